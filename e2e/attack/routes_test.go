@@ -16,7 +16,7 @@ import (
 )
 
 // An operation is a method of a path of the API, as the product's own description of it says. That nothing is missing
-// there is for TestO1_RoutesMatchTheDocument of both services.
+// there is for TestO1_RoutesAreThoseDescribed of both services.
 type operation struct{ method, path string }
 
 // operationsOnThings are those that take the identifier of something, in the path or as the workspace's header.

@@ -65,7 +65,7 @@ func (term terminal) value(name string, args ...string) string {
 	return text
 }
 
-func TestAWorkspaceIsSetUpFromTheCommandLine(t *testing.T) {
+func TestAdmin_SetsUpWorkspace(t *testing.T) {
 	data := fixture.New(t)
 	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
 	organisation := term.value("id", "organisations", "add", "Harbour Trust")
@@ -116,7 +116,7 @@ func TestAWorkspaceIsSetUpFromTheCommandLine(t *testing.T) {
 	}
 }
 
-func TestASecretIsPrintedOnceToStandardOutput(t *testing.T) {
+func TestAdmin_PrintsSecretOnceToStandardOutput(t *testing.T) {
 	data := fixture.New(t)
 	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
 	got := term.run("", "clients", "add-service", "Reporting")
@@ -129,7 +129,7 @@ func TestASecretIsPrintedOnceToStandardOutput(t *testing.T) {
 	}
 }
 
-func TestBadInputIsOneClearLineAndNoSuccess(t *testing.T) {
+func TestAdmin_BadInputIsOneLineAndFails(t *testing.T) {
 	data := fixture.New(t)
 	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
 	workspace := data.WorkspaceID.String()
@@ -175,7 +175,7 @@ func TestBadInputIsOneClearLineAndNoSuccess(t *testing.T) {
 	}
 }
 
-func TestWithoutADatabaseNothingIsCalledDone(t *testing.T) {
+func TestAdmin_FailsWithoutDatabase(t *testing.T) {
 	const password = "secret-of-the-database"
 	if got := open(t).run("", "users", "list"); got.code == 0 ||
 		!strings.Contains(got.errors, "ALMONER_DATABASE_URL is not set") {

@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 )
 
-func TestAConnectorPolicyIsShownAndSetFromTheCommandLine(t *testing.T) {
+func TestAdmin_ShowsAndSetsConnectorPolicy(t *testing.T) {
 	data := fixture.New(t)
 	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
 	workspace := data.WorkspaceID.String()

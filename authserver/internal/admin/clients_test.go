@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestAServiceThatWasAddedIntrospectsUntilItIsDeleted(t *testing.T) {
+func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
 	b := newBench(t)
 	added := b.values(b.service.AddService(t.Context(), "Reporting"))
 	id, secret := b.text(added, "clientId"), credential.Secret(b.text(added, "clientSecret"))
@@ -40,7 +40,7 @@ func TestAServiceThatWasAddedIntrospectsUntilItIsDeleted(t *testing.T) {
 	b.refused("no name", result, err)
 }
 
-func TestClientsAreListedWithTheirGrants(t *testing.T) {
+func TestClients_AreListedWithGrants(t *testing.T) {
 	b := newBench(t)
 	b.Connected(b.app, b.user)
 	b.values(b.service.AddService(t.Context(), "Reporting"))
@@ -65,7 +65,7 @@ func TestClientsAreListedWithTheirGrants(t *testing.T) {
 	b.refused("tenant of no shape", result, err)
 }
 
-func TestADeletedClientsGrantsAreRevoked(t *testing.T) {
+func TestDeleteClient_RevokesGrants(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	sibling := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestGrantsAreListedAsTheyStand(t *testing.T) {
+func TestListGrants_ShowsState(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	active, revoked, over := b.Connected(b.app, b.user), b.Connected(b.app, b.user), b.Connected(b.app, b.user)
@@ -48,7 +48,7 @@ func TestGrantsAreListedAsTheyStand(t *testing.T) {
 	}
 }
 
-func TestOneGrantIsRevokedForGood(t *testing.T) {
+func TestRevokeGrant_RevokesOneGrant(t *testing.T) {
 	b := newBench(t)
 	held, sibling := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	id := held.Grant.ID.String()
@@ -72,7 +72,7 @@ func TestOneGrantIsRevokedForGood(t *testing.T) {
 	}
 }
 
-func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
+func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	otherUser, otherApp := b.Fixture.Member(perm.ProgrammesRead), b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -123,7 +123,7 @@ func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 	}
 }
 
-func TestIssuedBeforeIsTheTimeOfTheConsent(t *testing.T) {
+func TestRevokeGrants_IssuedBeforeIsTimeOfConsent(t *testing.T) {
 	b := newBench(t)
 	early, late := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T11:59:59Z' where id = $1`, early.Grant.ID)
@@ -134,7 +134,7 @@ func TestIssuedBeforeIsTheTimeOfTheConsent(t *testing.T) {
 	}
 }
 
-func TestRevokeAllEndsThousandsAndLeavesWhatTimeHasEnded(t *testing.T) {
+func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
 	b := newBench(t)
 	b.Fixture.Exec(
 		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
@@ -159,7 +159,7 @@ func TestRevokeAllEndsThousandsAndLeavesWhatTimeHasEnded(t *testing.T) {
 	}
 }
 
-func TestGrantsThatCannotBeMeantAreRefused(t *testing.T) {
+func TestGrants_InvalidQueryIsRefused(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	for what, query := range map[string]admin.GrantQuery{

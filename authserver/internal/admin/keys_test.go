@@ -31,7 +31,7 @@ func (b *bench) believed(token credential.Secret) bool {
 	return err == nil
 }
 
-func TestKeysAreListedRotatedAndRemoved(t *testing.T) {
+func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	first := b.kids("current")[0]
@@ -65,7 +65,7 @@ func TestKeysAreListedRotatedAndRemoved(t *testing.T) {
 	}
 }
 
-func TestWithoutTheMasterKeysSigningKeysAreListedOnly(t *testing.T) {
+func TestKeys_WithoutMasterKeysAreOnlyListed(t *testing.T) {
 	b := newBench(t)
 	service, done, err := app.Admin(
 		t.Context(),

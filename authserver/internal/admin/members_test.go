@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestAMemberHoldsWhatWasSet(t *testing.T) {
+func TestMembers_PermissionsAreSet(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	workspace := b.Fixture.WorkspaceID.String()
@@ -58,7 +58,7 @@ func TestAMemberHoldsWhatWasSet(t *testing.T) {
 	}
 }
 
-func TestMembershipsThatCannotBeMeantAreRefused(t *testing.T) {
+func TestMembers_InvalidChangeIsRefused(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	workspace, user, unknown := b.Fixture.WorkspaceID.String(), b.user.String(), uuid.NewString()
@@ -99,7 +99,7 @@ func TestMembershipsThatCannotBeMeantAreRefused(t *testing.T) {
 	}
 }
 
-func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
+func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	held := b.Connected(b.app, b.user)
@@ -169,7 +169,7 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 	b.Refreshed(b.app, others)
 }
 
-func TestARemovalIsToldToRedis(t *testing.T) {
+func TestRemoveMember_IsPropagatedToRedis(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.values(b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
@@ -184,7 +184,7 @@ func TestARemovalIsToldToRedis(t *testing.T) {
 	}
 }
 
-func TestARemovalNeedsNoRedis(t *testing.T) {
+func TestRemoveMember_WorksWithoutRedis(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
@@ -195,7 +195,7 @@ func TestARemovalNeedsNoRedis(t *testing.T) {
 }
 
 // A removal that fails changes nothing.
-func TestARemovalIsAllOrNothing(t *testing.T) {
+func TestRemoveMember_IsAllOrNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -223,7 +223,7 @@ func TestARemovalIsAllOrNothing(t *testing.T) {
 	b.Refreshed(b.app, held)
 }
 
-func TestOneOfManyRemovalsOfAMemberWithManyGrantsWins(t *testing.T) {
+func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
 	b := newBench(t)
 	b.Fixture.Exec(
 		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)

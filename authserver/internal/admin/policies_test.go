@@ -26,7 +26,7 @@ func names(values any) []string {
 	return out
 }
 
-func TestAPolicyIsChangedInWhatIsNamed(t *testing.T) {
+func TestSetConnectorPolicy_ChangesOnlyGivenFields(t *testing.T) {
 	b := newBench(t)
 	workspace, days := b.Fixture.WorkspaceID.String(), 7
 	if p := b.policy(); !slices.Equal(names(p["platforms"]), []string{"claude", "chatgpt", "other"}) ||
@@ -72,7 +72,7 @@ func TestAPolicyIsChangedInWhatIsNamed(t *testing.T) {
 	b.events("connector_policy.changed", "tenant:"+workspace, 3)
 }
 
-func TestAPolicyThatCannotBeMeantIsRefused(t *testing.T) {
+func TestSetConnectorPolicy_InvalidChangeIsRefused(t *testing.T) {
 	b := newBench(t)
 	workspace, none, many, ten := b.Fixture.WorkspaceID.String(), 0, 31, 10
 	for what, change := range map[string]admin.PolicyChange{

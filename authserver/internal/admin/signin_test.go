@@ -47,7 +47,7 @@ func (b *bench) wantsMethods(what, user string, want ...string) {
 	}
 }
 
-func TestSetPassword_NamesTheOtherWaysToSignInAndRemovesThemOnRequest(t *testing.T) {
+func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
 	b := newBench(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	other, otherPasskey := b.withSignInMethods("eve@example.org")
@@ -84,7 +84,7 @@ func TestSetPassword_NamesTheOtherWaysToSignInAndRemovesThemOnRequest(t *testing
 	}
 }
 
-func TestRemoveSignInMethod_RemovesThatOneAndSignsOut(t *testing.T) {
+func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
 	b := newBench(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	other, otherPasskey := b.withSignInMethods("eve@example.org")

@@ -33,7 +33,7 @@ func (b *bench) signedIn(user string) int {
 	return b.Count(`select count(*) from account.sign_ins where user_id = $1 and ended_at is null`, user)
 }
 
-func TestAUserIsAddedWithoutAPassword(t *testing.T) {
+func TestAddUser_HasNoPassword(t *testing.T) {
 	b := newBench(t)
 	added := b.values(b.service.AddUser(t.Context(), "Ada.Okafor@Example.org", "Ada Okafor"))
 	id := b.text(added, "id")
@@ -65,7 +65,7 @@ func TestAUserIsAddedWithoutAPassword(t *testing.T) {
 	b.refused("no name", result, err)
 }
 
-func TestAPasswordIsReadFromStandardInputAndEndsSessions(t *testing.T) {
+func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 	b := newBench(t)
 	id := b.text(b.values(b.service.AddUser(t.Context(), "ada@example.org", "Ada")), "id")
 	passwords, err := session.NewPasswords()
@@ -115,7 +115,7 @@ func TestAPasswordIsReadFromStandardInputAndEndsSessions(t *testing.T) {
 	}
 }
 
-func TestADisabledUserIsNobodyUntilEnabled(t *testing.T) {
+func TestSetDisabled_UserHasNoAccessUntilEnabled(t *testing.T) {
 	b := newBench(t)
 	id := b.user.String()
 	held := b.Connected(b.app, b.user)

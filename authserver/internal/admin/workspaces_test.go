@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestAnOrganisationHasWorkspaces(t *testing.T) {
+func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	organisation := b.text(b.values(b.service.AddOrganisation(ctx, " Harbour Trust ")), "id")
@@ -34,7 +34,7 @@ func TestAnOrganisationHasWorkspaces(t *testing.T) {
 	}
 }
 
-func TestModulesAndFeaturesAreSetOneByOne(t *testing.T) {
+func TestSetModule_ChangesStateStepByStep(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	workspace := b.Fixture.WorkspaceID.String()
@@ -68,7 +68,7 @@ func TestModulesAndFeaturesAreSetOneByOne(t *testing.T) {
 	}
 }
 
-func TestWorkspacesThatCannotBeMeantAreRefused(t *testing.T) {
+func TestWorkspaces_InvalidChangeIsRefused(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	workspace, unknown := b.Fixture.WorkspaceID.String(), uuid.NewString()

@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/metadatatest"
 )
 
-func TestMistakesInTheSettingsOfClientsByDocument(t *testing.T) {
+func TestCheck_ReportsMistakesInDocumentSettings(t *testing.T) {
 	good := app.Config{
 		BaseURL:          "http://localhost:8080",
 		AppURL:           "http://127.0.0.1:8081",

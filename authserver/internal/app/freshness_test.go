@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 )
 
-func TestU2ASignInAtTheProviderIsAsFreshAsTheProviderSays(t *testing.T) {
+func TestU2_SignInIsAsFreshAsAuthTime(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) {
 		p.of(c)
@@ -45,7 +45,7 @@ func TestU2ASignInAtTheProviderIsAsFreshAsTheProviderSays(t *testing.T) {
 	}
 }
 
-func TestWhoeverBeginsTooOftenWaits(t *testing.T) {
+func TestSignIn_TooManyAttemptsFromAddressAreLimited(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) {
 		p.of(c)
@@ -84,7 +84,7 @@ func TestWhoeverBeginsTooOftenWaits(t *testing.T) {
 	stranger.SignIn(s.person()) // passwords are counted separately
 }
 
-func TestOnlyTransportsThatThereAreAreKept(t *testing.T) {
+func TestPasskey_StoresOnlyKnownTransports(t *testing.T) {
 	s := serve(t, withPasskeys)
 	b, d := s.signedIn(s.person()), newDevice(s)
 	var answer map[string]any
@@ -114,7 +114,7 @@ func TestOnlyTransportsThatThereAreAreKept(t *testing.T) {
 	}
 }
 
-func TestTheAddressOfAFormLeadsBackToItsPage(t *testing.T) {
+func TestRoutes_FormURLLinksToItsPage(t *testing.T) {
 	s := serve(t, withPasskeys)
 	b := s.signedIn(s.person())
 	for path, back := range map[string]string{

@@ -569,7 +569,7 @@ func FuzzRoutes(f *testing.F) {
 	})
 }
 
-func TestTheSeedsOfTheRoutesGetThere(t *testing.T) {
+func TestFuzzRoutes_SeedsGetTheirStatus(t *testing.T) {
 	s := newFuzzed(t)
 	for _, seed := range routeSeeds() {
 		if answer := s.ask(t, seed); answer.Status != seed.status {

@@ -15,7 +15,7 @@ import (
 )
 
 // An operator must not look for the fault in the wrong store.
-func TestReadinessNamesNoPartButTheOneThatHangs(t *testing.T) {
+func TestReadiness_NamesOnlyThePartThatHangs(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never responds
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestReadinessNamesNoPartButTheOneThatHangs(t *testing.T) {
 }
 
 // The process stays ready, without delay, while a flood of requests holds every connection to Postgres.
-func TestReadiness_DoesNotWaitBehindAFlood(t *testing.T) {
+func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
 	s := serve(t, func(*app.Config) {})
 	s.ready(t)
 	hold, err := s.fixture.Owner.Begin(t.Context())
@@ -66,7 +66,7 @@ func TestReadiness_DoesNotWaitBehindAFlood(t *testing.T) {
 	for range 64 {
 		flood.Go(func() {
 			for flooding.Err() == nil {
-				s.askWithUnknownToken(flooding)
+				s.sendUnknownToken(flooding)
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func (s *site) ready(t *testing.T) time.Duration {
 	return time.Since(began)
 }
 
-// askWithUnknownToken sends a request with a new personal access token, which needs a query to Postgres.
+// sendUnknownToken sends a request with a new personal access token, which needs a query to Postgres.
 func (s *site) sendUnknownToken(ctx context.Context) {
 	token, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // Every settings page has the same navigation, whichever package serves it.
-func TestTheNavigationOfEveryWayToSignInIsThatOfTheOtherSettings(t *testing.T) {
+func TestNavigation_IsTheSameOnSignInMethodPages(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) {
 		p.of(c)

@@ -6,7 +6,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-func TestPasskeysInChromium(t *testing.T) {
+func TestChromium_Passkeys(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	c := openChromium(t, s)
@@ -70,7 +70,7 @@ func TestPasskeysInChromium(t *testing.T) {
 	c.noFaults()
 }
 
-func TestWhoIsNotVerifiedByTheDeviceIsToldSo(t *testing.T) {
+func TestChromium_UnverifiedUserGetsMessage(t *testing.T) {
 	s := serve(t, withPasskeys)
 	c := openChromium(t, s)
 	c.signIn(s.person())
@@ -88,7 +88,7 @@ func TestWhoIsNotVerifiedByTheDeviceIsToldSo(t *testing.T) {
 	c.noFaults()
 }
 
-func TestAScriptWhoseProofIsOldLeadsToTheQuestion(t *testing.T) {
+func TestChromium_StaleSignInLeadsToReauth(t *testing.T) {
 	s := serve(t, withPasskeys)
 	c := openChromium(t, s)
 	c.signIn(s.person())
@@ -100,7 +100,7 @@ func TestAScriptWhoseProofIsOldLeadsToTheQuestion(t *testing.T) {
 	c.noFaults()
 }
 
-func TestWithoutAScriptThereIsNoPasskeyButton(t *testing.T) {
+func TestChromium_NoPasskeyButtonWithoutScript(t *testing.T) {
 	s := serve(t, withPasskeys)
 	c := openChromium(t, s)
 	c.withoutScript()

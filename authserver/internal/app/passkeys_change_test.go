@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-func TestAddingAndRemovingNeedAFreshProof(t *testing.T) {
+func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	s.added(ada)
@@ -54,7 +54,7 @@ func TestAddingAndRemovingNeedAFreshProof(t *testing.T) {
 	}
 }
 
-func TestAPasskeyIsAddedByTheSignInThatAskedOnce(t *testing.T) {
+func TestAddPasskey_OnlyOnceAndInTheSameSignIn(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	mine, elsewhere, bobs := s.signedIn(ada), s.signedIn(ada), s.signedIn(bob)
@@ -84,7 +84,7 @@ func TestAPasskeyIsAddedByTheSignInThatAskedOnce(t *testing.T) {
 	}
 }
 
-func TestAPasskeyIsAddedByAVerifiedUserAtOurOriginWithAName(t *testing.T) {
+func TestAddPasskey_ChecksOriginUserAndName(t *testing.T) {
 	s := serve(t, withPasskeys)
 	b := s.signedIn(s.person())
 	for name, spoil := range map[string]func(*device){
@@ -109,7 +109,7 @@ func TestAPasskeyIsAddedByAVerifiedUserAtOurOriginWithAName(t *testing.T) {
 	}
 }
 
-func TestP3TheOnlyWayInIsNotRemoved(t *testing.T) {
+func TestP3_LastSignInMethodIsNotRemoved(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	first, others := s.added(ada), s.added(bob)
@@ -142,7 +142,7 @@ func TestP3TheOnlyWayInIsNotRemoved(t *testing.T) {
 	}
 }
 
-func TestP4AUserHasTwentyPasskeysAtMost(t *testing.T) {
+func TestP4_UserHasNoMoreThanTwentyPasskeys(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	b := s.signedIn(ada)
@@ -175,7 +175,7 @@ func TestP4AUserHasTwentyPasskeysAtMost(t *testing.T) {
 	}
 }
 
-func TestAFormOfAnotherSessionOrSiteRemovesNothing(t *testing.T) {
+func TestRemovePasskey_OtherSessionOrSiteIsRefused(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := s.added(ada)
@@ -205,7 +205,7 @@ func TestAFormOfAnotherSessionOrSiteRemovesNothing(t *testing.T) {
 	}
 }
 
-func TestPasskeysAreAnOption(t *testing.T) {
+func TestPasskeys_AreOptional(t *testing.T) {
 	off, on := serve(t, func(*app.Config) {}), serve(t, withPasskeys)
 	ada := off.person()
 	b := off.signedIn(ada)

@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-func TestSomebodyAddsAPasskeyAndSignsInWithIt(t *testing.T) {
+func TestPasskey_IsAddedAndSignsIn(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := newDevice(s)
@@ -46,7 +46,7 @@ func TestSomebodyAddsAPasskeyAndSignsInWithIt(t *testing.T) {
 	}
 }
 
-func TestASignInByPasskeyHasASessionOfItsOwn(t *testing.T) {
+func TestPasskey_SignInStartsNewSession(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	d := s.added(ada)
@@ -65,7 +65,7 @@ func TestASignInByPasskeyHasASessionOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestP1AnAnswerIsGoodOnce(t *testing.T) {
+func TestP1_ResponseIsAcceptedOnce(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()
@@ -94,7 +94,7 @@ func TestP1AnAnswerIsGoodOnce(t *testing.T) {
 	}
 }
 
-func TestP1AnAnswerIsGoodOnceEvenWhenItWasBad(t *testing.T) {
+func TestP1_BadResponseUsesUpChallenge(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()
@@ -110,7 +110,7 @@ func TestP1AnAnswerIsGoodOnceEvenWhenItWasBad(t *testing.T) {
 	}
 }
 
-func TestP1AnAnswerIsGoodForFiveMinutes(t *testing.T) {
+func TestP1_ChallengeExpiresAfterFiveMinutes(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()
@@ -129,7 +129,7 @@ func TestP1AnAnswerIsGoodForFiveMinutes(t *testing.T) {
 	}
 }
 
-func TestP1AnAnswerIsGoodAtTheBrowserThatAsked(t *testing.T) {
+func TestP1_ChallengeIsBoundToBrowser(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	mine, thief := s.browser(), s.browser()
@@ -146,7 +146,7 @@ func TestP1AnAnswerIsGoodAtTheBrowserThatAsked(t *testing.T) {
 	}
 }
 
-func TestAChallengeOfOnePurposeIsNoneOfAnother(t *testing.T) {
+func TestChallenge_IsBoundToPurpose(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := s.added(ada)
@@ -178,7 +178,7 @@ func TestAChallengeOfOnePurposeIsNoneOfAnother(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNotQuiteRightIsRefused(t *testing.T) {
+func TestPasskey_AlteredResponseIsRefused(t *testing.T) {
 	s := serve(t, withPasskeys)
 	for name, spoil := range map[string]func(*device){
 		"another origin": func(d *device) { d.party.Origin = "https://evil.example" },
@@ -208,7 +208,7 @@ func TestAnAnswerThatIsNotQuiteRightIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoAnswerIsRefused(t *testing.T) {
+func TestPasskey_MalformedResponseIsRefused(t *testing.T) {
 	s := serve(t, withPasskeys)
 	b := s.browser()
 	options(t, b, "/login/passkey/options")
@@ -229,7 +229,7 @@ func TestWhatIsNoAnswerIsRefused(t *testing.T) {
 	}
 }
 
-func TestP2ACopiedPasskeyIsRefusedFromThenOn(t *testing.T) {
+func TestP2_CopiedPasskeyIsStopped(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := s.added(ada)
@@ -255,7 +255,7 @@ func TestP2ACopiedPasskeyIsRefusedFromThenOn(t *testing.T) {
 	}
 }
 
-func TestP2OfTwoAnswersWithOneCounterOneIsRefused(t *testing.T) {
+func TestP2_SameCounterTwiceIsRefused(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	browsers := []*browsertest.Browser{s.browser(), s.browser()}
@@ -283,7 +283,7 @@ func TestP2OfTwoAnswersWithOneCounterOneIsRefused(t *testing.T) {
 	}
 }
 
-func TestAPasskeyThatDoesNotCountIsNoCopy(t *testing.T) {
+func TestP2_PasskeyWithoutCounterIsAccepted(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	for range 2 {
@@ -297,7 +297,7 @@ func TestAPasskeyThatDoesNotCountIsNoCopy(t *testing.T) {
 	}
 }
 
-func TestADisabledUserIsRefusedLikeAnUnknownPasskey(t *testing.T) {
+func TestPasskey_DisabledUserLooksLikeUnknownPasskey(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d, stranger := s.added(ada), newDevice(s)
@@ -317,7 +317,7 @@ func TestADisabledUserIsRefusedLikeAnUnknownPasskey(t *testing.T) {
 	}
 }
 
-func TestAPasskeyIsANewProofForItsUserAlone(t *testing.T) {
+func TestReauth_PasskeyOnlyForItsUser(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	hers, his := s.added(ada), s.added(bob)
@@ -353,7 +353,7 @@ func TestAPasskeyIsANewProofForItsUserAlone(t *testing.T) {
 	}
 }
 
-func TestNoSecretOfAPasskeyIsStoredOrLogged(t *testing.T) {
+func TestPasskey_SecretsAreNotStoredOrLogged(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()

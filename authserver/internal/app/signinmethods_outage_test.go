@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-func TestAStoreThatDoesNotAnswerRefusesNobodyAndUsesNothingUp(t *testing.T) {
+func TestSignInMethods_OutageIs503AndUsesUpNothing(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) { p.of(c); c.Passkeys = true })
 	ada := s.person()
@@ -46,7 +46,7 @@ func TestAStoreThatDoesNotAnswerRefusesNobodyAndUsesNothingUp(t *testing.T) {
 	}
 }
 
-func TestAPasswordIsANewProofForItsUser(t *testing.T) {
+func TestReauth_Password(t *testing.T) {
 	s := serve(t, func(*app.Config) {})
 	ada := s.person()
 	b := s.signedIn(ada)

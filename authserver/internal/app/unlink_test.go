@@ -27,7 +27,7 @@ func (p *provider) linked(s *site, who browsertest.Person) *browsertest.Browser 
 	return b
 }
 
-func TestAnAccountAtTheProviderIsUnlinked(t *testing.T) {
+func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, bob := s.person(), s.person()
@@ -82,7 +82,7 @@ func TestAnAccountAtTheProviderIsUnlinked(t *testing.T) {
 	}
 }
 
-func TestTheProviderIsNotUnlinkedWhereItIsTheOnlyWayIn(t *testing.T) {
+func TestUnlink_LastSignInMethodIsRefused(t *testing.T) {
 	for name, passkeys := range map[string]bool{"passkeys offered": true, "none offered": false} {
 		p := newProvider(t)
 		s := serve(t, func(c *app.Config) {

@@ -20,7 +20,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-func TestU1AnIDTokenThatIsNotQuiteRightIsRefused(t *testing.T) {
+func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -79,7 +79,7 @@ func TestU1AnIDTokenThatIsNotQuiteRightIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsForTheAttemptThatWaitsForIt(t *testing.T) {
+func TestCallback_OnlyForItsAttempt(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
@@ -123,7 +123,7 @@ func TestAnAnswerIsForTheAttemptThatWaitsForIt(t *testing.T) {
 	over("late", thief.Get(late))
 }
 
-func TestAnErrorOfTheProviderIsAPage(t *testing.T) {
+func TestCallback_ProviderErrorIsAPage(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	for code, want := range map[string]int{
@@ -152,7 +152,7 @@ func TestAnErrorOfTheProviderIsAPage(t *testing.T) {
 	}
 }
 
-func TestAnAnswerFromAnotherIssuerIsRefused(t *testing.T) {
+func TestCallback_OtherIssuerIsRefused(t *testing.T) {
 	for _, announced := range []bool{false, true} {
 		p := newProvider(t)
 		p.metadata["authorization_response_iss_parameter_supported"] = announced
@@ -172,7 +172,7 @@ func TestAnAnswerFromAnotherIssuerIsRefused(t *testing.T) {
 	}
 }
 
-func TestU4AProviderThatIsDownIsAPageAndIsAskedAgain(t *testing.T) {
+func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
@@ -212,7 +212,7 @@ func TestU4AProviderThatIsDownIsAPageAndIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestOurSecretGoesToTheTokenEndpointAlone(t *testing.T) {
+func TestUpstream_SecretIsSentOnlyToTokenEndpoint(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	var elsewhere atomic.Int64

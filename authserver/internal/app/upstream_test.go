@@ -39,7 +39,7 @@ func (p *provider) through(s *site, b *browsertest.Browser) *browsertest.Page {
 	return b.Get(p.agree(s, start(p.t, b, "/login/upstream?return=/settings/apps")))
 }
 
-func TestSomebodyWhoseVerifiedAddressIsAUsersIsLinkedOnceAndComesIn(t *testing.T) {
+func TestUpstream_VerifiedAddressIsLinkedOnceAndSignsIn(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -75,7 +75,7 @@ func TestSomebodyWhoseVerifiedAddressIsAUsersIsLinkedOnceAndComesIn(t *testing.T
 	}
 }
 
-func TestASignInAtTheProviderHasASessionOfItsOwn(t *testing.T) {
+func TestUpstream_SignInStartsNewSession(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, bob := s.person(), s.person()
@@ -94,7 +94,7 @@ func TestASignInAtTheProviderHasASessionOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestU3NothingOfACallersRequestReachesTheProvider(t *testing.T) {
+func TestU3_CallerParametersAreNotSentToProvider(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	b := s.browser()
@@ -137,7 +137,7 @@ func TestU3NothingOfACallersRequestReachesTheProvider(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotKnownHereStaysOut(t *testing.T) {
+func TestUpstream_UnknownUserIsRefused(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, gone, kim := s.person(), s.person(), s.person()
@@ -169,7 +169,7 @@ func TestWhoIsNotKnownHereStaysOut(t *testing.T) {
 	}
 }
 
-func TestALinkedUserWhoIsDisabledStaysOut(t *testing.T) {
+func TestUpstream_DisabledUserIsRefused(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -184,7 +184,7 @@ func TestALinkedUserWhoIsDisabledStaysOut(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatWasGivenToSomebodyElseOpensNothing(t *testing.T) {
+func TestUpstream_ReassignedAddressIsRefused(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -198,7 +198,7 @@ func TestAnAddressThatWasGivenToSomebodyElseOpensNothing(t *testing.T) {
 	}
 }
 
-func TestTwoTabsSignInIndependently(t *testing.T) {
+func TestUpstream_TwoTabsSignInIndependently(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
@@ -213,7 +213,7 @@ func TestTwoTabsSignInIndependently(t *testing.T) {
 	}
 }
 
-func TestU2TheProviderIsANewProofWhenItAsksAnew(t *testing.T) {
+func TestU2_ReauthNeedsFreshAuthTime(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -267,7 +267,7 @@ func TestU2TheProviderIsANewProofWhenItAsksAnew(t *testing.T) {
 	}
 }
 
-func TestAnUpstreamProviderIsAnOption(t *testing.T) {
+func TestUpstream_IsOptional(t *testing.T) {
 	s := serve(t, func(*app.Config) {})
 	for _, path := range []string{"/login/upstream", "/login/upstream/callback", "/login/again/upstream"} {
 		if page := s.browser().Get(path); page.Status != http.StatusNotFound {

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestTheListIsNewestFirstAndWithoutSecrets(t *testing.T) {
+func TestList_IsNewestFirstAndWithoutSecrets(t *testing.T) {
 	b := newBench(t)
 	empty := b.send("GET", b.path(), "")
 	if meta, _ := empty.JSON()["meta"].(map[string]any); empty.Status != 200 || meta["count"] != float64(0) ||
@@ -54,7 +54,7 @@ func (b *bench) elsewhere() (workspaceID uuid.UUID, client string) {
 	return workspaceID, c.ID.String()
 }
 
-func TestOneIsReadAsItIsStored(t *testing.T) {
+func TestRead_ReturnsStoredClient(t *testing.T) {
 	b := newBench(t)
 	registered := b.registered(connector(nil))
 	read := b.send("GET", b.path()+"/"+registered.Text("clientId"), "")
@@ -68,7 +68,7 @@ func TestOneIsReadAsItIsStored(t *testing.T) {
 	}
 }
 
-func TestAnUnknownClientIs404(t *testing.T) {
+func TestClients_UnknownClientIs404(t *testing.T) {
 	b := newBench(t)
 	_, other := b.elsewhere()
 	foreignConnector := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
@@ -97,7 +97,7 @@ func TestAnUnknownClientIs404(t *testing.T) {
 	}
 }
 
-func TestDeletingAClientRevokesItsGrants(t *testing.T) {
+func TestDelete_RevokesGrants(t *testing.T) {
 	b := newBench(t)
 	app := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	remaining := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -140,7 +140,7 @@ func (b *bench) works(what string, id, secret string, works bool) {
 	}
 }
 
-func TestAReplacedSecretWorks24HoursMore(t *testing.T) {
+func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
 	b := newBench(t)
 	registered := b.registered(confidential(nil))
 	id, old := registered.Text("clientId"), registered.Text("clientSecret")
@@ -174,7 +174,7 @@ func TestAReplacedSecretWorks24HoursMore(t *testing.T) {
 	}
 }
 
-func TestAReplacedSecretEndsAtOnceWhereAsked(t *testing.T) {
+func TestReplaceSecret_ExpireOldEndsOldSecret(t *testing.T) {
 	b := newBench(t)
 	registered := b.registered(confidential(nil))
 	id := registered.Text("clientId")
@@ -193,7 +193,7 @@ func TestAReplacedSecretEndsAtOnceWhereAsked(t *testing.T) {
 	b.works("after refusals", id, answer.Text("clientSecret"), true)
 }
 
-func TestAConnectorHasNoSecretToReplace(t *testing.T) {
+func TestReplaceSecret_ConnectorIsRefused(t *testing.T) {
 	b := newBench(t)
 	id := b.registered(connector(nil)).Text("clientId")
 	b.refused("a connector", b.send("POST", b.path()+"/"+id+"/secret", ""), 400, "invalid_client_metadata")
@@ -202,7 +202,7 @@ func TestAConnectorHasNoSecretToReplace(t *testing.T) {
 	}
 }
 
-func TestEveryRouteIsGuarded(t *testing.T) {
+func TestClients_EveryRouteNeedsPermission(t *testing.T) {
 	b := newBench(t)
 	id := b.registered(confidential(nil)).Text("clientId")
 	reader := b.Fixture.Token(b.registrar, perm.ProgrammesRead)
@@ -230,7 +230,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	}
 }
 
-func TestAnOutageIs503OnEveryRoute(t *testing.T) {
+func TestClients_OutageIs503OnEveryRoute(t *testing.T) {
 	b := newBench(t)
 	id := b.registered(confidential(nil)).Text("clientId")
 	lock, err := b.Fixture.Owner.Begin(t.Context())

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
+func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 	b := newBench(t)
 	answer := b.registered(confidential(fields{"unknownKey": 1}))
 	body := answer.JSON()
@@ -53,7 +53,7 @@ func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
 	}
 }
 
-func TestAConnectorRegistrationHasNoSecret(t *testing.T) {
+func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 	b := newBench(t)
 	for _, platform := range []string{"claude", "chatgpt"} {
 		for _, resource := range []string{apitest.REST, apitest.MCP} {
@@ -75,7 +75,7 @@ func TestAConnectorRegistrationHasNoSecret(t *testing.T) {
 	b.registered(connector(fields{"tokenEndpointAuthMethod": "none"}))
 }
 
-func TestTheAuthMethodIsAsAskedFor(t *testing.T) {
+func TestRegister_StoresRequestedAuthMethod(t *testing.T) {
 	b := newBench(t)
 	for _, method := range []string{"client_secret_json", "client_secret_post", "client_secret_basic"} {
 		if got := b.registered(confidential(fields{
@@ -86,7 +86,7 @@ func TestTheAuthMethodIsAsAskedFor(t *testing.T) {
 	}
 }
 
-func TestABadRegistrationIs400(t *testing.T) {
+func TestRegister_BadRegistrationIs400(t *testing.T) {
 	b := newBench(t)
 	const metadata, redirect = "invalid_client_metadata", "invalid_redirect_uri"
 	uris := func(all ...string) fields { return fields{"redirectUris": all} }
@@ -175,7 +175,7 @@ func TestABadRegistrationIs400(t *testing.T) {
 	}
 }
 
-func TestAMemberInAnotherCaseIsUnknown(t *testing.T) {
+func TestRegister_MemberNamesAreCaseSensitive(t *testing.T) {
 	b := newBench(t)
 	b.refused(
 		"Name",
@@ -185,7 +185,7 @@ func TestAMemberInAnotherCaseIsUnknown(t *testing.T) {
 	)
 }
 
-func TestALongBodyIs413(t *testing.T) {
+func TestRegister_LongBodyIs413(t *testing.T) {
 	b := newBench(t)
 	answer := b.send("POST", b.path(), confidential(fields{"name": strings.Repeat("x", 64<<10)}))
 	if answer.Status != 413 {
@@ -193,7 +193,7 @@ func TestALongBodyIs413(t *testing.T) {
 	}
 }
 
-func TestLoopbackRedirectsAndTheLimitsAreAccepted(t *testing.T) {
+func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
 	b := newBench(t)
 	const long = "https://app.example.org/"
 	for _, uris := range [][]string{
@@ -212,7 +212,7 @@ func TestLoopbackRedirectsAndTheLimitsAreAccepted(t *testing.T) {
 }
 
 // The registrar requires permissions that the token lacks, or that the user lacks.
-func TestARegistrarCannotRequireMoreThanTheCredentialHolds(t *testing.T) {
+func TestRegister_CannotRequireMoreThanCredentialHolds(t *testing.T) {
 	b := newBench(t)
 	b.forbidden(
 		"the user lacks it",
@@ -232,7 +232,7 @@ func TestARegistrarCannotRequireMoreThanTheCredentialHolds(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotIsRefusedBeforeTheBodyIsRead(t *testing.T) {
+func TestRegister_UnauthorizedCallerIsRefusedBeforeBody(t *testing.T) {
 	b := newBench(t)
 	b.token = b.Fixture.Token(b.registrar, perm.ProgrammesRead)
 	b.forbidden("permission missing and a bad body", b.send("POST", b.path(), "{"))

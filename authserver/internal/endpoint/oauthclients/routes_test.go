@@ -9,7 +9,7 @@ import (
 )
 
 // The first row of the table in section 5 of the contract, at the real routes.
-func TestUnknownPathsAndWrongMethodsComeBeforeAnyCredential(t *testing.T) {
+func TestRoutes_UnknownPathsAndMethodsComeBeforeAuthentication(t *testing.T) {
 	b := newBenchOn(t, apitest.Served(t))
 	one := b.path() + "/" + uuid.NewString()
 	for _, c := range []struct {

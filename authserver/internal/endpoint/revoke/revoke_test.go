@@ -75,7 +75,7 @@ func (b *bench) alive(what string, held apitest.Connection) {
 	}
 }
 
-func TestEveryTokenOfAGrantRevokesIt(t *testing.T) {
+func TestRevoke_EveryTokenRevokesItsGrant(t *testing.T) {
 	b := newBench(t)
 	for what, choose := range map[string]func(first, second apitest.Connection) credential.Secret{
 		"refresh token":            func(_, second apitest.Connection) credential.Secret { return second.Refresh },
@@ -93,7 +93,7 @@ func TestEveryTokenOfAGrantRevokesIt(t *testing.T) {
 	}
 }
 
-func TestAConfidentialClientRevokesInItsOwnDialect(t *testing.T) {
+func TestRevoke_AcceptsEveryAuthMethod(t *testing.T) {
 	b := newBench(t)
 	for _, method := range []client.AuthMethod{client.SecretJSON, client.SecretPost, client.SecretBasic} {
 		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -114,7 +114,7 @@ func TestAConfidentialClientRevokesInItsOwnDialect(t *testing.T) {
 	}
 }
 
-func TestAnotherClientsTokenIsLeftAlone(t *testing.T) {
+func TestRevoke_IgnoresTokensOfOtherClients(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -127,7 +127,7 @@ func TestAnotherClientsTokenIsLeftAlone(t *testing.T) {
 	b.Refreshed(b.app, held)
 }
 
-func TestWhatIsNoTokenOfAGrantChangesNothing(t *testing.T) {
+func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
@@ -156,7 +156,7 @@ func TestWhatIsNoTokenOfAGrantChangesNothing(t *testing.T) {
 	}
 }
 
-func TestAnExpiredAccessTokenAndAnEndedGrantStayAsTheyAre(t *testing.T) {
+func TestRevoke_ExpiredTokenAndEndedGrantAreUnchanged(t *testing.T) {
 	b := newBench(t)
 	expired := b.Connected(b.app, b.user)
 	b.Wait(time.Hour + 10*time.Second)
@@ -178,7 +178,7 @@ func TestAnExpiredAccessTokenAndAnEndedGrantStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestTheHintIsIgnored(t *testing.T) {
+func TestRevoke_IgnoresTokenTypeHint(t *testing.T) {
 	b := newBench(t)
 	for _, hint := range []string{"access_token", "refresh_token", "password", ""} {
 		held := b.Connected(b.app, b.user)
@@ -198,7 +198,7 @@ func TestTheHintIsIgnored(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotTheClientIsRefusedAsAtTheTokenEndpoint(t *testing.T) {
+func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 	b := newBench(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(confidential, secret, b.user)
@@ -281,7 +281,7 @@ func TestWhoIsNotTheClientIsRefusedAsAtTheTokenEndpoint(t *testing.T) {
 	b.alive("after refusals", held)
 }
 
-func TestAMalformedRequestIs400(t *testing.T) {
+func TestRevoke_MalformedRequestIs400(t *testing.T) {
 	b := newBench(t)
 	id := b.app.ID.String()
 	post := func(contentType, body string) apitest.Answer {
@@ -312,7 +312,7 @@ func TestAMalformedRequestIs400(t *testing.T) {
 	}
 }
 
-func TestAnOutageIsNeverASuccess(t *testing.T) {
+func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	restore := b.CutPostgres()
@@ -334,7 +334,7 @@ func TestAnOutageIsNeverASuccess(t *testing.T) {
 }
 
 // With the lock on the memberships, the client can be read and its grant cannot.
-func TestAGrantThatCannotBeReadIsNotCalledUnknown(t *testing.T) {
+func TestRevoke_UnreadableGrantIs503(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
@@ -353,7 +353,7 @@ func TestAGrantThatCannotBeReadIsNotCalledUnknown(t *testing.T) {
 }
 
 // With the lock on the grant's row, everything can be read and the revocation cannot be committed.
-func TestARevocationThatIsNotCommittedIsNeverASuccess(t *testing.T) {
+func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
@@ -374,7 +374,7 @@ func TestARevocationThatIsNotCommittedIsNeverASuccess(t *testing.T) {
 	b.dead("afterwards", held)
 }
 
-func TestWithoutKeysAnAccessTokenIsNotCalledUnknown(t *testing.T) {
+func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
 	first := newBench(t)
 	held := first.Connected(first.app, first.user)
 	b := &bench{Server: apitest.StartUnready(t), t: t}
@@ -384,7 +384,7 @@ func TestWithoutKeysAnAccessTokenIsNotCalledUnknown(t *testing.T) {
 	}
 }
 
-func TestRedisIsNotNeeded(t *testing.T) {
+func TestRevoke_WorksWithoutRedis(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
@@ -397,7 +397,7 @@ func TestRedisIsNotNeeded(t *testing.T) {
 	}
 }
 
-func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
+func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
 	b := newBench(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)

@@ -40,7 +40,7 @@ func developer(site *browsertest.Server, more ...perm.Permission) browsertest.Pe
 	return site.Member(append(more, perm.AccountAPIAccess)...)
 }
 
-func TestNobodyIsSentToSignInAndBack(t *testing.T) {
+func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
 	site := browsertest.Start(t)
 	for _, path := range append(pages, developers+"?tenant=x") {
 		if to := site.Browser().Get(path).Location(); to != "/login?return="+url.QueryEscape(path) {
@@ -58,7 +58,7 @@ func TestNobodyIsSentToSignInAndBack(t *testing.T) {
 	}
 }
 
-func TestAFormOfAnotherSessionOrSiteChangesNothing(t *testing.T) {
+func TestForms_OfOtherSessionOrSiteAreRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site)
 	browser := site.SignedIn(ada)
@@ -88,7 +88,7 @@ func TestAFormOfAnotherSessionOrSiteChangesNothing(t *testing.T) {
 }
 
 // A user whose session ended before the form was sent sees on the sign-in page that nothing was changed.
-func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
+func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -112,7 +112,7 @@ func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
 	}
 }
 
-func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
+func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
@@ -153,7 +153,7 @@ func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 	}
 }
 
-func TestUserShowsWhoAndTheWorkspaceIdentifiers(t *testing.T) {
+func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
@@ -178,7 +178,7 @@ func TestUserShowsWhoAndTheWorkspaceIdentifiers(t *testing.T) {
 	}
 }
 
-func TestASilentStoreIsUnavailableOnEveryPage(t *testing.T) {
+func TestPages_OutageIs503(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	restore := site.CutPostgres()

@@ -32,7 +32,7 @@ func appForm(page *browsertest.Page, changes url.Values) url.Values {
 	return form
 }
 
-func TestAnApplicationIsRegisteredAndItsSecretShownOnce(t *testing.T) {
+func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -76,7 +76,7 @@ func TestAnApplicationIsRegisteredAndItsSecretShownOnce(t *testing.T) {
 	}
 }
 
-func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
+func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
@@ -153,7 +153,7 @@ func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
 }
 
 // Only the chosen kind is registered: a user who asks for a connector never gets a secret.
-func TestWhatIsNoKindOrHalfAConnectorIsRefusedAtItsField(t *testing.T) {
+func TestRegisterApp_UnknownKindOrIncompleteConnectorIsRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	mcp := []string{browsertest.Issuer + "/mcp"}
@@ -201,7 +201,7 @@ func TestWhatIsNoKindOrHalfAConnectorIsRefusedAtItsField(t *testing.T) {
 }
 
 // Assistants use the MCP endpoint, so it is the default resource.
-func TestAConnectorIsForTheMCPEndpointUnlessAnotherResourceIsChosen(t *testing.T) {
+func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	page := browser.Post(apps, appForm(browser.Get(developers), url.Values{"kind": {"connector"}}))
@@ -225,7 +225,7 @@ func TestAConnectorIsForTheMCPEndpointUnlessAnotherResourceIsChosen(t *testing.T
 }
 
 // A double click or a browser's retry sends the same form several times at once.
-func TestOneFormSentSeveralTimesAtOnceMakesOneApplication(t *testing.T) {
+func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	form := appForm(browser.Get(developers), nil)
@@ -260,7 +260,7 @@ func TestOneFormSentSeveralTimesAtOnceMakesOneApplication(t *testing.T) {
 	}
 }
 
-func TestANewSecretLeavesTheOldOneADayUnlessItLeaked(t *testing.T) {
+func TestReplaceSecret_OldSecretWorksForADay(t *testing.T) {
 	site := browsertest.Start(t)
 	app, old := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(developer(site))
@@ -281,7 +281,7 @@ func TestANewSecretLeavesTheOldOneADayUnlessItLeaked(t *testing.T) {
 	}
 }
 
-func TestDeletingAnApplicationDisconnectsEverybody(t *testing.T) {
+func TestDeleteApp_RevokesGrants(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -301,7 +301,7 @@ func TestDeletingAnApplicationDisconnectsEverybody(t *testing.T) {
 	}
 }
 
-func TestAnotherWorkspacesApplicationsAreOutOfReach(t *testing.T) {
+func TestApps_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")

@@ -28,7 +28,7 @@ func openConsent(browser *browsertest.Browser, c client.Client, changes ...strin
 	return browser.Get("/oauth/authorize?" + query.Encode())
 }
 
-func TestTheConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
+func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -102,7 +102,7 @@ func TestTheConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 	}
 }
 
-func TestTheConnectionLogIsOfOneWorkspace(t *testing.T) {
+func TestConnectionLog_IsLimitedToItsWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	openConsent(site.Browser(), app, "redirect_uri", "https://evil.example/cb")

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
+func TestAudit_PagesAndExportAllEventsOfItsWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")

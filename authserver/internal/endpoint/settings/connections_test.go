@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
+func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -55,7 +55,7 @@ func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
 	}
 }
 
-func TestAGrantThatAReplayEndedSaysSo(t *testing.T) {
+func TestApps_ShowsReplayAsReason(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -74,7 +74,7 @@ func TestAGrantThatAReplayEndedSaysSo(t *testing.T) {
 	}
 }
 
-func TestAGrantWhoseTimeIsOverIsListedAsEnded(t *testing.T) {
+func TestApps_ListsExpiredGrantAsEnded(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)

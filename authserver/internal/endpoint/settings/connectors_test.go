@@ -25,7 +25,7 @@ var (
 	readAndWrite = []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
 )
 
-func TestThePolicyIsShownAndSaved(t *testing.T) {
+func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	page := browser.Get(connectors)
@@ -78,7 +78,7 @@ func TestThePolicyIsShownAndSaved(t *testing.T) {
 	}
 }
 
-func TestABadPolicyComesBackWithWhatWasTypedAndTheMessageBesideTheField(t *testing.T) {
+func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	for name, c := range map[string]struct {
@@ -128,7 +128,7 @@ func TestABadPolicyComesBackWithWhatWasTypedAndTheMessageBesideTheField(t *testi
 	}
 }
 
-func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
+func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, readAndWrite...)
 	app := site.Fixture.Connector(browsertest.Resource, readAndWrite...)
@@ -208,7 +208,7 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 	}
 }
 
-func TestAnotherWorkspacesPolicyIsOutOfReach(t *testing.T) {
+func TestConnectorPolicy_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	eve := site.Stranger()

@@ -22,7 +22,7 @@ func navigation(page *browsertest.Page) []string {
 	return out
 }
 
-func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
+func TestNavigation_LinksPagesThatUserMayOpen(t *testing.T) {
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
@@ -60,7 +60,7 @@ func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
 	}
 }
 
-func TestWhoeverMayNotOpenAPageCanGoOnFromThere(t *testing.T) {
+func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)

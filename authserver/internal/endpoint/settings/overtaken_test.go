@@ -15,7 +15,7 @@ import (
 const overtaken = "Somebody changed the policy since you opened this page. Nothing was saved."
 
 // A change on an outdated page must not allow again what another user has just forbidden.
-func TestAPolicyThatSomebodyElseChangedMeanwhileIsNotOverwritten(t *testing.T) {
+func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.SignedIn(developer(site)), site.SignedIn(developer(site))
 	old := eve.Get(connectors).Form(connectors + "/policy")
@@ -65,7 +65,7 @@ func with(form url.Values, pairs ...string) url.Values {
 
 // A confirmation applies to the policy that the warning showed. If it was changed in between, the user must look at it
 // first.
-func TestAConfirmationIsGoodForThePolicyThatWasShown(t *testing.T) {
+func TestConnectorPolicy_OutdatedConfirmationIsRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, readAndWrite...)
 	connect(t, site, ada, site.Fixture.Connector(browsertest.Resource, readAndWrite...))
@@ -95,7 +95,7 @@ func TestAConfirmationIsGoodForThePolicyThatWasShown(t *testing.T) {
 	}
 }
 
-func TestOfPoliciesSavedAtTheSameTimeOneStandsAndTheOthersAreTold(t *testing.T) {
+func TestConnectorPolicy_ConcurrentSavesKeepOne(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	form := browser.Get(connectors).Form(connectors + "/policy")

@@ -14,7 +14,7 @@ import (
 const ownRevoke = "/settings/security/tokens/revoke"
 
 // A user who may no longer create tokens can still see and revoke the existing ones, in every workspace.
-func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
+func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
@@ -77,7 +77,7 @@ func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 	}
 }
 
-func TestATokenThatEndedIsNotListedAsActive(t *testing.T) {
+func TestSecurity_EndedTokenIsNotListed(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
@@ -88,7 +88,7 @@ func TestATokenThatEndedIsNotListedAsActive(t *testing.T) {
 }
 
 // A user without a password is not asked for one.
-func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
+func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)

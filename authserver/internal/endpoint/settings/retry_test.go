@@ -30,7 +30,7 @@ func opened(page *browsertest.Page) []map[string]bool {
 }
 
 // A leaked secret must not stay valid for a day because the password was mistyped first.
-func TestAReplacementRefusedForItsPasswordComesBackAsItWas(t *testing.T) {
+func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
@@ -81,7 +81,7 @@ func TestAReplacementRefusedForItsPasswordComesBackAsItWas(t *testing.T) {
 }
 
 // A user without a password is sent to reauthentication from the same open row.
-func TestAReplacementThatWantsAnotherProofComesBackAsItWas(t *testing.T) {
+func TestReplaceSecret_MissingPasswordKeepsInput(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	site.Fixture.Confidential(perm.ProgrammesRead)

@@ -11,7 +11,7 @@ import (
 
 func signedIn(b *browsertest.Browser) bool { return b.Get("/settings/user").Status == http.StatusOK }
 
-func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
+func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	here, there, third, hers := site.SignedIn(ada), site.Browser(), site.SignedIn(ada), site.SignedIn(eve)
@@ -57,7 +57,7 @@ func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
 	}
 }
 
-func TestSecurityShowsWrongPasswords(t *testing.T) {
+func TestSecurity_ShowsWrongPasswords(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	thief := site.Browser()
@@ -69,7 +69,7 @@ func TestSecurityShowsWrongPasswords(t *testing.T) {
 	}
 }
 
-func TestANoticeIsSaidOnce(t *testing.T) {
+func TestFlash_IsShownOnce(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	here := site.SignedIn(ada)

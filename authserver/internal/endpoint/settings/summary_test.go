@@ -45,7 +45,7 @@ func summarised(t *testing.T, name string, page *browsertest.Page, field string)
 	}
 }
 
-func TestWhatIsWrongIsSaidAtTheTopToo(t *testing.T) {
+func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	page := browser.Get(developers)

@@ -26,7 +26,7 @@ func tokenForm(page *browsertest.Page, name, days string, permissions ...perm.Pe
 
 var tokenPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
 
-func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
+func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -70,7 +70,7 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	}
 }
 
-func TestABadTokenFormComesBackWithWhatWasTyped(t *testing.T) {
+func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
@@ -115,7 +115,7 @@ func TestABadTokenFormComesBackWithWhatWasTyped(t *testing.T) {
 	}
 }
 
-func TestAfterTenMinutesThePasswordIsAskedForAgain(t *testing.T) {
+func TestMakeToken_NeedsPasswordAfterTenMinutes(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	fresh := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
@@ -155,7 +155,7 @@ func TestAfterTenMinutesThePasswordIsAskedForAgain(t *testing.T) {
 	}
 }
 
-func TestRevokeEndsOwnTokensAlone(t *testing.T) {
+func TestRevokeToken_OnlyOwnTokens(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := developer(site, perm.ProgrammesRead), developer(site, perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
@@ -181,7 +181,7 @@ func TestRevokeEndsOwnTokensAlone(t *testing.T) {
 	}
 }
 
-func TestAReplacementEndsTheOldTokenAtItsFirstUse(t *testing.T) {
+func TestReplaceToken_FirstUseEndsOldToken(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	old := site.Fixture.Token(ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)

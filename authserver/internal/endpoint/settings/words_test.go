@@ -45,7 +45,7 @@ func actions(t *testing.T) []string {
 	return out
 }
 
-func TestEveryEventIsToldInWords(t *testing.T) {
+func TestAudit_EveryActionHasWords(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site)
 	all := actions(t)
@@ -75,7 +75,7 @@ func TestEveryEventIsToldInWords(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatCanDoNothingSaysWhy(t *testing.T) {
+func TestApps_PausedConnectionNamesReason(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)

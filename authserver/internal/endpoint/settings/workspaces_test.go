@@ -18,7 +18,7 @@ func inTwo(site *browsertest.Server) (browsertest.Person, string) {
 }
 
 // After a form is sent, the page's URL is the form's, which a GET does not serve.
-func TestTheWorkspaceIsChosenAtTheAddressOfThePage(t *testing.T) {
+func TestWorkspaceChooser_LeadsToThePage(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
@@ -48,7 +48,7 @@ func TestTheWorkspaceIsChosenAtTheAddressOfThePage(t *testing.T) {
 	}
 }
 
-func TestTheNavigationStaysInTheWorkspace(t *testing.T) {
+func TestNavigation_KeepsWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
@@ -71,7 +71,7 @@ func TestTheNavigationStaysInTheWorkspace(t *testing.T) {
 	}
 }
 
-func TestAnOutdatedFormLeadsBackToItsWorkspace(t *testing.T) {
+func TestForms_OutdatedFormLeadsBackToWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, _ := inTwo(site)
 	browser := site.SignedIn(ada)
@@ -103,7 +103,7 @@ func TestAnOutdatedFormLeadsBackToItsWorkspace(t *testing.T) {
 	}
 }
 
-func TestThePolicyIsSavedAndWarnedOfByTheNameOfItsWorkspace(t *testing.T) {
+func TestConnectorPolicy_MessagesNameWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, _ := inTwo(site)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)

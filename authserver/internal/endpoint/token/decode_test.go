@@ -24,7 +24,7 @@ const (
 	asForm = "application/x-www-form-urlencoded"
 )
 
-func TestGoodBodiesAreRead(t *testing.T) {
+func TestDecode_AcceptsGoodBodies(t *testing.T) {
 	for _, c := range []struct{ contentType, body string }{
 		{asJSON, `{"client_id":"a","code":"b"}`},
 		{asJSON + "; charset=utf-8", ` {"code":"b","extra":{"client_id":1},"client_id":"a"} `},
@@ -38,7 +38,7 @@ func TestGoodBodiesAreRead(t *testing.T) {
 	}
 }
 
-func TestBadBodiesAreRefused(t *testing.T) {
+func TestDecode_RefusesBadBodies(t *testing.T) {
 	for _, c := range []struct{ contentType, body string }{
 		{"", "client_id=a"}, {"text/plain", "client_id=a"}, {"multipart/form-data; boundary=x", "--x--"},
 		{asJSON, ""}, {asJSON, "[]"}, {asJSON, `"a"`}, {asJSON, "null"}, {asJSON, "client_id=a"},
@@ -55,7 +55,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnEncodedBodyIsRefusedByItsName(t *testing.T) {
+func TestDecode_RefusesEncodedBody(t *testing.T) {
 	for _, contentType := range []string{asJSON, asForm} {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("\x1f\x8b\x08"))
 		r.Header.Set("Content-Type", contentType)
@@ -67,14 +67,14 @@ func TestAnEncodedBodyIsRefusedByItsName(t *testing.T) {
 	}
 }
 
-func TestTheQueryIsNeverRead(t *testing.T) {
+func TestDecode_IgnoresQuery(t *testing.T) {
 	p, err := decode(asForm, "code=b")
 	if err != nil || p.Values["client_id"] != "" {
 		t.Errorf("%v %v", p.Values, err)
 	}
 }
 
-func TestALongBodyIs413(t *testing.T) {
+func TestDecode_LongBodyIs413(t *testing.T) {
 	if _, err := decode(asForm, "a="+strings.Repeat("x", MaxBody)); err == nil ||
 		!strings.Contains(err.Error(), "64 KiB") {
 		t.Error(err)

@@ -130,7 +130,7 @@ func (d *described) wants(what string, answer apitest.Answer, status int, code s
 	}
 }
 
-func TestClientByDocumentIsCalledByItsAddressEverywhere(t *testing.T) {
+func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
 	d := newDescribed(t, nil)
 	service := d.Service()
 	g, code := d.code()
@@ -165,7 +165,7 @@ func TestClientByDocumentIsCalledByItsAddressEverywhere(t *testing.T) {
 	d.wants("refresh after that", d.refresh(second.Text("refresh_token")), 400, "invalid_grant")
 }
 
-func TestClientByDocumentHasNoOtherName(t *testing.T) {
+func TestDocumentClient_OtherNamesAreRefused(t *testing.T) {
 	d := newDescribed(t, nil)
 	g, code := d.code()
 	held := d.exchange(code)
@@ -195,7 +195,7 @@ func TestClientByDocumentHasNoOtherName(t *testing.T) {
 	}
 }
 
-func TestDomainThatIsServedNoMoreIsRefused(t *testing.T) {
+func TestDocumentClient_UnlistedDomainIsRefused(t *testing.T) {
 	d := newDescribed(t, nil)
 	g, code := d.code()
 	held := d.exchange(code)
@@ -251,7 +251,7 @@ func (d *described) proof(key jwk.Key, changes ...any) []string {
 	return []string{"client_assertion_type", bearer, "client_assertion", string(signed)}
 }
 
-func TestClientThatSignsProvesItselfAtEveryRequest(t *testing.T) {
+func TestAssertion_RequiredForEveryRequest(t *testing.T) {
 	d := newSigner(t)
 	g, code := d.code()
 	for name, proof := range map[string][]string{
@@ -297,7 +297,7 @@ func TestClientThatSignsProvesItselfAtEveryRequest(t *testing.T) {
 	}
 }
 
-func TestOneProofLetsOneRequestIn(t *testing.T) {
+func TestAssertion_AcceptedOnce(t *testing.T) {
 	d := newSigner(t)
 	const racers = 20
 	codes := make([]string, racers)
@@ -322,7 +322,7 @@ func TestOneProofLetsOneRequestIn(t *testing.T) {
 
 // Only Redis stores which assertions were accepted. After a loss of data, an assertion is accepted again until it
 // expires; the code or refresh token sent with it is not, because Postgres records its use.
-func TestAssertion_RepeatedRequestGainsNothingAfterRedisForgets(t *testing.T) {
+func TestAssertion_ReplayAfterRedisLossRevokesGrant(t *testing.T) {
 	d := newSigner(t)
 	exchanged, code := d.code()
 	exchangeProof, refreshProof := d.proof(d.key), d.proof(d.key)
@@ -348,7 +348,7 @@ func TestAssertion_RepeatedRequestGainsNothingAfterRedisForgets(t *testing.T) {
 	)
 }
 
-func TestKeysRotateWithoutAnybodyHere(t *testing.T) {
+func TestAssertion_KeysRotate(t *testing.T) {
 	d := newSigner(t)
 	_, code := d.code()
 	held := d.exchange(code, d.proof(d.key)...)
@@ -373,7 +373,7 @@ func TestKeysRotateWithoutAnybodyHere(t *testing.T) {
 	d.wants("after the document can be read again", d.refresh(held.Text("refresh_token"), d.proof(next)...), 200, "")
 }
 
-func TestSilentRedisLetsNoProofIn(t *testing.T) {
+func TestAssertion_RefusedWithoutRedis(t *testing.T) {
 	d := newSigner(t)
 	_, code := d.code()
 	held := d.exchange(code, d.proof(d.key)...)

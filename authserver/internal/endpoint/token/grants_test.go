@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestASecondExchangeRevokesTheGrant(t *testing.T) {
+func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
 	b := newBench(t)
 	g, code := b.Consent(b.app, b.user)
 	first := b.exchangeCode(code)
@@ -42,7 +42,7 @@ func TestASecondExchangeRevokesTheGrant(t *testing.T) {
 	b.dead("second in JSON", g, grant.CodeReused)
 }
 
-func TestTheFifthMismatchBurnsTheCode(t *testing.T) {
+func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
 	b := newBench(t)
 	g, code := b.Consent(b.app, b.user)
 	stranger := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
@@ -63,7 +63,7 @@ func TestTheFifthMismatchBurnsTheCode(t *testing.T) {
 	b.given("after one mismatch", b.exchangeCode(code))
 }
 
-func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
+func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 	b := newBench(t)
 	for what, changes := range map[string][]string{
 		"as it was":             nil,
@@ -82,7 +82,7 @@ func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
 	b.dead("superseded and no longer a member", second.Grant, grant.Replayed)
 }
 
-func TestRefusalsConsumeNothing(t *testing.T) {
+func TestRefresh_RefusalConsumesNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.refused("a wrong resource", b.refresh(held.Refresh, "resource", apitest.MCP), 400, "invalid_target")
@@ -110,7 +110,7 @@ func TestRefusalsConsumeNothing(t *testing.T) {
 	b.given("the same token afterwards", b.refresh(held.Refresh))
 }
 
-func TestTheSameHoldsAtTheExchange(t *testing.T) {
+func TestExchange_RefusalConsumesNothing(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.app, b.user)
 	_, linked := b.Consent(b.linked, b.user)
@@ -130,7 +130,7 @@ func TestTheSameHoldsAtTheExchange(t *testing.T) {
 	b.given("the same code in JSON afterwards", b.linkCode(linked))
 }
 
-func TestARefusalSaysWhyInWords(t *testing.T) {
+func TestRefresh_RefusalDescribesCause(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	for _, c := range []struct{ sql, undo, words string }{
@@ -169,7 +169,7 @@ func TestARefusalSaysWhyInWords(t *testing.T) {
 	}
 }
 
-func TestOneOfManyExchangesAndRefreshesWins(t *testing.T) {
+func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
 	b := newBench(t)
 	race := func(what string, g grant.Grant, reason grant.Reason, try func() apitest.Answer) {
 		statuses := make([]int, 8)
@@ -199,7 +199,7 @@ func TestOneOfManyExchangesAndRefreshesWins(t *testing.T) {
 	}
 }
 
-func TestAnOutageIs503AndChangesNothing(t *testing.T) {
+func TestToken_OutageIs503AndChangesNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
@@ -215,7 +215,7 @@ func TestAnOutageIs503AndChangesNothing(t *testing.T) {
 	}
 	restore := b.CutPostgres()
 	attempt("Postgres away")
-	b.refused("an unknown client during an outage", b.strangersExchange(), 503, "temporarily_unavailable")
+	b.refused("an unknown client during an outage", b.exchangeUnknown(), 503, "temporarily_unavailable")
 	restore()
 	b.Redis.Kill()
 	attempt("Redis away")
@@ -227,13 +227,13 @@ func TestAnOutageIs503AndChangesNothing(t *testing.T) {
 	b.given("the refresh token afterwards", b.refresh(held.Refresh))
 }
 
-// strangersExchange sends an unknown code from an unknown client.
+// exchangeUnknown sends an unknown code from an unknown client.
 func (b *bench) exchangeUnknown() apitest.Answer {
 	b.t.Helper()
 	return b.exchangeCode("alm_ac_word", "client_id", uuid.NewString())
 }
 
-func TestWithoutASigningKeyNothingIsConsumed(t *testing.T) {
+func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
 	b := &bench{Server: apitest.StartUnready(t), t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -247,7 +247,7 @@ func TestWithoutASigningKeyNothingIsConsumed(t *testing.T) {
 	b.given("with a key", b.exchangeCode(code))
 }
 
-func TestACodeIsGoodFor60Seconds(t *testing.T) {
+func TestExchange_CodeExpiresAfter60Seconds(t *testing.T) {
 	b := newBench(t)
 	g, code := b.Consent(b.app, b.user)
 	b.Age(g, 61)

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestATokenRequestThatBelongsToNoGrantIsInTheConnectionLogOfItsConnectorAlone(t *testing.T) {
+func TestConnectionLog_OrphanRequestIsRecordedOnlyForItsConnector(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	answer := b.refresh("alm_rt_word")

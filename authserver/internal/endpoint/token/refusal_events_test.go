@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// noted requires one event for the refusal of the grant, with the reason and the description that the client got.
+// recorded requires one event for the refusal of the grant, with the reason and the description that the client got.
 func (b *bench) recorded(reason string, g grant.Grant, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status < 400 || answer.Status >= 500 {
@@ -46,7 +46,7 @@ func (b *bench) refusals() int {
 	return b.Count(`select count(*) from account.audit_events where action = 'grant.refused'`)
 }
 
-func TestEveryRefusalThatConcernsAGrantIsNotedWithItsReason(t *testing.T) {
+func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 	for _, c := range []struct{ reason, sql string }{
 		{"llm_integration_off", `update account.tenant_features set enabled = false`},
 		{"permissions_lost", `update account.memberships set permissions = '{engage:read:forms}'`},
@@ -64,22 +64,22 @@ func TestEveryRefusalThatConcernsAGrantIsNotedWithItsReason(t *testing.T) {
 			held := b.Connected(b.app, b.user)
 			pending, code := b.Consent(b.app, b.user)
 			b.Fixture.Exec(c.sql)
-			b.noted(c.reason, held.Grant, b.refresh(held.Refresh))
-			b.noted(c.reason, pending, b.exchangeCode(code))
+			b.recorded(c.reason, held.Grant, b.refresh(held.Refresh))
+			b.recorded(c.reason, pending, b.exchangeCode(code))
 		})
 	}
 }
 
-func TestARequestThatDoesNotMatchItsGrantIsNotedToo(t *testing.T) {
+func TestRefusal_MismatchIsRecorded(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.noted("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", apitest.MCP))
+	b.recorded("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", apitest.MCP))
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
-	b.noted("another_client", held.Grant, b.refresh(held.Refresh, "client_id", other))
+	b.recorded("another_client", held.Grant, b.refresh(held.Refresh, "client_id", other))
 	g, code := b.Consent(b.linked, b.user)
-	b.noted("request_does_not_match", g, b.linkCode(code, "client_secret", "alm_cs_wrong"))
+	b.recorded("request_does_not_match", g, b.linkCode(code, "client_secret", "alm_cs_wrong"))
 	second := b.Refreshed(b.app, held)
-	b.noted("refresh_token_replayed", second.Grant, b.refresh(held.Refresh))
+	b.recorded("refresh_token_replayed", second.Grant, b.refresh(held.Refresh))
 	const leaks = `select count(*) from account.audit_events
 		where action = 'grant.refused' and detail::text ~ 'alm_(rt|ac|cs)_'`
 	if n := b.Count(leaks); n != 0 {
@@ -87,7 +87,7 @@ func TestARequestThatDoesNotMatchItsGrantIsNotedToo(t *testing.T) {
 	}
 }
 
-func TestAStuckClientIsNotedOnceAnHour(t *testing.T) {
+func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.SetLLM(false)
@@ -118,7 +118,7 @@ func TestAStuckClientIsNotedOnceAnHour(t *testing.T) {
 	}
 }
 
-func TestSuccessAndForgeryLeaveNoNote(t *testing.T) {
+func TestRefusal_SuccessAndForgeryAreNotRecorded(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.given("refresh", b.refresh(held.Refresh))
@@ -132,7 +132,7 @@ func TestSuccessAndForgeryLeaveNoNote(t *testing.T) {
 	}
 }
 
-func TestANoteThatFailsChangesNoAnswer(t *testing.T) {
+func TestRefusal_FailedRecordDoesNotChangeResponse(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.SetLLM(false)
@@ -150,7 +150,7 @@ func TestANoteThatFailsChangesNoAnswer(t *testing.T) {
 	}
 }
 
-func TestAGrantThatIsGoneLeavesNoNote(t *testing.T) {
+func TestRefusal_OfDeletedGrantIsNotRecorded(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`delete from account.grants`)
@@ -162,7 +162,7 @@ func TestAGrantThatIsGoneLeavesNoNote(t *testing.T) {
 }
 
 // Requests with made-up client ids must not fill the recorder's memory, or it would record no one else's attempts.
-func TestNamesThatSomebodyMakesUpDoNotSilenceTheConnectionLog(t *testing.T) {
+func TestConnectionLog_MadeUpClientIDsDoNotSilenceIt(t *testing.T) {
 	b := newBench(t)
 	recorder := engine.NewRefusalRecorder(b.Engine, b.Store, b.Now, slog.New(slog.DiscardHandler))
 	refresh := func(name string) {

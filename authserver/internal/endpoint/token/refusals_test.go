@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestAFormThatLacksSomethingIsRefused(t *testing.T) {
+func TestToken_IncompleteFormIsRefused(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"grant_type", "client_id", "code", "code_verifier", "redirect_uri", "resource"} {
 		b.refused("no "+name, b.exchange(name, "-"), 400, "invalid_request")
@@ -28,7 +28,7 @@ func TestAFormThatLacksSomethingIsRefused(t *testing.T) {
 	b.given("nothing was consumed", b.refresh(held.Refresh))
 }
 
-func TestAJSONBodyThatLacksSomethingIsRefused(t *testing.T) {
+func TestToken_IncompleteJSONIsRefused(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"client_id", "code", "redirect_uri"} {
 		b.refused("no "+name, b.link(name, "-"), 400, "invalid_request")
@@ -38,7 +38,7 @@ func TestAJSONBodyThatLacksSomethingIsRefused(t *testing.T) {
 	b.refused("an empty secret", b.link("client_secret", ""), 400, "invalid_client")
 }
 
-func TestEachErrorHasItsCode(t *testing.T) {
+func TestToken_ErrorCodes(t *testing.T) {
 	b := newBench(t)
 	service := b.Service()
 	_, foreign := b.Consent(b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead), b.user)
@@ -101,7 +101,7 @@ func TestEachErrorHasItsCode(t *testing.T) {
 	}
 }
 
-func TestAChallengeMakesTheVerifierRequired(t *testing.T) {
+func TestExchange_ChallengeRequiresVerifier(t *testing.T) {
 	b := newBench(t)
 	exchange := func(verifier string) apitest.Answer {
 		g := grant.Grant{
@@ -131,7 +131,7 @@ func TestAChallengeMakesTheVerifierRequired(t *testing.T) {
 }
 
 // The request is complete and correct except for the dialect.
-func TestAConnectorNeverSendsJSON(t *testing.T) {
+func TestToken_ConnectorMustNotSendJSON(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.app, b.user)
 	b.refused(
@@ -165,7 +165,7 @@ func TestAConnectorNeverSendsJSON(t *testing.T) {
 }
 
 // RFC 7636, section 4.1: a verifier has at least 43 characters, even if a shorter one matches the challenge.
-func TestAShortVerifierIsRefusedThoughItMatches(t *testing.T) {
+func TestExchange_ShortVerifierIsRefused(t *testing.T) {
 	b := newBench(t)
 	g, _ := b.Consent(b.app, b.user)
 	g.ID = uuid.New()
@@ -181,7 +181,7 @@ func TestAShortVerifierIsRefusedThoughItMatches(t *testing.T) {
 	b.refused("short", b.exchangeCode(code, "code_verifier", "short"), 400, "invalid_grant")
 }
 
-func TestBodiesThatCannotBeReadAreInvalidRequests(t *testing.T) {
+func TestToken_UnreadableBodyIsInvalidRequest(t *testing.T) {
 	b := newBench(t)
 	id, secret := b.linked.ID.String(), b.secret.Reveal()
 	const form, object = "application/x-www-form-urlencoded", "application/json"
@@ -210,7 +210,7 @@ func TestBodiesThatCannotBeReadAreInvalidRequests(t *testing.T) {
 	b.given("the code after the refused requests", b.linkCode(code))
 }
 
-func TestABodyOver64KiBIs413(t *testing.T) {
+func TestToken_BodyOver64KiBIs413(t *testing.T) {
 	b := newBench(t)
 	long := strings.Repeat("x", 64<<10)
 	for _, contentType := range []string{"application/x-www-form-urlencoded", "application/json", "text/plain"} {
@@ -219,7 +219,7 @@ func TestABodyOver64KiBIs413(t *testing.T) {
 	}
 }
 
-func TestAnAuthorizationHeaderIsForBasicClientsAlone(t *testing.T) {
+func TestToken_AuthorizationHeaderOnlyForBasicClients(t *testing.T) {
 	b := newBench(t)
 	basic, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	b.Authenticating(basic, client.SecretBasic)
@@ -293,7 +293,7 @@ func TestAnAuthorizationHeaderIsForBasicClientsAlone(t *testing.T) {
 	)
 }
 
-func TestAReplacedSecretWorksWhileItOverlaps(t *testing.T) {
+func TestToken_ReplacedSecretWorksDuringOverlap(t *testing.T) {
 	b := newBench(t)
 	b.Fixture.Exec(
 		`update account.client_secrets set expires_at = now() + interval '1 minute' where client_id = $1`,
@@ -304,7 +304,7 @@ func TestAReplacedSecretWorksWhileItOverlaps(t *testing.T) {
 	b.refused("afterwards", b.link(), 400, "invalid_client")
 }
 
-func TestADeletedClientIsUnknown(t *testing.T) {
+func TestToken_DeletedClientIsUnknown(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now()`)
@@ -312,7 +312,7 @@ func TestADeletedClientIsUnknown(t *testing.T) {
 	b.refused("exchange", b.link(), 400, "invalid_client")
 }
 
-func TestEverySecretStaysOutOfTheLog(t *testing.T) {
+func TestToken_SecretsAreNotLogged(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)

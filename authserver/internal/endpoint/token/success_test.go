@@ -24,7 +24,7 @@ func (b *bench) claims(answer apitest.Answer) accesstoken.Claims {
 	return claims
 }
 
-func TestAConfidentialClientGetsATokenFor90Days(t *testing.T) {
+func TestExchange_ConfidentialClientGets90DayToken(t *testing.T) {
 	b := newBench(t)
 	g, code := b.Consent(b.linked, b.user)
 	answer := b.linkCode(code)
@@ -56,7 +56,7 @@ func TestAConfidentialClientGetsATokenFor90Days(t *testing.T) {
 	}
 }
 
-func TestAConnectorGetsAnHourAndARefreshToken(t *testing.T) {
+func TestExchange_ConnectorGetsOneHourAndRefreshToken(t *testing.T) {
 	b := newBench(t)
 	answer := b.exchange()
 	b.given("form", answer)
@@ -77,7 +77,7 @@ func TestAConnectorGetsAnHourAndARefreshToken(t *testing.T) {
 	}
 }
 
-func TestARefreshRotatesAndNeverExtends(t *testing.T) {
+func TestRefresh_RotatesAndNeverExtends(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set ends_at = now() + interval '20 minutes' where id = $1`, held.Grant.ID)
@@ -93,7 +93,7 @@ func TestARefreshRotatesAndNeverExtends(t *testing.T) {
 	}
 }
 
-func TestAPermissionLostMeanwhileIsStillInTheTokenButWithoutEffect(t *testing.T) {
+func TestRefresh_LostPermissionStaysInScope(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(
@@ -108,7 +108,7 @@ func TestAPermissionLostMeanwhileIsStillInTheTokenButWithoutEffect(t *testing.T)
 }
 
 // A grant that is older than the permission sets of the resources may hold more than its resource can use.
-func TestToken_NamesWhatTheResourceCanUseAlone(t *testing.T) {
+func TestToken_ScopeIsLimitedToResource(t *testing.T) {
 	b := newBench(t)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
 	first := b.exchange()
@@ -123,7 +123,7 @@ func TestToken_NamesWhatTheResourceCanUseAlone(t *testing.T) {
 	}
 }
 
-func TestWhatIsOptionalMayBeThereOrNot(t *testing.T) {
+func TestToken_OptionalParameters(t *testing.T) {
 	b := newBench(t)
 	b.given("grant_type", b.link("grant_type", "authorization_code"))
 	b.given("resource", b.link("resource", apitest.REST))
@@ -133,7 +133,7 @@ func TestWhatIsOptionalMayBeThereOrNot(t *testing.T) {
 	b.given("an empty secret in a form", b.exchange("client_secret", ""))
 }
 
-func TestCredentialsInTheQueryAreIgnored(t *testing.T) {
+func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.linked, b.user)
 	answer := b.Send(
@@ -159,7 +159,7 @@ func TestCredentialsInTheQueryAreIgnored(t *testing.T) {
 }
 
 // The Go library exchanges codes unmodified, in both of its styles (contract, section 3).
-func TestTheGoLibraryExchangesACode(t *testing.T) {
+func TestGoLibrary_ExchangesCode(t *testing.T) {
 	b := newBench(t)
 	for method, style := range map[client.AuthMethod]oauth2.AuthStyle{
 		client.SecretPost: oauth2.AuthStyleInParams, client.SecretBasic: oauth2.AuthStyleInHeader,
@@ -195,7 +195,7 @@ func TestTheGoLibraryExchangesACode(t *testing.T) {
 }
 
 // A public client of the library uses PKCE and the resource parameter.
-func TestTheGoLibraryConnects(t *testing.T) {
+func TestGoLibrary_ConnectsAsPublicClient(t *testing.T) {
 	b := newBench(t)
 	config := oauth2.Config{
 		ClientID: b.app.ID.String(), RedirectURL: fixture.Callback,

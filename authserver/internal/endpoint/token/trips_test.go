@@ -25,7 +25,7 @@ func newCounted(t *testing.T) *bench {
 }
 
 // A refresh and an exchange make one query, run one script and write once. The counts keep other round trips out.
-func TestWhatIsGivenCostsOneReadOneScriptAndOneWrite(t *testing.T) {
+func TestToken_SuccessCostsOneReadOneScriptOneWrite(t *testing.T) {
 	b := newCounted(t)
 	want := apitest.Trips{Postgres: 2, Redis: 1}
 	held := b.Connected(b.app, b.user)
@@ -55,7 +55,7 @@ func TestWhatIsGivenCostsOneReadOneScriptAndOneWrite(t *testing.T) {
 
 // A malformed, cut or forged credential costs no round trip, and another wrong one costs one round trip. Refusals are
 // written to Redis later, in batches (package ratelimit).
-func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
+func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
 	b := newCounted(t)
 	held := b.Connected(b.app, b.user)
 	refresh := held.Refresh.Reveal()
@@ -161,7 +161,7 @@ func (b *bench) replay(held apitest.Connection) grant.Grant {
 }
 
 // A cached client is checked again: a deleted client, or one with a new secret, gets its current state.
-func TestWhatIsRememberedOfAClientEndsWithAChangeOfIt(t *testing.T) {
+func TestToken_ClientCacheEndsWithChangeOfClient(t *testing.T) {
 	b := newBench(t)
 	probe := func(secret credential.Secret) string {
 		answer := b.PostJSON(

@@ -36,7 +36,7 @@ var pairs = []struct {
 
 var variable = regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{6});`)
 
-func TestColoursCanBeToldApartInBothSchemes(t *testing.T) {
+func TestColours_HaveContrastInBothSchemes(t *testing.T) {
 	sheet, err := staticFiles.ReadFile("static/site.css")
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestLocalPathNeverNamesAnotherHost(t *testing.T) {
+func TestLocalPath_RefusesOtherHosts(t *testing.T) {
 	for _, text := range []string{
 		"",
 		"a",

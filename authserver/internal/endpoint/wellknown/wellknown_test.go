@@ -26,7 +26,7 @@ var paths = []string{
 	"/mcp/.well-known/openid-configuration",
 }
 
-func TestTheMetadataIsTheSameAtEveryPlace(t *testing.T) {
+func TestMetadata_IsTheSameAtEveryURL(t *testing.T) {
 	s := apitest.Served(t)
 	first := s.Send("GET", paths[0], "").Body
 	for _, path := range paths {
@@ -46,7 +46,7 @@ func TestTheMetadataIsTheSameAtEveryPlace(t *testing.T) {
 	}
 }
 
-func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
+func TestMetadata_DescribesServer(t *testing.T) {
 	document, err := wellknown.Metadata(apitest.Issuer, apitest.AppURL, true)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
 }
 
 // A client that follows the metadata finds a handler at every endpoint.
-func TestEveryEndpointNamedIsThere(t *testing.T) {
+func TestMetadata_EveryEndpointExists(t *testing.T) {
 	s := apitest.Served(t)
 	metadata := s.Send("GET", paths[0], "").JSON()
 	for name, method := range map[string]string{
@@ -117,7 +117,7 @@ func TestEveryEndpointNamedIsThere(t *testing.T) {
 	}
 }
 
-func TestTheKeySetHoldsPublicHalvesAlone(t *testing.T) {
+func TestKeySet_HoldsOnlyPublicKeys(t *testing.T) {
 	s := apitest.Served(t)
 	answer := s.Send("GET", "/v1/account/oauth/jwks", "")
 	keys, _ := answer.JSON()["keys"].([]any)
@@ -140,7 +140,7 @@ func TestTheKeySetHoldsPublicHalvesAlone(t *testing.T) {
 	}
 }
 
-func TestADocumentThatCannotBeMadeIs503(t *testing.T) {
+func TestDocument_ErrorIs503(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	failing := wellknown.Document(func() ([]byte, error) { return nil, errors.New("no key is loaded") })
 	failing.ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))
