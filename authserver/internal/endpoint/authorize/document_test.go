@@ -22,7 +22,7 @@ const (
 	web      = "https://claude.ai/api/mcp/auth_callback"
 )
 
-// described returns a valid request of a client that has a metadata document.
+// requestOf returns a valid request of a client that has a metadata document.
 func requestOf(address, redirectURI string) map[string]string {
 	return map[string]string{
 		"client_id":             address,

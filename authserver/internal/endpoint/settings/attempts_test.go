@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// walkTo opens the consent page of a connector as its platform does.
+// openConsent opens the consent page of a connector as its platform does.
 func openConsent(browser *browsertest.Browser, c client.Client, changes ...string) *browsertest.Page {
 	query := url.Values{
 		"client_id":             {c.ID.String()},
