@@ -26,17 +26,17 @@ func TestMain(m *testing.M) {
 
 const bounded = "TestBounds_OneCredentialHas64InFlightAnd2Searches in resourceapi/internal/app"
 
-const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn in " +
+const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8Handled in " +
 	"authserver/internal/endpoint/oauthclients"
 
 // unreachable are answers that are described and that no request can provoke here. Each has a test closer to its cause.
 var unreachable = map[string]string{
 	// Keys are read at the start, which a database that is away delays.
-	"GET /v1/account/oauth/jwks 503": "TestADocumentThatCannotBeMadeIs503 in authserver/internal/endpoint/wellknown",
+	"GET /v1/account/oauth/jwks 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/wellknown",
 	// It takes 6,000 wrong secrets of one client within a minute.
-	"POST /v1/account/oauth/revoke 429": "TestTooManyWrongSecretsAreThrottledAndNothingElseIs in " +
+	"POST /v1/account/oauth/revoke 429": "TestRevoke_OnlyWrongSecretsAreThrottled in " +
 		"authserver/internal/endpoint/revoke",
-	"POST /v1/account/oauth/introspect 429": "TestTooManyWrongSecretsAreThrottledAndNothingElseIs in " +
+	"POST /v1/account/oauth/introspect 429": "TestIntrospect_OnlyWrongSecretsAreThrottled in " +
 		"authserver/internal/endpoint/introspect",
 	// They take 65 requests of one credential at once, all of which wait for Postgres; or a search that takes half a
 	// second.

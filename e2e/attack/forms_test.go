@@ -77,7 +77,7 @@ func fields(e *estate) map[string]url.Values {
 // elsewhere are forms that this stack does not offer, with where they are tried.
 var elsewhere = map[string]string{
 	"/settings/provider/unlink": "needs an upstream provider: authserver/internal/app, " +
-		"TestTheProviderIsNotUnlinkedWhereItIsTheOnlyWayIn",
+		"TestUnlink_LastSignInMethodIsRefused",
 }
 
 func TestEveryFormIsTried(t *testing.T) {

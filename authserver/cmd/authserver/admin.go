@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 )
 
-// adminCommands are what an operator may do. Each works on the database that ALMONER_DATABASE_URL names; where
-// ALMONER_REDIS_URL is set, Redis is told of what ended; keys rotate, remove and reseal need ALMONER_KEYS.
+// adminCommands are the operator's commands. They work on the database of ALMONER_DATABASE_URL. If ALMONER_REDIS_URL is
+// set, revocations are propagated to Redis. keys rotate, remove and reseal need ALMONER_KEYS.
 type adminCommands struct {
 	JSON bool `name:"json" help:"Write JSON."`
 
@@ -41,15 +41,15 @@ type adminCommands struct {
 	Grants          grantCommands  `cmd:"" help:"Grants: what users consented to."`
 }
 
-// carryOut runs one command at the desk, and prints what it says.
-func (a *adminCommands) carryOut(ctx context.Context, command func(*admin.Service) (admin.Result, error)) error {
+// execute runs one command and prints its result.
+func (a *adminCommands) execute(ctx context.Context, command func(*admin.Service) (admin.Result, error)) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	desk, done, err := app.Admin(ctx, os.Environ(), log)
+	service, done, err := app.Admin(ctx, os.Environ(), log)
 	if err != nil {
 		return err
 	}
 	defer done()
-	result, err := command(desk)
+	result, err := command(service)
 	if err != nil {
 		return err
 	}
@@ -61,13 +61,13 @@ type organisationsAdd struct {
 }
 
 func (c organisationsAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddOrganisation(ctx, c.Name) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddOrganisation(ctx, c.Name) })
 }
 
 type organisationsList struct{}
 
 func (organisationsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Organisations(ctx) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Organisations(ctx) })
 }
 
 type workspacesAdd struct {
@@ -76,7 +76,7 @@ type workspacesAdd struct {
 }
 
 func (c workspacesAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(
+	return a.execute(
 		ctx,
 		func(d *admin.Service) (admin.Result, error) { return d.AddWorkspace(ctx, c.Organisation, c.Name) },
 	)
@@ -87,7 +87,7 @@ type workspacesList struct {
 }
 
 func (c workspacesList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Workspaces(ctx, c.Organisation) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Workspaces(ctx, c.Organisation) })
 }
 
 type modulesSet struct {
@@ -97,7 +97,7 @@ type modulesSet struct {
 }
 
 func (c modulesSet) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
 		return d.SetModule(ctx, c.Workspace, c.Module, c.Changes)
 	})
 }
@@ -109,7 +109,7 @@ type featuresSet struct {
 }
 
 func (c featuresSet) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
 		return d.SetFeature(ctx, c.Workspace, c.Feature, c.State)
 	})
 }
@@ -119,7 +119,7 @@ type clientsAddService struct {
 }
 
 func (c clientsAddService) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddService(ctx, c.Name) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddService(ctx, c.Name) })
 }
 
 type clientsList struct {
@@ -127,7 +127,7 @@ type clientsList struct {
 }
 
 func (c clientsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Clients(ctx, c.Workspace) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Clients(ctx, c.Workspace) })
 }
 
 type clientsDelete struct {
@@ -135,10 +135,10 @@ type clientsDelete struct {
 }
 
 func (c clientsDelete) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.DeleteClient(ctx, c.Client) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.DeleteClient(ctx, c.Client) })
 }
 
-// errTerminal keeps a password from being typed where everybody can read it.
+// errTerminal refuses a password typed at a terminal, where it would be visible.
 var errTerminal = errors.New(
 	"the password is read from standard input, which is a terminal here: use set-password USER < FILE",
 )

@@ -30,61 +30,59 @@ func open(t *testing.T, environ ...string) terminal {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "authserver")
 	build := exec.Command("go", "build", "-o", binary, ".")
-	build.Env = append(
-		os.Environ(),
-		"CGO_ENABLED=0",
-	) // as it is shipped, and compiled already where the race detector needs C
+	// As in a release, and already compiled where the race detector needs C.
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if built, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, built)
 	}
 	return terminal{t, binary, environ}
 }
 
-func (w terminal) run(input string, args ...string) output {
-	w.t.Helper()
-	command := exec.CommandContext(w.t.Context(), w.binary, append([]string{"admin"}, args...)...)
-	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, w.environ...)
+func (term terminal) run(input string, args ...string) output {
+	term.t.Helper()
+	command := exec.CommandContext(term.t.Context(), term.binary, append([]string{"admin"}, args...)...)
+	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, term.environ...)
 	command.Stdin = strings.NewReader(input)
 	var out, errs bytes.Buffer
 	command.Stdout, command.Stderr = &out, &errs
 	err := command.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		w.t.Fatal(err)
+		term.t.Fatal(err)
 	}
 	return output{command.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
 // value runs with --json and returns one value of the object.
-func (w terminal) value(name string, args ...string) string {
-	w.t.Helper()
-	got := w.run("", append([]string{"--json"}, args...)...)
+func (term terminal) value(name string, args ...string) string {
+	term.t.Helper()
+	got := term.run("", append([]string{"--json"}, args...)...)
 	values := map[string]any{}
 	if err := json.Unmarshal([]byte(got.out), &values); got.code != 0 || err != nil || got.errors != "" {
-		w.t.Fatalf("%v: %d %s", args, got.code, got.errors)
+		term.t.Fatalf("%v: %d %s", args, got.code, got.errors)
 	}
 	text, _ := values[name].(string)
 	return text
 }
 
-func TestAWorkspaceIsSetUpFromTheCommandLine(t *testing.T) {
-	world := fixture.New(t)
-	w := open(t, "ALMONER_DATABASE_URL="+world.Database.Authserver)
-	organisation := w.value("id", "organisations", "add", "Harbour Trust")
-	workspace := w.value("id", "tenants", "add", "--organisation", organisation, "Harbour Kitchen")
-	user := w.value("id", "users", "add", "--email", "ada@example.org", "--name", "Ada Okafor")
+func TestAdmin_SetsUpWorkspace(t *testing.T) {
+	data := fixture.New(t)
+	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
+	organisation := term.value("id", "organisations", "add", "Harbour Trust")
+	workspace := term.value("id", "tenants", "add", "--organisation", organisation, "Harbour Kitchen")
+	user := term.value("id", "users", "add", "--email", "ada@example.org", "--name", "Ada Okafor")
 	for _, args := range [][]string{
 		{"modules", "set", workspace, "programmes", "enable", "provision"},
 		{"features", "set", workspace, "llm_integration", "on"},
 		{"members", "add", workspace, "ada@example.org", string(perm.ProgrammesRead), string(perm.AccountAPIAccess)},
 		{"members", "set-permissions", workspace, user, string(perm.ProgrammesRead)},
 	} {
-		if got := w.run("", args...); got.code != 0 || got.out == "" || got.errors != "" {
+		if got := term.run("", args...); got.code != 0 || got.out == "" || got.errors != "" {
 			t.Errorf("%v: %d %s%s", args, got.code, got.out, got.errors)
 		}
 	}
 	const password = "correct horse battery staple"
-	if got := w.run(password+"\n", "users", "set-password", "ada@example.org"); got.code != 0 ||
+	if got := term.run(password+"\n", "users", "set-password", "ada@example.org"); got.code != 0 ||
 		strings.Contains(got.out+got.errors, password) {
 		t.Errorf("set-password: %d %s", got.code, got.errors)
 	}
@@ -100,41 +98,41 @@ func TestAWorkspaceIsSetUpFromTheCommandLine(t *testing.T) {
 		{[]string{"grants", "list"}, []string{"STATE"}},
 		{[]string{"keys", "list"}, []string{"KID"}},
 	} {
-		got := w.run("", c.args...)
+		got := term.run("", c.args...)
 		for _, want := range c.want {
 			if got.code != 0 || !strings.Contains(got.out, want) {
 				t.Errorf("%v: %d %q lacks %q; %s", c.args, got.code, got.out, want, got.errors)
 			}
 		}
-		asJSON := w.run("", append(c.args, "--json")...)
+		asJSON := term.run("", append(c.args, "--json")...)
 		var all []map[string]any
 		if err := json.Unmarshal([]byte(asJSON.out), &all); err != nil || asJSON.code != 0 || all == nil {
 			t.Errorf("%v --json: %v: %s", c.args, err, asJSON.out)
 		}
 	}
-	if got := w.run("", "members", "remove", workspace, user); got.code != 0 ||
+	if got := term.run("", "members", "remove", workspace, user); got.code != 0 ||
 		!strings.Contains(got.out, "0 grants, 0 personal access tokens") {
 		t.Errorf("remove: %d %s%s", got.code, got.out, got.errors)
 	}
 }
 
-func TestASecretIsPrintedOnceToStandardOutput(t *testing.T) {
-	world := fixture.New(t)
-	w := open(t, "ALMONER_DATABASE_URL="+world.Database.Authserver)
-	got := w.run("", "clients", "add-service", "Reporting")
+func TestAdmin_PrintsSecretOnceToStandardOutput(t *testing.T) {
+	data := fixture.New(t)
+	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
+	got := term.run("", "clients", "add-service", "Reporting")
 	if got.code != 0 || strings.Count(got.out, "alm_cs_") != 1 || got.errors != "" {
 		t.Errorf("%d, %d secrets, %s", got.code, strings.Count(got.out, "alm_cs_"), got.errors)
 	}
-	if listed := w.run("", "clients", "list", "--json"); strings.Contains(listed.out, "alm_cs_") ||
+	if listed := term.run("", "clients", "list", "--json"); strings.Contains(listed.out, "alm_cs_") ||
 		!strings.Contains(listed.out, "Reporting") {
 		t.Errorf("the list: %s", listed.errors)
 	}
 }
 
-func TestBadInputIsOneClearLineAndNoSuccess(t *testing.T) {
-	world := fixture.New(t)
-	w := open(t, "ALMONER_DATABASE_URL="+world.Database.Authserver)
-	workspace := world.WorkspaceID.String()
+func TestAdmin_BadInputIsOneLineAndFails(t *testing.T) {
+	data := fixture.New(t)
+	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
+	workspace := data.WorkspaceID.String()
 	for _, c := range []struct{ args, says string }{
 		{"organisations add ''", "a name has"},
 		{"tenants add --organisation trust Kitchen", "the organisation is a UUID"},
@@ -155,7 +153,7 @@ func TestBadInputIsOneClearLineAndNoSuccess(t *testing.T) {
 		for i := range args {
 			args[i] = strings.Trim(args[i], "'")
 		}
-		got := w.run("a password of some length", args...)
+		got := term.run("a password of some length", args...)
 		if got.code == 0 || got.out != "" || strings.Count(got.errors, "\n") != 1 ||
 			!strings.Contains(got.errors, c.says) {
 			t.Errorf("%s: %d %q %q, want one line that says %q", c.args, got.code, got.out, got.errors, c.says)
@@ -171,20 +169,20 @@ func TestBadInputIsOneClearLineAndNoSuccess(t *testing.T) {
 		{"grants", "revoke-all", "--all", "--tenant="},
 		{"grants", "list", "--tenant", ""},
 	} {
-		if got := w.run("", args...); got.code == 0 {
-			t.Errorf("%v is taken", args)
+		if got := term.run("", args...); got.code == 0 {
+			t.Errorf("%v is accepted", args)
 		}
 	}
 }
 
-func TestWithoutADatabaseNothingIsCalledDone(t *testing.T) {
+func TestAdmin_FailsWithoutDatabase(t *testing.T) {
 	const password = "secret-of-the-database"
 	if got := open(t).run("", "users", "list"); got.code == 0 ||
 		!strings.Contains(got.errors, "ALMONER_DATABASE_URL is not set") {
 		t.Errorf("%d %s", got.code, got.errors)
 	}
-	w := open(t, "ALMONER_DATABASE_URL=postgres://almoner:"+password+"@127.0.0.1:1/almoner")
-	got := w.run("", "organisations", "add", "Harbour Trust")
+	term := open(t, "ALMONER_DATABASE_URL=postgres://almoner:"+password+"@127.0.0.1:1/almoner")
+	got := term.run("", "organisations", "add", "Harbour Trust")
 	if got.code == 0 || got.out != "" || !strings.Contains(got.errors, "does not answer") ||
 		strings.Contains(got.errors, password) {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)

@@ -17,13 +17,13 @@ type keyCommands struct {
 type keysList struct{}
 
 func (keysList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.ListKeys(ctx) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ListKeys(ctx) })
 }
 
 type keysRotate struct{}
 
 func (keysRotate) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RotateKeys(ctx) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.RotateKeys(ctx) })
 }
 
 type keysRemove struct {
@@ -31,13 +31,13 @@ type keysRemove struct {
 }
 
 func (c keysRemove) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RemoveKey(ctx, c.KID) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.RemoveKey(ctx, c.KID) })
 }
 
 type keysReseal struct{}
 
 func (keysReseal) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.ResealKeys(ctx) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ResealKeys(ctx) })
 }
 
 type grantCommands struct {
@@ -46,7 +46,7 @@ type grantCommands struct {
 	RevokeAll grantsRevokeAll `cmd:"" help:"Revoke every grant that the options name; --all for every grant there is."`
 }
 
-// grantOptions name grants.
+// grantOptions select grants.
 type grantOptions struct {
 	User         named `placeholder:"USER" help:"Of one user: id or e-mail address."`
 	Client       named `placeholder:"ID" help:"Of one client."`
@@ -54,11 +54,11 @@ type grantOptions struct {
 	IssuedBefore named `placeholder:"TIME" help:"Consented to before a time such as 2026-03-01T12:00:00Z."`
 }
 
-// A named is the value of an option that narrows a command. One that is given is never empty: --workspace "$WORKSPACE",
-// where the shell does not know WORKSPACE, must not widen the command to every workspace.
+// A named is the value of an option that narrows a command. A given value must not be empty: --workspace "$WORKSPACE"
+// with an unset variable must not widen the command to every workspace.
 type named string
 
-// UnmarshalText takes the value from the command line.
+// UnmarshalText parses the value of the option.
 func (n *named) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		return errors.New("it is empty: name something, or leave the option out")
@@ -82,7 +82,7 @@ type grantsList struct {
 }
 
 func (c grantsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(
+	return a.execute(
 		ctx,
 		func(d *admin.Service) (admin.Result, error) { return d.ListGrants(ctx, c.query(), c.Limit) },
 	)
@@ -93,7 +93,7 @@ type grantsRevoke struct {
 }
 
 func (c grantsRevoke) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RevokeGrant(ctx, c.Grant) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.RevokeGrant(ctx, c.Grant) })
 }
 
 var errWhoseGrants = errors.New(
@@ -105,10 +105,10 @@ type grantsRevokeAll struct {
 	All bool `help:"Every grant there is."`
 }
 
-// Run wants to be told whose: who forgets the options at night must not sign out everybody.
+// Run needs an option or --all, so that an operator who forgets the options does not revoke every grant.
 func (c grantsRevokeAll) Run(ctx context.Context, a *adminCommands) error {
 	if named := c.grantOptions != (grantOptions{}); named == c.All {
 		return errWhoseGrants
 	}
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RevokeGrants(ctx, c.query()) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.RevokeGrants(ctx, c.query()) })
 }

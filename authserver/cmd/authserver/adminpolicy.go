@@ -16,7 +16,7 @@ type policyShow struct {
 }
 
 func (c policyShow) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.ConnectorPolicy(ctx, c.Workspace) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ConnectorPolicy(ctx, c.Workspace) })
 }
 
 type policySet struct {
@@ -29,7 +29,7 @@ type policySet struct {
 
 func (c policySet) Run(ctx context.Context, a *adminCommands) error {
 	change := admin.PolicyChange{Platforms: c.Platforms, Permissions: c.Permissions, Days: c.Days}
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
 		return d.SetConnectorPolicy(ctx, c.Workspace, change, c.DryRun)
 	})
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 )
 
-func TestAConnectorPolicyIsShownAndSetFromTheCommandLine(t *testing.T) {
-	world := fixture.New(t)
-	w := open(t, "ALMONER_DATABASE_URL="+world.Database.Authserver)
-	workspace := world.WorkspaceID.String()
-	if got := w.run("", "connector-policy", "show", workspace); got.code != 0 ||
+func TestAdmin_ShowsAndSetsConnectorPolicy(t *testing.T) {
+	data := fixture.New(t)
+	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
+	workspace := data.WorkspaceID.String()
+	if got := term.run("", "connector-policy", "show", workspace); got.code != 0 ||
 		!strings.Contains(got.out, "claude, chatgpt, other") ||
 		!strings.Contains(got.out, "30") {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
 	}
 	set := func(options ...string) output {
 		t.Helper()
-		return w.run("", append([]string{"connector-policy", "set", workspace}, options...)...)
+		return term.run("", append([]string{"connector-policy", "set", workspace}, options...)...)
 	}
 	if got := set("--platforms", "claude,other", "--days=7", "--dry-run"); got.code != 0 ||
 		!strings.Contains(got.out, "Nothing was changed.") {
@@ -29,7 +29,7 @@ func TestAConnectorPolicyIsShownAndSetFromTheCommandLine(t *testing.T) {
 		!strings.Contains(got.out, "The policy is set: platforms claude, other;") {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
 	}
-	got := w.run("", "connector-policy", "show", workspace, "--json")
+	got := term.run("", "connector-policy", "show", workspace, "--json")
 	var shown struct {
 		Platforms, Permissions []string
 		Days                   int

@@ -24,13 +24,13 @@ type usersAdd struct {
 }
 
 func (c usersAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddUser(ctx, c.Email, c.Name) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddUser(ctx, c.Email, c.Name) })
 }
 
 type usersList struct{}
 
 func (usersList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Users(ctx) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Users(ctx) })
 }
 
 type usersDisable struct {
@@ -38,7 +38,7 @@ type usersDisable struct {
 }
 
 func (c usersDisable) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetDisabled(ctx, c.User, true) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetDisabled(ctx, c.User, true) })
 }
 
 type usersEnable struct {
@@ -46,7 +46,7 @@ type usersEnable struct {
 }
 
 func (c usersEnable) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetDisabled(ctx, c.User, false) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetDisabled(ctx, c.User, false) })
 }
 
 type usersSetPassword struct {
@@ -58,7 +58,7 @@ func (c usersSetPassword) Run(ctx context.Context, a *adminCommands) error {
 	if isTerminal(os.Stdin) {
 		return errTerminal
 	}
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
 		return d.SetPassword(ctx, c.User, os.Stdin, c.RemoveOthers)
 	})
 }
@@ -68,7 +68,7 @@ type usersSignInMethods struct {
 }
 
 func (c usersSignInMethods) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.SignInMethods(ctx, c.User) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.SignInMethods(ctx, c.User) })
 }
 
 type usersRemoveSignInMethod struct {
@@ -77,7 +77,7 @@ type usersRemoveSignInMethod struct {
 }
 
 func (c usersRemoveSignInMethod) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
 		return d.RemoveSignInMethod(ctx, c.User, c.Method)
 	})
 }
@@ -96,7 +96,7 @@ type membersAdd struct {
 }
 
 func (c membersAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
 		return d.AddMember(ctx, c.Workspace, c.User, c.Permissions)
 	})
 }
@@ -106,7 +106,7 @@ type membersList struct {
 }
 
 func (c membersList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Members(ctx, c.Workspace) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Members(ctx, c.Workspace) })
 }
 
 type membersSetPermissions struct {
@@ -116,7 +116,7 @@ type membersSetPermissions struct {
 }
 
 func (c membersSetPermissions) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
 		return d.SetPermissions(ctx, c.Workspace, c.User, c.Permissions)
 	})
 }
@@ -127,7 +127,7 @@ type membersRemove struct {
 }
 
 func (c membersRemove) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(
+	return a.execute(
 		ctx,
 		func(d *admin.Service) (admin.Result, error) { return d.RemoveMember(ctx, c.Workspace, c.User) },
 	)

@@ -12,16 +12,16 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// Exit statuses of a command that did not do what was wanted.
+// Exit statuses of a command that failed.
 const (
 	exitFault = 1
 	exitUsage = 2
 )
 
-// maxPasswordFile is far more than a password has, in bytes.
+// maxPasswordFile is far longer than any password, in bytes.
 const maxPasswordFile = 4 << 10
 
-// doctorCommand needs no configuration and no database: it sees what a connector sees.
+// doctorCommand needs no configuration and no database: it makes the requests of a connector.
 type doctorCommand struct {
 	As            string `enum:"claude,claude-code,chatgpt,vscode,generic" default:"generic" help:"Which client to replay: ${enum}."`
 	URL           string `arg:"" name:"url" help:"The MCP server's URL, as it is typed into the client."`
@@ -36,7 +36,7 @@ type doctorCommand struct {
 	JSON          bool   `name:"json" help:"Write JSON, once it is done."`
 }
 
-// Run writes what is found to standard output. What the person has to do goes to standard error.
+// Run writes its findings to standard output. Instructions to the user go to standard error.
 func (c doctorCommand) Run(ctx context.Context) error {
 	options := doctor.Options{
 		URL:         c.URL,
@@ -107,7 +107,7 @@ func (c doctorCommand) readPassword(options *doctor.Options) error {
 	return nil
 }
 
-// exit is an error with the status to end with. Without an error in it, everything is said already.
+// exit is an error with the exit status. If it holds no error, everything was already printed.
 type exit struct {
 	error
 	status int

@@ -42,7 +42,7 @@ func (serve) Run(ctx context.Context) error {
 		return err
 	}
 	log := web.NewLogger(os.Stderr, config.LogLevel)
-	slog.SetDefault(log) // which Go's log package, and so the libraries, write to
+	slog.SetDefault(log) // the destination of Go's log package, which libraries use
 	redisurl.LogTo(log)
 	reading.Warn(log)
 	a, err := app.New(ctx, config, log)
@@ -98,21 +98,21 @@ func main() {
 		kong.UsageOnError(),
 		kong.Exit(func(status int) {
 			if status != 0 {
-				status = exitUsage // what was typed cannot be read
+				status = exitUsage // the command line cannot be parsed
 			}
 			os.Exit(status)
 		}),
 	)
 	if typed.Config != "" {
-		_ = os.Setenv(envconf.Config, typed.Config) // fails for names that are none
+		_ = os.Setenv(envconf.Config, typed.Config) // fails for invalid names
 	}
 	if err := parsed.Run(); err != nil {
-		os.Exit(complain(err))
+		os.Exit(printError(err))
 	}
 }
 
-// complain says what went wrong, and returns the status to exit with.
-func complain(err error) int {
+// printError prints what went wrong and returns the exit status.
+func printError(err error) int {
 	status := exitFault
 	if e, ok := errors.AsType[exit](err); ok {
 		err, status = e.error, e.status

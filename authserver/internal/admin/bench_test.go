@@ -18,19 +18,19 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A bench is the account API, and the desk as the command line wires it.
+// A bench is the account API with the service of the administrator's commands, wired as for the command line.
 type bench struct {
 	*apitest.Server
-	t    *testing.T
-	desk *admin.Service
-	user uuid.UUID
-	app  client.Client
+	t       *testing.T
+	service *admin.Service
+	user    uuid.UUID
+	app     client.Client
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{Server: apitest.Start(t), t: t}
-	desk, done, err := app.Admin(t.Context(), []string{
+	service, done, err := app.Admin(t.Context(), []string{
 		"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver,
 		"ALMONER_REDIS_URL=" + b.Redis.URL,
 		"ALMONER_KEYS=" + b.Keys.Reveal(),
@@ -39,14 +39,14 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(done)
-	b.desk = desk
+	b.service = service
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	return b
 }
 
-// said returns the values of an outcome, or the objects of a list under "list".
-func (b *bench) said(result admin.Result, err error) map[string]any {
+// values returns the values of an outcome, or the objects of a list as "list".
+func (b *bench) values(result admin.Result, err error) map[string]any {
 	b.t.Helper()
 	if err != nil {
 		b.t.Fatal(err)
@@ -58,7 +58,7 @@ func (b *bench) said(result admin.Result, err error) map[string]any {
 		}
 	}
 	if strings.TrimSpace(asText.String()) == "" {
-		b.t.Error("nothing is said in words")
+		b.t.Error("the text output is empty")
 	}
 	out := map[string]any{}
 	if err := json.Unmarshal(asJSON.Bytes(), &out); err == nil {
@@ -69,14 +69,14 @@ func (b *bench) said(result admin.Result, err error) map[string]any {
 		b.t.Fatalf("%v: %s", err, asJSON.String())
 	}
 	if lines := strings.Count(asText.String(), "\n"); lines != len(list)+1 {
-		b.t.Errorf("%d lines for %d things and a heading", lines, len(list))
+		b.t.Errorf("%d lines for %d rows and a heading", lines, len(list))
 	}
 	return map[string]any{"list": list}
 }
 
 func (b *bench) list(result admin.Result, err error) []map[string]any {
 	b.t.Helper()
-	all, _ := b.said(result, err)["list"].([]any)
+	all, _ := b.values(result, err)["list"].([]any)
 	out := make([]map[string]any, len(all))
 	for i, one := range all {
 		out[i], _ = one.(map[string]any)
@@ -84,7 +84,7 @@ func (b *bench) list(result admin.Result, err error) []map[string]any {
 	return out
 }
 
-// refused wants a mistake of the caller, not a fault of ours.
+// refused requires an error of the caller, not of the server.
 func (b *bench) refused(what string, result admin.Result, err error) {
 	b.t.Helper()
 	var refusal *admin.Refusal
@@ -94,10 +94,12 @@ func (b *bench) refused(what string, result admin.Result, err error) {
 	}
 }
 
-// events wants n events of the operator about a subject.
+// events requires n events of the operator about a subject.
 func (b *bench) events(action, subject string, n int) {
 	b.t.Helper()
-	if got := b.Count(`select count(*) from account.audit_events where actor = 'admin' and action = $1 and subject = $2`, action, subject); got != n {
+	const query = `select count(*) from account.audit_events
+		where actor = 'admin' and action = $1 and subject = $2`
+	if got := b.Count(query, action, subject); got != n {
 		b.t.Errorf("%d events %s of %s, want %d", got, action, subject, n)
 	}
 }

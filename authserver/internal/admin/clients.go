@@ -15,25 +15,25 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A Client is an OAuth client as the operator sees it.
+// A Client is an OAuth client as operators see it.
 type Client struct {
 	ID          uuid.UUID  `json:"id"`
 	Kind        string     `json:"kind"`
 	WorkspaceID *uuid.UUID `json:"tenantId"` // null for services
-	Workspace   string     `json:"tenant"`   // its name
+	Workspace   string     `json:"tenant"`   // the workspace's name
 	Name        string     `json:"name"`
 	AuthMethod  string     `json:"tokenEndpointAuthMethod"`
 	Created     time.Time  `json:"createdAt"`
 	Grants      int        `json:"activeGrants"`
 }
 
-// Clients keeps OAuth clients.
+// Clients stores OAuth clients.
 type Clients interface {
 	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
-	// EveryClient lists those of one workspace, or all, services included.
+	// EveryClient lists the clients of one workspace, or all clients and services.
 	EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]Client, error)
-	// EndClient deletes a client of whatever kind and workspace, and revokes its grants, or nothing. It puts the
-	// client's workspace into the event.
+	// EndClient deletes a client of any kind and workspace and revokes its grants, in one transaction. It sets the
+	// client's workspace in the event.
 	EndClient(ctx context.Context, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
 }
 
@@ -49,12 +49,11 @@ func (c Client) cells() []string {
 	return []string{c.ID.String(), c.Kind, workspace, c.Name, c.AuthMethod, stamp(&c.Created), fmt.Sprint(c.Grants)}
 }
 
-// errTaken says that a client has the identifier that was drawn for another: no secret may be shown that belongs to
-// none.
+// errTaken means that the new client's identifier exists already. Its secret must not be shown.
 var errTaken = errors.New("the identifier of the new client is taken")
 
-// AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is in the
-// result, and nowhere else.
+// AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is only in the
+// result.
 func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
 	name, err := parseName(name)
 	if err != nil {
@@ -89,7 +88,7 @@ func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
 	}, nil
 }
 
-// Clients lists the clients of a workspace, or, for "", all.
+// Clients lists the clients of a workspace, or all clients if workspace is "".
 func (d *Service) Clients(ctx context.Context, workspace string) (Result, error) {
 	id, err := parseOptional("tenant", workspace)
 	if err != nil {

@@ -1,17 +1,19 @@
-// Package admin answers: what may an operator do that no user can?
+// Package admin implements the commands of authserver admin, which operators use.
 //
-// The commands of authserver admin. Each takes what was typed, refuses what cannot be meant, and changes the store with
-// an audit event of the actor admin in the same transaction. What is ended here is ended in Postgres; Redis is told as
-// it can be, and nothing depends on that (package grant).
+// Each command parses its arguments, refuses invalid ones, and changes the store with an audit event of the actor admin
+// in the same transaction. Revocations are committed in Postgres and then propagated to Redis; a failure to propagate
+// does not matter (package grant).
 //
-//	workspaces.go  organisations, tenants, their modules and features
-//	users.go       people, and whether they may sign in
-//	members.go     who works where, and what they may do there
-//	clients.go     services, and the end of any client
-//	grants.go      who is connected, and the end of that
-//	policies.go    what connectors may be given in a workspace, at most
+//	workspaces.go  organisations, workspaces, their modules and features
+//	users.go       users and passwords
+//	signin.go      passkeys and linked accounts of users
+//	members.go     memberships and permissions
+//	clients.go     services, and deletion of any client
+//	grants.go      grants and their revocation
+//	policies.go    connector policies of workspaces
 //	keys.go        signing keys (package keyring)
-//	result.go      what a command says
+//	result.go      output of a command
+//	times.go       times in JSON
 //
-// Callers: cmd/authserver (through app, which wires a Desk).
+// cmd/authserver uses it through package app, which creates the Service.
 package admin

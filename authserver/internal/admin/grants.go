@@ -10,12 +10,12 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// A Grant is one consent as the operator sees it.
+// A Grant is one grant as operators see it.
 type Grant struct {
 	ID          uuid.UUID  `json:"id"`
 	Kind        string     `json:"kind"`
 	ClientID    uuid.UUID  `json:"clientId"`
-	Client      string     `json:"client"` // its name
+	Client      string     `json:"client"` // the client's name
 	UserID      uuid.UUID  `json:"userId"`
 	Email       string     `json:"email"`
 	WorkspaceID uuid.UUID  `json:"tenantId"`
@@ -28,20 +28,20 @@ type Grant struct {
 	Reason      string     `json:"reason,omitempty"`
 }
 
-// A GrantFilter names grants; what is nil names all.
+// A GrantFilter selects grants; nil fields select all.
 type GrantFilter struct {
 	User, Client, WorkspaceID *uuid.UUID
-	IssuedBefore              *time.Time // consented to
+	IssuedBefore              *time.Time // time of the consent
 }
 
-// Grants reads and ends grants.
+// Grants reads and revokes grants.
 type Grants interface {
-	// EveryGrant lists the latest, at most limit of them.
+	// EveryGrant lists the latest grants, up to limit.
 	EveryGrant(ctx context.Context, filter GrantFilter, limit int) ([]Grant, error)
-	// EndGrant revokes one. false: it has ended already, and nothing changed.
+	// EndGrant revokes one grant. false means that it had already ended, and nothing changed.
 	EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant.Grant, bool, error)
-	// EndGrants revokes some of those that have not ended, each with its event, and returns them; none: there are no
-	// more.
+	// EndGrants revokes some of the grants that have not ended, each with its event, and returns them. It returns none
+	// if no more are left.
 	EndGrants(ctx context.Context, filter GrantFilter, actor string) ([]grant.Grant, error)
 }
 
@@ -67,7 +67,7 @@ func (g Grant) cells() []string {
 	}
 }
 
-// A GrantQuery is a GrantFilter as it is typed; "" names all.
+// A GrantQuery is a GrantFilter as typed; "" selects all.
 type GrantQuery struct {
 	User, Client, Workspace, IssuedBefore string
 }
@@ -100,7 +100,7 @@ func (d *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error)
 
 const longestList = 10_000
 
-// ListGrants lists the latest grants that the query names.
+// ListGrants lists the latest grants that the query selects.
 func (d *Service) ListGrants(ctx context.Context, q GrantQuery, limit int) (Result, error) {
 	if limit < 1 || limit > longestList {
 		return nil, refuse("the limit is 1 to 10000")
@@ -113,7 +113,7 @@ func (d *Service) ListGrants(ctx context.Context, q GrantQuery, limit int) (Resu
 	return List[Grant](found), err
 }
 
-// RevokeGrant ends one grant for good.
+// RevokeGrant revokes one grant.
 func (d *Service) RevokeGrant(ctx context.Context, id string) (Result, error) {
 	parsed, err := parseID("grant", id)
 	if err != nil {
@@ -131,7 +131,8 @@ func (d *Service) RevokeGrant(ctx context.Context, id string) (Result, error) {
 	return Outcome{sentence, map[string]any{"id": parsed, "revoked": revoked}}, nil
 }
 
-// RevokeGrants ends every grant that the query names, some at a time. What was ended when an error comes stays ended.
+// RevokeGrants revokes every grant that the query selects, in batches. After an error, the grants revoked so far stay
+// revoked.
 func (d *Service) RevokeGrants(ctx context.Context, q GrantQuery) (Result, error) {
 	filter, err := d.filter(ctx, q)
 	if err != nil {

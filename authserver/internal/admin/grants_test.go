@@ -12,12 +12,12 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestGrantsAreListedAsTheyStand(t *testing.T) {
+func TestListGrants_ShowsState(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	active, revoked, over := b.Connected(b.app, b.user), b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	pending, _ := b.Consent(b.app, b.user)
-	b.said(b.desk.RevokeGrant(ctx, revoked.Grant.ID.String()))
+	b.values(b.service.RevokeGrant(ctx, revoked.Grant.ID.String()))
 	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, over.Grant.ID)
 	want := map[string]string{
 		active.Grant.ID.String():  "active",
@@ -25,7 +25,7 @@ func TestGrantsAreListedAsTheyStand(t *testing.T) {
 		over.Grant.ID.String():    "ended by time",
 		pending.ID.String():       "pending",
 	}
-	all := b.list(b.desk.ListGrants(ctx, admin.GrantQuery{}, 200))
+	all := b.list(b.service.ListGrants(ctx, admin.GrantQuery{}, 200))
 	if len(all) != len(want) || all[0]["id"] != pending.ID.String() {
 		t.Errorf("%d grants, the latest %v", len(all), all[0]["id"])
 	}
@@ -39,26 +39,26 @@ func TestGrantsAreListedAsTheyStand(t *testing.T) {
 			t.Errorf("reason of %s: %v", want[id], g["reason"])
 		}
 	}
-	if few := b.list(b.desk.ListGrants(ctx, admin.GrantQuery{}, 2)); len(few) != 2 {
+	if few := b.list(b.service.ListGrants(ctx, admin.GrantQuery{}, 2)); len(few) != 2 {
 		t.Errorf("%d grants, at most 2 asked for", len(few))
 	}
 	for _, limit := range []int{0, -1, 10_001} {
-		result, err := b.desk.ListGrants(ctx, admin.GrantQuery{}, limit)
+		result, err := b.service.ListGrants(ctx, admin.GrantQuery{}, limit)
 		b.refused("limit", result, err)
 	}
 }
 
-func TestOneGrantIsRevokedForGood(t *testing.T) {
+func TestRevokeGrant_RevokesOneGrant(t *testing.T) {
 	b := newBench(t)
 	held, sibling := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	id := held.Grant.ID.String()
-	if got := b.said(b.desk.RevokeGrant(t.Context(), id)); got["revoked"] != true {
+	if got := b.values(b.service.RevokeGrant(t.Context(), id)); got["revoked"] != true {
 		t.Errorf("%v", got)
 	}
 	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ByAdmin {
-		t.Errorf("it is %s (%s)", g.State, g.Reason)
+		t.Errorf("the grant is %s (%s)", g.State, g.Reason)
 	}
-	if got := b.said(b.desk.RevokeGrant(t.Context(), id)); got["revoked"] != false {
+	if got := b.values(b.service.RevokeGrant(t.Context(), id)); got["revoked"] != false {
 		t.Errorf("again: %v", got)
 	}
 	b.events("grant.revoked", "grant:"+id, 1)
@@ -67,12 +67,12 @@ func TestOneGrantIsRevokedForGood(t *testing.T) {
 	}
 	b.Refreshed(b.app, sibling)
 	for _, unknown := range []string{uuid.NewString(), "grant", ""} {
-		result, err := b.desk.RevokeGrant(t.Context(), unknown)
+		result, err := b.service.RevokeGrant(t.Context(), unknown)
 		b.refused("grant "+unknown, result, err)
 	}
 }
 
-func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
+func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	otherUser, otherApp := b.Fixture.Member(perm.ProgrammesRead), b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -80,7 +80,7 @@ func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 	elsewhere := b.Fixture.Workspace("Elsewhere")
 	for what, c := range map[string]struct {
 		query admin.GrantQuery
-		ended [4]bool // of the first, the other user's, the other client's, the other workspace's
+		ended [4]bool // of the first user, the other user, the other client, the other workspace
 	}{
 		"user":    {admin.GrantQuery{User: b.user.String()}, [4]bool{true, false, true, true}},
 		"address": {admin.GrantQuery{User: "Grace@example.org"}, [4]bool{false, true, false, false}},
@@ -94,9 +94,9 @@ func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 			admin.GrantQuery{IssuedBefore: time.Now().Add(time.Hour).Format(time.RFC3339)},
 			[4]bool{true, true, true, true},
 		},
-		"before then":  {admin.GrantQuery{IssuedBefore: "2020-01-01T00:00:00Z"}, [4]bool{}},
-		"all":          {admin.GrantQuery{}, [4]bool{true, true, true, true}},
-		"nobody there": {admin.GrantQuery{Client: uuid.NewString()}, [4]bool{}},
+		"before then":    {admin.GrantQuery{IssuedBefore: "2020-01-01T00:00:00Z"}, [4]bool{}},
+		"all":            {admin.GrantQuery{}, [4]bool{true, true, true, true}},
+		"unknown client": {admin.GrantQuery{Client: uuid.NewString()}, [4]bool{}},
 	} {
 		b.Fixture.Exec(`delete from account.grants`)
 		grants := [4]apitest.Connection{
@@ -112,7 +112,7 @@ func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 				want++
 			}
 		}
-		if got := b.said(b.desk.RevokeGrants(ctx, c.query)); got["revokedGrants"] != float64(want) {
+		if got := b.values(b.service.RevokeGrants(ctx, c.query)); got["revokedGrants"] != float64(want) {
 			t.Errorf("%s: %v, want %d", what, got, want)
 		}
 		for i, held := range grants {
@@ -123,40 +123,43 @@ func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 	}
 }
 
-func TestIssuedBeforeIsTheTimeOfTheConsent(t *testing.T) {
+func TestRevokeGrants_IssuedBeforeIsTimeOfConsent(t *testing.T) {
 	b := newBench(t)
 	early, late := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T11:59:59Z' where id = $1`, early.Grant.ID)
 	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T12:00:00Z' where id = $1`, late.Grant.ID)
-	b.said(b.desk.RevokeGrants(t.Context(), admin.GrantQuery{IssuedBefore: "2026-03-01T13:00:00+01:00"}))
+	b.values(b.service.RevokeGrants(t.Context(), admin.GrantQuery{IssuedBefore: "2026-03-01T13:00:00+01:00"}))
 	if b.Stored(early.Grant).State != grant.Revoked || b.Stored(late.Grant).State != grant.Active {
 		t.Errorf("early: %s, late: %s", b.Stored(early.Grant).State, b.Stored(late.Grant).State)
 	}
 }
 
-func TestRevokeAllEndsThousandsAndLeavesWhatTimeHasEnded(t *testing.T) {
+func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
 	b := newBench(t)
 	b.Fixture.Exec(
 		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
-		select gen_random_uuid(), 'connector', $1, $2, $3, '{}', $4, 'active', now() + case when n > 1200 then interval '-1 day' else interval '1 day' end
+		select gen_random_uuid(), 'connector', $1, $2, $3, '{}', $4, 'active',
+		now() + case when n > 1200 then interval '-1 day' else interval '1 day' end
 		from generate_series(1, 1210) n`,
 		b.app.ID,
 		b.user,
 		b.Fixture.WorkspaceID,
 		b.app.Resource,
 	)
-	if got := b.said(b.desk.RevokeGrants(t.Context(), admin.GrantQuery{})); got["revokedGrants"] != float64(1200) {
+	if got := b.values(b.service.RevokeGrants(t.Context(), admin.GrantQuery{})); got["revokedGrants"] != float64(1200) {
 		t.Errorf("%v", got)
 	}
 	if n := b.Count(`select count(*) from account.grants where state = 'active'`); n != 10 {
 		t.Errorf("%d are active", n)
 	}
-	if n := b.Count(`select count(*) from account.audit_events where action = 'grant.revoked' and actor = 'admin' and detail->>'reason' = 'revoked_by_administrator'`); n != 1200 {
+	const revoked = `select count(*) from account.audit_events where action = 'grant.revoked'
+		and actor = 'admin' and detail->>'reason' = 'revoked_by_administrator'`
+	if n := b.Count(revoked); n != 1200 {
 		t.Errorf("%d events", n)
 	}
 }
 
-func TestGrantsThatCannotBeMeantAreRefused(t *testing.T) {
+func TestGrants_InvalidQueryIsRefused(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	for what, query := range map[string]admin.GrantQuery{
@@ -167,9 +170,9 @@ func TestGrantsThatCannotBeMeantAreRefused(t *testing.T) {
 		"a day":                {IssuedBefore: "2026-03-01"},
 		"no time":              {IssuedBefore: "yesterday"},
 	} {
-		result, err := b.desk.RevokeGrants(t.Context(), query)
+		result, err := b.service.RevokeGrants(t.Context(), query)
 		b.refused(what, result, err)
-		result, err = b.desk.ListGrants(t.Context(), query, 10)
+		result, err = b.service.ListGrants(t.Context(), query, 10)
 		b.refused(what, result, err)
 	}
 	b.Refreshed(b.app, held)

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 )
 
-// A Key is a signing key without its halves.
+// A Key is a signing key without its key material.
 type Key struct {
 	KID       string     `json:"kid"`
 	State     string     `json:"state"`
@@ -26,7 +26,7 @@ func (k Key) cells() []string {
 	return []string{k.KID, k.State, stamp(&k.Created), stamp(k.Activated), stamp(k.Retired)}
 }
 
-// ListKeys lists the keys that are published, oldest first.
+// ListKeys lists the published keys, oldest first.
 func (d *Service) ListKeys(ctx context.Context) (Result, error) {
 	stored, err := d.Keys.SigningKeys(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func (d *Service) ListKeys(ctx context.Context) (Result, error) {
 	return keys, nil
 }
 
-// ring is the key ring with its first keys made.
+// ring returns the key ring, with its first keys created.
 func (d *Service) ring(ctx context.Context) (*keyring.Keyring, error) {
 	if d.Keyring == nil {
 		return nil, refuse("ALMONER_KEYS is not set: signing keys are sealed under it")
@@ -63,7 +63,7 @@ func (d *Service) RotateKeys(ctx context.Context) (Result, error) {
 	}, nil
 }
 
-// RemoveKey takes a key out at once, the current one too.
+// RemoveKey removes a key at once, even the current one.
 func (d *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
 	ring, err := d.ring(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (d *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
 	}, nil
 }
 
-// ResealKeys seals the private halves under the newest key of ALMONER_KEYS.
+// ResealKeys seals the private keys under the newest key of ALMONER_KEYS.
 func (d *Service) ResealKeys(ctx context.Context) (Result, error) {
 	ring, err := d.ring(ctx)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// kids are the identifiers of the keys in a state.
+// kids returns the identifiers of the keys in a state.
 func (b *bench) kids(state string) []string {
 	b.t.Helper()
 	var out []string
-	for _, key := range b.list(b.desk.ListKeys(b.t.Context())) {
+	for _, key := range b.list(b.service.ListKeys(b.t.Context())) {
 		if key["state"] == state {
 			out = append(out, b.text(key, "kid"))
 		}
@@ -31,12 +31,12 @@ func (b *bench) believed(token credential.Secret) bool {
 	return err == nil
 }
 
-func TestKeysAreListedRotatedAndRemoved(t *testing.T) {
+func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	first := b.kids("current")[0]
 	before := b.Connected(b.app, b.user).Access
-	rotated := b.text(b.said(b.desk.RotateKeys(ctx)), "kid")
+	rotated := b.text(b.values(b.service.RotateKeys(ctx)), "kid")
 	if current := b.kids("current"); len(current) != 1 || current[0] != rotated || len(b.kids("next")) != 1 ||
 		b.kids("retired")[0] != first {
 		t.Errorf("current %v, next %v, retired %v", current, b.kids("next"), b.kids("retired"))
@@ -46,7 +46,7 @@ func TestKeysAreListedRotatedAndRemoved(t *testing.T) {
 	}
 	b.events("key.rotated", "key:"+rotated, 1)
 	after := b.Connected(b.app, b.user).Access
-	got := b.said(b.desk.RemoveKey(ctx, rotated))
+	got := b.values(b.service.RemoveKey(ctx, rotated))
 	if got["removed"] != rotated || b.kids("current")[0] != got["signing"] || b.believed(after) || !b.believed(before) {
 		t.Errorf(
 			"%v; the removed key's token is believed: %v, the former's: %v",
@@ -56,18 +56,18 @@ func TestKeysAreListedRotatedAndRemoved(t *testing.T) {
 		)
 	}
 	b.events("key.removed", "key:"+rotated, 1)
-	if got := b.said(b.desk.ResealKeys(ctx)); got["resealed"] != float64(2) {
+	if got := b.values(b.service.ResealKeys(ctx)); got["resealed"] != float64(2) {
 		t.Errorf("%v", got)
 	}
 	for _, kid := range []string{rotated, "x", ""} {
-		result, err := b.desk.RemoveKey(ctx, kid)
+		result, err := b.service.RemoveKey(ctx, kid)
 		b.refused("key "+kid, result, err)
 	}
 }
 
-func TestWithoutTheMasterKeysSigningKeysAreListedOnly(t *testing.T) {
+func TestKeys_WithoutMasterKeysAreOnlyListed(t *testing.T) {
 	b := newBench(t)
-	desk, done, err := app.Admin(
+	service, done, err := app.Admin(
 		t.Context(),
 		[]string{"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver},
 		slog.New(slog.DiscardHandler),
@@ -76,16 +76,16 @@ func TestWithoutTheMasterKeysSigningKeysAreListedOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(done)
-	if keys := b.list(desk.ListKeys(t.Context())); len(keys) != 2 {
+	if keys := b.list(service.ListKeys(t.Context())); len(keys) != 2 {
 		t.Errorf("%v", keys)
 	}
-	result, err := desk.RotateKeys(t.Context())
+	result, err := service.RotateKeys(t.Context())
 	b.refused("rotate", result, err)
-	result, err = desk.RemoveKey(t.Context(), b.kids("current")[0])
+	result, err = service.RemoveKey(t.Context(), b.kids("current")[0])
 	b.refused("remove", result, err)
-	result, err = desk.ResealKeys(t.Context())
+	result, err = service.ResealKeys(t.Context())
 	b.refused("reseal", result, err)
-	if _, err := desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()); err != nil {
-		t.Errorf("what needs no keys and no Redis: %v", err)
+	if _, err := service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()); err != nil {
+		t.Errorf("a command that needs no keys and no Redis: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Member is a user's place in a workspace.
+// A Member is a user's membership in a workspace.
 type Member struct {
 	UserID      uuid.UUID `json:"userId"`
 	Email       string    `json:"email"`
@@ -22,25 +22,25 @@ type Member struct {
 	Disabled    bool      `json:"disabled"`
 }
 
-// A Removal is what ended with a membership.
+// A Removal is what was revoked with a membership.
 type Removal struct {
 	Grants []grant.Grant
 	Tokens int // personal access tokens
 }
 
-// Members keeps memberships.
+// Members stores memberships.
 type Members interface {
 	AddMember(ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event) error
 	Members(ctx context.Context, workspaceID uuid.UUID) ([]Member, error)
-	// SetPermissions replaces what a member holds, and returns what it was.
+	// SetPermissions replaces the permissions of a member and returns the former ones.
 	SetPermissions(
 		ctx context.Context,
 		workspaceID, user uuid.UUID,
 		permissions perm.Set,
 		event audit.Event,
 	) (former perm.Set, err error)
-	// RemoveMember ends a membership and revokes the user's grants and personal access tokens of that workspace, or
-	// nothing.
+	// RemoveMember ends a membership and revokes the user's grants and personal access tokens of that workspace, in one
+	// transaction.
 	RemoveMember(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (Removal, error)
 }
 
@@ -54,7 +54,7 @@ func (m Member) cells() []string {
 	return []string{m.UserID.String(), m.Email, name, stamp(&m.Since), list(m.Permissions)}
 }
 
-// membership finds which workspace and user are meant, and makes the event of what is done to them.
+// membership parses the workspace and the user, and creates the event of the change.
 func (d *Service) membership(
 	ctx context.Context,
 	workspace, user, action string,
@@ -67,12 +67,12 @@ func (d *Service) membership(
 	if err != nil {
 		return uuid.Nil, uuid.Nil, audit.Event{}, err
 	}
-	noted := event(action, "user", userID)
-	noted.WorkspaceID, noted.UserID = &workspaceID, &userID
-	return workspaceID, userID, noted, nil
+	entry := event(action, "user", userID)
+	entry.WorkspaceID, entry.UserID = &workspaceID, &userID
+	return workspaceID, userID, entry, nil
 }
 
-// parsePermissions reads identifiers, or one of the words all and none.
+// parsePermissions parses identifiers, or one of the words all and none.
 func parsePermissions(texts []string) (perm.Set, error) {
 	if len(texts) == 1 && texts[0] == "none" {
 		return perm.Set{}, nil
@@ -110,12 +110,12 @@ func (d *Service) AddMember(ctx context.Context, workspace, user string, permiss
 	if err != nil {
 		return nil, err
 	}
-	workspaceID, userID, noted, err := d.membership(ctx, workspace, user, "member.added")
+	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, "member.added")
 	if err != nil {
 		return nil, err
 	}
-	noted.Detail = map[string]any{"permissions": set.Strings()}
-	if err := d.Store.AddMember(ctx, workspaceID, userID, set, noted); err != nil {
+	entry.Detail = map[string]any{"permissions": set.Strings()}
+	if err := d.Store.AddMember(ctx, workspaceID, userID, set, entry); err != nil {
 		return nil, err
 	}
 	return Outcome{"The user is now a member, with: " + list(set.Strings()) + ".", map[string]any{
@@ -133,18 +133,18 @@ func (d *Service) Members(ctx context.Context, workspace string) (Result, error)
 	return List[Member](found), err
 }
 
-// SetPermissions replaces what a member holds. It counts from the next request on.
+// SetPermissions replaces the permissions of a member, from the next request on.
 func (d *Service) SetPermissions(ctx context.Context, workspace, user string, permissions []string) (Result, error) {
 	set, err := parsePermissions(permissions)
 	if err != nil {
 		return nil, err
 	}
-	workspaceID, userID, noted, err := d.membership(ctx, workspace, user, "member.permissions_changed")
+	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, "member.permissions_changed")
 	if err != nil {
 		return nil, err
 	}
-	noted.Detail = map[string]any{"permissions": set.Strings()}
-	former, err := d.Store.SetPermissions(ctx, workspaceID, userID, set, noted)
+	entry.Detail = map[string]any{"permissions": set.Strings()}
+	former, err := d.Store.SetPermissions(ctx, workspaceID, userID, set, entry)
 	if err != nil {
 		return nil, err
 	}
@@ -153,13 +153,13 @@ func (d *Service) SetPermissions(ctx context.Context, workspace, user string, pe
 	}}, nil
 }
 
-// RemoveMember ends a membership and everything that acted through it.
+// RemoveMember ends a membership and revokes the credentials that depend on it.
 func (d *Service) RemoveMember(ctx context.Context, workspace, user string) (Result, error) {
-	workspaceID, userID, noted, err := d.membership(ctx, workspace, user, "member.removed")
+	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, "member.removed")
 	if err != nil {
 		return nil, err
 	}
-	ended, err := d.Store.RemoveMember(ctx, workspaceID, userID, noted)
+	ended, err := d.Store.RemoveMember(ctx, workspaceID, userID, entry)
 	if err != nil {
 		return nil, err
 	}

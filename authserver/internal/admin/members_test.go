@@ -12,21 +12,21 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestAMemberHoldsWhatWasSet(t *testing.T) {
+func TestMembers_PermissionsAreSet(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	workspace := b.Fixture.WorkspaceID.String()
-	id := b.text(b.said(b.desk.AddUser(ctx, "ada@example.org", "Ada")), "id")
+	id := b.text(b.values(b.service.AddUser(ctx, "ada@example.org", "Ada")), "id")
 	holds := func() any {
-		for _, one := range b.list(b.desk.Members(ctx, workspace)) {
+		for _, one := range b.list(b.service.Members(ctx, workspace)) {
 			if one["userId"] == id {
 				return one["permissions"]
 			}
 		}
 		return "no member"
 	}
-	b.said(
-		b.desk.AddMember(
+	b.values(
+		b.service.AddMember(
 			ctx,
 			workspace,
 			"ada@example.org",
@@ -36,46 +36,58 @@ func TestAMemberHoldsWhatWasSet(t *testing.T) {
 	if got := holds(); !reflect.DeepEqual(got, []any{"programmes:read:programmes", "programmes:write:programmes"}) {
 		t.Errorf("holds %v", got)
 	}
-	changed := b.said(b.desk.SetPermissions(ctx, workspace, id, []string{"none"}))
+	changed := b.values(b.service.SetPermissions(ctx, workspace, id, []string{"none"}))
 	if !reflect.DeepEqual(changed["former"], []any{"programmes:read:programmes", "programmes:write:programmes"}) ||
 		!reflect.DeepEqual(holds(), []any{}) {
 		t.Errorf("%v, holds %v", changed, holds())
 	}
-	b.said(b.desk.SetPermissions(ctx, workspace, id, []string{"all"}))
+	b.values(b.service.SetPermissions(ctx, workspace, id, []string{"all"}))
 	if got, _ := holds().([]any); len(got) != len(perm.All()) {
 		t.Errorf("holds %v", got)
 	}
 	b.events("member.added", "user:"+id, 1)
 	b.events("member.permissions_changed", "user:"+id, 2)
-	if n := b.Count(`select count(*) from account.audit_events where action like 'member.%' and tenant_id = $1 and user_id = $2`, workspace, id); n != 3 {
+	const named = `select count(*) from account.audit_events
+		where action like 'member.%' and tenant_id = $1 and user_id = $2`
+	if n := b.Count(named, workspace, id); n != 3 {
 		t.Errorf("%d events name workspace and user", n)
 	}
-	if n := b.Count(`select count(*) from account.audit_events where detail->'former' = '["programmes:read:programmes", "programmes:write:programmes"]'`); n != 1 {
+	if n := b.Count(`select count(*) from account.audit_events
+		where detail->'former' = '["programmes:read:programmes", "programmes:write:programmes"]'`); n != 1 {
 		t.Error("the event does not say what the member held before")
 	}
 }
 
-func TestMembershipsThatCannotBeMeantAreRefused(t *testing.T) {
+func TestMembers_InvalidChangeIsRefused(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	workspace, user, unknown := b.Fixture.WorkspaceID.String(), b.user.String(), uuid.NewString()
 	stranger := b.Fixture.User("stranger@example.org").String()
 	read := []string{"programmes:read:programmes"}
 	for what, try := range map[string]func() error{
-		"member already":     func() error { _, err := b.desk.AddMember(ctx, workspace, user, read); return err },
-		"unknown tenant":     func() error { _, err := b.desk.AddMember(ctx, unknown, user, read); return err },
-		"unknown user":       func() error { _, err := b.desk.AddMember(ctx, workspace, unknown, read); return err },
-		"unknown address":    func() error { _, err := b.desk.AddMember(ctx, workspace, "x@example.org", read); return err },
-		"tenant of no shape": func() error { _, err := b.desk.AddMember(ctx, "main", stranger, read); return err },
-		"unknown permission": func() error {
-			_, err := b.desk.AddMember(ctx, workspace, stranger, []string{"programmes:read"})
+		"member already": func() error { _, err := b.service.AddMember(ctx, workspace, user, read); return err },
+		"unknown tenant": func() error { _, err := b.service.AddMember(ctx, unknown, user, read); return err },
+		"unknown user":   func() error { _, err := b.service.AddMember(ctx, workspace, unknown, read); return err },
+		"unknown address": func() error {
+			_, err := b.service.AddMember(ctx, workspace, "x@example.org", read)
 			return err
 		},
-		"no permission":      func() error { _, err := b.desk.AddMember(ctx, workspace, stranger, nil); return err },
-		"none and one":       func() error { _, err := b.desk.SetPermissions(ctx, workspace, user, append(read, "none")); return err },
-		"set for a stranger": func() error { _, err := b.desk.SetPermissions(ctx, workspace, stranger, read); return err },
-		"remove a stranger":  func() error { _, err := b.desk.RemoveMember(ctx, workspace, stranger); return err },
-		"list of no tenant":  func() error { _, err := b.desk.Members(ctx, unknown); return err },
+		"tenant of no shape": func() error { _, err := b.service.AddMember(ctx, "main", stranger, read); return err },
+		"unknown permission": func() error {
+			_, err := b.service.AddMember(ctx, workspace, stranger, []string{"programmes:read"})
+			return err
+		},
+		"no permission": func() error { _, err := b.service.AddMember(ctx, workspace, stranger, nil); return err },
+		"none and one": func() error {
+			_, err := b.service.SetPermissions(ctx, workspace, user, append(read, "none"))
+			return err
+		},
+		"set for a stranger": func() error {
+			_, err := b.service.SetPermissions(ctx, workspace, stranger, read)
+			return err
+		},
+		"remove a stranger": func() error { _, err := b.service.RemoveMember(ctx, workspace, stranger); return err },
+		"list of no tenant": func() error { _, err := b.service.Members(ctx, unknown); return err },
 	} {
 		b.refused(what, nil, try())
 	}
@@ -83,11 +95,11 @@ func TestMembershipsThatCannotBeMeantAreRefused(t *testing.T) {
 		t.Errorf("%d memberships", n)
 	}
 	if n := b.Count(`select count(*) from account.audit_events where action like 'member.%'`); n != 0 {
-		t.Errorf("%d events of what did not happen", n)
+		t.Errorf("%d events of refused changes", n)
 	}
 }
 
-func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
+func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	held := b.Connected(b.app, b.user)
@@ -110,7 +122,7 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 		elsewhere,
 	)
 
-	got := b.said(b.desk.RemoveMember(ctx, b.Fixture.WorkspaceID.String(), b.user.String()))
+	got := b.values(b.service.RemoveMember(ctx, b.Fixture.WorkspaceID.String(), b.user.String()))
 	if got["revokedGrants"] != float64(2) || got["revokedTokens"] != float64(1) {
 		t.Errorf("%v, want 2 grants and 1 token", got)
 	}
@@ -119,13 +131,15 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 	}
 	b.events("member.removed", "user:"+b.user.String(), 1)
 	b.events("grant.revoked", "grant:"+held.Grant.ID.String(), 1)
-	if n := b.Count(`select count(*) from account.audit_events where action = 'token.revoked' and actor = 'admin' and user_id = $1 and detail->>'reason' = 'membership_ended'`, b.user); n != 1 {
+	const revoked = `select count(*) from account.audit_events where action = 'token.revoked' and actor = 'admin'
+		and user_id = $1 and detail->>'reason' = 'membership_ended'`
+	if n := b.Count(revoked, b.user); n != 1 {
 		t.Errorf("%d events of tokens", n)
 	}
 	if answer := b.Refresh(b.app, held.Refresh); answer.Text("error") != "invalid_grant" {
 		t.Errorf("a refresh: %d", answer.Status)
 	}
-	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead) // and back: what was ended stays so
+	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead) // a member again
 	answer := b.Form(
 		apitest.TokenPath,
 		"grant_type",
@@ -145,41 +159,43 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 		t.Errorf("a code of before: %d %s", answer.Status, answer.Body)
 	}
 	if n := b.Count(`select count(*) from account.personal_access_tokens where revoked_at is null`); n != 3 {
-		t.Errorf("%d tokens live or have expired, want the other user's, the other workspace's, the expired one", n)
+		t.Errorf("%d tokens are not revoked, want 3: of the other user, of the other workspace, and expired", n)
 	}
-	if n := b.Count(`select count(*) from account.personal_access_tokens where hash = sha256($1) and revoke_reason = 'membership_ended'`, []byte(token.Reveal())); n != 1 {
+	const ended = `select count(*) from account.personal_access_tokens
+		where hash = sha256($1) and revoke_reason = 'membership_ended'`
+	if n := b.Count(ended, []byte(token.Reveal())); n != 1 {
 		t.Error("the token has no reason")
 	}
 	b.Refreshed(b.app, others)
 }
 
-func TestARemovalIsToldToRedis(t *testing.T) {
+func TestRemoveMember_IsPropagatedToRedis(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.said(b.desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
-	// As if Postgres had not heard of it: Redis alone refuses.
+	b.values(b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
+	// The revocation is undone in Postgres, so that only Redis refuses.
 	b.Fixture.Exec(
 		`update account.grants set state = 'active', revoked_at = null, revoke_reason = null where id = $1`,
 		held.Grant.ID,
 	)
 	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead)
 	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 {
-		t.Errorf("Redis was not told: %d", answer.Status)
+		t.Errorf("the revocation is not in Redis: %d", answer.Status)
 	}
 }
 
-func TestARemovalNeedsNoRedis(t *testing.T) {
+func TestRemoveMember_WorksWithoutRedis(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
-	b.said(b.desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
+	b.values(b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
 	if g := b.Stored(held.Grant); g.State != grant.Revoked {
 		t.Errorf("the grant is %s", g.State)
 	}
 }
 
-// What cannot be ended altogether is not ended in part.
-func TestARemovalIsAllOrNothing(t *testing.T) {
+// A removal that fails changes nothing.
+func TestRemoveMember_IsAllOrNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -187,11 +203,12 @@ func TestARemovalIsAllOrNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock.Exec(t.Context(), `lock table account.personal_access_tokens in access exclusive mode`); err != nil {
+	_, err = lock.Exec(t.Context(), `lock table account.personal_access_tokens in access exclusive mode`)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()); err == nil {
-		t.Error("it says that all was ended")
+	if _, err := b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()); err == nil {
+		t.Error("the removal reports success")
 	}
 	if err := lock.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -200,17 +217,18 @@ func TestARemovalIsAllOrNothing(t *testing.T) {
 		t.Errorf("the grant is %s", g.State)
 	}
 	if n := b.Count(`select count(*) from account.memberships where user_id = $1`, b.user); n != 1 {
-		t.Error("the membership is over")
+		t.Error("the membership was removed")
 	}
 	b.events("member.removed", "user:"+b.user.String(), 0)
 	b.Refreshed(b.app, held)
 }
 
-func TestOneOfManyRemovalsOfAMemberWithManyGrantsWins(t *testing.T) {
+func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
 	b := newBench(t)
 	b.Fixture.Exec(
 		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
-		select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', $4, 'active', now() + interval '1 day' from generate_series(1, 1000)`,
+		select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', $4, 'active',
+		now() + interval '1 day' from generate_series(1, 1000)`,
 		b.app.ID,
 		b.user,
 		b.Fixture.WorkspaceID,
@@ -220,7 +238,9 @@ func TestOneOfManyRemovalsOfAMemberWithManyGrantsWins(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range errs {
 		group.Go(
-			func() { _, errs[i] = b.desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()) },
+			func() {
+				_, errs[i] = b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String())
+			},
 		)
 	}
 	group.Wait()

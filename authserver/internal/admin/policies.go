@@ -16,10 +16,10 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Policies keeps what connectors may be given in a workspace.
+// Policies stores connector policies.
 type Policies interface {
 	ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error)
-	// ConnectorPolicyEffect counts the connections that a policy would touch now.
+	// ConnectorPolicyEffect counts the connections that a policy would change now.
 	ConnectorPolicyEffect(
 		ctx context.Context,
 		workspaceID uuid.UUID,
@@ -45,9 +45,16 @@ func policyResult(workspaceID uuid.UUID, p workspace.ConnectorPolicy) ConnectorP
 	return ConnectorPolicy{workspaceID, append([]workspace.Platform{}, p.Platforms...), p.Permissions.Strings(), p.Days}
 }
 
-// Text writes it for a person.
+// Text writes the policy as text.
 func (c ConnectorPolicy) Text(out io.Writer) error {
-	if _, err := fmt.Fprintf(out, "platforms    %s\npermissions  %s\ndays         %d\n", list(platformNames(c.Platforms)), list(c.Permissions), c.Days); err != nil {
+	_, err := fmt.Fprintf(
+		out,
+		"platforms    %s\npermissions  %s\ndays         %d\n",
+		list(platformNames(c.Platforms)),
+		list(c.Permissions),
+		c.Days,
+	)
+	if err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	return nil
@@ -66,8 +73,8 @@ func (d *Service) ConnectorPolicy(ctx context.Context, workspace string) (Result
 	return policyResult(id, found), nil
 }
 
-// A PolicyChange says what is to be different; what is nil or empty stays as it is. The one word all stands for
-// everything, and for platforms the one word none for nothing.
+// A PolicyChange is a change of a policy; nil and empty fields keep the current value. The word all stands for every
+// value, and for platforms the word none for no value.
 type PolicyChange struct {
 	Platforms, Permissions []string
 	Days                   *int
@@ -107,8 +114,8 @@ func platformNames(platforms []workspace.Platform) []string {
 	return out
 }
 
-// SetConnectorPolicy changes the policy of a workspace and narrows the connections that exist, or, on a dry run, says
-// what it would do.
+// SetConnectorPolicy changes the policy of a workspace and narrows existing connections. With dryRun it only reports
+// the effect.
 func (d *Service) SetConnectorPolicy(
 	ctx context.Context,
 	workspace string,
@@ -134,9 +141,9 @@ func (d *Service) SetConnectorPolicy(
 		effect, err := d.Store.ConnectorPolicyEffect(ctx, id, after)
 		return policyOutcome("Nothing was changed. It would be so: ", id, after, effect, false), err
 	}
-	noted := event("connector_policy.changed", "tenant", id)
-	noted.WorkspaceID = &id
-	done, err := d.Store.SetConnectorPolicy(ctx, id, after, noted)
+	entry := event("connector_policy.changed", "tenant", id)
+	entry.WorkspaceID = &id
+	done, err := d.Store.SetConnectorPolicy(ctx, id, after, entry)
 	if err != nil {
 		return nil, err
 	}
@@ -155,9 +162,7 @@ func policyOutcome(
 	sentence := fmt.Sprintf(
 		"%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d ending sooner.",
 		begin,
-		list(
-			platformNames(now.Platforms),
-		),
+		list(platformNames(now.Platforms)),
 		strings.Join(now.Permissions, ", "),
 		plural(p.Days, "day", "days"),
 		e.End,

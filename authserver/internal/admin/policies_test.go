@@ -14,7 +14,7 @@ import (
 
 func (b *bench) policy() map[string]any {
 	b.t.Helper()
-	return b.said(b.desk.ConnectorPolicy(b.t.Context(), b.Fixture.WorkspaceID.String()))
+	return b.values(b.service.ConnectorPolicy(b.t.Context(), b.Fixture.WorkspaceID.String()))
 }
 
 func names(values any) []string {
@@ -26,7 +26,7 @@ func names(values any) []string {
 	return out
 }
 
-func TestAPolicyIsChangedInWhatIsNamed(t *testing.T) {
+func TestSetConnectorPolicy_ChangesOnlyGivenFields(t *testing.T) {
 	b := newBench(t)
 	workspace, days := b.Fixture.WorkspaceID.String(), 7
 	if p := b.policy(); !slices.Equal(names(p["platforms"]), []string{"claude", "chatgpt", "other"}) ||
@@ -35,12 +35,12 @@ func TestAPolicyIsChangedInWhatIsNamed(t *testing.T) {
 		t.Errorf("%v", p)
 	}
 	held := b.Connected(b.app, b.user)
-	foretold := b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{Days: &days}, true))
-	if foretold["endSooner"] != 1.0 || foretold["changed"] != false || b.policy()["days"] != 30.0 ||
+	preview := b.values(b.service.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{Days: &days}, true))
+	if preview["endSooner"] != 1.0 || preview["changed"] != false || b.policy()["days"] != 30.0 ||
 		!b.Stored(held.Grant).Ends.After(time.Now().AddDate(0, 0, 8)) {
-		t.Errorf("a dry run: %v", foretold)
+		t.Errorf("a dry run: %v", preview)
 	}
-	if got := b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{
+	if got := b.values(b.service.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{
 		Days: &days,
 	}, false)); got["endSooner"] != 1.0 ||
 		got["ended"] != 0.0 {
@@ -49,7 +49,7 @@ func TestAPolicyIsChangedInWhatIsNamed(t *testing.T) {
 	if p := b.policy(); p["days"] != 7.0 || len(names(p["platforms"])) != 3 {
 		t.Errorf("%v", p)
 	}
-	if got := b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{
+	if got := b.values(b.service.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{
 		Platforms: []string{"none"},
 	}, false)); got["ended"] != 1.0 {
 		t.Errorf("%v", got)
@@ -57,8 +57,8 @@ func TestAPolicyIsChangedInWhatIsNamed(t *testing.T) {
 	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ByPolicy {
 		t.Errorf("%s %s", g.State, g.Reason)
 	}
-	b.said(
-		b.desk.SetConnectorPolicy(
+	b.values(
+		b.service.SetConnectorPolicy(
 			t.Context(),
 			workspace,
 			admin.PolicyChange{Platforms: []string{"all"}, Permissions: []string{"all"}},
@@ -72,7 +72,7 @@ func TestAPolicyIsChangedInWhatIsNamed(t *testing.T) {
 	b.events("connector_policy.changed", "tenant:"+workspace, 3)
 }
 
-func TestAPolicyThatCannotBeMeantIsRefused(t *testing.T) {
+func TestSetConnectorPolicy_InvalidChangeIsRefused(t *testing.T) {
 	b := newBench(t)
 	workspace, none, many, ten := b.Fixture.WorkspaceID.String(), 0, 31, 10
 	for what, change := range map[string]admin.PolicyChange{
@@ -85,13 +85,13 @@ func TestAPolicyThatCannotBeMeantIsRefused(t *testing.T) {
 		"not for connectors":       {Permissions: []string{string(perm.AccountAPIAccess)}},
 		"a write without its read": {Permissions: []string{string(perm.ProgrammesWrite)}},
 	} {
-		result, err := b.desk.SetConnectorPolicy(t.Context(), workspace, change, false)
+		result, err := b.service.SetConnectorPolicy(t.Context(), workspace, change, false)
 		b.refused(what, result, err)
 	}
 	for _, id := range []string{"main", uuid.NewString()} {
-		result, err := b.desk.ConnectorPolicy(t.Context(), id)
+		result, err := b.service.ConnectorPolicy(t.Context(), id)
 		b.refused("show "+id, result, err)
-		result, err = b.desk.SetConnectorPolicy(t.Context(), id, admin.PolicyChange{Days: &ten}, false)
+		result, err = b.service.SetConnectorPolicy(t.Context(), id, admin.PolicyChange{Days: &ten}, false)
 		b.refused("set "+id, result, err)
 	}
 	b.events("connector_policy.changed", "tenant:"+workspace, 0)

@@ -8,9 +8,9 @@ import (
 	"text/tabwriter"
 )
 
-// A Result is what a command has to say. As JSON it is its own value.
+// A Result is the output of a command. Its JSON is the value itself.
 type Result interface {
-	// Text writes it for a person.
+	// Text writes the result as text.
 	Text(out io.Writer) error
 }
 
@@ -27,20 +27,20 @@ func Print(out io.Writer, asJSON bool, result Result) error {
 	return nil
 }
 
-// A row is one thing of a list.
+// A row is one item of a list.
 type row interface {
 	columns() []string
 	cells() []string
 }
 
-// A List is several things of one sort, one line each.
+// A List is a list of items of one type, one line each.
 type List[R row] []R
 
 // Text writes a table with a line of headings.
 func (l List[R]) Text(out io.Writer) error {
 	var heading R
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, strings.Join(heading.columns(), "\t")) // the writer keeps its error for Flush
+	_, _ = fmt.Fprintln(table, strings.Join(heading.columns(), "\t")) // the writer returns its error from Flush
 	for _, one := range l {
 		_, _ = fmt.Fprintln(table, strings.Join(one.cells(), "\t"))
 	}
@@ -50,7 +50,7 @@ func (l List[R]) Text(out io.Writer) error {
 	return nil
 }
 
-// An Outcome is what came of a change: a sentence, and the same as values.
+// An Outcome is the result of a change: a sentence, and its values for JSON.
 type Outcome struct {
 	Sentence string
 	Values   map[string]any

@@ -14,17 +14,17 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// Actor is who the audit log says did it.
+// Actor is the actor in audit events.
 const Actor = "admin"
 
-// A Refusal is a mistake of the caller, in a line that says what to do. Nothing was changed.
+// A Refusal is an error of the caller, in one line that says what to do. Nothing was changed.
 type Refusal struct{ Message string }
 
 func (r *Refusal) Error() string { return r.Message }
 
 func refuse(message string) error { return &Refusal{message} }
 
-// What the stores refuse.
+// Refusals of the store.
 var (
 	ErrNoOrganisation = refuse("there is no organisation with that id")
 	ErrNoWorkspace    = refuse("there is no tenant with that id")
@@ -36,7 +36,7 @@ var (
 	ErrNoGrant        = refuse("there is no grant with that id")
 )
 
-// Store is everything that the commands change. Its errors are the refusals above, or wrap store.ErrUnavailable.
+// Store is the database of the commands. Its errors are the refusals above, or wrap store.ErrUnavailable.
 type Store interface {
 	Workspaces
 	Users
@@ -46,22 +46,22 @@ type Store interface {
 	Policies
 }
 
-// Deps are what a Desk works with.
+// Deps are the dependencies of a Service.
 type Deps struct {
 	Store Store
-	// Keyring is nil where ALMONER_KEYS is not set.
+	// Keyring is nil if ALMONER_KEYS is not set.
 	Keyring *keyring.Keyring
 	Keys    interface {
 		SigningKeys(ctx context.Context) ([]keyring.StoredKey, error)
 	}
-	// PropagateRevocation tells Redis of ended grants, best effort.
+	// PropagateRevocation propagates ended grants to Redis if it can.
 	PropagateRevocation func(ctx context.Context, ended []grant.Grant)
 }
 
-// A Service carries the commands out.
+// A Service runs the commands.
 type Service struct{ Deps }
 
-// New makes a Desk.
+// New returns a Service.
 func New(d Deps) *Service { return &Service{d} }
 
 func event(action, kind string, id uuid.UUID) audit.Event {
@@ -76,7 +76,7 @@ func parseID(what, text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// parseOptional is parseID where nothing given is nothing asked for.
+// parseOptional is parseID for an optional argument. It returns nil for "".
 func parseOptional(what, text string) (*uuid.UUID, error) {
 	if text == "" {
 		return nil, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
-// ErrNoSignInMethod says that the user has no passkey and no linked account of that identifier.
+// ErrNoSignInMethod means that the user has no passkey and no linked account with that identifier.
 var ErrNoSignInMethod = refuse(
 	"the user has no passkey and no linked account with that identifier: see users sign-in-methods",
 )
@@ -22,10 +22,10 @@ const (
 	LinkedAccount = "linked account"
 )
 
-// A SignInMethod is a way to sign in besides the password.
+// A SignInMethod is a method of sign-in besides the password.
 type SignInMethod struct {
 	Kind     string     `json:"kind"`
-	ID       string     `json:"id"` // of a passkey its UUID, of a linked account its issuer
+	ID       string     `json:"id"` // UUID of a passkey, or issuer of a linked account
 	Name     string     `json:"name"`
 	Created  time.Time  `json:"createdAt"`
 	LastUsed *time.Time `json:"lastUsedAt"` // null for a linked account
@@ -37,7 +37,7 @@ func (m SignInMethod) cells() []string {
 	return []string{m.Kind, m.ID, m.Name, stamp(&m.Created), stamp(m.LastUsed)}
 }
 
-// Event is the audit event of the method's removal by an administrator.
+// Event returns the audit event of the method's removal by an administrator.
 func (m SignInMethod) Event(user uuid.UUID) audit.Event {
 	removed := event("identity.unlinked", "user", user)
 	if m.Kind == Passkey {
@@ -59,8 +59,8 @@ func (d *Service) SignInMethods(ctx context.Context, user string) (Result, error
 	return List[SignInMethod](found), err
 }
 
-// RemoveSignInMethod removes one passkey or linked account of a user, and signs the user out everywhere. It removes the
-// last way to sign in too.
+// RemoveSignInMethod removes one passkey or linked account of a user, even the last sign-in method, and signs the user
+// out everywhere.
 func (d *Service) RemoveSignInMethod(ctx context.Context, user, method string) (Result, error) {
 	id, err := d.user(ctx, user)
 	if err != nil {
@@ -76,7 +76,8 @@ func (d *Service) RemoveSignInMethod(ctx context.Context, user, method string) (
 	}, nil
 }
 
-// afterPassword says what other ways to sign in there are after a new password, or were until now.
+// afterPassword returns the sentence that follows a new password: it names the other sign-in methods, which are removed
+// if removed is set.
 func afterPassword(others []SignInMethod, removed bool) string {
 	const set = "The password is set, and the user is signed out everywhere."
 	if len(others) == 0 {

@@ -12,10 +12,10 @@ import (
 
 const upstream = "https://id.example.org"
 
-// withSignInMethods makes a user with a passkey and a linked account, signed in.
+// withSignInMethods creates a signed-in user with a passkey and a linked account.
 func (b *bench) withSignInMethods(email string) (user, passkey string) {
 	b.t.Helper()
-	user, passkey = b.text(b.said(b.desk.AddUser(b.t.Context(), email, "Ada")), "id"), uuid.NewString()
+	user, passkey = b.text(b.values(b.service.AddUser(b.t.Context(), email, "Ada")), "id"), uuid.NewString()
 	b.Fixture.Exec(`insert into account.passkeys
 		(id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
 		values ($1, $2, 'Laptop', $3, '\x01', 0, '\x01', '{}', false, false)`, passkey, user, []byte(passkey))
@@ -32,7 +32,7 @@ func (b *bench) withSignInMethods(email string) (user, passkey string) {
 func (b *bench) methods(user string) []string {
 	b.t.Helper()
 	var ids []string
-	for _, one := range b.list(b.desk.SignInMethods(b.t.Context(), user)) {
+	for _, one := range b.list(b.service.SignInMethods(b.t.Context(), user)) {
 		ids = append(ids, one["id"].(string))
 	}
 	slices.Sort(ids)
@@ -47,13 +47,14 @@ func (b *bench) wantsMethods(what, user string, want ...string) {
 	}
 }
 
-func TestSetPassword_NamesTheOtherWaysToSignInAndRemovesThemOnRequest(t *testing.T) {
+func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
 	b := newBench(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	other, otherPasskey := b.withSignInMethods("eve@example.org")
 	set := func(alone bool) string {
 		t.Helper()
-		result, err := b.desk.SetPassword(t.Context(), user, strings.NewReader("correct horse battery staple"), alone)
+		password := strings.NewReader("correct horse battery staple")
+		result, err := b.service.SetPassword(t.Context(), user, password, alone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,25 +66,25 @@ func TestSetPassword_NamesTheOtherWaysToSignInAndRemovesThemOnRequest(t *testing
 		"still sign in",
 		"--remove-others",
 	} {
-		if said := set(false); !strings.Contains(said, words) {
-			t.Errorf("%q lacks %q", said, words)
+		if sentence := set(false); !strings.Contains(sentence, words) {
+			t.Errorf("%q lacks %q", sentence, words)
 		}
 	}
 	b.wantsMethods("without the option", user, passkey, upstream)
-	if said := set(true); !strings.Contains(said, "Removed: ") || !strings.Contains(said, passkey) ||
-		!strings.Contains(said, upstream) {
-		t.Errorf("%q does not say what was removed", said)
+	if sentence := set(true); !strings.Contains(sentence, "Removed: ") || !strings.Contains(sentence, passkey) ||
+		!strings.Contains(sentence, upstream) {
+		t.Errorf("%q does not name the removed methods", sentence)
 	}
 	b.wantsMethods("with the option", user)
 	b.wantsMethods("of another user", other, otherPasskey, upstream)
 	b.events("passkey.removed", "passkey:"+passkey, 1)
 	b.events("identity.unlinked", "user:"+user, 1)
-	if said := set(false); !strings.Contains(said, "no other way") {
-		t.Errorf("%q", said)
+	if sentence := set(false); !strings.Contains(sentence, "no other way") {
+		t.Errorf("%q", sentence)
 	}
 }
 
-func TestRemoveSignInMethod_RemovesThatOneAndSignsOut(t *testing.T) {
+func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
 	b := newBench(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	other, otherPasskey := b.withSignInMethods("eve@example.org")
@@ -93,22 +94,22 @@ func TestRemoveSignInMethod_RemovesThatOneAndSignsOut(t *testing.T) {
 		"none":           "",
 		"issuer":         "https://elsewhere.example",
 	} {
-		result, err := b.desk.RemoveSignInMethod(t.Context(), user, id)
+		result, err := b.service.RemoveSignInMethod(t.Context(), user, id)
 		b.refused(what, result, err)
 	}
-	result, err := b.desk.RemoveSignInMethod(t.Context(), uuid.NewString(), passkey)
+	result, err := b.service.RemoveSignInMethod(t.Context(), uuid.NewString(), passkey)
 	b.refused("an unknown user", result, err)
-	result, err = b.desk.SignInMethods(t.Context(), uuid.NewString())
+	result, err = b.service.SignInMethods(t.Context(), uuid.NewString())
 	b.refused("the list of an unknown user", result, err)
 	if b.signedIn(user) != 1 {
 		t.Error("a refusal signed the user out")
 	}
-	b.said(b.desk.RemoveSignInMethod(t.Context(), "ada@example.org", passkey))
+	b.values(b.service.RemoveSignInMethod(t.Context(), "ada@example.org", passkey))
 	b.wantsMethods("after the passkey", user, upstream)
 	if b.signedIn(user) != 0 || b.signedIn(other) != 1 {
-		t.Error("the user alone is signed out")
+		t.Error("want only this user signed out")
 	}
-	b.said(b.desk.RemoveSignInMethod(t.Context(), user, upstream))
+	b.values(b.service.RemoveSignInMethod(t.Context(), user, upstream))
 	b.wantsMethods("after both", user)
 	b.wantsMethods("of another user", other, otherPasskey, upstream)
 	b.events("passkey.removed", "passkey:"+passkey, 1)

@@ -6,10 +6,10 @@ import (
 	"github.com/almonerhq/almoner/shared/jsontime"
 )
 
-// As JSON, createdAt has six decimals always (package moment). The types below are what the stores read into, so their
-// own fields are plain times.
+// In JSON, createdAt always has six decimals (package jsontime). The stores scan into the types below, so their fields
+// are plain times.
 
-// MarshalJSON is json.Marshaler's.
+// MarshalJSON implements json.Marshaler.
 func (c Client) MarshalJSON() ([]byte, error) {
 	type plain Client
 	return json.Marshal(struct {
@@ -18,7 +18,7 @@ func (c Client) MarshalJSON() ([]byte, error) {
 	}{plain(c), jsontime.Time(c.Created)})
 }
 
-// MarshalJSON is json.Marshaler's.
+// MarshalJSON implements json.Marshaler.
 func (g Grant) MarshalJSON() ([]byte, error) {
 	type plain Grant
 	return json.Marshal(struct {
@@ -27,7 +27,7 @@ func (g Grant) MarshalJSON() ([]byte, error) {
 	}{plain(g), jsontime.Time(g.Created)})
 }
 
-// MarshalJSON is json.Marshaler's.
+// MarshalJSON implements json.Marshaler.
 func (k Key) MarshalJSON() ([]byte, error) {
 	type plain Key
 	return json.Marshal(struct {
@@ -36,7 +36,7 @@ func (k Key) MarshalJSON() ([]byte, error) {
 	}{plain(k), jsontime.Time(k.Created)})
 }
 
-// MarshalJSON is json.Marshaler's.
+// MarshalJSON implements json.Marshaler.
 func (u User) MarshalJSON() ([]byte, error) {
 	type plain User
 	return json.Marshal(struct {
@@ -45,7 +45,7 @@ func (u User) MarshalJSON() ([]byte, error) {
 	}{plain(u), jsontime.Time(u.Created)})
 }
 
-// MarshalJSON is json.Marshaler's.
+// MarshalJSON implements json.Marshaler.
 func (o Organisation) MarshalJSON() ([]byte, error) {
 	type plain Organisation
 	return json.Marshal(struct {
@@ -54,7 +54,7 @@ func (o Organisation) MarshalJSON() ([]byte, error) {
 	}{plain(o), jsontime.Time(o.Created)})
 }
 
-// MarshalJSON is json.Marshaler's.
+// MarshalJSON implements json.Marshaler.
 func (t Workspace) MarshalJSON() ([]byte, error) {
 	type plain Workspace
 	return json.Marshal(struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// A User is a person.
+// A User is a user as operators see it.
 type User struct {
 	ID          uuid.UUID  `json:"id"`
 	Email       string     `json:"email"`
@@ -27,17 +27,16 @@ type User struct {
 	DisabledAt  *time.Time `json:"disabledAt"`
 }
 
-// Users keeps people.
+// Users stores users.
 type Users interface {
 	AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error
 	Users(ctx context.Context) ([]User, error)
 	// FindUser returns the id of the user with that e-mail address.
 	FindUser(ctx context.Context, email string) (uuid.UUID, error)
-	// SetDisabled disables or enables; disabling ends the user's sign-ins. false: it was so already, and nothing
-	// changed.
+	// SetDisabled disables or enables a user; disabling ends the user's sign-ins. false means that nothing changed.
 	SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error)
-	// SetPassword replaces the hash of the password, ends the user's sign-ins, and returns the other ways to sign in.
-	// With alone it removes them.
+	// SetPassword replaces the password hash, ends the user's sign-ins, and returns the other sign-in methods. With
+	// alone it removes them.
 	SetPassword(
 		ctx context.Context,
 		id uuid.UUID,
@@ -47,7 +46,7 @@ type Users interface {
 	) ([]SignInMethod, error)
 	// SignInMethods lists the passkeys and linked accounts of a user.
 	SignInMethods(ctx context.Context, user uuid.UUID) ([]SignInMethod, error)
-	// RemoveSignInMethod removes a passkey or linked account, ends the user's sign-ins, and returns what it removed.
+	// RemoveSignInMethod removes a passkey or linked account, ends the user's sign-ins, and returns the removed method.
 	RemoveSignInMethod(ctx context.Context, user uuid.UUID, id string) (SignInMethod, error)
 }
 
@@ -63,7 +62,7 @@ func (u User) cells() []string {
 	return []string{u.ID.String(), u.Email, u.Name, password, stamp(&u.Created), stamp(u.DisabledAt)}
 }
 
-// AddUser makes a user who has no password yet and is a member of nothing.
+// AddUser creates a user without a password and without memberships.
 func (d *Service) AddUser(ctx context.Context, email, name string) (Result, error) {
 	email, err := parseEmail(email)
 	if err != nil {
@@ -73,9 +72,9 @@ func (d *Service) AddUser(ctx context.Context, email, name string) (Result, erro
 		return nil, err
 	}
 	id := identity.New()
-	noted := event("user.added", "user", id)
-	noted.UserID = &id
-	if err := d.Store.AddUser(ctx, id, email, name, noted); err != nil {
+	entry := event("user.added", "user", id)
+	entry.UserID = &id
+	if err := d.Store.AddUser(ctx, id, email, name, entry); err != nil {
 		return nil, err
 	}
 	return Outcome{fmt.Sprintf("Added the user %s. Give them a password with: users set-password %s", id, email),
@@ -93,13 +92,14 @@ func parseEmail(text string) (string, error) {
 	return strings.ToLower(text), nil
 }
 
-// Users lists everybody, by e-mail address.
+// Users lists all users, by e-mail address.
 func (d *Service) Users(ctx context.Context) (Result, error) {
 	found, err := d.Store.Users(ctx)
 	return List[User](found), err
 }
 
-// user finds whom an id or an e-mail address means. That there is somebody with that id is for the store to say.
+// user returns the id of the user with an id or e-mail address. It does not check that a user with the id exists; the
+// store does.
 func (d *Service) user(ctx context.Context, text string) (uuid.UUID, error) {
 	if !strings.Contains(text, "@") {
 		return parseID("user", text)
@@ -107,7 +107,7 @@ func (d *Service) user(ctx context.Context, text string) (uuid.UUID, error) {
 	return d.Store.FindUser(ctx, strings.ToLower(text))
 }
 
-// SetDisabled disables a user, who is nobody then, or enables one again.
+// SetDisabled disables or enables a user. A disabled user has no access.
 func (d *Service) SetDisabled(ctx context.Context, user string, disabled bool) (Result, error) {
 	id, err := d.user(ctx, user)
 	if err != nil {
@@ -117,9 +117,9 @@ func (d *Service) SetDisabled(ctx context.Context, user string, disabled bool) (
 	if disabled {
 		action, state = "user.disabled", "disabled"
 	}
-	noted := event(action, "user", id)
-	noted.UserID = &id
-	changed, err := d.Store.SetDisabled(ctx, id, disabled, noted)
+	entry := event(action, "user", id)
+	entry.UserID = &id
+	changed, err := d.Store.SetDisabled(ctx, id, disabled, entry)
 	if err != nil {
 		return nil, err
 	}
@@ -130,15 +130,15 @@ func (d *Service) SetDisabled(ctx context.Context, user string, disabled bool) (
 	return Outcome{sentence, map[string]any{"id": id, "disabled": disabled, "changed": changed}}, nil
 }
 
-// A password has 12 characters at least: it is the only factor, and long is what helps (NIST SP 800-63B, section
+// A password has at least 12 characters: it is the only factor, and length is what helps (NIST SP 800-63B, section
 // 3.1.1).
 const (
 	shortestPassword = 12
 	longestPassword  = 1024 // bytes
 )
 
-// SetPassword reads a password from in, to the end of its one line, and makes it the user's. With alone it removes the
-// user's passkeys and linked accounts; without it, the answer names them.
+// SetPassword reads a password, one line, from in and sets it. With alone it removes the user's passkeys and linked
+// accounts; otherwise the result names them.
 func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, alone bool) (Result, error) {
 	id, err := d.user(ctx, user)
 	if err != nil {
@@ -152,9 +152,9 @@ func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, al
 	if err != nil {
 		return nil, err
 	}
-	noted := event("user.password_set", "user", id)
-	noted.UserID = &id
-	others, err := d.Store.SetPassword(ctx, id, hash, alone, noted)
+	entry := event("user.password_set", "user", id)
+	entry.UserID = &id
+	others, err := d.Store.SetPassword(ctx, id, hash, alone, entry)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,8 @@ import (
 func (b *bench) stored(id string) (hash credential.Secret) {
 	b.t.Helper()
 	var text string
-	if err := b.Fixture.Owner.QueryRow(b.t.Context(), `select coalesce(password_hash, '') from account.users where id = $1`, id).Scan(&text); err != nil {
+	const query = `select coalesce(password_hash, '') from account.users where id = $1`
+	if err := b.Fixture.Owner.QueryRow(b.t.Context(), query, id).Scan(&text); err != nil {
 		b.t.Fatal(err)
 	}
 	return credential.Secret(text)
@@ -32,20 +33,20 @@ func (b *bench) signedIn(user string) int {
 	return b.Count(`select count(*) from account.sign_ins where user_id = $1 and ended_at is null`, user)
 }
 
-func TestAUserIsAddedWithoutAPassword(t *testing.T) {
+func TestAddUser_HasNoPassword(t *testing.T) {
 	b := newBench(t)
-	added := b.said(b.desk.AddUser(t.Context(), "Ada.Okafor@Example.org", "Ada Okafor"))
+	added := b.values(b.service.AddUser(t.Context(), "Ada.Okafor@Example.org", "Ada Okafor"))
 	id := b.text(added, "id")
 	if added["email"] != "ada.okafor@example.org" {
 		t.Errorf("stored as %v", added["email"])
 	}
 	b.events("user.added", "user:"+id, 1)
-	for _, one := range b.list(b.desk.Users(t.Context())) {
+	for _, one := range b.list(b.service.Users(t.Context())) {
 		if one["id"] == id && (one["hasPassword"] != false || one["disabledAt"] != nil || one["name"] != "Ada Okafor") {
 			t.Errorf("listed as %v", one)
 		}
 	}
-	result, err := b.desk.AddUser(t.Context(), "ADA.okafor@example.org", "Another")
+	result, err := b.service.AddUser(t.Context(), "ADA.okafor@example.org", "Another")
 	b.refused("the address in another case", result, err)
 	for _, address := range []string{
 		"",
@@ -57,16 +58,16 @@ func TestAUserIsAddedWithoutAPassword(t *testing.T) {
 		"a b@example.org",
 		strings.Repeat("x", 250) + "@example.org",
 	} {
-		result, err := b.desk.AddUser(t.Context(), address, "Ada")
+		result, err := b.service.AddUser(t.Context(), address, "Ada")
 		b.refused("address "+address, result, err)
 	}
-	result, err = b.desk.AddUser(t.Context(), "eve@example.org", "")
+	result, err = b.service.AddUser(t.Context(), "eve@example.org", "")
 	b.refused("no name", result, err)
 }
 
-func TestAPasswordIsReadFromStandardInputAndEndsSessions(t *testing.T) {
+func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 	b := newBench(t)
-	id := b.text(b.said(b.desk.AddUser(t.Context(), "ada@example.org", "Ada")), "id")
+	id := b.text(b.values(b.service.AddUser(t.Context(), "ada@example.org", "Ada")), "id")
 	passwords, err := session.NewPasswords()
 	if err != nil {
 		t.Fatal(err)
@@ -74,16 +75,16 @@ func TestAPasswordIsReadFromStandardInputAndEndsSessions(t *testing.T) {
 	const password = "correct horse battery staple"
 	for _, input := range []string{password, password + "\n", password + "\r\n"} {
 		b.signIn(id)
-		b.said(b.desk.SetPassword(t.Context(), "Ada@example.org", strings.NewReader(input), false))
+		b.values(b.service.SetPassword(t.Context(), "Ada@example.org", strings.NewReader(input), false))
 		if right, err := passwords.Matches(b.stored(id), password); err != nil || !right {
-			t.Errorf("%q: the login would not take it: %v", input, err)
+			t.Errorf("%q: sign-in refuses the password: %v", input, err)
 		}
 		if b.signedIn(id) != 0 {
 			t.Error("the user is signed in still")
 		}
 	}
 	if !strings.HasPrefix(b.stored(id).Reveal(), "$argon2id$") {
-		t.Error("not the login's own hash")
+		t.Error("the hash is not argon2id")
 	}
 	b.events("user.password_set", "user:"+id, 3)
 	before := b.stored(id)
@@ -97,29 +98,31 @@ func TestAPasswordIsReadFromStandardInputAndEndsSessions(t *testing.T) {
 		"long":                strings.Repeat("x", 1025),
 		"longer than is read": strings.Repeat("x", 5000),
 	} {
-		result, err := b.desk.SetPassword(t.Context(), id, strings.NewReader(input), false)
+		result, err := b.service.SetPassword(t.Context(), id, strings.NewReader(input), false)
 		b.refused(what, result, err)
 	}
-	b.said(b.desk.SetPassword(t.Context(), id, strings.NewReader(strings.Repeat("x", 1024)), false))
+	b.values(b.service.SetPassword(t.Context(), id, strings.NewReader(strings.Repeat("x", 1024)), false))
 	if b.stored(id) == before {
-		t.Error("the longest password is not taken")
+		t.Error("the longest password is refused")
 	}
-	result, err := b.desk.SetPassword(t.Context(), uuid.NewString(), strings.NewReader(password), false)
+	result, err := b.service.SetPassword(t.Context(), uuid.NewString(), strings.NewReader(password), false)
 	b.refused("an unknown id", result, err)
-	result, err = b.desk.SetPassword(t.Context(), "nobody@example.org", strings.NewReader(password), false)
+	result, err = b.service.SetPassword(t.Context(), "nobody@example.org", strings.NewReader(password), false)
 	b.refused("an unknown address", result, err)
-	if n := b.Count(`select count(*) from account.audit_events where detail::text like '%horse%' or detail::text like '%argon%'`); n != 0 {
+	if n := b.Count(`select count(*) from account.audit_events
+		where detail::text like '%horse%' or detail::text like '%argon%'`); n != 0 {
 		t.Error("the password is in the audit log")
 	}
 }
 
-func TestADisabledUserIsNobodyUntilEnabled(t *testing.T) {
+func TestSetDisabled_UserHasNoAccessUntilEnabled(t *testing.T) {
 	b := newBench(t)
 	id := b.user.String()
 	held := b.Connected(b.app, b.user)
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	b.signIn(id)
-	if got := b.said(b.desk.SetDisabled(t.Context(), id, true)); got["changed"] != true || got["disabled"] != true {
+	got := b.values(b.service.SetDisabled(t.Context(), id, true))
+	if got["changed"] != true || got["disabled"] != true {
 		t.Errorf("%v", got)
 	}
 	if b.signedIn(id) != 0 {
@@ -139,20 +142,20 @@ func TestADisabledUserIsNobodyUntilEnabled(t *testing.T) {
 		return answer.JSON()["active"] == true
 	}
 	if introspect() {
-		t.Error("a personal access token works still")
+		t.Error("a personal access token still works")
 	}
-	if again := b.said(b.desk.SetDisabled(t.Context(), id, true)); again["changed"] != false {
+	if again := b.values(b.service.SetDisabled(t.Context(), id, true)); again["changed"] != false {
 		t.Errorf("again: %v", again)
 	}
 	b.events("user.disabled", "user:"+id, 1)
-	b.said(b.desk.SetDisabled(t.Context(), id, false))
+	b.values(b.service.SetDisabled(t.Context(), id, false))
 	b.events("user.enabled", "user:"+id, 1)
 	if !introspect() || b.signedIn(id) != 0 {
 		t.Error("enabled: the token does not work, or a former sign-in came back")
 	}
 	b.Refreshed(b.app, held)
-	for _, nobody := range []string{uuid.NewString(), "nobody@example.org", "ada", ""} {
-		result, err := b.desk.SetDisabled(t.Context(), nobody, true)
-		b.refused("user "+nobody, result, err)
+	for _, unknown := range []string{uuid.NewString(), "nobody@example.org", "ada", ""} {
+		result, err := b.service.SetDisabled(t.Context(), unknown, true)
+		b.refused("user "+unknown, result, err)
 	}
 }

@@ -20,7 +20,7 @@ type Organisation struct {
 	Created time.Time `json:"createdAt"` // set by the store
 }
 
-// A Module is a module of a workspace: it works when it is both.
+// A Module is a module of a workspace. It works if it is enabled and provisioned.
 type Module struct {
 	Name        string `json:"name"`
 	Enabled     bool   `json:"enabled"`
@@ -31,22 +31,22 @@ type Module struct {
 type Workspace struct {
 	ID             uuid.UUID `json:"id"`
 	OrganisationID uuid.UUID `json:"organisationId"`
-	Organisation   string    `json:"organisation"` // its name
+	Organisation   string    `json:"organisation"` // the organisation's name
 	Name           string    `json:"name"`
 	Created        time.Time `json:"createdAt"`
 	Modules        []Module  `json:"modules"`
-	Features       []string  `json:"features"` // that are on
+	Features       []string  `json:"features"` // the features that are on
 }
 
-// A ModuleChange says what is to be different; nil stays as it is.
+// A ModuleChange is a change of a module; nil fields keep the current value.
 type ModuleChange struct{ Enabled, Provisioned *bool }
 
-// Workspaces keeps organisations and tenants.
+// Workspaces stores organisations and workspaces.
 type Workspaces interface {
 	AddOrganisation(ctx context.Context, id uuid.UUID, name string, event audit.Event) (Organisation, error)
 	Organisations(ctx context.Context) ([]Organisation, error)
 	AddWorkspace(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error
-	// Workspaces lists those of one organisation, or all.
+	// Workspaces lists the workspaces of one organisation, or all.
 	Workspaces(ctx context.Context, organisation *uuid.UUID) ([]Workspace, error)
 	SetModule(
 		ctx context.Context,
@@ -91,7 +91,7 @@ func list(texts []string) string {
 	return strings.Join(texts, ", ")
 }
 
-// AddOrganisation makes an organisation.
+// AddOrganisation creates an organisation.
 func (d *Service) AddOrganisation(ctx context.Context, name string) (Result, error) {
 	name, err := parseName(name)
 	if err != nil {
@@ -108,13 +108,13 @@ func (d *Service) AddOrganisation(ctx context.Context, name string) (Result, err
 	}, nil
 }
 
-// Organisations lists them all.
+// Organisations lists all organisations.
 func (d *Service) Organisations(ctx context.Context) (Result, error) {
 	found, err := d.Store.Organisations(ctx)
 	return List[Organisation](found), err
 }
 
-// AddWorkspace makes a workspace of an organisation, in which nothing is enabled yet.
+// AddWorkspace creates a workspace of an organisation, with no module enabled.
 func (d *Service) AddWorkspace(ctx context.Context, organisation, name string) (Result, error) {
 	owner, err := parseID("organisation", organisation)
 	if err != nil {
@@ -124,9 +124,9 @@ func (d *Service) AddWorkspace(ctx context.Context, organisation, name string) (
 		return nil, err
 	}
 	id := identity.New()
-	noted := event("tenant.added", "tenant", id)
-	noted.WorkspaceID = &id
-	if err := d.Store.AddWorkspace(ctx, id, owner, name, noted); err != nil {
+	entry := event("tenant.added", "tenant", id)
+	entry.WorkspaceID = &id
+	if err := d.Store.AddWorkspace(ctx, id, owner, name, entry); err != nil {
 		return nil, err
 	}
 	return Outcome{
@@ -135,7 +135,7 @@ func (d *Service) AddWorkspace(ctx context.Context, organisation, name string) (
 	}, nil
 }
 
-// Workspaces lists the workspaces of one organisation, or, for "", all.
+// Workspaces lists the workspaces of one organisation, or all if organisation is "".
 func (d *Service) Workspaces(ctx context.Context, organisation string) (Result, error) {
 	owner, err := parseOptional("organisation", organisation)
 	if err != nil {
@@ -145,8 +145,7 @@ func (d *Service) Workspaces(ctx context.Context, organisation string) (Result, 
 	return List[Workspace](found), err
 }
 
-// SetModule changes the state of a module of a workspace, in the order of changes: enable, disable, provision,
-// unprovision.
+// SetModule applies changes to a module of a workspace, in their order: enable, disable, provision, unprovision.
 func (d *Service) SetModule(ctx context.Context, workspace, module string, changes []string) (Result, error) {
 	id, err := parseID("tenant", workspace)
 	if err != nil {
@@ -159,10 +158,10 @@ func (d *Service) SetModule(ctx context.Context, workspace, module string, chang
 	if err != nil {
 		return nil, err
 	}
-	noted := event("module.changed", "tenant", id)
-	noted.WorkspaceID = &id
-	noted.Detail = map[string]any{"module": module, "changes": changes}
-	after, err := d.Store.SetModule(ctx, id, module, change, noted)
+	entry := event("module.changed", "tenant", id)
+	entry.WorkspaceID = &id
+	entry.Detail = map[string]any{"module": module, "changes": changes}
+	after, err := d.Store.SetModule(ctx, id, module, change, entry)
 	if err != nil {
 		return nil, err
 	}
@@ -205,10 +204,10 @@ func (d *Service) SetFeature(ctx context.Context, workspace, feature, state stri
 	if state != "on" && state != "off" {
 		return nil, refuse("a feature is on or off")
 	}
-	noted := event("feature.changed", "tenant", id)
-	noted.WorkspaceID = &id
-	noted.Detail = map[string]any{"feature": feature, "state": state}
-	if err := d.Store.SetFeature(ctx, id, feature, state == "on", noted); err != nil {
+	entry := event("feature.changed", "tenant", id)
+	entry.WorkspaceID = &id
+	entry.Detail = map[string]any{"feature": feature, "state": state}
+	if err := d.Store.SetFeature(ctx, id, feature, state == "on", entry); err != nil {
 		return nil, err
 	}
 	return Outcome{"The feature " + feature + " is now " + state + ".", map[string]any{

@@ -7,24 +7,25 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestAnOrganisationHasWorkspaces(t *testing.T) {
+func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
-	organisation := b.text(b.said(b.desk.AddOrganisation(ctx, " Harbour Trust ")), "id")
+	organisation := b.text(b.values(b.service.AddOrganisation(ctx, " Harbour Trust ")), "id")
 	b.events("organisation.added", "organisation:"+organisation, 1)
-	workspace := b.text(b.said(b.desk.AddWorkspace(ctx, organisation, "Harbour Kitchen")), "id")
+	workspace := b.text(b.values(b.service.AddWorkspace(ctx, organisation, "Harbour Kitchen")), "id")
 	b.events("tenant.added", "tenant:"+workspace, 1)
-	if n := b.Count(`select count(*) from account.audit_events where action = 'tenant.added' and tenant_id = $1`, workspace); n != 1 {
+	const added = `select count(*) from account.audit_events where action = 'tenant.added' and tenant_id = $1`
+	if n := b.Count(added, workspace); n != 1 {
 		t.Error("the event does not name its workspace")
 	}
-	all := b.list(b.desk.Organisations(ctx))
+	all := b.list(b.service.Organisations(ctx))
 	if len(all) != 2 || all[0]["name"] != "Harbour Trust" || all[0]["id"] != organisation {
 		t.Errorf("organisations: %v", all)
 	}
-	if every := b.list(b.desk.Workspaces(ctx, "")); len(every) != 2 {
+	if every := b.list(b.service.Workspaces(ctx, "")); len(every) != 2 {
 		t.Errorf("tenants: %v", every)
 	}
-	own := b.list(b.desk.Workspaces(ctx, organisation))
+	own := b.list(b.service.Workspaces(ctx, organisation))
 	if len(own) != 1 || own[0]["id"] != workspace || own[0]["name"] != "Harbour Kitchen" ||
 		own[0]["organisation"] != "Harbour Trust" ||
 		len(own[0]["modules"].([]any)) != 0 ||
@@ -33,7 +34,7 @@ func TestAnOrganisationHasWorkspaces(t *testing.T) {
 	}
 }
 
-func TestModulesAndFeaturesAreSetOneByOne(t *testing.T) {
+func TestSetModule_ChangesStateStepByStep(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	workspace := b.Fixture.WorkspaceID.String()
@@ -45,19 +46,19 @@ func TestModulesAndFeaturesAreSetOneByOne(t *testing.T) {
 		{[]string{"enable"}, true, false}, {[]string{"provision"}, true, true}, {[]string{"disable"}, false, true},
 		{[]string{"enable", "unprovision"}, true, false}, {[]string{"provision", "enable"}, true, true},
 	} {
-		got := b.said(b.desk.SetModule(ctx, workspace, "programmes", c.changes))
+		got := b.values(b.service.SetModule(ctx, workspace, "programmes", c.changes))
 		if got["enabled"] != c.enabled || got["provisioned"] != c.provisioned {
 			t.Errorf("%v: %v", c.changes, got)
 		}
 	}
 	b.events("module.changed", "tenant:"+workspace, 5)
-	b.said(b.desk.SetFeature(ctx, workspace, "llm_integration", "off"))
+	b.values(b.service.SetFeature(ctx, workspace, "llm_integration", "off"))
 	if n := b.Count(`select count(*) from account.tenant_features where not enabled`); n != 1 {
-		t.Error("the feature is on still")
+		t.Error("the feature is still on")
 	}
-	b.said(b.desk.SetFeature(ctx, workspace, "llm_integration", "on"))
+	b.values(b.service.SetFeature(ctx, workspace, "llm_integration", "on"))
 	b.events("feature.changed", "tenant:"+workspace, 2)
-	listed := b.list(b.desk.Workspaces(ctx, ""))[0]
+	listed := b.list(b.service.Workspaces(ctx, ""))[0]
 	if !reflect.DeepEqual(listed["features"], []any{"llm_integration"}) ||
 		!reflect.DeepEqual(
 			listed["modules"],
@@ -67,57 +68,75 @@ func TestModulesAndFeaturesAreSetOneByOne(t *testing.T) {
 	}
 }
 
-func TestWorkspacesThatCannotBeMeantAreRefused(t *testing.T) {
+func TestWorkspaces_InvalidChangeIsRefused(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	workspace, unknown := b.Fixture.WorkspaceID.String(), uuid.NewString()
 	before := b.Count(`select count(*) from account.audit_events`)
 	for _, name := range []string{"", "   ", "a\nb", "\u202e"} {
-		result, err := b.desk.AddOrganisation(ctx, name)
+		result, err := b.service.AddOrganisation(ctx, name)
 		b.refused("organisation "+name, result, err)
-		result, err = b.desk.AddWorkspace(ctx, unknown, name)
+		result, err = b.service.AddWorkspace(ctx, unknown, name)
 		b.refused("tenant "+name, result, err)
 	}
 	for what, try := range map[string]func() error{
-		"unknown organisation":      func() error { _, err := b.desk.AddWorkspace(ctx, unknown, "Kitchen"); return err },
-		"organisation that is none": func() error { _, err := b.desk.AddWorkspace(ctx, "trust", "Kitchen"); return err },
-		"list of no organisation":   func() error { _, err := b.desk.Workspaces(ctx, "trust"); return err },
+		"unknown organisation": func() error {
+			_, err := b.service.AddWorkspace(ctx, unknown, "Kitchen")
+			return err
+		},
+		"malformed organisation": func() error {
+			_, err := b.service.AddWorkspace(ctx, "trust", "Kitchen")
+			return err
+		},
+		"list of malformed organisation": func() error {
+			_, err := b.service.Workspaces(ctx, "trust")
+			return err
+		},
 		"module of unknown tenant": func() error {
-			_, err := b.desk.SetModule(ctx, unknown, "engage", []string{
+			_, err := b.service.SetModule(ctx, unknown, "engage", []string{
 				"enable",
 			})
 			return err
 		},
 		"module of no tenant": func() error {
-			_, err := b.desk.SetModule(ctx, "x", "engage", []string{
+			_, err := b.service.SetModule(ctx, "x", "engage", []string{
 				"enable",
 			})
 			return err
 		},
 		"unknown module": func() error {
-			_, err := b.desk.SetModule(ctx, workspace, "account", []string{
+			_, err := b.service.SetModule(ctx, workspace, "account", []string{
 				"enable",
 			})
 			return err
 		},
-		"no change": func() error { _, err := b.desk.SetModule(ctx, workspace, "engage", nil); return err },
+		"no change": func() error { _, err := b.service.SetModule(ctx, workspace, "engage", nil); return err },
 		"unknown change": func() error {
-			_, err := b.desk.SetModule(ctx, workspace, "engage", []string{
+			_, err := b.service.SetModule(ctx, workspace, "engage", []string{
 				"on",
 			})
 			return err
 		},
 		"contradiction": func() error {
-			_, err := b.desk.SetModule(ctx, workspace, "engage", []string{"enable", "disable"})
+			_, err := b.service.SetModule(ctx, workspace, "engage", []string{"enable", "disable"})
 			return err
 		},
-		"feature of unknown tenant":   func() error { _, err := b.desk.SetFeature(ctx, unknown, "llm_integration", "on"); return err },
-		"unknown feature":             func() error { _, err := b.desk.SetFeature(ctx, workspace, "llm", "on"); return err },
-		"a feature neither on or off": func() error { _, err := b.desk.SetFeature(ctx, workspace, "llm_integration", "maybe"); return err },
+		"feature of unknown tenant": func() error {
+			_, err := b.service.SetFeature(ctx, unknown, "llm_integration", "on")
+			return err
+		},
+		"unknown feature": func() error {
+			_, err := b.service.SetFeature(ctx, workspace, "llm", "on")
+			return err
+		},
+		"a feature neither on nor off": func() error {
+			_, err := b.service.SetFeature(ctx, workspace, "llm_integration", "maybe")
+			return err
+		},
 	} {
 		b.refused(what, nil, try())
 	}
 	if n := b.Count(`select count(*) from account.audit_events`); n != before {
-		t.Errorf("%d events of what did not happen", n-before)
+		t.Errorf("%d events of refused changes", n-before)
 	}
 }

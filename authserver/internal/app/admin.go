@@ -17,16 +17,16 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// adminConfig is what the administrator's commands need: the keys for signing keys alone, Redis for nothing but its
-// being told.
+// adminConfig is the settings of the administrator's commands. Keys are only needed for signing keys, and Redis only to
+// propagate revocations.
 type adminConfig struct {
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
 	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL"`
 	Keys        credential.Secret `env:"ALMONER_KEYS"`
 }
 
-// Admin wires the administrator's desk. Call done when its work is over.
-func Admin(ctx context.Context, environ []string, log *slog.Logger) (desk *admin.Service, done func(), err error) {
+// Admin creates the service of the administrator's commands. The caller must call done afterwards.
+func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *admin.Service, done func(), err error) {
 	var config adminConfig
 	reading, err := envconf.Load(&config, environ)
 	if err != nil {
@@ -46,7 +46,7 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (desk *admin
 	done = func() {
 		store.Close()
 		if rdb != nil {
-			_ = rdb.Close() // nothing waits in it
+			_ = rdb.Close() // no commands are pending
 		}
 	}
 	ring, err := adminRing(store, config.Keys)
@@ -70,19 +70,19 @@ func adminRing(store *postgres.Store, text credential.Secret) (*keyring.Keyring,
 	return keyring.New(store, keys)
 }
 
-// propagateRevocation tells Redis of ended grants, until it does not answer: Postgres refuses them all the same.
+// propagateRevocation revokes ended grants in Redis until Redis fails. Postgres refuses them in any case.
 func propagateRevocation(rdb goredis.UniversalClient, log *slog.Logger) func(context.Context, []grant.Grant) {
 	return func(ctx context.Context, ended []grant.Grant) {
 		if rdb == nil {
 			return
 		}
-		register := redis.NewGrants(rdb)
-		for told, g := range ended {
-			if err := register.Revoke(ctx, g.ID, g.Reason, g.Ends); err != nil {
+		grants := redis.NewGrants(rdb)
+		for sent, g := range ended {
+			if err := grants.Revoke(ctx, g.ID, g.Reason, g.Ends); err != nil {
 				log.Warn(
 					"Redis was not told of every ended grant; Postgres refuses them all the same",
 					"told",
-					told,
+					sent,
 					"ended",
 					len(ended),
 					"error",

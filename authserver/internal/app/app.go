@@ -1,6 +1,5 @@
-// Package app answers: what is authserver made of?
-//
-// It is the one place that knows every other: configuration, wiring, routes.
+// Package app builds authserver from its parts: configuration, wiring, routes and health. It is the only package that
+// imports every other.
 package app
 
 import (
@@ -50,7 +49,7 @@ type App struct {
 	traces   *tracing.Tracing
 }
 
-// New wires the parts. It waits for no store: one that is down at the start is a 503, not a crash.
+// New wires the parts. It does not wait for a store: one that is down at the start gives a 503, not a crash.
 func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	keys, err := seal.ParseKeys(c.Keys)
 	if err != nil {
@@ -85,7 +84,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		return nil, err
 	}
 	ring.RotateAfter(c.KeyMaxAge)
-	mint, err := grant.NewTokenCodec(keys)
+	codec, err := grant.NewTokenCodec(keys)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +92,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
-	keeper := grant.NewService(store, watch.grants.Rotations(redis.NewGrants(rdb)), mint, log)
+	grants := grant.NewService(store, watch.grants.Rotations(redis.NewGrants(rdb)), codec, log)
 	resources := perm.Identifiers(c.BaseURL)
 	documents, err := newDocuments(c, store, log)
 	if err != nil {
@@ -107,7 +106,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		Unknown:      postgres.ErrNoClient,
 		Documents:    documents,
 		Assertions:   newAssertionVerifier(c, documents, rdb),
-		Grants:       keeper,
+		Grants:       grants,
 		Signer:       ring,
 	})
 	uses := store.NewUsageRecorder(log)
@@ -119,11 +118,11 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		config:    c,
 		log:       log,
 		store:     store,
-		tallies:   redis.NewLoginCounters(rdb),
+		counters:  redis.NewLoginCounters(rdb),
 		keys:      keys,
 		pages:     pages,
 		engine:    oauth,
-		keeper:    keeper,
+		grants:    grants,
 		resources: resources,
 	})
 	if err != nil {
@@ -136,7 +135,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		token: token.New(
 			token.Deps{
 				Engine:   watch.grants.Tokens(engine.NewRefusalRecorder(oauth, store, time.Now, log)),
-				Tokens:   keeper,
+				Tokens:   grants,
 				Failures: counted,
 				Log:      log,
 			},
@@ -145,7 +144,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 			revoke.Deps{
 				Issuer:   c.BaseURL,
 				Engine:   oauth,
-				Grants:   keeper,
+				Grants:   grants,
 				Failures: counted,
 				Keys:     ring.Public,
 				Now:      time.Now,
@@ -180,7 +179,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 			Store:     store,
 			Unknown:   postgres.ErrNoClient,
 			Resources: resources,
-			Forget:    keeper.PropagateRevocation,
+			Forget:    grants.PropagateRevocation,
 			Variables: variables,
 			Now:       time.Now,
 			Log:       log,
@@ -208,7 +207,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}, nil
 }
 
-// Serve serves until ctx ends, then lets requests in flight finish.
+// Serve serves until ctx ends, and then lets the requests in flight finish.
 func (a *App) Serve(ctx context.Context) error {
 	defer a.traces.Stop()
 	defer a.store.Close()

@@ -20,28 +20,28 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A browser is what a person sees: sign-in, consent, settings.
+// A browser holds the handlers of the pages: sign-in, consent, settings.
 type browser struct {
-	pages     *ui.Pages
-	sessions  *session.Sessions
-	login     *login.Handler
-	authorize *authorize.Handler
-	settings  *settings.Handler
-	ways      signInMethods
+	pages         *ui.Pages
+	sessions      *session.Sessions
+	login         *login.Handler
+	authorize     *authorize.Handler
+	settings      *settings.Handler
+	signInMethods signInMethods
 }
 
 type browserDeps struct {
 	config    Config
 	log       *slog.Logger
 	store     *postgres.Store
-	tallies   session.Tally
+	counters  session.Tally
 	keys      seal.Keys
 	pages     *ui.Pages
 	engine    *engine.Engine
-	keeper    *grant.Service
+	grants    *grant.Service
 	resources []string
 
-	// names the one that sent the user to a local path, or says ""
+	// returns the name of the application that sent the user to a local path, or ""
 	application func(ctx context.Context, path string) string
 }
 
@@ -63,7 +63,7 @@ func newBrowser(d browserDeps) (browser, error) {
 	if err != nil {
 		return browser{}, err
 	}
-	attempts := session.NewAttempts(d.tallies, d.log, time.Now)
+	attempts := session.NewAttempts(d.counters, d.log, time.Now)
 	sessions := session.New(session.Deps{
 		Rows:        d.store.Sessions(),
 		SignIns:     d.store,
@@ -74,7 +74,7 @@ func newBrowser(d browserDeps) (browser, error) {
 	account, err := settings.New(settings.Deps{
 		Store:     d.store,
 		Unknown:   postgres.ErrNoClient,
-		Grants:    d.keeper,
+		Grants:    d.grants,
 		Sessions:  sessions,
 		Passwords: passwords,
 		Attempts:  attempts,
@@ -91,7 +91,7 @@ func newBrowser(d browserDeps) (browser, error) {
 	}
 	consents := authorize.New(authorize.Deps{
 		Requests: d.engine,
-		Grants:   d.keeper,
+		Grants:   d.grants,
 		Members:  d.store,
 		Visitors: sessions,
 		Tickets:  tickets,
@@ -107,11 +107,11 @@ func newBrowser(d browserDeps) (browser, error) {
 		return browser{}, err
 	}
 	return browser{
-		pages:     d.pages,
-		sessions:  sessions,
-		authorize: consents,
-		settings:  account,
-		ways:      others,
+		pages:         d.pages,
+		sessions:      sessions,
+		authorize:     consents,
+		settings:      account,
+		signInMethods: others,
 		login: login.New(login.Deps{
 			Users:       d.store,
 			Passwords:   passwords,

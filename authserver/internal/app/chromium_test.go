@@ -21,8 +21,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-// A chromium is a real browser, with a device in it that holds passkeys and verifies its user. It reaches this machine
-// alone.
+// A chromium is a real browser with a virtual authenticator that stores passkeys and verifies its user. It can only
+// reach the local machine.
 type chromium struct {
 	t      *testing.T
 	site   *site
@@ -30,8 +30,8 @@ type chromium struct {
 	device webauthn.AuthenticatorID
 
 	mu     sync.Mutex
-	known  []string // addresses besides the site's that it may be at
-	faults []string // scripts that failed, policies that were broken, requests to elsewhere
+	known  []string // origins other than the site's that it may open
+	faults []string // script errors, policy violations and requests to other origins
 }
 
 const browserPatience = 30 * time.Second
@@ -99,7 +99,7 @@ func (c *chromium) listen(event any) {
 			c.faults = append(c.faults, "a request to "+e.Request.URL)
 		}
 	case *events.EventEntryAdded:
-		refusal := strings.Contains(e.Entry.Text, "the server responded with a status of 4") // which a test may ask for
+		refusal := strings.Contains(e.Entry.Text, "the server responded with a status of 4") // which a test may provoke
 		if (e.Entry.Level == events.EntryLevelError || e.Entry.Source == events.EntrySourceSecurity) && !refusal {
 			c.faults = append(c.faults, e.Entry.Text)
 		}
@@ -108,7 +108,7 @@ func (c *chromium) listen(event any) {
 	}
 }
 
-// noFaults checks that the browser had nothing to complain of.
+// noFaults requires that the browser has reported no fault.
 func (c *chromium) noFaults() {
 	c.t.Helper()
 	c.mu.Lock()
@@ -129,7 +129,7 @@ func (c *chromium) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// withoutScript switches JavaScript off in the pages that are opened from now on.
+// withoutScript switches JavaScript off for the pages opened afterwards.
 func (c *chromium) withoutScript() {
 	c.t.Helper()
 	_, err := chromedp.Call(
@@ -147,13 +147,13 @@ func words(element, text string) chromedp.Search {
 	return chromedp.Search(`//` + element + `[contains(normalize-space(.), "` + text + `")]`)
 }
 
-// press clicks what has these words on it.
+// press clicks the element with this text.
 func (c *chromium) press(element, text string) {
 	c.t.Helper()
 	c.do(chromedp.Click(chromedp.Search(`//`+element+`[normalize-space(.)="`+text+`"]`), chromedp.NodeVisible))
 }
 
-// sees waits until an element with these words can be seen.
+// sees waits until an element with this text is visible.
 func (c *chromium) sees(element, text string) {
 	c.t.Helper()
 	c.do(chromedp.WaitVisible(words(element, text)))
@@ -179,7 +179,7 @@ func (c *chromium) signOut() {
 	c.sees("h1", "Sign in")
 }
 
-// key is the one passkey that the device holds.
+// key returns the only passkey of the authenticator.
 func (c *chromium) key() *webauthn.Credential {
 	c.t.Helper()
 	held, err := chromedp.Call(c.ctx, webauthn.GetCredentials, webauthn.GetCredentialsParams{AuthenticatorID: c.device})
@@ -190,7 +190,7 @@ func (c *chromium) key() *webauthn.Credential {
 	return held.Credentials[0]
 }
 
-// turnBack makes the device's passkey what a copy would be that was made when its counter stood there.
+// turnBack sets the counter of the passkey to an earlier value, as on a copy.
 func (c *chromium) turnBack(counter float64) {
 	c.t.Helper()
 	_, err := chromedp.Call(c.ctx, webauthn.SetCredentialProperties, webauthn.SetCredentialPropertiesParams{
@@ -199,7 +199,7 @@ func (c *chromium) turnBack(counter float64) {
 	c.site.must(err)
 }
 
-// verifies says whether the device verifies its user from now on.
+// verifies sets whether the authenticator verifies its user.
 func (c *chromium) verifies(user bool) {
 	c.t.Helper()
 	_, err := chromedp.Call(
@@ -210,7 +210,7 @@ func (c *chromium) verifies(user bool) {
 	c.site.must(err)
 }
 
-// picture keeps what the page looks like, where ALMONER_PICTURES names a folder.
+// picture stores a screenshot of the page if ALMONER_PICTURES names a folder.
 func (c *chromium) picture(name string) {
 	c.t.Helper()
 	folder := os.Getenv("ALMONER_PICTURES")

@@ -18,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A Config is what authserver is told.
+// A Config is the settings of authserver.
 type Config struct {
 	Listen               string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8081" doc:"Address and port to listen on."`
 	BaseURL              string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Where callers reach the API: the issuer, without a trailing slash."`
@@ -49,14 +49,14 @@ func LoadConfig(environ []string) (Config, envconf.Reading, error) {
 	return c, reading, err
 }
 
-// minKeyAge lets every verifier learn of the next key before it signs.
+// minKeyAge is long enough that every verifier reads the next key before it signs.
 const minKeyAge = time.Hour
 
-// maxNotice, with the 20 seconds in which requests in flight finish, is what whoever stops the process has patience
-// for.
+// maxNotice, together with the 20 seconds in which requests in flight finish, stays within the time that process
+// managers wait before they kill a process.
 const maxNotice = 10 * time.Second
 
-// Check reports what the types alone cannot. envconf calls it.
+// Check reports the mistakes that the types cannot. envconf calls it.
 func (c *Config) Check() []error {
 	var mistakes []error
 	for _, address := range [][2]string{{"ALMONER_BASE_URL", c.BaseURL}, {"ALMONER_APP_URL", c.AppURL}} {
@@ -88,7 +88,7 @@ func (c *Config) Check() []error {
 	return append(mistakes, c.checkSignInMethods()...)
 }
 
-// checkStores asks no store anything.
+// checkStores checks the URLs and does not connect.
 func (c *Config) checkStores() []error {
 	var mistakes []error
 	if postgres.CheckURL(c.DatabaseURL) != nil {
@@ -104,7 +104,7 @@ func (c *Config) checkStores() []error {
 	if err != nil {
 		return append(mistakes, errors.New("ALMONER_REDIS_URL looks like redis://:password@host:6379/0"))
 	}
-	_ = rdb.Close() // it was never used
+	_ = rdb.Close() // it has no connection
 	return mistakes
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 )
 
-// environ are good settings, but for one.
+// environ returns valid settings with one of them replaced.
 func environ(name, value string) []string {
 	settings := map[string]string{
 		"ALMONER_BASE_URL":     "https://api.example.org",
@@ -26,7 +26,7 @@ func environ(name, value string) []string {
 	return out
 }
 
-func TestEverySettingIsChecked(t *testing.T) {
+func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 	if c, _, err := app.LoadConfig(environ("ALMONER_NOTICE", "0s")); err != nil || c.Listen != "127.0.0.1:8081" {
 		t.Fatalf("%+v, %v", c, err)
 	}

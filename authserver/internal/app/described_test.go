@@ -13,9 +13,8 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// Invariant O1 of package openapi, this service's half: every method of every route of the API is described, and
-// nothing is described that no route is there for. Pages are for people and describe themselves; they are at the app's
-// address, as this service's own health is.
+// Invariant O1 of package openapi for this service: the document describes every method of every API route, and
+// describes no other. Pages and this service's health are served at the app's URL and are not in the document.
 func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 	described, err := openapi.New("https://api.example.org")
 	if err != nil {
@@ -41,7 +40,7 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 			httptest.NewRequest("BREW", strings.NewReplacer("{", "", "}", "").Replace(path), nil),
 		)
 		for method := range strings.SplitSeq(recorder.Header().Get("Allow"), ", ") {
-			if method == "HEAD" { // goes with GET
+			if method == "HEAD" { // implied by GET
 				continue
 			}
 			operation, found := described.Find(method, path)

@@ -13,7 +13,7 @@ import (
 
 func withPasskeys(c *app.Config) { c.Passkeys = true }
 
-// A device holds one passkey and answers for it, at whatever origin it is told that it is.
+// A device holds one passkey and signs with it, for the origin in party.
 type device struct {
 	t             *testing.T
 	site          *site
@@ -32,7 +32,7 @@ func newDevice(s *site) *device {
 	}
 }
 
-// options is what a script gets from an address.
+// options returns the options that a script gets from a path.
 func options(t *testing.T, b *browsertest.Browser, path string) string {
 	t.Helper()
 	page := b.Post(path, nil)
@@ -43,7 +43,7 @@ func options(t *testing.T, b *browsertest.Browser, path string) string {
 	return page.Body
 }
 
-// made is the device's answer to a request for a new passkey.
+// made returns the device's response to a request for a new passkey.
 func (d *device) made(options string) string {
 	d.t.Helper()
 	asked, err := virtualwebauthn.ParseAttestationOptions(options)
@@ -52,7 +52,7 @@ func (d *device) made(options string) string {
 	return virtualwebauthn.CreateAttestationResponse(d.party, d.authenticator, d.key, *asked)
 }
 
-// signed is the device's answer to a challenge. Its counter goes up.
+// signed returns the device's response to a challenge and increments its counter.
 func (d *device) signed(options string) string {
 	d.t.Helper()
 	asked, err := virtualwebauthn.ParseAssertionOptions(options)
@@ -67,7 +67,7 @@ func (d *device) addTo(b *browsertest.Browser, name string) *browsertest.Page {
 	return b.Post("/settings/passkeys", url.Values{"name": {name}, "credential": {answer}})
 }
 
-// added is a device with a passkey of who.
+// added returns a device with a passkey of who.
 func (s *site) added(who browsertest.Person) *device {
 	s.t.Helper()
 	d := newDevice(s)
@@ -90,16 +90,17 @@ func idOf(s *site, d *device) string {
 	s.t.Helper()
 	var id string
 	s.must(
-		s.world.Owner.QueryRow(s.t.Context(), `select id::text from account.passkeys where credential_id = $1`, d.key.ID).
+		s.fixture.Owner.QueryRow(s.t.Context(), `select id::text from account.passkeys
+			where credential_id = $1`, d.key.ID).
 			Scan(&id),
 	)
 	return id
 }
 
-// newPasskey is a credential whose public key is spelled in full. The library leaves out leading zeros of a coordinate,
-// which one key in 128 has, and which no real authenticator does.
+// newPasskey returns a credential whose public key has its full length. The library drops leading zeros of a
+// coordinate, which one key in 128 has; a real authenticator does not.
 func newPasskey() virtualwebauthn.Credential {
-	const inFull = 77 // bytes of COSE for two coordinates of 32
+	const inFull = 77 // bytes of COSE for two coordinates of 32 bytes
 	for {
 		if c := virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2); len(c.Key.AttestationData()) == inFull {
 			return c

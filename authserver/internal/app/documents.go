@@ -18,8 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 )
 
-// newDocuments makes the library of clients that are known by their metadata documents; of none, where no domain is
-// served.
+// newDocuments returns the resolver of metadata documents. It resolves none if no domain is configured.
 func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientmetadata.Resolver, error) {
 	domains, err := client.ParseDomains(c.ClientDomains)
 	if err != nil {
@@ -39,7 +38,7 @@ func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientmet
 	}), nil
 }
 
-// newAssertionVerifier judges what such clients sign.
+// newAssertionVerifier returns the verifier of client assertions.
 func newAssertionVerifier(
 	c Config,
 	documents *clientmetadata.Resolver,
@@ -53,13 +52,13 @@ func newAssertionVerifier(
 	}
 }
 
-// servesDocuments says whether there is a client that could be known by its document.
+// servesDocuments reports whether clients may use metadata documents.
 func (c *Config) servesDocuments() bool {
 	domains, err := client.ParseDomains(c.ClientDomains)
 	return err == nil && len(domains) > 0
 }
 
-// documentCA is nil but in development.
+// documentCA returns nil, except in development.
 func (c *Config) documentCA() (*x509.CertPool, error) {
 	if c.ClientDocumentCA == "" {
 		return nil, nil
@@ -74,7 +73,7 @@ func (c *Config) documentCA() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// checkDocuments reports mistakes in the settings of clients that are known by their documents.
+// checkDocuments reports mistakes in the settings for metadata documents.
 func (c *Config) checkDocuments() []error {
 	var mistakes []error
 	if _, err := client.ParseDomains(c.ClientDomains); err != nil {
@@ -83,7 +82,8 @@ func (c *Config) checkDocuments() []error {
 	if _, err := c.documentCA(); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_CLIENT_DOCUMENT_CA %w", err))
 	}
-	// With it, what a stranger names is read from this very machine: nothing that others can reach may do so.
+	// With this setting, a URL from a request is read from the local machine. A server that others can reach must not
+	// do that.
 	if c.ClientDocumentCA != "" && !(onThisMachine(c.BaseURL) && onThisMachine(c.AppURL)) {
 		mistakes = append(
 			mistakes,

@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/metadatatest"
 )
 
-func TestMistakesInTheSettingsOfClientsByDocument(t *testing.T) {
+func TestCheck_ReportsMistakesInDocumentSettings(t *testing.T) {
 	good := app.Config{
 		BaseURL:          "http://localhost:8080",
 		AppURL:           "http://127.0.0.1:8081",
@@ -20,10 +20,12 @@ func TestMistakesInTheSettingsOfClientsByDocument(t *testing.T) {
 		t.Fatal(mistakes)
 	}
 	for name, spoil := range map[string]func(*app.Config){
-		"ALMONER_CLIENT_DOMAINS":                         func(c *app.Config) { c.ClientDomains = "claude.ai" },
-		"ALMONER_CLIENT_DOCUMENT_CA holds":               func(c *app.Config) { c.ClientDocumentCA = "no certificate" },
-		"ALMONER_CLIENT_DOCUMENT_CA is for development":  func(c *app.Config) { c.BaseURL = "https://api.example.org" },
-		"ALMONER_CLIENT_DOCUMENT_CA is for development:": func(c *app.Config) { c.AppURL = "https://localhost.example.org" },
+		"ALMONER_CLIENT_DOMAINS":                        func(c *app.Config) { c.ClientDomains = "claude.ai" },
+		"ALMONER_CLIENT_DOCUMENT_CA holds":              func(c *app.Config) { c.ClientDocumentCA = "no certificate" },
+		"ALMONER_CLIENT_DOCUMENT_CA is for development": func(c *app.Config) { c.BaseURL = "https://api.example.org" },
+		"ALMONER_CLIENT_DOCUMENT_CA is for development:": func(c *app.Config) {
+			c.AppURL = "https://localhost.example.org"
+		},
 	} {
 		config := good
 		spoil(&config)

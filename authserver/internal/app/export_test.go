@@ -5,5 +5,5 @@ import (
 	"net/http"
 )
 
-// Handler is what answers every request, for tests that need no connection. Its signing keys are read.
+// Handler returns the handler of every request, for tests without a listener. It loads the signing keys.
 func (a *App) Handler(ctx context.Context) (http.Handler, error) { return a.handler, a.ring.Load(ctx) }

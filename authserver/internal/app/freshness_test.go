@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 )
 
-func TestU2ASignInAtTheProviderIsAsFreshAsTheProviderSays(t *testing.T) {
+func TestU2_SignInIsAsFreshAsAuthTime(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) {
 		p.of(c)
@@ -45,7 +45,7 @@ func TestU2ASignInAtTheProviderIsAsFreshAsTheProviderSays(t *testing.T) {
 	}
 }
 
-func TestWhoeverBeginsTooOftenWaits(t *testing.T) {
+func TestSignIn_TooManyAttemptsFromAddressAreLimited(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) {
 		p.of(c)
@@ -76,15 +76,15 @@ func TestWhoeverBeginsTooOftenWaits(t *testing.T) {
 		t.Errorf("the provider: %d", page.Status)
 	}
 	if n := s.count(`select count(*) from account.ceremonies`); n != rows {
-		t.Errorf("%d rows were left by what was refused", n-rows)
+		t.Errorf("%d rows were stored by refused requests", n-rows)
 	}
 	if page := other.Post("/login/passkey/options", nil); page.Status != http.StatusOK {
 		t.Errorf("from elsewhere: %d", page.Status)
 	}
-	stranger.SignIn(s.person()) // the password is counted apart
+	stranger.SignIn(s.person()) // passwords are counted separately
 }
 
-func TestOnlyTransportsThatThereAreAreKept(t *testing.T) {
+func TestPasskey_StoresOnlyKnownTransports(t *testing.T) {
 	s := serve(t, withPasskeys)
 	b, d := s.signedIn(s.person()), newDevice(s)
 	var answer map[string]any
@@ -107,14 +107,14 @@ func TestOnlyTransportsThatThereAreAreKept(t *testing.T) {
 	}); page.Status != http.StatusSeeOther {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
-	var kept []string
-	s.must(s.world.Owner.QueryRow(t.Context(), `select transports from account.passkeys`).Scan(&kept))
-	if slices.Sort(kept); !slices.Equal(kept, []string{"hybrid", "internal", "smart-card"}) {
-		t.Errorf("kept: %q", kept)
+	var stored []string
+	s.must(s.fixture.Owner.QueryRow(t.Context(), `select transports from account.passkeys`).Scan(&stored))
+	if slices.Sort(stored); !slices.Equal(stored, []string{"hybrid", "internal", "smart-card"}) {
+		t.Errorf("stored: %q", stored)
 	}
 }
 
-func TestTheAddressOfAFormLeadsBackToItsPage(t *testing.T) {
+func TestRoutes_FormURLLinksToItsPage(t *testing.T) {
 	s := serve(t, withPasskeys)
 	b := s.signedIn(s.person())
 	for path, back := range map[string]string{

@@ -13,10 +13,10 @@ import (
 
 const clientsOf = "/v1/account/tenants/{id}/oauth-clients"
 
-// places are paths of every kind; {id} is what the input says. New ones come last: kept inputs name them by number.
-// Left out are those that ask the provider of the deployment, which is another's answer, and clients that are known by
-// their documents, for the same reason.
-func places() []string {
+// paths returns paths of every kind; the input replaces {id}. New paths must be added at the end, because stored inputs
+// refer to them by index. Paths that call the OpenID Connect provider and clients with metadata documents are left out,
+// because their responses depend on other servers.
+func paths() []string {
 	return []string{
 		"/v1/account/oauth/introspect",
 		"/v1/account/oauth/revoke",
@@ -76,16 +76,16 @@ func fuzzedMethods() []string {
 	return []string{"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "BREW"}
 }
 
-// A routeSeed is a request and what it is answered with.
+// A routeSeed is a request and the status of its response.
 type routeSeed struct {
-	method, place, id, query, headers, body string
-	status                                  int
+	method, path, id, query, headers, body string
+	status                                 int
 }
 
 const (
-	asForm   = "Content-Type: application/x-www-form-urlencoded\n"
-	asObject = "Content-Type: application/json\n"
-	visiting = "Cookie: almoner=<session>\n"
+	asForm      = "Content-Type: application/x-www-form-urlencoded\n"
+	asObject    = "Content-Type: application/json\n"
+	withSession = "Cookie: almoner=<session>\n"
 )
 
 func routeSeeds() []routeSeed {
@@ -93,8 +93,10 @@ func routeSeeds() []routeSeed {
 }
 
 func accountSeeds() []routeSeed {
-	const introspect, revoke, pat = "/v1/account/oauth/introspect", "/v1/account/oauth/revoke", "Authorization: Bearer <pat>\n"
-	const register = `{"name":"Donor sync","redirectUris":["https://sync.example.org/callback"],"requiredPermissions":["programmes:read:programmes"]}`
+	const introspect, revoke = "/v1/account/oauth/introspect", "/v1/account/oauth/revoke"
+	const pat = "Authorization: Bearer <pat>\n"
+	const register = `{"name":"Donor sync","redirectUris":["https://sync.example.org/callback"],` +
+		`"requiredPermissions":["programmes:read:programmes"]}`
 	const one = "/v1/account/tenants/<tenant>/oauth-clients/{id}"
 	service := asForm + "Authorization: Basic <service>\n"
 	return []routeSeed{
@@ -281,16 +283,19 @@ func accountSeeds() []routeSeed {
 			"",
 			"",
 			asForm,
-			"grant_type=refresh_token&client_id=<connector>&resource=https://api.example.org/v1&refresh_token=<refresh>",
+			"grant_type=refresh_token&client_id=<connector>&resource=https://api.example.org/v1" +
+				"&refresh_token=<refresh>",
 			200,
 		},
 	}
 }
 
 func pageSeeds() []routeSeed {
-	const ask = "response_type=code&client_id=<connector>&redirect_uri=" + fixture.Callback + "&state=s&resource=https://api.example.org/v1" +
+	const ask = "response_type=code&client_id=<connector>&redirect_uri=" + fixture.Callback +
+		"&state=s&resource=https://api.example.org/v1" +
 		"&code_challenge=E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM&code_challenge_method=S256"
-	const sent = `{"id":"AAAA","rawId":"AAAA","type":"public-key","response":{"clientDataJSON":"e30","attestationObject":"oA","authenticatorData":"AA","signature":"AA","userHandle":"AA"}}`
+	const sent = `{"id":"AAAA","rawId":"AAAA","type":"public-key","response":{"clientDataJSON":"e30",` +
+		`"attestationObject":"oA","authenticatorData":"AA","signature":"AA","userHandle":"AA"}}`
 	return []routeSeed{
 		{
 			"GET",
@@ -301,23 +306,31 @@ func pageSeeds() []routeSeed {
 			"",
 			200,
 		},
-		{"GET", "/oauth/authorize", "", ask + "&scope=programmes:read:programmes%20offline_access", visiting, "", 200},
+		{
+			"GET",
+			"/oauth/authorize",
+			"",
+			ask + "&scope=programmes:read:programmes%20offline_access",
+			withSession,
+			"",
+			200,
+		},
 		{
 			"GET",
 			"/oauth/authorize",
 			"",
 			ask + "&scope=x",
-			visiting,
+			withSession,
 			"",
 			303,
 		},
-		{"GET", "/oauth/authorize", "", ask + "&state=t", visiting, "", 400},
+		{"GET", "/oauth/authorize", "", ask + "&state=t", withSession, "", 400},
 		{
 			"GET",
 			"/oauth/authorize",
 			"",
 			strings.Replace(ask, "S256", "plain", 1),
-			visiting,
+			withSession,
 			"",
 			303,
 		},
@@ -327,7 +340,7 @@ func pageSeeds() []routeSeed {
 			"/oauth/authorize",
 			"",
 			"client_id=<linked>&redirect_uri=" + fixture.Callback + "&state=%00%ff",
-			visiting,
+			withSession,
 			"",
 			200,
 		},
@@ -336,27 +349,27 @@ func pageSeeds() []routeSeed {
 			"/oauth/authorize",
 			"",
 			"",
-			visiting + asForm,
+			withSession + asForm,
 			"ticket=<ticket>&decision=approve",
 			303,
 		},
-		{"POST", "/oauth/authorize", "", "", visiting + asForm, "ticket=<ticket>&decision=deny", 303},
+		{"POST", "/oauth/authorize", "", "", withSession + asForm, "ticket=<ticket>&decision=deny", 303},
 		{
 			"POST",
 			"/oauth/authorize",
 			"",
 			"",
-			visiting + asForm,
+			withSession + asForm,
 			"ticket=<ticket>&decision=approve&access=read",
 			303,
 		},
-		{"POST", "/oauth/authorize", "", "", visiting + asForm, "ticket=x&decision=approve", 403},
+		{"POST", "/oauth/authorize", "", "", withSession + asForm, "ticket=x&decision=approve", 403},
 		{
 			"POST",
 			"/oauth/authorize",
 			"",
 			"",
-			visiting + asForm + "Origin: https://elsewhere.example\n",
+			withSession + asForm + "Origin: https://elsewhere.example\n",
 			"ticket=<ticket>&decision=approve",
 			403,
 		},
@@ -365,7 +378,7 @@ func pageSeeds() []routeSeed {
 			"/oauth/authorize/workspace",
 			"",
 			"",
-			visiting + asForm,
+			withSession + asForm,
 			"ticket=<ticket>&decision=choose&workspace=<tenant>",
 			403,
 		},
@@ -378,7 +391,7 @@ func pageSeeds() []routeSeed {
 			"",
 			200,
 		},
-		{"GET", "/login", "", "return=//elsewhere.example", visiting, "", 303},
+		{"GET", "/login", "", "return=//elsewhere.example", withSession, "", 303},
 		{
 			"POST",
 			"/login",
@@ -399,17 +412,17 @@ func pageSeeds() []routeSeed {
 			400,
 		},
 		{"POST", "/login", "", "", asForm, "email=%00@%ff&password=x", 400},
-		{"POST", "/logout", "", "", visiting + asForm, "return=/login", 303},
+		{"POST", "/logout", "", "", withSession + asForm, "return=/login", 303},
 		{
 			"POST",
 			"/login/again",
 			"",
 			"",
-			visiting + asForm,
+			withSession + asForm,
 			"password=<password>&return=/settings/developers",
 			303,
 		},
-		{"GET", "/login/again", "", "return=/settings/developers", visiting, "", 200},
+		{"GET", "/login/again", "", "return=/settings/developers", withSession, "", 200},
 		{
 			"POST",
 			"/login/passkey/options",
@@ -425,17 +438,17 @@ func pageSeeds() []routeSeed {
 			"/login/again/passkey",
 			"",
 			"",
-			visiting + asForm,
+			withSession + asForm,
 			"credential=" + sent,
 			303,
 		},
-		{"POST", "/settings/passkeys", "", "", visiting + asForm, "name=Laptop&credential=" + sent, 400},
+		{"POST", "/settings/passkeys", "", "", withSession + asForm, "name=Laptop&credential=" + sent, 400},
 		{
 			"GET",
 			"/login/upstream/callback",
 			"",
 			"code=x&state=y&iss=https://127.0.0.1:1",
-			visiting,
+			withSession,
 			"",
 			400,
 		},
@@ -446,11 +459,11 @@ func pageSeeds() []routeSeed {
 }
 
 func settingsSeeds() []routeSeed {
-	get := func(place, query string, status int) routeSeed {
-		return routeSeed{"GET", place, "", query, visiting, "", status}
+	get := func(path, query string, status int) routeSeed {
+		return routeSeed{"GET", path, "", query, withSession, "", status}
 	}
-	post := func(place, body string, status int) routeSeed {
-		return routeSeed{"POST", place, "", "", visiting + asForm, "key=<key>&tenant=<tenant>" + body, status}
+	post := func(path, body string, status int) routeSeed {
+		return routeSeed{"POST", path, "", "", withSession + asForm, "key=<key>&tenant=<tenant>" + body, status}
 	}
 	return []routeSeed{
 		get(
@@ -490,7 +503,8 @@ func settingsSeeds() []routeSeed {
 		post("/settings/developers/tokens/replace", "&id=%00", 303),
 		post(
 			"/settings/developers/apps",
-			"&kind=confidential&name=X&redirect_uris=https://a.example/cb&permissions=programmes:read:programmes&method=client_secret_json",
+			"&kind=confidential&name=X&redirect_uris=https://a.example/cb&permissions=programmes:read:programmes"+
+				"&method=client_secret_json",
 			200,
 		),
 		post(
@@ -512,11 +526,15 @@ func settingsSeeds() []routeSeed {
 			303,
 		),
 		post("/settings/security/tokens/revoke", "&id=x", 303),
-		post("/settings/connectors/policy", "&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen=x", 409),
 		post(
 			"/settings/connectors/policy",
-			"&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen="+workspace.DefaultConnectorPolicy().
-				Digest(),
+			"&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen=x",
+			409,
+		),
+		post(
+			"/settings/connectors/policy",
+			"&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen="+
+				workspace.DefaultConnectorPolicy().Digest(),
 			303,
 		),
 		post(
@@ -524,25 +542,25 @@ func settingsSeeds() []routeSeed {
 			"&days=%ff",
 			400,
 		),
-		{"POST", "/settings/connectors/policy", "", "", visiting + asForm, "key=x", 403},
+		{"POST", "/settings/connectors/policy", "", "", withSession + asForm, "key=x", 403},
 	}
 }
 
-// Whatever a stranger, or somebody who is signed in, sends to any route: no fault of ours, an error of the route's own
-// shape, and nobody reads a secret in the answer or the log.
+// Requests of strangers and of signed-in users to every route must not cause a server error, must get errors in the
+// shape of their route, and must not reveal a secret in the response or the log.
 func FuzzRoutes(f *testing.F) {
 	for _, seed := range routeSeeds() {
-		place, method := slices.Index(places(), seed.place), slices.Index(fuzzedMethods(), seed.method)
-		if place < 0 || method < 0 {
-			f.Fatalf("%s %s is no place", seed.method, seed.place)
+		path, method := slices.Index(paths(), seed.path), slices.Index(fuzzedMethods(), seed.method)
+		if path < 0 || method < 0 {
+			f.Fatalf("%s %s is not in the lists", seed.method, seed.path)
 		}
-		f.Add(byte(place), byte(method), seed.id, seed.query, seed.headers, seed.body)
+		f.Add(byte(path), byte(method), seed.id, seed.query, seed.headers, seed.body)
 	}
 	s := newFuzzed(f)
-	f.Fuzz(func(t *testing.T, place, method byte, id, query, headers, body string) {
+	f.Fuzz(func(t *testing.T, path, method byte, id, query, headers, body string) {
 		s.ask(t, routeSeed{
 			method:  fuzzedMethods()[int(method)%len(fuzzedMethods())],
-			place:   places()[int(place)%len(places())],
+			path:    paths()[int(path)%len(paths())],
 			id:      id,
 			query:   query,
 			headers: headers,
@@ -551,7 +569,7 @@ func FuzzRoutes(f *testing.F) {
 	})
 }
 
-func TestTheSeedsOfTheRoutesGetThere(t *testing.T) {
+func TestFuzzRoutes_SeedsGetTheirStatus(t *testing.T) {
 	s := newFuzzed(t)
 	for _, seed := range routeSeeds() {
 		if answer := s.ask(t, seed); answer.Status != seed.status {
@@ -565,11 +583,11 @@ func (s *fuzzed) ask(t *testing.T, seed routeSeed) fuzzkit.Answer {
 	order := s.stock().Order()
 	request := fuzzkit.Request{
 		Method:  seed.method,
-		Path:    order.FillPublic(strings.ReplaceAll(seed.place, "{id}", seed.id)),
+		Path:    order.FillPublic(strings.ReplaceAll(seed.path, "{id}", seed.id)),
 		Headers: order.Fill(seed.headers),
 		From:    s.from.Next(),
 	}
-	shown := order.Secrets() // to the server alone: a form may come back with what was typed into it
+	shown := order.Secrets() // only the server may read them: a form may come back with its input
 	request.Query = order.FillPublic(seed.query)
 	request.Body = order.Fill(seed.body)
 	r, ok := request.Read()
@@ -578,20 +596,20 @@ func (s *fuzzed) ask(t *testing.T, seed routeSeed) fuzzkit.Answer {
 	}
 	s.log.Take()
 	answer := fuzzkit.Ask(s.handler, r)
-	s.judgeLog(t, order.Secrets(), answer)
+	s.checkLog(t, order.Secrets(), answer)
 	if fuzzkit.Repeats(answer.Body, shown) {
 		t.Errorf("%d: a secret of the request's headers is in the answer", answer.Status)
 	}
 	if answer.Status >= http.StatusBadRequest {
-		judgeRefusal(t, r.URL.EscapedPath(), answer)
+		checkRefusal(t, r.URL.EscapedPath(), answer)
 	} else if len(order.Secrets()) > 0 && seed.method != http.MethodGet && seed.method != http.MethodHead {
 		s.spoil()
 	}
 	return answer
 }
 
-// judgeRefusal wants the shape of the route (spec 7.1, contract section 5).
-func judgeRefusal(t *testing.T, path string, answer fuzzkit.Answer) {
+// checkRefusal requires the shape of the route (spec 7.1, contract section 5).
+func checkRefusal(t *testing.T, path string, answer fuzzkit.Answer) {
 	t.Helper()
 	right := answer.IsFlat()
 	switch {

@@ -39,24 +39,24 @@ const (
 	verifier   = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 )
 
-// A fuzzed is all of authserver without a listener, over real stores, and somebody who has everything that inputs may
-// name.
+// A fuzzed is the whole of authserver without a listener, over real stores, with a user who has every credential that
+// inputs may name.
 type fuzzed struct {
 	t        testing.TB
-	world    *fixture.Fixture
+	fixture  *fixture.Fixture
 	handler  http.Handler
-	keeper   *grant.Service
+	grants   *grant.Service
 	sessions *session.Sessions
 	log      *testkit.Log
 	from     fuzzkit.Addresses
-	password credential.Secret // its hash: hashing takes long
-	cast     cast
-	left     int    // inputs before there is a new cast
-	cookie   string // of whoever signed in last
+	password credential.Secret // its hash, because hashing is slow
+	actors   actors
+	left     int    // inputs until the actors are replaced
+	cookie   string // session cookie of the last sign-in
 }
 
-// A cast is a workspace with one of each kind of client, and a member of it who holds every permission.
-type cast struct {
+// actors are a workspace with one client of each kind, and a member who holds every permission.
+type actors struct {
 	user                                     workspace.User
 	connector, linked, basic                 client.Client
 	linkedSecret, basicSecret, serviceSecret credential.Secret
@@ -66,29 +66,27 @@ type cast struct {
 
 func everything() perm.Set { return perm.ForConnectors().Union(perm.NewSet(perm.AccountAPIAccess)) }
 
-// inputsPerCast keeps pages short, which list what a user ever made, and each client far from the number of refusals
-// that is too many.
-const inputsPerCast = 200
+// inputsPerActors limits the length of pages that list what a user has created, and keeps each client below the limit
+// of refusals.
+const inputsPerActors = 200
 
 func newFuzzed(t testing.TB) *fuzzed {
 	t.Helper()
 	s := &fuzzed{t: fuzzkit.Outside(t), log: &testkit.Log{}}
-	s.world = fixture.New(s.t)
+	s.fixture = fixture.New(s.t)
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	config := app.Config{
-		Listen:      "127.0.0.1:0",
-		BaseURL:     fuzzedBase,
-		AppURL:      "http://localhost:8081",
-		DatabaseURL: credential.Secret(s.world.Database.Authserver),
-		RedisURL: credential.Secret(
-			testkit.NewRedis(t).URL,
-		),
+		Listen:         "127.0.0.1:0",
+		BaseURL:        fuzzedBase,
+		AppURL:         "http://localhost:8081",
+		DatabaseURL:    credential.Secret(s.fixture.Database.Authserver),
+		RedisURL:       credential.Secret(testkit.NewRedis(t).URL),
 		Keys:           credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
 		TrustedProxies: fuzzkit.Proxy,
 		ClientDomains:  "none",
 		Passkeys:       true,
-		// never asked: see places
+		// not called, see paths
 		UpstreamIssuer:       "https://127.0.0.1:1",
 		UpstreamClientID:     "x",
 		UpstreamClientSecret: "x",
@@ -108,7 +106,7 @@ func newFuzzed(t testing.TB) *fuzzed {
 	return s
 }
 
-// openStores makes what stands codes and sessions up again, with the service's own keys.
+// openStores creates the services that issue codes and sessions, with the server's own keys.
 func (s *fuzzed) openStores(config app.Config, keys seal.Keys, log *slog.Logger) {
 	store, err := postgres.Open(context.Background(), config.DatabaseURL)
 	s.must(err)
@@ -116,9 +114,9 @@ func (s *fuzzed) openStores(config app.Config, keys seal.Keys, log *slog.Logger)
 	rdb, err := redis.Connect(config.RedisURL)
 	s.must(err)
 	s.t.Cleanup(func() { _ = rdb.Close() })
-	mint, err := grant.NewTokenCodec(keys)
+	codec, err := grant.NewTokenCodec(keys)
 	s.must(err)
-	s.keeper = grant.NewService(store, redis.NewGrants(rdb), mint, log)
+	s.grants = grant.NewService(store, redis.NewGrants(rdb), codec, log)
 	s.sessions = session.New(session.Deps{Rows: store.Sessions(), SignIns: store, Log: log, Unavailable: http.NotFound})
 }
 
@@ -128,88 +126,91 @@ func (s *fuzzed) must(err error) {
 	}
 }
 
-// renew makes a new cast once the old one was used often, or what it is was changed.
+// renew creates new actors after many inputs, or after a change to them.
 func (s *fuzzed) renew() {
 	if s.left--; s.left > 0 {
 		return
 	}
-	s.left = inputsPerCast
-	s.world.WorkspaceID = s.world.Workspace("Riverside Food Bank")
-	c := cast{user: workspace.User{Email: "person-" + uuid.NewString() + "@example.org"}, service: uuid.New()}
-	c.user.ID = s.world.User(c.user.Email)
-	s.world.Exec(`update account.users set password_hash = $2 where id = $1`, c.user.ID, s.password.Reveal())
-	s.world.Join(s.world.WorkspaceID, c.user.ID, everything()...)
-	c.connector = s.world.Connector(fuzzedBase+"/v1", perm.ProgrammesRead, perm.ProgrammesWrite)
-	c.linked, c.linkedSecret = s.world.Confidential(perm.ProgrammesRead)
-	c.basic, c.basicSecret = s.world.Confidential(perm.ProgrammesRead)
-	s.world.Exec(
+	s.left = inputsPerActors
+	s.fixture.WorkspaceID = s.fixture.Workspace("Riverside Food Bank")
+	c := actors{user: workspace.User{Email: "person-" + uuid.NewString() + "@example.org"}, service: uuid.New()}
+	c.user.ID = s.fixture.User(c.user.Email)
+	s.fixture.Exec(`update account.users set password_hash = $2 where id = $1`, c.user.ID, s.password.Reveal())
+	s.fixture.Join(s.fixture.WorkspaceID, c.user.ID, everything()...)
+	c.connector = s.fixture.Connector(fuzzedBase+"/v1", perm.ProgrammesRead, perm.ProgrammesWrite)
+	c.linked, c.linkedSecret = s.fixture.Confidential(perm.ProgrammesRead)
+	c.basic, c.basicSecret = s.fixture.Confidential(perm.ProgrammesRead)
+	s.fixture.Exec(
 		`update account.oauth_clients set token_endpoint_auth_method = 'client_secret_basic' where id = $1`,
 		c.basic.ID,
 	)
 	var err error
 	c.serviceSecret, err = credential.ClientSecret.New(rand.Reader)
 	s.must(err)
-	s.world.Exec(
-		`insert into account.oauth_clients (id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
+	s.fixture.Exec(
+		`insert into account.oauth_clients
+		(id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
 		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`,
 		c.service,
 	)
-	s.world.Exec(
+	s.fixture.Exec(
 		`insert into account.client_secrets (client_id, hash) values ($1, $2)`,
 		c.service,
 		credential.Hash(c.serviceSecret.Reveal()),
 	)
-	c.pat = s.world.Token(c.user.ID, everything()...)
-	s.cast = c
+	c.pat = s.fixture.Token(c.user.ID, everything()...)
+	s.actors = c
 }
 
-// spoil says that what the cast is was changed: the next input gets another.
+// spoil makes the next input get new actors, because these were changed.
 func (s *fuzzed) spoil() { s.left = 0 }
 
-// stock is what words of inputs stand for.
+// stock returns the values of the words in inputs.
 func (s *fuzzed) stock() fuzzkit.Stock {
 	basic := func(id uuid.UUID, secret credential.Secret) string {
 		return base64.StdEncoding.EncodeToString([]byte(id.String() + ":" + secret.Reveal()))
 	}
 	return fuzzkit.Stock{
 		Public: map[string]func() string{
-			"tenant":    s.world.WorkspaceID.String,
-			"connector": s.cast.connector.ID.String,
-			"linked":    s.cast.linked.ID.String,
-			"email":     func() string { return s.cast.user.Email },
+			"tenant":    s.fixture.WorkspaceID.String,
+			"connector": s.actors.connector.ID.String,
+			"linked":    s.actors.linked.ID.String,
+			"email":     func() string { return s.actors.user.Email },
 		},
 		Secret: map[string]func() string{
-			"secret":     s.cast.linkedSecret.Reveal,
-			"basic":      func() string { return basic(s.cast.basic.ID, s.cast.basicSecret) },
-			"service":    func() string { return basic(s.cast.service, s.cast.serviceSecret) },
-			"pat":        s.cast.pat.Reveal,
-			"code":       func() string { return s.code(s.cast.connector) },
-			"linkedcode": func() string { return s.code(s.cast.linked) },
-			"basiccode":  func() string { return s.code(s.cast.basic) },
-			"used":       func() string { code := s.code(s.cast.connector); s.exchanged(code); return code },
-			"refresh":    func() string { return s.exchanged(s.code(s.cast.connector)).Text("refresh_token") },
+			"secret":     s.actors.linkedSecret.Reveal,
+			"basic":      func() string { return basic(s.actors.basic.ID, s.actors.basicSecret) },
+			"service":    func() string { return basic(s.actors.service, s.actors.serviceSecret) },
+			"pat":        s.actors.pat.Reveal,
+			"code":       func() string { return s.code(s.actors.connector) },
+			"linkedcode": func() string { return s.code(s.actors.linked) },
+			"basiccode":  func() string { return s.code(s.actors.basic) },
+			"used":       func() string { code := s.code(s.actors.connector); s.exchanged(code); return code },
+			"refresh":    func() string { return s.exchanged(s.code(s.actors.connector)).Text("refresh_token") },
 			"old":        s.superseded,
-			"access":     func() string { return s.exchanged(s.code(s.cast.connector)).Text("access_token") },
+			"access":     func() string { return s.exchanged(s.code(s.actors.connector)).Text("access_token") },
 			"restaccess": s.restAccess,
 			"password":   func() string { return browsertest.Password },
 			"session":    s.signIn,
-			"key":        func() string { return s.hiddenIn("/settings/developers?tenant=" + s.world.WorkspaceID.String()) },
-			"ticket":     func() string { return s.hiddenIn("/oauth/authorize?" + s.asking().Encode()) },
+			"key": func() string {
+				return s.hiddenIn("/settings/developers?tenant=" + s.fixture.WorkspaceID.String())
+			},
+			"ticket": func() string { return s.hiddenIn("/oauth/authorize?" + s.asking().Encode()) },
 		},
 	}
 }
 
-// code is a new one, of a consent of the cast's user.
+// code returns the code of a new consent of the user.
 func (s *fuzzed) code(c client.Client) string {
 	resource, challenge := fuzzedBase+"/v1", ""
 	if c.Kind == client.Connector {
 		resource, challenge = c.Resource, grant.ChallengeOf(verifier)
 	}
-	code, err := s.keeper.Open(context.Background(), grant.Grant{
+	code, err := s.grants.Open(context.Background(), grant.Grant{
 		ID:          uuid.New(),
 		Kind:        c.Kind,
 		ClientID:    c.ID,
-		UserID:      s.cast.user.ID,
+		UserID:      s.actors.user.ID,
 		WorkspaceID: c.WorkspaceID,
 		Permissions: c.Required,
 		Resource:    resource,
@@ -222,28 +223,34 @@ func (s *fuzzed) code(c client.Client) string {
 func (s *fuzzed) exchanged(code string) fuzzkit.Answer {
 	return s.tokens(
 		"application/x-www-form-urlencoded",
-		url.Values{"grant_type": {"authorization_code"}, "client_id": {s.cast.connector.ID.String()},
-			"resource": {
-				s.cast.connector.Resource,
-			}, "code": {code}, "code_verifier": {verifier}, "redirect_uri": {fixture.Callback}}.Encode(),
+		url.Values{
+			"grant_type":    {"authorization_code"},
+			"client_id":     {s.actors.connector.ID.String()},
+			"resource":      {s.actors.connector.Resource},
+			"code":          {code},
+			"code_verifier": {verifier},
+			"redirect_uri":  {fixture.Callback},
+		}.Encode(),
 	)
 }
 
-// superseded is a refresh token that was used.
+// superseded returns a refresh token that was used.
 func (s *fuzzed) superseded() string {
-	old := s.exchanged(s.code(s.cast.connector)).Text("refresh_token")
+	old := s.exchanged(s.code(s.actors.connector)).Text("refresh_token")
 	s.tokens(
 		"application/x-www-form-urlencoded",
-		url.Values{"grant_type": {"refresh_token"}, "client_id": {s.cast.connector.ID.String()},
-			"resource": {s.cast.connector.Resource}, "refresh_token": {old}}.Encode(),
+		url.Values{"grant_type": {"refresh_token"}, "client_id": {s.actors.connector.ID.String()},
+			"resource": {s.actors.connector.Resource}, "refresh_token": {old}}.Encode(),
 	)
 	return old
 }
 
 func (s *fuzzed) restAccess() string {
-	return s.tokens("application/json", `{"client_id":"`+s.cast.linked.ID.String()+`","client_secret":"`+s.cast.linkedSecret.Reveal()+
-		`","code":"`+s.code(s.cast.linked)+`","redirect_uri":"`+fixture.Callback+`"}`).
-		Text("access_token")
+	body := `{"client_id":"` + s.actors.linked.ID.String() +
+		`","client_secret":"` + s.actors.linkedSecret.Reveal() +
+		`","code":"` + s.code(s.actors.linked) +
+		`","redirect_uri":"` + fixture.Callback + `"}`
+	return s.tokens("application/json", body).Text("access_token")
 }
 
 func (s *fuzzed) tokens(contentType, body string) fuzzkit.Answer {
@@ -256,13 +263,13 @@ func (s *fuzzed) tokens(contentType, body string) fuzzkit.Answer {
 	return answer
 }
 
-// signIn is the cookie of a browser at which the cast's user signed in just now.
+// signIn signs the user in and returns the session cookie.
 func (s *fuzzed) signIn() string {
 	recorder := httptest.NewRecorder()
 	s.sessions.Load(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		by, event := session.Arrival(
 			r,
-			s.cast.user,
+			s.actors.user,
 			session.Proof{Method: session.Password, PasswordHash: s.password},
 			netip.MustParseAddr("192.0.2.1"),
 		)
@@ -272,16 +279,14 @@ func (s *fuzzed) signIn() string {
 	return s.cookie
 }
 
-// asking is a good request of the connector.
+// asking returns a valid authorization request of the connector.
 func (s *fuzzed) asking() url.Values {
 	return url.Values{
-		"response_type": {"code"},
-		"client_id":     {s.cast.connector.ID.String()},
-		"redirect_uri":  {fixture.Callback},
-		"state":         {"s"},
-		"resource": {
-			s.cast.connector.Resource,
-		},
+		"response_type":         {"code"},
+		"client_id":             {s.actors.connector.ID.String()},
+		"redirect_uri":          {fixture.Callback},
+		"state":                 {"s"},
+		"resource":              {s.actors.connector.Resource},
 		"code_challenge":        {grant.ChallengeOf(verifier)},
 		"code_challenge_method": {"S256"},
 	}
@@ -289,8 +294,7 @@ func (s *fuzzed) asking() url.Values {
 
 var hidden = regexp.MustCompile(`name="(?:key|ticket)" value="([^"]+)"`)
 
-// hiddenIn is the key or the ticket of a page, as whoever signed in last sees it: without it a form is not theirs to
-// send.
+// hiddenIn returns the key or the ticket of a page, as the last signed-in user gets it. Without it, a form is refused.
 func (s *fuzzed) hiddenIn(target string) string {
 	r := httptest.NewRequest("GET", target, nil)
 	r.Header.Set("Cookie", "almoner="+s.cookie)

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/fuzzkit"
 )
 
-// A tokenSeed is a request to the token endpoint and what it is answered with.
+// A tokenSeed is a request to the token endpoint and the status of its response.
 type tokenSeed struct {
 	contentType, authorization, body string
 	status                           int
@@ -19,9 +19,11 @@ type tokenSeed struct {
 
 func tokenSeeds() []tokenSeed {
 	const form, object = "application/x-www-form-urlencoded", "application/json"
-	const exchange = "grant_type=authorization_code&client_id=<connector>&resource=https://api.example.org/v1&code_verifier=" + verifier + "&redirect_uri=" + fixture.Callback
+	const exchange = "grant_type=authorization_code&client_id=<connector>&resource=https://api.example.org/v1" +
+		"&code_verifier=" + verifier + "&redirect_uri=" + fixture.Callback
 	const refresh = "grant_type=refresh_token&client_id=<connector>&resource=https://api.example.org/v1"
-	const link = `{"client_id":"<linked>","client_secret":"<secret>","code":"<linkedcode>","redirect_uri":"` + fixture.Callback + `"}`
+	const link = `{"client_id":"<linked>","client_secret":"<secret>","code":"<linkedcode>","redirect_uri":"` +
+		fixture.Callback + `"}`
 	return []tokenSeed{
 		{form, "", exchange + "&code=<code>", 200},
 		{form + "; charset=utf-8", "", exchange + "&code=%3ccode%3e", 400},
@@ -59,7 +61,9 @@ func tokenSeeds() []tokenSeed {
 		{
 			form,
 			"",
-			"client_id=https://127.0.0.1/x&client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer&client_assertion=a.b.c&" + refresh,
+			"client_id=https://127.0.0.1/x" +
+				"&client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer" +
+				"&client_assertion=a.b.c&" + refresh,
 			400,
 		},
 		{object, "", link, 200},
@@ -91,8 +95,8 @@ func tokenSeeds() []tokenSeed {
 	}
 }
 
-// Whatever a stranger sends to the token endpoint: there are tokens, or an error as RFC 6749 has it, and nobody reads a
-// secret of it in the answer or the log.
+// Requests of strangers to the token endpoint must get tokens or an error in the shape of RFC 6749, and must not reveal
+// a secret in the response or the log.
 func FuzzTokenEndpoint(f *testing.F) {
 	for _, seed := range tokenSeeds() {
 		f.Add(seed.contentType, seed.authorization, seed.body)
@@ -103,8 +107,8 @@ func FuzzTokenEndpoint(f *testing.F) {
 	})
 }
 
-// The seeds get as far as they are meant to: an input that is refused at the door finds nothing.
-func TestTheSeedsOfTheTokenEndpointGetThere(t *testing.T) {
+// An input that is refused too early finds no faults.
+func TestFuzzTokenEndpoint_SeedsGetTheirStatus(t *testing.T) {
 	s := newFuzzed(t)
 	for _, seed := range tokenSeeds() {
 		if answer := s.askForTokens(t, seed.contentType, seed.authorization, seed.body); answer.Status != seed.status {
@@ -141,18 +145,19 @@ func (s *fuzzed) askForTokens(t *testing.T, contentType, authorization, body str
 	}
 	basic := r.Header.Get("Authorization") != ""
 	answer := fuzzkit.Ask(s.handler, r)
-	s.judgeLog(t, order.Secrets(), answer)
+	s.checkLog(t, order.Secrets(), answer)
 	switch secrets := order.Secrets(); {
 	case fuzzkit.Repeats(answer.Body, secrets):
 		t.Errorf("%d: a secret of the request is in the answer", answer.Status)
 	case answer.Header.Get("Cache-Control") != "no-store":
-		t.Errorf("%d: it may be kept: %v", answer.Status, answer.Header)
+		t.Errorf("%d: caches may store the response: %v", answer.Status, answer.Header)
 	case answer.Status == http.StatusOK:
-		judgeTokens(t, answer)
+		checkTokens(t, answer)
 	case !answer.IsFlat() || !slices.Contains(tokenErrors(), answer.Text("error")):
-		t.Errorf("%d %s is of no shape that RFC 6749 knows", answer.Status, answer.Body)
-	case answer.Status == http.StatusUnauthorized && (!basic || !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ")):
-		t.Errorf("401 to whoever sent no Basic: %v", answer.Header)
+		t.Errorf("%d %s does not have the shape of RFC 6749", answer.Status, answer.Body)
+	case answer.Status == http.StatusUnauthorized &&
+		(!basic || !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ")):
+		t.Errorf("401 to a request without Basic, or without a challenge: %v", answer.Header)
 	case answer.Status == http.StatusTooManyRequests && answer.Header.Get("Retry-After") == "":
 		t.Error("429 without Retry-After")
 	case !slices.Contains([]int{400, 401, 413, 429}, answer.Status):
@@ -174,7 +179,7 @@ func tokenErrors() []string {
 	}
 }
 
-func judgeTokens(t *testing.T, answer fuzzkit.Answer) {
+func checkTokens(t *testing.T, answer fuzzkit.Answer) {
 	t.Helper()
 	lives, _ := answer.Object()["expires_in"].(float64)
 	if answer.Text("access_token") == "" || answer.Text("token_type") != "Bearer" || lives <= 0 ||
@@ -184,8 +189,8 @@ func judgeTokens(t *testing.T, answer fuzzkit.Answer) {
 	}
 }
 
-// judgeLog wants nothing in the log of one request that it or its answer has to hide, nor any trace of a panic.
-func (s *fuzzed) judgeLog(t *testing.T, secrets []string, answer fuzzkit.Answer) {
+// checkLog requires that the log of one request contains no secret of the request or its response, and no panic.
+func (s *fuzzed) checkLog(t *testing.T, secrets []string, answer fuzzkit.Answer) {
 	t.Helper()
 	logged := s.log.Take()
 	for _, name := range []string{"access_token", "refresh_token", "clientSecret"} {

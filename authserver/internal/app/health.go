@@ -15,26 +15,26 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// live answers that the process runs, whatever becomes of its stores.
+// live reports that the process runs, whatever the state of its stores.
 func live() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		web.JSON(w, http.StatusOK, map[string]string{"status": "alive"})
 	})
 }
 
-// probeTime is how long a part may take to say that it is well.
+// probeTime limits the check of one part.
 const probeTime = time.Second
 
-// A part is something that requests need.
+// A part is a dependency of requests.
 type part struct {
 	name    string
 	check   func(context.Context) error
-	decides bool // whether this process can do nothing of use without it
+	decides bool // whether the process is not ready without it
 }
 
-// partsOf are what answers take. Redis is reported but not required: without it codes and refresh tokens wait (503),
-// while sign-in, settings and introspection go on. probe and store.Ready have connections of their own, so that a flood
-// of requests neither delays the answer nor turns it into a no.
+// partsOf returns the parts. Redis is reported but not required: without it, codes and refresh tokens get a 503, while
+// sign-in, settings and introspection work. probe and store.Ready have separate connections, so that a flood of
+// requests neither delays nor fails the check.
 func partsOf(store *postgres.Store, probe goredis.UniversalClient, ring *keyring.Keyring) []part {
 	return []part{
 		{"postgres", store.Ready, true},
@@ -43,7 +43,7 @@ func partsOf(store *postgres.Store, probe goredis.UniversalClient, ring *keyring
 	}
 }
 
-// ready says whether this process can do its work.
+// ready reports whether the process can do its work.
 func ready(log *slog.Logger, parts []part) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if web.Leaving(r.Context()) {
@@ -52,10 +52,8 @@ func ready(log *slog.Logger, parts []part) http.Handler {
 		}
 		answer, status := map[string]string{}, http.StatusOK
 		for _, p := range parts {
-			ctx, cancel := context.WithTimeout(
-				r.Context(),
-				probeTime,
-			) // each its own: one that hangs takes nothing from the others
+			// One for each part, so that a part that hangs does not use up the time of the others.
+			ctx, cancel := context.WithTimeout(r.Context(), probeTime)
 			err := p.check(ctx)
 			cancel()
 			answer[p.name] = "ok"
@@ -72,8 +70,7 @@ func ready(log *slog.Logger, parts []part) http.Handler {
 	})
 }
 
-// firstCheck returns the check that web.Serve makes before it listens: it fails while a part that decides does not
-// answer.
+// firstCheck returns the check that web.Serve makes before it listens. It fails while a required part does not respond.
 func firstCheck(parts []part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, p := range parts {
@@ -88,8 +85,8 @@ func firstCheck(parts []part) func(context.Context) error {
 	}
 }
 
-// withKeys answers 503 while the signing keys were never loaded. Without them a token would be issued and not signed,
-// and a valid token would be taken for a forged one.
+// withKeys writes a 503 until the signing keys are loaded. Without them, a token could not be signed, and a valid token
+// would look forged.
 func withKeys(ring *keyring.Keyring, log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := ring.Ready(r.Context()); err != nil {
@@ -111,8 +108,7 @@ func lastResort() http.Handler {
 	})
 }
 
-// redirectTo sends the browser to target with the query that it came with, for clients that guess addresses on the
-// API's origin.
+// redirectTo redirects to target with the query of the request, for clients that guess URLs on the API's origin.
 func redirectTo(target string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to := target

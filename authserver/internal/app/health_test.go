@@ -14,9 +14,9 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// Whoever is called out at night must not look for the fault in the wrong store.
-func TestReadinessNamesNoPartButTheOneThatHangs(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+// An operator must not look for the fault in the wrong store.
+func TestReadiness_NamesOnlyThePartThatHangs(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never responds
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestReadinessNamesNoPartButTheOneThatHangs(t *testing.T) {
 	if response.StatusCode != http.StatusServiceUnavailable || string(body) != want {
 		t.Errorf("%d %s", response.StatusCode, body)
 	}
-	// Without keys nobody can say that a token is forged.
+	// Without keys, the server cannot tell a forged token from a valid one.
 	request, err := http.NewRequestWithContext(
 		t.Context(),
 		http.MethodGet,
@@ -50,11 +50,11 @@ func TestReadinessNamesNoPartButTheOneThatHangs(t *testing.T) {
 	}
 }
 
-// A flood of requests that hold every connection to Postgres leaves the process ready, and the answer does not wait.
-func TestReadiness_DoesNotWaitBehindAFlood(t *testing.T) {
+// The process stays ready, without delay, while a flood of requests holds every connection to Postgres.
+func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
 	s := serve(t, func(*app.Config) {})
 	s.ready(t)
-	hold, err := s.world.Owner.Begin(t.Context())
+	hold, err := s.fixture.Owner.Begin(t.Context())
 	s.must(err)
 	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = hold.Exec(t.Context(), `lock table account.personal_access_tokens in access exclusive mode`)
@@ -66,7 +66,7 @@ func TestReadiness_DoesNotWaitBehindAFlood(t *testing.T) {
 	for range 64 {
 		flood.Go(func() {
 			for flooding.Err() == nil {
-				s.askWithUnknownToken(flooding)
+				s.sendUnknownToken(flooding)
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func TestReadiness_DoesNotWaitBehindAFlood(t *testing.T) {
 	}
 }
 
-// ready asks for readiness, which must be there, and returns how long that took.
+// ready requires that the process is ready and returns how long the check took.
 func (s *site) ready(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -100,13 +100,13 @@ func (s *site) ready(t *testing.T) time.Duration {
 	return time.Since(began)
 }
 
-// askWithUnknownToken sends a request with a personal access token of its own, for which Postgres has to be asked.
-func (s *site) askWithUnknownToken(ctx context.Context) {
+// sendUnknownToken sends a request with a new personal access token, which needs a query to Postgres.
+func (s *site) sendUnknownToken(ctx context.Context) {
 	token, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {
 		return
 	}
-	path := "/v1/account/tenants/" + s.world.WorkspaceID.String() + "/oauth-clients"
+	path := "/v1/account/tenants/" + s.fixture.WorkspaceID.String() + "/oauth-clients"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	if err != nil {
 		return

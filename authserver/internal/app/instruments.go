@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// instruments are what the parts are watched with.
+// instruments are the metrics and traces of the process.
 type instruments struct {
 	registry *metrics.Registry
 	http     *metrics.HTTP
@@ -34,16 +34,16 @@ func newInstruments(ctx context.Context, settings tracing.Settings, log *slog.Lo
 	}, err
 }
 
-// statements are told of what is asked of PostgreSQL.
+// statements returns the tracers of queries to Postgres.
 func (i instruments) statements() []pgx.QueryTracer {
 	return append(i.traces.Postgres(), i.stores.Postgres())
 }
 
-// commands lets what is asked of Redis be watched.
+// commands observes the commands to Redis.
 func (i instruments) commands(rdb goredis.UniversalClient) error {
 	rdb.AddHook(i.stores.Redis())
 	return i.traces.Redis(rdb)
 }
 
-// requests are told of each request.
+// requests returns the watchers of requests.
 func (i instruments) requests() []web.Watcher { return append(i.traces.Watchers(), i.http) }

@@ -10,13 +10,13 @@ import (
 	"github.com/almonerhq/almoner/shared/envconf"
 )
 
-// migrateConfig is the one setting that migrate needs.
+// migrateConfig is the setting of the migrate command.
 type migrateConfig struct {
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
 }
 
-// Migrate brings the account schema up to date, or, with check, changes nothing and fails with a migrate.Difference
-// where it is another.
+// Migrate brings the account schema up to date. If check is set, it changes nothing and fails with a migrate.Difference
+// if the schema differs.
 func Migrate(ctx context.Context, environ []string, check bool, out io.Writer) error {
 	var config migrateConfig
 	if _, err := envconf.Load(&config, environ); err != nil {

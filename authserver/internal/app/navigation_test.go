@@ -9,20 +9,20 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Every page of the settings has the same navigation, whichever package it is of.
-func TestTheNavigationOfEveryWayToSignInIsThatOfTheOtherSettings(t *testing.T) {
+// Every settings page has the same navigation, whichever package serves it.
+func TestNavigation_IsTheSameOnSignInMethodPages(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) {
 		p.of(c)
 		c.Passkeys = true
 	})
 	reader, manager := s.person(), s.person()
-	s.world.Join(s.world.WorkspaceID, manager.ID, perm.AccountAPIAccess)
+	s.fixture.Join(s.fixture.WorkspaceID, manager.ID, perm.AccountAPIAccess)
 	for _, path := range []string{"/settings/user", "/settings/passkeys", linkPage} {
 		for _, section := range []string{"developers", "connectors", "audit"} {
 			link := `<a href="/settings/` + section + `"`
 			if page := s.signedIn(reader).Get(path); page.Status != http.StatusOK || strings.Contains(page.Body, link) {
-				t.Errorf("%s leads whoever manages nothing to %s: %d", path, section, page.Status)
+				t.Errorf("%s links a user who manages nothing to %s: %d", path, section, page.Status)
 			}
 			if page := s.signedIn(manager).Get(path); !strings.Contains(page.Body, link) {
 				t.Errorf("%s does not lead to %s: %d", path, section, page.Status)

@@ -6,7 +6,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-func TestPasskeysInChromium(t *testing.T) {
+func TestChromium_Passkeys(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	c := openChromium(t, s)
@@ -36,9 +36,9 @@ func TestPasskeysInChromium(t *testing.T) {
 	c.press("button", "Sign in with a passkey")
 	c.sees("dd", ada.Email)
 	used := c.key().SignCount
-	if n := s.count(`select count(*) from account.passkeys where sign_count = $1 and user_id = $2`, int64(used), ada.ID); n != 1 ||
-		used <= made.SignCount {
-		t.Errorf("the counter is not kept: %v after %v", used, made.SignCount)
+	const counted = `select count(*) from account.passkeys where sign_count = $1 and user_id = $2`
+	if n := s.count(counted, int64(used), ada.ID); n != 1 || used <= made.SignCount {
+		t.Errorf("the counter is not stored: %v after %v", used, made.SignCount)
 	}
 
 	s.stale()
@@ -55,7 +55,7 @@ func TestPasskeysInChromium(t *testing.T) {
 	c.sees("strong", "That passkey is not accepted.")
 	c.picture("login-refused")
 	if s.events(ada.ID, "passkey.stopped") != 1 {
-		t.Error("the copy is not on record")
+		t.Error("the copy was not recorded")
 	}
 	c.signIn(ada)
 	c.open("/settings/passkeys")
@@ -70,7 +70,7 @@ func TestPasskeysInChromium(t *testing.T) {
 	c.noFaults()
 }
 
-func TestWhoIsNotVerifiedByTheDeviceIsToldSo(t *testing.T) {
+func TestChromium_UnverifiedUserGetsMessage(t *testing.T) {
 	s := serve(t, withPasskeys)
 	c := openChromium(t, s)
 	c.signIn(s.person())
@@ -88,7 +88,7 @@ func TestWhoIsNotVerifiedByTheDeviceIsToldSo(t *testing.T) {
 	c.noFaults()
 }
 
-func TestAScriptWhoseProofIsOldLeadsToTheQuestion(t *testing.T) {
+func TestChromium_StaleSignInLeadsToReauth(t *testing.T) {
 	s := serve(t, withPasskeys)
 	c := openChromium(t, s)
 	c.signIn(s.person())
@@ -100,7 +100,7 @@ func TestAScriptWhoseProofIsOldLeadsToTheQuestion(t *testing.T) {
 	c.noFaults()
 }
 
-func TestWithoutAScriptThereIsNoPasskeyButton(t *testing.T) {
+func TestChromium_NoPasskeyButtonWithoutScript(t *testing.T) {
 	s := serve(t, withPasskeys)
 	c := openChromium(t, s)
 	c.withoutScript()

@@ -13,29 +13,29 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-func TestAddingAndRemovingNeedAFreshProof(t *testing.T) {
+func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	s.added(ada)
 	b, d := s.signedIn(ada), newDevice(s)
 	page := b.Get("/settings/passkeys")
 	remove := page.Form("/settings/passkeys/remove")
-	asked := options(t, b, "/settings/passkeys/options")
+	creation := options(t, b, "/settings/passkeys/options")
 	s.stale()
-	const ask = "/login/again?return=%2Fsettings%2Fpasskeys"
+	const reauthPath = "/login/again?return=%2Fsettings%2Fpasskeys"
 	var refusal struct{ Next string }
 	answer := b.Post("/settings/passkeys/options", nil)
 	s.must(json.Unmarshal([]byte(answer.Body), &refusal))
-	if answer.Status != http.StatusForbidden || refusal.Next != ask {
+	if answer.Status != http.StatusForbidden || refusal.Next != reauthPath {
 		t.Errorf("options: %d %s", answer.Status, answer.Body)
 	}
 	if page := b.Post("/settings/passkeys", url.Values{
 		"name":       {"x"},
-		"credential": {d.made(asked)},
-	}); page.Location() != ask {
+		"credential": {d.made(creation)},
+	}); page.Location() != reauthPath {
 		t.Errorf("adding: %d %q", page.Status, page.Location())
 	}
-	if page := b.Post("/settings/passkeys/remove", remove); page.Location() != ask {
+	if page := b.Post("/settings/passkeys/remove", remove); page.Location() != reauthPath {
 		t.Errorf("removing: %d %q", page.Status, page.Location())
 	}
 	if n := s.count(`select count(*) from account.passkeys`); n != 1 {
@@ -45,38 +45,38 @@ func TestAddingAndRemovingNeedAFreshProof(t *testing.T) {
 		page.WantsText("Remove Laptop") {
 		t.Errorf("the page: %s", page.Text())
 	}
-	b.Get(ask).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
+	b.Get(reauthPath).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
 	if page := b.Post("/settings/passkeys/remove", remove); page.Location() != "/settings/passkeys" {
 		t.Errorf("removing after a new proof: %d %q", page.Status, page.Location())
 	}
 	if s.count(`select count(*) from account.passkeys`) != 0 || s.events(ada.ID, "passkey.removed") != 1 {
-		t.Error("it is not removed")
+		t.Error("the passkey was not removed")
 	}
 }
 
-func TestAPasskeyIsAddedByTheSignInThatAskedOnce(t *testing.T) {
+func TestAddPasskey_OnlyOnceAndInTheSameSignIn(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	mine, elsewhere, bobs := s.signedIn(ada), s.signedIn(ada), s.signedIn(bob)
 	d := newDevice(s)
 	fields := url.Values{"name": {"Laptop"}, "credential": {d.made(options(t, mine, "/settings/passkeys/options"))}}
-	for name, b := range map[string]*browsertest.Browser{"another session of hers": elsewhere, "somebody else": bobs} {
+	for name, b := range map[string]*browsertest.Browser{"another session of hers": elsewhere, "another user": bobs} {
 		if page := b.Post("/settings/passkeys", fields); page.Status != http.StatusBadRequest ||
 			!page.WantsText("was not added") {
 			t.Errorf("%s: %d", name, page.Status)
 		}
 	}
 	if page := s.browser().Post("/settings/passkeys", fields); !strings.HasPrefix(page.Location(), "/login?") {
-		t.Errorf("nobody: %d %q", page.Status, page.Location())
+		t.Errorf("signed out: %d %q", page.Status, page.Location())
 	}
 	if page := mine.Post("/settings/passkeys", fields); page.Status != http.StatusSeeOther {
-		t.Errorf("the one who asked: %d", page.Status)
+		t.Errorf("the sign-in with the challenge: %d", page.Status)
 	}
 	if page := mine.Post("/settings/passkeys", fields); page.Status != http.StatusBadRequest {
 		t.Errorf("twice: %d", page.Status)
 	}
 	if page := d.addTo(bobs, "Hers"); page.Status != http.StatusBadRequest {
-		t.Errorf("a credential that is somebody else's: %d", page.Status)
+		t.Errorf("a credential of another user: %d", page.Status)
 	}
 	if n := s.count(`select count(*) from account.passkeys where user_id = $1`, ada.ID); n != 1 ||
 		s.count(`select count(*) from account.passkeys`) != 1 {
@@ -84,7 +84,7 @@ func TestAPasskeyIsAddedByTheSignInThatAskedOnce(t *testing.T) {
 	}
 }
 
-func TestAPasskeyIsAddedByAVerifiedUserAtOurOriginWithAName(t *testing.T) {
+func TestAddPasskey_ChecksOriginUserAndName(t *testing.T) {
 	s := serve(t, withPasskeys)
 	b := s.signedIn(s.person())
 	for name, spoil := range map[string]func(*device){
@@ -109,18 +109,18 @@ func TestAPasskeyIsAddedByAVerifiedUserAtOurOriginWithAName(t *testing.T) {
 	}
 }
 
-func TestP3TheOnlyWayInIsNotRemoved(t *testing.T) {
+func TestP3_LastSignInMethodIsNotRemoved(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	first, others := s.added(ada), s.added(bob)
 	b := s.signedIn(ada)
-	s.world.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
+	s.fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
 	page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil)
 	if page.Status != http.StatusConflict || !page.WantsText("You could not sign in without that passkey") {
 		t.Errorf("the only one: %d %s", page.Status, page.Text())
 	}
-	// A link to a provider that the deployment no longer has lets nobody in.
-	s.world.Exec(
+	// A link to a provider that the deployment no longer has does not sign the user in.
+	s.fixture.Exec(
 		`insert into account.identities (issuer, subject, user_id) values ('https://former.example', 'ada', $1)`,
 		ada.ID,
 	)
@@ -134,21 +134,23 @@ func TestP3TheOnlyWayInIsNotRemoved(t *testing.T) {
 	if page := first.signIn(s.browser()); page.Status != http.StatusBadRequest {
 		t.Errorf("a removed one signs in: %d", page.Status)
 	}
-	hers := b.Get("/settings/passkeys").Form("/settings/passkeys/remove")
-	hers.Set("id", idOf(s, others))
-	b.Post("/settings/passkeys/remove", hers)
+	own := b.Get("/settings/passkeys").Form("/settings/passkeys/remove")
+	own.Set("id", idOf(s, others))
+	b.Post("/settings/passkeys/remove", own)
 	if page := others.signIn(s.browser()); page.Status != http.StatusSeeOther {
-		t.Error("somebody else's passkey was removed")
+		t.Error("the passkey of another user was removed")
 	}
 }
 
-func TestP4AUserHasTwentyPasskeysAtMost(t *testing.T) {
+func TestP4_UserHasNoMoreThanTwentyPasskeys(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	b := s.signedIn(ada)
-	s.world.Exec(
-		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
-		select gen_random_uuid(), $1, 'one', ('c' || n)::bytea, '', 0, '', '{}', false, false from generate_series(1, 19) n`,
+	s.fixture.Exec(
+		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+		transports, backup_eligible, backed_up)
+		select gen_random_uuid(), $1, 'one', ('c' || n)::bytea, '', 0, '', '{}', false, false
+		from generate_series(1, 19) n`,
 		ada.ID,
 	)
 	statuses := map[int]int{}
@@ -173,7 +175,7 @@ func TestP4AUserHasTwentyPasskeysAtMost(t *testing.T) {
 	}
 }
 
-func TestAFormOfAnotherSessionOrSiteRemovesNothing(t *testing.T) {
+func TestRemovePasskey_OtherSessionOrSiteIsRefused(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := s.added(ada)
@@ -199,11 +201,11 @@ func TestAFormOfAnotherSessionOrSiteRemovesNothing(t *testing.T) {
 		}
 	}
 	if page := d.signIn(s.browser()); page.Status != http.StatusSeeOther {
-		t.Error("it was removed")
+		t.Error("the passkey was removed")
 	}
 }
 
-func TestPasskeysAreAnOption(t *testing.T) {
+func TestPasskeys_AreOptional(t *testing.T) {
 	off, on := serve(t, func(*app.Config) {}), serve(t, withPasskeys)
 	ada := off.person()
 	b := off.signedIn(ada)
@@ -220,10 +222,10 @@ func TestPasskeysAreAnOption(t *testing.T) {
 	page := off.browser().Get("/login")
 	if strings.Contains(page.Body, "passkey") ||
 		strings.Contains(page.Header.Get("Content-Security-Policy"), "script-src") {
-		t.Error("the sign-in page speaks of passkeys where they are off")
+		t.Error("the sign-in page mentions passkeys although they are off")
 	}
 	if b.Get("/settings/security").WantsText("Passkeys") {
-		t.Error("the settings speak of passkeys where they are off")
+		t.Error("the settings mention passkeys although they are off")
 	}
 	page = on.browser().Get("/login")
 	policy := page.Header.Get("Content-Security-Policy")

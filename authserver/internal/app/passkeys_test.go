@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-func TestSomebodyAddsAPasskeyAndSignsInWithIt(t *testing.T) {
+func TestPasskey_IsAddedAndSignsIn(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := newDevice(s)
@@ -36,7 +36,7 @@ func TestSomebodyAddsAPasskeyAndSignsInWithIt(t *testing.T) {
 		t.Error("a second sign-in fails")
 	}
 	if !other.Get("/settings/passkeys").WantsText("last used") {
-		t.Error("its use is not shown")
+		t.Error("the last use is not shown")
 	}
 	if n := s.count(`select count(*) from account.sign_ins where user_id = $1 and method = 'passkey'`, ada.ID); n != 2 {
 		t.Errorf("%d sign-ins by passkey", n)
@@ -46,7 +46,7 @@ func TestSomebodyAddsAPasskeyAndSignsInWithIt(t *testing.T) {
 	}
 }
 
-func TestASignInByPasskeyHasASessionOfItsOwn(t *testing.T) {
+func TestPasskey_SignInStartsNewSession(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	d := s.added(ada)
@@ -58,14 +58,14 @@ func TestASignInByPasskeyHasASessionOfItsOwn(t *testing.T) {
 	stolen := s.browser()
 	stolen.SetCookies(before)
 	if inside(stolen) {
-		t.Error("the session from before the sign-in still counts")
+		t.Error("the session before the sign-in is still active")
 	}
 	if !b.Get("/settings/user").WantsText(ada.Email) {
-		t.Error("somebody else is signed in")
+		t.Error("another user is signed in")
 	}
 }
 
-func TestP1AnAnswerIsGoodOnce(t *testing.T) {
+func TestP1_ResponseIsAcceptedOnce(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()
@@ -90,11 +90,11 @@ func TestP1AnAnswerIsGoodOnce(t *testing.T) {
 		t.Errorf("%d of 8 answers to one challenge signed in", won)
 	}
 	if n := s.count(`select count(*) from account.passkeys where copied_at is not null`); n != 0 {
-		t.Error("a replay is taken for a copy, so that anybody's retry stops a passkey")
+		t.Error("a replayed response stopped the passkey as a copy")
 	}
 }
 
-func TestP1AnAnswerIsGoodOnceEvenWhenItWasBad(t *testing.T) {
+func TestP1_BadResponseUsesUpChallenge(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()
@@ -110,7 +110,7 @@ func TestP1AnAnswerIsGoodOnceEvenWhenItWasBad(t *testing.T) {
 	}
 }
 
-func TestP1AnAnswerIsGoodForFiveMinutes(t *testing.T) {
+func TestP1_ChallengeExpiresAfterFiveMinutes(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()
@@ -119,40 +119,40 @@ func TestP1AnAnswerIsGoodForFiveMinutes(t *testing.T) {
 		where expires_at between now() + interval '4 minutes 50 seconds' and now() + interval '5 minutes'`); n != 1 {
 		t.Error("the challenge does not live for five minutes")
 	}
-	s.world.Exec(`update account.ceremonies set expires_at = expires_at - interval '5 minutes'`)
+	s.fixture.Exec(`update account.ceremonies set expires_at = expires_at - interval '5 minutes'`)
 	if page := present(b, d.signed(asked)); page.Status != http.StatusBadRequest {
 		t.Errorf("late: %d", page.Status)
 	}
 	options(t, b, "/login/passkey/options")
 	if n := s.count(`select count(*) from account.ceremonies`); n != 1 {
-		t.Errorf("%d ceremonies are kept: the one that is over was not swept", n)
+		t.Errorf("%d ceremonies are stored: the expired one was not deleted", n)
 	}
 }
 
-func TestP1AnAnswerIsGoodAtTheBrowserThatAsked(t *testing.T) {
+func TestP1_ChallengeIsBoundToBrowser(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	mine, thief := s.browser(), s.browser()
 	answer := d.signed(options(t, mine, "/login/passkey/options"))
 	if page := present(thief, answer); page.Status != http.StatusBadRequest {
-		t.Errorf("a browser that asked for nothing: %d", page.Status)
+		t.Errorf("a browser without a challenge: %d", page.Status)
 	}
 	options(t, thief, "/login/passkey/options")
 	if page := present(thief, answer); page.Status != http.StatusBadRequest || inside(thief) {
 		t.Errorf("another browser: %d", page.Status)
 	}
 	if page := present(mine, answer); page.Status != http.StatusSeeOther {
-		t.Errorf("C4: the stranger has used it up: %d", page.Status)
+		t.Errorf("C4: another browser used up the challenge: %d", page.Status)
 	}
 }
 
-func TestAChallengeOfOnePurposeIsNoneOfAnother(t *testing.T) {
+func TestChallenge_IsBoundToPurpose(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := s.added(ada)
 	b := s.signedIn(ada)
 	again := options(t, b, "/login/again/passkey/options")
-	options(t, b, "/login/passkey/options") // gives the browser its cookie
+	options(t, b, "/login/passkey/options") // sets the browser's cookie
 	if page := present(b, d.signed(again)); page.Status != http.StatusBadRequest {
 		t.Errorf("a challenge for a new proof signs in: %d", page.Status)
 	}
@@ -174,16 +174,18 @@ func TestAChallengeOfOnePurposeIsNoneOfAnother(t *testing.T) {
 	d.key.Counter++
 	signed := virtualwebauthn.CreateAssertionResponse(d.party, d.authenticator, d.key, *proof)
 	if page := b.Post("/login/again/passkey", url.Values{"credential": {signed}}); page.Location() != "/settings/user" {
-		t.Errorf("C4: the wrong purpose has used it up: %d %q", page.Status, page.Location())
+		t.Errorf("C4: another purpose used up the challenge: %d %q", page.Status, page.Location())
 	}
 }
 
-func TestAnAnswerThatIsNotQuiteRightIsRefused(t *testing.T) {
+func TestPasskey_AlteredResponseIsRefused(t *testing.T) {
 	s := serve(t, withPasskeys)
 	for name, spoil := range map[string]func(*device){
-		"another origin":        func(d *device) { d.party.Origin = "https://evil.example" },
-		"another port":          func(d *device) { d.party.Origin = "http://localhost:1" },
-		"a subdomain":           func(d *device) { d.party.Origin = strings.Replace(s.url, "localhost", "a.localhost", 1) },
+		"another origin": func(d *device) { d.party.Origin = "https://evil.example" },
+		"another port":   func(d *device) { d.party.Origin = "http://localhost:1" },
+		"a subdomain": func(d *device) {
+			d.party.Origin = strings.Replace(s.url, "localhost", "a.localhost", 1)
+		},
 		"another relying party": func(d *device) { d.party.ID = "evil.example" },
 		"user not verified":     func(d *device) { d.authenticator.Options.UserNotVerified = true },
 		"user not present":      func(d *device) { d.authenticator.Options.UserNotPresent = true },
@@ -195,7 +197,7 @@ func TestAnAnswerThatIsNotQuiteRightIsRefused(t *testing.T) {
 	} {
 		d := s.added(s.person())
 		if page := d.signIn(s.browser()); page.Status != http.StatusSeeOther {
-			t.Fatalf("%s: not good to begin with", name)
+			t.Fatalf("%s: refused before the change", name)
 		}
 		spoil(d)
 		b := s.browser()
@@ -206,7 +208,7 @@ func TestAnAnswerThatIsNotQuiteRightIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoAnswerIsRefused(t *testing.T) {
+func TestPasskey_MalformedResponseIsRefused(t *testing.T) {
 	s := serve(t, withPasskeys)
 	b := s.browser()
 	options(t, b, "/login/passkey/options")
@@ -227,13 +229,13 @@ func TestWhatIsNoAnswerIsRefused(t *testing.T) {
 	}
 }
 
-func TestP2ACopiedPasskeyIsRefusedFromThenOn(t *testing.T) {
+func TestP2_CopiedPasskeyIsStopped(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := s.added(ada)
 	d.key.Counter = 10
 	if page := d.signIn(s.browser()); page.Status != http.StatusSeeOther {
-		t.Fatal("not good to begin with")
+		t.Fatal("refused at first")
 	}
 	copied := *d
 	copied.key.Counter = 5
@@ -244,16 +246,16 @@ func TestP2ACopiedPasskeyIsRefusedFromThenOn(t *testing.T) {
 		}
 	}
 	if n := s.events(ada.ID, "passkey.stopped"); n != 1 {
-		t.Errorf("%d events say that it was stopped", n)
+		t.Errorf("%d events passkey.stopped, want 1", n)
 	}
 	b := s.signedIn(ada)
 	if !b.Get("/settings/passkeys").WantsText("It may have been copied") ||
 		!b.Get("/settings/security").WantsText("The passkey Laptop was stopped") {
-		t.Error("its owner is not told")
+		t.Error("the pages do not tell the user")
 	}
 }
 
-func TestP2OfTwoAnswersWithOneCounterOneIsRefused(t *testing.T) {
+func TestP2_SameCounterTwiceIsRefused(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	browsers := []*browsertest.Browser{s.browser(), s.browser()}
@@ -281,25 +283,26 @@ func TestP2OfTwoAnswersWithOneCounterOneIsRefused(t *testing.T) {
 	}
 }
 
-func TestAPasskeyThatDoesNotCountIsNoCopy(t *testing.T) {
+func TestP2_PasskeyWithoutCounterIsAccepted(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	for range 2 {
 		b := s.browser()
 		asked, err := virtualwebauthn.ParseAssertionOptions(options(t, b, "/login/passkey/options"))
 		s.must(err)
-		if page := present(b, virtualwebauthn.CreateAssertionResponse(d.party, d.authenticator, d.key, *asked)); page.Status != http.StatusSeeOther {
+		answer := virtualwebauthn.CreateAssertionResponse(d.party, d.authenticator, d.key, *asked)
+		if page := present(b, answer); page.Status != http.StatusSeeOther {
 			t.Errorf("%d", page.Status)
 		}
 	}
 }
 
-func TestADisabledUserIsRefusedLikeAnUnknownPasskey(t *testing.T) {
+func TestPasskey_DisabledUserLooksLikeUnknownPasskey(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d, stranger := s.added(ada), newDevice(s)
 	stranger.authenticator.Options.UserHandle = ada.ID[:]
-	s.world.Exec(`update account.users set disabled_at = now() where id = $1`, ada.ID)
+	s.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, ada.ID)
 	text := func(d *device) string {
 		b := s.browser()
 		page := d.signIn(b)
@@ -314,7 +317,7 @@ func TestADisabledUserIsRefusedLikeAnUnknownPasskey(t *testing.T) {
 	}
 }
 
-func TestAPasskeyIsANewProofForItsUserAlone(t *testing.T) {
+func TestReauth_PasskeyOnlyForItsUser(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	hers, his := s.added(ada), s.added(bob)
@@ -328,29 +331,29 @@ func TestAPasskeyIsANewProofForItsUserAlone(t *testing.T) {
 	s.stale()
 	at := prove(his, b)
 	if page := b.Get("/login/again?return=/settings/apps"); !page.WantsText("That passkey is not accepted") {
-		t.Errorf("it does not say why: %s", page.Text())
+		t.Errorf("the page does not name the cause: %s", page.Text())
 	}
 	if !strings.HasPrefix(at, "/login/again?") || fresh() {
-		t.Errorf("somebody else's passkey: %q", at)
+		t.Errorf("passkey of another user: %q", at)
 	}
 	if at := prove(hers, elsewhere); !strings.HasPrefix(at, "/login/again?") || fresh() {
 		t.Errorf("a challenge of another sign-in: %q", at)
 	}
 	before := b.Cookies()
 	if at := prove(hers, b); at != "/settings/passkeys" || !fresh() {
-		t.Errorf("her own: %q", at)
+		t.Errorf("own passkey: %q", at)
 	}
 	old := s.browser()
 	old.SetCookies(before)
 	if inside(old) {
-		t.Error("the session from before the proof still counts")
+		t.Error("the session before the reauthentication is still active")
 	}
 	if n := s.events(ada.ID, "sign_in.proved"); n != 1 {
 		t.Errorf("%d events", n)
 	}
 }
 
-func TestNoSecretOfAPasskeyIsStoredOrLogged(t *testing.T) {
+func TestPasskey_SecretsAreNotStoredOrLogged(t *testing.T) {
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()
@@ -358,8 +361,10 @@ func TestNoSecretOfAPasskeyIsStoredOrLogged(t *testing.T) {
 	parsed, err := virtualwebauthn.ParseAssertionOptions(asked)
 	s.must(err)
 	challenge := base64.RawURLEncoding.EncodeToString(parsed.Challenge)
-	if n := s.count(`select count(*) from account.ceremonies where secret_hash = sha256($1) and binding_hash <> sha256($1)`, []byte(challenge)); n != 1 {
-		t.Error("a ceremony is not found by the hash of its challenge")
+	const hashed = `select count(*) from account.ceremonies
+		where secret_hash = sha256($1) and binding_hash <> sha256($1)`
+	if n := s.count(hashed, []byte(challenge)); n != 1 {
+		t.Error("the challenge is not stored as its hash")
 	}
 	answer := d.signed(asked)
 	present(b, answer)

@@ -30,7 +30,7 @@ const (
 	clientSecret = "a secret of ours: 100% ours"
 )
 
-// A provider is a small OpenID Connect provider: it checks what a client sends, and says what it is told to.
+// A provider is a small OpenID Connect provider. It checks what a client sends and issues the configured claims.
 type provider struct {
 	t      *testing.T
 	server *httptest.Server
@@ -41,11 +41,11 @@ type provider struct {
 	asked    map[string]int        // path → requests
 	failing  map[string]int        // path → status
 	hanging  bool
-	metadata map[string]any // over the document
-	// Who is there, and how the ID token is spoilt.
+	metadata map[string]any // replaces members of the discovery document
+	// claims changes the claims, and sign signs the ID token.
 	claims func(map[string]any)
 	sign   func(payload []byte) string
-	moved  string // where the token endpoint redirects to
+	moved  string // URL that the token endpoint redirects to
 }
 
 func newProvider(t *testing.T) *provider {
@@ -69,11 +69,10 @@ func newProvider(t *testing.T) *provider {
 	return p
 }
 
-// of is a deployment with this provider.
+// of configures a deployment with this provider.
 func (p *provider) of(c *app.Config) {
-	c.UpstreamIssuer, c.UpstreamClientID, c.UpstreamClientSecret = p.server.URL, clientID, credential.Secret(
-		clientSecret,
-	)
+	c.UpstreamIssuer, c.UpstreamClientID = p.server.URL, clientID
+	c.UpstreamClientSecret = credential.Secret(clientSecret)
 }
 
 func (p *provider) set(change func()) {
@@ -144,7 +143,7 @@ func (p *provider) document(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(document)
 }
 
-// authorize asks the person, so that what follows comes from the provider's site.
+// authorize shows a page with a link, so that the next request comes from the provider's site.
 func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 	code, q := rand.Text(), r.URL.Query()
 	p.set(func() { p.issued[code] = q })
@@ -157,7 +156,7 @@ func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 	)
 }
 
-// agree is what the person's yes at the provider gives: the path of our callback. It checks what we sent.
+// agree checks an authorization request and returns the path of its callback with a new code.
 func (p *provider) agree(site *site, address string) string {
 	p.t.Helper()
 	parsed, err := url.Parse(address)
@@ -198,7 +197,8 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	case id != url.QueryEscape(clientID) || secret != url.QueryEscape(clientSecret):
 		p.refuse(w, "invalid_client")
 		return
-	case !known || r.PostFormValue("redirect_uri") != request.Get("redirect_uri") || r.PostFormValue("grant_type") != "authorization_code" ||
+	case !known || r.PostFormValue("redirect_uri") != request.Get("redirect_uri") ||
+		r.PostFormValue("grant_type") != "authorization_code" ||
 		base64.RawURLEncoding.EncodeToString(challenge[:]) != request.Get("code_challenge"):
 		p.refuse(w, "invalid_grant")
 		return

@@ -12,18 +12,18 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A methods maps each method of a path to its handler.
+// methods maps each method of a path to its handler.
 type methods = map[string]http.Handler
 
-// Routes of the account API. Unknown paths and wrong methods are answered before any credential is looked at.
+// Routes of the account API. Unknown paths and wrong methods are refused before credentials are checked.
 const (
 	clientsPath = "/v1/account/tenants/{tenantId}/oauth-clients"
 	clientPath  = clientsPath + "/{clientId}"
 	secretPath  = clientPath + "/secret"
 )
 
-// The places where clients look for the metadata (RFC 8414, section 3; OpenID Connect Discovery, and both with the
-// resource's path inserted or appended).
+// metadataPaths are the paths where clients look for the metadata (RFC 8414, section 3; OpenID Connect Discovery, and
+// both with the resource's path inserted or appended).
 var metadataPaths = []string{
 	"/.well-known/oauth-authorization-server",
 	"/.well-known/oauth-authorization-server/v1",
@@ -41,10 +41,10 @@ func flat(kind apierr.Kind, message string) http.Handler {
 	)
 }
 
-// variables gives handlers the variables of the path without letting them know the router.
+// variables returns the variables of the path, so that handlers do not depend on the router.
 func variables(r *http.Request) map[string]string { return mux.Vars(r) }
 
-// handlers are what the routes lead to.
+// handlers are the handlers of the routes.
 type handlers struct {
 	token, revoke, introspect      http.Handler
 	authorizeAlias, jwks, metadata http.Handler
@@ -55,7 +55,7 @@ type handlers struct {
 }
 
 func (h handlers) router() http.Handler {
-	router := mux.NewRouter().UseEncodedPath().SkipClean(true) // nothing redirects: a path is what it is, to the byte
+	router := mux.NewRouter().UseEncodedPath().SkipClean(true) // no redirects: a path is matched byte by byte
 	router.Use(noteRoute)
 	h.accountRoutes(router)
 	h.documentRoutes(router)
@@ -75,7 +75,7 @@ func (h handlers) router() http.Handler {
 	return router
 }
 
-// noteRoute tells whoever watches which pattern a request was found by.
+// noteRoute records the matched route pattern for the watchers.
 func noteRoute(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
@@ -87,7 +87,7 @@ func noteRoute(next http.Handler) http.Handler {
 
 func (h handlers) accountRoutes(router *mux.Router) {
 	route := func(path string, byMethod methods) { router.Handle(path, web.Methods(byMethod, wrongMethod())) }
-	// Clients that are web pages, as MCP inspectors are, exchange their codes themselves. No cookie counts here.
+	// Clients that are web pages, such as MCP inspectors, exchange their codes themselves. These routes use no cookies.
 	routeWithKeys := func(path string, byMethod methods) {
 		for method, handler := range byMethod {
 			byMethod[method] = h.withKeys(handler)
@@ -158,7 +158,7 @@ func (h handlers) pageRoutes(router *mux.Router) {
 		methods{"GET": page(http.HandlerFunc(b.authorize.Page)), "POST": page(b.authorize.Answer())},
 	)
 	route("/oauth/authorize/workspace", methods{"POST": page(b.authorize.Choose())})
-	b.ways.routes(route, page)
+	b.signInMethods.routes(route, page)
 	s := b.settings
 	for path, handler := range map[string]http.Handler{
 		"/":                     http.HandlerFunc(s.Home),
@@ -185,13 +185,13 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	}
 }
 
-// pageOf is the page that the form which is sent to path is on.
+// pageOf returns the page that has the form which is sent to path.
 func pageOf(path string) string {
 	if below, ok := strings.CutPrefix(path, "/settings/"); ok {
 		section, _, _ := strings.Cut(below, "/")
 		return "/settings/" + section
 	}
-	return "/settings/user" // whoever is not signed in gets to the sign-in page from there
+	return "/settings/user" // which sends users who are not signed in to the sign-in page
 }
 
 func wrongMethod() http.Handler {

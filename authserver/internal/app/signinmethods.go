@@ -17,15 +17,15 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// signInMethods are how somebody signs in or proves anew who they are, besides the sign-in page's own form. What the
-// deployment does not offer is nil, and has no routes.
+// signInMethods are the methods of sign-in and reauthentication besides the sign-in page's own form. A method that the
+// deployment does not offer is nil and has no routes.
 type signInMethods struct {
 	again    *reauth.Handler
 	passkeys *passkeys.Handler
 	upstream *upstreampages.Handler
 }
 
-// offer is what the sign-in page shows of it.
+// offer returns the methods that the sign-in page shows.
 func (c *Config) offer() ui.Offer {
 	offer := ui.Offer{Passkeys: c.Passkeys}
 	if c.UpstreamIssuer != "" {
@@ -108,12 +108,12 @@ func newSignInMethods(
 	return out, nil
 }
 
-// routes mounts what is offered; page reads the session of a request.
-func (y signInMethods) routes(route func(path string, byMethod methods), page func(http.Handler) http.Handler) {
+// routes mounts the routes of the offered methods. page reads the session of a request.
+func (m signInMethods) routes(route func(path string, byMethod methods), page func(http.Handler) http.Handler) {
 	get := func(path string, handler http.HandlerFunc) { route(path, methods{"GET": page(handler)}) }
 	post := func(path string, handler http.Handler) { route(path, methods{"POST": page(handler)}) }
-	route("/login/again", methods{"GET": page(http.HandlerFunc(y.again.Page)), "POST": page(y.again.Confirm())})
-	if p := y.passkeys; p != nil {
+	route("/login/again", methods{"GET": page(http.HandlerFunc(m.again.Page)), "POST": page(m.again.Confirm())})
+	if p := m.passkeys; p != nil {
 		post("/login/passkey/options", p.SignInOptions())
 		post("/login/passkey", p.SignIn())
 		post("/login/again/passkey/options", p.AgainOptions())
@@ -122,7 +122,7 @@ func (y signInMethods) routes(route func(path string, byMethod methods), page fu
 		post("/settings/passkeys/options", p.AddOptions())
 		post("/settings/passkeys/remove", p.Remove())
 	}
-	if u := y.upstream; u != nil {
+	if u := m.upstream; u != nil {
 		get("/login/upstream", u.Start)
 		get("/login/again/upstream", u.Again)
 		get("/login/upstream/callback", u.Callback)
@@ -131,7 +131,7 @@ func (y signInMethods) routes(route func(path string, byMethod methods), page fu
 	}
 }
 
-// checkSignInMethods reports mistakes in the settings of the ways to sign in.
+// checkSignInMethods reports mistakes in the settings of the sign-in methods.
 func (c *Config) checkSignInMethods() []error {
 	var mistakes []error
 	if c.Passkeys {

@@ -23,31 +23,29 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// A site is authserver as it is served, on localhost, over real stores.
+// A site is authserver on localhost, over real stores.
 type site struct {
-	t     *testing.T
-	world *fixture.Fixture
-	url   string
-	log   *log
+	t       *testing.T
+	fixture *fixture.Fixture
+	url     string
+	log     *log
 }
 
-// serve starts a site whose configuration change has changed.
+// serve starts a site. change modifies its configuration.
 func serve(t *testing.T, change func(*app.Config)) *site {
 	t.Helper()
-	s := &site{t: t, world: fixture.New(t), log: &log{}}
+	s := &site{t: t, fixture: fixture.New(t), log: &log{}}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	listen := free(t)
 	_, port, _ := net.SplitHostPort(listen)
 	s.url = "http://localhost:" + port
 	config := app.Config{
-		Listen:      listen,
-		BaseURL:     "https://api.example.org",
-		AppURL:      s.url,
-		DatabaseURL: credential.Secret(s.world.Database.Authserver),
-		RedisURL: credential.Secret(
-			testkit.NewRedis(t).URL,
-		),
+		Listen:         listen,
+		BaseURL:        "https://api.example.org",
+		AppURL:         s.url,
+		DatabaseURL:    credential.Secret(s.fixture.Database.Authserver),
+		RedisURL:       credential.Secret(testkit.NewRedis(t).URL),
 		Keys:           credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
 		UpstreamName:   "Riverside",
 		TrustedProxies: "127.0.0.1",
@@ -83,7 +81,7 @@ func free(t *testing.T) string {
 
 func (s *site) awaitAlive() {
 	s.t.Helper()
-	for range 1000 { // without its stores a process listens after three seconds
+	for range 1000 { // without its stores, a process listens after three seconds
 		if response, err := http.Get(s.url + "/healthz"); err == nil {
 			_ = response.Body.Close()
 			return
@@ -102,14 +100,14 @@ func (s *site) must(err error) {
 
 func (s *site) browser() *browsertest.Browser { return browsertest.At(s.t, s.url) }
 
-// person makes a user with a password.
+// person creates a user with a password.
 func (s *site) person() browsertest.Person {
 	s.t.Helper()
 	email := "person-" + uuid.NewString()[:8] + "@example.org"
-	id := s.world.User(email)
+	id := s.fixture.User(email)
 	hash, err := session.HashPassword(browsertest.Password)
 	s.must(err)
-	s.world.Exec(`update account.users set password_hash = $2 where id = $1`, id, hash.Reveal())
+	s.fixture.Exec(`update account.users set password_hash = $2 where id = $1`, id, hash.Reveal())
 	return browsertest.Person{ID: id, Email: email}
 }
 
@@ -120,11 +118,11 @@ func (s *site) signedIn(who browsertest.Person) *browsertest.Browser {
 	return b
 }
 
-// count answers a query for one number, asked as the owner.
+// count runs a query for one number as the owner.
 func (s *site) count(query string, args ...any) int {
 	s.t.Helper()
 	var n int
-	s.must(s.world.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
+	s.must(s.fixture.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
 	return n
 }
 
@@ -134,10 +132,10 @@ func (s *site) events(user uuid.UUID, action string) int {
 	return s.count(`select count(*) from account.audit_events where user_id = $1 and action = $2`, user, action)
 }
 
-// stale makes every proof of who is there older than it may be.
+// stale makes the last authentication of every session too old.
 func (s *site) stale() {
 	s.t.Helper()
-	rows, err := s.world.Owner.Query(s.t.Context(), `select token, data from account.sessions`)
+	rows, err := s.fixture.Owner.Query(s.t.Context(), `select token, data from account.sessions`)
 	s.must(err)
 	sessions := map[string][]byte{}
 	for rows.Next() {
@@ -153,14 +151,14 @@ func (s *site) stale() {
 		values["proved_at"] = time.Now().Add(-session.Freshness).Unix()
 		data, err = scs.GobCodec{}.Encode(deadline, values)
 		s.must(err)
-		s.world.Exec(`update account.sessions set data = $2 where token = $1`, token, data)
+		s.fixture.Exec(`update account.sessions set data = $2 where token = $1`, token, data)
 	}
 }
 
-// inside says whether somebody is signed in at a browser.
+// inside reports whether a user is signed in in the browser.
 func inside(b *browsertest.Browser) bool { return b.Get("/settings/user").Status == http.StatusOK }
 
-// A log is what the site logged.
+// A log stores what the site has logged.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer

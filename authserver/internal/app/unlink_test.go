@@ -16,7 +16,7 @@ const (
 	unlink   = linkPage + "/unlink"
 )
 
-// linked signs who in at the provider, just now, and returns the browser.
+// linked signs who in at the provider, now, and returns the browser.
 func (p *provider) linked(s *site, who browsertest.Person) *browsertest.Browser {
 	p.t.Helper()
 	p.vouching(map[string]any{"email": who.Email, "sub": who.ID.String(), "auth_time": time.Now().Unix()})
@@ -27,18 +27,18 @@ func (p *provider) linked(s *site, who browsertest.Person) *browsertest.Browser 
 	return b
 }
 
-func TestAnAccountAtTheProviderIsUnlinked(t *testing.T) {
+func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, bob := s.person(), s.person()
 	if page := s.signedIn(bob).Get(linkPage); page.Status != http.StatusOK || !page.WantsText("Not linked") ||
 		page.WantsText("Unlink") {
-		t.Errorf("whoever is not linked reads: %s", page.Text())
+		t.Errorf("user without a link: %s", page.Text())
 	}
 	b, bobs := p.linked(s, ada), p.linked(s, bob)
 	form := b.Get(linkPage).Form(unlink)
 	for name, other := range map[string]*browsertest.Browser{
-		"somebody else":           bobs,
+		"another user":            bobs,
 		"another session of hers": s.signedIn(ada),
 	} {
 		if page := other.Post(unlink, form); page.Status != http.StatusForbidden {
@@ -46,7 +46,7 @@ func TestAnAccountAtTheProviderIsUnlinked(t *testing.T) {
 		}
 	}
 	if page := s.browser().Post(unlink, form); !strings.HasPrefix(page.Location(), "/login?") {
-		t.Errorf("nobody: %d", page.Status)
+		t.Errorf("signed out: %d", page.Status)
 	}
 	foreign := b.Headers.Clone()
 	b.Headers.Set("Sec-Fetch-Site", "cross-site")
@@ -70,11 +70,11 @@ func TestAnAccountAtTheProviderIsUnlinked(t *testing.T) {
 	}
 	if s.count(`select count(*) from account.identities where user_id = $1`, ada.ID) != 0 ||
 		s.count(`select count(*) from account.identities`) != 1 {
-		t.Error("it should have unlinked hers alone")
+		t.Error("want only the user's own link removed")
 	}
 	if s.events(ada.ID, "identity.unlinked") != 1 ||
 		!b.Get("/settings/security").WantsText("Unlinked the account at another provider") {
-		t.Error("it is not on record")
+		t.Error("the event was not recorded")
 	}
 	if page := b.Post(unlink, form).Follow(); !page.WantsText("No account with Riverside was linked") ||
 		s.events(ada.ID, "identity.unlinked") != 1 {
@@ -82,7 +82,7 @@ func TestAnAccountAtTheProviderIsUnlinked(t *testing.T) {
 	}
 }
 
-func TestTheProviderIsNotUnlinkedWhereItIsTheOnlyWayIn(t *testing.T) {
+func TestUnlink_LastSignInMethodIsRefused(t *testing.T) {
 	for name, passkeys := range map[string]bool{"passkeys offered": true, "none offered": false} {
 		p := newProvider(t)
 		s := serve(t, func(c *app.Config) {
@@ -91,7 +91,7 @@ func TestTheProviderIsNotUnlinkedWhereItIsTheOnlyWayIn(t *testing.T) {
 		})
 		ada := s.person()
 		b := p.linked(s, ada)
-		s.world.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
+		s.fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
 		refused := func(when string) {
 			t.Helper()
 			page := b.Get(linkPage).Send(unlink, nil)
@@ -101,13 +101,14 @@ func TestTheProviderIsNotUnlinkedWhereItIsTheOnlyWayIn(t *testing.T) {
 			}
 		}
 		refused("nothing else")
-		s.world.Exec(
-			`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up, copied_at)
+		s.fixture.Exec(
+			`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+			transports, backup_eligible, backed_up, copied_at)
 			values (gen_random_uuid(), $1, 'Laptop', 'x', 'x', 0, 'x', '{}', false, false, now())`,
 			ada.ID,
 		)
 		refused("a passkey that was stopped")
-		s.world.Exec(`update account.passkeys set copied_at = null`)
+		s.fixture.Exec(`update account.passkeys set copied_at = null`)
 		if !passkeys {
 			refused("a passkey that cannot be used here")
 			continue

@@ -7,9 +7,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 )
 
-// The provider is at 127.0.0.1 and the site at localhost: two sites, between which a real browser decides which cookies
-// go along.
-func TestTheUpstreamProviderInChromium(t *testing.T) {
+// The provider is at 127.0.0.1 and the server at localhost. These are two sites, so a real browser decides which
+// cookies it sends.
+func TestChromium_UpstreamProvider(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) { p.of(c); c.Passkeys = true })
 	ada := s.person()

@@ -20,28 +20,30 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-func TestU1AnIDTokenThatIsNotQuiteRightIsRefused(t *testing.T) {
+func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
 	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	s.must(err)
 	spoilt := map[string]map[string]any{
-		"another issuer": {
-			"iss": "https://evil.example",
-		}, "another audience": {"aud": "somebody else"}, "no audience": {"aud": nil},
-		"another nonce": {
-			"nonce": "x",
-		}, "no nonce": {"nonce": nil}, "expired": {"exp": time.Now().Add(-time.Minute).Unix()},
-		"no expiry": {"exp": nil}, "several audiences, no party": {"aud": []string{clientID, "somebody else"}},
-		"another party": {
-			"azp": "somebody else",
-		}, "nobody": {"sub": ""}, "no subject": {"sub": nil}, "a long subject": {"sub": strings.Repeat("a", 256)},
+		"another issuer":              {"iss": "https://evil.example"},
+		"another audience":            {"aud": "another client"},
+		"no audience":                 {"aud": nil},
+		"another nonce":               {"nonce": "x"},
+		"no nonce":                    {"nonce": nil},
+		"expired":                     {"exp": time.Now().Add(-time.Minute).Unix()},
+		"no expiry":                   {"exp": nil},
+		"several audiences, no party": {"aud": []string{clientID, "another client"}},
+		"another party":               {"azp": "another client"},
+		"an empty subject":            {"sub": ""},
+		"no subject":                  {"sub": nil},
+		"a long subject":              {"sub": strings.Repeat("a", 256)},
 	}
 	signs := map[string]func([]byte) string{
-		"another key": p.signed(
-			stranger,
-		), "no ID token": func([]byte) string { return "" }, "rubbish": func([]byte) string { return "a.b.c" },
+		"another key": p.signed(stranger),
+		"no ID token": func([]byte) string { return "" },
+		"rubbish":     func([]byte) string { return "a.b.c" },
 		"our secret as key": func(payload []byte) string {
 			token, _ := jws.Sign(payload, jws.WithKey(jwa.HS256, []byte(clientSecret)))
 			return string(token)
@@ -71,13 +73,13 @@ func TestU1AnIDTokenThatIsNotQuiteRightIsRefused(t *testing.T) {
 		check(name)
 	}
 	p.set(func() { p.sign = good })
-	p.vouching(map[string]any{"email": ada.Email, "aud": []string{clientID, "somebody else"}, "azp": clientID})
+	p.vouching(map[string]any{"email": ada.Email, "aud": []string{clientID, "another client"}, "azp": clientID})
 	if page := p.through(s, s.browser()); page.Status != http.StatusSeeOther {
-		t.Errorf("several audiences, and we are the party: %d", page.Status)
+		t.Errorf("several audiences with our azp: %d", page.Status)
 	}
 }
 
-func TestAnAnswerIsForTheAttemptThatWaitsForIt(t *testing.T) {
+func TestCallback_OnlyForItsAttempt(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
@@ -91,7 +93,7 @@ func TestAnAnswerIsForTheAttemptThatWaitsForIt(t *testing.T) {
 		}
 	}
 	over("a browser that began nothing", s.browser().Get(path))
-	over("another browser, which began one of its own", thief.Get(path))
+	over("another browser with its own attempt", thief.Get(path))
 	over("no state", mine.Get("/login/upstream/callback?code=x"))
 	over("nothing", mine.Get("/login/upstream/callback"))
 	over("unknown state", mine.Get("/login/upstream/callback?code=x&state=y"))
@@ -104,7 +106,7 @@ func TestAnAnswerIsForTheAttemptThatWaitsForIt(t *testing.T) {
 		}
 	}
 	if n := p.requests("/token"); n != 0 {
-		t.Errorf("the provider was asked %d times for nothing", n)
+		t.Errorf("the token endpoint received %d requests, want 0", n)
 	}
 	statuses := make([]int, 4)
 	var all sync.WaitGroup
@@ -117,11 +119,11 @@ func TestAnAnswerIsForTheAttemptThatWaitsForIt(t *testing.T) {
 		t.Errorf("four at once: %v", statuses)
 	}
 	late := p.agree(s, start(t, thief, "/login/upstream"))
-	s.world.Exec(`update account.ceremonies set expires_at = now()`)
+	s.fixture.Exec(`update account.ceremonies set expires_at = now()`)
 	over("late", thief.Get(late))
 }
 
-func TestAnErrorOfTheProviderIsAPage(t *testing.T) {
+func TestCallback_ProviderErrorIsAPage(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	for code, want := range map[string]int{
@@ -150,7 +152,7 @@ func TestAnErrorOfTheProviderIsAPage(t *testing.T) {
 	}
 }
 
-func TestAnAnswerFromAnotherIssuerIsRefused(t *testing.T) {
+func TestCallback_OtherIssuerIsRefused(t *testing.T) {
 	for _, announced := range []bool{false, true} {
 		p := newProvider(t)
 		p.metadata["authorization_response_iss_parameter_supported"] = announced
@@ -170,7 +172,7 @@ func TestAnAnswerFromAnotherIssuerIsRefused(t *testing.T) {
 	}
 }
 
-func TestU4AProviderThatIsDownIsAPageAndIsAskedAgain(t *testing.T) {
+func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
@@ -195,7 +197,7 @@ func TestU4AProviderThatIsDownIsAPageAndIsAskedAgain(t *testing.T) {
 	}
 	all.Wait()
 	if took := time.Since(began); took < 4*time.Second || took > 8*time.Second {
-		t.Errorf("it was waited for %s", took)
+		t.Errorf("the requests took %s", took)
 	}
 	if page := s.browser().Get("/login"); page.Status != http.StatusOK {
 		t.Error("the sign-in page is down with the provider")
@@ -210,7 +212,7 @@ func TestU4AProviderThatIsDownIsAPageAndIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestOurSecretGoesToTheTokenEndpointAlone(t *testing.T) {
+func TestUpstream_SecretIsSentOnlyToTokenEndpoint(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	var elsewhere atomic.Int64

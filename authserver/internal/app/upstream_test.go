@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-// vouching makes the provider say this of whoever is there.
+// vouching sets the claims of the provider's ID tokens.
 func (p *provider) vouching(claims map[string]any) {
 	p.set(func() {
 		p.claims = func(c map[string]any) {
@@ -23,7 +23,7 @@ func (p *provider) vouching(claims map[string]any) {
 	})
 }
 
-// start is where a browser is sent by the button on the sign-in page.
+// start opens path and returns the URL that it redirects to.
 func start(t *testing.T, b *browsertest.Browser, path string) string {
 	t.Helper()
 	page := b.Get(path)
@@ -33,13 +33,13 @@ func start(t *testing.T, b *browsertest.Browser, path string) string {
 	return page.Location()
 }
 
-// through signs in at the provider, and is what our callback answers.
+// through signs in at the provider and returns the page of the callback.
 func (p *provider) through(s *site, b *browsertest.Browser) *browsertest.Page {
 	p.t.Helper()
 	return b.Get(p.agree(s, start(p.t, b, "/login/upstream?return=/settings/apps")))
 }
 
-func TestSomebodyWhoseVerifiedAddressIsAUsersIsLinkedOnceAndComesIn(t *testing.T) {
+func TestUpstream_VerifiedAddressIsLinkedOnceAndSignsIn(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -55,27 +55,27 @@ func TestSomebodyWhoseVerifiedAddressIsAUsersIsLinkedOnceAndComesIn(t *testing.T
 	}
 	if s.events(ada.ID, "identity.linked") != 1 ||
 		s.count(`select count(*) from account.sign_ins where method = 'upstream' and user_id = $1`, ada.ID) != 1 {
-		t.Error("the link or the sign-in is not on record")
+		t.Error("the link or the sign-in was not recorded")
 	}
 	if !b.Get("/settings/security").WantsText("Linked an account at another provider") {
-		t.Error("its user is not told of the link")
+		t.Error("the security page does not show the link")
 	}
 	p.vouching(map[string]any{"email": "other@example.org", "email_verified": false})
 	again := s.browser()
 	if page := p.through(s, again); page.Status != http.StatusSeeOther ||
 		!again.Get("/settings/user").WantsText(ada.Email) {
-		t.Errorf("whoever is linked, by whatever address: %d", page.Status)
+		t.Errorf("linked user with another address: %d", page.Status)
 	}
 	if s.events(ada.ID, "identity.linked") != 1 || s.count(`select count(*) from account.users`) != 1 ||
 		s.count(`select count(*) from account.memberships`) != 0 {
-		t.Error("something was made that should not have been")
+		t.Error("an unexpected link, user or membership was created")
 	}
 	if n := p.requests("/.well-known/openid-configuration"); n != 1 {
 		t.Errorf("the provider was discovered %d times", n)
 	}
 }
 
-func TestASignInAtTheProviderHasASessionOfItsOwn(t *testing.T) {
+func TestUpstream_SignInStartsNewSession(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, bob := s.person(), s.person()
@@ -94,7 +94,7 @@ func TestASignInAtTheProviderHasASessionOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestU3NothingOfACallersRequestReachesTheProvider(t *testing.T) {
+func TestU3_CallerParametersAreNotSentToProvider(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	b := s.browser()
@@ -103,7 +103,8 @@ func TestU3NothingOfACallersRequestReachesTheProvider(t *testing.T) {
 			start(
 				t,
 				b,
-				"/login/upstream?return=/settings/apps%3Fa%3Db&prompt=none&login_hint=x&client_id=y&scope=z&redirect_uri=https://evil.example",
+				"/login/upstream?return=/settings/apps%3Fa%3Db&prompt=none&login_hint=x&client_id=y&scope=z"+
+					"&redirect_uri=https://evil.example",
 			),
 		)
 		s.must(err)
@@ -121,27 +122,27 @@ func TestU3NothingOfACallersRequestReachesTheProvider(t *testing.T) {
 			names,
 			want,
 		) {
-			t.Errorf("it is sent %v", names)
+			t.Errorf("the provider gets the parameters %v", names)
 		}
 		if strings.Contains(parsed.String(), "settings") || strings.Contains(parsed.String(), "evil") ||
 			!strings.HasPrefix(parsed.String(), p.server.URL+"/authorize?") {
-			t.Errorf("it is sent to %s", parsed)
+			t.Errorf("redirected to %s", parsed)
 		}
 		p.agree(s, parsed.String())
 	}
 	p.vouching(map[string]any{"email": s.person().Email})
 	page := b.Get(p.agree(s, start(t, b, "/login/upstream?return=//evil.example")))
 	if page.Location() != "/settings/user" {
-		t.Errorf("it leads to %q", page.Location())
+		t.Errorf("sign-in leads to %q", page.Location())
 	}
 }
 
-func TestWhoIsNotKnownHereStaysOut(t *testing.T) {
+func TestUpstream_UnknownUserIsRefused(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, gone, kim := s.person(), s.person(), s.person()
-	s.world.Exec(`update account.users set email = 'kim@example.org' where id = $1`, kim.ID)
-	s.world.Exec(`update account.users set disabled_at = now() where id = $1`, gone.ID)
+	s.fixture.Exec(`update account.users set email = 'kim@example.org' where id = $1`, kim.ID)
+	s.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, gone.ID)
 	for name, claims := range map[string]map[string]any{
 		"unknown address":       {"email": "nobody@example.org"},
 		"no address":            {},
@@ -160,30 +161,30 @@ func TestWhoIsNotKnownHereStaysOut(t *testing.T) {
 	}
 	if s.count(`select count(*) from account.identities`) != 0 || s.count(`select count(*) from account.users`) != 3 ||
 		s.count(`select count(*) from account.sign_ins`) != 0 {
-		t.Error("something was made")
+		t.Error("a link, user or sign-in was created")
 	}
 	if s.count(`select count(*) from account.audit_events where action = 'sign_in.refused'`) != 8 ||
 		s.events(gone.ID, "sign_in.refused") != 1 {
-		t.Error("a refusal is not on record")
+		t.Error("a refusal was not recorded")
 	}
 }
 
-func TestALinkedUserWhoIsDisabledStaysOut(t *testing.T) {
+func TestUpstream_DisabledUserIsRefused(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
 	p.vouching(map[string]any{"email": ada.Email})
 	if page := p.through(s, s.browser()); page.Status != http.StatusSeeOther {
-		t.Fatal("not good to begin with")
+		t.Fatal("refused before the user was disabled")
 	}
-	s.world.Exec(`update account.users set disabled_at = now() where id = $1`, ada.ID)
+	s.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, ada.ID)
 	b := s.browser()
 	if page := p.through(s, b); page.Status != http.StatusForbidden || inside(b) {
 		t.Errorf("%d", page.Status)
 	}
 }
 
-func TestAnAddressThatWasGivenToSomebodyElseOpensNothing(t *testing.T) {
+func TestUpstream_ReassignedAddressIsRefused(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -197,20 +198,13 @@ func TestAnAddressThatWasGivenToSomebodyElseOpensNothing(t *testing.T) {
 	}
 }
 
-func TestTwoTabsSignInIndependently(t *testing.T) {
+func TestUpstream_TwoTabsSignInIndependently(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
 	b := s.browser()
-	first, second := start(
-		t,
-		b,
-		"/login/upstream?return=/settings/apps",
-	), start(
-		t,
-		b,
-		"/login/upstream?return=/settings/security",
-	)
+	first := start(t, b, "/login/upstream?return=/settings/apps")
+	second := start(t, b, "/login/upstream?return=/settings/security")
 	if page := b.Get(p.agree(s, second)); page.Location() != "/settings/security" {
 		t.Errorf("%d %q", page.Status, page.Location())
 	}
@@ -219,42 +213,43 @@ func TestTwoTabsSignInIndependently(t *testing.T) {
 	}
 }
 
-func TestU2TheProviderIsANewProofWhenItAsksAnew(t *testing.T) {
+func TestU2_ReauthNeedsFreshAuthTime(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
 	b := s.signedIn(ada)
 	if b.Get("/login/again").WantsText("Continue with Riverside") {
-		t.Error("it is offered to somebody who is not linked")
+		t.Error("offered to a user without a link")
 	}
 	p.vouching(map[string]any{"email": ada.Email})
 	b = s.browser()
 	p.through(s, b)
-	s.world.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
+	s.fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
 	s.stale()
 	question := b.Get("/login/again?return=/settings/developers")
 	if !question.WantsText("Continue with Riverside") || question.WantsText("Password") {
 		t.Errorf("the question: %s", question.Text())
 	}
 	const again = "/login/again/upstream?return=/settings/apps"
-	proved := func() int { return s.events(ada.ID, "sign_in.proved") }
+	reauths := func() int { return s.events(ada.ID, "sign_in.proved") }
 	for name, claims := range map[string]map[string]any{
 		"not asked anew": {"auth_time": time.Now().Add(-time.Hour).Unix()}, "does not say": {},
 		"another account": {"auth_time": time.Now().Unix(), "sub": "another", "email": ada.Email},
 	} {
 		p.vouching(claims)
-		if page := b.Get(p.agree(s, start(t, b, again))); page.Status < 400 || page.Status > 403 || proved() != 0 {
+		if page := b.Get(p.agree(s, start(t, b, again))); page.Status < 400 || page.Status > 403 || reauths() != 0 {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
 	p.vouching(map[string]any{"auth_time": time.Now().Unix()})
 	address := start(t, b, again)
 	if q, _ := url.Parse(address); q.Query().Get("prompt") != "login" || q.Query().Get("max_age") != "0" {
-		t.Errorf("it is not asked to ask anew: %s", q.RawQuery)
+		t.Errorf("the request does not force authentication: %s", q.RawQuery)
 	}
 	path := p.agree(s, address)
 	before := b.Cookies()
-	if page := b.Get(path); page.Status != http.StatusSeeOther || page.Location() != "/settings/apps" || proved() != 1 {
+	if page := b.Get(path); page.Status != http.StatusSeeOther || page.Location() != "/settings/apps" ||
+		reauths() != 1 {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	old := s.browser()
@@ -264,15 +259,15 @@ func TestU2TheProviderIsANewProofWhenItAsksAnew(t *testing.T) {
 	}
 	path = p.agree(s, start(t, b, again))
 	b.Post("/logout", nil)
-	if page := b.Get(path); page.Status != http.StatusBadRequest || inside(b) || proved() != 1 {
-		t.Errorf("a proof for a sign-in that is over: %d", page.Status)
+	if page := b.Get(path); page.Status != http.StatusBadRequest || inside(b) || reauths() != 1 {
+		t.Errorf("reauthentication of an ended sign-in: %d", page.Status)
 	}
 	if page := b.Get(again); !strings.HasPrefix(page.Location(), "/login?") {
-		t.Errorf("nobody is asked for a proof: %d %q", page.Status, page.Location())
+		t.Errorf("reauthentication while signed out: %d %q", page.Status, page.Location())
 	}
 }
 
-func TestAnUpstreamProviderIsAnOption(t *testing.T) {
+func TestUpstream_IsOptional(t *testing.T) {
 	s := serve(t, func(*app.Config) {})
 	for _, path := range []string{"/login/upstream", "/login/upstream/callback", "/login/again/upstream"} {
 		if page := s.browser().Get(path); page.Status != http.StatusNotFound {

@@ -17,7 +17,7 @@ import (
 
 const maxForm = 64 << 10
 
-// Answer serves POST /oauth/authorize, from this origin alone.
+// Answer serves POST /oauth/authorize. It accepts requests from the server's own origin only.
 func (h *Handler) Answer() http.Handler { return h.Pages.SameOrigin(http.HandlerFunc(h.answer)) }
 
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
@@ -26,8 +26,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ticket, err := h.Tickets.Open(form.ticket, h.Now())
-	// What allowed an approval may end before it is stored. Then everything is asked anew, and the answer tells what
-	// has ended.
+	// A precondition of the approval can end before the grant is stored. The checks are then repeated, and the page
+	// reports what has ended.
 	for range answerTries {
 		if h.answered(w, r, form, ticket, err) {
 			return
@@ -38,8 +38,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 
 const answerTries = 3
 
-// answered decides once. It says false, and has not answered, where something ended between its checks and the
-// approval's write.
+// answered processes the decision once. It returns false, with no response written, if a precondition ended between its
+// checks and the write of the grant.
 func (h *Handler) answered(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -47,54 +47,56 @@ func (h *Handler) answered(
 	ticket consent.Ticket,
 	opened error,
 ) bool {
-	visitor, refused := h.holder(w, r, shown{ticket.SignInID, ticket.UserID, string(ticket.Request)}, opened)
+	user, refused := h.holder(w, r, shown{ticket.SignInID, ticket.UserID, string(ticket.Request)}, opened)
 	if refused {
 		return true
 	}
-	facts, err := h.Grants.Snapshot(r.Context(), ticket.ClientID, ticket.GrantID)
+	snapshot, err := h.Grants.Snapshot(r.Context(), ticket.ClientID, ticket.GrantID)
 	if err != nil {
 		h.fail(w, r, err)
 		return true
 	}
 	switch {
-	case facts.Client == nil || !h.Requests.Serves(*facts.Client) || !facts.Client.MayRedirectTo(ticket.RedirectURI):
+	case snapshot.Client == nil || !h.Requests.Serves(*snapshot.Client) ||
+		!snapshot.Client.MayRedirectTo(ticket.RedirectURI):
 		h.Pages.Fault(w, r, clientGone())
-	case facts.Grant != nil && facts.Grant.State != grant.Pending:
+	case snapshot.Grant != nil && snapshot.Grant.State != grant.Pending:
 		h.Pages.Fault(w, r, usedAlready())
-	case form.readOnly && consent.ReadOnly(facts.Client.Kind, ticket.Permissions) == nil:
+	case form.readOnly && consent.ReadOnly(snapshot.Client.Kind, ticket.Permissions) == nil:
 		h.Pages.Fault(w, r, badForm())
 	case form.approved:
 		if form.readOnly {
-			ticket.Permissions = consent.ReadOnly(facts.Client.Kind, ticket.Permissions)
+			ticket.Permissions = consent.ReadOnly(snapshot.Client.Kind, ticket.Permissions)
 		}
-		return h.approve(w, r, visitor, ticket, *facts.Client)
+		return h.approve(w, r, user, ticket, *snapshot.Client)
 	default:
-		h.deny(w, r, visitor, ticket, facts)
+		h.deny(w, r, user, ticket, snapshot)
 	}
 	return true
 }
 
-// shown is to whom a page was shown, and for which request. It is empty where the ticket is none of ours.
+// shown is the sign-in and user that a page was shown to, and its authorization request. It is the zero value if the
+// ticket is not valid.
 type shown struct {
 	signIn, user uuid.UUID
 	request      string
 }
 
-// holder returns who is at the browser, if the page that came back was shown to them, or answers itself. err is what
-// opening its ticket gave.
+// holder returns the current user if the submitted page was shown to that user, and otherwise writes the response. err
+// is the error of opening the ticket.
 func (h *Handler) holder(w http.ResponseWriter, r *http.Request, to shown, err error) (session.CurrentUser, bool) {
-	visitor, signedIn, failure := h.Visitors.CurrentUser(r.Context())
+	user, signedIn, failure := h.Visitors.CurrentUser(r.Context())
 	switch {
 	case failure != nil:
 		h.fail(w, r, failure)
 	case !signedIn:
 		h.Pages.Fault(w, r, signedOut(to.request))
-	case (err != nil && !errors.Is(err, consent.ErrStale)) || to.signIn != visitor.SignInID || to.user != visitor.User.ID:
-		h.Pages.Fault(w, r, notYourPage(visitor, to.request))
+	case (err != nil && !errors.Is(err, consent.ErrStale)) || to.signIn != user.SignInID || to.user != user.User.ID:
+		h.Pages.Fault(w, r, notYourPage(user, to.request))
 	case err != nil:
 		h.Pages.Fault(w, r, tooLate(to.request))
 	default:
-		return visitor, false
+		return user, false
 	}
 	return session.CurrentUser{}, true
 }
@@ -102,10 +104,10 @@ func (h *Handler) holder(w http.ResponseWriter, r *http.Request, to shown, err e
 type decision struct {
 	ticket   string
 	approved bool
-	readOnly bool // of the two presets that the page may offer
+	readOnly bool // one of the two presets that the page may offer
 }
 
-// readForm reads the fields, each once, or answers itself.
+// readForm reads the fields, each at most once. It returns true if it has refused the form and written the response.
 func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) (decision, bool) {
 	if h.unreadable(w, r) {
 		return decision{}, true
@@ -119,7 +121,7 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) (decision, bo
 	return decision{r.PostForm.Get("ticket"), answer == "approve", access == "read"}, false
 }
 
-// unreadable says whether the form could not be read, and has answered then.
+// unreadable reports whether the form cannot be read. If so, it has written the response.
 func (h *Handler) unreadable(w http.ResponseWriter, r *http.Request) bool {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	err := r.ParseForm()
@@ -134,35 +136,35 @@ func (h *Handler) unreadable(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// approve makes the grant of what was on the page and is still the user's to give. It says false, and has not answered,
-// where that changed before the grant was stored.
+// approve stores a grant with the permissions that were on the page and that the user may still give. It returns false,
+// with no response written, if those changed before the grant was stored.
 func (h *Handler) approve(
 	w http.ResponseWriter,
 	r *http.Request,
-	visitor session.CurrentUser,
+	user session.CurrentUser,
 	ticket consent.Ticket,
 	c client.Client,
 ) bool {
-	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, ticket.WorkspaceID)
+	membership, member, err := h.Members.Membership(r.Context(), user.User.ID, ticket.WorkspaceID)
 	if err != nil {
 		h.fail(w, r, err)
 		return true
 	}
 	if !member {
-		h.Pages.Fault(w, r, notMember(visitor, c, ""))
+		h.Pages.Fault(w, r, notMember(user, c, ""))
 		return true
 	}
 	c = c.At(ticket.Resource)
-	granted, _, err := consent.Evaluate(c, ticket.Permissions.Intersect(c.Required), place)
+	granted, _, err := consent.Evaluate(c, ticket.Permissions.Intersect(c.Required), membership)
 	if err != nil {
-		h.recordStopped(r, c, ticket.WorkspaceID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, cannotGive(err, visitor, c, place.Workspace, ""))
+		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
+		h.Pages.Fault(w, r, cannotGive(err, user, c, membership.Workspace, ""))
 		return true
 	}
-	granted, _, err = consent.ApplyPolicy(c, granted, place.Workspace)
+	granted, _, err = consent.ApplyPolicy(c, granted, membership.Workspace)
 	if err != nil {
-		h.recordStopped(r, c, ticket.WorkspaceID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
+		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
+		h.Pages.Fault(w, r, notAllowed(err, user, c, membership, ""))
 		return true
 	}
 	web.NoteGrant(r.Context(), ticket.GrantID)
@@ -170,12 +172,12 @@ func (h *Handler) approve(
 		ID:          ticket.GrantID,
 		Kind:        c.Kind,
 		ClientID:    c.ID,
-		UserID:      visitor.User.ID,
+		UserID:      user.User.ID,
 		WorkspaceID: ticket.WorkspaceID,
 		Permissions: granted,
 		Resource:    ticket.Resource,
-		Life:        consent.Life(c, place.Workspace),
-		SignInID:    visitor.SignInID,
+		Life:        consent.Life(c, membership.Workspace),
+		SignInID:    user.SignInID,
 	}, grant.CodeTerms{
 		ClientID:    c.ID,
 		RedirectURI: ticket.RedirectURI,
@@ -185,9 +187,9 @@ func (h *Handler) approve(
 	if errors.Is(err, audit.ErrNotAuthorized) {
 		return false
 	}
-	if errors.Is(err, grant.ErrPolicy) { // it became narrower a moment ago
-		h.recordStopped(r, c, ticket.WorkspaceID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
+	if errors.Is(err, grant.ErrPolicy) { // the policy became narrower after the check
+		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
+		h.Pages.Fault(w, r, notAllowed(err, user, c, membership, ""))
 		return true
 	}
 	if errors.Is(err, grant.ErrAlreadyUsed) {
@@ -214,17 +216,17 @@ func (h *Handler) approve(
 	return true
 }
 
-// deny sends the refusal back. Where the same page was approved before and its code is still unused, the last word
-// counts. A code that is redeemed meanwhile was redeemed before.
+// deny sends the denial to the callback. If the same page was approved before and its code is still unused, the grant
+// is taken back. If the code is redeemed first, the denial is refused.
 func (h *Handler) deny(
 	w http.ResponseWriter,
 	r *http.Request,
-	visitor session.CurrentUser,
+	user session.CurrentUser,
 	ticket consent.Ticket,
-	facts grant.Snapshot,
+	snapshot grant.Snapshot,
 ) {
-	if approved := facts.Grant; approved != nil {
-		err := h.Grants.Deny(r.Context(), *approved, visitor.Actor())
+	if approved := snapshot.Grant; approved != nil {
+		err := h.Grants.Deny(r.Context(), *approved, user.Actor())
 		if errors.Is(err, grant.ErrAlreadyUsed) {
 			h.Pages.Fault(w, r, usedAlready())
 			return
@@ -234,7 +236,7 @@ func (h *Handler) deny(
 			return
 		}
 	}
-	h.recordStopped(r, *facts.Client, ticket.WorkspaceID, &visitor.User.ID, connectionlog.Denied, userSaid)
+	h.recordStopped(r, *snapshot.Client, ticket.WorkspaceID, &user.User.ID, connectionlog.Denied, userSaid)
 	h.sendDenial(w, ticket.RedirectURI, string(ticket.State))
 }
 

@@ -28,7 +28,7 @@ func deny(page *browsertest.Page) *browsertest.Page {
 	return page.Send("/oauth/authorize", browsertest.Fields{"decision": "deny"})
 }
 
-// callback returns the query that the answer sends to the callback.
+// callback returns the query that the response sends to the callback.
 func callback(t *testing.T, page *browsertest.Page) url.Values {
 	t.Helper()
 	if page.Status != http.StatusSeeOther {
@@ -41,18 +41,18 @@ func callback(t *testing.T, page *browsertest.Page) url.Values {
 	return to.Query()
 }
 
-// redeem exchanges a code as the token endpoint would.
+// redeem exchanges a code as the token endpoint does.
 func redeem(site *browsertest.Server, c client.Client, code, codeChallenge string) (grant.Issued, error) {
 	ctx := context.Background()
 	token, err := site.Grants.ReadToken(grant.Code, credential.Secret(code))
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	facts, err := site.Grants.Snapshot(ctx, c.ID, token.GrantID)
+	snapshot, err := site.Grants.Snapshot(ctx, c.ID, token.GrantID)
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	return site.Grants.Redeem(ctx, facts, token, grant.CodeTerms{
+	return site.Grants.Redeem(ctx, snapshot, token, grant.CodeTerms{
 		ClientID:    c.ID,
 		RedirectURI: c.Redirects[0],
 		Resource:    browsertest.Resource,
@@ -60,7 +60,7 @@ func redeem(site *browsertest.Server, c client.Client, code, codeChallenge strin
 	})
 }
 
-func TestApprovalSendsACodeThatIsWorthWhatWasOnThePage(t *testing.T) {
+func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.EngageReadForms)
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -88,11 +88,11 @@ func TestApprovalSendsACodeThatIsWorthWhatWasOnThePage(t *testing.T) {
 		t.Errorf("grant: %+v", g)
 	}
 	if life := time.Until(g.Ends); life < 30*24*time.Hour-time.Minute || life > 30*24*time.Hour {
-		t.Errorf("it lasts %v", life)
+		t.Errorf("the grant lasts %v", life)
 	}
 }
 
-func TestTheCallbacksOwnQueryStaysByteForByte(t *testing.T) {
+func TestApproval_PreservesQueryOfRedirectURI(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	const uri = "https://app.example.org/cb?b=%7e&a=1+2&&c"
@@ -104,7 +104,7 @@ func TestTheCallbacksOwnQueryStaysByteForByte(t *testing.T) {
 	}
 }
 
-func TestDenialSendsAccessDenied(t *testing.T) {
+func TestDenial_SendsAccessDenied(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	query := callback(t, deny(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))))
@@ -117,7 +117,7 @@ func TestDenialSendsAccessDenied(t *testing.T) {
 	}
 }
 
-func TestApprovalTwiceIsOneGrantWithTheLatestCode(t *testing.T) {
+func TestApproval_TwiceGivesOneGrantWithLatestCode(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
@@ -134,15 +134,15 @@ func TestApprovalTwiceIsOneGrantWithTheLatestCode(t *testing.T) {
 	}
 	for name, answer := range map[string]*browsertest.Page{"approve": approve(page), "deny": deny(page)} {
 		if answer.Status != http.StatusConflict || answer.Location() != "" {
-			t.Errorf("%s once it is redeemed: %d to %q", name, answer.Status, answer.Location())
+			t.Errorf("%s after redemption: %d to %q", name, answer.Status, answer.Location())
 		}
 	}
 	if n := site.Count(`select count(*) from account.grants where state = 'active'`); n != 1 {
-		t.Error("the grant did not stay as it was")
+		t.Error("the grant changed")
 	}
 }
 
-func TestDenialAfterApprovalTakesTheUnusedCodeBack(t *testing.T) {
+func TestDenial_AfterApprovalInvalidatesUnusedCode(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
@@ -155,8 +155,9 @@ func TestDenialAfterApprovalTakesTheUnusedCodeBack(t *testing.T) {
 	}
 }
 
-// The code is redeemed while a denial of the same page waits for the grant: the denial is told so, and ends nothing.
-func TestDenial_ThatLosesToARedemptionIsToldSo(t *testing.T) {
+// The code is redeemed while a denial of the same page waits for the grant: the denial gets a 409 and does not end the
+// grant.
+func TestDenial_RacingRedemptionConflicts(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
@@ -166,7 +167,8 @@ func TestDenial_ThatLosesToARedemptionIsToldSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = redemption.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := redemption.Exec(t.Context(), `update account.grants set state = 'active', generation = 1`); err != nil {
+	if _, err := redemption.Exec(t.Context(), `update account.grants
+		set state = 'active', generation = 1`); err != nil {
 		t.Fatal(err)
 	}
 	answer := make(chan *browsertest.Page)
@@ -181,15 +183,15 @@ func TestDenial_ThatLosesToARedemptionIsToldSo(t *testing.T) {
 	if err := redemption.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if told := <-answer; told.Status != http.StatusConflict || told.Location() != "" {
-		t.Errorf("%d to %q", told.Status, told.Location())
+	if denied := <-answer; denied.Status != http.StatusConflict || denied.Location() != "" {
+		t.Errorf("%d to %q", denied.Status, denied.Location())
 	}
 	if n := site.Count(`select count(*) from account.grants where state = 'active'`); n != 1 {
-		t.Error("the denial has ended the grant")
+		t.Error("the denial ended the grant")
 	}
 }
 
-func TestAnApprovalCountsInItsOwnSessionAlone(t *testing.T) {
+func TestApproval_OnlyFromItsOwnSession(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -200,12 +202,12 @@ func TestAnApprovalCountsInItsOwnSessionAlone(t *testing.T) {
 	relogged := site.SignedIn(ada)
 	forged := url.Values{"decision": {"approve"}, "ticket": {flip(form.Get("ticket"))}}
 	for name, answer := range map[string]*browsertest.Page{
-		"nobody":                    site.Browser().Post("/oauth/authorize", form),
-		"somebody else":             site.SignedIn(eve).Post("/oauth/authorize", form),
-		"the user at another place": relogged.Post("/oauth/authorize", form),
-		"a forged ticket":           browser.Post("/oauth/authorize", forged),
-		"no ticket":                 browser.Post("/oauth/authorize", url.Values{"decision": {"approve"}}),
-		"the request alone":         browser.Post(path, url.Values{"decision": {"approve"}}),
+		"signed out":               site.Browser().Post("/oauth/authorize", form),
+		"another user":             site.SignedIn(eve).Post("/oauth/authorize", form),
+		"the user's other session": relogged.Post("/oauth/authorize", form),
+		"a forged ticket":          browser.Post("/oauth/authorize", forged),
+		"no ticket":                browser.Post("/oauth/authorize", url.Values{"decision": {"approve"}}),
+		"the request alone":        browser.Post(path, url.Values{"decision": {"approve"}}),
 	} {
 		if answer.Status != http.StatusForbidden || answer.Location() != "" {
 			t.Errorf("%s: %d to %q", name, answer.Status, answer.Location())
@@ -226,7 +228,7 @@ func TestAnApprovalCountsInItsOwnSessionAlone(t *testing.T) {
 	}
 	browser.Headers = http.Header{}
 	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther {
-		t.Errorf("its own session: %d", answer.Status)
+		t.Errorf("the session that opened the page: %d", answer.Status)
 	}
 }
 
@@ -236,7 +238,7 @@ func flip(text string) string {
 	return string(changed)
 }
 
-func TestABadFormApprovesNothing(t *testing.T) {
+func TestApproval_BadFormIsRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
@@ -275,14 +277,14 @@ func TestABadFormApprovesNothing(t *testing.T) {
 	}
 }
 
-// Whoever was signed out, or waited too long, need not know where the application was.
-func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
+// A user who was signed out or waited too long can open the request again from the error page.
+func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	user := site.Member(perm.ProgrammesRead)
-	asked := request(confidential(app), nil)
+	requestPath := request(confidential(app), nil)
 	browser := site.SignedIn(user)
-	form := browser.Get(asked).Form("/oauth/authorize")
+	form := browser.Get(requestPath).Form("/oauth/authorize")
 	form.Set("decision", "approve")
 	again := func(answer *browsertest.Page) string {
 		t.Helper()
@@ -291,7 +293,7 @@ func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
 				return to
 			}
 		}
-		t.Fatalf("no way back: %d %s", answer.Status, answer.Text())
+		t.Fatalf("no link to the request: %d %s", answer.Status, answer.Text())
 		return ""
 	}
 	signedOut := site.Browser()
@@ -315,7 +317,7 @@ func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
 		!strings.Contains(answer.Location(), "state=") {
 		t.Errorf("%d %s", answer.Status, answer.Location())
 	}
-	long := browser.Get(asked + strings.Repeat("&", 9_000)) // what a ticket holds of it is no longer than it has to be
+	long := browser.Get(requestPath + strings.Repeat("&", 9_000)) // longer than what the ticket stores
 	form = long.Form("/oauth/authorize")
 	form.Set("decision", "approve")
 	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther {
@@ -333,7 +335,7 @@ func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
 	}
 }
 
-func TestWhatWasLostWhileThePageWasOpenIsNotGiven(t *testing.T) {
+func TestApproval_RightsLostWhilePageWasOpenAreRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	both := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
 	for name, c := range map[string]struct {
@@ -345,17 +347,20 @@ func TestWhatWasLostWhileThePageWasOpenIsNotGiven(t *testing.T) {
 			site.Fixture.Exec(`delete from account.memberships where user_id = $1`, user)
 		}, 403},
 		"every permission": {client.Connector, func(user, _ uuid.UUID) {
-			site.Fixture.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, user)
+			site.Fixture.Exec(`update account.memberships set permissions = '{engage:read:forms}'
+				where user_id = $1`, user)
 		}, 403},
 		"one that a confidential client requires": {client.Confidential, func(user, _ uuid.UUID) {
-			site.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, user)
+			site.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}'
+				where user_id = $1`, user)
 		}, 403},
 		"LLM integration": {client.Connector, func(uuid.UUID, uuid.UUID) { site.Fixture.SetLLM(false) }, 403},
 		"the application": {client.Confidential, func(_, app uuid.UUID) {
 			site.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, app)
 		}, 400},
 		"its address": {client.Confidential, func(_, app uuid.UUID) {
-			site.Fixture.Exec(`update account.oauth_clients set redirect_uris = '{https://elsewhere.example/cb}' where id = $1`, app)
+			site.Fixture.Exec(`update account.oauth_clients set redirect_uris = '{https://elsewhere.example/cb}'
+				where id = $1`, app)
 		}, 400},
 	} {
 		ada := site.Member(both...)
@@ -378,14 +383,15 @@ func TestWhatWasLostWhileThePageWasOpenIsNotGiven(t *testing.T) {
 	}
 }
 
-func TestAConnectorGetsWhatIsLeftAndNeverMoreThanWasOnThePage(t *testing.T) {
+func TestApproval_ConnectorGetsRemainingPermissionsOnThePage(t *testing.T) {
 	site := browsertest.Start(t)
-	asked := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms}
+	requestPath := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms}
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	assistant := site.Fixture.Connector(browsertest.Resource, asked...)
+	assistant := site.Fixture.Connector(browsertest.Resource, requestPath...)
 	page := site.SignedIn(ada).Get(request(connector(assistant), nil))
 	site.Fixture.Exec(
-		`update account.memberships set permissions = '{programmes:read:programmes,engage:read:forms}' where user_id = $1`,
+		`update account.memberships set permissions = '{programmes:read:programmes,engage:read:forms}'
+			where user_id = $1`,
 		ada.ID,
 	)
 	issued, err := redeem(site, assistant, callback(t, approve(page)).Get("code"), challenge)
@@ -397,7 +403,7 @@ func TestAConnectorGetsWhatIsLeftAndNeverMoreThanWasOnThePage(t *testing.T) {
 	}
 }
 
-func TestAConnectorMayBeGivenTheReadingPartAlone(t *testing.T) {
+func TestApproval_ConnectorCanBeGivenReadOnlyAccess(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
 	assistant := site.Fixture.Connector(
@@ -409,7 +415,7 @@ func TestAConnectorMayBeGivenTheReadingPartAlone(t *testing.T) {
 	browser := site.SignedIn(ada)
 	page := browser.Get(request(connector(assistant), nil))
 	if access := page.Form("/oauth/authorize")["access"]; len(access) != 1 || access[0] != "all" {
-		t.Fatalf("chosen to begin with: %v", access)
+		t.Fatalf("preselected access: %v", access)
 	}
 	answer := page.Send("/oauth/authorize", browsertest.Fields{"decision": "approve", "access": "read"})
 	issued, err := redeem(site, assistant, callback(t, answer).Get("code"), challenge)
@@ -421,12 +427,12 @@ func TestAConnectorMayBeGivenTheReadingPartAlone(t *testing.T) {
 	}
 	reading := browser.Get(request(connector(assistant), map[string]string{"scope": "programmes:read:programmes"}))
 	if reading.Form("/oauth/authorize").Has("access") {
-		t.Error("a choice is offered where there is none")
+		t.Error("a choice is offered although the grant is read-only")
 	}
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	whole := browser.Get(request(confidential(app), nil))
 	if whole.Form("/oauth/authorize").Has("access") {
-		t.Error("a choice is offered for a confidential client, which needs all that it requires")
+		t.Error("a choice is offered for a confidential client, which needs every required permission")
 	}
 	for name, p := range map[string]*browsertest.Page{"reading": reading, "confidential": whole} {
 		if answer := p.Send("/oauth/authorize", browsertest.Fields{
@@ -438,7 +444,7 @@ func TestAConnectorMayBeGivenTheReadingPartAlone(t *testing.T) {
 	}
 }
 
-func TestWithoutAStoreThereIsNoConsentAndLaterThereIs(t *testing.T) {
+func TestConsent_UnavailableDuringStoreOutage(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
@@ -462,7 +468,7 @@ func TestWithoutAStoreThereIsNoConsentAndLaterThereIs(t *testing.T) {
 	}
 }
 
-func TestNoSecretIsLogged(t *testing.T) {
+func TestAuthorize_SecretsAreNotLogged(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
@@ -480,8 +486,8 @@ func TestNoSecretIsLogged(t *testing.T) {
 	}
 }
 
-// The clock of the process that approves does not move the grant's end (grants.md, G4).
-func TestApproval_ProcessClockDoesNotMoveTheEndOfTheGrant(t *testing.T) {
+// The clock of the approving process does not move the grant's end (grants.md, G4).
+func TestApproval_ProcessClockDoesNotMoveGrantEnd(t *testing.T) {
 	for what, off := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
 		site := browsertest.Start(t)
 		ada := site.Member(perm.ProgrammesRead)
@@ -491,7 +497,8 @@ func TestApproval_ProcessClockDoesNotMoveTheEndOfTheGrant(t *testing.T) {
 		callback(t, approve(person.Get(request(connector(assistant), nil))))
 		life := int(assistant.Kind.Traits().GrantLife.Seconds())
 		if n := site.Count(`select count(*) from account.grants
-			where ends_at between now() + make_interval(secs => $1 - 60) and now() + make_interval(secs => $1)`, life); n != 1 {
+			where ends_at between now() + make_interval(secs => $1 - 60)
+			and now() + make_interval(secs => $1)`, life); n != 1 {
 			t.Errorf("a clock that is an hour %s: %d grants end in 30 days by the store's clock, want 1", what, n)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// Choose serves POST /oauth/authorize/workspace, from this origin alone: the user has said which workspace a client
-// that belongs to none may work in. What it may do there is the question of the next page; no address leads to that
-// page, so that no link can choose for the user.
+// Choose serves POST /oauth/authorize/workspace. It accepts requests from the server's own origin only. The user has
+// chosen the workspace for a client that belongs to none; the response is the consent page. No URL leads to that page,
+// so a link cannot choose for the user.
 func (h *Handler) Choose() http.Handler { return h.Pages.SameOrigin(http.HandlerFunc(h.choose)) }
 
 func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
@@ -23,28 +23,29 @@ func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	choice, err := h.Tickets.OpenChoice(form.ticket, h.Now())
-	visitor, refused := h.holder(w, r, shown{choice.SignInID, choice.UserID, string(choice.Request)}, err)
+	user, refused := h.holder(w, r, shown{choice.SignInID, choice.UserID, string(choice.Request)}, err)
 	if refused {
 		return
 	}
-	facts, err := h.Grants.Snapshot(r.Context(), choice.ClientID, uuid.Nil)
+	snapshot, err := h.Grants.Snapshot(r.Context(), choice.ClientID, uuid.Nil)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
-	if facts.Client == nil || !h.Requests.Serves(*facts.Client) || !facts.Client.MayRedirectTo(choice.RedirectURI) {
+	if snapshot.Client == nil || !h.Requests.Serves(*snapshot.Client) ||
+		!snapshot.Client.MayRedirectTo(choice.RedirectURI) {
 		h.Pages.Fault(w, r, clientGone())
 		return
 	}
-	ask := choice.AuthorizationRequest(*facts.Client)
+	req := choice.AuthorizationRequest(*snapshot.Client)
 	workspaceID, err := identity.Parse(form.workspace)
 	switch {
 	case !form.chosen:
-		h.sendDenial(w, ask.RedirectURI, ask.State)
+		h.sendDenial(w, req.RedirectURI, req.State)
 	case err != nil:
-		h.offerWorkspaces(w, r, visitor, ask, string(choice.Request), "Choose a workspace.")
+		h.offerWorkspaces(w, r, user, req, string(choice.Request), "Choose a workspace.")
 	default:
-		h.offer(w, r, visitor, ask, workspaceID, string(choice.Request))
+		h.offer(w, r, user, req, workspaceID, string(choice.Request))
 	}
 }
 
@@ -54,7 +55,7 @@ type chosen struct {
 	workspace string
 }
 
-// readChoice reads the fields, each once, or answers itself.
+// readChoice reads the fields, each at most once. It returns true if it has refused the form and written the response.
 func (h *Handler) readChoice(w http.ResponseWriter, r *http.Request) (chosen, bool) {
 	if h.unreadable(w, r) {
 		return chosen{}, true
@@ -68,35 +69,35 @@ func (h *Handler) readChoice(w http.ResponseWriter, r *http.Request) (chosen, bo
 	return chosen{r.PostForm.Get("ticket"), answer == "choose", r.PostForm.Get("workspace")}, false
 }
 
-// offerWorkspaces asks which workspace the client may work in, or says why there is none. Nothing is chosen beforehand,
-// not even where there is one alone. A problem is what was wrong with the answer before.
+// offerWorkspaces shows the page that asks for a workspace, or why the user has none to choose. No workspace is
+// preselected, even if there is only one. problem is the error of the previous submission, if any.
 func (h *Handler) offerWorkspaces(
 	w http.ResponseWriter,
 	r *http.Request,
-	visitor session.CurrentUser,
-	ask consent.Request,
-	again, problem string,
+	user session.CurrentUser,
+	req consent.Request,
+	returnPath, problem string,
 ) {
-	places, err := h.Members.Memberships(r.Context(), visitor.User.ID)
+	memberships, err := h.Members.Memberships(r.Context(), user.User.ID)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
-	open, closed := consent.SelectableWorkspaces(ask.Client.Kind, places)
+	open, closed := consent.SelectableWorkspaces(req.Client.Kind, memberships)
 	if len(open) == 0 {
-		h.Pages.Fault(w, r, noWorkspace(visitor, ask.Client, closed, again))
+		h.Pages.Fault(w, r, noWorkspace(user, req.Client, closed, returnPath))
 		return
 	}
 	ticket, err := h.Tickets.SealChoice(consent.Choice{
-		SignInID:    visitor.SignInID,
-		UserID:      visitor.User.ID,
-		ClientID:    ask.Client.ID,
-		RedirectURI: ask.RedirectURI,
-		State:       []byte(ask.State),
-		Permissions: ask.Permissions,
-		Resource:    ask.Resource,
-		Challenge:   ask.Challenge,
-		Request:     []byte(again),
+		SignInID:    user.SignInID,
+		UserID:      user.User.ID,
+		ClientID:    req.Client.ID,
+		RedirectURI: req.RedirectURI,
+		State:       []byte(req.State),
+		Permissions: req.Permissions,
+		Resource:    req.Resource,
+		Challenge:   req.Challenge,
+		Request:     []byte(returnPath),
 		Issued:      h.Now(),
 	})
 	if err != nil {
@@ -109,27 +110,27 @@ func (h *Handler) offerWorkspaces(
 	}
 	h.Pages.Show(w, r, status, &ui.Choice{
 		Frame: ui.Frame{
-			Title:       ask.Client.Name + " asks for access",
-			Person:      person(visitor),
+			Title:       req.Client.Name + " asks for access",
+			Person:      person(user),
 			Problem:     problem,
-			FormTargets: []string{consent.Callback{URI: ask.RedirectURI}.FormTarget()},
+			FormTargets: []string{consent.Callback{URI: req.RedirectURI}.FormTarget()},
 		},
-		Application: ask.Client.Name,
-		Domain:      ask.Client.Domain(),
+		Application: req.Client.Name,
+		Domain:      req.Client.Domain(),
 		Open:        listed(open),
 		Closed:      listed(closed),
 		Ticket:      ticket,
-		SwitchTo:    again,
+		SwitchTo:    returnPath,
 	})
 }
 
-func listed(places []workspace.Membership) []ui.Workspace {
-	out := make([]ui.Workspace, len(places))
-	for i, place := range places {
+func listed(memberships []workspace.Membership) []ui.Workspace {
+	out := make([]ui.Workspace, len(memberships))
+	for i, m := range memberships {
 		out[i] = ui.Workspace{
-			ID:           place.Workspace.ID.String(),
-			Name:         place.Workspace.Name,
-			Organisation: place.Workspace.Organisation,
+			ID:           m.Workspace.ID.String(),
+			Name:         m.Workspace.Name,
+			Organisation: m.Workspace.Organisation,
 		}
 	}
 	return out

@@ -22,8 +22,8 @@ const (
 	web      = "https://claude.ai/api/mcp/auth_callback"
 )
 
-// described is a good request of a client that is known by its document.
-func described(address, redirectURI string) map[string]string {
+// requestOf returns a valid request of a client that has a metadata document.
+func requestOf(address, redirectURI string) map[string]string {
 	return map[string]string{
 		"client_id":             address,
 		"redirect_uri":          redirectURI,
@@ -39,13 +39,13 @@ func choose(page *browsertest.Page, workspace uuid.UUID) *browsertest.Page {
 	return page.Send(choosing, browsertest.Fields{"workspace": workspace.String(), "decision": "choose"})
 }
 
-func TestClientByDocumentIsGivenTheWorkspaceThatWasChosen(t *testing.T) {
+func TestDocumentClient_GetsChosenWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	second := site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	address := site.Clients.Client("/oauth/client", nil, web)
-	page := site.SignedIn(ada).Get(request(described(address, web), nil))
+	page := site.SignedIn(ada).Get(request(requestOf(address, web), nil))
 	if page.Status != http.StatusOK || !page.WantsText("Riverside Food Bank") ||
 		!page.WantsText("Harbour Advice Trust") ||
 		!page.WantsText("From "+site.Clients.Name()) {
@@ -84,13 +84,13 @@ func redeemedBy(t *testing.T, site *browsertest.Server, address, code, redirectU
 	if err != nil {
 		t.Fatal(err)
 	}
-	facts, err := site.Grants.Snapshot(t.Context(), id, token.GrantID)
+	snapshot, err := site.Grants.Snapshot(t.Context(), id, token.GrantID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	issued, err := site.Grants.Redeem(
 		t.Context(),
-		facts,
+		snapshot,
 		token,
 		grant.CodeTerms{ClientID: id, RedirectURI: redirectURI, Resource: resource, Challenge: challenge},
 	)
@@ -100,13 +100,13 @@ func redeemedBy(t *testing.T, site *browsertest.Server, address, code, redirectU
 	return issued.Grant
 }
 
-func TestNothingIsChosenBeforehand(t *testing.T) {
+func TestChoice_NoWorkspaceIsPreselected(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
 	workspace := site.Fixture.WorkspaceID.String()
-	// One workspace alone, and a link that would choose it.
+	// The user has one workspace, or the link names it.
 	for _, more := range []string{
 		"",
 		"&workspace=" + workspace,
@@ -114,13 +114,13 @@ func TestNothingIsChosenBeforehand(t *testing.T) {
 		"&tenant_id=" + workspace,
 		"&decision=choose&workspace=" + workspace,
 	} {
-		page := b.Get(request(described(address, web), nil) + more)
+		page := b.Get(request(requestOf(address, web), nil) + more)
 		form := page.Form(choosing)
 		if page.Status != http.StatusOK || form.Has("workspace") || page.WantsText("Approve") {
 			t.Errorf("%s: %d %v", more, page.Status, form)
 		}
 	}
-	page := b.Get(request(described(address, web), nil)).Send(choosing, browsertest.Fields{"decision": "choose"})
+	page := b.Get(request(requestOf(address, web), nil)).Send(choosing, browsertest.Fields{"decision": "choose"})
 	if page.Status != http.StatusBadRequest || !page.WantsText("Choose a workspace.") ||
 		page.Form(choosing).Has("workspace") {
 		t.Errorf("no choice: %d %s", page.Status, page.Text())
@@ -133,7 +133,7 @@ func TestNothingIsChosenBeforehand(t *testing.T) {
 	}
 }
 
-func TestOnlyWorkspacesWithLLMIntegrationCanBeChosen(t *testing.T) {
+func TestChoice_RequiresLLMIntegration(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	off := site.Fixture.Workspace("Harbour Advice")
@@ -141,30 +141,30 @@ func TestOnlyWorkspacesWithLLMIntegrationCanBeChosen(t *testing.T) {
 	site.Fixture.Exec(`update account.tenant_features set enabled = false where tenant_id = $1`, off)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
-	page := b.Get(request(described(address, web), nil))
+	page := b.Get(request(requestOf(address, web), nil))
 	if !page.WantsText("Connectors are switched off in Harbour Advice") || strings.Contains(page.Body, off.String()) {
 		t.Error(page.Text())
 	}
 	if answer := choose(page, off); answer.Status != http.StatusForbidden ||
 		!answer.WantsText("can switch the LLM integration on") {
-		t.Errorf("chosen all the same: %d %s", answer.Status, answer.Text())
+		t.Errorf("a workspace without LLM integration chosen: %d %s", answer.Status, answer.Text())
 	}
 	site.Fixture.SetLLM(false)
 	if answer := choose(page, site.Fixture.WorkspaceID); answer.Status != http.StatusForbidden {
-		t.Errorf("switched off meanwhile: %d", answer.Status)
+		t.Errorf("LLM integration switched off after the page: %d", answer.Status)
 	}
-	page = b.Get(request(described(address, web), nil))
+	page = b.Get(request(requestOf(address, web), nil))
 	if page.Status != http.StatusForbidden ||
 		!page.WantsText("An administrator of a workspace can switch its LLM integration on") {
-		t.Errorf("nowhere on: %d %s", page.Status, page.Text())
+		t.Errorf("no workspace with LLM integration: %d %s", page.Status, page.Text())
 	}
-	page = site.SignedIn(site.Stranger()).Get(request(described(address, web), nil))
+	page = site.SignedIn(site.Stranger()).Get(request(requestOf(address, web), nil))
 	if page.Status != http.StatusForbidden || !page.WantsText("You are not a member of any workspace") {
-		t.Errorf("nowhere a member: %d %s", page.Status, page.Text())
+		t.Errorf("member of no workspace: %d %s", page.Status, page.Text())
 	}
 }
 
-func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
+func TestChoice_OnlyFromItsUserAndSession(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, grace := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Harbour Advice")
@@ -172,14 +172,14 @@ func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 	site.Fixture.Join(poor, ada.ID, perm.AccountAPIAccess)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
-	page := b.Get(request(described(address, web), nil))
+	page := b.Get(request(requestOf(address, web), nil))
 	if answer := choose(page, elsewhere); answer.Status != http.StatusForbidden ||
 		!answer.WantsText("You are not a member of this workspace") {
-		t.Errorf("another's: %d %s", answer.Status, answer.Text())
+		t.Errorf("a workspace of other users: %d %s", answer.Status, answer.Text())
 	}
 	if answer := choose(page, poor); answer.Status != http.StatusForbidden ||
 		!answer.WantsText("You cannot give Claude what it needs") {
-		t.Errorf("where nothing is held: %d %s", answer.Status, answer.Text())
+		t.Errorf("a workspace without the permissions: %d %s", answer.Status, answer.Text())
 	}
 	values := page.Form(choosing)
 	values.Set("workspace", site.Fixture.WorkspaceID.String())
@@ -192,7 +192,7 @@ func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 		t.Errorf("another session: %d", answer.Status)
 	}
 	if answer := site.Browser().Post(choosing, values); answer.Status != http.StatusForbidden {
-		t.Errorf("nobody: %d", answer.Status)
+		t.Errorf("signed out: %d", answer.Status)
 	}
 	b.Headers.Set("Origin", "https://evil.example")
 	if answer := b.Post(choosing, values); answer.Status != http.StatusForbidden {
@@ -212,12 +212,12 @@ func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 			t.Errorf("%s: %d", name, answer.Status)
 		}
 	}
-	// A choice is no consent, and a consent is no choice.
+	// The choice ticket is refused as a consent ticket, and the consent ticket as a choice ticket.
 	if answer := b.Post("/oauth/authorize", url.Values{
 		"ticket":   values["ticket"],
 		"decision": {"approve"},
 	}); answer.Status != http.StatusForbidden {
-		t.Errorf("a choice approved: %d", answer.Status)
+		t.Errorf("choice ticket sent as consent: %d", answer.Status)
 	}
 	consented := b.Post(choosing, values).Form("/oauth/authorize")
 	if answer := b.Post(choosing, url.Values{
@@ -225,7 +225,7 @@ func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 		"workspace": values["workspace"],
 		"decision":  {"choose"},
 	}); answer.Status != http.StatusForbidden {
-		t.Errorf("a consent chosen: %d", answer.Status)
+		t.Errorf("consent ticket sent as choice: %d", answer.Status)
 	}
 	site.Wait(61 * 60e9)
 	if answer := b.Post(choosing, values); answer.Status != http.StatusBadRequest ||
@@ -237,13 +237,13 @@ func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 	}
 }
 
-func TestTwoChoicesAreTwoGrants(t *testing.T) {
+func TestChoice_TwoWorkspacesGiveTwoGrants(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	second := site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead)
 	address := site.Clients.Client("/oauth/client", nil, web)
-	page := site.SignedIn(ada).Get(request(described(address, web), nil))
+	page := site.SignedIn(ada).Get(request(requestOf(address, web), nil))
 	for _, workspaceID := range []uuid.UUID{site.Fixture.WorkspaceID, second} { // back, and the other one
 		code := callback(t, approve(choose(page, workspaceID))).Get("code")
 		if g := redeemedBy(t, site, address, code, web, browsertest.Resource); g.WorkspaceID != workspaceID {
@@ -252,10 +252,10 @@ func TestTwoChoicesAreTwoGrants(t *testing.T) {
 	}
 }
 
-func TestDenialAtTheChoiceGoesBack(t *testing.T) {
+func TestChoice_DenialRedirectsToClient(t *testing.T) {
 	site := browsertest.Start(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
-	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(described(address, web), nil))
+	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(requestOf(address, web), nil))
 	answer := page.Send(choosing, browsertest.Fields{"decision": "deny"})
 	query := callback(t, answer)
 	if !strings.HasPrefix(answer.Location(), web+"?") || query.Get("error") != "access_denied" ||
@@ -268,7 +268,7 @@ func TestDenialAtTheChoiceGoesBack(t *testing.T) {
 	}
 }
 
-func TestLoopbackPortIsFreeForClientsByDocumentAlone(t *testing.T) {
+func TestDocumentClient_LoopbackPortIsFree(t *testing.T) {
 	site := browsertest.Start(t)
 	address := site.Clients.Client(
 		"/oauth/native",
@@ -282,7 +282,7 @@ func TestLoopbackPortIsFreeForClientsByDocumentAlone(t *testing.T) {
 		"http://127.0.0.1:1/callback",
 		"http://localhost/callback",
 	} {
-		page := choose(b.Get(request(described(address, uri), nil)), site.Fixture.WorkspaceID)
+		page := choose(b.Get(request(requestOf(address, uri), nil)), site.Fixture.WorkspaceID)
 		if page.Status != http.StatusOK || !page.WantsText("on your own computer") {
 			t.Fatalf("%s: %d %s", uri, page.Status, page.Text())
 		}
@@ -299,7 +299,7 @@ func TestLoopbackPortIsFreeForClientsByDocumentAlone(t *testing.T) {
 		"https://localhost:1/callback",
 		"http://localhost:1@evil.example/callback",
 	} {
-		if page := b.Get(request(described(address, uri), nil)); page.Status != http.StatusBadRequest ||
+		if page := b.Get(request(requestOf(address, uri), nil)); page.Status != http.StatusBadRequest ||
 			page.Location() != "" {
 			t.Errorf("%s: %d %s", uri, page.Status, page.Location())
 		}
@@ -314,7 +314,7 @@ func TestLoopbackPortIsFreeForClientsByDocumentAlone(t *testing.T) {
 	}
 }
 
-func TestClientByDocumentMayAskForEitherResource(t *testing.T) {
+func TestDocumentClient_MayRequestEitherResource(t *testing.T) {
 	site := browsertest.Start(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
@@ -322,7 +322,7 @@ func TestClientByDocumentMayAskForEitherResource(t *testing.T) {
 		page := choose(
 			b.Get(
 				request(
-					described(address, web),
+					requestOf(address, web),
 					map[string]string{
 						"resource": resource,
 						"scope":    " offline_access account:api:access programmes:read:programmes",
@@ -337,7 +337,7 @@ func TestClientByDocumentMayAskForEitherResource(t *testing.T) {
 		}
 	}
 	for _, resource := range []string{"", browsertest.Issuer, browsertest.Issuer + "/mcp/", "https://evil.example/v1"} {
-		page := b.Get(request(described(address, web), map[string]string{"resource": resource}))
+		page := b.Get(request(requestOf(address, web), map[string]string{"resource": resource}))
 		if code := callback(t, page).Get("error"); code != "invalid_target" &&
 			(resource != "" || code != "invalid_request" && code != "invalid_target") {
 			t.Errorf("%q: %s", resource, code)
@@ -345,7 +345,7 @@ func TestClientByDocumentMayAskForEitherResource(t *testing.T) {
 	}
 }
 
-func TestBadDocumentIsAPageAndNeverARedirect(t *testing.T) {
+func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
 	site := browsertest.Start(t)
 	good := site.Clients.Client("/good", nil, web)
 	for name, c := range map[string]struct {
@@ -371,24 +371,24 @@ func TestBadDocumentIsAPageAndNeverARedirect(t *testing.T) {
 			"stranger": site.Browser(),
 			"member":   site.SignedIn(site.Member(perm.ProgrammesRead)),
 		} {
-			page := b.Get(request(described(c.address, web), nil))
+			page := b.Get(request(requestOf(c.address, web), nil))
 			if page.Status != c.status || page.Location() != "" || !page.WantsText(c.words) {
 				t.Errorf("%s, %s: %d %s", name, who, page.Status, page.Text())
 			}
 		}
 	}
 	site.Clients.Fail(http.StatusBadGateway)
-	page := site.Browser().Get(request(described(good, web), nil))
+	page := site.Browser().Get(request(requestOf(good, web), nil))
 	if page.Status != http.StatusServiceUnavailable || page.Location() != "" || page.Header.Get("Retry-After") == "" ||
 		!page.WantsText("website does not answer us") {
-		t.Errorf("silent: %d %s", page.Status, page.Text())
+		t.Errorf("metadata host fails: %d %s", page.Status, page.Text())
 	}
 	if !strings.Contains(site.Log.String(), "it answers 502") {
 		t.Error("the log does not say why")
 	}
 }
 
-func TestNameInADocumentIsItsOwnWord(t *testing.T) {
+func TestDocumentClient_NameIsShownWithItsDomain(t *testing.T) {
 	site := browsertest.Start(t)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	for path, c := range map[string]struct{ name, says string }{
@@ -398,47 +398,47 @@ func TestNameInADocumentIsItsOwnWord(t *testing.T) {
 		"/none":   {"", "Which workspace may " + site.Clients.Name() + " work in?"},
 	} {
 		address := site.Clients.Client(path, map[string]any{"client_name": c.name}, web)
-		if page := b.Get(request(described(address, web), nil)); !page.WantsText(c.says) ||
+		if page := b.Get(request(requestOf(address, web), nil)); !page.WantsText(c.says) ||
 			!page.WantsText("From "+site.Clients.Name()) {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}
 	address := site.Clients.Client("/plain", nil, web)
-	if page := site.Browser().Get(request(described(address, web), nil)); !page.WantsText(
+	if page := site.Browser().Get(request(requestOf(address, web), nil)); !page.WantsText(
 		"to continue to Claude (" + site.Clients.Name() + ")",
 	) {
 		t.Errorf("sign-in page: %s", page.Text())
 	}
 }
 
-func TestClientByDocumentIsNotCalledByItsIdentifier(t *testing.T) {
+func TestDocumentClient_StoredIDIsNotAClientID(t *testing.T) {
 	site := browsertest.Start(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
-	b.Get(request(described(address, web), nil))
+	b.Get(request(requestOf(address, web), nil))
 	id, err := identity.OfClient(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := site.Count(`select count(*) from account.oauth_clients where id = $1`, id); n != 1 {
-		t.Fatalf("%d clients are kept", n)
+		t.Fatalf("%d clients are stored", n)
 	}
-	if page := b.Get(request(described(id.String(), web), nil)); page.Status != http.StatusBadRequest {
+	if page := b.Get(request(requestOf(id.String(), web), nil)); page.Status != http.StatusBadRequest {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 }
 
-func TestClientDeletedWhileThePageIsOpen(t *testing.T) {
+func TestDocumentClient_DeletedWhilePageIsOpenIsRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
-	page := b.Get(request(described(address, web), nil))
+	page := b.Get(request(requestOf(address, web), nil))
 	last := choose(page, site.Fixture.WorkspaceID)
 	site.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, address)
 	for _, answer := range []*browsertest.Page{
 		choose(page, site.Fixture.WorkspaceID),
 		approve(last),
-		b.Get(request(described(address, web), nil)),
+		b.Get(request(requestOf(address, web), nil)),
 	} {
 		if answer.Status != http.StatusBadRequest || answer.Location() != "" {
 			t.Errorf("%d %s", answer.Status, answer.Text())

@@ -20,32 +20,32 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// Requests read authorization requests; it is engine.Engine.
+// Requests reads authorization requests; engine.Engine implements it.
 type Requests interface {
 	Identify(ctx context.Context, rawQuery string) (engine.Application, error)
 	ParseAuthorization(ctx context.Context, app engine.Application) (consent.Request, error)
 	Serves(c client.Client) bool
 }
 
-// Grants make grants; it is grant.Keeper.
+// Grants creates and denies grants; grant.Service implements it.
 type Grants interface {
 	Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error)
 	Open(ctx context.Context, g grant.Grant, terms grant.CodeTerms) (credential.Secret, error)
 	Deny(ctx context.Context, g grant.Grant, actor string) error
 }
 
-// Members know who works where. false: not a member.
+// Members reads memberships. false means that the user is not a member.
 type Members interface {
 	Membership(ctx context.Context, user, workspaceID uuid.UUID) (workspace.Membership, bool, error)
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
 }
 
-// Visitors know who is at the browser; it is session.Sessions. false: nobody.
+// Visitors reads the current user; session.Sessions implements it. false means that the browser is not signed in.
 type Visitors interface {
 	CurrentUser(ctx context.Context) (session.CurrentUser, bool, error)
 }
 
-// Deps are what a Handler needs.
+// Deps are the dependencies of a Handler.
 type Deps struct {
 	Requests Requests
 	Grants   Grants
@@ -54,7 +54,7 @@ type Deps struct {
 	Attempts StoppedAttempts
 	Tickets  *consent.Tickets
 	Pages    *ui.Pages
-	Issuer   string // of this server, without a trailing slash (RFC 9207)
+	Issuer   string // the issuer of this server, without a trailing slash (RFC 9207)
 	Log      *slog.Logger
 	Now      func() time.Time
 }
@@ -62,10 +62,11 @@ type Deps struct {
 // A Handler serves the consent page. It is safe for concurrent use.
 type Handler struct{ Deps }
 
-// New makes a Handler.
+// New returns a Handler.
 func New(deps Deps) *Handler { return &Handler{deps} }
 
-// sendBack redirects to the callback. The code in it is the client's alone: nothing keeps it.
+// sendBack redirects to the callback. The URL may hold a code, so the response must not be stored or sent as a
+// referrer.
 func sendBack(w http.ResponseWriter, location string) {
 	w.Header().Set("Location", location)
 	w.Header().Set("Cache-Control", "no-store")
@@ -73,8 +74,7 @@ func sendBack(w http.ResponseWriter, location string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// fail answers for an error that no other answer fits: a store or a client's website that is silent, or a fault of
-// ours.
+// fail writes the response for other errors: an unavailable store, an unreachable metadata host, or an internal error.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h.Log.ErrorContext(r.Context(), "authorize", "error", err)
 	switch {

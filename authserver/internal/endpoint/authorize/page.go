@@ -20,7 +20,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Page serves GET /oauth/authorize. It changes nothing but the connection log.
+// Page serves GET /oauth/authorize. It writes nothing except to the connection log.
 func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	app, err := h.Requests.Identify(r.Context(), r.URL.RawQuery)
 	if refused, ok := errors.AsType[*engine.PageError](err); ok {
@@ -32,26 +32,27 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
-	again := "/oauth/authorize?" + r.URL.RawQuery
-	visitor, signedIn, err := h.Visitors.CurrentUser(r.Context())
+	returnPath := "/oauth/authorize?" + r.URL.RawQuery
+	user, signedIn, err := h.Visitors.CurrentUser(r.Context())
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
 	if !signedIn {
-		// Shown here and not at /login?return=…: a long request would outgrow an address that holds it escaped twice.
+		// The sign-in page is shown here and not at /login?return=…, because a long request would exceed the URL length
+		// when escaped twice.
 		h.Pages.Show(w, r, http.StatusOK, &ui.Login{
-			Frame: ui.Frame{Title: "Sign in"}, Application: spoken(app.Client), Return: again,
+			Frame: ui.Frame{Title: "Sign in"}, Application: spoken(app.Client), Return: returnPath,
 		})
 		return
 	}
-	ask, err := h.Requests.ParseAuthorization(r.Context(), app)
+	req, err := h.Requests.ParseAuthorization(r.Context(), app)
 	if refused, ok := errors.AsType[*engine.RedirectError](err); ok {
 		h.recordStopped(
 			r,
 			app.Client,
 			app.Client.WorkspaceID,
-			&visitor.User.ID,
+			&user.User.ID,
 			connectionlog.Refused,
 			refused.Description,
 		)
@@ -63,87 +64,91 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
-	if ask.Client.Address != "" {
-		h.offerWorkspaces(w, r, visitor, ask, again, "")
+	if req.Client.Address != "" {
+		h.offerWorkspaces(w, r, user, req, returnPath, "")
 		return
 	}
-	h.offer(w, r, visitor, ask, ask.Client.WorkspaceID, again)
+	h.offer(w, r, user, req, req.Client.WorkspaceID, returnPath)
 }
 
 // offer shows the consent page, or why this user cannot consent.
 func (h *Handler) offer(
 	w http.ResponseWriter,
 	r *http.Request,
-	visitor session.CurrentUser,
-	ask consent.Request,
+	user session.CurrentUser,
+	req consent.Request,
 	workspaceID uuid.UUID,
-	again string,
+	returnPath string,
 ) {
-	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, workspaceID)
+	membership, member, err := h.Members.Membership(r.Context(), user.User.ID, workspaceID)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
 	if !member {
-		h.recordStopped(r, ask.Client, ask.Client.WorkspaceID, nil, connectionlog.Refused, noMember)
-		h.Pages.Fault(w, r, notMember(visitor, ask.Client, again))
+		h.recordStopped(r, req.Client, req.Client.WorkspaceID, nil, connectionlog.Refused, noMember)
+		h.Pages.Fault(w, r, notMember(user, req.Client, returnPath))
 		return
 	}
 	granted, leftOut, err := consent.Evaluate(
-		ask.Client,
-		consent.AddRequiredReads(ask.Client, ask.Permissions, place),
-		place,
+		req.Client,
+		consent.AddRequiredReads(req.Client, req.Permissions, membership),
+		membership,
 	)
 	if err != nil {
-		h.recordStopped(r, ask.Client, place.Workspace.ID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, cannotGive(err, visitor, ask.Client, place.Workspace, again))
+		h.recordStopped(r, req.Client, membership.Workspace.ID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
+		h.Pages.Fault(w, r, cannotGive(err, user, req.Client, membership.Workspace, returnPath))
 		return
 	}
-	granted, withheld, err := consent.ApplyPolicy(ask.Client, granted, place.Workspace)
+	granted, withheld, err := consent.ApplyPolicy(req.Client, granted, membership.Workspace)
 	if err != nil {
-		h.recordStopped(r, ask.Client, place.Workspace.ID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, notAllowed(err, visitor, ask.Client, place, again))
+		h.recordStopped(r, req.Client, membership.Workspace.ID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
+		h.Pages.Fault(w, r, notAllowed(err, user, req.Client, membership, returnPath))
 		return
 	}
 	ticket, err := h.Tickets.Seal(consent.Ticket{
 		GrantID:     identity.New(),
-		SignInID:    visitor.SignInID,
-		UserID:      visitor.User.ID,
-		ClientID:    ask.Client.ID,
-		WorkspaceID: place.Workspace.ID,
-		RedirectURI: ask.RedirectURI,
-		State:       []byte(ask.State),
+		SignInID:    user.SignInID,
+		UserID:      user.User.ID,
+		ClientID:    req.Client.ID,
+		WorkspaceID: membership.Workspace.ID,
+		RedirectURI: req.RedirectURI,
+		State:       []byte(req.State),
 		Permissions: granted,
-		Resource:    ask.Resource,
-		Challenge:   ask.Challenge,
-		Request:     []byte(again),
+		Resource:    req.Resource,
+		Challenge:   req.Challenge,
+		Request:     []byte(returnPath),
 		Issued:      h.Now(),
 	})
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
-	view := h.consentView(ask, place, granted, leftOut)
+	view := h.consentView(req, membership, granted, leftOut)
 	view.Frame = ui.Frame{
-		Title: ask.Client.Name + " asks for access", Person: person(visitor),
-		FormTargets: []string{consent.Callback{URI: ask.RedirectURI}.FormTarget()},
+		Title: req.Client.Name + " asks for access", Person: person(user),
+		FormTargets: []string{consent.Callback{URI: req.RedirectURI}.FormTarget()},
 	}
-	view.Ticket, view.SwitchTo, view.Withheld = ticket, again, withheld
-	h.recordStopped(r, ask.Client, place.Workspace.ID, &visitor.User.ID, connectionlog.Waiting, pageWaits)
+	view.Ticket, view.SwitchTo, view.Withheld = ticket, returnPath, withheld
+	h.recordStopped(r, req.Client, membership.Workspace.ID, &user.User.ID, connectionlog.Waiting, pageWaits)
 	h.Pages.Show(w, r, http.StatusOK, view)
 }
 
-func (h *Handler) consentView(ask consent.Request, place workspace.Membership, granted, leftOut perm.Set) *ui.Consent {
-	callback := consent.Callback{URI: ask.RedirectURI}
-	life := consent.Life(ask.Client, place.Workspace)
+func (h *Handler) consentView(
+	req consent.Request,
+	membership workspace.Membership,
+	granted, leftOut perm.Set,
+) *ui.Consent {
+	callback := consent.Callback{URI: req.RedirectURI}
+	life := consent.Life(req.Client, membership.Workspace)
 	return &ui.Consent{
-		Application:  ask.Client.Name,
-		Domain:       ask.Client.Domain(),
-		Workspace:    place.Workspace.Name,
-		Organisation: place.Workspace.Organisation,
+		Application:  req.Client.Name,
+		Domain:       req.Client.Domain(),
+		Workspace:    membership.Workspace.Name,
+		Organisation: membership.Workspace.Organisation,
 		Granted:      granted,
 		LeftOut:      leftOut,
-		Presets:      consent.ReadOnly(ask.Client.Kind, granted) != nil,
+		Presets:      consent.ReadOnly(req.Client.Kind, granted) != nil,
 		Days:         int(life / (24 * time.Hour)),
 		Until:        h.Now().Add(life),
 		Destination:  callback.Host(),
@@ -152,8 +157,8 @@ func (h *Handler) consentView(ask consent.Request, place workspace.Membership, g
 	}
 }
 
-// spoken is the application's name, with the domain of one that nobody has registered here: the name is its own word
-// alone.
+// spoken returns the name of the application. If the client has a metadata document, the domain follows, because the
+// document can claim any name.
 func spoken(c client.Client) string {
 	if domain := c.Domain(); domain != "" {
 		return c.Name + " (" + domain + ")"
@@ -161,11 +166,11 @@ func spoken(c client.Client) string {
 	return c.Name
 }
 
-// ApplicationAt names the application that sent the user to a path of ours, or says "". Where that cannot be learned,
-// signing in goes on without the name.
+// ApplicationAt returns the name of the application whose authorization request is at path, or "". Sign-in continues
+// without the name if it cannot be read.
 func (h *Handler) ApplicationAt(ctx context.Context, path string) string {
-	query, asks := strings.CutPrefix(path, "/oauth/authorize?")
-	if !asks {
+	query, found := strings.CutPrefix(path, "/oauth/authorize?")
+	if !found {
 		return ""
 	}
 	app, err := h.Requests.Identify(ctx, query)

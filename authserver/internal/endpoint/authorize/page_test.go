@@ -41,7 +41,7 @@ func connector(c client.Client) map[string]string {
 	}
 }
 
-func TestWithoutAKnownClientAndItsExactAddressNothingIsRedirected(t *testing.T) {
+func TestPage_UnknownClientOrAddressIsNeverRedirected(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	good := confidential(app)
@@ -69,7 +69,7 @@ func TestWithoutAKnownClientAndItsExactAddressNothingIsRedirected(t *testing.T) 
 	}
 }
 
-func TestSignInComesBeforeAnythingIsRedirectedAndLeadsBackToTheSameRequest(t *testing.T) {
+func TestPage_SignInLeadsBackToSameRequest(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -93,7 +93,7 @@ func TestSignInComesBeforeAnythingIsRedirectedAndLeadsBackToTheSameRequest(t *te
 	}
 }
 
-func TestOtherFaultsAreRedirectedWithCodeStateAndIssuer(t *testing.T) {
+func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -168,7 +168,7 @@ func TestOtherFaultsAreRedirectedWithCodeStateAndIssuer(t *testing.T) {
 	}
 }
 
-func TestTheConsentPageSaysWhoWhatWhereAndHowLong(t *testing.T) {
+func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	browser := site.SignedIn(ada)
@@ -201,7 +201,7 @@ func TestTheConsentPageSaysWhoWhatWhereAndHowLong(t *testing.T) {
 	}
 }
 
-func TestAnOrganisationCalledLikeItsWorkspaceIsNotSaidTwice(t *testing.T) {
+func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
@@ -225,7 +225,7 @@ func TestAnOrganisationCalledLikeItsWorkspaceIsNotSaidTwice(t *testing.T) {
 	}
 }
 
-func TestThePageGuardsItself(t *testing.T) {
+func TestConsentPage_SecurityHeaders(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
@@ -249,7 +249,7 @@ func TestThePageGuardsItself(t *testing.T) {
 	}
 }
 
-func TestHeadShowsAndDoesNothingThatGetDoesNot(t *testing.T) {
+func TestPage_HeadAndQueryApproveNothing(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
@@ -270,7 +270,7 @@ func TestHeadShowsAndDoesNothingThatGetDoesNot(t *testing.T) {
 	}
 }
 
-func TestWhoCannotConsentReadsWhy(t *testing.T) {
+func TestConsentPage_RefusalNamesReason(t *testing.T) {
 	site := browsertest.Start(t)
 	reader, outsider, writer := site.Member(perm.ProgrammesRead), site.Stranger(), site.Member(perm.EngageReadForms)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -287,7 +287,7 @@ func TestWhoCannotConsentReadsWhy(t *testing.T) {
 			}
 		}
 		if again := page.Form("/logout").Get("return"); again != path {
-			t.Errorf("%s: signing in as somebody else leads to %q", name, again)
+			t.Errorf("%s: signing in as another user leads to %q", name, again)
 		}
 	}
 	check("not a member", outsider, request(confidential(app), nil), "not a member")
@@ -314,7 +314,7 @@ func TestWhoCannotConsentReadsWhy(t *testing.T) {
 	}
 }
 
-func TestWhatAUserHoldsElsewhereCountsForNothingHere(t *testing.T) {
+func TestConsentPage_IgnoresPermissionsOfOtherWorkspaces(t *testing.T) {
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	outsider, reader := site.Stranger(), site.Member(perm.ProgrammesRead)

@@ -12,20 +12,20 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// notAllowed says what the workspace's connector policy refuses, and who can change it: err is one of consent.Limit or
-// grant.ErrPolicy.
+// notAllowed returns the page that explains what the workspace's connector policy refuses and who can change it. err is
+// an error of consent.ApplyPolicy, or grant.ErrPolicy.
 func notAllowed(
 	err error,
-	visitor session.CurrentUser,
+	user session.CurrentUser,
 	c client.Client,
-	place workspace.Membership,
-	again string,
+	membership workspace.Membership,
+	returnPath string,
 ) *ui.Message {
-	in := place.Workspace
+	in := membership.Workspace
 	m := &ui.Message{
-		Frame:   ui.Frame{Person: person(visitor)},
+		Frame:   ui.Frame{Person: person(user)},
 		Status:  http.StatusForbidden,
-		Switch:  again,
+		Switch:  returnPath,
 		Heading: "The connector policy of " + in.Name + " does not allow this",
 		Text:    c.Name + " asks for permissions that " + in.Name + " gives to no connector. Nothing was approved.",
 		Next: "Whoever may manage API access in " + in.Name + " can change the policy under Settings, Connectors. " +
@@ -35,7 +35,7 @@ func notAllowed(
 	if errors.Is(err, consent.ErrPlatformNotAllowed) {
 		m.Text = in.Name + " lets no connectors of this kind in: " + platformWords(c) + " Nothing was approved."
 	}
-	if place.Permissions.Has(perm.AccountAPIAccess) {
+	if membership.Permissions.Has(perm.AccountAPIAccess) {
 		m.Next = "You may change the policy yourself. After that, connect " + c.Name + " again."
 		m.Links = []ui.Link{{Href: "/settings/connectors?tenant=" + in.ID.String(), Text: "Open the policy"}}
 	}

@@ -23,7 +23,7 @@ func limit(t *testing.T, site *browsertest.Server, p workspace.ConnectorPolicy) 
 	}
 }
 
-func TestThePolicyCutsWhatAConnectorIsGiven(t *testing.T) {
+func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -66,14 +66,14 @@ func TestThePolicyCutsWhatAConnectorIsGiven(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	if page := ada.Get(request(confidential(app), nil)); page.Status != http.StatusOK || page.WantsText("policy") ||
 		!page.WantsText("90 days") {
-		t.Errorf("the policy concerns a confidential application: %s", page.Text())
+		t.Errorf("the policy applies to a confidential client: %s", page.Text())
 	}
 }
 
-func TestWhatThePolicyDoesNotAllowIsAPageThatSaysWhoCanChangeIt(t *testing.T) {
+func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead))
-	keeper := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
+	manager := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	others := []workspace.Platform{workspace.ChatGPT, workspace.Other}
 	for name, c := range map[string]struct {
@@ -108,9 +108,9 @@ func TestWhatThePolicyDoesNotAllowIsAPageThatSaysWhoCanChangeIt(t *testing.T) {
 				t.Errorf("%s, %s: %d %s", name, when, page.Status, page.Text())
 			}
 		}
-		if page := keeper.Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden ||
+		if page := manager.Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden ||
 			!page.WantsText("Open the policy") {
-			t.Errorf("%s: who may change it: %s", name, page.Text())
+			t.Errorf("%s: page of a user who may change it: %s", name, page.Text())
 		}
 	}
 	if n := site.Count(`select count(*) from account.grants`); n != 0 {
@@ -119,11 +119,11 @@ func TestWhatThePolicyDoesNotAllowIsAPageThatSaysWhoCanChangeIt(t *testing.T) {
 	site.Fixture.Exec(`update account.oauth_clients set connector_platform = 'chatgpt'`)
 	limit(t, site, workspace.ConnectorPolicy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30})
 	if page := ada.Get(request(connector(assistant), nil)); page.Status != http.StatusOK {
-		t.Errorf("the platform that is allowed: %d %s", page.Status, page.Text())
+		t.Errorf("allowed platform: %d %s", page.Status, page.Text())
 	}
 }
 
-func TestAGrantNarrowedBeforeItsCodeIsUsedIsNarrowForItsTokensToo(t *testing.T) {
+func TestPolicy_NarrowedGrantGivesNarrowTokens(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -146,6 +146,6 @@ func TestAGrantNarrowedBeforeItsCodeIsUsedIsNarrowForItsTokensToo(t *testing.T) 
 	limit(t, site, workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 1})
 	if _, err := redeem(site, assistant, second, challenge); err == nil || err.Error() == "" ||
 		site.Count(`select count(*) from account.grants where revoke_reason = $1`, grant.ByPolicy) != 2 {
-		t.Errorf("the platform is gone, and the code works: %v", err)
+		t.Errorf("the code works although its platform is not allowed: %v", err)
 	}
 }

@@ -34,14 +34,14 @@ func silentDomain() *ui.Message {
 	}
 }
 
-// noWorkspace says that a client which belongs to no workspace could be given none of this user's.
+// noWorkspace returns the page for a client that belongs to no workspace, if the user has no workspace to choose.
 func noWorkspace(
-	visitor session.CurrentUser,
+	user session.CurrentUser,
 	c client.Client,
 	closed []workspace.Membership,
-	again string,
+	returnPath string,
 ) *ui.Message {
-	m := &ui.Message{Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Switch: again}
+	m := &ui.Message{Frame: ui.Frame{Person: person(user)}, Status: http.StatusForbidden, Switch: returnPath}
 	if len(closed) == 0 {
 		m.Heading = "You are not a member of any workspace"
 		m.Text = spoken(c) + " works in a workspace, and you are a member of none."
@@ -50,53 +50,53 @@ func noWorkspace(
 		return m
 	}
 	m.Heading = "Connectors are switched off in your workspaces"
-	m.Text = spoken(
-		c,
-	) + " is a connector, and none of your workspaces lets connectors act in it: " + names(
-		closed,
-	) + "."
-	m.Next = "An administrator of a workspace can switch its LLM integration on. After that, connect " + c.Name + " again."
+	m.Text = spoken(c) + " is a connector, and none of your workspaces lets connectors act in it: " +
+		names(closed) + "."
+	m.Next = "An administrator of a workspace can switch its LLM integration on. After that, connect " +
+		c.Name + " again."
 	return m
 }
 
-func names(places []workspace.Membership) string {
-	out := make([]string, len(places))
-	for i, place := range places {
-		out[i] = place.Workspace.Name
+func names(memberships []workspace.Membership) string {
+	out := make([]string, len(memberships))
+	for i, m := range memberships {
+		out[i] = m.Workspace.Name
 	}
 	return strings.Join(out, ", ")
 }
 
-func notMember(visitor session.CurrentUser, c client.Client, again string) *ui.Message {
+func notMember(user session.CurrentUser, c client.Client, returnPath string) *ui.Message {
 	text := c.Name + " belongs to a workspace that you are not a member of, so you cannot give it access."
 	if c.Address != "" {
 		text = "You are not a member of the workspace that was chosen, so you cannot give " + c.Name + " access to it."
 	}
 	return &ui.Message{
-		Frame:   ui.Frame{Person: person(visitor)},
+		Frame:   ui.Frame{Person: person(user)},
 		Status:  http.StatusForbidden,
 		Heading: "You are not a member of this workspace",
 		Text:    text,
 		Next: "If you have another account, sign in with that one. Otherwise ask an administrator of the " +
 			"workspace to add you.",
-		Switch: again,
+		Switch: returnPath,
 	}
 }
 
-// cannotGive says why a member cannot give a client what it asks for: err is one of consent.Weigh.
+// cannotGive returns the page that explains why a member cannot give a client what it requests. err is an error of
+// consent.Evaluate.
 func cannotGive(
 	err error,
-	visitor session.CurrentUser,
+	user session.CurrentUser,
 	c client.Client,
 	in workspace.Workspace,
-	again string,
+	returnPath string,
 ) *ui.Message {
-	m := &ui.Message{Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Switch: again}
+	m := &ui.Message{Frame: ui.Frame{Person: person(user)}, Status: http.StatusForbidden, Switch: returnPath}
 	lack, lacking := errors.AsType[*consent.MissingPermissionsError](err)
 	if !lacking {
 		m.Heading = "Connectors are switched off in " + in.Name
 		m.Text = c.Name + " is a connector, and this workspace does not let connectors act in it."
-		m.Next = "An administrator of " + in.Name + " can switch the LLM integration on. After that, connect " + c.Name + " again."
+		m.Next = "An administrator of " + in.Name + " can switch the LLM integration on. After that, connect " +
+			c.Name + " again."
 		return m
 	}
 	m.Heading = "You cannot give " + c.Name + " what it needs"
@@ -106,7 +106,7 @@ func cannotGive(
 	return m
 }
 
-// The pages that follow were answered by nobody who may: the request is there to be opened again, where it is known.
+// The pages below refuse a submitted form. If the request is known, they link to it.
 
 func signedOut(request string) *ui.Message {
 	return reopening(request, &ui.Message{
@@ -116,10 +116,10 @@ func signedOut(request string) *ui.Message {
 	})
 }
 
-func notYourPage(visitor session.CurrentUser, request string) *ui.Message {
+func notYourPage(user session.CurrentUser, request string) *ui.Message {
 	return reopening(request, &ui.Message{
 		Frame: ui.Frame{
-			Person: person(visitor),
+			Person: person(user),
 		},
 		Status:  http.StatusForbidden,
 		Heading: "This consent page is not yours to answer",

@@ -14,19 +14,20 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// StoppedAttempts note where a connector's way ended before there was a grant; it is walk.Noter.
+// StoppedAttempts records attempts of connectors that end before there is a grant; connectionlog.Recorder implements
+// it.
 type StoppedAttempts interface {
 	Record(ctx context.Context, s connectionlog.StoppedAttempt)
 }
 
-// What the connection log says of a page that waits, and of one that was answered with no.
+// These reasons appear in the connection log.
 const (
 	pageWaits = "The consent page was shown and is not answered yet."
 	userSaid  = "The user did not approve the request."
 	noMember  = "The user who was signed in is not a member of the workspace."
 )
 
-// recordStopped notes it in the workspace's connection log. Only connectors have one.
+// recordStopped records the attempt in the workspace's connection log. Only connectors have one.
 func (h *Handler) recordStopped(
 	r *http.Request,
 	c client.Client,
@@ -49,7 +50,7 @@ func (h *Handler) recordStopped(
 	}
 }
 
-// stoppedWords tell an error of consent.Weigh or consent.Limit to whoever reads the log.
+// stoppedWords returns the connection log's text for an error of consent.Evaluate or consent.ApplyPolicy.
 func stoppedWords(err error) string {
 	lack, lacking := errors.AsType[*consent.MissingPermissionsError](err)
 	switch {

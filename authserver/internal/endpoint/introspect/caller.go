@@ -14,16 +14,17 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// A caller is a service as it names itself. Nothing of it counts before letIn has compared the secret.
+// A caller is a service with the credentials that it sent. They are unverified until authenticated has compared the
+// secret.
 type caller struct {
-	name   string // as it was sent
+	name   string // as sent
 	id     uuid.UUID
 	secret credential.Secret
 }
 
-// readCaller reads who asks: from the Authorization header where there is one, else from the form (RFC 6749, section
-// 2.3.1). unread is the error of reading the body, if there was one. A secret that was never issued is refused here,
-// without a look at the database. The caller's name is set with every error that the name belongs to.
+// readCaller reads the caller's credentials from the Authorization header if there is one, and otherwise from the form
+// (RFC 6749, section 2.3.1). unread is the error of reading the body, if any. A secret that cannot have been issued is
+// refused without a query to Postgres. The caller's name is set together with every error that concerns that caller.
 func readCaller(r *http.Request, p token.Parameters, unread error) (caller, error) {
 	var c caller
 	if len(r.Header.Values("Authorization")) > 0 {
@@ -39,7 +40,7 @@ func readCaller(r *http.Request, p token.Parameters, unread error) (caller, erro
 		}
 	} else {
 		switch {
-		case !isForm(r) || p.JSON: // such a body names no caller
+		case !isForm(r) || p.JSON: // such a body has no caller
 			return c, unauthenticated()
 		case unread != nil:
 			return c, unread
@@ -63,7 +64,8 @@ func errTwoWays() error {
 		"Authenticate in one way: by Authorization: Basic, or by client_id and client_secret in the form.")
 }
 
-// unauthenticated does not say why: an unknown client, another kind of client and a wrong secret look the same.
+// unauthenticated does not tell the cause: an unknown client, another kind of client and a wrong secret give the same
+// response.
 func unauthenticated() error {
 	return &engine.TokenError{
 		Code: "invalid_client",
@@ -73,7 +75,7 @@ func unauthenticated() error {
 	}
 }
 
-// authenticated accepts a service whose secret this is.
+// authenticated returns nil if c is a service and secret is its secret.
 func authenticated(c *client.Client, secret credential.Secret) error {
 	if c == nil || c.Kind != client.Service || !c.SecretMatches(secret) {
 		return unauthenticated()

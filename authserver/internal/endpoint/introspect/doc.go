@@ -1,13 +1,13 @@
-// Package introspect answers: what may the bearer of this token do, right now?
+// Package introspect serves token introspection: it reports what the bearer of a token may do now.
 //
 //	POST /v1/account/oauth/introspect   (RFC 7662; contract, section 5)
 //
-// Internal services ask it: clients of kind service, by HTTP Basic or client_secret_post. It knows access tokens of
-// both resources and personal access tokens. Everything else is {"active":false}, with no word on why: forged, expired,
-// revoked, refresh tokens, codes, those of a user who is no member any more, and a connector's while LLM integration is
-// off. A store that does not answer is a 503, never "inactive".
+// The callers are internal services: clients of kind service, by HTTP Basic or client_secret_post. The endpoint
+// describes access tokens of both resources and personal access tokens. Everything else is {"active":false}, without a
+// reason: forged, expired and revoked tokens, refresh tokens, codes, tokens of users who are no longer members, and
+// tokens of connectors while LLM integration is off. An unavailable store is a 503, never "inactive".
 //
 //	handler.go    the steps, in their order
-//	caller.go     who asks
-//	judgement.go  what the token is, and what is said of it
+//	caller.go     the caller's credentials
+//	judgement.go  the token and its description
 package introspect

@@ -16,9 +16,9 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A Store reads, in one trip, the client that asks with its live secret of the hash, and how the credential stands that
-// it asks about, with the time when a personal access token was made. What does not exist is nil. Its errors wrap
-// store.ErrUnavailable.
+// A Store reads, in one query, the calling client with the live secret that has this hash, the standing of the
+// credential in the query, and the creation time of a personal access token. What does not exist is nil. Its errors
+// wrap store.ErrUnavailable.
 type Store interface {
 	Introspection(
 		ctx context.Context,
@@ -28,22 +28,22 @@ type Store interface {
 	) (*client.Client, *standing.Standing, time.Time, error)
 	// EndReplaced ends the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
-	// ClientWithSecret finds a registered client with its live secret of this hash. Its errors are Unknown of Deps, or
-	// wrap store.ErrUnavailable.
+	// ClientWithSecret returns a registered client with its live secret of this hash. Its errors are Unknown of Deps,
+	// or wrap store.ErrUnavailable.
 	ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error)
 }
 
-// Uses notes that a credential was used, off the request's path.
+// Uses records that a credential was used, outside the request path.
 type Uses interface {
 	Record(s standing.Standing)
 }
 
-// Deps are what the endpoint works with.
+// Deps are the dependencies of the endpoint.
 type Deps struct {
 	Issuer   string
-	Resource string // {base_url}/v1, that of personal access tokens
+	Resource string // {base_url}/v1, the resource of personal access tokens
 	Store    Store
-	Unknown  error // the error by which Store says that there is no such client
+	Unknown  error // the error that Store returns for an unknown client
 	Keys     func() *accesstoken.Keys
 	Uses     Uses
 	Failures token.Failures
@@ -51,7 +51,7 @@ type Deps struct {
 	Log      *slog.Logger
 }
 
-// New serves POST; other methods are refused by the route.
+// New returns a handler for POST; the router refuses other methods.
 func New(d Deps) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, err := d.serve(w, r)
@@ -63,8 +63,8 @@ func New(d Deps) http.Handler {
 	})
 }
 
-// serve tells a caller who may not ask nothing but that. What the token's text alone tells is found out before, so that
-// one trip answers both questions.
+// serve tells an unauthenticated caller nothing about the token. It checks the token's text before the query, so that
+// one query reads both the caller and the token.
 func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 	parameters, mistake := token.Decode(w, r)
 	asking, err := readCaller(r, parameters, mistake)
@@ -105,7 +105,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 	return out, nil
 }
 
-// refused counts that the caller was not believed, under the name it gave itself.
+// refused counts a failed authentication for the name that the caller sent.
 func (d Deps) refused(asking caller, err error) error {
 	return token.LimitedClient(d.Failures, asking.name, err)
 }

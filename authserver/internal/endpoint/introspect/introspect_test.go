@@ -17,7 +17,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A bench is the site with a service that asks.
+// A bench is a server with a service that introspects tokens.
 type bench struct {
 	*apitest.Server
 	t       *testing.T
@@ -52,7 +52,7 @@ func (b *bench) active(what string, token credential.Secret) map[string]any {
 	return answer.JSON()
 }
 
-// inactive wants the answer that says nothing else (RFC 7662, section 2.2).
+// inactive requires a response with active:false and nothing else (RFC 7662, section 2.2).
 func (b *bench) inactive(what string, token credential.Secret) {
 	b.t.Helper()
 	answer := b.ask(token)
@@ -97,7 +97,7 @@ func names(answer map[string]any) map[string]bool {
 	return out
 }
 
-func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
+func TestIntrospect_DescribesAccessTokensOfBothResources(t *testing.T) {
 	b := newBench(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	rest, restHeld := b.connector(apitest.REST)
@@ -143,15 +143,16 @@ func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
 		}
 	}
 	if b.Uses.Seen() != 3 {
-		t.Errorf("%d uses were noted, want 3", b.Uses.Seen())
+		t.Errorf("%d uses were recorded, want 3", b.Uses.Seen())
 	}
 }
 
-func TestAPersonalAccessTokenIsDescribed(t *testing.T) {
+func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
 	b := newBench(t)
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead, perm.EngageReadForms)
 	b.Fixture.Exec(
-		`update account.personal_access_tokens set created_at = '2026-01-02 03:04:05+00', expires_at = '2036-01-02 03:04:05+00'`,
+		`update account.personal_access_tokens
+			set created_at = '2026-01-02 03:04:05+00', expires_at = '2036-01-02 03:04:05+00'`,
 	)
 	got := b.active("personal access token", token)
 	b.same("personal access token", got, map[string]any{
@@ -171,7 +172,7 @@ func TestAPersonalAccessTokenIsDescribed(t *testing.T) {
 	}
 }
 
-func TestIntrospection_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
+func TestIntrospect_TokenDoesNotGainPermissionsOfGrant(t *testing.T) {
 	b := newBench(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
@@ -183,7 +184,7 @@ func TestIntrospection_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
 	}
 }
 
-func TestLostPermissionsLeaveATokenActiveAndEmpty(t *testing.T) {
+func TestIntrospect_LostPermissionsLeaveTokenActive(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -194,15 +195,19 @@ func TestLostPermissionsLeaveATokenActiveAndEmpty(t *testing.T) {
 			t.Errorf("%s: permissions %v, want an empty array", what, got["permissions"])
 		}
 		if got["scope"] == nil {
-			t.Errorf("%s: what was granted is not said any more", what)
+			t.Errorf("%s: the scope is missing", what)
 		}
 	}
 }
 
-func TestWhatCountsNoLongerIsInactive(t *testing.T) {
+func TestIntrospect_EndedCredentialIsInactive(t *testing.T) {
 	cases := map[string]func(*bench){
-		"membership ended": func(b *bench) { b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user) },
-		"user disabled":    func(b *bench) { b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user) },
+		"membership ended": func(b *bench) {
+			b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
+		},
+		"user disabled": func(b *bench) {
+			b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
+		},
 		"revoked": func(b *bench) {
 			b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now()`)
 			b.Fixture.Exec(`update account.personal_access_tokens set revoked_at = now()`)
@@ -230,8 +235,8 @@ func TestWhatCountsNoLongerIsInactive(t *testing.T) {
 	}
 }
 
-// This process still holds the removed key: Postgres says that it was removed.
-func TestIntrospect_TokenOfARemovedKeyIsInactive(t *testing.T) {
+// This process still holds the removed key. Postgres reports that it was removed.
+func TestIntrospect_TokenOfRemovedKeyIsInactive(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
 	_, assistant := b.connector(apitest.MCP)
@@ -243,7 +248,7 @@ func TestIntrospect_TokenOfARemovedKeyIsInactive(t *testing.T) {
 	b.active("personal access token", b.Fixture.Token(b.user, perm.ProgrammesRead))
 }
 
-func TestLLMIntegrationOffEndsConnectorsAlone(t *testing.T) {
+func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.MCP)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -255,16 +260,16 @@ func TestLLMIntegrationOffEndsConnectorsAlone(t *testing.T) {
 	b.active("personal access token", personal)
 }
 
-func TestAnExpiredAccessTokenIsInactiveToTheSecond(t *testing.T) {
+func TestIntrospect_ExpiredAccessTokenIsInactive(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
 	b.Wait(time.Hour - 10*time.Second)
 	b.active("a moment before", held.Access)
-	b.Wait(11 * time.Second) // within the leeway that verifiers elsewhere have
+	b.Wait(11 * time.Second) // within the leeway that other verifiers have
 	b.inactive("a second after", held.Access)
 }
 
-func TestWhatIsNoBearerTokenIsInactive(t *testing.T) {
+func TestIntrospect_OtherTextIsInactive(t *testing.T) {
 	b := newBench(t)
 	c, held := b.connector(apitest.REST)
 	_, code := b.Consent(c, b.user)
@@ -289,7 +294,7 @@ func TestWhatIsNoBearerTokenIsInactive(t *testing.T) {
 	}
 }
 
-func TestATokenThatItsGrantDoesNotBackIsInactive(t *testing.T) {
+func TestIntrospect_ClaimsThatDifferFromGrantAreInactive(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
 	key, err := b.Keyring.Current(t.Context())
@@ -316,7 +321,7 @@ func TestATokenThatItsGrantDoesNotBackIsInactive(t *testing.T) {
 	}
 }
 
-func TestServicesAloneMayAsk(t *testing.T) {
+func TestIntrospect_OnlyServicesMayCall(t *testing.T) {
 	b := newBench(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	connector, held := b.connector(apitest.REST)
@@ -325,7 +330,7 @@ func TestServicesAloneMayAsk(t *testing.T) {
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	id := b.service.ID.String()
 	for what, headers := range map[string][]string{
-		"nobody":                   nil,
+		"no credentials":           nil,
 		"a user's access token":    apitest.Bearer(held.Access),
 		"a personal access token":  apitest.Bearer(personal),
 		"a confidential client":    apitest.Basic(confidential.ID.String(), secret),
@@ -346,7 +351,7 @@ func TestServicesAloneMayAsk(t *testing.T) {
 	}
 }
 
-func TestIntrospect_ServiceMaySendItsSecretInTheForm(t *testing.T) {
+func TestIntrospect_AcceptsSecretInForm(t *testing.T) {
 	b := newBench(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	_, held := b.connector(apitest.REST)
@@ -415,7 +420,7 @@ func TestIntrospect_ServiceMaySendItsSecretInTheForm(t *testing.T) {
 	}
 }
 
-func TestIntrospect_WrongSecretsInTheFormAreThrottled(t *testing.T) {
+func TestIntrospect_WrongSecretsInFormAreThrottled(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
@@ -435,7 +440,7 @@ func TestIntrospect_WrongSecretsInTheFormAreThrottled(t *testing.T) {
 	b.active("with the right one", held.Access)
 }
 
-func TestAMalformedRequestIs400(t *testing.T) {
+func TestIntrospect_MalformedRequestIs400(t *testing.T) {
 	b := newBench(t)
 	auth := apitest.Basic(b.service.ID.String(), b.service.Secret)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal()
@@ -467,24 +472,25 @@ func TestAMalformedRequestIs400(t *testing.T) {
 		words,
 		"Content-Type",
 	) {
-		t.Errorf("JSON: %q does not say what is wrong", words)
+		t.Errorf("JSON: %q does not name the cause", words)
 	}
 	if answer := post(form, "token="+strings.Repeat("x", 64<<10)); answer.Status != 413 {
 		t.Errorf("a long body: %d", answer.Status)
 	}
-	if answer := post(form, "token_type_hint=refresh_token&unknown=1&token="+personal); answer.JSON()["active"] != true {
-		t.Errorf("a wrong hint: %d %s", answer.Status, answer.Body)
+	hinted := post(form, "token_type_hint=refresh_token&unknown=1&token="+personal)
+	if hinted.JSON()["active"] != true {
+		t.Errorf("a wrong hint: %d %s", hinted.Status, hinted.Body)
 	}
 }
 
-func TestNobodyKeepsTheAnswer(t *testing.T) {
+func TestIntrospect_ResponseIsNotCached(t *testing.T) {
 	b := newBench(t)
 	if control := b.ask("word").Header.Get("Cache-Control"); control != "no-store" {
 		t.Errorf("Cache-Control: %q", control)
 	}
 }
 
-func TestAnOutageIsNeverInactive(t *testing.T) {
+func TestIntrospect_OutageIsNeverInactive(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -507,7 +513,7 @@ func TestAnOutageIsNeverInactive(t *testing.T) {
 	}
 }
 
-func TestAnOutageOnceTheServiceIsKnownIsNeverInactive(t *testing.T) {
+func TestIntrospect_OutageAfterAuthenticationIsNeverInactive(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -529,7 +535,7 @@ func TestAnOutageOnceTheServiceIsKnownIsNeverInactive(t *testing.T) {
 	}
 }
 
-func TestWithoutKeysAnAccessTokenIsNotCalledInactive(t *testing.T) {
+func TestIntrospect_WithoutKeysAccessTokenIsNotInactive(t *testing.T) {
 	_, held := newBench(t).connector(apitest.REST)
 	b := &bench{Server: apitest.StartUnready(t), t: t}
 	b.service = b.Service()
@@ -541,14 +547,14 @@ func TestWithoutKeysAnAccessTokenIsNotCalledInactive(t *testing.T) {
 	b.active("personal access token", b.Fixture.Token(b.user, perm.ProgrammesRead))
 }
 
-func TestRedisIsNotNeeded(t *testing.T) {
+func TestIntrospect_WorksWithoutRedis(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
 	b.Redis.Kill()
 	b.active("access token", held.Access)
 }
 
-func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
+func TestIntrospect_OnlyWrongSecretsAreThrottled(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {

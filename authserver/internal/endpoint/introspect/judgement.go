@@ -15,11 +15,11 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// An answer is that of RFC 7662, section 2.2, with the workspace and what the credential may do in it. Times are in
-// seconds since 1970. The zero answer is {"active":false}.
+// An answer is the response of RFC 7662, section 2.2, with the workspace and the permissions that the credential has
+// there. Times are in seconds since 1970. The zero answer is {"active":false}.
 type answer struct {
 	Active      bool      `json:"active"`
-	Scope       string    `json:"scope,omitzero"` // what was granted
+	Scope       string    `json:"scope,omitzero"` // the granted permissions
 	ClientID    string    `json:"client_id,omitzero"`
 	Subject     string    `json:"sub,omitzero"`
 	Expires     int64     `json:"exp,omitzero"`
@@ -29,18 +29,18 @@ type answer struct {
 	TokenType   string    `json:"token_type,omitzero"`
 	ID          string    `json:"jti,omitzero"`
 	WorkspaceID string    `json:"tenant_id,omitzero"`
-	Permissions *[]string `json:"permissions,omitzero"` // what it may do now: empty when active, absent when not
+	Permissions *[]string `json:"permissions,omitzero"` // effective now; absent if inactive
 }
 
-// presented is the token as far as its text alone tells.
+// presented is what the token's text alone tells.
 type presented struct {
-	counts   bool // whether it may be one that is good: whether to ask
+	counts   bool // whether the token may be active, so that a query is needed
 	question standing.Query
 	claims   *accesstoken.Claims // nil for a personal access token
 }
 
-// readToken reads which token is asked about, without asking Postgres. It looks at what the text is and at nothing that
-// the caller says of it: token_type_hint is a hint (RFC 7662, section 2.1).
+// readToken reads the token of the request without a query to Postgres. It looks only at the token's text:
+// token_type_hint is a hint (RFC 7662, section 2.1).
 func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented, error) {
 	if parameters.JSON {
 		return presented{}, apierr.New(apierr.Invalid, "Content-Type must be application/x-www-form-urlencoded.")
@@ -57,7 +57,7 @@ func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented
 	if errors.Is(err, accesstoken.ErrUnknownKey) && keys.Len() == 0 {
 		return presented{}, fmt.Errorf("%w: the keys of access tokens were not read yet", store.ErrUnavailable)
 	}
-	if err != nil || !now.Before(claims.Expires) { // Verify has a leeway for clocks of other machines; this one signed
+	if err != nil || !now.Before(claims.Expires) { // Verify has a leeway for clocks of other machines
 		return presented{}, nil
 	}
 	web.NoteGrant(r.Context(), claims.GrantID)
@@ -68,13 +68,13 @@ func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented
 	}, nil
 }
 
-// judge says what the token is worth. s is nil where there is no such credential.
+// judge returns the description of the token. s is nil if the credential does not exist.
 func (d Deps) judge(p presented, s *standing.Standing, issued time.Time) answer {
 	if s == nil || !counts(*s) || (p.claims != nil && !s.Backs(*p.claims)) {
 		return answer{}
 	}
 	what := *s
-	if p.claims != nil { // the grant may hold more than this token was given
+	if p.claims != nil { // the grant may have more permissions than this token
 		what.CredentialPermissions = what.CredentialPermissions.Intersect(p.claims.Scope)
 	}
 	out := d.describe(what)
@@ -86,17 +86,17 @@ func (d Deps) judge(p presented, s *standing.Standing, issued time.Time) answer 
 	out.Expires, out.IssuedAt = min(
 		p.claims.Expires.Unix(),
 		s.EndsAt.Unix(),
-	), p.claims.IssuedAt.Unix() // the grant's end may have come closer
+	), p.claims.IssuedAt.Unix() // the grant's end may have moved closer
 	return out
 }
 
-// counts says whether the credential is good for anything at all. One that has only lost its permissions is: they may
+// counts reports whether the credential is active. A credential that has only lost its permissions is active: they may
 // come back (contract, section 5).
 func counts(s standing.Standing) bool {
 	return s.State == standing.Active && s.Member && (s.Kind != standing.Connector || s.LLMIntegration)
 }
 
-// describe says what both kinds of token have in common, and notes the use.
+// describe returns the part of the answer that both kinds of token share, and records the use.
 func (d Deps) describe(s standing.Standing) answer {
 	d.Uses.Record(s)
 	permissions := s.Effective().Strings()

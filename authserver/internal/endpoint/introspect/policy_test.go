@@ -12,7 +12,7 @@ import (
 )
 
 // A grant that a policy has narrowed is described as it is now, whatever its access token says.
-func TestANarrowedGrantIsDescribedAsItIsNow(t *testing.T) {
+func TestIntrospect_DescribesNarrowedGrantAsItIsNow(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
 	limit := func(p workspace.ConnectorPolicy) {
@@ -38,7 +38,7 @@ func TestANarrowedGrantIsDescribedAsItIsNow(t *testing.T) {
 		t.Errorf("%v %v", got["permissions"], got["scope"])
 	}
 	if exp, _ := got["exp"].(float64); exp > float64(time.Now().Add(11*time.Minute).Unix()) {
-		t.Errorf("it is said to live beyond its grant: %v", got["exp"])
+		t.Errorf("exp is after the grant's end: %v", got["exp"])
 	}
 	limit(workspace.DefaultConnectorPolicy())
 	if list := texts(b.active("raised", held.Access)["permissions"]); len(list) != 1 {

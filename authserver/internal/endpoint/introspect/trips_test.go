@@ -10,9 +10,9 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Who asks and how the credential stands is one question to Postgres. Redis is told later who was not let in (package
-// failures).
-func TestIntrospectionIsOneTrip(t *testing.T) {
+// The caller and the credential are read in one query to Postgres. Failed authentications are written to Redis later
+// (package ratelimit).
+func TestIntrospect_IsOneRoundTrip(t *testing.T) {
 	b := &bench{Server: apitest.StartCounted(t), t: t}
 	b.service = b.Service()
 	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -32,7 +32,12 @@ func TestIntrospectionIsOneTrip(t *testing.T) {
 		{"a personal access token", 1, func() { b.active("a personal access token", personal) }},
 		{"garbage", 1, func() { b.inactive("garbage", "word") }},
 		{"a secret in the form", 1, func() {
-			b.Form(apitest.IntrospectPath, "token", held.Access.Reveal(), "client_id", b.service.ID.String(), "client_secret", b.service.Secret.Reveal())
+			b.Form(
+				apitest.IntrospectPath,
+				"token", held.Access.Reveal(),
+				"client_id", b.service.ID.String(),
+				"client_secret", b.service.Secret.Reveal(),
+			)
 		}},
 		{"an unknown service", 1, as(uuid.NewString(), b.service.Secret, held.Access)},
 		{"a service without a name", 0, as("service", b.service.Secret, held.Access)},

@@ -13,9 +13,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-// keepBusy holds every turn to check a password, with so many strangers waiting that one more is one too many. release
-// lets go of one turn, strangers says how many of those who waited had theirs since, and refused tells of each that was
-// sent away for another.
+// keepBusy takes every slot for a password check and fills the queue with other callers. release frees one slot,
+// strangers returns how many queued callers got a slot since, and refused receives a value for each caller that was
+// removed from the queue.
 func keepBusy(t *testing.T, site *browsertest.Server) (release func(), strangers func() int, refused chan struct{}) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -52,8 +52,8 @@ func keepBusy(t *testing.T, site *browsertest.Server) (release func(), strangers
 	return func() { letGo <- struct{}{} }, func() int { return len(served) }, refused
 }
 
-// A flood's wrong password is told to wait, at once and with 429. It is no fault of the service's.
-func TestSignIn_FloodIsToldToWait(t *testing.T) {
+// A wrong password during a flood gets a 429 with Retry-After at once. It is not reported as an error of the server.
+func TestSignIn_FloodGets429(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	for range 5 {
@@ -67,8 +67,9 @@ func TestSignIn_FloodIsToldToWait(t *testing.T) {
 	}
 }
 
-// A browser that has signed in to the account before has the next turn, however many wait and wherever it is.
-func TestSignIn_KnownBrowserHasTheNextTurn(t *testing.T) {
+// A browser that has signed in to the account before gets the next slot, whatever the length of the queue and its
+// address.
+func TestSignIn_KnownBrowserGetsNextSlot(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
@@ -79,7 +80,7 @@ func TestSignIn_KnownBrowserHasTheNextTurn(t *testing.T) {
 		}
 	}
 	if device == "" || strings.Contains(device, ada.Email) {
-		t.Fatalf("the browser was given %q to be known by", device)
+		t.Fatalf("device cookie: %q", device)
 	}
 	for range 50 { // the account and the network are under attack
 		site.Passwords.Wrong(session.Caller{Email: ada.Email, Address: netip.MustParseAddr("127.0.0.1")})
@@ -89,12 +90,12 @@ func TestSignIn_KnownBrowserHasTheNextTurn(t *testing.T) {
 	go func() {
 		answer <- browser.Post("/login", map[string][]string{"email": {ada.Email}, "password": {browsertest.Password}})
 	}()
-	<-refused // the browser waits in the place of a stranger
+	<-refused // the browser replaced a queued caller
 	release()
 	if page := <-answer; page.Status != http.StatusSeeOther {
 		t.Errorf("%d", page.Status)
 	}
-	if n := strangers(); n > 1 { // the turn that the browser has left goes to one of them
+	if n := strangers(); n > 1 { // the slot that the browser frees goes to a queued caller
 		t.Errorf("%d strangers were served first", n)
 	}
 }

@@ -1,9 +1,9 @@
-// Package login answers: is this person who they say they are, and which browser is it?
+// Package login serves sign-in with a password and sign-out.
 //
-//	GET  /login    Page     the form; ?return= is a local path to go on to
+//	GET  /login    Page     the form; ?return= is the local path that follows
 //	POST /login    SignIn   email, password, return: 303 on success, else the form again (400, 429, 503)
 //	POST /logout   SignOut  return: 303
 //
-// What must not be learned here: whether an account exists. An unknown e-mail address, a wrong password and a disabled
-// account get the same answer after the same work.
+// The responses do not reveal whether an account exists. An unknown e-mail address, a wrong password and a disabled
+// account get the same response after the same work.
 package login

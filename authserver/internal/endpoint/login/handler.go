@@ -18,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Deps are what a Handler needs.
+// Deps are the dependencies of a Handler.
 type Deps struct {
 	Users     session.Users
 	Passwords *session.Passwords
@@ -28,7 +28,7 @@ type Deps struct {
 	Auditor   session.Auditor
 	Pages     *ui.Pages
 	Proxies   web.Proxies
-	// Application names the one that sent the user to a local path, or says "".
+	// Application returns the name of the application that sent the user to a local path, or "".
 	Application func(ctx context.Context, path string) string
 	Log         *slog.Logger
 }
@@ -39,7 +39,7 @@ type Handler struct {
 	verifier session.Verifier
 }
 
-// New makes a Handler.
+// New returns a Handler.
 func New(deps Deps) *Handler {
 	return &Handler{deps, session.Verifier{
 		Users:     deps.Users,
@@ -49,7 +49,7 @@ func New(deps Deps) *Handler {
 	}}
 }
 
-// home is where a sign-in leads that came from nowhere.
+// home is where a sign-in without a return path leads.
 const home = "/settings/user"
 
 const (
@@ -72,10 +72,10 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	h.show(w, r, http.StatusOK, form(next, ""))
 }
 
-// SignIn serves POST /login, from this origin alone.
+// SignIn serves POST /login. It accepts requests from the server's own origin only.
 func (h *Handler) SignIn() http.Handler { return h.Pages.SameOrigin(http.HandlerFunc(h.signIn)) }
 
-// SignOut serves POST /logout, from this origin alone.
+// SignOut serves POST /logout. It accepts requests from the server's own origin only.
 func (h *Handler) SignOut() http.Handler { return h.Pages.SameOrigin(http.HandlerFunc(h.signOut)) }
 
 func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +95,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		h.show(w, r, http.StatusBadRequest, page)
 		return
 	}
-	user, verdict, err := h.verifier.Verify(
+	user, result, err := h.verifier.Verify(
 		r.Context(),
 		email,
 		password,
@@ -109,12 +109,12 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Show(w, r, http.StatusTooManyRequests, page) // without the application's name, which costs a read
 	case err != nil:
 		h.fail(w, r, err)
-	case verdict.Wait > 0:
-		h.tooMany(w, r, page, verdict)
-	case !verdict.OK:
+	case result.Wait > 0:
+		h.tooMany(w, r, page, result)
+	case !result.OK:
 		h.wrong(w, r, page)
 	default:
-		h.begin(w, r, user, verdict.Proof, page)
+		h.begin(w, r, user, result.Proof, page)
 	}
 }
 
@@ -154,7 +154,8 @@ func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {
 	goOn(w, ui.LocalPath(r.PostForm.Get("return"), "/login"))
 }
 
-// readForm reads a body in which no field stands twice, or answers itself.
+// readForm reads a body in which each field occurs at most once. It returns false if it has refused the form and
+// written the response.
 func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) bool {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	err := r.ParseForm()
@@ -176,9 +177,9 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login, verdict session.Result) {
-	web.SetRateLimited(w.Header(), verdict.Wait, verdict.Limit)
-	minutes := int(math.Ceil(verdict.Wait.Minutes()))
+func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login, result session.Result) {
+	web.SetRateLimited(w.Header(), result.Wait, result.Limit)
+	minutes := int(math.Ceil(result.Wait.Minutes()))
 	page.Problem = "Too many wrong passwords from your network. Please try again in " + strconv.Itoa(
 		minutes,
 	) + " minutes."
@@ -190,7 +191,7 @@ func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login
 		r,
 		http.StatusTooManyRequests,
 		page,
-	) // without the application's name: whoever is held off asks no store
+	) // without the application's name: a limited client must not cause a read
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -202,7 +203,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h.Pages.Internal(w, r)
 }
 
-// show shows the form, with the name of the application that waits for the user.
+// show shows the form, with the name of the application that the user signs in for.
 func (h *Handler) show(w http.ResponseWriter, r *http.Request, status int, page *ui.Login) {
 	page.Application = h.Application(r.Context(), page.Return)
 	h.Pages.Show(w, r, status, page)
@@ -218,7 +219,7 @@ func goOn(w http.ResponseWriter, path string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// plausible keeps out what cannot be an address, before anything is asked of a store.
+// plausible reports whether email can be an address. Other text is refused before a store is queried.
 func plausible(email string) bool {
 	return len(email) <= maxEmail && utf8.ValidString(email) &&
 		!strings.ContainsFunc(email, func(r rune) bool { return r <= ' ' || r == 0x7f }) &&

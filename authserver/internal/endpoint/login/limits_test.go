@@ -17,7 +17,7 @@ func attempt(site *browsertest.Server, from, email, password string) *browsertes
 	return browser.Post("/login", map[string][]string{"email": {email}, "password": {password}})
 }
 
-func TestTheEleventhWrongPasswordForAnAccountFromAnAddressIsRefused(t *testing.T) {
+func TestSignIn_EleventhWrongPasswordPerAccountAndAddressIsRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, bob := site.Member(), site.Member()
 	const thief, home, office = "192.0.2.1", "192.0.2.2", "2001:db8:1:2::1"
@@ -37,7 +37,8 @@ func TestTheEleventhWrongPasswordForAnAccountFromAnAddressIsRefused(t *testing.T
 	if policy := held.Header.Get("RateLimit-Policy"); policy != `"wrong-passwords-per-account";q=10;w=900` {
 		t.Errorf("RateLimit-Policy: %s", policy)
 	}
-	if state, want := held.Header.Get("RateLimit"), `"wrong-passwords-per-account";r=0;t=`+held.Header.Get("Retry-After"); state != want {
+	want := `"wrong-passwords-per-account";r=0;t=` + held.Header.Get("Retry-After")
+	if state := held.Header.Get("RateLimit"); state != want {
 		t.Errorf("RateLimit: %s, want %s", state, want)
 	}
 	for name, page := range map[string]*browsertest.Page{
@@ -51,12 +52,13 @@ func TestTheEleventhWrongPasswordForAnAccountFromAnAddressIsRefused(t *testing.T
 	}
 }
 
-func TestTheHundredAndFirstWrongPasswordFromAnAddressIsRefusedForEveryAccount(t *testing.T) {
+func TestSignIn_HundredAndFirstWrongPasswordPerAddressIsRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	const thief = "192.0.2.1"
 	for i := range 100 {
-		if page := attempt(site, thief, fmt.Sprintf("guess-%d@example.org", i/5), "wrong"); page.Status != http.StatusBadRequest {
+		page := attempt(site, thief, fmt.Sprintf("guess-%d@example.org", i/5), "wrong")
+		if page.Status != http.StatusBadRequest {
 			t.Fatalf("attempt %d: %d", i+1, page.Status)
 		}
 	}
@@ -68,7 +70,7 @@ func TestTheHundredAndFirstWrongPasswordFromAnAddressIsRefusedForEveryAccount(t 
 	}
 }
 
-func TestWithoutRedisPeopleSignInAndWrongPasswordsStillCount(t *testing.T) {
+func TestSignIn_WithoutRedisWrongPasswordsStillCount(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	site.Redis.Stop()
@@ -89,8 +91,9 @@ func TestWithoutRedisPeopleSignInAndWrongPasswordsStillCount(t *testing.T) {
 	}
 }
 
-// An unknown address must cost as much as a wrong password. The fastest of several tells the work from the noise.
-func TestAnUnknownAddressTakesAsLongAsAWrongPassword(t *testing.T) {
+// An unknown address must cost as much as a wrong password. The fastest of several attempts separates the work from the
+// noise.
+func TestSignIn_UnknownAddressTakesAsLongAsWrongPassword(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	fastest := func(email string) time.Duration {

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestSignInGivesACookieThatScriptsAndOtherSitesDoNotGet(t *testing.T) {
+func TestSignIn_SetsProtectedCookie(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser := site.Browser()
@@ -36,12 +36,13 @@ func TestSignInGivesACookieThatScriptsAndOtherSitesDoNotGet(t *testing.T) {
 	if n := site.Count(`select count(*) from account.sessions where token = $1`, hash); n != 1 {
 		t.Errorf("%d rows with the cookie's hash", n)
 	}
-	if n := site.Count(`select count(*) from account.audit_events where action = 'sign_in.succeeded' and user_id = $1`, ada.ID); n != 1 {
+	if n := site.Count(`select count(*) from account.audit_events
+		where action = 'sign_in.succeeded' and user_id = $1`, ada.ID); n != 1 {
 		t.Errorf("%d audit events", n)
 	}
 }
 
-func TestSignInLeadsToLocalPathsAlone(t *testing.T) {
+func TestSignIn_RedirectsOnlyToLocalPaths(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	const home = "/settings/user"
@@ -59,7 +60,7 @@ func TestSignInLeadsToLocalPathsAlone(t *testing.T) {
 		"javascript:alert(1)":            home,
 		"evil.example":                   home,
 		"%2F%2Fevil.example":             home,
-		"/%5cevil.example":               "/%5cevil.example", // a path: no browser decodes it into a host
+		"/%5cevil.example":               "/%5cevil.example", // a path: browsers do not decode it into a host
 		"/%2Fevil.example":               "/%2Fevil.example",
 		"/settings\r\nSet-Cookie: a=b":   home,
 		"/" + strings.Repeat("a", 20000): home,
@@ -75,11 +76,11 @@ func TestSignInLeadsToLocalPathsAlone(t *testing.T) {
 		t.Errorf("the form carries %q", form.Get("return"))
 	}
 	if to := site.SignedIn(ada).Get("/login?return=//evil.example").Location(); to != home {
-		t.Errorf("who is signed in is sent to %q", to)
+		t.Errorf("a signed-in user is sent to %q", to)
 	}
 }
 
-func TestAWrongPasswordAndAnUnknownAddressGetTheSameAnswer(t *testing.T) {
+func TestSignIn_WrongPasswordAndUnknownAddressGetSameResponse(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, gone := site.Member(), site.Member()
 	site.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, gone.ID)
@@ -106,7 +107,7 @@ func TestAWrongPasswordAndAnUnknownAddressGetTheSameAnswer(t *testing.T) {
 	}
 }
 
-func TestWhoMistypesIsStillToldForWhichApplication(t *testing.T) {
+func TestSignIn_FailedAttemptStillNamesApplication(t *testing.T) {
 	site := browsertest.Start(t)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	request := "/oauth/authorize?" + url.Values{
@@ -138,7 +139,7 @@ func TestWhoMistypesIsStillToldForWhichApplication(t *testing.T) {
 	}
 }
 
-func TestABadFormComesBackWithWhatWasTyped(t *testing.T) {
+func TestSignIn_BadFormIsShownAgain(t *testing.T) {
 	site := browsertest.Start(t)
 	for name, form := range map[string]url.Values{
 		"nothing":        {},
@@ -163,7 +164,7 @@ func TestABadFormComesBackWithWhatWasTyped(t *testing.T) {
 	}
 }
 
-func TestAnotherSiteCannotSignAnybodyInOrOut(t *testing.T) {
+func TestSignIn_CrossOriginRequestsAreRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	good := url.Values{"email": {ada.Email}, "password": {browsertest.Password}}
@@ -198,14 +199,14 @@ func TestAnotherSiteCannotSignAnybodyInOrOut(t *testing.T) {
 	}
 }
 
-func TestSignOutEndsTheSignInEverywhereItWasCopiedTo(t *testing.T) {
+func TestSignOut_EndsCopiesOfTheCookie(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
 	stolen := site.Browser()
 	stolen.SetCookies(browser.Cookies())
 	if page := stolen.Get("/login"); page.Status != http.StatusSeeOther {
-		t.Fatal("the copy of the cookie does not work to begin with")
+		t.Fatal("the copy of the cookie does not work before the sign-out")
 	}
 	answer := browser.Post("/logout", url.Values{"return": {"/oauth/authorize?x=1"}})
 	if answer.Status != http.StatusSeeOther || answer.Location() != "/oauth/authorize?x=1" {
@@ -216,7 +217,8 @@ func TestSignOutEndsTheSignInEverywhereItWasCopiedTo(t *testing.T) {
 			t.Errorf("%s is still signed in", name)
 		}
 	}
-	if n := site.Count(`select count(*) from account.sign_ins where user_id = $1 and ended_at is not null`, ada.ID); n != 1 {
+	if n := site.Count(`select count(*) from account.sign_ins
+		where user_id = $1 and ended_at is not null`, ada.ID); n != 1 {
 		t.Errorf("%d sign-ins ended", n)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-func TestAStoreThatDoesNotAnswerIsNeverASignedOutUser(t *testing.T) {
+func TestSession_OutageIsNotSignedOut(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser, stranger := site.SignedIn(ada), site.Browser()
@@ -23,7 +23,7 @@ func TestAStoreThatDoesNotAnswerIsNeverASignedOutUser(t *testing.T) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 		if page.WantsText("you are still signed in") {
-			t.Errorf("%s: nobody knows that", name)
+			t.Errorf("%s: claims that the user is still signed in", name)
 		}
 	}
 	restore()
@@ -32,18 +32,19 @@ func TestAStoreThatDoesNotAnswerIsNeverASignedOutUser(t *testing.T) {
 	}
 }
 
-func TestASignInIsOverWhenItEndsExpiresIdlesOrItsUserIsDisabled(t *testing.T) {
+func TestSession_EndsOnEndExpiryIdleAndDisabledUser(t *testing.T) {
 	site := browsertest.Start(t)
 	for name, sql := range map[string]string{
 		"ended elsewhere": `update account.sign_ins set ended_at = now() where user_id = $1`,
 		"expired":         `update account.sign_ins set expires_at = now() where user_id = $1`,
-		"idle":            `update account.sign_ins set last_seen_at = now() - interval '2 hours 1 second' where user_id = $1`,
-		"disabled":        `update account.users set disabled_at = now() where id = $1`,
+		"idle": `update account.sign_ins set last_seen_at = now() - interval '2 hours 1 second'
+			where user_id = $1`,
+		"disabled": `update account.users set disabled_at = now() where id = $1`,
 	} {
 		ada := site.Member()
 		browser := site.SignedIn(ada)
 		if page := browser.Get("/login"); page.Status != http.StatusSeeOther {
-			t.Fatalf("%s: not signed in to begin with", name)
+			t.Fatalf("%s: not signed in at first", name)
 		}
 		site.Fixture.Exec(sql, ada.ID)
 		if page := browser.Get("/login"); page.Status != http.StatusOK {
@@ -52,7 +53,7 @@ func TestASignInIsOverWhenItEndsExpiresIdlesOrItsUserIsDisabled(t *testing.T) {
 	}
 }
 
-func TestASignInThatIsUsedDoesNotIdle(t *testing.T) {
+func TestSession_UseResetsIdleTime(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
@@ -61,12 +62,13 @@ func TestASignInThatIsUsedDoesNotIdle(t *testing.T) {
 		ada.ID,
 	)
 	browser.Get("/login")
-	if n := site.Count(`select count(*) from account.sign_ins where user_id = $1 and last_seen_at > now() - interval '1 minute'`, ada.ID); n != 1 {
-		t.Error("it was not noted that the sign-in was used")
+	if n := site.Count(`select count(*) from account.sign_ins
+		where user_id = $1 and last_seen_at > now() - interval '1 minute'`, ada.ID); n != 1 {
+		t.Error("the use of the sign-in was not recorded")
 	}
 }
 
-func TestASignInEndsTheOneThatThisBrowserHadAndChangesTheCookie(t *testing.T) {
+func TestSignIn_EndsPreviousSessionOfBrowser(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, bob := site.Member(), site.Member()
 	browser := site.SignedIn(ada)
@@ -75,12 +77,13 @@ func TestASignInEndsTheOneThatThisBrowserHadAndChangesTheCookie(t *testing.T) {
 	if after := browser.Cookies(); len(after) != 2 || after[0].Value == before[0].Value {
 		t.Error("the session's identifier is the same after the sign-in")
 	}
-	if n := site.Count(`select count(*) from account.sign_ins where user_id = $1 and ended_at is not null`, ada.ID); n != 1 {
-		t.Error("the former sign-in still counts")
+	if n := site.Count(`select count(*) from account.sign_ins
+		where user_id = $1 and ended_at is not null`, ada.ID); n != 1 {
+		t.Error("the previous sign-in is still active")
 	}
 	fixed := site.Browser()
 	fixed.SetCookies(before)
 	if page := fixed.Get("/login"); page.Status != http.StatusOK {
-		t.Error("the former session still counts")
+		t.Error("the previous session is still active")
 	}
 }

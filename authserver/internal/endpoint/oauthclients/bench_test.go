@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A bench is the site with a registrar, who holds account:api:access and may read programmes.
+// A bench is a server with a registrar, a member who holds account:api:access and programmes:read:programmes.
 type bench struct {
 	*apitest.Server
 	t         *testing.T
@@ -49,10 +49,11 @@ func (b *bench) send(method, path, body string) apitest.Answer {
 	return b.Send(method, path, body, headers...)
 }
 
-// A fields is a JSON object.
+// fields is a JSON object.
 type fields map[string]any
 
-// confidential is the spec's registration (4.2), changed by with; nil takes a member out.
+// confidential returns the registration of the spec (4.2) with the members of with replaced. A nil value removes a
+// member.
 func confidential(with fields) string {
 	return object(
 		fields{
@@ -64,7 +65,7 @@ func confidential(with fields) string {
 	)
 }
 
-// connector is a connector's registration, changed likewise.
+// connector returns the registration of a connector, with the members of with replaced.
 func connector(with fields) string {
 	all := fields{"connectorPlatform": "claude", "resource": apitest.MCP}
 	maps.Copy(all, with)
@@ -78,11 +79,11 @@ func object(base, with fields) string {
 			delete(base, name)
 		}
 	}
-	out, _ := json.Marshal(base) // texts and lists of texts always encode
+	out, _ := json.Marshal(base) // strings and lists of strings always encode
 	return string(out)
 }
 
-// registered is a registration that must succeed.
+// registered sends a registration that must succeed.
 func (b *bench) registered(body string) apitest.Answer {
 	b.t.Helper()
 	answer := b.send("POST", b.path(), body)
@@ -92,7 +93,7 @@ func (b *bench) registered(body string) apitest.Answer {
 	return answer
 }
 
-// refused wants the flat shape of Account's errors.
+// refused requires an error in the flat shape of Account.
 func (b *bench) refused(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
 	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" ||
@@ -112,7 +113,8 @@ func (b *bench) forbidden(what string, answer apitest.Answer) {
 func (b *bench) events(action, client string) int {
 	b.t.Helper()
 	return b.Count(
-		`select count(*) from account.audit_events where action = $1 and subject = 'client:' || $2 and actor = 'user:' || $3
+		`select count(*) from account.audit_events
+		where action = $1 and subject = 'client:' || $2 and actor = 'user:' || $3
 		and tenant_id = $4 and request_id <> ''`,
 		action,
 		client,

@@ -18,7 +18,8 @@ import (
 
 const maxBody = 64 << 10
 
-// readBody reads a JSON object by the rules of JSON v2: names in their own case, none twice. Unknown names are ignored.
+// readBody reads a JSON object by the rules of JSON v2: member names match their case, and duplicates are refused.
+// Unknown names are ignored.
 func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
@@ -38,7 +39,7 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 	if web.Encoded(r.Header) {
 		return &client.Refusal{Message: web.EncodedWords}
 	}
-	isObject := bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) // null would leave everything as it is
+	isObject := bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) // null would leave into unchanged
 	if err := json.Unmarshal(raw, into); err != nil || !isObject {
 		return &client.Refusal{
 			Message: "The body is not one well-formed JSON object with the documented types, each key given once.",
@@ -64,7 +65,7 @@ func readRegistration(w http.ResponseWriter, r *http.Request) (client.Registrati
 		return client.Registration{}, err
 	}
 	registration := client.Registration{Name: body.Name, Redirects: body.Redirects, Required: body.Required}
-	for _, optional := range []struct {
+	for _, member := range []struct {
 		from *string
 		to   *string
 		name string
@@ -73,16 +74,16 @@ func readRegistration(w http.ResponseWriter, r *http.Request) (client.Registrati
 		{body.Resource, &registration.Resource, "resource"},
 		{body.AuthMethod, &registration.AuthMethod, "tokenEndpointAuthMethod"},
 	} {
-		if optional.from == nil {
+		if member.from == nil {
 			continue
 		}
-		if *optional.from == "" {
+		if *member.from == "" {
 			return client.Registration{}, &client.Refusal{
-				Field:   optional.name,
-				Message: optional.name + " is empty: leave it out or say what it is.",
+				Field:   member.name,
+				Message: member.name + " is empty: leave it out or say what it is.",
 			}
 		}
-		*optional.to = *optional.from
+		*member.to = *member.from
 	}
 	return registration, nil
 }
@@ -97,7 +98,7 @@ func readExpireOld(w http.ResponseWriter, r *http.Request) (bool, error) {
 	return body.ExpireOld, nil
 }
 
-// A clientBody is a client as it is shown: every field as stored, and the secret in the one answer that made it.
+// A clientBody is the JSON of a client. It has the secret only in the response to the call that created it.
 type clientBody struct {
 	ClientID            string        `json:"clientId"`
 	ClientSecret        string        `json:"clientSecret,omitempty"`

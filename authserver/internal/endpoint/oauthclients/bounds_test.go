@@ -7,15 +7,15 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// The contract's bounds of one credential (section 6), at the real routes.
-func TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn(t *testing.T) {
+// The contract's limits for one credential (section 6), at the real routes.
+func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
 	b := newBenchOn(t, apitest.Served(t))
 	first := b.send("GET", b.path(), "")
 	if first.Status != 200 || first.Header.Get("RateLimit") != `"requests-in-flight";r=63` ||
 		first.Header.Get("RateLimit-Policy") != `"requests-in-flight";q=64;qu="concurrent-requests"` {
 		t.Errorf("%d %v", first.Status, first.Header)
 	}
-	hold, err := b.Fixture.Owner.Begin(t.Context()) // holds every request in its place
+	hold, err := b.Fixture.Owner.Begin(t.Context()) // blocks every request that is being handled
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,9 +37,10 @@ func TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn(t *testing.T) {
 	for i := range allowed + beyond {
 		answer := <-answers
 		if i == 0 {
-			const waiting = `select count(*) from pg_locks where relation = 'account.oauth_clients'::regclass and not granted`
+			const waiting = `select count(*) from pg_locks
+				where relation = 'account.oauth_clients'::regclass and not granted`
 			if n := b.Count(waiting); n == 0 || n > 8 {
-				t.Errorf("%d requests of one credential are worked on at once, want 1 to 8", n)
+				t.Errorf("%d requests of one credential are handled at once, want 1 to 8", n)
 			}
 		}
 		if answer.Status == 503 { // after its wait for the lock

@@ -23,7 +23,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Store keeps clients. Its errors are Unknown of Deps, or wrap store.ErrUnavailable.
+// Store stores clients. Its errors are Unknown of Deps, or wrap store.ErrUnavailable.
 type Store interface {
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
@@ -38,11 +38,11 @@ type Store interface {
 	) error
 }
 
-// Deps are what the endpoint works with.
+// Deps are the dependencies of the endpoint.
 type Deps struct {
 	Authorizer authorizer.Deps
 	Store      Store
-	Unknown    error // the error by which Store says that there is no such client
+	Unknown    error // the error that Store returns for an unknown client
 	Resources  []string
 	Forget     func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
 	Variables  func(*http.Request) map[string]string // of the path: tenantId, clientId
@@ -50,13 +50,13 @@ type Deps struct {
 	Log        *slog.Logger
 }
 
-// A Handler serves the routes of doc.go.
+// A Handler serves the routes listed in the package comment.
 type Handler struct{ Deps }
 
-// New makes the handler.
+// New returns a Handler.
 func New(d Deps) *Handler { return &Handler{d} }
 
-// guarded lets a caller in who holds account:api:access in the path's workspace.
+// guarded calls serve if the caller holds account:api:access in the path's workspace.
 func (h *Handler) guarded(serve func(http.ResponseWriter, *http.Request, authorizer.Caller) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.Authorizer.Serve(
@@ -126,9 +126,8 @@ func (h *Handler) Register() http.Handler {
 			return apierr.New(apierr.Forbidden, "You can only require permissions that you and your credential hold: "+
 				c.Required.Without(caller.Permissions).Scope()+" is missing.")
 		}
-		c.ID, c.WorkspaceID, c.CreatedBy, c.CreatedAt = uuid.New(), caller.WorkspaceID, &caller.UserID, h.Now().
-			UTC().
-			Truncate(time.Microsecond)
+		c.ID, c.WorkspaceID, c.CreatedBy = uuid.New(), caller.WorkspaceID, &caller.UserID
+		c.CreatedAt = h.Now().UTC().Truncate(time.Microsecond)
 		var secret credential.Secret
 		var hash []byte
 		if !c.Kind.Traits().Public {
@@ -141,7 +140,7 @@ func (h *Handler) Register() http.Handler {
 		registered.Authorization.Permissions = registered.Authorization.Permissions.Union(c.Required)
 		saved, err := h.Store.SaveClient(r.Context(), c, hash, registered)
 		if err == nil && !saved {
-			err = errors.New("the identifier of the new client is taken") // no secret may be shown that belongs to none
+			err = errors.New("the identifier of the new client is taken") // its secret must not be shown
 		}
 		if err != nil {
 			return err
@@ -206,7 +205,7 @@ func (h *Handler) Delete() http.Handler {
 	})
 }
 
-// overlap is how long a replaced secret works on (contract, section 5).
+// overlap is how long a replaced secret still works (contract, section 5).
 const overlap = 24 * time.Hour
 
 // ReplaceSecret serves POST …/oauth-clients/{clientId}/secret.
@@ -238,7 +237,15 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		if expireOld {
 			old = 0
 		}
-		if err := h.Store.ReplaceSecret(r.Context(), caller.WorkspaceID, id, credential.Hash(secret.Reveal()), old, event(r, caller, "client.secret_replaced", id)); err != nil {
+		err = h.Store.ReplaceSecret(
+			r.Context(),
+			caller.WorkspaceID,
+			id,
+			credential.Hash(secret.Reveal()),
+			old,
+			event(r, caller, "client.secret_replaced", id),
+		)
+		if err != nil {
 			return err
 		}
 		web.JSON(w, http.StatusOK, show(c, secret))

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestTheListIsNewestFirstAndWithoutSecrets(t *testing.T) {
+func TestList_IsNewestFirstAndWithoutSecrets(t *testing.T) {
 	b := newBench(t)
 	empty := b.send("GET", b.path(), "")
 	if meta, _ := empty.JSON()["meta"].(map[string]any); empty.Status != 200 || meta["count"] != float64(0) ||
@@ -45,7 +45,7 @@ func TestTheListIsNewestFirstAndWithoutSecrets(t *testing.T) {
 	}
 }
 
-// elsewhere registers a client in another workspace, by its own registrar.
+// elsewhere registers a client in another workspace.
 func (b *bench) elsewhere() (workspaceID uuid.UUID, client string) {
 	b.t.Helper()
 	workspaceID = b.Fixture.Workspace("Elsewhere")
@@ -54,7 +54,7 @@ func (b *bench) elsewhere() (workspaceID uuid.UUID, client string) {
 	return workspaceID, c.ID.String()
 }
 
-func TestOneIsReadAsItIsStored(t *testing.T) {
+func TestRead_ReturnsStoredClient(t *testing.T) {
 	b := newBench(t)
 	registered := b.registered(connector(nil))
 	read := b.send("GET", b.path()+"/"+registered.Text("clientId"), "")
@@ -68,7 +68,7 @@ func TestOneIsReadAsItIsStored(t *testing.T) {
 	}
 }
 
-func TestAnUnknownClientIs404(t *testing.T) {
+func TestClients_UnknownClientIs404(t *testing.T) {
 	b := newBench(t)
 	_, other := b.elsewhere()
 	foreignConnector := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
@@ -93,15 +93,15 @@ func TestAnUnknownClientIs404(t *testing.T) {
 		}
 	}
 	if n := b.Count(`select count(*) from account.oauth_clients where deleted_at is not null`); n != 1 {
-		t.Errorf("%d clients are deleted, want the one", n)
+		t.Errorf("%d clients are deleted, want 1", n)
 	}
 }
 
-func TestDeletingAClientRevokesItsGrants(t *testing.T) {
+func TestDelete_RevokesGrants(t *testing.T) {
 	b := newBench(t)
 	app := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
-	kept := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
-	held, other := b.Connected(app, b.registrar), b.Connected(kept, b.registrar)
+	remaining := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
+	held, other := b.Connected(app, b.registrar), b.Connected(remaining, b.registrar)
 	id := app.ID.String()
 	answer := b.send("DELETE", b.path()+"/"+id, "")
 	if answer.Status != 204 || answer.Body != "" {
@@ -117,7 +117,7 @@ func TestDeletingAClientRevokesItsGrants(t *testing.T) {
 		t.Errorf("%d audit events", n)
 	}
 	if answer := b.Refresh(app, held.Refresh); answer.Text("error") != "invalid_client" {
-		t.Errorf("a refresh then: %d %s", answer.Status, answer.Body)
+		t.Errorf("refresh after the deletion: %d %s", answer.Status, answer.Body)
 	}
 	b.refused("again", b.send("DELETE", b.path()+"/"+id, ""), 404, "not_found")
 }
@@ -140,7 +140,7 @@ func (b *bench) works(what string, id, secret string, works bool) {
 	}
 }
 
-func TestAReplacedSecretWorks24HoursMore(t *testing.T) {
+func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
 	b := newBench(t)
 	registered := b.registered(confidential(nil))
 	id, old := registered.Text("clientId"), registered.Text("clientSecret")
@@ -160,20 +160,21 @@ func TestAReplacedSecretWorks24HoursMore(t *testing.T) {
 		older, old = old, answer.Text("clientSecret")
 	}
 	var expires time.Time
-	err := b.Fixture.Owner.QueryRow(t.Context(), `select min(expires_at) from account.client_secrets where client_id = $1`, id).
+	err := b.Fixture.Owner.QueryRow(t.Context(), `select min(expires_at) from account.client_secrets
+		where client_id = $1`, id).
 		Scan(&expires)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if left := time.Until(expires); left > 24*time.Hour || left < 24*time.Hour-time.Minute {
-		t.Errorf("the one before works %v more", left)
+		t.Errorf("the previous secret works for another %v", left)
 	}
 	if n := b.events("client.secret_replaced", id); n != 3 {
 		t.Errorf("%d audit events", n)
 	}
 }
 
-func TestAReplacedSecretEndsAtOnceWhereAsked(t *testing.T) {
+func TestReplaceSecret_ExpireOldEndsOldSecret(t *testing.T) {
 	b := newBench(t)
 	registered := b.registered(confidential(nil))
 	id := registered.Text("clientId")
@@ -192,16 +193,16 @@ func TestAReplacedSecretEndsAtOnceWhereAsked(t *testing.T) {
 	b.works("after refusals", id, answer.Text("clientSecret"), true)
 }
 
-func TestAConnectorHasNoSecretToReplace(t *testing.T) {
+func TestReplaceSecret_ConnectorIsRefused(t *testing.T) {
 	b := newBench(t)
 	id := b.registered(connector(nil)).Text("clientId")
 	b.refused("a connector", b.send("POST", b.path()+"/"+id+"/secret", ""), 400, "invalid_client_metadata")
 	if n := b.Count(`select count(*) from account.client_secrets`); n != 0 {
-		t.Error("it got one")
+		t.Error("the connector got a secret")
 	}
 }
 
-func TestEveryRouteIsGuarded(t *testing.T) {
+func TestClients_EveryRouteNeedsPermission(t *testing.T) {
 	b := newBench(t)
 	id := b.registered(confidential(nil)).Text("clientId")
 	reader := b.Fixture.Token(b.registrar, perm.ProgrammesRead)
@@ -229,7 +230,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	}
 }
 
-func TestAnOutageIs503OnEveryRoute(t *testing.T) {
+func TestClients_OutageIs503OnEveryRoute(t *testing.T) {
 	b := newBench(t)
 	id := b.registered(confidential(nil)).Text("clientId")
 	lock, err := b.Fixture.Owner.Begin(t.Context())
@@ -237,7 +238,7 @@ func TestAnOutageIs503OnEveryRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = lock.Rollback(t.Context()) }()
-	// The registrar is let in, and then the clients do not answer.
+	// The registrar is authenticated, and then the query for the clients times out.
 	if _, err := lock.Exec(t.Context(), `lock table account.oauth_clients in access exclusive mode`); err != nil {
 		t.Fatal(err)
 	}

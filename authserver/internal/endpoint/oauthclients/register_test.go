@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
+func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 	b := newBench(t)
 	answer := b.registered(confidential(fields{"unknownKey": 1}))
 	body := answer.JSON()
@@ -34,7 +34,7 @@ func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
 	}
 	if !credential.ClientSecret.Matches(answer.Text("clientSecret")) ||
 		!strings.HasPrefix(answer.Text("clientSecret"), "alm_cs_") {
-		t.Error("the secret is not spelled like one")
+		t.Error("the secret does not have the format of a client secret")
 	}
 	if created, err := time.Parse(time.RFC3339Nano, answer.Text("createdAt")); err != nil ||
 		time.Since(created) > time.Minute {
@@ -47,12 +47,13 @@ func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
 	if n := b.events("client.registered", id); n != 1 {
 		t.Errorf("%d audit events", n)
 	}
-	if n := b.Count(`select count(*) from account.client_secrets where client_id = $1 and hash = $2`, id, credential.Hash(answer.Text("clientSecret"))); n != 1 {
-		t.Error("the secret's hash is not what is stored")
+	const stored = `select count(*) from account.client_secrets where client_id = $1 and hash = $2`
+	if n := b.Count(stored, id, credential.Hash(answer.Text("clientSecret"))); n != 1 {
+		t.Error("the stored hash is not the hash of the secret")
 	}
 }
 
-func TestAConnectorRegistrationHasNoSecret(t *testing.T) {
+func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 	b := newBench(t)
 	for _, platform := range []string{"claude", "chatgpt"} {
 		for _, resource := range []string{apitest.REST, apitest.MCP} {
@@ -74,7 +75,7 @@ func TestAConnectorRegistrationHasNoSecret(t *testing.T) {
 	b.registered(connector(fields{"tokenEndpointAuthMethod": "none"}))
 }
 
-func TestTheAuthMethodIsAsAskedFor(t *testing.T) {
+func TestRegister_StoresRequestedAuthMethod(t *testing.T) {
 	b := newBench(t)
 	for _, method := range []string{"client_secret_json", "client_secret_post", "client_secret_basic"} {
 		if got := b.registered(confidential(fields{
@@ -85,7 +86,7 @@ func TestTheAuthMethodIsAsAskedFor(t *testing.T) {
 	}
 }
 
-func TestABadRegistrationIs400(t *testing.T) {
+func TestRegister_BadRegistrationIs400(t *testing.T) {
 	b := newBench(t)
 	const metadata, redirect = "invalid_client_metadata", "invalid_redirect_uri"
 	uris := func(all ...string) fields { return fields{"redirectUris": all} }
@@ -158,7 +159,7 @@ func TestABadRegistrationIs400(t *testing.T) {
 			b.path(),
 			confidential(nil),
 			append(apitest.Bearer(b.token), "Content-Type", contentType)...)
-		b.refused("JSON that says it is "+contentType, answer, 400, metadata)
+		b.refused("JSON with content type "+contentType, answer, 400, metadata)
 	}
 	encoded := b.Send(
 		"POST",
@@ -167,14 +168,14 @@ func TestABadRegistrationIs400(t *testing.T) {
 		append(apitest.Bearer(b.token), "Content-Type", "application/json", "Content-Encoding", "gzip")...)
 	b.refused("an encoded body", encoded, 400, metadata)
 	if !strings.Contains(encoded.Body, "Content-Encoding is not understood") {
-		t.Errorf("it does not say why: %s", encoded.Body)
+		t.Errorf("the response does not name the cause: %s", encoded.Body)
 	}
 	if n := b.Count(`select count(*) from account.oauth_clients`); n != 0 {
 		t.Errorf("%d clients were registered", n)
 	}
 }
 
-func TestAMemberInAnotherCaseIsUnknown(t *testing.T) {
+func TestRegister_MemberNamesAreCaseSensitive(t *testing.T) {
 	b := newBench(t)
 	b.refused(
 		"Name",
@@ -184,7 +185,7 @@ func TestAMemberInAnotherCaseIsUnknown(t *testing.T) {
 	)
 }
 
-func TestALongBodyIs413(t *testing.T) {
+func TestRegister_LongBodyIs413(t *testing.T) {
 	b := newBench(t)
 	answer := b.send("POST", b.path(), confidential(fields{"name": strings.Repeat("x", 64<<10)}))
 	if answer.Status != 413 {
@@ -192,7 +193,7 @@ func TestALongBodyIs413(t *testing.T) {
 	}
 }
 
-func TestLoopbackRedirectsAndTheLimitsAreAccepted(t *testing.T) {
+func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
 	b := newBench(t)
 	const long = "https://app.example.org/"
 	for _, uris := range [][]string{
@@ -210,8 +211,8 @@ func TestLoopbackRedirectsAndTheLimitsAreAccepted(t *testing.T) {
 	}
 }
 
-// Permissions that the registrar's credential does not hold: token and user, both.
-func TestARegistrarCannotRequireMoreThanTheCredentialHolds(t *testing.T) {
+// The registrar requires permissions that the token lacks, or that the user lacks.
+func TestRegister_CannotRequireMoreThanCredentialHolds(t *testing.T) {
 	b := newBench(t)
 	b.forbidden(
 		"the user lacks it",
@@ -231,7 +232,7 @@ func TestARegistrarCannotRequireMoreThanTheCredentialHolds(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotIsRefusedBeforeTheBodyIsRead(t *testing.T) {
+func TestRegister_UnauthorizedCallerIsRefusedBeforeBody(t *testing.T) {
 	b := newBench(t)
 	b.token = b.Fixture.Token(b.registrar, perm.ProgrammesRead)
 	b.forbidden("permission missing and a bad body", b.send("POST", b.path(), "{"))

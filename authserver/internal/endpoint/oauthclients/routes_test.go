@@ -8,8 +8,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 )
 
-// The first row of the table of contract section 5, at the real routes.
-func TestUnknownPathsAndWrongMethodsComeBeforeAnyCredential(t *testing.T) {
+// The first row of the table in section 5 of the contract, at the real routes.
+func TestRoutes_UnknownPathsAndMethodsComeBeforeAuthentication(t *testing.T) {
 	b := newBenchOn(t, apitest.Served(t))
 	one := b.path() + "/" + uuid.NewString()
 	for _, c := range []struct {

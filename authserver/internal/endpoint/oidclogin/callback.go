@@ -15,8 +15,8 @@ import (
 
 // Callback serves GET /login/upstream/callback.
 func (h *Handler) Callback(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet { // a HEAD would use the answer up
-		h.getAlone(w, r)
+	if r.Method != http.MethodGet { // a HEAD would use up the provider's response
+		h.getOnly(w, r)
 		return
 	}
 	answer, ok := single(r.URL.RawQuery)
@@ -33,14 +33,14 @@ func (h *Handler) Callback(w http.ResponseWriter, r *http.Request) {
 		h.notOurs(w, r)
 		return
 	case answer["error"] != "" || answer["code"] == "":
-		h.saidNo(w, r, b, answer["error"])
+		h.declined(w, r, b, answer["error"])
 		return
 	}
 	who, err := h.Provider.Identify(r.Context(), b.Attempt, oidc.Answer{Code: answer["code"], Issuer: answer["iss"]})
 	switch {
 	case errors.Is(err, oidc.ErrRefused):
 		h.Log.WarnContext(r.Context(), "upstream sign-in refused", "reason", err)
-		h.notBelieved(w, r, b)
+		h.notVerified(w, r, b)
 	case err != nil:
 		h.fail(w, r, err)
 	case b.SignIn != uuid.Nil:
@@ -50,7 +50,7 @@ func (h *Handler) Callback(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take finds the attempt that an answer is for, at the browser that began it.
+// take returns the attempt that the response belongs to, if the same browser began it.
 func (h *Handler) take(r *http.Request, state string) (begun, bool, error) {
 	var b begun
 	by, known := h.Ceremonies.BoundToBrowser(r)
@@ -61,7 +61,7 @@ func (h *Handler) take(r *http.Request, state string) (begun, bool, error) {
 	return b, found, err
 }
 
-// single reads a query in which no parameter stands twice.
+// single parses a query. It returns false if a parameter occurs twice.
 func single(query string) (map[string]string, bool) {
 	values, err := url.ParseQuery(query)
 	out := map[string]string{}
@@ -81,7 +81,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who oi
 		h.fail(w, r, err)
 		return
 	case verdict != welcome:
-		h.turnAway(w, r, verdict)
+		h.refuse(w, r, verdict)
 		return
 	}
 	by, event := session.Arrival(r, user, proofOf(who), h.Proxies.ClientAddress(r))
@@ -102,9 +102,9 @@ func proofOf(who oidc.Identity) session.Proof {
 	return session.Proof{Method: session.OIDC, Issuer: who.Issuer, Subject: who.Subject}
 }
 
-// prove notes a new proof by the very user who is signed in, whose account there is linked already.
+// prove records a reauthentication. The provider's account must already be linked to the user who is signed in.
 func (h *Handler) prove(w http.ResponseWriter, r *http.Request, b begun, who oidc.Identity) {
-	visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
+	current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -114,24 +114,24 @@ func (h *Handler) prove(w http.ResponseWriter, r *http.Request, b begun, who oid
 	case err != nil:
 		h.fail(w, r, err)
 		return
-	case !signedIn || visitor.SignInID != b.SignIn:
+	case !signedIn || current.SignInID != b.SignIn:
 		h.notOurs(w, r)
 		return
-	case !linked || user.ID != visitor.User.ID:
-		h.somebodyElse(w, r, b)
+	case !linked || user.ID != current.User.ID:
+		h.otherAccount(w, r, b)
 		return
 	}
-	event := visitor.Event(r.Context(), "sign_in.proved", "sign_in:"+visitor.SignInID.String())
+	event := current.Event(r.Context(), "sign_in.proved", "sign_in:"+current.SignInID.String())
 	event.Detail = map[string]any{
 		"method":  session.OIDC,
 		"issuer":  who.Issuer,
 		"address": h.Proxies.ClientAddress(r).String(),
 	}
-	err = h.Sessions.Reauthenticated(w, r, visitor, proofOf(who), event)
+	err = h.Sessions.Reauthenticated(w, r, current, proofOf(who), event)
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
-		h.somebodyElse(w, r, b)
-	case errors.Is(err, audit.ErrNotAuthorized): // signed out meanwhile
+		h.otherAccount(w, r, b)
+	case errors.Is(err, audit.ErrNotAuthorized): // signed out since the request began
 		h.notOurs(w, r)
 	case err != nil:
 		h.fail(w, r, err)

@@ -10,19 +10,19 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A verdict is what is made of an identity.
+// A verdict is the decision about an identity.
 type verdict string
 
 const (
 	welcome verdict = ""
-	unknown verdict = "unknown" // nobody here is known by it
-	// its user is linked to another account there: an address was given to somebody else
+	unknown verdict = "unknown" // no user has this identity
+	// the user is linked to another account there: the e-mail address now belongs to another person
 	taken    verdict = "other_account"
 	disabled verdict = "disabled"
 )
 
-// decide says which user an identity is, if any. It links what is not linked yet, where the provider has verified an
-// address that is a user's. Whoever is turned away is on record.
+// decide returns the user of an identity, if there is one. It links an identity that is not linked yet if the provider
+// has verified an e-mail address of the user. It records every refusal.
 func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, verdict, error) {
 	ctx := r.Context()
 	user, known, err := h.Identities.UserByIdentity(ctx, who.Issuer, who.Subject)
@@ -44,14 +44,12 @@ func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, ve
 		return user, welcome, nil
 	}
 	made, err := h.Identities.LinkIdentity(ctx, user.ID, who.Issuer, who.Subject, audit.Event{
-		UserID:  &user.ID,
-		Actor:   "user:" + user.ID.String(),
-		Action:  "identity.linked",
-		Subject: "user:" + user.ID.String(),
-		RequestID: web.RequestID(
-			ctx,
-		),
-		Detail: map[string]any{"issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()},
+		UserID:    &user.ID,
+		Actor:     "user:" + user.ID.String(),
+		Action:    "identity.linked",
+		Subject:   "user:" + user.ID.String(),
+		RequestID: web.RequestID(ctx),
+		Detail:    map[string]any{"issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()},
 	})
 	if err == nil && !made {
 		return user, taken, h.record(r, user, taken)

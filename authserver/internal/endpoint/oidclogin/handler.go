@@ -21,15 +21,17 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Identities know whose an account at the provider is. Their errors wrap store.ErrUnavailable.
+// Identities stores the links between users and their accounts at the provider. Its errors wrap store.ErrUnavailable.
 type Identities interface {
 	session.Users
 	session.Auditor
 	UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error)
 	LinkIdentity(ctx context.Context, user uuid.UUID, issuer, subject string, event audit.Event) (bool, error)
-	// IdentitySince says since when the user is linked to an account of an issuer. false: the user is not.
+	// IdentitySince returns when the user was linked to an account of an issuer. false means that the user is not
+	// linked.
 	IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error)
-	// UnlinkIdentity removes a link, unless the user needs it to sign in. passkeys: the deployment offers them.
+	// UnlinkIdentity removes a link, unless the user needs it to sign in. passkeys reports whether the deployment
+	// offers passkeys.
 	UnlinkIdentity(
 		ctx context.Context,
 		user uuid.UUID,
@@ -39,17 +41,17 @@ type Identities interface {
 	) (unlinked, needed bool, err error)
 }
 
-// Deps are what a Handler needs.
+// Deps are the dependencies of a Handler.
 type Deps struct {
 	Identities Identities
 	Provider   *oidc.Provider
-	Name       string // of the provider, as people know it
+	Name       string // display name of the provider
 	Ceremonies *loginstate.States
 	Sessions   *session.Sessions
 	Attempts   *session.Attempts
 	Pages      *ui.Pages
 	Proxies    web.Proxies
-	Passkeys   bool // the deployment offers them
+	Passkeys   bool // the deployment offers passkeys
 	Keys       seal.Keys
 	Now        func() time.Time
 	Log        *slog.Logger
@@ -61,7 +63,7 @@ type Handler struct {
 	box *seal.Box
 }
 
-// New derives the key of the form from the master keys.
+// New returns a Handler. It derives the key of the form from the master keys.
 func New(deps Deps) (*Handler, error) {
 	box, err := seal.NewBox(deps.Keys, "upstream form")
 	if err != nil {
@@ -75,11 +77,11 @@ const (
 	attemptLife = 10 * time.Minute
 )
 
-// begun is what is kept of an attempt.
+// begun is the stored state of an attempt.
 type begun struct {
 	Attempt oidc.Attempt
 	Return  string
-	SignIn  uuid.UUID // that is to be proved anew, or uuid.Nil for a new one
+	SignIn  uuid.UUID // the sign-in to reauthenticate, or uuid.Nil for a new sign-in
 }
 
 // Start serves GET /login/upstream.
@@ -99,21 +101,21 @@ func (h *Handler) Start(w http.ResponseWriter, r *http.Request) {
 // Again serves GET /login/again/upstream.
 func (h *Handler) Again(w http.ResponseWriter, r *http.Request) {
 	next := ui.LocalPath(r.URL.Query().Get("return"), home)
-	visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
+	current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	switch {
 	case err != nil:
 		h.fail(w, r, err)
 	case !signedIn:
 		goOn(w, "/login?return="+url.QueryEscape(next))
 	default:
-		h.send(w, r, begun{Attempt: h.Provider.NewAttempt(true), Return: next, SignIn: visitor.SignInID})
+		h.send(w, r, begun{Attempt: h.Provider.NewAttempt(true), Return: next, SignIn: current.SignInID})
 	}
 }
 
-// send sends the browser to the provider.
+// send redirects the browser to the provider.
 func (h *Handler) send(w http.ResponseWriter, r *http.Request, b begun) {
-	if r.Method != http.MethodGet { // a HEAD would begin something that nobody finishes
-		h.getAlone(w, r)
+	if r.Method != http.MethodGet { // a HEAD would begin an attempt that is never finished
+		h.getOnly(w, r)
 		return
 	}
 	if wait := h.Attempts.Begun(r.Context(), h.Proxies.ClientAddress(r)); wait > 0 {
@@ -138,8 +140,8 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, b begun) {
 	goOn(w, address)
 }
 
-// getAlone refuses HEAD, which the route lets through wherever it takes GET.
-func (h *Handler) getAlone(w http.ResponseWriter, r *http.Request) {
+// getOnly refuses HEAD, which the router accepts wherever it accepts GET.
+func (h *Handler) getOnly(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Allow", http.MethodGet)
 	h.Pages.NotAllowed(w, r)
 }

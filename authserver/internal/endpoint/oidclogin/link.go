@@ -14,43 +14,43 @@ const pagePath = "/settings/provider"
 
 // Page serves GET /settings/provider.
 func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
-	if visitor, ok := h.visitor(w, r); ok {
-		h.show(w, r, visitor, http.StatusOK, "")
+	if current, ok := h.currentUser(w, r); ok {
+		h.show(w, r, current, http.StatusOK, "")
 	}
 }
 
-// Unlink serves POST /settings/provider/unlink, from this origin alone.
+// Unlink serves POST /settings/provider/unlink. It accepts requests from the server's own origin only.
 func (h *Handler) Unlink() http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		form, ok := h.Pages.ReadForm(w, r)
 		if !ok {
 			return
 		}
-		if visitor, ok := h.visitor(w, r); ok {
-			h.unlink(w, r, visitor, form.Get("key"))
+		if current, ok := h.currentUser(w, r); ok {
+			h.unlink(w, r, current, form.Get("key"))
 		}
 	}))
 }
 
-func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, key string) {
-	if !h.holds(key, visitor) {
+func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, current session.CurrentUser, key string) {
+	if !h.holds(key, current) {
 		h.outdated(w, r)
 		return
 	}
-	if !visitor.Fresh(h.Now()) {
+	if !current.Fresh(h.Now()) {
 		goOn(w, "/login/again?return="+url.QueryEscape(pagePath))
 		return
 	}
-	event := visitor.Event(r.Context(), "identity.unlinked", "user:"+visitor.User.ID.String())
+	event := current.Event(r.Context(), "identity.unlinked", "user:"+current.User.ID.String())
 	event.Detail = map[string]any{"issuer": h.Provider.Issuer(), "address": h.Proxies.ClientAddress(r).String()}
 	unlinked, needed, err := h.Identities.UnlinkIdentity(
 		r.Context(),
-		visitor.User.ID,
+		current.User.ID,
 		h.Provider.Issuer(),
 		h.Passkeys,
 		event,
 	)
-	if errors.Is(err, audit.ErrNotAuthorized) { // signed out meanwhile
+	if errors.Is(err, audit.ErrNotAuthorized) { // signed out since the request began
 		goOn(w, "/login?return="+url.QueryEscape(pagePath))
 		return
 	}
@@ -62,7 +62,7 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session
 		h.show(
 			w,
 			r,
-			visitor,
+			current,
 			http.StatusConflict,
 			"You could not sign in without "+h.Name+". Add a passkey first, or ask an administrator for a password.",
 		)
@@ -79,15 +79,15 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session
 	goOn(w, pagePath)
 }
 
-// show shows whether the visitor's account is linked.
+// show shows whether the user's account is linked.
 func (h *Handler) show(
 	w http.ResponseWriter,
 	r *http.Request,
-	visitor session.CurrentUser,
+	current session.CurrentUser,
 	status int,
 	problem string,
 ) {
-	since, linked, err := h.Identities.IdentitySince(r.Context(), visitor.User.ID, h.Provider.Issuer())
+	since, linked, err := h.Identities.IdentitySince(r.Context(), current.User.ID, h.Provider.Issuer())
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -101,32 +101,32 @@ func (h *Handler) show(
 		Frame: ui.Frame{
 			Title:   "Sign-in with " + h.Name,
 			Section: "security",
-			Manages: visitor.Manages,
+			Manages: current.Manages,
 			Notice:  notice,
 			Problem: problem,
-			Person:  &ui.Person{Name: visitor.User.Name, Email: visitor.User.Email},
+			Person:  &ui.Person{Name: current.User.Name, Email: current.User.Email},
 		},
-		Key:    h.newKey(visitor),
+		Key:    h.newKey(current),
 		Name:   h.Name,
 		Linked: linked,
 		Since:  since,
-		Fresh:  visitor.Fresh(h.Now()),
+		Fresh:  current.Fresh(h.Now()),
 	})
 }
 
-// visitor is who is signed in. It answers itself where nobody is.
-func (h *Handler) visitor(w http.ResponseWriter, r *http.Request) (session.CurrentUser, bool) {
-	visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
+// currentUser returns the user who is signed in. If there is none, it redirects to the sign-in page.
+func (h *Handler) currentUser(w http.ResponseWriter, r *http.Request) (session.CurrentUser, bool) {
+	current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	switch {
 	case err != nil:
 		h.fail(w, r, err)
 	case !signedIn:
 		goOn(w, "/login?return="+url.QueryEscape(pagePath))
 	}
-	return visitor, err == nil && signedIn
+	return current, err == nil && signedIn
 }
 
-// newKey ties a form to the sign-in that saw it.
+// newKey binds a form to the sign-in that it was shown to.
 func (h *Handler) newKey(v session.CurrentUser) string { return h.box.Seal(v.SignInID[:]) }
 
 func (h *Handler) holds(key string, v session.CurrentUser) bool {

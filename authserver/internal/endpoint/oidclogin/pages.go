@@ -18,7 +18,7 @@ func backTo(b begun) []ui.Link {
 	return []ui.Link{{Href: path, Text: text}}
 }
 
-// unreachable answers 503: the provider is down, and everything else works.
+// unreachable writes a 503: the provider does not respond.
 func (h *Handler) unreachable(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "30")
 	h.Pages.Fault(w, r, &ui.Message{
@@ -41,7 +41,7 @@ func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, b begun, wait 
 	})
 }
 
-// notOurs answers an answer to nothing that waits for one at this browser.
+// notOurs responds to a callback that belongs to no attempt of this browser.
 func (h *Handler) notOurs(w http.ResponseWriter, r *http.Request) {
 	h.Pages.Fault(w, r, &ui.Message{
 		Status:  http.StatusBadRequest,
@@ -51,8 +51,9 @@ func (h *Handler) notOurs(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// saidNo answers an error of the provider. What it wrote is not shown: an address bar is anybody's to fill.
-func (h *Handler) saidNo(w http.ResponseWriter, r *http.Request, b begun, code string) {
+// declined responds to an error of the provider. The page does not show the provider's text, because any link can
+// contain text.
+func (h *Handler) declined(w http.ResponseWriter, r *http.Request, b begun, code string) {
 	if code == "temporarily_unavailable" || code == "server_error" {
 		h.unreachable(w, r)
 		return
@@ -65,7 +66,7 @@ func (h *Handler) saidNo(w http.ResponseWriter, r *http.Request, b begun, code s
 	})
 }
 
-func (h *Handler) notBelieved(w http.ResponseWriter, r *http.Request, b begun) {
+func (h *Handler) notVerified(w http.ResponseWriter, r *http.Request, b begun) {
 	h.Pages.Fault(w, r, &ui.Message{
 		Status:  http.StatusBadRequest,
 		Heading: "We could not sign you in with " + h.Name,
@@ -75,7 +76,7 @@ func (h *Handler) notBelieved(w http.ResponseWriter, r *http.Request, b begun) {
 	})
 }
 
-func (h *Handler) somebodyElse(w http.ResponseWriter, r *http.Request, b begun) {
+func (h *Handler) otherAccount(w http.ResponseWriter, r *http.Request, b begun) {
 	h.Pages.Fault(w, r, &ui.Message{
 		Status:  http.StatusForbidden,
 		Heading: "That is another account",
@@ -84,8 +85,8 @@ func (h *Handler) somebodyElse(w http.ResponseWriter, r *http.Request, b begun) 
 	})
 }
 
-// turnAway answers somebody whom the provider vouches for and who may not come in.
-func (h *Handler) turnAway(w http.ResponseWriter, r *http.Request, why verdict) {
+// refuse responds to a person whom the provider has authenticated and who may not sign in.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, why verdict) {
 	page := &ui.Message{
 		Status:  http.StatusForbidden,
 		Heading: "Your account with " + h.Name + " is not known here",

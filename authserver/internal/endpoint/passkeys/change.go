@@ -15,42 +15,42 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// AddOptions serves POST /settings/passkeys/options, from this origin alone.
+// AddOptions serves POST /settings/passkeys/options. It accepts requests from the server's own origin only.
 func (h *Handler) AddOptions() http.Handler {
-	return h.script(pagePath, func(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser) error {
-		if !visitor.Fresh(h.Now()) {
+	return h.script(pagePath, func(w http.ResponseWriter, r *http.Request, current session.CurrentUser) error {
+		if !current.Fresh(h.Now()) {
 			sendOn(w, again(pagePath))
 			return nil
 		}
-		has, err := h.Store.Passkeys(r.Context(), visitor.User.ID)
+		has, err := h.Store.Passkeys(r.Context(), current.User.ID)
 		if err != nil {
 			return err
 		}
-		asked, err := h.RelyingParty.BeginRegistration(visitor.User, has)
+		challenge, err := h.RelyingParty.BeginRegistration(current.User, has)
 		if err != nil {
 			return err
 		}
-		h.ask(w, r, loginstate.AddPasskey, loginstate.BindToSignIn(visitor.SignInID), asked)
+		h.sendChallenge(w, r, loginstate.AddPasskey, loginstate.BindToSignIn(current.SignInID), challenge)
 		return nil
 	})
 }
 
-// sendOn makes the script go to another page.
+// sendOn makes the script open another page.
 func sendOn(w http.ResponseWriter, path string) {
 	web.JSON(w, http.StatusForbidden, refusal{Message: "Confirm first that it is you.", Next: path})
 }
 
-// Add serves POST /settings/passkeys, from this origin alone. The challenge is the proof that the page was this
-// sign-in's.
+// Add serves POST /settings/passkeys. It accepts requests from the server's own origin only. The challenge proves that
+// the page belongs to this sign-in.
 func (h *Handler) Add() http.Handler {
 	return h.form(pagePath, func(v request) error {
-		if !v.visitor.Fresh(h.Now()) {
+		if !v.current.Fresh(h.Now()) {
 			goOn(v.w, again(pagePath))
 			return nil
 		}
 		name := strings.TrimSpace(v.form.Get("name"))
 		if !passkey.ValidName(name) {
-			return h.show(v.w, v.r, v.visitor, http.StatusBadRequest, ui.Passkeys{
+			return h.show(v.w, v.r, v.current, http.StatusBadRequest, ui.Passkeys{
 				Name: name, NameNote: "Enter a name of 1 to " + strconv.Itoa(passkey.MaxName) + " characters.",
 			})
 		}
@@ -62,7 +62,7 @@ func (h *Handler) Add() http.Handler {
 			return err
 		}
 		made.Name = name
-		event := v.visitor.Event(v.r.Context(), "passkey.added", "passkey:"+made.ID.String())
+		event := v.current.Event(v.r.Context(), "passkey.added", "passkey:"+made.ID.String())
 		event.Detail = map[string]any{"name": name, "address": h.Proxies.ClientAddress(v.r).String()}
 		added, err := h.Store.AddPasskey(v.r.Context(), made, event)
 		if err != nil {
@@ -78,20 +78,20 @@ func (h *Handler) Add() http.Handler {
 func (h *Handler) refuseAdding(v request, name string) error {
 	page := ui.Passkeys{Name: name}
 	page.Problem = "That passkey was not added. Please try again."
-	return h.show(v.w, v.r, v.visitor, http.StatusBadRequest, page)
+	return h.show(v.w, v.r, v.current, http.StatusBadRequest, page)
 }
 
-// made is the passkey that an answer to our challenge makes. It returns errNotAccepted.
+// made returns the new passkey of a response to a challenge. Its error is errNotAccepted if the response is not valid.
 func (h *Handler) made(v request) (passkey.Passkey, error) {
 	ctx := v.r.Context()
 	answer, err := webauthn.ParseCreation(v.form.Get("credential"))
 	if err != nil {
 		return passkey.Passkey{}, h.notAccepted(ctx, err.Error())
 	}
-	keep, found, err := h.take(
+	stored, found, err := h.take(
 		ctx,
 		loginstate.AddPasskey,
-		loginstate.BindToSignIn(v.visitor.SignInID),
+		loginstate.BindToSignIn(v.current.SignInID),
 		answer.Challenge(),
 	)
 	if err != nil {
@@ -100,21 +100,21 @@ func (h *Handler) made(v request) (passkey.Passkey, error) {
 	if !found {
 		return passkey.Passkey{}, h.notAccepted(ctx, "its challenge is not one that waits for an answer here")
 	}
-	made, err := h.RelyingParty.FinishRegistration(v.visitor.User, keep, answer)
+	made, err := h.RelyingParty.FinishRegistration(v.current.User, stored, answer)
 	if errors.Is(err, webauthn.ErrRefused) {
 		return passkey.Passkey{}, h.notAccepted(ctx, err.Error())
 	}
 	return made, err
 }
 
-// Remove serves POST /settings/passkeys/remove, from this origin alone.
+// Remove serves POST /settings/passkeys/remove. It accepts requests from the server's own origin only.
 func (h *Handler) Remove() http.Handler {
 	return h.form(pagePath, func(v request) error {
-		if !h.holds(v.form.Get("key"), v.visitor) {
+		if !h.holds(v.form.Get("key"), v.current) {
 			h.Pages.Fault(v.w, v.r, outdated())
 			return nil
 		}
-		if !v.visitor.Fresh(h.Now()) {
+		if !v.current.Fresh(h.Now()) {
 			goOn(v.w, again(pagePath))
 			return nil
 		}
@@ -122,16 +122,16 @@ func (h *Handler) Remove() http.Handler {
 		if err != nil {
 			return h.done(v, "That passkey was removed already.")
 		}
-		event := v.visitor.Event(v.r.Context(), "passkey.removed", "passkey:"+id.String())
+		event := v.current.Event(v.r.Context(), "passkey.removed", "passkey:"+id.String())
 		event.Detail = map[string]any{"address": h.Proxies.ClientAddress(v.r).String()}
-		outcome, err := h.Store.RemovePasskey(v.r.Context(), v.visitor.User.ID, id, h.Issuer, event)
+		outcome, err := h.Store.RemovePasskey(v.r.Context(), v.current.User.ID, id, h.Issuer, event)
 		switch {
 		case err != nil:
 			return err
 		case outcome == passkey.OnlyWayIn:
 			page := ui.Passkeys{}
 			page.Problem = "You could not sign in without that passkey. Add another one first."
-			return h.show(v.w, v.r, v.visitor, http.StatusConflict, page)
+			return h.show(v.w, v.r, v.current, http.StatusConflict, page)
 		case outcome == passkey.NoSuchPasskey:
 			return h.done(v, "That passkey was removed already.")
 		}
@@ -139,7 +139,7 @@ func (h *Handler) Remove() http.Handler {
 	})
 }
 
-// done goes back to the page, which will say notice.
+// done redirects to the page, which shows notice.
 func (h *Handler) done(v request, notice string) error {
 	if err := h.Sessions.Flash(v.w, v.r, notice); err != nil {
 		return err

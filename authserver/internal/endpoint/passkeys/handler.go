@@ -19,18 +19,18 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Deps are what a Handler needs.
+// Deps are the dependencies of a Handler.
 type Deps struct {
 	Store        passkey.Store
 	Auditor      session.Auditor
 	RelyingParty *webauthn.RelyingParty
-	Issuer       string // of the deployment's upstream provider, or ""
+	Issuer       string // issuer of the deployment's OpenID Connect provider, or ""
 	Ceremonies   *loginstate.States
 	Sessions     *session.Sessions
 	Attempts     *session.Attempts
 	Pages        *ui.Pages
 	Proxies      web.Proxies
-	// names the one that sent the user to a local path, or says ""
+	// Application returns the name of the application that sent the user to a local path, or "".
 	Application func(ctx context.Context, path string) string
 	Keys        seal.Keys
 	Now         func() time.Time
@@ -43,7 +43,7 @@ type Handler struct {
 	box *seal.Box
 }
 
-// New derives the key of the forms from the master keys.
+// New returns a Handler. It derives the key of the forms from the master keys.
 func New(deps Deps) (*Handler, error) {
 	box, err := seal.NewBox(deps.Keys, "passkeys form")
 	if err != nil {
@@ -62,13 +62,13 @@ func again(next string) string { return againPath + "?return=" + url.QueryEscape
 
 func signIn(next string) string { return "/login?return=" + url.QueryEscape(next) }
 
-// ask keeps a challenge for its answer and sends it to the script, unless the address has begun too much lately.
-func (h *Handler) ask(
+// sendChallenge stores a challenge and sends it to the script, unless the client address has begun too many attempts.
+func (h *Handler) sendChallenge(
 	w http.ResponseWriter,
 	r *http.Request,
 	purpose loginstate.Purpose,
 	by loginstate.Binding,
-	asked webauthn.Challenge,
+	challenge webauthn.Challenge,
 ) {
 	if wait := h.Attempts.Begun(r.Context(), h.Proxies.ClientAddress(r)); wait > 0 {
 		web.SetRateLimited(w.Header(), wait, session.BegunLimit(wait))
@@ -79,27 +79,27 @@ func (h *Handler) ask(
 		)
 		return
 	}
-	err := h.Ceremonies.Begin(r.Context(), purpose, by, asked.Challenge, passkey.ChallengeLife, asked.Keep)
+	err := h.Ceremonies.Begin(r.Context(), purpose, by, challenge.Challenge, passkey.ChallengeLife, challenge.Keep)
 	if err != nil {
 		h.failScript(w, r, err)
 		return
 	}
-	web.JSON(w, http.StatusOK, asked.Options)
+	web.JSON(w, http.StatusOK, challenge.Options)
 }
 
-// take finds what an answer's challenge was about (P1). false: there is none.
+// take returns the stored state of a challenge (P1). false means that there is none.
 func (h *Handler) take(
 	ctx context.Context,
 	purpose loginstate.Purpose,
 	by loginstate.Binding,
 	challenge string,
 ) (json.RawMessage, bool, error) {
-	var keep json.RawMessage
-	found, err := h.Ceremonies.Take(ctx, purpose, by, challenge, &keep)
-	return keep, found, err
+	var stored json.RawMessage
+	found, err := h.Ceremonies.Take(ctx, purpose, by, challenge, &stored)
+	return stored, found, err
 }
 
-// A refusal is what the script shows, and where it goes on to, if anywhere.
+// A refusal is the message that the script shows, and the page that it opens next, if any.
 type refusal struct {
 	Message string `json:"message"`
 	Next    string `json:"next,omitempty"`

@@ -10,28 +10,28 @@ import (
 
 // Page serves GET /settings/passkeys.
 func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
-	visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
+	current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	if err == nil && !signedIn {
 		goOn(w, signIn(pagePath))
 		return
 	}
 	if err == nil {
-		err = h.show(w, r, visitor, http.StatusOK, ui.Passkeys{})
+		err = h.show(w, r, current, http.StatusOK, ui.Passkeys{})
 	}
 	if err != nil {
 		h.fail(w, r, err)
 	}
 }
 
-// show fills in what of the page is about the user, and answers.
+// show adds the user's data to the page and writes it.
 func (h *Handler) show(
 	w http.ResponseWriter,
 	r *http.Request,
-	visitor session.CurrentUser,
+	current session.CurrentUser,
 	status int,
 	page ui.Passkeys,
 ) error {
-	has, err := h.Store.Passkeys(r.Context(), visitor.User.ID)
+	has, err := h.Store.Passkeys(r.Context(), current.User.ID)
 	if err != nil {
 		return err
 	}
@@ -39,9 +39,10 @@ func (h *Handler) show(
 	if err != nil {
 		return err
 	}
-	page.Title, page.Section, page.Manages, page.Notice, page.AsksPasskey = "Passkeys", "security", visitor.Manages, notice, true
-	page.Person = &ui.Person{Name: visitor.User.Name, Email: visitor.User.Email}
-	page.Key, page.Fresh, page.MaxName = h.newKey(visitor), visitor.Fresh(h.Now()), passkey.MaxName
+	page.Title, page.Section, page.Manages = "Passkeys", "security", current.Manages
+	page.Notice, page.AsksPasskey = notice, true
+	page.Person = &ui.Person{Name: current.User.Name, Email: current.User.Email}
+	page.Key, page.Fresh, page.MaxName = h.newKey(current), current.Fresh(h.Now()), passkey.MaxName
 	page.Full = len(has) >= passkey.MaxPerUser
 	for _, p := range has {
 		page.Passkeys = append(page.Passkeys, ui.Passkey{

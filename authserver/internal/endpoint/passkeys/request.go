@@ -10,31 +10,31 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
-// A visit is one form sent by somebody who is signed in.
+// A request is a form that a signed-in user has sent.
 type request struct {
 	w       http.ResponseWriter
 	r       *http.Request
-	visitor session.CurrentUser
+	current session.CurrentUser
 	form    url.Values
 }
 
-// form serves a POST of this origin by somebody who is signed in. Whoever is not goes to the sign-in page, and from
-// there to next.
+// form serves a POST from the server's own origin by a signed-in user. It redirects other users to the sign-in page,
+// which leads to next.
 func (h *Handler) form(next string, serve func(request) error) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		values, ok := h.Pages.ReadForm(w, r)
 		if !ok {
 			return
 		}
-		visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
+		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		if err == nil && !signedIn {
 			goOn(w, signIn(next))
 			return
 		}
 		if err == nil {
-			err = serve(request{w, r, visitor, values})
+			err = serve(request{w, r, current, values})
 		}
-		if errors.Is(err, audit.ErrNotAuthorized) { // signed out meanwhile
+		if errors.Is(err, audit.ErrNotAuthorized) { // signed out since the request began
 			goOn(w, signIn(next))
 			return
 		}
@@ -44,19 +44,19 @@ func (h *Handler) form(next string, serve func(request) error) http.Handler {
 	}))
 }
 
-// script serves a request of a page's script, by somebody who is signed in.
+// script serves a request that a page's script sends for a signed-in user.
 func (h *Handler) script(
 	next string,
 	serve func(http.ResponseWriter, *http.Request, session.CurrentUser) error,
 ) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
+		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		if err == nil && !signedIn {
 			sendOn(w, signIn(next))
 			return
 		}
 		if err == nil {
-			err = serve(w, r, visitor)
+			err = serve(w, r, current)
 		}
 		if err != nil {
 			h.failScript(w, r, err)
@@ -64,7 +64,7 @@ func (h *Handler) script(
 	}))
 }
 
-// newKey ties a form to the sign-in that saw it.
+// newKey binds a form to the sign-in that it was shown to.
 func (h *Handler) newKey(v session.CurrentUser) string { return h.box.Seal(v.SignInID[:]) }
 
 func (h *Handler) holds(key string, v session.CurrentUser) bool {

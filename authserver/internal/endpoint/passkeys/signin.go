@@ -14,19 +14,19 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// SignInOptions serves POST /login/passkey/options, from this origin alone.
+// SignInOptions serves POST /login/passkey/options. It accepts requests from the server's own origin only.
 func (h *Handler) SignInOptions() http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked, err := h.RelyingParty.BeginLogin()
+		challenge, err := h.RelyingParty.BeginLogin()
 		if err != nil {
 			h.failScript(w, r, err)
 			return
 		}
-		h.ask(w, r, loginstate.PasskeySignIn, h.Ceremonies.BindToBrowser(w, r), asked)
+		h.sendChallenge(w, r, loginstate.PasskeySignIn, h.Ceremonies.BindToBrowser(w, r), challenge)
 	}))
 }
 
-// SignIn serves POST /login/passkey, from this origin alone.
+// SignIn serves POST /login/passkey. It accepts requests from the server's own origin only.
 func (h *Handler) SignIn() http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		form, ok := h.Pages.ReadForm(w, r)
@@ -65,35 +65,36 @@ func (h *Handler) signedBy(r *http.Request, credential string) (workspace.User, 
 	return h.check(r, loginstate.PasskeySignIn, by, credential)
 }
 
-// AgainOptions serves POST /login/again/passkey/options, from this origin alone.
+// AgainOptions serves POST /login/again/passkey/options. It accepts requests from the server's own origin only.
 func (h *Handler) AgainOptions() http.Handler {
-	return h.script(home, func(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser) error {
-		asked, err := h.RelyingParty.BeginLogin()
+	return h.script(home, func(w http.ResponseWriter, r *http.Request, current session.CurrentUser) error {
+		challenge, err := h.RelyingParty.BeginLogin()
 		if err != nil {
 			return err
 		}
-		h.ask(w, r, loginstate.PasskeyReauth, loginstate.BindToSignIn(visitor.SignInID), asked)
+		h.sendChallenge(w, r, loginstate.PasskeyReauth, loginstate.BindToSignIn(current.SignInID), challenge)
 		return nil
 	})
 }
 
-// Again serves POST /login/again/passkey, from this origin alone: a passkey of the very user who is signed in.
+// Again serves POST /login/again/passkey. It accepts requests from the server's own origin only. The passkey must
+// belong to the user who is signed in.
 func (h *Handler) Again() http.Handler {
 	return h.form(home, func(v request) error {
 		next := ui.LocalPath(v.form.Get("return"), home)
 		user, proof, err := h.check(
 			v.r,
 			loginstate.PasskeyReauth,
-			loginstate.BindToSignIn(v.visitor.SignInID),
+			loginstate.BindToSignIn(v.current.SignInID),
 			v.form.Get("credential"),
 		)
-		if err == nil && user.ID != v.visitor.User.ID {
+		if err == nil && user.ID != v.current.User.ID {
 			err = errNotAccepted
 		}
 		if err == nil {
-			event := v.visitor.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.visitor.SignInID.String())
+			event := v.current.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.current.SignInID.String())
 			event.Detail = map[string]any{"method": session.Passkey, "address": h.Proxies.ClientAddress(v.r).String()}
-			err = h.Sessions.Reauthenticated(v.w, v.r, v.visitor, proof, event)
+			err = h.Sessions.Reauthenticated(v.w, v.r, v.current, proof, event)
 		}
 		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofInvalid) {
 			if err := h.Sessions.Flash(v.w, v.r, "That passkey is not accepted. Please try again, or prove it "+
@@ -111,11 +112,11 @@ func (h *Handler) Again() http.Handler {
 	})
 }
 
-// errNotAccepted says that an answer does not sign anybody in. Why is in the log.
+// errNotAccepted means that a response does not authenticate the user. The cause is in the log.
 var errNotAccepted = errors.New("the passkey is not accepted")
 
-// check returns the user whose passkey answered a challenge of ours. It returns errNotAccepted, or an error that is not
-// the caller's fault.
+// check returns the user whose passkey answered a challenge. Its error is errNotAccepted if the response is not valid;
+// other errors are not the caller's fault.
 func (h *Handler) check(
 	r *http.Request, purpose loginstate.Purpose, by loginstate.Binding, credential string,
 ) (workspace.User, session.Proof, error) {
@@ -124,7 +125,7 @@ func (h *Handler) check(
 	if err != nil {
 		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, err.Error())
 	}
-	keep, found, err := h.take(ctx, purpose, by, answer.Challenge())
+	stored, found, err := h.take(ctx, purpose, by, answer.Challenge())
 	if err != nil {
 		return workspace.User{}, session.Proof{}, err
 	}
@@ -143,7 +144,7 @@ func (h *Handler) check(
 	case user.DisabledAt != nil:
 		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, "the user is disabled")
 	}
-	use, err := h.RelyingParty.FinishLogin(user, key, keep, answer)
+	use, err := h.RelyingParty.FinishLogin(user, key, stored, answer)
 	if errors.Is(err, webauthn.ErrRefused) {
 		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, err.Error())
 	}

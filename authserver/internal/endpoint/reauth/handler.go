@@ -1,10 +1,11 @@
-// Package reauth answers: is the person at this browser still the one who signed in?
+// Package reauth serves the page on which a signed-in user authenticates again.
 //
-//	GET  /login/again  Page     the question, in every way that this user can answer; ?return= is a local path to go on to
-//	POST /login/again  Confirm  password, return: 303 on success, else the question again (400, 429, 503)
+//	GET  /login/again  Page     the form with the methods that this user has; ?return= is the local path that follows
+//	POST /login/again  Confirm  password, return: 303 on success, else the form again (400, 429, 503)
 //
-// Whatever makes credentials wants an answer from the last ten minutes (session.Visitor.Fresh). Passkeys and the
-// upstream provider answer at /login/again/passkey and /login/again/upstream (endpoint/passkeys, endpoint/upstream).
+// Endpoints that create credentials need an authentication within the last ten minutes (session.CurrentUser.Fresh).
+// Passkeys and the OpenID Connect provider are served at /login/again/passkey (endpoint/passkeys) and
+// /login/again/upstream (endpoint/oidclogin).
 package reauth
 
 import (
@@ -28,20 +29,20 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Methods know in which ways a user can answer.
+// Methods reads the authentication methods of a user.
 type Methods interface {
 	session.Users
 	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
-	// HasPasskey says whether one of the user's passkeys is good.
+	// HasPasskey reports whether the user has a passkey that is not stopped.
 	HasPasskey(ctx context.Context, user uuid.UUID) (bool, error)
 	HasIdentity(ctx context.Context, user uuid.UUID, issuer string) (bool, error)
 }
 
-// Deps are what a Handler needs.
+// Deps are the dependencies of a Handler.
 type Deps struct {
 	Methods   Methods
-	Passkeys  bool   // the deployment offers them
-	Issuer    string // of the deployment's upstream provider, or ""
+	Passkeys  bool   // the deployment offers passkeys
+	Issuer    string // issuer of the deployment's OpenID Connect provider, or ""
 	Passwords *session.Passwords
 	Attempts  *session.Attempts
 	Sessions  *session.Sessions
@@ -51,13 +52,13 @@ type Deps struct {
 	Log       *slog.Logger
 }
 
-// A Handler asks again. It is safe for concurrent use.
+// A Handler serves reauthentication. It is safe for concurrent use.
 type Handler struct {
 	Deps
 	verifier session.Verifier
 }
 
-// New makes a Handler.
+// New returns a Handler.
 func New(deps Deps) *Handler {
 	return &Handler{deps, session.Verifier{
 		Users:     deps.Methods,
@@ -72,13 +73,13 @@ const home = "/settings/user"
 // Page serves GET /login/again.
 func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	next := ui.LocalPath(r.URL.Query().Get("return"), home)
-	visitor, signedIn := h.visitor(w, r, next)
+	current, signedIn := h.currentUser(w, r, next)
 	if !signedIn {
 		return
 	}
-	page, err := h.question(r.Context(), visitor, next)
+	page, err := h.question(r.Context(), current, next)
 	if err == nil {
-		page.Problem, err = h.Sessions.TakeFlash(w, r) // what a way that was tried has left
+		page.Problem, err = h.Sessions.TakeFlash(w, r) // the message of a method that failed
 	}
 	if err != nil {
 		h.fail(w, r, err)
@@ -87,7 +88,7 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	h.Pages.Show(w, r, http.StatusOK, page)
 }
 
-// Confirm serves POST /login/again, from this origin alone.
+// Confirm serves POST /login/again. It accepts requests from the server's own origin only.
 func (h *Handler) Confirm() http.Handler { return h.Pages.SameOrigin(http.HandlerFunc(h.confirm)) }
 
 func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
@@ -96,11 +97,11 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	next := ui.LocalPath(form.Get("return"), home)
-	visitor, signedIn := h.visitor(w, r, next)
+	current, signedIn := h.currentUser(w, r, next)
 	if !signedIn {
 		return
 	}
-	page, err := h.question(r.Context(), visitor, next)
+	page, err := h.question(r.Context(), current, next)
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -112,7 +113,7 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	from := h.Proxies.ClientAddress(r)
-	user, verdict, err := h.verifier.Verify(r.Context(), visitor.User.Email, password, from, true)
+	user, result, err := h.verifier.Verify(r.Context(), current.User.Email, password, from, true)
 	switch {
 	case errors.Is(err, session.ErrBusy):
 		web.SetRetryAfter(w.Header(), session.BusyFor)
@@ -120,33 +121,33 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
 	case err != nil:
 		h.fail(w, r, err)
-	case verdict.Wait > 0:
-		web.SetRateLimited(w.Header(), verdict.Wait, verdict.Limit)
-		page.Problem = "Too many wrong passwords from your network. Please try again in " + minutes(verdict.Wait) + "."
+	case result.Wait > 0:
+		web.SetRateLimited(w.Header(), result.Wait, result.Limit)
+		page.Problem = "Too many wrong passwords from your network. Please try again in " + minutes(result.Wait) + "."
 		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
-	case !verdict.OK || user.ID != visitor.User.ID:
+	case !result.OK || user.ID != current.User.ID:
 		page.PasswordGap = "The password is not right."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 	default:
-		h.proved(w, r, visitor, verdict.Proof, page)
+		h.reauthenticated(w, r, current, result.Proof, page)
 	}
 }
 
-func (h *Handler) proved(
+func (h *Handler) reauthenticated(
 	w http.ResponseWriter,
 	r *http.Request,
-	visitor session.CurrentUser,
+	current session.CurrentUser,
 	proof session.Proof,
 	page *ui.Again,
 ) {
-	event := visitor.Event(r.Context(), "sign_in.proved", "sign_in:"+visitor.SignInID.String())
+	event := current.Event(r.Context(), "sign_in.proved", "sign_in:"+current.SignInID.String())
 	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(r).String()}
-	err := h.Sessions.Reauthenticated(w, r, visitor, proof, event)
+	err := h.Sessions.Reauthenticated(w, r, current, proof, event)
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
 		page.PasswordGap = "The password is not right."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
-	case errors.Is(err, audit.ErrNotAuthorized): // signed out meanwhile
+	case errors.Is(err, audit.ErrNotAuthorized): // signed out since the request began
 		goOn(w, "/login?return="+url.QueryEscape(page.Return))
 	case err != nil:
 		h.fail(w, r, err)
@@ -155,30 +156,30 @@ func (h *Handler) proved(
 	}
 }
 
-// visitor is who is signed in. It answers itself where nobody is.
-func (h *Handler) visitor(w http.ResponseWriter, r *http.Request, next string) (session.CurrentUser, bool) {
-	visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
+// currentUser returns the user who is signed in. If there is none, it redirects to the sign-in page.
+func (h *Handler) currentUser(w http.ResponseWriter, r *http.Request, next string) (session.CurrentUser, bool) {
+	current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	switch {
 	case err != nil:
 		h.fail(w, r, err)
 	case !signedIn:
 		goOn(w, "/login?return="+url.QueryEscape(next))
 	}
-	return visitor, err == nil && signedIn
+	return current, err == nil && signedIn
 }
 
-// question is the page with the ways that are open to the visitor.
-func (h *Handler) question(ctx context.Context, visitor session.CurrentUser, next string) (*ui.Again, error) {
+// question returns the page with the methods that the user has.
+func (h *Handler) question(ctx context.Context, current session.CurrentUser, next string) (*ui.Again, error) {
 	page := &ui.Again{Return: next}
 	page.Title, page.AsksPasskey = "Confirm that it is you", h.Passkeys
-	page.Person = &ui.Person{Name: visitor.User.Name, Email: visitor.User.Email}
-	_, hash, _, err := h.Methods.UserByID(ctx, visitor.User.ID)
+	page.Person = &ui.Person{Name: current.User.Name, Email: current.User.Email}
+	_, hash, _, err := h.Methods.UserByID(ctx, current.User.ID)
 	page.HasPassword = hash != ""
 	if err == nil && h.Passkeys {
-		page.HasPasskey, err = h.Methods.HasPasskey(ctx, visitor.User.ID)
+		page.HasPasskey, err = h.Methods.HasPasskey(ctx, current.User.ID)
 	}
 	if err == nil && h.Issuer != "" {
-		page.Linked, err = h.Methods.HasIdentity(ctx, visitor.User.ID, h.Issuer)
+		page.Linked, err = h.Methods.HasIdentity(ctx, current.User.ID, h.Issuer)
 	}
 	return page, err
 }

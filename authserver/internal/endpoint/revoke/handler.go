@@ -22,12 +22,12 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Authenticator says which client sent a request. Its errors are *engine.TokenError, or wrap store.ErrUnavailable.
+// Authenticator authenticates the client of a request. Its errors are *engine.TokenError, or wrap store.ErrUnavailable.
 type Authenticator interface {
 	Authenticate(ctx context.Context, request engine.TokenRequest) (client.Client, error)
 }
 
-// Grants reads and ends grants (grant.Keeper). Its errors wrap store.ErrUnavailable; that of ReadToken is
+// Grants reads and revokes grants; grant.Service implements it. Its errors wrap store.ErrUnavailable; ReadToken returns
 // grant.ErrForged.
 type Grants interface {
 	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
@@ -35,7 +35,7 @@ type Grants interface {
 	Revoke(ctx context.Context, g grant.Grant, reason grant.Reason, actor string) error
 }
 
-// Deps are what the endpoint works with.
+// Deps are the dependencies of the endpoint.
 type Deps struct {
 	Issuer   string
 	Engine   Authenticator
@@ -46,7 +46,7 @@ type Deps struct {
 	Log      *slog.Logger
 }
 
-// New serves POST; other methods are refused by the route.
+// New returns a handler for POST; the router refuses other methods.
 func New(d Deps) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := d.serve(w, r); err != nil {
@@ -67,33 +67,33 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 	if text == "" {
 		return apierr.New(apierr.Invalid, "token is required.")
 	}
-	asked := token.Caller(r, parameters)
-	caller, err := d.Engine.Authenticate(r.Context(), asked)
+	request := token.Caller(r, parameters)
+	caller, err := d.Engine.Authenticate(r.Context(), request)
 	if err != nil {
-		return token.LimitedClient(d.Failures, asked.ClientID, err)
+		return token.LimitedClient(d.Failures, request.ClientID, err)
 	}
 	id, err := d.grantOf(text)
 	if err != nil || id == uuid.Nil {
 		return err
 	}
 	web.NoteGrant(r.Context(), id)
-	facts, err := d.Grants.Snapshot(r.Context(), caller.ID, id)
+	snapshot, err := d.Grants.Snapshot(r.Context(), caller.ID, id)
 	if err != nil {
 		return err
 	}
-	if g := facts.Grant; g != nil && g.ClientID == caller.ID && facts.Now.Before(g.Ends) {
+	if g := snapshot.Grant; g != nil && g.ClientID == caller.ID && snapshot.Now.Before(g.Ends) {
 		return d.Grants.Revoke(r.Context(), *g, grant.ByClient, "client:"+caller.ID.String())
 	}
 	return nil
 }
 
-// grantOf returns the grant that a token is of, or uuid.Nil. It looks at the token itself, whatever token_type_hint
-// says (RFC 7009, section 2.1), and at its authenticity first: nobody can name a grant that they hold no token of.
+// grantOf returns the grant of a token, or uuid.Nil. It looks at the token itself and ignores token_type_hint (RFC
+// 7009, section 2.1). It verifies the token first, so a caller cannot name a grant without a token of it.
 func (d Deps) grantOf(text credential.Secret) (uuid.UUID, error) {
 	if refresh, err := d.Grants.ReadToken(grant.Refresh, text); err == nil {
 		return refresh.GrantID, nil
 	}
-	if strings.Count(text.Reveal(), ".") != 2 { // not spelled like an access token
+	if strings.Count(text.Reveal(), ".") != 2 { // not the format of an access token
 		return uuid.Nil, nil
 	}
 	claims, err := d.Keys().Verify(text.Reveal(), d.Issuer, d.Now())

@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A bench is the site with a user and a connector.
+// A bench is a server with a user and a connector.
 type bench struct {
 	*apitest.Server
 	t    *testing.T
@@ -37,7 +37,7 @@ func (b *bench) revoke(c client.Client, token credential.Secret) apitest.Answer 
 	return b.Form(apitest.RevokePath, "client_id", c.ID.String(), "token", token.Reveal())
 }
 
-// done wants the one answer of success (RFC 7009, section 2.2): 200 without a body.
+// done requires the response of success (RFC 7009, section 2.2): 200 without a body.
 func (b *bench) done(what string, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status != 200 || answer.Body != "" || answer.Header.Get("Cache-Control") != "no-store" {
@@ -64,7 +64,7 @@ func (b *bench) dead(what string, held apitest.Connection) {
 		return
 	}
 	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 || answer.Text("error") != "invalid_grant" {
-		b.t.Errorf("%s: a refresh is answered %d %s", what, answer.Status, answer.Body)
+		b.t.Errorf("%s: refresh: %d %s", what, answer.Status, answer.Body)
 	}
 }
 
@@ -75,7 +75,7 @@ func (b *bench) alive(what string, held apitest.Connection) {
 	}
 }
 
-func TestEveryTokenOfAGrantRevokesIt(t *testing.T) {
+func TestRevoke_EveryTokenRevokesItsGrant(t *testing.T) {
 	b := newBench(t)
 	for what, choose := range map[string]func(first, second apitest.Connection) credential.Secret{
 		"refresh token":            func(_, second apitest.Connection) credential.Secret { return second.Refresh },
@@ -93,7 +93,7 @@ func TestEveryTokenOfAGrantRevokesIt(t *testing.T) {
 	}
 }
 
-func TestAConfidentialClientRevokesInItsOwnDialect(t *testing.T) {
+func TestRevoke_AcceptsEveryAuthMethod(t *testing.T) {
 	b := newBench(t)
 	for _, method := range []client.AuthMethod{client.SecretJSON, client.SecretPost, client.SecretBasic} {
 		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -114,7 +114,7 @@ func TestAConfidentialClientRevokesInItsOwnDialect(t *testing.T) {
 	}
 }
 
-func TestAnotherClientsTokenIsLeftAlone(t *testing.T) {
+func TestRevoke_IgnoresTokensOfOtherClients(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -127,7 +127,7 @@ func TestAnotherClientsTokenIsLeftAlone(t *testing.T) {
 	b.Refreshed(b.app, held)
 }
 
-func TestWhatIsNoTokenOfAGrantChangesNothing(t *testing.T) {
+func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
@@ -156,7 +156,7 @@ func TestWhatIsNoTokenOfAGrantChangesNothing(t *testing.T) {
 	}
 }
 
-func TestAnExpiredAccessTokenAndAnEndedGrantStayAsTheyAre(t *testing.T) {
+func TestRevoke_ExpiredTokenAndEndedGrantAreUnchanged(t *testing.T) {
 	b := newBench(t)
 	expired := b.Connected(b.app, b.user)
 	b.Wait(time.Hour + 10*time.Second)
@@ -168,16 +168,17 @@ func TestAnExpiredAccessTokenAndAnEndedGrantStayAsTheyAre(t *testing.T) {
 
 	byUser := b.Connected(b.app, b.user)
 	b.Fixture.Exec(
-		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`,
+		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'
+			where id = $1`,
 		byUser.Grant.ID,
 	)
 	b.done("revoked already", b.revoke(b.app, byUser.Refresh))
 	if g := b.Stored(byUser.Grant); g.Reason != grant.ByUser {
-		t.Errorf("the first reason was lost: %s", g.Reason)
+		t.Errorf("the first reason was replaced by %s", g.Reason)
 	}
 }
 
-func TestTheHintIsIgnored(t *testing.T) {
+func TestRevoke_IgnoresTokenTypeHint(t *testing.T) {
 	b := newBench(t)
 	for _, hint := range []string{"access_token", "refresh_token", "password", ""} {
 		held := b.Connected(b.app, b.user)
@@ -197,7 +198,7 @@ func TestTheHintIsIgnored(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotTheClientIsRefusedAsAtTheTokenEndpoint(t *testing.T) {
+func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 	b := newBench(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(confidential, secret, b.user)
@@ -280,7 +281,7 @@ func TestWhoIsNotTheClientIsRefusedAsAtTheTokenEndpoint(t *testing.T) {
 	b.alive("after refusals", held)
 }
 
-func TestAMalformedRequestIs400(t *testing.T) {
+func TestRevoke_MalformedRequestIs400(t *testing.T) {
 	b := newBench(t)
 	id := b.app.ID.String()
 	post := func(contentType, body string) apitest.Answer {
@@ -295,7 +296,12 @@ func TestAMalformedRequestIs400(t *testing.T) {
 		"JSON token list": post("application/json", `{"client_id":"`+id+`","token":["a"]}`),
 		"JSON key case":   post("application/json", `{"client_id":"`+id+`","Token":"a"}`),
 		"JSON key twice":  post("application/json", `{"client_id":"`+id+`","token":"a","token":"a"}`),
-		"in the query":    b.Send(http.MethodPost, apitest.RevokePath+"?token=a&client_id="+id, "", "Content-Type", form),
+		"in the query": b.Send(
+			http.MethodPost,
+			apitest.RevokePath+"?token=a&client_id="+id,
+			"",
+			"Content-Type", form,
+		),
 	} {
 		if answer.Status != 400 || answer.Text("error") != "invalid_request" {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
@@ -306,7 +312,7 @@ func TestAMalformedRequestIs400(t *testing.T) {
 	}
 }
 
-func TestAnOutageIsNeverASuccess(t *testing.T) {
+func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	restore := b.CutPostgres()
@@ -327,8 +333,8 @@ func TestAnOutageIsNeverASuccess(t *testing.T) {
 	b.dead("afterwards", held)
 }
 
-// A lock on the memberships lets the client be known and its grant not be read.
-func TestAGrantThatCannotBeReadIsNotCalledUnknown(t *testing.T) {
+// With the lock on the memberships, the client can be read and its grant cannot.
+func TestRevoke_UnreadableGrantIs503(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
@@ -346,15 +352,16 @@ func TestAGrantThatCannotBeReadIsNotCalledUnknown(t *testing.T) {
 	}
 }
 
-// A lock on the grant's row lets everything be read and nothing be revoked.
-func TestARevocationThatIsNotCommittedIsNeverASuccess(t *testing.T) {
+// With the lock on the grant's row, everything can be read and the revocation cannot be committed.
+func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock.Exec(t.Context(), `select 1 from account.grants where id = $1 for update`, held.Grant.ID); err != nil {
+	if _, err := lock.Exec(t.Context(), `select 1 from account.grants
+		where id = $1 for update`, held.Grant.ID); err != nil {
 		t.Fatal(err)
 	}
 	if answer := b.revoke(b.app, held.Refresh); answer.Status != 503 {
@@ -367,7 +374,7 @@ func TestARevocationThatIsNotCommittedIsNeverASuccess(t *testing.T) {
 	b.dead("afterwards", held)
 }
 
-func TestWithoutKeysAnAccessTokenIsNotCalledUnknown(t *testing.T) {
+func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
 	first := newBench(t)
 	held := first.Connected(first.app, first.user)
 	b := &bench{Server: apitest.StartUnready(t), t: t}
@@ -377,7 +384,7 @@ func TestWithoutKeysAnAccessTokenIsNotCalledUnknown(t *testing.T) {
 	}
 }
 
-func TestRedisIsNotNeeded(t *testing.T) {
+func TestRevoke_WorksWithoutRedis(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
@@ -390,7 +397,7 @@ func TestRedisIsNotNeeded(t *testing.T) {
 	}
 }
 
-func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
+func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
 	b := newBench(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)

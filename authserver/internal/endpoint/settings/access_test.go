@@ -40,7 +40,7 @@ func developer(site *browsertest.Server, more ...perm.Permission) browsertest.Pe
 	return site.Member(append(more, perm.AccountAPIAccess)...)
 }
 
-func TestNobodyIsSentToSignInAndBack(t *testing.T) {
+func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
 	site := browsertest.Start(t)
 	for _, path := range append(pages, developers+"?tenant=x") {
 		if to := site.Browser().Get(path).Location(); to != "/login?return="+url.QueryEscape(path) {
@@ -58,7 +58,7 @@ func TestNobodyIsSentToSignInAndBack(t *testing.T) {
 	}
 }
 
-func TestAFormOfAnotherSessionOrSiteChangesNothing(t *testing.T) {
+func TestForms_OfOtherSessionOrSiteAreRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site)
 	browser := site.SignedIn(ada)
@@ -83,12 +83,12 @@ func TestAFormOfAnotherSessionOrSiteChangesNothing(t *testing.T) {
 		browser.Headers = http.Header{}
 	}
 	if n := site.Count(`select count(*) from account.sign_ins where ended_at is not null`); n != 0 {
-		t.Error("somebody was signed out")
+		t.Error("a sign-in was ended")
 	}
 }
 
-// Whoever typed something and finds the sign-in page instead is told what became of it.
-func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
+// A user whose session ended before the form was sent sees on the sign-in page that nothing was changed.
+func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -96,7 +96,7 @@ func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
 	form := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.sign_ins set ended_at = now()`)
 	if page := browser.Get(developers).Follow(); page.WantsText(words) {
-		t.Error("whoever sent nothing is told that it was not kept")
+		t.Error("the sign-in page reports a lost form although none was sent")
 	}
 	signIn := browser.Post(tokens, form).Follow()
 	if signIn.Status != http.StatusOK || !signIn.WantsText(words) {
@@ -105,14 +105,14 @@ func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
 	back := signIn.Send("/login", browsertest.Fields{"email": ada.Email, "password": browsertest.Password})
 	if to := developers + "?tenant=" + site.Fixture.WorkspaceID.String(); back.Location() != to ||
 		back.Follow().WantsText(words) {
-		t.Errorf("from there to %q, want %q", back.Location(), to)
+		t.Errorf("sign-in leads to %q, want %q", back.Location(), to)
 	}
 	if site.Count(`select count(*) from account.personal_access_tokens`) != 0 {
 		t.Error("something was changed")
 	}
 }
 
-func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
+func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
@@ -153,7 +153,7 @@ func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 	}
 }
 
-func TestUserShowsWhoAndTheWorkspaceIdentifiers(t *testing.T) {
+func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
@@ -178,7 +178,7 @@ func TestUserShowsWhoAndTheWorkspaceIdentifiers(t *testing.T) {
 	}
 }
 
-func TestASilentStoreIsUnavailableOnEveryPage(t *testing.T) {
+func TestPages_OutageIs503(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	restore := site.CutPostgres()

@@ -7,7 +7,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// administrationWords tells in words what an administrator of the deployment did (package admin), or says "".
+// administrationWords describes an action of the deployment's administrator (package admin), or returns "".
 func administrationWords(e audit.Entry) string {
 	switch e.Action {
 	case "tenant.added":
@@ -34,7 +34,7 @@ func administrationWords(e audit.Entry) string {
 	return ""
 }
 
-// feature names a feature as people do.
+// feature returns the display name of a feature.
 func feature(identifier string) string {
 	if identifier == "llm_integration" {
 		return "LLM integration"
@@ -42,7 +42,7 @@ func feature(identifier string) string {
 	return "the feature " + identifier
 }
 
-// holds names the permissions of an event by their titles.
+// holds returns the titles of the event's permissions.
 func holds(e audit.Entry) string {
 	var titles []string
 	for _, p := range perm.FromStrings(texts(e, "permissions")) {
@@ -58,13 +58,13 @@ func holds(e audit.Entry) string {
 	return strings.Join(titles, ", ")
 }
 
-// text is a detail of an event that is a text, or "".
+// text returns a detail of an event that is a string, or "".
 func text(e audit.Entry, name string) string {
 	found, _ := e.Detail[name].(string)
 	return found
 }
 
-// texts is a detail of an event that is a list of texts, or nil.
+// texts returns a detail of an event that is a list of strings, or nil.
 func texts(e audit.Entry, name string) []string {
 	list, _ := e.Detail[name].([]any)
 	var out []string

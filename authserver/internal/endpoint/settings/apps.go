@@ -14,7 +14,7 @@ const appsPath = "/settings/apps"
 // Apps serves GET /settings/apps.
 func (h *Handler) Apps() http.Handler {
 	return h.page(func(v *request) error {
-		connections, err := h.Store.ConnectedApps(v.r.Context(), v.visitor.User.ID)
+		connections, err := h.Store.ConnectedApps(v.r.Context(), v.current.User.ID)
 		if err != nil {
 			return err
 		}
@@ -22,7 +22,7 @@ func (h *Handler) Apps() http.Handler {
 		if err != nil {
 			return err
 		}
-		view := &ui.Apps{Frame: frame, Key: h.newKey(v.visitor)}
+		view := &ui.Apps{Frame: frame, Key: h.newKey(v.current)}
 		for _, c := range connections {
 			if c.Live(h.Now()) {
 				live := connectionView(c, "")
@@ -57,15 +57,17 @@ func connectionView(c consent.Connection, ended string) ui.Connection {
 
 func moment(at time.Time) string { return at.UTC().Format("2 January 2006 at 15:04:05 UTC") }
 
-// paused says why a connection can do nothing at this moment, or "".
+// paused returns why a connection cannot do anything now, or "".
 func paused(c consent.Connection) string {
 	switch c.Pause() {
 	case consent.NoMember:
 		return "You are no longer a member of " + c.Workspace + ", so " + c.Application + " can do nothing there."
 	case consent.LLMOff:
-		return c.Workspace + " has switched its LLM integration off, so " + c.Application + " can do nothing there until it is on again."
+		return c.Workspace + " has switched its LLM integration off, so " + c.Application +
+			" can do nothing there until it is on again."
 	case consent.NothingHeld:
-		return "You no longer hold any of these permissions in " + c.Workspace + ", so " + c.Application + " can do nothing there until you do."
+		return "You no longer hold any of these permissions in " + c.Workspace + ", so " + c.Application +
+			" can do nothing there until you do."
 	}
 	return ""
 }
@@ -87,7 +89,7 @@ func endedGrant(g grant.Grant) string {
 func (h *Handler) Disconnect() http.Handler {
 	return h.form(appsPath, func(v *request) error {
 		id, ok := v.id()
-		connections, err := h.Store.ConnectedApps(v.r.Context(), v.visitor.User.ID)
+		connections, err := h.Store.ConnectedApps(v.r.Context(), v.current.User.ID)
 		if err != nil {
 			return err
 		}
@@ -95,7 +97,7 @@ func (h *Handler) Disconnect() http.Handler {
 			if !ok || c.Grant.ID != id || c.Grant.State == grant.Revoked {
 				continue
 			}
-			if err := h.Grants.Revoke(v.r.Context(), c.Grant, grant.ByUser, v.visitor.Actor()); err != nil {
+			if err := h.Grants.Revoke(v.r.Context(), c.Grant, grant.ByUser, v.current.Actor()); err != nil {
 				return err
 			}
 			return h.done(v, appsPath, c.Application+" is disconnected from "+c.Workspace+".")

@@ -32,7 +32,7 @@ func appForm(page *browsertest.Page, changes url.Values) url.Values {
 	return form
 }
 
-func TestAnApplicationIsRegisteredAndItsSecretShownOnce(t *testing.T) {
+func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -43,8 +43,9 @@ func TestAnApplicationIsRegisteredAndItsSecretShownOnce(t *testing.T) {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	if n := site.Count(`select count(*) from account.oauth_clients c join account.client_secrets s on s.client_id = c.id
-		where s.hash = $1 and c.kind = 'confidential' and c.tenant_id = $2 and c.created_by = $3 and c.name = 'Donor sync'
-		and c.redirect_uris = '{https://app.example.org/cb,http://localhost:9/cb}' and c.token_endpoint_auth_method = 'client_secret_json'`,
+		where s.hash = $1 and c.kind = 'confidential' and c.tenant_id = $2 and c.created_by = $3
+		and c.name = 'Donor sync' and c.redirect_uris = '{https://app.example.org/cb,http://localhost:9/cb}'
+		and c.token_endpoint_auth_method = 'client_secret_json'`,
 		credential.Hash(secret), site.Fixture.WorkspaceID, ada.ID); n != 1 {
 		t.Errorf("%d such clients", n)
 	}
@@ -75,7 +76,7 @@ func TestAnApplicationIsRegisteredAndItsSecretShownOnce(t *testing.T) {
 	}
 }
 
-func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
+func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
@@ -125,13 +126,13 @@ func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
 			"account:api:access is",
 		} {
 			if page.WantsText(member) {
-				t.Errorf("%s: it speaks of %s as to a program", name, member)
+				t.Errorf("%s: the message names the JSON member %s", name, member)
 			}
 		}
 		back := page.Form(apps)
 		for _, field := range []string{"name", "kind"} {
 			if back.Get(field) != form.Get(field) {
-				t.Errorf("%s: %s typed is lost: %q", name, field, back.Get(field))
+				t.Errorf("%s: field %s came back as %q", name, field, back.Get(field))
 			}
 		}
 		if strings.TrimSpace(
@@ -139,11 +140,11 @@ func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
 		) != strings.TrimSpace(
 			strings.ReplaceAll(form.Get("redirect_uris"), "\r\n", "\n"),
 		) {
-			t.Errorf("%s: the addresses typed are lost: %q", name, back.Get("redirect_uris"))
+			t.Errorf("%s: the addresses came back as %q", name, back.Get("redirect_uris"))
 		}
 		if slices.Contains(form["permissions"], string(perm.ProgrammesRead)) &&
 			!slices.Contains(back["permissions"], string(perm.ProgrammesRead)) {
-			t.Errorf("%s: the permission chosen is lost", name)
+			t.Errorf("%s: the chosen permission came back unchecked", name)
 		}
 	}
 	if n := site.Count(`select count(*) from account.oauth_clients`); n != 0 {
@@ -151,8 +152,8 @@ func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
 	}
 }
 
-// Only the kind that was chosen is registered: whoever asks for a connector is never given a secret.
-func TestWhatIsNoKindOrHalfAConnectorIsRefusedAtItsField(t *testing.T) {
+// Only the chosen kind is registered: a user who asks for a connector never gets a secret.
+func TestRegisterApp_UnknownKindOrIncompleteConnectorIsRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	mcp := []string{browsertest.Issuer + "/mcp"}
@@ -199,8 +200,8 @@ func TestWhatIsNoKindOrHalfAConnectorIsRefusedAtItsField(t *testing.T) {
 	}
 }
 
-// Assistants use the MCP endpoint: the resource that nobody chose is its.
-func TestAConnectorIsForTheMCPEndpointUnlessAnotherResourceIsChosen(t *testing.T) {
+// Assistants use the MCP endpoint, so it is the default resource.
+func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	page := browser.Post(apps, appForm(browser.Get(developers), url.Values{"kind": {"connector"}}))
@@ -219,12 +220,12 @@ func TestAConnectorIsForTheMCPEndpointUnlessAnotherResourceIsChosen(t *testing.T
 		),
 	)
 	if back := refused.Form(apps).Get("resource"); back != browsertest.Resource {
-		t.Errorf("what was chosen comes back as %q", back)
+		t.Errorf("the chosen resource came back as %q", back)
 	}
 }
 
-// A double click, or a browser that sends a form once more, is the same form several times at once.
-func TestOneFormSentSeveralTimesAtOnceMakesOneApplication(t *testing.T) {
+// A double click or a browser's retry sends the same form several times at once.
+func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	form := appForm(browser.Get(developers), nil)
@@ -246,24 +247,25 @@ func TestOneFormSentSeveralTimesAtOnceMakesOneApplication(t *testing.T) {
 	}
 	if len(secrets) != 1 ||
 		site.Count(`select count(*) from account.client_secrets where hash = $1`, credential.Hash(secrets[0])) != 1 {
-		t.Errorf("%d secrets are shown, or one that is not good", len(secrets))
+		t.Errorf("%d secrets are shown, or the secret is not stored", len(secrets))
 	}
 	if site.Count(`select count(*) from account.client_secrets`) != 1 ||
 		site.Count(`select count(*) from account.audit_events where action = 'client.registered'`) != 1 {
-		t.Error("it is not one application with one event")
+		t.Error("want one application and one event")
 	}
 	site.Fixture.Exec(`update account.oauth_clients set deleted_at = now()`)
 	if page := browser.Post(apps, form); !page.WantsText("This application was deleted") ||
 		page.WantsText("registered already") {
-		t.Errorf("once it is deleted: %d %s", page.Status, page.Text())
+		t.Errorf("form sent again after the deletion: %d %s", page.Status, page.Text())
 	}
 }
 
-func TestANewSecretLeavesTheOldOneADayUnlessItLeaked(t *testing.T) {
+func TestReplaceSecret_OldSecretWorksForADay(t *testing.T) {
 	site := browsertest.Start(t)
 	app, old := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(developer(site))
-	const good = `select count(*) from account.client_secrets where client_id = $1 and hash = $2 and (expires_at is null or expires_at > now() + interval '23 hours')`
+	const good = `select count(*) from account.client_secrets
+		where client_id = $1 and hash = $2 and (expires_at is null or expires_at > now() + interval '23 hours')`
 	page := browser.Post(apps+"/secret", browser.Get(developers).Form(apps+"/secret"))
 	second := secretPattern.FindString(page.Body)
 	if page.Status != http.StatusOK || site.Count(good, app.ID, credential.Hash(old.Reveal())) != 1 ||
@@ -279,7 +281,7 @@ func TestANewSecretLeavesTheOldOneADayUnlessItLeaked(t *testing.T) {
 	}
 }
 
-func TestDeletingAnApplicationDisconnectsEverybody(t *testing.T) {
+func TestDeleteApp_RevokesGrants(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -292,14 +294,14 @@ func TestDeletingAnApplicationDisconnectsEverybody(t *testing.T) {
 	if site.Count(
 		`select count(*) from account.grants where state = 'revoked' and revoke_reason = 'client_deleted'`,
 	) != 1 {
-		t.Error("the grant lives on")
+		t.Error("the grant is not revoked")
 	}
 	if page := browser.Get("/settings/apps"); !page.WantsText("The application was deleted") {
 		t.Errorf("%s", page.Text())
 	}
 }
 
-func TestAnotherWorkspacesApplicationsAreOutOfReach(t *testing.T) {
+func TestApps_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
@@ -315,11 +317,11 @@ func TestAnotherWorkspacesApplicationsAreOutOfReach(t *testing.T) {
 	}
 	if site.Count(`select count(*) from account.oauth_clients where id = $1 and deleted_at is null`, app.ID) != 1 ||
 		site.Count(`select count(*) from account.client_secrets where client_id = $1`, app.ID) != 1 {
-		t.Error("it was changed")
+		t.Error("the application was changed")
 	}
 }
 
-// connect makes an active grant, as a consent and a redeemed code do.
+// connect creates an active grant, as a consent and a redeemed code do.
 func connect(t *testing.T, site *browsertest.Server, who browsertest.Person, app client.Client) grant.Grant {
 	t.Helper()
 	terms := grant.CodeTerms{ClientID: app.ID, RedirectURI: app.Redirects[0], Resource: browsertest.Resource}
@@ -341,11 +343,11 @@ func connect(t *testing.T, site *browsertest.Server, who browsertest.Person, app
 	if err != nil {
 		t.Fatal(err)
 	}
-	facts, err := site.Grants.Snapshot(t.Context(), app.ID, g.ID)
+	snapshot, err := site.Grants.Snapshot(t.Context(), app.ID, g.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := site.Grants.Redeem(t.Context(), facts, token, terms)
+	issued, err := site.Grants.Redeem(t.Context(), snapshot, token, terms)
 	if err != nil {
 		t.Fatal(err)
 	}

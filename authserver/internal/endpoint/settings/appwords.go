@@ -8,8 +8,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// whyNotRegistered tells whoever filled in the form what to change there. What client.Refusal says is for programs, and
-// names the members of a JSON document.
+// whyNotRegistered returns the message for the form's user. The message of client.Refusal is for API clients and names
+// JSON members.
 func whyNotRegistered(r *client.Refusal, wish client.Registration) string {
 	switch r.Field {
 	case "redirectUris":
@@ -37,11 +37,11 @@ func aboutAddresses(r *client.Refusal, wish client.Registration) string {
 }
 
 func aboutPermissions(r *client.Refusal, wish client.Registration) string {
-	inward := func(id string) bool {
+	notForConnectors := func(id string) bool {
 		entry, known := perm.Describe(perm.Permission(id))
 		return known && !entry.Connector
 	}
-	switch at := slices.IndexFunc(wish.Required, inward); {
+	switch at := slices.IndexFunc(wish.Required, notForConnectors); {
 	case len(wish.Required) == 0:
 		return "Choose at least one permission."
 	case at >= 0 && wish.Connector:

@@ -11,13 +11,14 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// How many attempts of each connector are on the page, and how many of one that was asked for.
+// attemptsShown is how many attempts the page shows of each connector, and attemptsOfOne how many if the URL selects
+// one connector.
 const (
 	attemptsShown = 5
 	attemptsOfOne = 50
 )
 
-// onlyConnector is the one that the address asks for, or nil.
+// onlyConnector returns the connector that the URL selects, or nil.
 func (v *request) onlyConnector() *uuid.UUID {
 	id, err := identity.Parse(v.r.URL.Query().Get("client"))
 	if err != nil {

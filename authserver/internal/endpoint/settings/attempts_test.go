@@ -11,13 +11,16 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// walkTo opens the consent page of a connector as its platform would send a browser there.
-func walkTo(browser *browsertest.Browser, c client.Client, changes ...string) *browsertest.Page {
+// openConsent opens the consent page of a connector as its platform does.
+func openConsent(browser *browsertest.Browser, c client.Client, changes ...string) *browsertest.Page {
 	query := url.Values{
-		"client_id": {
-			c.ID.String(),
-		}, "redirect_uri": {c.Redirects[0]}, "state": {"s"}, "response_type": {"code"}, "resource": {c.Resource},
-		"code_challenge": {"E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"}, "code_challenge_method": {"S256"},
+		"client_id":             {c.ID.String()},
+		"redirect_uri":          {c.Redirects[0]},
+		"state":                 {"s"},
+		"response_type":         {"code"},
+		"resource":              {c.Resource},
+		"code_challenge":        {"E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"},
+		"code_challenge_method": {"S256"},
 	}
 	for i := 0; i+1 < len(changes); i += 2 {
 		query.Set(changes[i], changes[i+1])
@@ -25,7 +28,7 @@ func walkTo(browser *browsertest.Browser, c client.Client, changes ...string) *b
 	return browser.Get("/oauth/authorize?" + query.Encode())
 }
 
-func TestTheConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
+func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -41,39 +44,40 @@ func TestTheConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 	}{
 		{
 			"wrong address",
-			walkTo(site.Browser(), app, "redirect_uri", "https://evil.example/cb"),
+			openConsent(site.Browser(), app, "redirect_uri", "https://evil.example/cb"),
 			[]string{"Refused", "Nobody known", "an address that it has not registered"},
 		},
 		{
 			"no challenge",
-			walkTo(browser, app, "code_challenge", ""),
+			openConsent(browser, app, "code_challenge", ""),
 			[]string{"Refused", "Ada Okafor", "code_challenge is required"},
 		},
 		{
 			"nothing held",
-			walkTo(site.SignedIn(site.Member(perm.EngageReadForms)), app),
+			openConsent(site.SignedIn(site.Member(perm.EngageReadForms)), app),
 			[]string{"Refused", "does not hold what it asks for: See programmes"},
 		},
 		{
 			"not a member",
-			walkTo(site.SignedIn(site.Stranger()), app),
+			openConsent(site.SignedIn(site.Stranger()), app),
 			[]string{"Refused", "not a member of the workspace"},
 		},
-		{"shown", walkTo(browser, app), []string{"Waiting", "not answered yet"}},
+		{"shown", openConsent(browser, app), []string{"Waiting", "not answered yet"}},
 	} {
 		page := log()
-		for _, words := range append(c.words, c.page.Header.Get("X-Request-Id"), "Asked : done", "Approved : not reached") {
+		wanted := append(c.words, c.page.Header.Get("X-Request-Id"), "Asked : done", "Approved : not reached")
+		for _, words := range wanted {
 			if words == "" || !strings.Contains(page.Text()+page.Body, words) {
 				t.Errorf("%s: the log does not say %q: %s", c.what, words, page.Text())
 			}
 		}
 	}
-	denied := walkTo(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "deny"})
+	denied := openConsent(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "deny"})
 	if page := log(); denied.Status != http.StatusSeeOther || !page.WantsText("Denied") || page.WantsText("Waiting") ||
 		!page.WantsText("did not approve") {
 		t.Errorf("denied: %s", page.Text())
 	}
-	approved := walkTo(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"})
+	approved := openConsent(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"})
 	page := browser.Get(connectors + "?client=" + app.ID.String())
 	for _, words := range []string{
 		"Approved : done",
@@ -90,17 +94,18 @@ func TestTheConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 		site.Count(`select count(*) from account.connection_stops s where s::text like '%alm\_%'`) != 0 {
 		t.Error("a secret is in the log")
 	}
-	if n := len(log().Elements("li")); n == 0 ||
-		log().WantsText("Earlier attempts") !=
-			(site.Count(`select (select count(*) from account.connection_stops) + (select count(*) from account.grants)`) > 5) {
+	attempts := site.Count(
+		`select (select count(*) from account.connection_stops) + (select count(*) from account.grants)`,
+	)
+	if n := len(log().Elements("li")); n == 0 || log().WantsText("Earlier attempts") != (attempts > 5) {
 		t.Errorf("%d items: %s", n, log().Text())
 	}
 }
 
-func TestTheConnectionLogIsOfOneWorkspace(t *testing.T) {
+func TestConnectionLog_IsLimitedToItsWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
-	walkTo(site.Browser(), app, "redirect_uri", "https://evil.example/cb")
+	openConsent(site.Browser(), app, "redirect_uri", "https://evil.example/cb")
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	eve := site.Stranger()
 	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)

@@ -59,7 +59,7 @@ func writeMark(m audit.Cursor) string {
 	return m.At.UTC().Format(time.RFC3339Nano) + "~" + m.ID.String()
 }
 
-// readMark reads what writeMark wrote; anything else is the beginning.
+// readMark parses a mark of writeMark. Other text is the beginning of the log.
 func readMark(text string) audit.Cursor {
 	at, id, _ := strings.Cut(text, "~")
 	moment, atErr := time.Parse(time.RFC3339Nano, at)
@@ -70,7 +70,7 @@ func readMark(text string) audit.Cursor {
 	return audit.Cursor{At: moment, ID: entry}
 }
 
-// A line is one event as it is exported.
+// A line is the exported JSON of one event.
 type line struct {
 	ID          uuid.UUID      `json:"id"`
 	At          time.Time      `json:"at"`
@@ -83,7 +83,7 @@ type line struct {
 	RequestID   string         `json:"requestId"`
 }
 
-// Export serves GET /settings/audit.jsonl, the latest event first.
+// Export serves GET /settings/audit.jsonl, with the latest event first.
 func (h *Handler) Export() http.Handler {
 	return h.page(func(v *request) error {
 		here, err := h.at(v, v.r.URL.Query().Get("tenant"), auditPath)
@@ -92,7 +92,8 @@ func (h *Handler) Export() http.Handler {
 		}
 		workspaceID := here.Workspace.ID
 		if v.r.Method == http.MethodGet {
-			if err := h.Store.Record(v.r.Context(), v.event(&workspaceID, "audit.exported", "tenant:"+workspaceID.String(), nil)); err != nil {
+			exported := v.event(&workspaceID, "audit.exported", "tenant:"+workspaceID.String(), nil)
+			if err := h.Store.Record(v.r.Context(), exported); err != nil {
 				return err
 			}
 		}
@@ -104,16 +105,15 @@ func (h *Handler) Export() http.Handler {
 		v.w.Header().Set("Content-Disposition", `attachment; filename="audit-`+workspaceID.String()+`.jsonl"`)
 		v.w.Header().Set("X-Content-Type-Options", "nosniff")
 		v.w.Header().Set("Cache-Control", "no-store")
-		_ = http.NewResponseController(v.w).
-			SetWriteDeadline(time.Now().Add(exportTime))
-			// a writer without deadlines has none to extend
+		// The error means that the writer has no deadlines.
+		_ = http.NewResponseController(v.w).SetWriteDeadline(time.Now().Add(exportTime))
 		h.export(v, workspaceID, entries)
 		return nil
 	})
 }
 
-// export writes page after page. Once the answer has begun, a store that falls silent cannot be told by a status any
-// more: the connection is cut, so that nobody takes a part for the whole.
+// export writes page after page. If the store fails after the response has begun, no status can report it. The
+// connection is then aborted, so that the client does not take a part for the whole.
 func (h *Handler) export(v *request, workspaceID uuid.UUID, entries []audit.Entry) {
 	encoder := web.NewEncoder(v.w)
 	for len(entries) > 0 {
@@ -122,14 +122,16 @@ func (h *Handler) export(v *request, workspaceID uuid.UUID, entries []audit.Entr
 				line{e.ID, e.At.UTC(), e.WorkspaceID, e.UserID, e.Actor, e.Action, e.Subject, e.Detail, e.RequestID},
 			)
 			if err != nil {
-				return // the reader has left
+				return // the client has closed the connection
 			}
 		}
 		if len(entries) < exportPage {
 			return
 		}
 		var err error
-		if entries, err = h.Store.EventsOfWorkspace(v.r.Context(), workspaceID, entries[len(entries)-1].Cursor(), exportPage); err != nil {
+		last := entries[len(entries)-1].Cursor()
+		entries, err = h.Store.EventsOfWorkspace(v.r.Context(), workspaceID, last, exportPage)
+		if err != nil {
 			h.Deps.Log.ErrorContext(v.r.Context(), "audit export broke off", "error", err)
 			panic(http.ErrAbortHandler)
 		}

@@ -10,16 +10,18 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
+func TestAudit_PagesAndExportAllEventsOfItsWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	const events = 1234
 	site.Fixture.Exec(`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject, detail)
-		select gen_random_uuid(), now() - (n / 7) * interval '1 minute', $1, $2::uuid, 'user:' || $2::uuid, 'test.happened', 'n:' || n, jsonb_build_object('n', n)
+		select gen_random_uuid(), now() - (n / 7) * interval '1 minute', $1, $2::uuid, 'user:' || $2::uuid,
+			'test.happened', 'n:' || n, jsonb_build_object('n', n)
 		from generate_series(1, $3::int) n`, site.Fixture.WorkspaceID, ada.ID, events)
 	site.Fixture.Exec(
-		`insert into account.audit_events (id, tenant_id, actor, action, subject) values (gen_random_uuid(), $1, 'admin', 'secret.happened', 'x')`,
+		`insert into account.audit_events (id, tenant_id, actor, action, subject)
+			values (gen_random_uuid(), $1, 'admin', 'secret.happened', 'x')`,
 		elsewhere,
 	)
 	browser := site.SignedIn(ada)
@@ -38,11 +40,11 @@ func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
 		}
 		if line.WorkspaceID != site.Fixture.WorkspaceID.String() || seen[line.ID] ||
 			line.At > previous+"~" && len(line.At) == len(previous) {
-			t.Fatalf("another workspace's, twice, or out of order: %s", text)
+			t.Fatalf("event of another workspace, repeated, or out of order: %s", text)
 		}
 		seen[line.ID], previous = true, line.At
 	}
-	if len(seen) != events+1 { // and the export itself
+	if len(seen) != events+1 { // and the event of the export itself
 		t.Errorf("%d lines", len(seen))
 	}
 	shown := 0

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Whoever hears a page and not sees it goes from button to button: each says by itself what it is for.
-func TestNoTwoButtonsOfAPageSoundTheSame(t *testing.T) {
+// A user of a screen reader moves from button to button, so each name must be distinct.
+func TestPages_ButtonNamesAreDistinct(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -21,30 +21,30 @@ func TestNoTwoButtonsOfAPageSoundTheSame(t *testing.T) {
 		`update account.grants set created_at = created_at - interval '2 minutes' where id = $1`,
 		first.ID,
 	)
-	connect(t, site, ada, app) // on the same day, or a little after midnight
+	connect(t, site, ada, app) // on the same day, or just after midnight
 	browser := site.SignedIn(ada)
 	for _, name := range []string{"Night", "Day"} {
 		browser.Post(tokens, tokenForm(browser.Get(developers), name, "7", perm.ProgrammesRead))
 		browser.Post(apps, appForm(browser.Get(developers), url.Values{"name": {"Sync by " + name}}))
 	}
 	for _, path := range []string{"/settings/user", developers, "/settings/apps", "/settings/security"} {
-		page, heard := browser.Get(path), map[string]bool{}
+		page, names := browser.Get(path), map[string]bool{}
 		for _, button := range append(page.Elements("button"), page.Elements("summary")...) {
 			if button.Data == "button" && folded(button) {
-				continue // until what it is in is opened, by a button of its own
+				continue // hidden until its details element is opened, by a summary with its own name
 			}
 			name := spoken(button)
-			if heard[name] {
+			if names[name] {
 				t.Errorf("%s: two are called %q", path, name)
 			}
-			heard[name] = true
+			names[name] = true
 		}
-		if len(heard) < 3 && path != "/settings/user" {
-			t.Errorf("%s: %v", path, heard)
+		if len(names) < 3 && path != "/settings/user" {
+			t.Errorf("%s: %v", path, names)
 		}
 	}
 	if page := browser.Get("/settings/audit"); strings.Contains(page.Body, " download") {
-		t.Error("once the session is over, the page to sign in would be saved as the export")
+		t.Error("after the session ended, the sign-in page would be saved as the export")
 	}
 }
 
@@ -57,7 +57,7 @@ func folded(n *html.Node) bool {
 	return false
 }
 
-// spoken is what a button is called.
+// spoken returns the accessible name of a button.
 func spoken(n *html.Node) string {
 	if label := browsertest.Attribute(n, "aria-label"); label != "" {
 		return label

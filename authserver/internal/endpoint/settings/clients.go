@@ -17,7 +17,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// overlap is how long a replaced secret works on (contract, section 5).
+// overlap is how long a replaced secret still works (contract, section 5).
 const overlap = 24 * time.Hour
 
 // RegisterApp serves POST /settings/developers/apps.
@@ -53,8 +53,8 @@ func (h *Handler) RegisterApp() http.Handler {
 	})
 }
 
-// accept returns the client that the form asks for, or a *client.Refusal. Its kind is the one that was chosen and
-// nothing else: who asked for a connector is never given a secret.
+// accept returns the client that the form describes, or a *client.Refusal. Its kind is the chosen one: a user who asks
+// for a connector never gets a secret.
 func (h *Handler) accept(kind client.Kind, wish client.Registration) (client.Client, error) {
 	if kind == client.Confidential || kind == client.Connector {
 		return wish.Accept(h.Resources)
@@ -86,22 +86,19 @@ func typedApp(v *request, notes map[string]string) ui.AppForm {
 		Kind:      v.form.Get("kind"),
 		Name:      v.form.Get("name"),
 		Redirects: v.form.Get("redirect_uris"),
-		Chosen: perm.FromStrings(
-			v.form["permissions"],
-		),
-		Platform: v.form.Get("platform"),
-		Resource: v.form.Get("resource"),
-		Method:   v.form.Get("method"),
-		Notes:    notes,
+		Chosen:    perm.FromStrings(v.form["permissions"]),
+		Platform:  v.form.Get("platform"),
+		Resource:  v.form.Get("resource"),
+		Method:    v.form.Get("method"),
+		Notes:     notes,
 	}
 }
 
-// saveApp stores a client and shows its identifier, and its secret this once. The form's key names the client, so that
-// the same form sent again makes no other.
+// saveApp stores a client and shows its identifier and, only this time, its secret. The form's key names the client, so
+// the same form sent again does not create another.
 func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) error {
-	c.ID, c.WorkspaceID, c.CreatedBy, c.CreatedAt = v.key.Makes, here.Workspace.ID, &v.visitor.User.ID, h.Now().
-		UTC().
-		Truncate(time.Microsecond)
+	c.ID, c.WorkspaceID, c.CreatedBy = v.key.Makes, here.Workspace.ID, &v.current.User.ID
+	c.CreatedAt = h.Now().UTC().Truncate(time.Microsecond)
 	var secret credential.Secret
 	var hash []byte
 	if !c.Kind.Traits().Public {
@@ -132,7 +129,7 @@ func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) erro
 	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
 }
 
-// showRegisteredBefore answers a form that was sent before, and whose application may have been deleted since.
+// showRegisteredBefore responds to a form that was sent before. The application may have been deleted since.
 func (h *Handler) showRegisteredBefore(v *request, here workspaceScope, id uuid.UUID) error {
 	shown := &ui.Shown{
 		Heading: "This application was registered already", Client: id.String(),
@@ -149,7 +146,8 @@ func (h *Handler) showRegisteredBefore(v *request, here workspaceScope, id uuid.
 	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
 }
 
-// ownApp finds the client of the workspace that the form is about. It answers itself where there is none.
+// ownApp returns the workspace's client that the form names. If there is none, it writes the response and returns
+// answered.
 func (h *Handler) ownApp(v *request, here workspaceScope) (client.Client, error) {
 	id, ok := v.id()
 	if !ok {

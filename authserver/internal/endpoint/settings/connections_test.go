@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
+func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -34,7 +34,7 @@ func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
 	browser.Post("/settings/apps/disconnect", url.Values{"key": form["key"], "id": {hers.ID.String()}})
 	const active = `select count(*) from account.grants where id = $1 and state = 'active'`
 	if site.Count(active, hers.ID) != 1 {
-		t.Fatal("somebody else's grant was ended")
+		t.Fatal("the grant of another user was revoked")
 	}
 	form.Set("id", first.ID.String())
 	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.WantsText("is disconnected") ||
@@ -42,20 +42,20 @@ func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
 		t.Errorf("%s", after.Text())
 	}
 	if site.Count(active, first.ID) != 0 || site.Count(active, second.ID) != 1 {
-		t.Error("it should have ended the one grant alone")
+		t.Error("want only the first grant revoked")
 	}
 	if site.Count(
 		`select count(*) from account.grants where id = $1 and revoke_reason = 'disconnected_by_user'`,
 		first.ID,
 	) != 1 {
-		t.Error("the reason is not kept")
+		t.Error("the reason is not stored")
 	}
 	if again := browser.Post("/settings/apps/disconnect", form).Follow(); !again.WantsText("no longer connected") {
 		t.Errorf("twice: %s", again.Text())
 	}
 }
 
-func TestAGrantThatAReplayEndedSaysSo(t *testing.T) {
+func TestApps_ShowsReplayAsReason(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -74,7 +74,7 @@ func TestAGrantThatAReplayEndedSaysSo(t *testing.T) {
 	}
 }
 
-func TestAGrantWhoseTimeIsOverIsListedAsEnded(t *testing.T) {
+func TestApps_ListsExpiredGrantAsEnded(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)

@@ -22,7 +22,7 @@ import (
 
 const connectorsPath = "/settings/connectors"
 
-// ConnectorPolicies keep what connectors may be given in a workspace; its reader is the membership (workspace.Tenant).
+// ConnectorPolicies stores connector policies. The current policy is read with the membership (workspace.Workspace).
 type ConnectorPolicies interface {
 	ConnectorPolicyEffect(
 		ctx context.Context,
@@ -55,7 +55,7 @@ func (h *Handler) Connectors() http.Handler {
 	})
 }
 
-// showConnectors shows the page as it is now, with what adjust adds to it.
+// showConnectors shows the current page, changed by adjust.
 func (h *Handler) showConnectors(v *request, here workspaceScope, status int, adjust func(*ui.Connectors)) error {
 	frame, err := h.frameAt(v, here, "connectors", "Connectors")
 	if err != nil {
@@ -73,7 +73,7 @@ func (h *Handler) showConnectors(v *request, here workspaceScope, status int, ad
 		Only:       only != nil,
 		Log:        logView(log, shown, here),
 		Frame:      frame,
-		Key:        h.newKey(v.visitor),
+		Key:        h.newKey(v.current),
 		Workspaces: workspaces(here.all, &here.Membership),
 		Workspace:  workspaceView(here.Membership),
 		Off:        !here.Workspace.LLMIntegration,
@@ -114,9 +114,7 @@ func typedPolicy(wish policy.Request, days, seen string, notes map[string]string
 	}
 	for _, platform := range workspace.Platforms() {
 		form.Platforms = append(form.Platforms, ui.PlatformChoice{
-			ID: string(
-				platform,
-			),
+			ID:       string(platform),
 			Name:     platform.Name(),
 			Sentence: platformSentences[platform],
 			Chosen:   slices.Contains(wish.Platforms, string(platform)),
@@ -125,9 +123,9 @@ func typedPolicy(wish policy.Request, days, seen string, notes map[string]string
 	return form
 }
 
-// SetConnectorPolicy serves POST /settings/connectors/policy: platforms, permissions, days. Where connections that
-// exist would be touched, the page says which first, and does it when it is sent again with confirm. Both are good for
-// the policy that was on the screen alone: where somebody has changed it since, nothing is saved.
+// SetConnectorPolicy serves POST /settings/connectors/policy: platforms, permissions, days. If the policy affects
+// existing connections, the page first shows which, and the form must be sent again with confirm. Both apply only to
+// the policy that the page showed: if it was changed since, nothing is saved.
 func (h *Handler) SetConnectorPolicy() http.Handler {
 	return h.form(connectorsPath, func(v *request) error {
 		here, err := h.at(v, v.form.Get("tenant"), connectorsPath)
@@ -136,12 +134,12 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 		}
 		days, seen := strings.TrimSpace(v.form.Get("days")), v.form.Get("seen")
 		wish := policy.Request{Platforms: v.form["platforms"], Permissions: v.form["permissions"]}
-		wish.Days, _ = strconv.Atoi(days) // what is no number is refused as none of 1 to 30
+		wish.Days, _ = strconv.Atoi(days) // text that is not a number becomes 0, which is not between 1 and 30
 		wanted, err := wish.Accept()
 		if refused, ok := errors.AsType[*policy.Refusal](err); ok {
 			return h.showConnectors(v, here, http.StatusBadRequest, func(page *ui.Connectors) {
 				page.Policy = typedPolicy(wish, days, seen, map[string]string{refused.Field: refused.Message})
-				// the fields are called so on the page
+				// the page uses the same field names
 				page.Problem, page.ProblemAt = "The policy was not saved. "+refused.Message, refused.Field
 			})
 		}
@@ -160,12 +158,8 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 				return h.showConnectors(v, here, http.StatusOK, func(page *ui.Connectors) {
 					page.Policy = typedPolicy(wish, days, seen, nil)
 					page.Warning = &ui.PolicyWarning{
-						Effects: effectWords(
-							effect,
-							"will end at once",
-							"will lose permissions",
-							"will end sooner",
-						), Policy: page.Policy,
+						Effects: effectWords(effect, "will end at once", "will lose permissions", "will end sooner"),
+						Policy:  page.Policy,
 					}
 				})
 			}
@@ -180,7 +174,7 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 	})
 }
 
-// overtaken shows the policy as it is now to somebody who saw another one.
+// overtaken shows the current policy to a user whose page showed an older one.
 func (h *Handler) overtaken(v *request, here workspaceScope) error {
 	return h.showConnectors(v, here, http.StatusConflict, func(page *ui.Connectors) {
 		page.Problem = "Somebody changed the policy since you opened this page. Nothing was saved."
@@ -206,7 +200,7 @@ func (h *Handler) savePolicy(v *request, here workspaceScope, seen string, wante
 	return h.done(v, here.path(connectorsPath), notice)
 }
 
-// effectWords say what a policy does to connections, each effect in a sentence.
+// effectWords describes what a policy does to connections, one sentence for each effect.
 func effectWords(e policy.Effect, end, lose, sooner string) []string {
 	var out []string
 	for _, part := range []struct {

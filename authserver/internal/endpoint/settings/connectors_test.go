@@ -25,7 +25,7 @@ var (
 	readAndWrite = []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
 )
 
-func TestThePolicyIsShownAndSaved(t *testing.T) {
+func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	page := browser.Get(connectors)
@@ -78,7 +78,7 @@ func TestThePolicyIsShownAndSaved(t *testing.T) {
 	}
 }
 
-func TestABadPolicyComesBackWithWhatWasTypedAndTheMessageBesideTheField(t *testing.T) {
+func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	for name, c := range map[string]struct {
@@ -116,11 +116,11 @@ func TestABadPolicyComesBackWithWhatWasTypedAndTheMessageBesideTheField(t *testi
 			continue
 		}
 		if !page.WantsText("The policy was not saved.") || !page.WantsText("Go to the field") {
-			t.Errorf("%s: no way to the field: %s", name, page.Text())
+			t.Errorf("%s: no link to the field: %s", name, page.Text())
 		}
 		if back := page.Form(connectors + "/policy"); back.Get("days") != c.days ||
 			!slices.Contains(back["platforms"], "claude") {
-			t.Errorf("%s: what was typed is lost: %v", name, back)
+			t.Errorf("%s: the form came back as %v", name, back)
 		}
 	}
 	if n := site.Count(`select count(*) from account.connector_policies`); n != 0 {
@@ -128,7 +128,7 @@ func TestABadPolicyComesBackWithWhatWasTypedAndTheMessageBesideTheField(t *testi
 	}
 }
 
-func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
+func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, readAndWrite...)
 	app := site.Fixture.Connector(browsertest.Resource, readAndWrite...)
@@ -148,12 +148,13 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 			t.Errorf("%d, without %q: %s", warning.Status, words, warning.Text())
 		}
 	}
-	if n := site.Count(`select count(*) from account.grants where state = 'active' and narrowed_at is null and ends_at > now() + interval '29 days'`); n != 3 {
-		t.Fatalf("asking changed grants: %d are left", n)
+	if n := site.Count(`select count(*) from account.grants
+		where state = 'active' and narrowed_at is null and ends_at > now() + interval '29 days'`); n != 3 {
+		t.Fatalf("%d grants are unchanged before the confirmation, want 3", n)
 	}
 	form := warning.Form(connectors + "/policy")
 	if form.Get("confirm") != "yes" {
-		t.Fatalf("nothing to confirm: %v", form)
+		t.Fatalf("no confirmation requested: %v", form)
 	}
 	page := browser.Post(connectors+"/policy", form).Follow()
 	if !page.WantsText(
@@ -164,7 +165,8 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 	}
 	for _, g := range []grant.Grant{first, second} {
 		if site.Count(
-			`select count(*) from account.grants where id = $1 and state = 'active' and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`,
+			`select count(*) from account.grants where id = $1 and state = 'active'
+			and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`,
 			g.ID,
 		) != 1 {
 			t.Error("a grant is not narrowed")
@@ -174,7 +176,7 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 		`select count(*) from account.grants where id = $1 and revoke_reason = 'connector_policy'`,
 		third.ID,
 	) != 1 {
-		t.Error("the grant of which nothing is left lives on")
+		t.Error("the grant without remaining permissions is not revoked")
 	}
 	mine := browser.Get("/settings/apps")
 	for _, words := range []string{
@@ -199,13 +201,14 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 	raised := browser.Post(connectors+"/policy", policyForm(page, "30", anyPlatform, perm.ForConnectors()...))
 	if raised.Status != http.StatusSeeOther ||
 		site.Count(
-			`select count(*) from account.grants where state = 'active' and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`,
+			`select count(*) from account.grants where state = 'active'
+			and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`,
 		) != 2 {
-		t.Errorf("raising: %d, and grants are wider", raised.Status)
+		t.Errorf("raising the policy: %d, or it widened grants", raised.Status)
 	}
 }
 
-func TestAnotherWorkspacesPolicyIsOutOfReach(t *testing.T) {
+func TestConnectorPolicy_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	eve := site.Stranger()
@@ -218,6 +221,6 @@ func TestAnotherWorkspacesPolicyIsOutOfReach(t *testing.T) {
 		t.Errorf("%d", page.Status)
 	}
 	if n := site.Count(`select count(*) from account.connector_policies`); n != 0 {
-		t.Error("it was changed")
+		t.Error("the policy was changed")
 	}
 }

@@ -30,7 +30,7 @@ func (h *Handler) Developers() http.Handler {
 	})
 }
 
-// developer serves a POST that is about one workspace of the visitor's.
+// developer serves a POST that concerns one of the user's workspaces.
 func (h *Handler) developer(serve func(*request, workspaceScope) error) http.Handler {
 	return h.form(developersPath, func(v *request) error {
 		here, err := h.at(v, v.form.Get("tenant"), developersPath)
@@ -41,9 +41,9 @@ func (h *Handler) developer(serve func(*request, workspaceScope) error) http.Han
 	})
 }
 
-// showDevelopers shows the page as it is now, with what adjust adds to it.
+// showDevelopers shows the current page, changed by adjust.
 func (h *Handler) showDevelopers(v *request, here workspaceScope, status int, adjust func(*ui.Developers)) error {
-	tokens, err := h.Store.Tokens(v.r.Context(), v.visitor.User.ID, here.Workspace.ID)
+	tokens, err := h.Store.Tokens(v.r.Context(), v.current.User.ID, here.Workspace.ID)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (h *Handler) showDevelopers(v *request, here workspaceScope, status int, ad
 	}
 	view := &ui.Developers{
 		Frame:      frame,
-		Key:        h.newKey(v.visitor),
+		Key:        h.newKey(v.current),
 		Workspaces: workspaces(here.all, &here.Membership),
 		Workspace:  workspaceView(here.Membership),
 		BaseURL:    h.BaseURL,
@@ -140,12 +140,12 @@ func endedToken(t pat.Token) string {
 	return "Expired on " + t.Expires.UTC().Format("2 January 2006")
 }
 
-// proof is what the visitor has to give before anything is made.
+// proof returns how the user must authenticate before a credential is created.
 func (h *Handler) proof(v *request) (ui.Proof, error) {
-	if v.visitor.Fresh(h.Now()) {
+	if v.current.Fresh(h.Now()) {
 		return ui.NoProof, nil
 	}
-	_, hash, _, err := h.Store.UserByEmail(v.r.Context(), v.visitor.User.Email)
+	_, hash, _, err := h.Store.UserByEmail(v.r.Context(), v.current.User.Email)
 	if err != nil {
 		return ui.NoProof, err
 	}
@@ -155,8 +155,8 @@ func (h *Handler) proof(v *request) (ui.Proof, error) {
 	return ui.PasswordProof, nil
 }
 
-// showRetry shows the page with the box of what was to be replaced open again, as it was sent: whoever misspelt a
-// password loses nothing else.
+// showRetry shows the page with the form that was refused open and filled in, so that a user who mistyped a password
+// loses nothing else.
 func (h *Handler) showRetry(v *request, here workspaceScope, id uuid.UUID, status int, note string) error {
 	return h.showDevelopers(v, here, status, func(page *ui.Developers) {
 		page.Retry = ui.Retry{ID: id.String(), Note: note, ExpireOld: v.form.Get("expire_old") == "yes"}
@@ -164,8 +164,8 @@ func (h *Handler) showRetry(v *request, here workspaceScope, id uuid.UUID, statu
 	})
 }
 
-// prove asks for a proof where there was none lately. It returns what is wrong with the password, or is to be done
-// instead, or "".
+// prove authenticates the user by password, unless a recent authentication exists. It returns the message for the
+// password field, or "".
 func (h *Handler) prove(v *request) (status int, note string, err error) {
 	proof, err := h.proof(v)
 	switch {
@@ -180,9 +180,9 @@ func (h *Handler) prove(v *request) (status int, note string, err error) {
 	if password == "" {
 		return http.StatusBadRequest, "Enter your password to go on.", nil
 	}
-	_, verdict, err := h.verifier.Verify(
+	_, result, err := h.verifier.Verify(
 		v.r.Context(),
-		v.visitor.User.Email,
+		v.current.User.Email,
 		password,
 		h.Proxies.ClientAddress(v.r),
 		true,
@@ -194,16 +194,16 @@ func (h *Handler) prove(v *request) (status int, note string, err error) {
 			"seconds.", nil
 	case err != nil:
 		return 0, "", err
-	case verdict.Wait > 0:
-		web.SetRateLimited(v.w.Header(), verdict.Wait, verdict.Limit)
+	case result.Wait > 0:
+		web.SetRateLimited(v.w.Header(), result.Wait, result.Limit)
 		return http.StatusTooManyRequests, "Too many wrong passwords. Please try again later.", nil
-	case !verdict.OK:
+	case !result.OK:
 		return http.StatusBadRequest, "The password is not right.", nil
 	}
-	v.visitor.AuthenticatedAt = h.Now()
-	event := v.visitor.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.visitor.SignInID.String())
+	v.current.AuthenticatedAt = h.Now()
+	event := v.current.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.current.SignInID.String())
 	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(v.r).String()}
-	err = h.Sessions.Reauthenticated(v.w, v.r, v.visitor, verdict.Proof, event)
+	err = h.Sessions.Reauthenticated(v.w, v.r, v.current, result.Proof, event)
 	if errors.Is(err, session.ErrProofInvalid) {
 		return http.StatusBadRequest, "The password is not right.", nil
 	}

@@ -1,9 +1,9 @@
-// Package settings answers: what does a user see and change about their own access?
+// Package settings serves the pages on which users see and change their own access.
 //
 //	GET  /settings                              Home        303 to /settings/user
 //	GET  /settings/user                         User        name, e-mail address, workspaces
 //	GET  /settings/developers?tenant=           Developers  tokens and applications of one workspace
-//	POST /settings/developers/tokens            MakeToken   the page, with the value this once
+//	POST /settings/developers/tokens            MakeToken   the page, with the token's value only this time
 //	POST /settings/developers/tokens/replace    ReplaceToken
 //	POST /settings/developers/tokens/revoke     RevokeToken
 //	POST /settings/developers/apps              RegisterApp
@@ -17,11 +17,11 @@
 //	POST /settings/security/tokens/revoke       RevokeAnyToken
 //	POST /settings/security/sign-out            SignOut
 //	POST /settings/security/sign-out-others     SignOutOthers
-//	GET  /settings/audit?tenant=&before=        Audit       the log of one workspace
-//	GET  /settings/audit.jsonl?tenant=          Export      the same, whole, one JSON object a line
+//	GET  /settings/audit?tenant=&before=        Audit       the audit log of one workspace
+//	GET  /settings/audit.jsonl?tenant=          Export      all of its events, one JSON object a line
 //
-// Every form carries a key that was sealed for the sign-in that saw it (request.go): a form of another session is 403.
-// What makes a credential wants a new proof of who is there, where there was none within the last 10 minutes: the
-// password, in the form itself; from whoever has none, at /login/again. Developers, Connectors and Audit need
-// account:api:access in the workspace (contract, section 7).
+// Every form has a key that is sealed for the sign-in it was shown to (request.go): a form of another session is a 403.
+// Creating a credential needs an authentication within the last 10 minutes. Users with a password enter it in the form;
+// other users authenticate at /login/again. Developers, Connectors and Audit need account:api:access in the workspace
+// (contract, section 7).
 package settings

@@ -22,12 +22,12 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Members know who works where. false: not a member.
+// Members reads memberships.
 type Members interface {
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
 }
 
-// Tokens keep personal access tokens.
+// Tokens stores personal access tokens.
 type Tokens interface {
 	Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error)
 	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
@@ -35,7 +35,7 @@ type Tokens interface {
 	RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, reason string, event audit.Event) (bool, error)
 }
 
-// Clients keep OAuth clients. The error of an unknown one is Unknown of Deps.
+// Clients stores OAuth clients. Its error for an unknown client is Unknown of Deps.
 type Clients interface {
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
@@ -50,18 +50,18 @@ type Clients interface {
 	) error
 }
 
-// Connections know what a user has approved.
+// Connections reads the applications that a user has connected.
 type Connections interface {
 	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
 }
 
-// Grants end grants; it is grant.Keeper.
+// Grants revokes grants; grant.Service implements it.
 type Grants interface {
 	Revoke(ctx context.Context, g grant.Grant, reason grant.Reason, actor string) error
 	PropagateRevocation(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
 }
 
-// SignIns keep sign-ins.
+// SignIns stores sign-ins.
 type SignIns interface {
 	SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error)
 	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
@@ -75,7 +75,7 @@ type Log interface {
 	EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error)
 }
 
-// Store is everything durable that the pages need; it is postgres.Store.
+// Store is the database of the pages; postgres.Store implements it.
 type Store interface {
 	Members
 	Tokens
@@ -87,10 +87,10 @@ type Store interface {
 	session.Users
 }
 
-// Deps are what a Handler needs.
+// Deps are the dependencies of a Handler.
 type Deps struct {
 	Store     Store
-	Unknown   error // the error by which Store says that there is no such client
+	Unknown   error // the error that Store returns for an unknown client
 	Grants    Grants
 	Sessions  *session.Sessions
 	Passwords *session.Passwords
@@ -98,7 +98,7 @@ type Deps struct {
 	Pages     *ui.Pages
 	Proxies   web.Proxies
 	Keys      seal.Keys
-	BaseURL   string   // of the API, for the sample
+	BaseURL   string   // of the API, for the example
 	Resources []string // resource identifiers that a connector may be registered for
 	Now       func() time.Time
 	Log       *slog.Logger
@@ -111,7 +111,7 @@ type Handler struct {
 	verifier session.Verifier
 }
 
-// New derives the key of the forms from the master keys.
+// New returns a Handler. It derives the key of the forms from the master keys.
 func New(deps Deps) (*Handler, error) {
 	box, err := seal.NewBox(deps.Keys, "settings form")
 	if err != nil {
@@ -128,12 +128,12 @@ func New(deps Deps) (*Handler, error) {
 // Home serves GET /settings.
 func (h *Handler) Home(w http.ResponseWriter, _ *http.Request) { goOn(w, "/settings/user") }
 
-// An answered is the "error" of a request that has its answer already.
+// answered is the error of a request whose response was already written.
 type answered struct{}
 
 func (answered) Error() string { return "answered" }
 
-// finish answers for an error that no other answer fits.
+// finish writes the response for other errors.
 func (h *Handler) finish(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil || errors.Is(err, answered{}) {
 		return

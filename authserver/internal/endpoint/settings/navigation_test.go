@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// navigation is where the links of the settings' navigation lead.
+// navigation returns the targets of the navigation links.
 func navigation(page *browsertest.Page) []string {
 	var out []string
 	for _, nav := range page.Elements("nav") {
@@ -22,13 +22,13 @@ func navigation(page *browsertest.Page) []string {
 	return out
 }
 
-func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
+func TestNavigation_LinksPagesThatUserMayOpen(t *testing.T) {
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.ProgrammesRead, perm.AccountAPIAccess)
-	everybodys := []string{"/settings/user", "/settings/apps", "/settings/security"}
-	everything := []string{
+	basic := []string{"/settings/user", "/settings/apps", "/settings/security"}
+	all := []string{
 		"/settings/user",
 		developers,
 		connectors,
@@ -40,13 +40,13 @@ func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
 		who  browsertest.Person
 		want []string
 	}{
-		"manages nothing":            {reader, everybodys},
-		"is a member of nothing":     {site.Stranger(), everybodys},
-		"manages one of two":         {mixed, everything},
-		"manages the only workspace": {developer(site), everything},
+		"manages nothing":            {reader, basic},
+		"is a member of nothing":     {site.Stranger(), basic},
+		"manages one of two":         {mixed, all},
+		"manages the only workspace": {developer(site), all},
 	} {
 		browser := site.SignedIn(c.who)
-		for _, at := range everybodys {
+		for _, at := range basic {
 			page := browser.Get(at)
 			if got := navigation(page); page.Status != http.StatusOK || !slices.Equal(got, c.want) {
 				t.Errorf("%s, at %s: %d %v", name, at, page.Status, got)
@@ -55,12 +55,12 @@ func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
 	}
 	browser := site.SignedIn(mixed)
 	site.Fixture.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, mixed.ID)
-	if got := navigation(browser.Get("/settings/user")); !slices.Equal(got, everybodys) {
-		t.Errorf("once it is taken away: %v", got)
+	if got := navigation(browser.Get("/settings/user")); !slices.Equal(got, basic) {
+		t.Errorf("after the permission was removed: %v", got)
 	}
 }
 
-func TestWhoeverMayNotOpenAPageCanGoOnFromThere(t *testing.T) {
+func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)

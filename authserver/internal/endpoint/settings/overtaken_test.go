@@ -14,23 +14,24 @@ import (
 
 const overtaken = "Somebody changed the policy since you opened this page. Nothing was saved."
 
-// Whoever changes the days on an older page must not allow again what somebody else has just forbidden.
-func TestAPolicyThatSomebodyElseChangedMeanwhileIsNotOverwritten(t *testing.T) {
+// A change on an outdated page must not allow again what another user has just forbidden.
+func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.SignedIn(developer(site)), site.SignedIn(developer(site))
 	old := eve.Get(connectors).Form(connectors + "/policy")
 	ada.Post(connectors+"/policy", policyForm(ada.Get(connectors), "30", claudeAlone, perm.ProgrammesRead)).Follow()
-	const asAdaLeftIt = `select count(*) from account.connector_policies where platforms = '{claude}' and permissions = '{programmes:read:programmes}' and days = 30`
+	const unchanged = `select count(*) from account.connector_policies
+		where platforms = '{claude}' and permissions = '{programmes:read:programmes}' and days = 30`
 	old.Set("days", "7")
 	page := eve.Post(connectors+"/policy", old)
-	if page.Status != http.StatusConflict || !page.WantsText(overtaken) || site.Count(asAdaLeftIt) != 1 {
+	if page.Status != http.StatusConflict || !page.WantsText(overtaken) || site.Count(unchanged) != 1 {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	shown := page.Form(connectors + "/policy")
 	if !slices.Equal(shown["platforms"], claudeAlone) || len(shown["permissions"]) != 1 || shown.Get("days") != "30" {
-		t.Errorf("the form does not show the policy as it is now: %v", shown)
+		t.Errorf("the form does not show the current policy: %v", shown)
 	}
-	old.Set("days", "31") // comes back as it was typed, over the policy that was shown and not the one that there is
+	old.Set("days", "31") // is refused with the input kept, for the policy that the page showed
 	again := eve.Post(connectors+"/policy", old).Form(connectors + "/policy")
 	again.Set("days", "7")
 	for name, form := range map[string]url.Values{
@@ -40,7 +41,7 @@ func TestAPolicyThatSomebodyElseChangedMeanwhileIsNotOverwritten(t *testing.T) {
 		"with rubbish":          with(old, "days", "7", "seen", "x"),
 	} {
 		if page := eve.Post(connectors+"/policy", form); page.Status != http.StatusConflict ||
-			site.Count(asAdaLeftIt) != 1 {
+			site.Count(unchanged) != 1 {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
@@ -62,8 +63,9 @@ func with(form url.Values, pairs ...string) url.Values {
 	return out
 }
 
-// What was warned of is what is confirmed: a policy that was changed between the two is looked at again first.
-func TestAConfirmationIsGoodForThePolicyThatWasShown(t *testing.T) {
+// A confirmation applies to the policy that the warning showed. If it was changed in between, the user must look at it
+// first.
+func TestConnectorPolicy_OutdatedConfirmationIsRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, readAndWrite...)
 	connect(t, site, ada, site.Fixture.Connector(browsertest.Resource, readAndWrite...))
@@ -74,7 +76,7 @@ func TestAConfirmationIsGoodForThePolicyThatWasShown(t *testing.T) {
 	)
 	confirm := warning.Form(connectors + "/policy")
 	if confirm.Get("confirm") != "yes" {
-		t.Fatalf("nothing to confirm: %s", warning.Text())
+		t.Fatalf("no confirmation requested: %s", warning.Text())
 	}
 	saved := other.Post(
 		connectors+"/policy",
@@ -87,12 +89,13 @@ func TestAConfirmationIsGoodForThePolicyThatWasShown(t *testing.T) {
 	if page.Status != http.StatusConflict || !page.WantsText(overtaken) || page.WantsText("Lower the policy") {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
-	if n := site.Count(`select count(*) from account.grants where narrowed_at is not null or state <> 'active'`); n != 0 {
-		t.Error("a connection was touched")
+	if n := site.Count(`select count(*) from account.grants
+		where narrowed_at is not null or state <> 'active'`); n != 0 {
+		t.Error("a connection was changed")
 	}
 }
 
-func TestOfPoliciesSavedAtTheSameTimeOneStandsAndTheOthersAreTold(t *testing.T) {
+func TestConnectorPolicy_ConcurrentSavesKeepOne(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	form := browser.Get(connectors).Form(connectors + "/policy")
@@ -102,18 +105,18 @@ func TestOfPoliciesSavedAtTheSameTimeOneStandsAndTheOthersAreTold(t *testing.T) 
 		all.Go(func() { answers[i] = browser.Post(connectors+"/policy", with(form, "days", strconv.Itoa(i+1))) })
 	}
 	all.Wait()
-	stands := 0
+	saved := 0
 	for i, page := range answers {
 		switch page.Status {
 		case http.StatusSeeOther:
-			stands = i + 1
+			saved = i + 1
 		case http.StatusConflict:
 		default:
 			t.Errorf("%d %s", page.Status, page.Text())
 		}
 	}
-	if site.Count(`select count(*) from account.connector_policies where days = $1`, stands) != 1 ||
+	if site.Count(`select count(*) from account.connector_policies where days = $1`, saved) != 1 ||
 		site.Count(`select count(*) from account.audit_events where action = 'connector_policy.changed'`) != 1 {
-		t.Errorf("it is not one that stands, %d", stands)
+		t.Errorf("want exactly the policy of %d days saved", saved)
 	}
 }

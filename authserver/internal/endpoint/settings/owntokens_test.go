@@ -13,8 +13,8 @@ import (
 
 const ownRevoke = "/settings/security/tokens/revoke"
 
-// Whoever may no longer make tokens must still be able to see and end their own, in every workspace.
-func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
+// A user who may no longer create tokens can still see and revoke the existing ones, in every workspace.
+func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
@@ -40,7 +40,7 @@ func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 	}
 	if hers := site.SignedIn(eve).Get("/settings/security"); hers.WantsText("Payroll bridge") ||
 		!hers.WantsText("No active tokens") {
-		t.Errorf("somebody else reads: %s", hers.Text())
+		t.Errorf("another user sees: %s", hers.Text())
 	}
 	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and user_id = $1`
 	for left := 1; left >= 0; left-- {
@@ -51,10 +51,10 @@ func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 			"key": others["key"],
 			"id":  form["id"],
 		}); page.Status != http.StatusSeeOther {
-			t.Errorf("somebody else: %d", page.Status)
+			t.Errorf("another user: %d", page.Status)
 		}
 		if site.Count(active, ada.ID) != left+1 {
-			t.Fatal("somebody else revoked it")
+			t.Fatal("another user revoked the token")
 		}
 		if after := browser.Post(ownRevoke, form).Follow(); !after.WantsText("is revoked") ||
 			site.Count(active, ada.ID) != left {
@@ -77,7 +77,7 @@ func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 	}
 }
 
-func TestATokenThatEndedIsNotListedAsActive(t *testing.T) {
+func TestSecurity_EndedTokenIsNotListed(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
@@ -87,8 +87,8 @@ func TestATokenThatEndedIsNotListedAsActive(t *testing.T) {
 	}
 }
 
-// Whoever has no password is not asked for one.
-func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
+// A user without a password is not asked for one.
+func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -96,7 +96,7 @@ func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
 	if page := browser.Get(developers); page.WantsText("confirm that it is you") {
-		t.Error("a fresh proof is asked for once more")
+		t.Error("a recent authentication is not accepted")
 	}
 	site.Wait(session.Freshness + time.Second)
 	page := browser.Get(developers)
@@ -111,8 +111,8 @@ func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
 			links++
 		}
 	}
-	if links != 4 { // of a new token, its replacement, a new application, its secret
-		t.Errorf("%d links to another proof", links)
+	if links != 4 { // for a new token, its replacement, a new application, its secret
+		t.Errorf("%d links to the reauthentication page", links)
 	}
 	for path, form := range map[string]url.Values{
 		tokens:              tokenForm(page, "export", "7", perm.ProgrammesRead),
@@ -129,7 +129,7 @@ func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
 	if site.Count(`select count(*) from account.personal_access_tokens`) != 1 ||
 		site.Count(`select count(*) from account.oauth_clients`) != 1 ||
 		site.Count(`select count(*) from account.client_secrets where client_id = $1`, app.ID) != 1 {
-		t.Error("something was made")
+		t.Error("a credential was created")
 	}
 	if n := site.Count(`select count(*) from account.audit_events where action = 'sign_in.failed'`); n != 0 {
 		t.Errorf("%d wrong passwords are counted", n)

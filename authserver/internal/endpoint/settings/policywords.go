@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// policyChanged tells the event connector_policy.changed: what is different, and what became of the connections.
+// policyChanged describes the event connector_policy.changed: the differences, and the effect on connections.
 func policyChanged(e audit.Entry) string {
 	before, _ := e.Detail["before"].(map[string]any)
 	after, _ := e.Detail["after"].(map[string]any)
@@ -20,11 +20,8 @@ func policyChanged(e audit.Entry) string {
 	if was != is {
 		parts = append(parts, "platforms allowed are now "+platformList(identifiers(after["platforms"])))
 	}
-	held, holds := perm.FromStrings(
-		identifiers(before["permissions"]),
-	), perm.FromStrings(
-		identifiers(after["permissions"]),
-	)
+	held := perm.FromStrings(identifiers(before["permissions"]))
+	holds := perm.FromStrings(identifiers(after["permissions"]))
 	if lost := held.Without(holds); len(lost) > 0 {
 		parts = append(parts, "no longer allowed: "+titles(lost))
 	}
@@ -41,12 +38,11 @@ func policyChanged(e audit.Entry) string {
 	)
 }
 
-// grantNarrowed tells the event grant.narrowed.
+// grantNarrowed describes the event grant.narrowed.
 func grantNarrowed(e audit.Entry, application string) string {
 	out := "The connector policy narrowed the access of " + application + forPerson(e)
-	if lost := perm.FromStrings(identifiers(e.Detail["former_permissions"])).Without(perm.FromStrings(identifiers(e.Detail["permissions"]))); len(
-		lost,
-	) > 0 {
+	former := perm.FromStrings(identifiers(e.Detail["former_permissions"]))
+	if lost := former.Without(perm.FromStrings(identifiers(e.Detail["permissions"]))); len(lost) > 0 {
 		out += ". It lost: " + titles(lost)
 	}
 	if e.Detail["ends_at"] != e.Detail["former_ends_at"] {

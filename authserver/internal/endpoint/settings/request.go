@@ -15,34 +15,34 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A visit is one request of somebody who is signed in.
+// A request is one request of a signed-in user.
 type request struct {
 	w       http.ResponseWriter
 	r       *http.Request
-	visitor session.CurrentUser
+	current session.CurrentUser
 	form    url.Values // of a POST
-	key     formKey    // of a POST: that of the page that the form was on
+	key     formKey    // of a POST: the key of the page that the form was on
 }
 
 const maxForm = 64 << 10
 
-// page serves a GET: nobody is sent to the sign-in page and back.
+// page serves a GET. It sends a user who is not signed in to the sign-in page, which leads back.
 func (h *Handler) page(serve func(*request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
+		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		if err == nil && !signedIn {
 			goOn(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
 			return
 		}
 		if err == nil {
-			err = serve(&request{w: w, r: r, visitor: visitor})
+			err = serve(&request{w: w, r: r, current: current})
 		}
 		h.finish(w, r, err)
 	})
 }
 
-// form serves a POST of this origin, in this order: the size, the sign-in, the key. section is the page that the form
-// is on.
+// form serves a POST from the server's own origin. It checks, in this order, the size, the sign-in and the key. section
+// is the page that the form is on.
 func (h *Handler) form(section string, serve func(*request) error) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -55,7 +55,7 @@ func (h *Handler) form(section string, serve func(*request) error) http.Handler 
 			return
 		}
 		back := pageOf(section, r.PostForm)
-		visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
+		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		switch {
 		case err != nil:
 			h.finish(w, r, err)
@@ -64,16 +64,16 @@ func (h *Handler) form(section string, serve func(*request) error) http.Handler 
 			goOn(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
 			return
 		}
-		key, ok := h.openKey(r.PostForm.Get("key"), visitor)
+		key, ok := h.openKey(r.PostForm.Get("key"), current)
 		if !ok {
 			h.Pages.Fault(w, r, outdated(back))
 			return
 		}
-		h.finish(w, r, serve(&request{w: w, r: r, visitor: visitor, form: r.PostForm, key: key}))
+		h.finish(w, r, serve(&request{w: w, r: r, current: current, form: r.PostForm, key: key}))
 	}))
 }
 
-// pageOf is the address of the page that a form is on, in the workspace that the form is about.
+// pageOf returns the URL of the page that a form is on, in the form's workspace.
 func pageOf(section string, form url.Values) string {
 	if workspaceID, err := identity.Parse(form.Get("tenant")); err == nil {
 		return section + "?tenant=" + workspaceID.String()
@@ -91,7 +91,8 @@ func outdated(page string) *ui.Message {
 	}
 }
 
-// A formKey ties a form to the sign-in that saw it, and names what it makes: the same form sent twice makes one thing.
+// A formKey binds a form to the sign-in that it was shown to, and names what the form creates: the same form sent twice
+// creates one thing.
 type formKey struct {
 	SignIn uuid.UUID `json:"s"`
 	Makes  uuid.UUID `json:"m"`
@@ -114,7 +115,7 @@ func (h *Handler) openKey(text string, v session.CurrentUser) (formKey, bool) {
 	return key, key.SignIn == v.SignInID
 }
 
-// frame is what is around every page of the settings, with the notice that was left for it.
+// frame returns the frame of a settings page, with the flash message for it.
 func (h *Handler) frame(v *request, section, title string) (ui.Frame, error) {
 	notice, err := h.Sessions.TakeFlash(v.w, v.r)
 	if err != nil {
@@ -123,21 +124,21 @@ func (h *Handler) frame(v *request, section, title string) (ui.Frame, error) {
 	return ui.Frame{
 		Title:   title,
 		Section: section,
-		Manages: v.visitor.Manages,
+		Manages: v.current.Manages,
 		Notice:  notice,
 		Script:  true,
-		Person:  &ui.Person{Name: v.visitor.User.Name, Email: v.visitor.User.Email},
+		Person:  &ui.Person{Name: v.current.User.Name, Email: v.current.User.Email},
 	}, nil
 }
 
-// frameAt is frame of a page of one workspace, from which the navigation leads to that workspace's other pages.
+// frameAt returns the frame of a page of one workspace. Its navigation links to the other pages of that workspace.
 func (h *Handler) frameAt(v *request, here workspaceScope, section, title string) (ui.Frame, error) {
 	frame, err := h.frame(v, section, title)
 	frame.WorkspaceID = here.Workspace.ID.String()
 	return frame, err
 }
 
-// done goes back to a page, which will say notice.
+// done redirects to a page, which shows notice.
 func (h *Handler) done(v *request, path, notice string) error {
 	if err := h.Sessions.Flash(v.w, v.r, notice); err != nil {
 		return err
@@ -146,14 +147,15 @@ func (h *Handler) done(v *request, path, notice string) error {
 	return nil
 }
 
-// event is an audit event of what the visitor did in a workspace.
+// event returns an audit event of the user's action in a workspace.
 func (v *request) event(workspaceID *uuid.UUID, action, subject string, detail map[string]any) audit.Event {
-	event := v.visitor.Event(v.r.Context(), action, subject)
+	event := v.current.Event(v.r.Context(), action, subject)
 	event.WorkspaceID, event.Detail = workspaceID, detail
 	return event
 }
 
-// eventHere is event for what needs account:api:access in a workspace, and perhaps more.
+// eventHere returns event with authorization that requires account:api:access in the workspace, and the permissions in
+// more.
 func (v *request) eventHere(
 	here workspaceScope,
 	action, subject string,
@@ -161,12 +163,12 @@ func (v *request) eventHere(
 	more ...perm.Permission,
 ) audit.Event {
 	event := v.event(&here.Workspace.ID, action, subject, detail)
-	event.Authorization.WorkspaceID, event.Authorization.Permissions = here.Workspace.ID, perm.NewSet(
-		append(more, perm.AccountAPIAccess)...)
+	event.Authorization.WorkspaceID = here.Workspace.ID
+	event.Authorization.Permissions = perm.NewSet(append(more, perm.AccountAPIAccess)...)
 	return event
 }
 
-// id reads the identifier of what a form is about.
+// id reads the identifier in the form.
 func (v *request) id() (uuid.UUID, bool) {
 	id, err := identity.Parse(v.form.Get("id"))
 	return id, err == nil

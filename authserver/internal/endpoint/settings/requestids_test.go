@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestEveryEventOfABrowserNamesItsRequest(t *testing.T) {
+func TestAudit_EventsHaveRequestID(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -25,13 +25,14 @@ func TestEveryEventOfABrowserNamesItsRequest(t *testing.T) {
 		ids[page.Header.Get("X-Request-Id")] = true
 		return page
 	}
-	ask := "/oauth/authorize?" + url.Values{
+	consentPath := "/oauth/authorize?" + url.Values{
 		"client_id":    {app.ID.String()},
 		"redirect_uri": {app.Redirects[0]},
 		"state":        {"s"},
 	}.Encode()
-	do(browser.Get(ask).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"}), http.StatusSeeOther)
-	connect(t, site, ada, app) // not by a request: it names none
+	consent := browser.Get(consentPath)
+	do(consent.Send("/oauth/authorize", browsertest.Fields{"decision": "approve"}), http.StatusSeeOther)
+	connect(t, site, ada, app) // not an HTTP request, so it has no request id
 	do(browser.Get("/settings/apps").Send("/settings/apps/disconnect", nil), http.StatusSeeOther)
 	connect(t, site, ada, app)
 	do(browser.Get(developers).Send(apps+"/delete", nil), http.StatusSeeOther)
@@ -55,7 +56,8 @@ func TestEveryEventOfABrowserNamesItsRequest(t *testing.T) {
 			t.Errorf("%s names the request %q", action, id)
 		}
 	}
-	// The consent by the page; one disconnected, and one ended with its application (with the pending one of the page).
+	// One consent on the page. Of the revocations, one is a disconnection and two come with the deletion of the
+	// application: its active grant and the pending one of the page.
 	for action, want := range map[string]int{
 		"grant.consented": 1,
 		"grant.revoked":   3,

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// opened are the boxes of rows that are open: the ids of what is in each.
+// opened returns, for each open row of the page, the ids of the elements in it.
 func opened(page *browsertest.Page) []map[string]bool {
 	var out []map[string]bool
 	for _, details := range page.Elements("details") {
@@ -29,8 +29,8 @@ func opened(page *browsertest.Page) []map[string]bool {
 	return out
 }
 
-// A secret that leaked must not live on for a day because the password was misspelt first.
-func TestAReplacementRefusedForItsPasswordComesBackAsItWas(t *testing.T) {
+// A leaked secret must not stay valid for a day because the password was mistyped first.
+func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
@@ -55,17 +55,17 @@ func TestAReplacementRefusedForItsPasswordComesBackAsItWas(t *testing.T) {
 			}
 			if !page.WantsText("Nothing was made. "+words) || !page.WantsText("Go to the field") ||
 				!strings.Contains(page.Body, `href="#`+field+`"`) {
-				t.Errorf("%s, %q: no way to the field: %s", path, password, page.Text())
+				t.Errorf("%s, %q: no link to the field: %s", path, password, page.Text())
 			}
 			back := page.Form(path)
 			if path == apps+"/secret" && (back.Get("id") != form.Get("id") || back.Get("expire_old") != "yes") {
-				t.Errorf("the tick is lost: %v", back)
+				t.Errorf("the checkbox came back unchecked: %v", back)
 			}
 		}
 	}
 	form := browser.Get(developers).Form(apps + "/secret")
 	if form.Has("expire_old") || len(opened(browser.Get(developers))) != 0 {
-		t.Error("what was refused is still there on another page")
+		t.Error("a refused form is open on a new page")
 	}
 	form.Set("expire_old", "yes")
 	form.Set("password", "wrong")
@@ -76,12 +76,12 @@ func TestAReplacementRefusedForItsPasswordComesBackAsItWas(t *testing.T) {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	if n := site.Count(`select count(*) from account.client_secrets where client_id = $1`, form.Get("id")); n != 1 {
-		t.Errorf("%d secrets are good", n)
+		t.Errorf("%d secrets are stored", n)
 	}
 }
 
-// Whoever has no password is led to the other proof, in the box that they were in.
-func TestAReplacementThatWantsAnotherProofComesBackAsItWas(t *testing.T) {
+// A user without a password is sent to reauthentication from the same open row.
+func TestReplaceSecret_MissingPasswordKeepsInput(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	site.Fixture.Confidential(perm.ProgrammesRead)

@@ -10,15 +10,16 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A place is the workspace that a visit is about, where the visitor holds account:api:access.
+// A workspaceScope is the workspace of a request, in which the user holds account:api:access.
 type workspaceScope struct {
 	workspace.Membership
-	all []workspace.Membership // every such workspace
+	all []workspace.Membership // every such workspace of the user
 }
 
-// at finds the workspace named by tenant, or the first one where it is "". It answers 403 itself where there is none.
+// at returns the workspace whose id is given, or the user's first one if it is "". If there is none, it writes a 403
+// and returns answered.
 func (h *Handler) at(v *request, workspace, section string) (workspaceScope, error) {
-	memberships, err := h.Store.Memberships(v.r.Context(), v.visitor.User.ID)
+	memberships, err := h.Store.Memberships(v.r.Context(), v.current.User.ID)
 	if err != nil {
 		return workspaceScope{}, err
 	}

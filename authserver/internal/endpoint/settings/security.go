@@ -15,15 +15,15 @@ const (
 // Security serves GET /settings/security.
 func (h *Handler) Security() http.Handler {
 	return h.page(func(v *request) error {
-		signIns, err := h.Store.SignInsOf(v.r.Context(), v.visitor.User.ID)
+		signIns, err := h.Store.SignInsOf(v.r.Context(), v.current.User.ID)
 		if err != nil {
 			return err
 		}
-		tokens, err := h.Store.ActiveTokens(v.r.Context(), v.visitor.User.ID)
+		tokens, err := h.Store.ActiveTokens(v.r.Context(), v.current.User.ID)
 		if err != nil {
 			return err
 		}
-		events, err := h.Store.EventsOfUser(v.r.Context(), v.visitor.User.ID, recentEvents)
+		events, err := h.Store.EventsOfUser(v.r.Context(), v.current.User.ID, recentEvents)
 		if err != nil {
 			return err
 		}
@@ -31,7 +31,7 @@ func (h *Handler) Security() http.Handler {
 		if err != nil {
 			return err
 		}
-		view := &ui.Security{Frame: frame, Key: h.newKey(v.visitor)}
+		view := &ui.Security{Frame: frame, Key: h.newKey(v.current)}
 		for _, s := range signIns {
 			view.SignIns = append(view.SignIns, ui.SignIn{
 				ID:       s.ID.String(),
@@ -39,7 +39,7 @@ func (h *Handler) Security() http.Handler {
 				Address:  s.Address,
 				Since:    s.Created,
 				LastSeen: s.LastSeen,
-				This:     s.ID == v.visitor.SignInID,
+				This:     s.ID == v.current.SignInID,
 			})
 		}
 		for _, t := range tokens {
@@ -54,14 +54,14 @@ func (h *Handler) Security() http.Handler {
 			})
 		}
 		for _, e := range events {
-			view.Events = append(view.Events, eventView(e, &v.visitor.User.ID))
+			view.Events = append(view.Events, eventView(e, &v.current.User.ID))
 		}
 		h.Pages.Show(v.w, v.r, http.StatusOK, view)
 		return nil
 	})
 }
 
-// SignOut serves POST /settings/security/sign-out: one other sign-in of the user.
+// SignOut serves POST /settings/security/sign-out. It ends one other sign-in of the user.
 func (h *Handler) SignOut() http.Handler {
 	return h.form(securityPath, func(v *request) error {
 		id, ok := v.id()
@@ -70,7 +70,7 @@ func (h *Handler) SignOut() http.Handler {
 		}
 		err := h.Store.EndSignIn(
 			v.r.Context(),
-			v.visitor.User.ID,
+			v.current.User.ID,
 			id,
 			v.event(nil, "sign_in.ended", "sign_in:"+id.String(), nil),
 		)
@@ -84,8 +84,8 @@ func (h *Handler) SignOut() http.Handler {
 // SignOutOthers serves POST /settings/security/sign-out-others.
 func (h *Handler) SignOutOthers() http.Handler {
 	return h.form(securityPath, func(v *request) error {
-		ended, err := h.Store.EndOtherSignIns(v.r.Context(), v.visitor.User.ID, v.visitor.SignInID,
-			v.event(nil, "sign_in.others_ended", "user:"+v.visitor.User.ID.String(), nil))
+		ended, err := h.Store.EndOtherSignIns(v.r.Context(), v.current.User.ID, v.current.SignInID,
+			v.event(nil, "sign_in.others_ended", "user:"+v.current.User.ID.String(), nil))
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 
 func signedIn(b *browsertest.Browser) bool { return b.Get("/settings/user").Status == http.StatusOK }
 
-func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
+func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	here, there, third, hers := site.SignedIn(ada), site.Browser(), site.SignedIn(ada), site.SignedIn(eve)
@@ -35,16 +35,17 @@ func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
 	}
 	form := page.Form("/settings/security/sign-out")
 	var theirs string
-	if err := site.Fixture.Owner.QueryRow(t.Context(), `select id::text from account.sign_ins where user_id = $1`, eve.ID).Scan(&theirs); err != nil {
+	const signInOf = `select id::text from account.sign_ins where user_id = $1`
+	if err := site.Fixture.Owner.QueryRow(t.Context(), signInOf, eve.ID).Scan(&theirs); err != nil {
 		t.Fatal(err)
 	}
 	here.Post("/settings/security/sign-out", url.Values{"key": form["key"], "id": {theirs}})
 	if !signedIn(hers) {
-		t.Fatal("somebody else was signed out")
+		t.Fatal("another user was signed out")
 	}
 	here.Post("/settings/security/sign-out", form).Follow()
 	if signedIn(there) == signedIn(third) {
-		t.Error("it should have signed out the one browser alone")
+		t.Error("want exactly one browser signed out")
 	}
 	if after := here.Post("/settings/security/sign-out-others", form).Follow(); !after.WantsText(
 		"One other browser is signed out",
@@ -52,11 +53,11 @@ func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
 		t.Errorf("%s", after.Text())
 	}
 	if signedIn(there) || signedIn(third) || !signedIn(here) || !signedIn(hers) {
-		t.Error("it should have signed out every other browser of this user, and no other")
+		t.Error("want every other browser of this user signed out, and no other browser")
 	}
 }
 
-func TestSecurityShowsWrongPasswords(t *testing.T) {
+func TestSecurity_ShowsWrongPasswords(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	thief := site.Browser()
@@ -68,16 +69,16 @@ func TestSecurityShowsWrongPasswords(t *testing.T) {
 	}
 }
 
-func TestANoticeIsSaidOnce(t *testing.T) {
+func TestFlash_IsShownOnce(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	here := site.SignedIn(ada)
 	site.SignedIn(ada)
 	form := here.Get("/settings/security").Form("/settings/security/sign-out-others")
 	if !here.Post("/settings/security/sign-out-others", form).Follow().WantsText("One other browser is signed out") {
-		t.Error("it is not said")
+		t.Error("the notice is not shown")
 	}
 	if here.Get("/settings/security").WantsText("One other browser is signed out") {
-		t.Error("it is said twice")
+		t.Error("the notice is shown twice")
 	}
 }

@@ -2,7 +2,7 @@ package settings
 
 import "github.com/almonerhq/almoner/authserver/internal/account/audit"
 
-// signInMethodWords tells events of the ways to sign in, in words. An action that has none yet is shown as it is.
+// signInMethodWords describes events of the authentication methods. It returns the name of any other action.
 func signInMethodWords(e audit.Entry) string {
 	name, _ := e.Detail["name"].(string)
 	switch e.Action {

@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// summarised wants what is wrong said at the top of the page too, in its title, with a link to the field, and the field
-// tied to its note (WCAG 2.2, success criteria 3.3.1, 2.4.2, 1.3.1).
+// summarised requires that the page reports the problem in its title and at its top with a link to the field, and that
+// the field is associated with its note (WCAG 2.2, success criteria 3.3.1, 2.4.2, 1.3.1).
 func summarised(t *testing.T, name string, page *browsertest.Page, field string) {
 	t.Helper()
 	byID := map[string]*html.Node{}
@@ -38,14 +38,14 @@ func summarised(t *testing.T, name string, page *browsertest.Page, field string)
 	}
 	if note := byID[browsertest.Attribute(at, "aria-describedby")]; note == nil ||
 		browsertest.Attribute(note, "class") != "note" {
-		t.Errorf("%s: the field is not tied to its note", name)
+		t.Errorf("%s: the field is not associated with its note", name)
 	}
 	if !strings.Contains(page.Body, "<title>Problem: Developers") {
-		t.Errorf("%s: the title does not say that something is wrong", name)
+		t.Errorf("%s: the title does not report the problem", name)
 	}
 }
 
-func TestWhatIsWrongIsSaidAtTheTopToo(t *testing.T) {
+func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	page := browser.Get(developers)

@@ -17,7 +17,7 @@ import (
 // MakeToken serves POST /settings/developers/tokens: name, days, permissions.
 func (h *Handler) MakeToken() http.Handler {
 	return h.developer(func(v *request, here workspaceScope) error {
-		days, _ := strconv.Atoi(v.form.Get("days")) // what is no number is none of the choices
+		days, _ := strconv.Atoi(v.form.Get("days")) // text that is not a number becomes 0, which is not a choice
 		wish := pat.Request{Name: v.form.Get("name"), Days: days, Permissions: v.form["permissions"]}
 		token, err := wish.Accept(here.Permissions, h.Now())
 		refusal, refused := errors.AsType[*pat.Refusal](err)
@@ -49,8 +49,9 @@ func (h *Handler) MakeToken() http.Handler {
 	})
 }
 
-// ReplaceToken serves POST /settings/developers/tokens/replace: a token with the name, lifetime and permissions of
-// another, as far as the user still holds them. The other one ends at the new one's first use.
+// ReplaceToken serves POST /settings/developers/tokens/replace. It creates a token with the name, lifetime and
+// permissions of another, without permissions that the user has lost. The other token ends when the new one is first
+// used.
 func (h *Handler) ReplaceToken() http.Handler {
 	return h.developer(func(v *request, here workspaceScope) error {
 		former, err := h.ownToken(v, here)
@@ -80,14 +81,14 @@ func (h *Handler) ReplaceToken() http.Handler {
 	})
 }
 
-// saveToken stores a token and shows its value, this once. The form's key names the token, so that the same form sent
-// again makes no other.
+// saveToken stores a token and shows its value, only this time. The form's key names the token, so the same form sent
+// again does not create another.
 func (h *Handler) saveToken(v *request, here workspaceScope, token pat.Token, former *pat.Token) error {
 	value, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make token: %w", err)
 	}
-	token.ID, token.UserID, token.WorkspaceID = v.key.Makes, v.visitor.User.ID, here.Workspace.ID
+	token.ID, token.UserID, token.WorkspaceID = v.key.Makes, v.current.User.ID, here.Workspace.ID
 	detail := map[string]any{
 		"name":        token.Name,
 		"permissions": token.Permissions.Strings(),
@@ -118,10 +119,10 @@ func (h *Handler) saveToken(v *request, here workspaceScope, token pat.Token, fo
 	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
 }
 
-// ownToken finds the active token that the form is about. It answers itself where there is none.
+// ownToken returns the active token that the form names. If there is none, it writes the response and returns answered.
 func (h *Handler) ownToken(v *request, here workspaceScope) (pat.Token, error) {
 	id, ok := v.id()
-	tokens, err := h.Store.Tokens(v.r.Context(), v.visitor.User.ID, here.Workspace.ID)
+	tokens, err := h.Store.Tokens(v.r.Context(), v.current.User.ID, here.Workspace.ID)
 	if err != nil {
 		return pat.Token{}, err
 	}
@@ -147,12 +148,12 @@ func (h *Handler) RevokeToken() http.Handler {
 	})
 }
 
-// RevokeAnyToken serves POST /settings/security/tokens/revoke: a token of the user's in whatever workspace, whether or
-// not the user may still make any there.
+// RevokeAnyToken serves POST /settings/security/tokens/revoke. It revokes a token of the user in any workspace,
+// including those where the user may no longer create tokens.
 func (h *Handler) RevokeAnyToken() http.Handler {
 	return h.form(securityPath, func(v *request) error {
 		id, ok := v.id()
-		tokens, err := h.Store.ActiveTokens(v.r.Context(), v.visitor.User.ID)
+		tokens, err := h.Store.ActiveTokens(v.r.Context(), v.current.User.ID)
 		if err != nil {
 			return err
 		}
@@ -168,7 +169,7 @@ func (h *Handler) RevokeAnyToken() http.Handler {
 func (h *Handler) revokeToken(v *request, token pat.Token, back string) error {
 	revoked, err := h.Store.RevokeToken(
 		v.r.Context(),
-		v.visitor.User.ID,
+		v.current.User.ID,
 		token.WorkspaceID,
 		token.ID,
 		pat.ByUser,

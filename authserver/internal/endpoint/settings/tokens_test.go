@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// tokenForm is the form for a new token, filled in.
+// tokenForm returns the filled-in form for a new token.
 func tokenForm(page *browsertest.Page, name, days string, permissions ...perm.Permission) url.Values {
 	form := page.Form(tokens)
 	form.Set("name", name)
@@ -26,7 +26,7 @@ func tokenForm(page *browsertest.Page, name, days string, permissions ...perm.Pe
 
 var tokenPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
 
-func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
+func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -36,17 +36,18 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	if page.Status != http.StatusOK || !credential.PersonalAccessToken.Matches(value) {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
-	if n := site.Count(`select count(*) from account.personal_access_tokens where hash = $1 and user_id = $2 and tenant_id = $3
+	if n := site.Count(`select count(*) from account.personal_access_tokens
+		where hash = $1 and user_id = $2 and tenant_id = $3
 		and name = 'Nightly <b>export</b>' and permissions = '{programmes:read:programmes}'
 		and expires_at between now() + interval '7 days' - interval '1 minute' and now() + interval '7 days'`,
 		credential.Hash(value), ada.ID, site.Fixture.WorkspaceID); n != 1 {
-		t.Errorf("%d such tokens are kept", n)
+		t.Errorf("%d such tokens are stored", n)
 	}
 	if !page.WantsText("Nightly <b>export</b>") || len(page.Elements("b")) != 0 {
 		t.Error("the name is not shown as text")
 	}
 	if !strings.Contains(page.Body, `href="`+browsertest.Issuer+`/v1/docs"`) {
-		t.Error("what a token may ask for is nowhere to be found")
+		t.Error("no link to the API documentation")
 	}
 	again := browser.Post(tokens, form)
 	if tokenPattern.MatchString(again.Body) || !again.WantsText("made already") {
@@ -58,7 +59,9 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	if n := site.Count(`select count(*) from account.personal_access_tokens`); n != 1 {
 		t.Errorf("%d tokens", n)
 	}
-	if n := site.Count(`select count(*) from account.audit_events where action = 'token.created' and tenant_id = $1 and user_id = $2`, site.Fixture.WorkspaceID, ada.ID); n != 1 {
+	const created = `select count(*) from account.audit_events
+		where action = 'token.created' and tenant_id = $1 and user_id = $2`
+	if n := site.Count(created, site.Fixture.WorkspaceID, ada.ID); n != 1 {
 		t.Errorf("%d audit events", n)
 	}
 	if strings.Contains(site.Log.String(), value) ||
@@ -67,7 +70,7 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	}
 }
 
-func TestABadTokenFormComesBackWithWhatWasTyped(t *testing.T) {
+func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
@@ -100,11 +103,11 @@ func TestABadTokenFormComesBackWithWhatWasTyped(t *testing.T) {
 		}
 		form := page.Form(tokens)
 		if c.name != "a\x00b" && form.Get("name") != c.name {
-			t.Errorf("%s: the name typed is lost: %q", name, form.Get("name"))
+			t.Errorf("%s: the name came back as %q", name, form.Get("name"))
 		}
 		if slices.Contains(c.permissions, perm.ProgrammesRead) &&
 			!slices.Contains(form["permissions"], string(perm.ProgrammesRead)) {
-			t.Errorf("%s: the permission chosen is lost: %v", name, form["permissions"])
+			t.Errorf("%s: the chosen permission came back unchecked: %v", name, form["permissions"])
 		}
 	}
 	if n := site.Count(`select count(*) from account.personal_access_tokens`); n != 0 {
@@ -112,12 +115,12 @@ func TestABadTokenFormComesBackWithWhatWasTyped(t *testing.T) {
 	}
 }
 
-func TestAfterTenMinutesThePasswordIsAskedForAgain(t *testing.T) {
+func TestMakeToken_NeedsPasswordAfterTenMinutes(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	fresh := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
 	if fresh.Has("password") {
-		t.Error("the password is asked for at once")
+		t.Error("the password is required right after sign-in")
 	}
 	site.Wait(session.Freshness)
 	if page := browser.Post(tokens, fresh); page.Status != http.StatusBadRequest ||
@@ -148,11 +151,11 @@ func TestAfterTenMinutesThePasswordIsAskedForAgain(t *testing.T) {
 		t.Errorf("with the password: %d %s", page.Status, page.Text())
 	}
 	if browser.Cookies()[0].Value == before {
-		t.Error("the session's identifier is the same after the proof")
+		t.Error("the session's identifier is the same after the reauthentication")
 	}
 }
 
-func TestRevokeEndsOwnTokensAlone(t *testing.T) {
+func TestRevokeToken_OnlyOwnTokens(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := developer(site, perm.ProgrammesRead), developer(site, perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
@@ -162,7 +165,7 @@ func TestRevokeEndsOwnTokensAlone(t *testing.T) {
 	hers.Post(tokens+"/revoke", url.Values{"key": stolen["key"], "tenant": stolen["tenant"], "id": form["id"]})
 	const active = `select count(*) from account.personal_access_tokens where revoked_at is null`
 	if site.Count(active) != 1 {
-		t.Fatal("somebody else revoked the token")
+		t.Fatal("another user revoked the token")
 	}
 	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("is revoked") ||
 		!page.WantsText("No active tokens") ||
@@ -171,14 +174,14 @@ func TestRevokeEndsOwnTokensAlone(t *testing.T) {
 	}
 	if site.Count(active) != 0 ||
 		site.Count(`select count(*) from account.audit_events where action = 'token.revoked'`) != 1 {
-		t.Error("it is not revoked, with an event")
+		t.Error("want the token revoked and one event")
 	}
 	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("no longer active") {
 		t.Errorf("twice: %s", page.Text())
 	}
 }
 
-func TestAReplacementEndsTheOldTokenAtItsFirstUse(t *testing.T) {
+func TestReplaceToken_FirstUseEndsOldToken(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	old := site.Fixture.Token(ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -193,15 +196,16 @@ func TestAReplacementEndsTheOldTokenAtItsFirstUse(t *testing.T) {
 		t.Error("the old token ended before the new one was used")
 	}
 	if n := site.Count(`select count(*) from account.personal_access_tokens where hash = $1 and name = 'a token'
-		and permissions = '{programmes:read:programmes}' and expires_at > now() + interval '6 days'`, credential.Hash(value)); n != 1 {
-		t.Error("the new token has not the old one's name and lifetime, and what is still held of its permissions")
+		and permissions = '{programmes:read:programmes}'
+		and expires_at > now() + interval '6 days'`, credential.Hash(value)); n != 1 {
+		t.Error("want a new token with the old name and lifetime and the permissions still held")
 	}
 	site.Fixture.Exec(
 		`select account.note_use(array(select id from account.personal_access_tokens where hash = $1), '{}')`,
 		credential.Hash(value),
 	)
 	if site.Count(active, credential.Hash(old.Reveal())) != 0 || site.Count(active, credential.Hash(value)) != 1 {
-		t.Error("the first use did not end the old token, and it alone")
+		t.Error("want only the old token ended by the first use")
 	}
 	if page := browser.Get(developers); !page.WantsText("Replaced on " + time.Now().UTC().Format("2 January 2006")) {
 		t.Errorf("%s", page.Text())

@@ -10,7 +10,7 @@ import (
 // User serves GET /settings/user.
 func (h *Handler) User() http.Handler {
 	return h.page(func(v *request) error {
-		places, err := h.Store.Memberships(v.r.Context(), v.visitor.User.ID)
+		memberships, err := h.Store.Memberships(v.r.Context(), v.current.User.ID)
 		if err != nil {
 			return err
 		}
@@ -18,25 +18,25 @@ func (h *Handler) User() http.Handler {
 		if err != nil {
 			return err
 		}
-		h.Pages.Show(v.w, v.r, http.StatusOK, &ui.User{Frame: frame, Workspaces: workspaces(places, nil)})
+		h.Pages.Show(v.w, v.r, http.StatusOK, &ui.User{Frame: frame, Workspaces: workspaces(memberships, nil)})
 		return nil
 	})
 }
 
-func workspaces(places []workspace.Membership, chosen *workspace.Membership) []ui.Workspace {
+func workspaces(memberships []workspace.Membership, chosen *workspace.Membership) []ui.Workspace {
 	var out []ui.Workspace
-	for _, place := range places {
-		one := workspaceView(place)
-		one.Chosen = chosen != nil && chosen.Workspace.ID == place.Workspace.ID
+	for _, m := range memberships {
+		one := workspaceView(m)
+		one.Chosen = chosen != nil && chosen.Workspace.ID == m.Workspace.ID
 		out = append(out, one)
 	}
 	return out
 }
 
-func workspaceView(place workspace.Membership) ui.Workspace {
+func workspaceView(m workspace.Membership) ui.Workspace {
 	return ui.Workspace{
-		ID:           place.Workspace.ID.String(),
-		Name:         place.Workspace.Name,
-		Organisation: place.Workspace.Organisation,
+		ID:           m.Workspace.ID.String(),
+		Name:         m.Workspace.Name,
+		Organisation: m.Workspace.Organisation,
 	}
 }

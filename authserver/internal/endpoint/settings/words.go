@@ -11,10 +11,11 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// eventView tells an event in words, to the reader if it concerns them, or to whoever reads the workspace's log (nil).
+// eventView describes an event to reader, the user whom it may concern, or to a reader of the workspace's log if reader
+// is nil.
 func eventView(e audit.Entry, reader *uuid.UUID) ui.Event {
 	if reader != nil && e.UserID != nil && *e.UserID == *reader {
-		e.Person = "" // who reads this knows their own name
+		e.Person = "" // readers know their own name
 	}
 	out := ui.Event{At: e.At, What: what(e), RequestID: e.RequestID, Alarming: alarming(e)}
 	out.Where, _ = e.Detail["address"].(string)
@@ -36,7 +37,7 @@ func eventView(e audit.Entry, reader *uuid.UUID) ui.Event {
 	return out
 }
 
-// what happened, in words.
+// what describes the event.
 func what(e audit.Entry) string {
 	name, _ := e.Detail["name"].(string)
 	application := e.Application
@@ -112,13 +113,11 @@ func alarming(e audit.Entry) bool {
 	return e.Action == "sign_in.failed" || e.Action == passkeyStopped
 }
 
-// device names a browser and its system as people do. What a browser says of itself is no proof of anything.
+// device returns the display name of a browser and its system. The User-Agent header is not proof of either.
 func device(agent string) string {
 	return named(agent, "A browser", [][2]string{
-		{
-			"Edg",
-			"Edge",
-		}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}, {"curl/", "curl"},
+		{"Edg", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"},
+		{"curl/", "curl"},
 	}) + named(agent, "", [][2]string{
 		{"Android", " on Android"}, {"iPhone", " on an iPhone"}, {"iPad", " on an iPad"}, {"Windows", " on Windows"},
 		{"Mac OS X", " on a Mac"}, {"Linux", " on Linux"},

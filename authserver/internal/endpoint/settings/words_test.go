@@ -13,13 +13,14 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// An action as the code writes it: a noun of the audit log and what was done. Events of keys and organisations concern
-// no workspace and no user, so that no page shows them.
+// actionPattern matches an action in the source: a noun of the audit log and a verb. Events of keys and organisations
+// concern no workspace or user, so no page shows them.
 var actionPattern = regexp.MustCompile(
-	`["'](user|tenant|member|connector_policy|module|feature|client|grant|token|sign_in|passkey|identity|audit)\.[a-z_]+["']`,
+	`["'](user|tenant|member|connector_policy|module|feature|client|grant|token|sign_in|passkey|identity|audit)` +
+		`\.[a-z_]+["']`,
 )
 
-// actions are all that any code of authserver records.
+// actions returns every action that the code of authserver records.
 func actions(t *testing.T) []string {
 	t.Helper()
 	found := map[string]bool{}
@@ -44,7 +45,7 @@ func actions(t *testing.T) []string {
 	return out
 }
 
-func TestEveryEventIsToldInWords(t *testing.T) {
+func TestAudit_EveryActionHasWords(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site)
 	all := actions(t)
@@ -53,7 +54,8 @@ func TestEveryEventIsToldInWords(t *testing.T) {
 	}
 	for _, action := range all {
 		site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
-			values ($1, $2, $3, 'admin', $4, 'x', '{"permissions": ["programmes:read:programmes"], "changes": ["enable"]}')`,
+			values ($1, $2, $3, 'admin', $4, 'x',
+				'{"permissions": ["programmes:read:programmes"], "changes": ["enable"]}')`,
 			uuid.New(), site.Fixture.WorkspaceID, ada.ID, action)
 	}
 	browser := site.SignedIn(ada)
@@ -73,7 +75,7 @@ func TestEveryEventIsToldInWords(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatCanDoNothingSaysWhy(t *testing.T) {
+func TestApps_PausedConnectionNamesReason(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)

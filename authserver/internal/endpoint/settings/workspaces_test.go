@@ -10,15 +10,15 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// inTwo is somebody who manages API access in the world's workspace and in a second one, whose name comes first.
+// inTwo returns a user who manages API access in the fixture's workspace and in a second one, whose name comes first.
 func inTwo(site *browsertest.Server) (browsertest.Person, string) {
 	ada, first := developer(site, perm.ProgrammesRead), site.Fixture.Workspace("Abbey Lane Larder")
 	site.Fixture.Join(first, ada.ID, perm.AccountAPIAccess)
 	return ada, first.String()
 }
 
-// After a form the page stands at the form's address, which opens nothing.
-func TestTheWorkspaceIsChosenAtTheAddressOfThePage(t *testing.T) {
+// After a form is sent, the page's URL is the form's, which a GET does not serve.
+func TestWorkspaceChooser_LeadsToThePage(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
@@ -39,7 +39,7 @@ func TestTheWorkspaceIsChosenAtTheAddressOfThePage(t *testing.T) {
 			choosers++
 			if at := browsertest.Attribute(form, "action"); at != section ||
 				browser.Get(at+"?tenant="+first).Status != http.StatusOK {
-				t.Errorf("on the page %s a workspace is chosen at %q", section, at)
+				t.Errorf("the workspace chooser of %s leads to %q", section, at)
 			}
 		}
 		if choosers != 1 {
@@ -48,7 +48,7 @@ func TestTheWorkspaceIsChosenAtTheAddressOfThePage(t *testing.T) {
 	}
 }
 
-func TestTheNavigationStaysInTheWorkspace(t *testing.T) {
+func TestNavigation_KeepsWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
@@ -58,20 +58,20 @@ func TestTheNavigationStaysInTheWorkspace(t *testing.T) {
 			page := browser.Get(from + "?tenant=" + workspace)
 			for _, to := range ofWorkspace {
 				if !strings.Contains(page.Body, `<a href="`+to+"?tenant="+workspace+`"`) {
-					t.Errorf("%s forgets the workspace on the way to %s", from, to)
+					t.Errorf("the link from %s to %s loses the workspace", from, to)
 				}
 			}
 			if strings.Contains(page.Body, `"/settings/user?`) {
-				t.Errorf("%s: the workspace is added to a page that is of none", from)
+				t.Errorf("%s: a link names the workspace although its page has none", from)
 			}
 		}
 	}
 	if page := browser.Get("/settings/user"); !strings.Contains(page.Body, `<a href="/settings/connectors"`) {
-		t.Error("a page of no workspace leads to one")
+		t.Error("want a link without a workspace")
 	}
 }
 
-func TestAnOutdatedFormLeadsBackToItsWorkspace(t *testing.T) {
+func TestForms_OutdatedFormLeadsBackToWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, _ := inTwo(site)
 	browser := site.SignedIn(ada)
@@ -103,7 +103,7 @@ func TestAnOutdatedFormLeadsBackToItsWorkspace(t *testing.T) {
 	}
 }
 
-func TestThePolicyIsSavedAndWarnedOfByTheNameOfItsWorkspace(t *testing.T) {
+func TestConnectorPolicy_MessagesNameWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, _ := inTwo(site)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)

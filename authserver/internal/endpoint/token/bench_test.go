@@ -15,7 +15,7 @@ import (
 
 const path = apitest.TokenPath
 
-// A bench is the site with a user, a connector and a confidential client.
+// A bench is a server with a user, a connector and a confidential client.
 type bench struct {
 	*apitest.Server
 	t      *testing.T
@@ -34,8 +34,8 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// exchange is the connector's form with a fresh code, changed by pairs of name and value; the value - leaves a name
-// out.
+// exchange sends the connector's form with a fresh code. changes are pairs of name and value; the value - removes a
+// name.
 func (b *bench) exchange(changes ...string) apitest.Answer {
 	b.t.Helper()
 	_, code := b.Consent(b.app, b.user)
@@ -60,7 +60,7 @@ func (b *bench) exchangeCode(code credential.Secret, changes ...string) apitest.
 	}, changes)...)
 }
 
-// link is the confidential client's JSON with a fresh code, changed likewise.
+// link sends the confidential client's JSON with a fresh code and the changes.
 func (b *bench) link(changes ...string) apitest.Answer {
 	b.t.Helper()
 	_, code := b.Consent(b.linked, b.user)
@@ -118,7 +118,7 @@ func (b *bench) given(what string, answer apitest.Answer) {
 	}
 }
 
-// refused wants an error in the shape of RFC 6749, section 5.2.
+// refused requires an error in the shape of RFC 6749, section 5.2.
 func (b *bench) refused(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
 	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" ||

@@ -6,6 +6,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 )
 
-// Caller reads who says to have sent a request, for the endpoints where a client names itself as it does here
-// (endpoint/revoke): Engine.Authenticate judges it.
+// Caller returns the credentials in a request, for other endpoints where a client authenticates as it does here
+// (endpoint/revoke). Engine.Authenticate verifies them.
 func Caller(r *http.Request, p Parameters) engine.TokenRequest { return request(r, p) }

@@ -17,7 +17,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// MaxBody is the longest body that is read, in bytes.
+// MaxBody is the length limit of a body, in bytes.
 const MaxBody = 64 << 10
 
 // Parameters are the parameters of a request to an OAuth endpoint, each given once.
@@ -26,9 +26,8 @@ type Parameters struct {
 	Values map[string]string
 }
 
-// Decode reads the body of a request. known are the parameters that the endpoint takes: in JSON each is a string,
-// spelled in its own case; what is not known is ignored. The query string is never looked at. It returns an
-// *apierr.Error.
+// Decode reads the body of a request. known are the parameters of the endpoint: in JSON, each is a string whose name
+// matches its case; unknown names are ignored. The query string is not read. Its errors are *apierr.Error.
 func Decode(w http.ResponseWriter, r *http.Request, known ...string) (Parameters, error) {
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || len(r.Header.Values("Content-Type")) > 1 {
@@ -84,8 +83,8 @@ func decodeForm(body []byte) (values map[string]string, problem string) {
 	return values, ""
 }
 
-// decodeJSON reads by the rules of JSON v2 (duplicate keys, invalid UTF-8 and trailing data are errors), and takes a
-// known key in its own case alone.
+// decodeJSON reads by the rules of JSON v2 (duplicate keys, invalid UTF-8 and trailing data are errors). A known key
+// must match its case.
 func decodeJSON(body []byte, known []string) (values map[string]string, problem string) {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(body, &members); err != nil || members == nil {

@@ -24,7 +24,7 @@ const (
 	asForm = "application/x-www-form-urlencoded"
 )
 
-func TestGoodBodiesAreRead(t *testing.T) {
+func TestDecode_AcceptsGoodBodies(t *testing.T) {
 	for _, c := range []struct{ contentType, body string }{
 		{asJSON, `{"client_id":"a","code":"b"}`},
 		{asJSON + "; charset=utf-8", ` {"code":"b","extra":{"client_id":1},"client_id":"a"} `},
@@ -38,7 +38,7 @@ func TestGoodBodiesAreRead(t *testing.T) {
 	}
 }
 
-func TestBadBodiesAreRefused(t *testing.T) {
+func TestDecode_RefusesBadBodies(t *testing.T) {
 	for _, c := range []struct{ contentType, body string }{
 		{"", "client_id=a"}, {"text/plain", "client_id=a"}, {"multipart/form-data; boundary=x", "--x--"},
 		{asJSON, ""}, {asJSON, "[]"}, {asJSON, `"a"`}, {asJSON, "null"}, {asJSON, "client_id=a"},
@@ -55,7 +55,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnEncodedBodyIsRefusedByItsName(t *testing.T) {
+func TestDecode_RefusesEncodedBody(t *testing.T) {
 	for _, contentType := range []string{asJSON, asForm} {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("\x1f\x8b\x08"))
 		r.Header.Set("Content-Type", contentType)
@@ -67,29 +67,29 @@ func TestAnEncodedBodyIsRefusedByItsName(t *testing.T) {
 	}
 }
 
-func TestTheQueryIsNeverRead(t *testing.T) {
+func TestDecode_IgnoresQuery(t *testing.T) {
 	p, err := decode(asForm, "code=b")
 	if err != nil || p.Values["client_id"] != "" {
 		t.Errorf("%v %v", p.Values, err)
 	}
 }
 
-func TestALongBodyIs413(t *testing.T) {
+func TestDecode_LongBodyIs413(t *testing.T) {
 	if _, err := decode(asForm, "a="+strings.Repeat("x", MaxBody)); err == nil ||
 		!strings.Contains(err.Error(), "64 KiB") {
 		t.Error(err)
 	}
 }
 
-// numbersAsText reads JSON, but no number: one that is too large for any type of Go's is JSON all the same.
+// numbersAsText returns a decoder that does not parse numbers: a number too large for any Go type is still valid JSON.
 func numbersAsText(body string) *json.Decoder {
 	d := json.NewDecoder(strings.NewReader(body))
 	d.UseNumber()
 	return d
 }
 
-// What is read is what the laxer parsers of the standard library read, too, and nothing of it was there twice. What is
-// not is the caller's fault.
+// Decode reads the same values as the more lenient parsers of the standard library, and accepts no duplicates. Every
+// error is the caller's fault.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{
 		`{"client_id":"a","code":"b"}`,
@@ -122,7 +122,7 @@ func FuzzDecode(f *testing.F) {
 		p, err := decode(contentType, body)
 		if err != nil {
 			if status := apierr.Of(err).Status(); status >= http.StatusInternalServerError {
-				t.Errorf("%q is answered with %d", body, status)
+				t.Errorf("%q: status %d", body, status)
 			}
 			return
 		}
@@ -143,7 +143,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, name := range []string{"client_id", "code"} {
 			if _, read := p.Values[name]; plain[name] != nil && !read {
-				t.Errorf("%q: %s is overlooked", body, name)
+				t.Errorf("%q: %s was not read", body, name)
 			}
 		}
 		if p.JSON != isJSON {

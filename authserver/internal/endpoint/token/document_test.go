@@ -23,13 +23,13 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// described is the site with a client that is known by its document, and a user who consents in the world's workspace.
+// described is a server with a client that has a metadata document, and a user who consents in the fixture's workspace.
 type described struct {
 	*apitest.Server
 	t       *testing.T
 	user    uuid.UUID
 	address string
-	key     jwk.Key // of one that signs
+	key     jwk.Key // of a client that signs assertions
 }
 
 func newDescribed(t *testing.T, changes map[string]any) *described {
@@ -66,7 +66,7 @@ func public(t *testing.T, keys ...jwk.Key) map[string]any {
 	return map[string]any{"keys": out}
 }
 
-// newSigner is a described client whose keys are beside its document.
+// newSigner returns a described client whose keys are published next to its document.
 func newSigner(t *testing.T) *described {
 	t.Helper()
 	d := newDescribed(t, nil)
@@ -80,7 +80,7 @@ func newSigner(t *testing.T) *described {
 
 func (d *described) publish(keys ...jwk.Key) { d.Clients.Put("/oauth/jwks.json", public(d.t, keys...)) }
 
-// code is what the user's consent gives.
+// code returns the code of a new consent of the user.
 func (d *described) code() (grant.Grant, string) {
 	d.t.Helper()
 	c, err := d.Resolver.Client(d.t.Context(), d.address)
@@ -130,13 +130,13 @@ func (d *described) wants(what string, answer apitest.Answer, status int, code s
 	}
 }
 
-func TestClientByDocumentIsCalledByItsAddressEverywhere(t *testing.T) {
+func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
 	d := newDescribed(t, nil)
 	service := d.Service()
 	g, code := d.code()
 	first := d.exchange(code)
 	d.wants("exchange", first, 200, "")
-	d.Clients.Fail(http.StatusBadGateway) // from here on nobody needs the document's host
+	d.Clients.Fail(http.StatusBadGateway) // from here on, the metadata host is not needed
 	d.Wait(48 * time.Hour)
 	second := d.refresh(first.Text("refresh_token"))
 	d.wants("refresh", second, 200, "")
@@ -155,8 +155,8 @@ func TestClientByDocumentIsCalledByItsAddressEverywhere(t *testing.T) {
 	if introspected.JSON()["active"] != true || introspected.Text("client_id") != d.address {
 		t.Errorf("introspection: %d %s", introspected.Status, introspected.Body)
 	}
-	if asked := d.Clients.Asked(); asked != 1 {
-		t.Errorf("the document's host was asked %d times", asked)
+	if fetches := d.Clients.Asked(); fetches != 1 {
+		t.Errorf("the metadata host received %d requests", fetches)
 	}
 	revoked := d.Form(apitest.RevokePath, "client_id", d.address, "token", second.Text("refresh_token"))
 	if revoked.Status != 200 || d.Stored(g).State != grant.Revoked {
@@ -165,7 +165,7 @@ func TestClientByDocumentIsCalledByItsAddressEverywhere(t *testing.T) {
 	d.wants("refresh after that", d.refresh(second.Text("refresh_token")), 400, "invalid_grant")
 }
 
-func TestClientByDocumentHasNoOtherName(t *testing.T) {
+func TestDocumentClient_OtherNamesAreRefused(t *testing.T) {
 	d := newDescribed(t, nil)
 	g, code := d.code()
 	held := d.exchange(code)
@@ -191,23 +191,18 @@ func TestClientByDocumentHasNoOtherName(t *testing.T) {
 		)
 	}
 	if d.Stored(g).State != grant.Active {
-		t.Error("a name that is nobody's has ended the grant")
+		t.Error("a wrong client_id revoked the grant")
 	}
 }
 
-func TestDomainThatIsServedNoMoreIsRefused(t *testing.T) {
+func TestDocumentClient_UnlistedDomainIsRefused(t *testing.T) {
 	d := newDescribed(t, nil)
 	g, code := d.code()
 	held := d.exchange(code)
-	// What the store knows of a host that the deployment's list does not name any more.
+	// The store has a client of a host that the deployment no longer lists.
 	elsewhere := strings.Replace(d.address, d.Clients.Name(), "gone.example", 1)
-	moved, err := client.Document{
-		ClientID:  elsewhere,
-		Redirects: []string{fixture.Callback},
-	}.Accept(
-		elsewhere,
-		"claude",
-	)
+	document := client.Document{ClientID: elsewhere, Redirects: []string{fixture.Callback}}
+	moved, err := document.Accept(elsewhere, "claude")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +227,7 @@ func TestDomainThatIsServedNoMoreIsRefused(t *testing.T) {
 
 const bearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
-// proof is the two parameters by which the client proves itself, with changes to its claims.
+// proof returns the parameters of a client assertion, with changes to its claims.
 func (d *described) proof(key jwk.Key, changes ...any) []string {
 	d.t.Helper()
 	builder := jwt.NewBuilder().
@@ -256,7 +251,7 @@ func (d *described) proof(key jwk.Key, changes ...any) []string {
 	return []string{"client_assertion_type", bearer, "client_assertion", string(signed)}
 }
 
-func TestClientThatSignsProvesItselfAtEveryRequest(t *testing.T) {
+func TestAssertion_RequiredForEveryRequest(t *testing.T) {
 	d := newSigner(t)
 	g, code := d.code()
 	for name, proof := range map[string][]string{
@@ -291,7 +286,7 @@ func TestClientThatSignsProvesItselfAtEveryRequest(t *testing.T) {
 	revoke := []string{"client_id", d.address, "token", held.Text("refresh_token")}
 	d.wants("revocation without a proof", d.Form(apitest.RevokePath, revoke...), 400, "invalid_client")
 	if d.Stored(g).State != grant.Active {
-		t.Error("somebody without the key has ended the grant")
+		t.Error("a request without an assertion revoked the grant")
 	}
 	if answer := d.Form(apitest.RevokePath, append(revoke, d.proof(d.key)...)...); answer.Status != 200 ||
 		d.Stored(g).State != grant.Revoked {
@@ -302,7 +297,7 @@ func TestClientThatSignsProvesItselfAtEveryRequest(t *testing.T) {
 	}
 }
 
-func TestOneProofLetsOneRequestIn(t *testing.T) {
+func TestAssertion_AcceptedOnce(t *testing.T) {
 	d := newSigner(t)
 	const racers = 20
 	codes := make([]string, racers)
@@ -310,24 +305,24 @@ func TestOneProofLetsOneRequestIn(t *testing.T) {
 		_, codes[i] = d.code()
 	}
 	proof := d.proof(d.key)
-	var winners atomic.Int32
+	var accepted atomic.Int32
 	var group sync.WaitGroup
 	for _, code := range codes {
 		group.Go(func() {
 			if d.exchange(code, proof...).Status == 200 {
-				winners.Add(1)
+				accepted.Add(1)
 			}
 		})
 	}
 	group.Wait()
-	if winners.Load() != 1 {
-		t.Errorf("%d requests were let in", winners.Load())
+	if accepted.Load() != 1 {
+		t.Errorf("%d requests were accepted", accepted.Load())
 	}
 }
 
-// Redis alone remembers which assertions were accepted. After it forgets, an assertion passes again until it ends; the
-// code or refresh token that was sent with it does not, because Postgres knows that it was used.
-func TestAssertion_RepeatedRequestGainsNothingAfterRedisForgets(t *testing.T) {
+// Only Redis stores which assertions were accepted. After a loss of data, an assertion is accepted again until it
+// expires; the code or refresh token sent with it is not, because Postgres records its use.
+func TestAssertion_ReplayAfterRedisLossRevokesGrant(t *testing.T) {
 	d := newSigner(t)
 	exchanged, code := d.code()
 	exchangeProof, refreshProof := d.proof(d.key), d.proof(d.key)
@@ -342,7 +337,7 @@ func TestAssertion_RepeatedRequestGainsNothingAfterRedisForgets(t *testing.T) {
 	d.wants("the refresh again", d.refresh(first.Text("refresh_token"), refreshProof...), 400, "invalid_grant")
 	for what, g := range map[string]grant.Grant{"exchanged": exchanged, "refreshed": refreshed} {
 		if d.Stored(g).State != grant.Revoked {
-			t.Errorf("%s: a repeated request did not end its grant", what)
+			t.Errorf("%s: a repeated request did not revoke its grant", what)
 		}
 	}
 	d.wants(
@@ -353,7 +348,7 @@ func TestAssertion_RepeatedRequestGainsNothingAfterRedisForgets(t *testing.T) {
 	)
 }
 
-func TestKeysRotateWithoutAnybodyHere(t *testing.T) {
+func TestAssertion_KeysRotate(t *testing.T) {
 	d := newSigner(t)
 	_, code := d.code()
 	held := d.exchange(code, d.proof(d.key)...)
@@ -375,10 +370,10 @@ func TestKeysRotateWithoutAnybodyHere(t *testing.T) {
 	d.wants("after a week of that", answer, 503, "temporarily_unavailable")
 	d.Clients.Fail(http.StatusOK)
 	d.Wait(31 * time.Second)
-	d.wants("and after that", d.refresh(held.Text("refresh_token"), d.proof(next)...), 200, "")
+	d.wants("after the document can be read again", d.refresh(held.Text("refresh_token"), d.proof(next)...), 200, "")
 }
 
-func TestSilentRedisLetsNoProofIn(t *testing.T) {
+func TestAssertion_RefusedWithoutRedis(t *testing.T) {
 	d := newSigner(t)
 	_, code := d.code()
 	held := d.exchange(code, d.proof(d.key)...)

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestASecondExchangeRevokesTheGrant(t *testing.T) {
+func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
 	b := newBench(t)
 	g, code := b.Consent(b.app, b.user)
 	first := b.exchangeCode(code)
@@ -42,7 +42,7 @@ func TestASecondExchangeRevokesTheGrant(t *testing.T) {
 	b.dead("second in JSON", g, grant.CodeReused)
 }
 
-func TestTheFifthMismatchBurnsTheCode(t *testing.T) {
+func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
 	b := newBench(t)
 	g, code := b.Consent(b.app, b.user)
 	stranger := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
@@ -60,10 +60,10 @@ func TestTheFifthMismatchBurnsTheCode(t *testing.T) {
 
 	_, code = b.Consent(b.app, b.user)
 	b.exchangeCode(code, "code_verifier", "x")
-	b.given("a mismatch before does not burn", b.exchangeCode(code))
+	b.given("after one mismatch", b.exchangeCode(code))
 }
 
-func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
+func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 	b := newBench(t)
 	for what, changes := range map[string][]string{
 		"as it was":             nil,
@@ -78,11 +78,11 @@ func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
 	held := b.Connected(b.app, b.user)
 	second := b.Refreshed(b.app, held)
 	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
-	b.refused("comes before membership", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.dead("comes before membership", second.Grant, grant.Replayed)
+	b.refused("superseded and no longer a member", b.refresh(held.Refresh), 400, "invalid_grant")
+	b.dead("superseded and no longer a member", second.Grant, grant.Replayed)
 }
 
-func TestRefusalsConsumeNothing(t *testing.T) {
+func TestRefresh_RefusalConsumesNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.refused("a wrong resource", b.refresh(held.Refresh, "resource", apitest.MCP), 400, "invalid_target")
@@ -110,14 +110,14 @@ func TestRefusalsConsumeNothing(t *testing.T) {
 	b.given("the same token afterwards", b.refresh(held.Refresh))
 }
 
-func TestTheSameHoldsAtTheExchange(t *testing.T) {
+func TestExchange_RefusalConsumesNothing(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.app, b.user)
 	_, linked := b.Consent(b.linked, b.user)
 	b.Fixture.SetLLM(false)
 	b.refused("LLM integration off", b.exchangeCode(code), 400, "invalid_grant")
 	_, other := b.Consent(b.linked, b.user)
-	b.given("which is nothing to a confidential client", b.linkCode(other))
+	b.given("confidential client, LLM integration off", b.linkCode(other))
 	b.Fixture.SetLLM(true)
 	b.Fixture.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, b.user)
 	b.refused("no permission left", b.exchangeCode(code), 400, "invalid_grant")
@@ -130,7 +130,7 @@ func TestTheSameHoldsAtTheExchange(t *testing.T) {
 	b.given("the same code in JSON afterwards", b.linkCode(linked))
 }
 
-func TestARefusalSaysWhyInWords(t *testing.T) {
+func TestRefresh_RefusalDescribesCause(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	for _, c := range []struct{ sql, undo, words string }{
@@ -169,7 +169,7 @@ func TestARefusalSaysWhyInWords(t *testing.T) {
 	}
 }
 
-func TestOneOfManyExchangesAndRefreshesWins(t *testing.T) {
+func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
 	b := newBench(t)
 	race := func(what string, g grant.Grant, reason grant.Reason, try func() apitest.Answer) {
 		statuses := make([]int, 8)
@@ -183,7 +183,7 @@ func TestOneOfManyExchangesAndRefreshesWins(t *testing.T) {
 			if status == 200 {
 				won++
 			} else if status != 400 {
-				t.Errorf("%s: a loser is told %d", what, status)
+				t.Errorf("%s: a losing request got %d", what, status)
 			}
 		}
 		if won != 1 {
@@ -199,7 +199,7 @@ func TestOneOfManyExchangesAndRefreshesWins(t *testing.T) {
 	}
 }
 
-func TestAnOutageIs503AndChangesNothing(t *testing.T) {
+func TestToken_OutageIs503AndChangesNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
@@ -215,7 +215,7 @@ func TestAnOutageIs503AndChangesNothing(t *testing.T) {
 	}
 	restore := b.CutPostgres()
 	attempt("Postgres away")
-	b.refused("an unknown client during an outage", b.strangersExchange(), 503, "temporarily_unavailable")
+	b.refused("an unknown client during an outage", b.exchangeUnknown(), 503, "temporarily_unavailable")
 	restore()
 	b.Redis.Kill()
 	attempt("Redis away")
@@ -227,13 +227,13 @@ func TestAnOutageIs503AndChangesNothing(t *testing.T) {
 	b.given("the refresh token afterwards", b.refresh(held.Refresh))
 }
 
-// strangersExchange is an exchange of a code that was never issued by a client that was never registered.
-func (b *bench) strangersExchange() apitest.Answer {
+// exchangeUnknown sends an unknown code from an unknown client.
+func (b *bench) exchangeUnknown() apitest.Answer {
 	b.t.Helper()
 	return b.exchangeCode("alm_ac_word", "client_id", uuid.NewString())
 }
 
-func TestWithoutASigningKeyNothingIsConsumed(t *testing.T) {
+func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
 	b := &bench{Server: apitest.StartUnready(t), t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -247,7 +247,7 @@ func TestWithoutASigningKeyNothingIsConsumed(t *testing.T) {
 	b.given("with a key", b.exchangeCode(code))
 }
 
-func TestACodeIsGoodFor60Seconds(t *testing.T) {
+func TestExchange_CodeExpiresAfter60Seconds(t *testing.T) {
 	b := newBench(t)
 	g, code := b.Consent(b.app, b.user)
 	b.Age(g, 61)

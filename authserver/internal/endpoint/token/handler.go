@@ -19,7 +19,7 @@ type Exchanger interface {
 	Token(ctx context.Context, request engine.TokenRequest) (engine.Tokens, error)
 }
 
-// Deps are what the endpoint works with.
+// Deps are the dependencies of the endpoint.
 type Deps struct {
 	Engine   Exchanger
 	Tokens   Tokens
@@ -27,7 +27,7 @@ type Deps struct {
 	Log      *slog.Logger
 }
 
-// New serves POST; other methods are refused by the route.
+// New returns a handler for POST; the router refuses other methods.
 func New(d Deps) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Pragma", "no-cache") // RFC 6749, section 5.1
@@ -77,7 +77,8 @@ func request(r *http.Request, p Parameters) engine.TokenRequest {
 	}
 	if len(r.Header.Values("Authorization")) > 0 {
 		id, password, ok := BasicCredentials(r)
-		// One way of authentication a request (RFC 6749, section 2.3); a client_id beside the header must be the same.
+		// A request must use one authentication method (RFC 6749, section 2.3). A client_id in the form must match the
+		// header.
 		if !ok || request.ClientSecret != "" || (request.ClientID != "" && request.ClientID != id) {
 			request.OtherAuth = true
 			return request
@@ -120,8 +121,8 @@ func response(t engine.Tokens) tokenResponse {
 	}
 }
 
-// Refuse answers with the error in the shape of RFC 6749, section 5.2: 400 for what the caller caused, 503 for a store
-// that does not answer, 401 for a failed Basic header alone.
+// Refuse writes the error in the shape of RFC 6749, section 5.2: 400 for errors of the caller, 503 for an unavailable
+// store, 401 only for a failed Basic header.
 func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
 	var refused *engine.TokenError
 	var shaped *apierr.Error

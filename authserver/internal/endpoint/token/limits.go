@@ -15,20 +15,19 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Failures counts refusals (package failures), and says how long whoever caused one has to wait, 0 for not at all.
+// Failures counts refusals (package ratelimit). It returns how long the client must wait, or 0.
 type Failures interface {
 	ForClient(name string) time.Duration
 	ForGrant(id uuid.UUID) time.Duration
 }
 
-// Tokens tells what we minted from what we did not, without asking any store.
+// Tokens verifies the tokens of this server without a query to a store.
 type Tokens interface {
 	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
 }
 
-// limited counts a refusal that the caller may have caused by guessing or by insisting, and is 429 in its place where
-// there were too many (contract, section 3). What cannot be read, or names no secret and no token, costs nothing that
-// would be worth counting.
+// limited counts a refusal that may come from guessing or repeating, and replaces it by a 429 if there were too many
+// (contract, section 3). A request that cannot be read, or has no secret and no token, is cheap and is not counted.
 func (d Deps) limited(request engine.TokenRequest, err error) error {
 	refused, isRefusal := errors.AsType[*engine.TokenError](err)
 	if !isRefusal {
@@ -54,8 +53,8 @@ func (d Deps) presented(request engine.TokenRequest) (grant.Token, bool) {
 	return token, err == nil
 }
 
-// LimitedClient counts err, a refusal to believe that the caller is the client it names; other errors are handed on. It
-// is 429 in its place where there were too many.
+// LimitedClient counts err if it refuses the client's authentication or grant, and replaces it by a 429 if there were
+// too many. It returns other errors unchanged.
 func LimitedClient(counter Failures, name string, err error) error {
 	refused, isRefusal := errors.AsType[*engine.TokenError](err)
 	if !isRefusal ||
@@ -90,7 +89,7 @@ func after(wait time.Duration, name string, perMinute int, err error) error {
 	}
 }
 
-// A limitedError is an answer 429 with the limit that it is about.
+// A limitedError is a 429 with the limit that was exceeded.
 type limitedError struct {
 	answer *apierr.Error
 	limit  web.RateLimit
@@ -98,5 +97,5 @@ type limitedError struct {
 
 func (e *limitedError) Error() string { return e.answer.Error() }
 
-// Unwrap gives errors.As the answer.
+// Unwrap returns the 429 for errors.As.
 func (e *limitedError) Unwrap() error { return e.answer }

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 )
 
-func TestF1OnlyWhatIsRefusedIsThrottled(t *testing.T) {
+func TestF1_OnlyRefusalsAreThrottled(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	for _, id := range []string{b.app.ID.String(), b.linked.ID.String()} {
@@ -26,10 +26,10 @@ func TestF1OnlyWhatIsRefusedIsThrottled(t *testing.T) {
 		held = b.Refreshed(b.app, held)
 	}
 	b.given("the code that others were refused with", b.linkCode(code))
-	b.refused("what names no token costs nothing", b.refresh("", "refresh_token", "-"), 400, "invalid_request")
+	b.refused("without a token", b.refresh("", "refresh_token", "-"), 400, "invalid_request")
 }
 
-func TestF2AThrottledReplayEndsItsGrantAllTheSame(t *testing.T) {
+func TestF2_ThrottledReplayRevokesGrant(t *testing.T) {
 	b := newBench(t)
 	first, other := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	b.FailElsewhere(func(c *ratelimit.Limiter) time.Duration { return c.ForGrant(first.Grant.ID) })
@@ -43,7 +43,7 @@ func TestF2AThrottledReplayEndsItsGrantAllTheSame(t *testing.T) {
 	b.refused("guesses of the client", b.refresh("alm_rt_forged"), 400, "invalid_grant")
 }
 
-func TestWithoutRedisRefusalsAreRefusals(t *testing.T) {
+func TestToken_WithoutRedisRefusalsAreNotThrottled(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.linked, b.user)
 	b.Redis.Stop()

@@ -16,15 +16,16 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// noted wants one event of the grant's refusal, with the reason and with the words that the client was told.
-func (b *bench) noted(reason string, g grant.Grant, answer apitest.Answer) {
+// recorded requires one event for the refusal of the grant, with the reason and the description that the client got.
+func (b *bench) recorded(reason string, g grant.Grant, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status < 400 || answer.Status >= 500 {
 		b.t.Fatalf("%s: %d, want a refusal", reason, answer.Status)
 	}
 	n := b.Count(
-		`select count(*) from account.audit_events where action = 'grant.refused' and subject = 'grant:' || $1 and detail->>'reason' = $2
-		and detail->>'description' = $3 and detail->>'error' = $4 and tenant_id = $5 and user_id = $6 and request_id = $7
+		`select count(*) from account.audit_events where action = 'grant.refused' and subject = 'grant:' || $1
+		and detail->>'reason' = $2 and detail->>'description' = $3 and detail->>'error' = $4
+		and tenant_id = $5 and user_id = $6 and request_id = $7
 		and actor like 'client:%' and detail->>'client_id' = $8`,
 		g.ID.String(),
 		reason,
@@ -45,7 +46,7 @@ func (b *bench) refusals() int {
 	return b.Count(`select count(*) from account.audit_events where action = 'grant.refused'`)
 }
 
-func TestEveryRefusalThatConcernsAGrantIsNotedWithItsReason(t *testing.T) {
+func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 	for _, c := range []struct{ reason, sql string }{
 		{"llm_integration_off", `update account.tenant_features set enabled = false`},
 		{"permissions_lost", `update account.memberships set permissions = '{engage:read:forms}'`},
@@ -63,28 +64,30 @@ func TestEveryRefusalThatConcernsAGrantIsNotedWithItsReason(t *testing.T) {
 			held := b.Connected(b.app, b.user)
 			pending, code := b.Consent(b.app, b.user)
 			b.Fixture.Exec(c.sql)
-			b.noted(c.reason, held.Grant, b.refresh(held.Refresh))
-			b.noted(c.reason, pending, b.exchangeCode(code))
+			b.recorded(c.reason, held.Grant, b.refresh(held.Refresh))
+			b.recorded(c.reason, pending, b.exchangeCode(code))
 		})
 	}
 }
 
-func TestARequestThatDoesNotMatchItsGrantIsNotedToo(t *testing.T) {
+func TestRefusal_MismatchIsRecorded(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.noted("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", apitest.MCP))
+	b.recorded("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", apitest.MCP))
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
-	b.noted("another_client", held.Grant, b.refresh(held.Refresh, "client_id", other))
+	b.recorded("another_client", held.Grant, b.refresh(held.Refresh, "client_id", other))
 	g, code := b.Consent(b.linked, b.user)
-	b.noted("request_does_not_match", g, b.linkCode(code, "client_secret", "alm_cs_wrong"))
+	b.recorded("request_does_not_match", g, b.linkCode(code, "client_secret", "alm_cs_wrong"))
 	second := b.Refreshed(b.app, held)
-	b.noted("refresh_token_replayed", second.Grant, b.refresh(held.Refresh))
-	if n := b.Count(`select count(*) from account.audit_events where action = 'grant.refused' and detail::text ~ 'alm_(rt|ac|cs)_'`); n != 0 {
+	b.recorded("refresh_token_replayed", second.Grant, b.refresh(held.Refresh))
+	const leaks = `select count(*) from account.audit_events
+		where action = 'grant.refused' and detail::text ~ 'alm_(rt|ac|cs)_'`
+	if n := b.Count(leaks); n != 0 {
 		t.Error("a secret is in the audit log")
 	}
 }
 
-func TestAStuckClientIsNotedOnceAnHour(t *testing.T) {
+func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.SetLLM(false)
@@ -93,12 +96,12 @@ func TestAStuckClientIsNotedOnceAnHour(t *testing.T) {
 		group.Go(func() { b.refresh(held.Refresh) })
 	}
 	group.Wait()
-	// The clock hour may have turned meanwhile.
+	// The clock may have passed a full hour in between.
 	if n := b.refusals(); n < 1 || n > 2 {
 		t.Errorf("%d events of 12 refusals", n)
 	}
 	if strings.Contains(b.Log.String(), "was not noted") {
-		t.Error("what is noted already is called a failure")
+		t.Error("an event that exists already is logged as a failure")
 	}
 	b.Fixture.Exec(`update account.audit_events set at = at - interval '1 hour' where action = 'grant.refused'`)
 	b.Wait(time.Hour)
@@ -115,7 +118,7 @@ func TestAStuckClientIsNotedOnceAnHour(t *testing.T) {
 	}
 }
 
-func TestSuccessAndForgeryLeaveNoNote(t *testing.T) {
+func TestRefusal_SuccessAndForgeryAreNotRecorded(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.given("refresh", b.refresh(held.Refresh))
@@ -129,7 +132,7 @@ func TestSuccessAndForgeryLeaveNoNote(t *testing.T) {
 	}
 }
 
-func TestANoteThatFailsChangesNoAnswer(t *testing.T) {
+func TestRefusal_FailedRecordDoesNotChangeResponse(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.SetLLM(false)
@@ -141,29 +144,29 @@ func TestANoteThatFailsChangesNoAnswer(t *testing.T) {
 	if _, err := lock.Exec(t.Context(), `lock table account.audit_events in access exclusive mode`); err != nil {
 		t.Fatal(err)
 	}
-	b.refused("while nothing can be noted", b.refresh(held.Refresh), 400, "invalid_grant")
+	b.refused("while the audit log is locked", b.refresh(held.Refresh), 400, "invalid_grant")
 	if !strings.Contains(b.Log.String(), "a refusal was not noted") {
-		t.Error("the log does not say so")
+		t.Error("the log does not report the failure")
 	}
 }
 
-func TestAGrantThatIsGoneLeavesNoNote(t *testing.T) {
+func TestRefusal_OfDeletedGrantIsNotRecorded(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`delete from account.grants`)
 	b.refused("gone", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.refused("gone, by nobody", b.refresh(held.Refresh, "client_id", uuid.NewString()), 400, "invalid_client")
+	b.refused("gone, unknown client", b.refresh(held.Refresh, "client_id", uuid.NewString()), 400, "invalid_client")
 	if n := b.refusals(); n != 0 {
 		t.Errorf("%d events", n)
 	}
 }
 
-// Whoever makes names of clients up must not use up what the log remembers, or it would be silent about everybody.
-func TestNamesThatSomebodyMakesUpDoNotSilenceTheConnectionLog(t *testing.T) {
+// Requests with made-up client ids must not fill the recorder's memory, or it would record no one else's attempts.
+func TestConnectionLog_MadeUpClientIDsDoNotSilenceIt(t *testing.T) {
 	b := newBench(t)
-	noter := engine.NewRefusalRecorder(b.Engine, b.Store, b.Now, slog.New(slog.DiscardHandler))
-	asks := func(name string) {
-		_, err := noter.Token(t.Context(), engine.TokenRequest{
+	recorder := engine.NewRefusalRecorder(b.Engine, b.Store, b.Now, slog.New(slog.DiscardHandler))
+	refresh := func(name string) {
+		_, err := recorder.Token(t.Context(), engine.TokenRequest{
 			Dialect:      engine.Form,
 			GrantType:    "refresh_token",
 			ClientID:     name,
@@ -178,13 +181,13 @@ func TestNamesThatSomebodyMakesUpDoNotSilenceTheConnectionLog(t *testing.T) {
 	for range 8 {
 		strangers.Go(func() {
 			for range 600 {
-				asks(uuid.NewString())
+				refresh(uuid.NewString())
 			}
 		})
 	}
 	strangers.Wait()
-	asks(b.app.ID.String())
+	refresh(b.app.ID.String())
 	if n := b.Count(`select count(*) from account.connection_stops where client_id = $1`, b.app.ID); n != 1 {
-		t.Errorf("%d stops were noted, want 1", n)
+		t.Errorf("%d attempts were recorded, want 1", n)
 	}
 }

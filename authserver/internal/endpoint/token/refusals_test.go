@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestAFormThatLacksSomethingIsRefused(t *testing.T) {
+func TestToken_IncompleteFormIsRefused(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"grant_type", "client_id", "code", "code_verifier", "redirect_uri", "resource"} {
 		b.refused("no "+name, b.exchange(name, "-"), 400, "invalid_request")
@@ -28,7 +28,7 @@ func TestAFormThatLacksSomethingIsRefused(t *testing.T) {
 	b.given("nothing was consumed", b.refresh(held.Refresh))
 }
 
-func TestAJSONBodyThatLacksSomethingIsRefused(t *testing.T) {
+func TestToken_IncompleteJSONIsRefused(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"client_id", "code", "redirect_uri"} {
 		b.refused("no "+name, b.link(name, "-"), 400, "invalid_request")
@@ -38,7 +38,7 @@ func TestAJSONBodyThatLacksSomethingIsRefused(t *testing.T) {
 	b.refused("an empty secret", b.link("client_secret", ""), 400, "invalid_client")
 }
 
-func TestEachErrorHasItsCode(t *testing.T) {
+func TestToken_ErrorCodes(t *testing.T) {
 	b := newBench(t)
 	service := b.Service()
 	_, foreign := b.Consent(b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead), b.user)
@@ -101,9 +101,9 @@ func TestEachErrorHasItsCode(t *testing.T) {
 	}
 }
 
-func TestAChallengeMakesTheVerifierRequired(t *testing.T) {
+func TestExchange_ChallengeRequiresVerifier(t *testing.T) {
 	b := newBench(t)
-	ask := func(verifier string) apitest.Answer {
+	exchange := func(verifier string) apitest.Answer {
 		g := grant.Grant{
 			ID:          uuid.New(),
 			Kind:        client.Confidential,
@@ -125,13 +125,13 @@ func TestAChallengeMakesTheVerifierRequired(t *testing.T) {
 		}
 		return b.linkCode(code, "code_verifier", verifier)
 	}
-	b.given("the right verifier", ask(apitest.Verifier))
-	b.refused("no verifier", ask("-"), 400, "invalid_grant")
-	b.refused("another verifier", ask(strings.Repeat("a", 43)), 400, "invalid_grant")
+	b.given("the right verifier", exchange(apitest.Verifier))
+	b.refused("no verifier", exchange("-"), 400, "invalid_grant")
+	b.refused("another verifier", exchange(strings.Repeat("a", 43)), 400, "invalid_grant")
 }
 
-// Complete and right but for the dialect.
-func TestAConnectorNeverSendsJSON(t *testing.T) {
+// The request is complete and correct except for the dialect.
+func TestToken_ConnectorMustNotSendJSON(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.app, b.user)
 	b.refused(
@@ -164,8 +164,8 @@ func TestAConnectorNeverSendsJSON(t *testing.T) {
 	)
 }
 
-// RFC 7636, section 4.1: a verifier has 43 characters at least, whatever challenge was made of a shorter one.
-func TestAShortVerifierIsRefusedThoughItMatches(t *testing.T) {
+// RFC 7636, section 4.1: a verifier has at least 43 characters, even if a shorter one matches the challenge.
+func TestExchange_ShortVerifierIsRefused(t *testing.T) {
 	b := newBench(t)
 	g, _ := b.Consent(b.app, b.user)
 	g.ID = uuid.New()
@@ -181,7 +181,7 @@ func TestAShortVerifierIsRefusedThoughItMatches(t *testing.T) {
 	b.refused("short", b.exchangeCode(code, "code_verifier", "short"), 400, "invalid_grant")
 }
 
-func TestBodiesThatCannotBeReadAreInvalidRequests(t *testing.T) {
+func TestToken_UnreadableBodyIsInvalidRequest(t *testing.T) {
 	b := newBench(t)
 	id, secret := b.linked.ID.String(), b.secret.Reveal()
 	const form, object = "application/x-www-form-urlencoded", "application/json"
@@ -207,10 +207,10 @@ func TestBodiesThatCannotBeReadAreInvalidRequests(t *testing.T) {
 	}
 	two := b.Send(http.MethodPost, path, `{"client_id":"`+id+`",`+rest, "Content-Type", object, "Content-Type", form)
 	b.refused("two content types", two, 400, "invalid_request")
-	b.given("nothing of that burned the code", b.linkCode(code))
+	b.given("the code after the refused requests", b.linkCode(code))
 }
 
-func TestABodyOver64KiBIs413(t *testing.T) {
+func TestToken_BodyOver64KiBIs413(t *testing.T) {
 	b := newBench(t)
 	long := strings.Repeat("x", 64<<10)
 	for _, contentType := range []string{"application/x-www-form-urlencoded", "application/json", "text/plain"} {
@@ -219,7 +219,7 @@ func TestABodyOver64KiBIs413(t *testing.T) {
 	}
 }
 
-func TestAnAuthorizationHeaderIsForBasicClientsAlone(t *testing.T) {
+func TestToken_AuthorizationHeaderOnlyForBasicClients(t *testing.T) {
 	b := newBench(t)
 	basic, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	b.Authenticating(basic, client.SecretBasic)
@@ -249,16 +249,33 @@ func TestAnAuthorizationHeaderIsForBasicClientsAlone(t *testing.T) {
 		}
 	}
 	for what, answer := range map[string]apitest.Answer{
-		"Basic from a posting client":   send(apitest.Basic(post.ID.String(), postSecret), post),
-		"Basic from a JSON client":      send(apitest.Basic(b.linked.ID.String(), b.secret), b.linked),
-		"Basic from a connector":        send(apitest.Basic(b.app.ID.String(), ""), b.app, "resource", b.app.Resource, "code_verifier", apitest.Verifier),
-		"Basic and a posted secret":     send(apitest.Basic(id, secret), basic, "client_secret", secret.Reveal()),
-		"Basic and another client_id":   send(apitest.Basic(id, secret), basic, "client_id", post.ID.String()),
-		"a bearer":                      send(apitest.Bearer("word"), basic, "client_id", id, "client_secret", secret.Reveal()),
-		"Basic that cannot be read":     send([]string{"Authorization", "Basic !"}, basic, "client_id", id),
-		"an empty header":               send([]string{"Authorization", ""}, basic, "client_id", id),
-		"two headers":                   send(append(apitest.Basic(id, secret), apitest.Basic(id, secret)...), basic),
-		"a bearer from a connector too": b.FormWith(path, apitest.Bearer("word"), "grant_type", "refresh_token", "client_id", b.app.ID.String(), "refresh_token", "x", "resource", b.app.Resource),
+		"Basic from a posting client": send(apitest.Basic(post.ID.String(), postSecret), post),
+		"Basic from a JSON client":    send(apitest.Basic(b.linked.ID.String(), b.secret), b.linked),
+		"Basic from a connector": send(
+			apitest.Basic(b.app.ID.String(), ""),
+			b.app,
+			"resource", b.app.Resource,
+			"code_verifier", apitest.Verifier,
+		),
+		"Basic and a posted secret":   send(apitest.Basic(id, secret), basic, "client_secret", secret.Reveal()),
+		"Basic and another client_id": send(apitest.Basic(id, secret), basic, "client_id", post.ID.String()),
+		"a bearer": send(
+			apitest.Bearer("word"),
+			basic,
+			"client_id", id,
+			"client_secret", secret.Reveal(),
+		),
+		"Basic that cannot be read": send([]string{"Authorization", "Basic !"}, basic, "client_id", id),
+		"an empty header":           send([]string{"Authorization", ""}, basic, "client_id", id),
+		"two headers":               send(append(apitest.Basic(id, secret), apitest.Basic(id, secret)...), basic),
+		"a bearer from a connector": b.FormWith(
+			path,
+			apitest.Bearer("word"),
+			"grant_type", "refresh_token",
+			"client_id", b.app.ID.String(),
+			"refresh_token", "x",
+			"resource", b.app.Resource,
+		),
 	} {
 		b.refused(what, answer, 400, "invalid_request")
 	}
@@ -276,7 +293,7 @@ func TestAnAuthorizationHeaderIsForBasicClientsAlone(t *testing.T) {
 	)
 }
 
-func TestAReplacedSecretWorksWhileItOverlaps(t *testing.T) {
+func TestToken_ReplacedSecretWorksDuringOverlap(t *testing.T) {
 	b := newBench(t)
 	b.Fixture.Exec(
 		`update account.client_secrets set expires_at = now() + interval '1 minute' where client_id = $1`,
@@ -287,7 +304,7 @@ func TestAReplacedSecretWorksWhileItOverlaps(t *testing.T) {
 	b.refused("afterwards", b.link(), 400, "invalid_client")
 }
 
-func TestADeletedClientIsUnknown(t *testing.T) {
+func TestToken_DeletedClientIsUnknown(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now()`)
@@ -295,7 +312,7 @@ func TestADeletedClientIsUnknown(t *testing.T) {
 	b.refused("exchange", b.link(), 400, "invalid_client")
 }
 
-func TestEverySecretStaysOutOfTheLog(t *testing.T) {
+func TestToken_SecretsAreNotLogged(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)

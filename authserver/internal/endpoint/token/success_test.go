@@ -24,7 +24,7 @@ func (b *bench) claims(answer apitest.Answer) accesstoken.Claims {
 	return claims
 }
 
-func TestAConfidentialClientGetsATokenFor90Days(t *testing.T) {
+func TestExchange_ConfidentialClientGets90DayToken(t *testing.T) {
 	b := newBench(t)
 	g, code := b.Consent(b.linked, b.user)
 	answer := b.linkCode(code)
@@ -48,19 +48,22 @@ func TestAConfidentialClientGetsATokenFor90Days(t *testing.T) {
 	}
 	claims := b.claims(answer)
 	if claims.Subject != b.user || claims.Audience != apitest.REST || claims.ClientID != b.linked.ID.String() ||
-		claims.Scope.Scope() != "programmes:read:programmes" || claims.WorkspaceID != b.Fixture.WorkspaceID || claims.GrantID != g.ID ||
+		claims.Scope.Scope() != "programmes:read:programmes" ||
+		claims.WorkspaceID != b.Fixture.WorkspaceID ||
+		claims.GrantID != g.ID ||
 		claims.Expires.Sub(claims.IssuedAt) != lifetime*time.Second {
 		t.Errorf("claims: %+v", claims)
 	}
 }
 
-func TestAConnectorGetsAnHourAndARefreshToken(t *testing.T) {
+func TestExchange_ConnectorGetsOneHourAndRefreshToken(t *testing.T) {
 	b := newBench(t)
 	answer := b.exchange()
 	b.given("form", answer)
 	body := answer.JSON()
 	left, _ := body["authorization_expires_in"].(float64)
-	if body["expires_in"] != float64(3600) || body["token_type"] != "Bearer" || body["scope"] != "programmes:read:programmes programmes:write:programmes" ||
+	if body["expires_in"] != float64(3600) || body["token_type"] != "Bearer" ||
+		body["scope"] != "programmes:read:programmes programmes:write:programmes" ||
 		body["tenant_id"] != b.Fixture.WorkspaceID.String() ||
 		!strings.HasPrefix(answer.Text("refresh_token"), "alm_rt_") ||
 		len(body) != 7 {
@@ -74,7 +77,7 @@ func TestAConnectorGetsAnHourAndARefreshToken(t *testing.T) {
 	}
 }
 
-func TestARefreshRotatesAndNeverExtends(t *testing.T) {
+func TestRefresh_RotatesAndNeverExtends(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set ends_at = now() + interval '20 minutes' where id = $1`, held.Grant.ID)
@@ -90,7 +93,7 @@ func TestARefreshRotatesAndNeverExtends(t *testing.T) {
 	}
 }
 
-func TestAPermissionLostMeanwhileIsStillInTheTokenButWithoutEffect(t *testing.T) {
+func TestRefresh_LostPermissionStaysInScope(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(
@@ -104,8 +107,8 @@ func TestAPermissionLostMeanwhileIsStillInTheTokenButWithoutEffect(t *testing.T)
 	}
 }
 
-// A grant that is older than the sets of the resources may hold more than its resource can use.
-func TestToken_NamesWhatTheResourceCanUseAlone(t *testing.T) {
+// A grant that is older than the permission sets of the resources may hold more than its resource can use.
+func TestToken_ScopeIsLimitedToResource(t *testing.T) {
 	b := newBench(t)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
 	first := b.exchange()
@@ -120,7 +123,7 @@ func TestToken_NamesWhatTheResourceCanUseAlone(t *testing.T) {
 	}
 }
 
-func TestWhatIsOptionalMayBeThereOrNot(t *testing.T) {
+func TestToken_OptionalParameters(t *testing.T) {
 	b := newBench(t)
 	b.given("grant_type", b.link("grant_type", "authorization_code"))
 	b.given("resource", b.link("resource", apitest.REST))
@@ -130,7 +133,7 @@ func TestWhatIsOptionalMayBeThereOrNot(t *testing.T) {
 	b.given("an empty secret in a form", b.exchange("client_secret", ""))
 }
 
-func TestCredentialsInTheQueryAreIgnored(t *testing.T) {
+func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.linked, b.user)
 	answer := b.Send(
@@ -141,8 +144,9 @@ func TestCredentialsInTheQueryAreIgnored(t *testing.T) {
 		"Content-Type",
 		"application/json",
 	)
-	b.given("the body alone counts", answer)
-	query := "?client_id=" + b.linked.ID.String() + "&client_secret=" + b.secret.Reveal() + "&code=" + code.Reveal() + "&redirect_uri=" + fixture.Callback
+	b.given("credentials in the body and others in the query", answer)
+	query := "?client_id=" + b.linked.ID.String() + "&client_secret=" + b.secret.Reveal() +
+		"&code=" + code.Reveal() + "&redirect_uri=" + fixture.Callback
 	b.refused(
 		"all in the query",
 		b.Send("POST", path+query, "{}", "Content-Type", "application/json"),
@@ -154,8 +158,8 @@ func TestCredentialsInTheQueryAreIgnored(t *testing.T) {
 	}
 }
 
-// An off-the-shelf library exchanges codes as it is, in both of its styles (contract, section 3).
-func TestTheGoLibraryExchangesACode(t *testing.T) {
+// The Go library exchanges codes unmodified, in both of its styles (contract, section 3).
+func TestGoLibrary_ExchangesCode(t *testing.T) {
 	b := newBench(t)
 	for method, style := range map[client.AuthMethod]oauth2.AuthStyle{
 		client.SecretPost: oauth2.AuthStyleInParams, client.SecretBasic: oauth2.AuthStyleInHeader,
@@ -190,8 +194,8 @@ func TestTheGoLibraryExchangesACode(t *testing.T) {
 	}
 }
 
-// A public client of the library, with PKCE and the resource parameter.
-func TestTheGoLibraryConnects(t *testing.T) {
+// A public client of the library uses PKCE and the resource parameter.
+func TestGoLibrary_ConnectsAsPublicClient(t *testing.T) {
 	b := newBench(t)
 	config := oauth2.Config{
 		ClientID: b.app.ID.String(), RedirectURL: fixture.Callback,

@@ -24,12 +24,12 @@ func newCounted(t *testing.T) *bench {
 	return b
 }
 
-// A refresh and an exchange ask Postgres once, decide in one script and write once: nothing else may creep in.
-func TestWhatIsGivenCostsOneReadOneScriptAndOneWrite(t *testing.T) {
+// A refresh and an exchange make one query, run one script and write once. The counts keep other round trips out.
+func TestToken_SuccessCostsOneReadOneScriptOneWrite(t *testing.T) {
 	b := newCounted(t)
-	gives := apitest.Trips{Postgres: 2, Redis: 1}
+	want := apitest.Trips{Postgres: 2, Redis: 1}
 	held := b.Connected(b.app, b.user)
-	b.CountTrips("refresh", gives, func() { held = b.Refreshed(b.app, held) })
+	b.CountTrips("refresh", want, func() { held = b.Refreshed(b.app, held) })
 	for _, c := range []struct {
 		what string
 		of   client.Client
@@ -46,16 +46,16 @@ func TestWhatIsGivenCostsOneReadOneScriptAndOneWrite(t *testing.T) {
 		for i := range codes {
 			_, codes[i] = b.Consent(c.of, b.user)
 		}
-		b.CountTrips(c.what, gives, func() {
+		b.CountTrips(c.what, want, func() {
 			b.given(c.what, c.send(codes[0]))
 			codes = codes[1:]
 		})
 	}
 }
 
-// What is malformed, cut or signed by nobody costs no trip to any store, and what is only wrong costs one. That it was
-// refused is told to Redis later, all of it at once (package failures).
-func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
+// A malformed, cut or forged credential costs no round trip, and another wrong one costs one round trip. Refusals are
+// written to Redis later, in batches (package ratelimit).
+func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
 	b := newCounted(t)
 	held := b.Connected(b.app, b.user)
 	refresh := held.Refresh.Reveal()
@@ -66,7 +66,8 @@ func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	ended := b.Connected(b.app, b.user)
 	b.Fixture.Exec(
-		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`,
+		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'
+			where id = $1`,
 		ended.Grant.ID,
 	)
 	replayed := b.Connected(b.app, b.user)
@@ -91,13 +92,13 @@ func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
 			func() apitest.Answer { return b.refresh(credential.Secret(refresh[:40] + flip + refresh[41:])) },
 		},
 		{
-			"a code of nobody",
+			"a forged code",
 			"invalid_grant",
 			apitest.Trips{},
 			func() apitest.Answer { return b.exchangeCode(credential.Secret(code)) },
 		},
 		{
-			"a code of nobody, JSON",
+			"a forged code, JSON",
 			"invalid_grant",
 			apitest.Trips{},
 			func() apitest.Answer { return b.linkCode(credential.Secret(code)) },
@@ -136,7 +137,12 @@ func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
 			func() apitest.Answer { return b.refresh(replayed.Refresh) },
 		},
 		{"a parameter missing", "invalid_request", apitest.Trips{}, func() apitest.Answer {
-			return b.Form(path, "grant_type", "authorization_code", "refresh_token", refresh, "client_id", b.app.ID.String())
+			return b.Form(
+				path,
+				"grant_type", "authorization_code",
+				"refresh_token", refresh,
+				"client_id", b.app.ID.String(),
+			)
 		}},
 	} {
 		b.CountTrips(c.what, c.each, func() {
@@ -154,13 +160,18 @@ func (b *bench) replay(held apitest.Connection) grant.Grant {
 	return held.Grant
 }
 
-// What was remembered of a client is never the last word on it: a client that is deleted, or has a new secret, is
-// judged as it is.
-func TestWhatIsRememberedOfAClientEndsWithAChangeOfIt(t *testing.T) {
+// A cached client is checked again: a deleted client, or one with a new secret, gets its current state.
+func TestToken_ClientCacheEndsWithChangeOfClient(t *testing.T) {
 	b := newBench(t)
 	probe := func(secret credential.Secret) string {
-		return b.PostJSON(path, "client_id", b.linked.ID.String(), "client_secret", secret.Reveal(), "code", "none", "redirect_uri", fixture.Callback).
-			Text("error")
+		answer := b.PostJSON(
+			path,
+			"client_id", b.linked.ID.String(),
+			"client_secret", secret.Reveal(),
+			"code", "none",
+			"redirect_uri", fixture.Callback,
+		)
+		return answer.Text("error")
 	}
 	if got := probe(b.secret); got != "invalid_grant" {
 		t.Fatalf("at first: %s", got)
@@ -169,19 +180,15 @@ func TestWhatIsRememberedOfAClientEndsWithAChangeOfIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Store.ReplaceSecret(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, credential.Hash(next.Reveal()), 0, audit.Event{
-		Actor:  "admin",
-		Action: "client.changed",
-	}); err != nil {
+	changed := audit.Event{Actor: "admin", Action: "client.changed"}
+	hash := credential.Hash(next.Reveal())
+	if err := b.Store.ReplaceSecret(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, hash, 0, changed); err != nil {
 		t.Fatal(err)
 	}
 	if before, after := probe(b.secret), probe(next); before != "invalid_client" || after != "invalid_grant" {
 		t.Errorf("with a new secret: %s by the old one, %s by the new", before, after)
 	}
-	if _, err := b.Store.DeleteClient(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, audit.Event{
-		Actor:  "admin",
-		Action: "client.changed",
-	}); err != nil {
+	if _, err := b.Store.DeleteClient(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, changed); err != nil {
 		t.Fatal(err)
 	}
 	if got := probe(next); got != "invalid_client" {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Pairs of colours that meet on a page, with the least contrast between them: 4.5 for text, 3 for what outlines a
-// control (WCAG 2.2, success criteria 1.4.3 and 1.4.11).
+// pairs are the colours that meet on a page, with the minimum contrast: 4.5 for text, 3 for the outline of a control
+// (WCAG 2.2, success criteria 1.4.3 and 1.4.11).
 var pairs = []struct {
 	front, back string
 	least       float64
@@ -36,7 +36,7 @@ var pairs = []struct {
 
 var variable = regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{6});`)
 
-func TestColoursCanBeToldApartInBothSchemes(t *testing.T) {
+func TestColours_HaveContrastInBothSchemes(t *testing.T) {
 	sheet, err := staticFiles.ReadFile("static/site.css")
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,7 @@ package ui
 
 import "net/http"
 
-// Fault answers with a page that says what is wrong and what to do next.
+// Fault writes a page that explains what is wrong and what to do next.
 func (p *Pages) Fault(w http.ResponseWriter, r *http.Request, m *Message) {
 	if m.Title == "" {
 		m.Title = m.Heading
@@ -10,7 +10,7 @@ func (p *Pages) Fault(w http.ResponseWriter, r *http.Request, m *Message) {
 	p.Show(w, r, m.Status, m)
 }
 
-// NotFound answers 404.
+// NotFound writes a 404.
 func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
 		Status:  http.StatusNotFound,
@@ -20,7 +20,7 @@ func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// NotAllowed answers 405. The route has set Allow.
+// NotAllowed writes a 405. The router has set Allow.
 func (p *Pages) NotAllowed(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
 		Status:  http.StatusMethodNotAllowed,
@@ -30,8 +30,8 @@ func (p *Pages) NotAllowed(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// NoPage answers for the address of a form alone: 405 to everything, and a way back to the page that the form is on.
-// Somebody gets here by loading once more what a form had answered.
+// NoPage returns a handler for a URL that only takes a form: a 405 for other methods, with a link to the page that the
+// form is on. Users get here when they reload the response to a form.
 func (p *Pages) NoPage(back string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.Fault(w, r, &Message{
@@ -43,7 +43,7 @@ func (p *Pages) NoPage(back string) http.Handler {
 	})
 }
 
-// Foreign answers a form that another site sent (403).
+// Foreign writes a 403 for a form that another site sent.
 func (p *Pages) Foreign(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
 		Status:  http.StatusForbidden,
@@ -53,7 +53,7 @@ func (p *Pages) Foreign(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Unavailable answers 503.
+// Unavailable writes a 503.
 func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "5")
 	p.Fault(w, r, &Message{
@@ -64,7 +64,7 @@ func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Internal answers 500.
+// Internal writes a 500.
 func (p *Pages) Internal(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
 		Status:  http.StatusInternalServerError,
@@ -74,7 +74,7 @@ func (p *Pages) Internal(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// TooLarge answers 413.
+// TooLarge writes a 413.
 func (p *Pages) TooLarge(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
 		Status:  http.StatusRequestEntityTooLarge,
@@ -84,8 +84,8 @@ func (p *Pages) TooLarge(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// SameOrigin lets a handler be reached by forms of this origin alone (403 otherwise). A request without Origin and
-// Sec-Fetch-Site comes from no browser of today, and is left to the handler's own checks.
+// SameOrigin accepts forms from the server's own origin only and writes a 403 for others. A request without Origin and
+// Sec-Fetch-Site does not come from a current browser, and is left to the checks of next.
 func (p *Pages) SameOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(p.Foreign))

@@ -1,17 +1,18 @@
 package ui
 
-// TokenField is the id of the field of the form for a new token in which pat.Refusal and the proof's note belong, or
-// "".
+// TokenField returns the element id of a field in the form for a new token, by the field names of pat.Refusal and
+// "password", or "".
 func TokenField(name string) string {
 	return map[string]string{
 		"name": "token-name", "days": "token-days", "permissions": "token-permissions", "password": "password-token",
 	}[name]
 }
 
-// ProofField is TokenField of the proof's note in the box of a token or an application of this identifier.
+// ProofField returns the element id of the password field in the row of a token or an application.
 func ProofField(id string) string { return "password-" + id }
 
-// AppField is TokenField of the form for a new application, by the names of client.Refusal.
+// AppField returns the element id of a field in the form for a new application, by the field names of client.Refusal
+// and "password", or "".
 func AppField(name string) string {
 	return map[string]string{
 		"name":                    "app-name",

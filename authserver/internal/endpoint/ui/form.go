@@ -8,8 +8,8 @@ import (
 
 const maxForm = 64 << 10
 
-// ReadForm reads the body of a form in which no field stands twice. It answers 413 or 400 itself and says false
-// otherwise.
+// ReadForm reads the body of a form in which each field occurs at most once. Otherwise it writes a 413 or 400 and
+// returns false.
 func (p *Pages) ReadForm(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	err := r.ParseForm()

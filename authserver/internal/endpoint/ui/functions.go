@@ -29,7 +29,7 @@ func (p *Pages) functions() template.FuncMap {
 	}
 }
 
-// initials are the one or two letters that stand for a name in a tile.
+// initials returns the one or two letters that represent a name in a tile.
 func initials(name string) string {
 	var out []rune
 	for _, word := range strings.Fields(name) {
@@ -43,16 +43,17 @@ func initials(name string) string {
 	return string(out)
 }
 
-// A Permission is one permission as a page tells it.
+// A Permission is one permission as a page shows it.
 type Permission struct {
 	ID       string
 	Title    string
 	Sentence string
-	Risk     string // low, sensitive, high: the look
-	RiskWord string // the same in words: the meaning is never in the colour alone
+	Risk     string // low, sensitive, high: the style
+	RiskWord string // the same in words, because colour alone must not carry the meaning
 }
 
-// describe tells permissions in words. One that is not known any more is shown by its identifier.
+// describe returns the titles and descriptions of permissions. A permission that is no longer known is shown by its
+// identifier.
 func describe(set perm.Set) []Permission {
 	out := make([]Permission, 0, len(set))
 	for _, id := range set {
@@ -87,16 +88,16 @@ func riskWord(risk perm.Risk) string {
 	return "Read only"
 }
 
-// A copyField is a value that can be selected and copied.
+// A copyField is a value that the user can select and copy.
 type copyField struct{ ID, Label, Value string }
 
-// askAgain is the field for the password, or the way to another proof, where one has to be given.
+// askAgain is the password field, or the link to reauthentication, if the user must authenticate.
 type askAgain struct {
 	Password, Elsewhere   bool
 	ID, Note, WorkspaceID string
 }
 
-// A box is a permission that can be chosen.
+// A box is a checkbox of a permission.
 type box struct {
 	Permission
 	Chosen bool

@@ -4,8 +4,8 @@ import "net/url"
 
 const maxLocalPath = 16 << 10
 
-// LocalPath returns text if it is a path on this host, with or without a query, and otherwise the other path. Whatever
-// a browser could read as another host is none: two slashes, backslashes, control characters.
+// LocalPath returns text if it is a path on this host, with or without a query, and otherwise the other path. Text that
+// a browser could take for another host is not a local path: two slashes, backslashes, control characters.
 func LocalPath(text, otherwise string) string {
 	if len(text) == 0 || len(text) > maxLocalPath || text[0] != '/' {
 		return otherwise

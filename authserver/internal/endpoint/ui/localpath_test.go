@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestLocalPathNeverNamesAnotherHost(t *testing.T) {
+func TestLocalPath_RefusesOtherHosts(t *testing.T) {
 	for _, text := range []string{
 		"",
 		"a",
@@ -24,7 +24,7 @@ func TestLocalPathNeverNamesAnotherHost(t *testing.T) {
 		"/" + strings.Repeat("a", maxLocalPath),
 	} {
 		if got := LocalPath(text, "other"); got != "other" {
-			t.Errorf("%.30q is taken for a local path", text)
+			t.Errorf("%.30q is accepted as a local path", text)
 		}
 	}
 	for _, text := range []string{"/", "/a", "/a?b=//c", "/a#b", "/%2F/evil.example"} {

@@ -1,9 +1,10 @@
-// Package ui answers: what does a person see?
+// Package ui renders the pages of the server.
 //
-// Pages are html/template files, parsed once at start and given one view struct each (views*.go). They need no script,
-// load nothing from another host, and are written whole or not at all. Nothing here knows a store, a session or OAuth.
+// Pages are html/template files, parsed once at start, each with its own view struct (views*.go). They work without
+// scripts, load nothing from another host, and are written completely or not at all. The package does not depend on
+// stores, sessions or OAuth.
 //
-// Callers: every endpoint that answers a browser; app mounts Static at /static/ and uses NotFound and NotAllowed.
+// Every endpoint that serves a browser uses it. Package app mounts Static at /static/ and uses NotFound and NotAllowed.
 package ui
 
 import (
@@ -23,7 +24,7 @@ import (
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// Pages render views. They are safe for concurrent use.
+// Pages renders views. It is safe for concurrent use.
 type Pages struct {
 	templates map[string]*template.Template
 	files     map[string]staticFile
@@ -31,7 +32,7 @@ type Pages struct {
 	log       *slog.Logger
 }
 
-// New parses every template. Each page is layout.html with what the page's own file and parts.html define.
+// New parses every template. Each page is layout.html with the definitions of the page's file and of the part_ files.
 func New(log *slog.Logger) (*Pages, error) {
 	files, err := readStatic()
 	if err != nil {
@@ -48,7 +49,12 @@ func New(log *slog.Logger) (*Pages, error) {
 			continue
 		}
 		t, err := template.New("layout.html").Option("missingkey=zero").Funcs(p.functions()).
-			ParseFS(templateFiles, "templates/layout.html", "templates/part_*.html", path.Join("templates", entry.Name()))
+			ParseFS(
+				templateFiles,
+				"templates/layout.html",
+				"templates/part_*.html",
+				path.Join("templates", entry.Name()),
+			)
 		if err != nil {
 			return nil, fmt.Errorf("parse page %s: %w", name, err)
 		}
@@ -57,17 +63,16 @@ func New(log *slog.Logger) (*Pages, error) {
 	return p, nil
 }
 
-// A View is what one page shows.
+// A View is the content of one page.
 type View interface {
 	page() string // the name of its template
 	frame() *Frame
 }
 
-// Unsent is the query parameter by which the sign-in page knows that somebody comes from a form, which a session that
-// had ended kept from being served.
+// Unsent is the query parameter that tells the sign-in page that a form was refused because the session had ended.
 const Unsent = "unsent"
 
-// Show answers with a page. retryAfter and such headers of the route are set before.
+// Show writes a page. The caller sets other headers, such as Retry-After, before.
 func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view View) {
 	frame := view.frame()
 	frame.RequestID, frame.Offer = web.RequestID(r.Context()), p.offer
@@ -86,15 +91,16 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 	p.headers(w, frame)
 	w.Header().Set("Content-Length", strconv.Itoa(page.Len()))
 	w.WriteHeader(status)
-	_, _ = w.Write(page.Bytes()) // a reader who has left is no error of ours
+	_, _ = w.Write(page.Bytes()) // an error means that the client has closed the connection
 }
 
-// headers keep a page to itself: nothing from elsewhere runs, loads or frames it, and nobody stores it.
+// headers sets the headers that isolate a page: nothing from elsewhere runs in it, loads into it or frames it, and it
+// is not stored.
 //
-// Referrer-Policy is same-origin and not no-referrer, under which a browser that knows no Sec-Fetch-Site would send its
-// own forms with Origin: null, to be refused as foreign (Fetch standard, "append a request Origin header"). No other
-// site gets a referrer under either. There is no Cross-Origin-Opener-Policy: applications open the consent page in a
-// window of theirs and wait for it to come back.
+// Referrer-Policy is same-origin and not no-referrer. With no-referrer, a browser without Sec-Fetch-Site would send the
+// page's own forms with Origin: null, and they would be refused as cross-origin (Fetch standard, "append a request
+// Origin header"). No other site gets a referrer with either policy. There is no Cross-Origin-Opener-Policy, because
+// applications open the consent page in a window and wait for its result.
 func (p *Pages) headers(w http.ResponseWriter, frame *Frame) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
@@ -105,7 +111,7 @@ func (p *Pages) headers(w http.ResponseWriter, frame *Frame) {
 		policy += "; script-src 'self'"
 	}
 	if frame.AsksPasskey {
-		policy += "; connect-src 'self'" // the challenge
+		policy += "; connect-src 'self'" // for the challenge
 	}
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Frame-Options", "DENY")
@@ -114,7 +120,7 @@ func (p *Pages) headers(w http.ResponseWriter, frame *Frame) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// lastResort needs no template.
+// lastResort writes a 500 without a template.
 func (p *Pages) lastResort(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")

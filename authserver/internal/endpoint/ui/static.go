@@ -16,7 +16,7 @@ var staticFiles embed.FS
 
 type staticFile struct {
 	content []byte
-	version string // of its content: a new one is a new address, so that a browser may keep each for good
+	version string // hash of the content: changed content gets a new URL, so browsers may cache each URL for ever
 }
 
 func readStatic() (map[string]staticFile, error) {
@@ -36,7 +36,7 @@ func readStatic() (map[string]staticFile, error) {
 	return files, nil
 }
 
-// asset is the address of a static file, for the templates.
+// asset returns the URL of a static file, for the templates.
 func (p *Pages) asset(name string) (string, error) {
 	file, ok := p.files[name]
 	if !ok {

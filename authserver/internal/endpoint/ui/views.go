@@ -6,36 +6,36 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Frame is what every page has around its content.
+// A Frame is the common part of every page.
 type Frame struct {
 	Title       string
-	Person      *Person  // who is signed in; nil: nobody, or not known
-	Section     string   // the part of the settings that is open
-	Manages     bool     // the person may open the pages about workspaces: Developers, Connectors, Audit log
-	WorkspaceID string   // the workspace that the page is of, for the links to its other pages; "" where it is of none
-	Notice      string   // of what was just done
-	Problem     string   // of what was just refused
-	ProblemAt   string   // the id of the field that it is about, or ""
-	Script      bool     // copy buttons, and no form sent twice by a double click; the page works without
-	AsksPasskey bool     // a form of this page asks for a passkey, by a script
+	Person      *Person  // the signed-in user; nil if there is none or it is unknown
+	Section     string   // the open section of the settings
+	Manages     bool     // the user may open the workspace pages: Developers, Connectors, Audit log
+	WorkspaceID string   // the page's workspace, for the links to its other pages; "" if it has none
+	Notice      string   // result of the last action
+	Problem     string   // why the last action was refused
+	ProblemAt   string   // the id of the field that Problem concerns, or ""
+	Script      bool     // copy buttons, and protection against double clicks; the page works without
+	AsksPasskey bool     // a form of this page requests a passkey with a script
 	Offer       Offer    // set by Show
-	FormTargets []string // origins that a form of this page ends at, besides this one (CSP form-action)
+	FormTargets []string // other origins that a form of this page redirects to (CSP form-action)
 	RequestID   string   // set by Show
 }
 
 func (f *Frame) frame() *Frame { return f }
 
-// A Person is who is signed in.
+// A Person is the signed-in user.
 type Person struct{ Name, Email string }
 
 // Login is the page that asks for e-mail and password.
 type Login struct {
 	Frame
-	Application string // that sent the user here, or ""
-	Return      string // local path to go on to
-	Email       string // as it was typed
-	EmailNote   string // what is wrong with this field
-	PasswordGap string // what is wrong with this field
+	Application string // the application that sent the user here, or ""
+	Return      string // local path that follows
+	Email       string // as typed
+	EmailNote   string // the error of this field
+	PasswordGap string // the error of this field
 }
 
 func (*Login) page() string { return "login" }
@@ -44,26 +44,26 @@ func (*Login) page() string { return "login" }
 type Consent struct {
 	Frame
 	Application  string
-	Domain       string // of the application's own description, where nobody has registered it here
+	Domain       string // domain of the metadata document, or "" for a registered application
 	Workspace    string
 	Organisation string
-	Granted      perm.Set // what it will be able to do
-	LeftOut      perm.Set // asked for, and not held by the user
-	Withheld     perm.Set // held by the user, and not allowed by the workspace's connector policy
-	Presets      bool     // the user may give the reading part alone
+	Granted      perm.Set // what the application may do
+	LeftOut      perm.Set // requested, but the user does not hold them
+	Withheld     perm.Set // held by the user, but the workspace's connector policy does not allow them
+	Presets      bool     // the user may choose read-only access
 	Days         int      // how long access lasts
 	Until        time.Time
 	Destination  string // host of the callback
 	Loopback     bool   // the callback is on the user's own computer
 	Lookalike    bool   // the callback's host has letters beyond ASCII
 	Ticket       string
-	SwitchTo     string // local path of this very request, to sign in as somebody else
+	SwitchTo     string // local path of this request, to sign in as another user
 }
 
 func (*Consent) page() string { return "consent" }
 
-// A Message is a page that says one thing: mostly that something cannot be done, why, and what to do next. Where its
-// frame names a Section, it has the navigation of the settings around it.
+// A Message is a page with one message, usually that something cannot be done, why, and what to do next. If its frame
+// has a Section, the page has the settings' navigation.
 type Message struct {
 	Frame
 	Status  int
@@ -72,10 +72,10 @@ type Message struct {
 	Next    string // what to do about it
 	List    perm.Set
 	Links   []Link
-	Switch  string // local path to come back to after signing in as somebody else, or ""
+	Switch  string // local path to return to after signing in as another user, or ""
 }
 
 func (*Message) page() string { return "message" }
 
-// A Link leads to another page of ours.
+// A Link is a link to another page of this server.
 type Link struct{ Href, Text string }

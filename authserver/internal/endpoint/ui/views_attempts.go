@@ -6,25 +6,25 @@ import "time"
 type ConnectorLog struct {
 	ID, Name string
 	Platform string
-	Host     string // where its answers go, or whose document it is
+	Host     string // host of its callback or its metadata document
 	Deleted  bool
 	Attempts []ConnectionAttempt
-	More     string // path to the rest, or ""
+	More     string // path to the other attempts, or ""
 }
 
 // A ConnectionAttempt is one attempt to connect.
 type ConnectionAttempt struct {
 	ID        string
 	At        time.Time
-	Person    string // "" where nobody is known
+	Person    string // "" if unknown
 	Steps     []Step
-	Outcome   string // waiting, working, refused, denied, ended: the look
+	Outcome   string // waiting, working, refused, denied, ended: the style
 	Word      string // the same in words
 	Reason    string
 	RequestID string
 }
 
-// A Step is one of those that an attempt takes.
+// A Step is one step of an attempt.
 type Step struct {
 	Name  string
 	Taken bool

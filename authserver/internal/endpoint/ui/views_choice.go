@@ -1,14 +1,14 @@
 package ui
 
-// Choice is the page on which a user says in which workspace an application may work that belongs to none.
+// Choice is the page on which a user chooses the workspace for an application that belongs to none.
 type Choice struct {
 	Frame
 	Application string
-	Domain      string      // of the application's own description
-	Open        []Workspace // those that can be chosen
-	Closed      []Workspace // the user's others: connectors are switched off there
+	Domain      string      // domain of the metadata document
+	Open        []Workspace // workspaces that the user can choose
+	Closed      []Workspace // other workspaces of the user, with connectors switched off
 	Ticket      string
-	SwitchTo    string // local path of this very request, to sign in as somebody else
+	SwitchTo    string // local path of this request, to sign in as another user
 }
 
 func (*Choice) page() string { return "choice" }

@@ -11,30 +11,30 @@ type Connectors struct {
 	Off        bool // the workspace's LLM integration is switched off
 	Policy     PolicyForm
 	Warning    *PolicyWarning
-	Grantable  perm.Set // everything that connectors may have
+	Grantable  perm.Set // every permission that connectors may have
 	Log        []ConnectorLog
-	Only       bool // the log is that of one connector
+	Only       bool // the log is limited to one connector
 }
 
 func (*Connectors) page() string { return "connectors" }
 
-// A PolicyForm is the policy, or what was typed for another, and what was wrong with that.
+// A PolicyForm is the current policy, or the submitted one with its errors.
 type PolicyForm struct {
 	Platforms []PlatformChoice
 	Chosen    perm.Set
 	Days      string
-	Seen      string // digest of the policy that was on the screen when it was typed over
+	Seen      string // digest of the policy that the page showed before the change
 	MaxDays   int
-	Notes     map[string]string // field → what is wrong with it
+	Notes     map[string]string // field → its error
 }
 
-// A PlatformChoice is one platform that connectors may be of.
+// A PlatformChoice is one platform of connectors.
 type PlatformChoice struct {
 	ID, Name, Sentence string
 	Chosen             bool
 }
 
-// A PolicyWarning is what a lower policy would do to the connections that exist: the page asks before it does it.
+// A PolicyWarning is the effect of a lower policy on existing connections, which the user must confirm.
 type PolicyWarning struct {
 	Effects []string // in words
 	Policy  PolicyForm

@@ -2,44 +2,45 @@ package ui
 
 import "time"
 
-// An Offer is which ways to sign in a deployment has besides the password.
+// An Offer is the sign-in methods of a deployment besides the password.
 type Offer struct {
 	Passkeys bool
-	Upstream string // what people call its OpenID Connect provider, or ""
+	Upstream string // display name of the OpenID Connect provider, or ""
 }
 
-// Offering returns pages that show these ways.
+// Offering returns pages that show these methods.
 func (p *Pages) Offering(o Offer) *Pages {
 	offering := *p
 	offering.offer = o
 	return &offering
 }
 
-// A PasskeyForm asks for a signature by a passkey. Its button is hidden until a script has found that the browser can.
+// A PasskeyForm requests a signature by a passkey. Its button is hidden until a script has found that the browser
+// supports it.
 type PasskeyForm struct {
 	Action string // the challenge comes from Action + "/options"
 	Return string
 	Text   string
 }
 
-// Passkey is the form for signing in by a passkey.
+// Passkey returns the form for signing in with a passkey.
 func (l *Login) Passkey() PasskeyForm {
 	return PasskeyForm{"/login/passkey", l.Return, "Sign in with a passkey"}
 }
 
-// Again is the page that asks somebody who is signed in to prove once more who they are.
+// Again is the page on which a signed-in user authenticates again.
 type Again struct {
 	Frame
-	Return      string // local path to go on to
+	Return      string // local path that follows
 	HasPassword bool
 	HasPasskey  bool
-	Linked      bool // to an account at the upstream provider
+	Linked      bool // the user's account at the OpenID Connect provider is linked
 	PasswordGap string
 }
 
 func (*Again) page() string { return "again" }
 
-// Passkey is the form for proving it by a passkey.
+// Passkey returns the form for reauthentication with a passkey.
 func (a *Again) Passkey() PasskeyForm {
 	return PasskeyForm{"/login/again/passkey", a.Return, "Use a passkey"}
 }
@@ -48,21 +49,21 @@ func (a *Again) Passkey() PasskeyForm {
 type Passkeys struct {
 	Frame
 	Key      string // proves that a form came from this page
-	Fresh    bool   // who is there was proved lately enough to change something
+	Fresh    bool   // the last authentication is recent enough for a change
 	Passkeys []Passkey
-	Name     string // as it was typed
-	NameNote string // what is wrong with it
+	Name     string // as typed
+	NameNote string // the error of Name
 	MaxName  int
-	Full     bool // there are as many as may be
+	Full     bool // the user has as many passkeys as allowed
 }
 
 func (*Passkeys) page() string { return "passkeys" }
 
-// A Passkey is one in the list.
+// A Passkey is one passkey in the list.
 type Passkey struct {
 	ID, Name string
-	Synced   bool // it is kept beyond one device
-	Copied   bool // it may have been copied, and is refused
+	Synced   bool // it is stored on more than one device
+	Copied   bool // it may have been copied and is refused
 	Created  time.Time
 	LastUsed *time.Time
 }

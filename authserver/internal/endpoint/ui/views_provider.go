@@ -6,10 +6,10 @@ import "time"
 type Provider struct {
 	Frame
 	Key    string // proves that a form came from this page
-	Name   string // of the provider, as people know it
+	Name   string // display name of the provider
 	Linked bool
-	Since  time.Time // of the link
-	Fresh  bool      // who is there was proved lately enough to change something
+	Since  time.Time // when the account was linked
+	Fresh  bool      // the last authentication is recent enough for a change
 }
 
 func (*Provider) page() string { return "provider" }

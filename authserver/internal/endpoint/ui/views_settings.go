@@ -6,7 +6,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Workspace is one that the user may choose.
+// A Workspace is a workspace that the user can choose.
 type Workspace struct {
 	ID, Name, Organisation string
 	Chosen                 bool
@@ -41,54 +41,54 @@ type Developers struct {
 
 func (*Developers) page() string { return "developers" }
 
-// A Retry is the replacement of a token or a secret that was refused for want of a proof: its box is open again, as it
-// was sent.
+// A Retry is the replacement of a token or a secret that was refused because the user was not authenticated. Its row is
+// shown open, with its input.
 type Retry struct {
-	ID        string // of the token or application, "" where nothing was refused
-	Note      string // what is wrong with the password, or is to be done instead
+	ID        string // of the token or application, or "" if nothing was refused
+	Note      string // the error of the password field
 	ExpireOld bool
 }
 
-// A Proof is what has to be given before anything is made.
+// A Proof is how the user must authenticate before a credential is created.
 type Proof int
 
-// The proofs: none, as there was one lately; the password, in the form; or, from whoever has none, another one on
-// another page.
+// NoProof means that there was a recent authentication, PasswordProof that the form asks for the password, and
+// OtherProof that a user without a password authenticates on another page.
 const (
 	NoProof Proof = iota
 	PasswordProof
 	OtherProof
 )
 
-// Shown is a value that is on the page this once.
+// Shown is a value that the page shows only once.
 type Shown struct {
 	Heading string
 	Text    string
 	Label   string
-	Value   string // "" where there is none to show, or not any more
-	Client  string // client id that goes with it, or ""
+	Value   string // "" if there is none to show, or no longer
+	Client  string // client id of the value, or ""
 	IsToken bool
 }
 
 // A Token is a personal access token in the list.
 type Token struct {
 	ID, Name    string
-	Workspace   string // "" where the page is about one
+	Workspace   string // "" if the page is about one workspace
 	Permissions perm.Set
 	Created     time.Time
 	Expires     time.Time
 	LastUsed    *time.Time
-	Ended       string // how it ended, "" while it is active
-	TakesOver   string // name and date of the token that ends at this one's first use, or ""
+	Ended       string // how it ended, or "" while it is active
+	TakesOver   string // name and date of the token that ends when this one is first used, or ""
 }
 
-// A TokenForm is what was typed into the form for a new token, and what was wrong with it.
+// A TokenForm is the submitted form for a new token, with its errors.
 type TokenForm struct {
 	Open     bool
 	Name     string
 	Days     int
 	Chosen   perm.Set
-	Notes    map[string]string // field → what is wrong with it
+	Notes    map[string]string // field → its error
 	Lifetime []int
 }
 
@@ -104,12 +104,12 @@ type App struct {
 	Created   time.Time
 }
 
-// An AppForm is what was typed into the form for a new application, and what was wrong with it.
+// An AppForm is the submitted form for a new application, with its errors.
 type AppForm struct {
 	Open      bool
 	Kind      string // confidential or connector
 	Name      string
-	Redirects string // one a line
+	Redirects string // one per line
 	Chosen    perm.Set
 	Platform  string
 	Resource  string
@@ -135,11 +135,11 @@ type Connection struct {
 	Since                  time.Time
 	LastUsed               *time.Time
 	Ends                   time.Time
-	Narrowed               *time.Time // when the workspace's connector policy last took something from it
-	Ended                  string     // how it ended, "" while it lives
-	Paused                 string     // why it can do nothing at this moment, ""
-	Without                perm.Set   // permissions without effect at this moment, unless it is paused
-	Alarming               bool       // it was ended because somebody presented what had been used already
+	Narrowed               *time.Time // when the connector policy last narrowed it
+	Ended                  string     // how it ended, or "" while it is active
+	Paused                 string     // why it cannot do anything now, or ""
+	Without                perm.Set   // permissions without effect now, unless it is paused
+	Alarming               bool       // it ended because a used code or token was presented
 }
 
 // Security is Settings → Security.
@@ -153,7 +153,7 @@ type Security struct {
 
 func (*Security) page() string { return "security" }
 
-// A SignIn is one browser that is signed in.
+// A SignIn is one signed-in browser.
 type SignIn struct {
 	ID       string
 	Device   string
@@ -180,7 +180,7 @@ type Audit struct {
 	Workspace  Workspace
 	Events     []Event
 	Older      string // path to older events, or ""
-	Later      bool   // this is not the beginning
+	Later      bool   // this is not the first page
 }
 
 func (*Audit) page() string { return "audit" }

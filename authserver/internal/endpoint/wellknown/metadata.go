@@ -1,7 +1,5 @@
-// Package wellknown answers: what can a client learn about this server before it asks for anything?
-//
-// The authorization server metadata of RFC 8414 at every place where a client looks for it (contract, section 1), and
-// the public keys. Nothing here redirects, and any web page may read it.
+// Package wellknown serves the authorization server metadata of RFC 8414 at every URL where clients look for it
+// (contract, section 1), and the public keys. It never redirects, and any web page may read its responses.
 package wellknown
 
 import (
@@ -14,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Metadata is the document of RFC 8414, section 2. issuer and appURL have no trailing slash; documents says whether
-// clients may be known by their metadata documents.
+// Metadata returns the document of RFC 8414, section 2. issuer and appURL have no trailing slash. documents reports
+// whether clients may use metadata documents.
 func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 	account := issuer + "/v1/account/oauth/"
 	methods := []string{"none", "client_secret_post", "client_secret_basic"}
@@ -36,17 +34,18 @@ func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 		"client_id_metadata_document_supported":          documents,
 		"ui_locales_supported":                           []string{"en-GB"},
 	}
-	if documents { // a client that signs is known by its document
+	if documents { // only clients with a metadata document sign assertions
 		methods = append(methods, string(client.PrivateKeyJWT))
 		for _, endpoint := range []string{"token", "revocation"} {
 			document[endpoint+"_endpoint_auth_signing_alg_values_supported"] = clientassertion.Algorithms()
 		}
 	}
-	document["token_endpoint_auth_methods_supported"], document["revocation_endpoint_auth_methods_supported"] = methods, methods
+	document["token_endpoint_auth_methods_supported"] = methods
+	document["revocation_endpoint_auth_methods_supported"] = methods
 	return web.EncodeJSON(document)
 }
 
-// Document serves a JSON document that anyone may read, for five minutes from a cache.
+// Document serves a public JSON document that caches may store for five minutes.
 func Document(document func() ([]byte, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
@@ -65,6 +64,6 @@ func Document(document func() ([]byte, error)) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "public, max-age=300")
-		_, _ = w.Write(body) // a caller who has left is no error of ours
+		_, _ = w.Write(body) // an error means that the client has closed the connection
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Where clients look for the metadata.
-var places = []string{
+// paths are the URLs where clients look for the metadata.
+var paths = []string{
 	"/.well-known/oauth-authorization-server",
 	"/.well-known/oauth-authorization-server/mcp",
 	"/.well-known/oauth-authorization-server/v1",
@@ -26,27 +26,27 @@ var places = []string{
 	"/mcp/.well-known/openid-configuration",
 }
 
-func TestTheMetadataIsTheSameAtEveryPlace(t *testing.T) {
+func TestMetadata_IsTheSameAtEveryURL(t *testing.T) {
 	s := apitest.Served(t)
-	first := s.Send("GET", places[0], "").Body
-	for _, place := range places {
-		answer := s.Send("GET", place, "", "Origin", "https://inspector.example")
+	first := s.Send("GET", paths[0], "").Body
+	for _, path := range paths {
+		answer := s.Send("GET", path, "", "Origin", "https://inspector.example")
 		if answer.Status != 200 || answer.Body != first || answer.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("%s: %d %s", place, answer.Status, answer.Header)
+			t.Errorf("%s: %d %s", path, answer.Status, answer.Header)
 		}
 		if answer.Header.Get("Access-Control-Allow-Origin") != "*" {
-			t.Errorf("%s: other origins may not read it", place)
+			t.Errorf("%s: other origins cannot read it", path)
 		}
-		if head := s.Send("HEAD", place, ""); head.Status != 200 || head.Body != "" {
-			t.Errorf("HEAD %s: %d", place, head.Status)
+		if head := s.Send("HEAD", path, ""); head.Status != 200 || head.Body != "" {
+			t.Errorf("HEAD %s: %d", path, head.Status)
 		}
-		if post := s.Send("POST", place, ""); post.Status != 405 || post.Header.Get("Allow") != "GET, HEAD" {
-			t.Errorf("POST %s: %d, Allow %q", place, post.Status, post.Header.Get("Allow"))
+		if post := s.Send("POST", path, ""); post.Status != 405 || post.Header.Get("Allow") != "GET, HEAD" {
+			t.Errorf("POST %s: %d, Allow %q", path, post.Status, post.Header.Get("Allow"))
 		}
 	}
 }
 
-func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
+func TestMetadata_DescribesServer(t *testing.T) {
 	document, err := wellknown.Metadata(apitest.Issuer, apitest.AppURL, true)
 	if err != nil {
 		t.Fatal(err)
@@ -63,16 +63,21 @@ func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
 		return out
 	}
 	for name, value := range map[string]any{
-		"issuer":                                           apitest.Issuer,
-		"authorization_endpoint":                           "https://app.example.org/oauth/authorize",
-		"token_endpoint":                                   "https://api.example.org/v1/account/oauth/token",
-		"revocation_endpoint":                              "https://api.example.org/v1/account/oauth/revoke",
-		"introspection_endpoint":                           "https://api.example.org/v1/account/oauth/introspect",
-		"jwks_uri":                                         "https://api.example.org/v1/account/oauth/jwks",
-		"response_types_supported":                         list("code"),
-		"grant_types_supported":                            list("authorization_code", "refresh_token"),
-		"code_challenge_methods_supported":                 list("S256"),
-		"token_endpoint_auth_methods_supported":            list("none", "client_secret_post", "client_secret_basic", "private_key_jwt"),
+		"issuer":                           apitest.Issuer,
+		"authorization_endpoint":           "https://app.example.org/oauth/authorize",
+		"token_endpoint":                   "https://api.example.org/v1/account/oauth/token",
+		"revocation_endpoint":              "https://api.example.org/v1/account/oauth/revoke",
+		"introspection_endpoint":           "https://api.example.org/v1/account/oauth/introspect",
+		"jwks_uri":                         "https://api.example.org/v1/account/oauth/jwks",
+		"response_types_supported":         list("code"),
+		"grant_types_supported":            list("authorization_code", "refresh_token"),
+		"code_challenge_methods_supported": list("S256"),
+		"token_endpoint_auth_methods_supported": list(
+			"none",
+			"client_secret_post",
+			"client_secret_basic",
+			"private_key_jwt",
+		),
 		"token_endpoint_auth_signing_alg_values_supported": list("ES256", "RS256", "PS256", "EdDSA"),
 		"introspection_endpoint_auth_methods_supported":    list("client_secret_basic", "client_secret_post"),
 		"authorization_response_iss_parameter_supported":   true,
@@ -92,10 +97,10 @@ func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
 	}
 }
 
-// A client that follows the metadata finds something at every endpoint that it names.
-func TestEveryEndpointNamedIsThere(t *testing.T) {
+// A client that follows the metadata finds a handler at every endpoint.
+func TestMetadata_EveryEndpointExists(t *testing.T) {
 	s := apitest.Served(t)
-	metadata := s.Send("GET", places[0], "").JSON()
+	metadata := s.Send("GET", paths[0], "").JSON()
 	for name, method := range map[string]string{
 		"token_endpoint":         "POST",
 		"revocation_endpoint":    "POST",
@@ -112,7 +117,7 @@ func TestEveryEndpointNamedIsThere(t *testing.T) {
 	}
 }
 
-func TestTheKeySetHoldsPublicHalvesAlone(t *testing.T) {
+func TestKeySet_HoldsOnlyPublicKeys(t *testing.T) {
 	s := apitest.Served(t)
 	answer := s.Send("GET", "/v1/account/oauth/jwks", "")
 	keys, _ := answer.JSON()["keys"].([]any)
@@ -129,13 +134,13 @@ func TestTheKeySetHoldsPublicHalvesAlone(t *testing.T) {
 			t.Errorf("key %v", key["kid"])
 		}
 		if _, private := key["d"]; private {
-			t.Error("a private half is published")
+			t.Error("a private key is published")
 		}
 		seen[key["kid"]] = true
 	}
 }
 
-func TestADocumentThatCannotBeMadeIs503(t *testing.T) {
+func TestDocument_ErrorIs503(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	failing := wellknown.Document(func() ([]byte, error) { return nil, errors.New("no key is loaded") })
 	failing.ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))

@@ -10,14 +10,14 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// An Answer is what came back.
+// An Answer is a response.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
-// JSON is the body as an object; nil when it is none.
+// JSON returns the body as an object, or nil if it is not one.
 func (a Answer) JSON() map[string]any {
 	var out map[string]any
 	if json.Unmarshal([]byte(a.Body), &out) != nil {
@@ -26,13 +26,13 @@ func (a Answer) JSON() map[string]any {
 	return out
 }
 
-// Text is a member of the body that is a string, or "".
+// Text returns a string member of the body, or "".
 func (a Answer) Text(name string) string {
 	text, _ := a.JSON()[name].(string)
 	return text
 }
 
-// Send sends a request to a path of the site, and follows no redirect. Each header is a name and a value.
+// Send sends a request to a path of the server and does not follow redirects. headers are pairs of name and value.
 func (s *Server) Send(method, path, body string, headers ...string) Answer {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
@@ -49,7 +49,7 @@ func (s *Server) Send(method, path, body string, headers ...string) Answer {
 	return Answer{Status: response.StatusCode, Header: response.Header, Body: string(content)}
 }
 
-// Form posts names and values, one after the other, as a form.
+// Form posts pairs of name and value as a form.
 func (s *Server) Form(path string, pairs ...string) Answer {
 	s.t.Helper()
 	return s.FormWith(path, nil, pairs...)
@@ -69,7 +69,7 @@ func (s *Server) FormWith(path string, headers []string, pairs ...string) Answer
 		append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)...)
 }
 
-// PostJSON posts names and values, one after the other, as a JSON object.
+// PostJSON posts pairs of name and value as a JSON object.
 func (s *Server) PostJSON(path string, pairs ...string) Answer {
 	s.t.Helper()
 	members := map[string]string{}
@@ -81,14 +81,14 @@ func (s *Server) PostJSON(path string, pairs ...string) Answer {
 	return s.Send(http.MethodPost, path, string(body), "Content-Type", "application/json")
 }
 
-// Basic is the Authorization header of a client.
+// Basic returns the Authorization header of a client.
 func Basic(id string, secret credential.Secret) []string {
 	request := http.Request{Header: http.Header{}}
 	request.SetBasicAuth(url.QueryEscape(id), url.QueryEscape(secret.Reveal()))
 	return []string{"Authorization", request.Header.Get("Authorization")}
 }
 
-// Bearer is the Authorization header of a bearer token.
+// Bearer returns the Authorization header of a bearer token.
 func Bearer(token credential.Secret) []string {
 	return []string{"Authorization", "Bearer " + token.Reveal()}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 )
 
-// FailElsewhere lets another process of authserver see failures, which count counts, without end until the test ends.
-// It returns once there were too many.
+// FailElsewhere makes another process of authserver count failures with count until the test ends. It returns when the
+// limit is exceeded.
 func (s *Server) FailElsewhere(count func(c *ratelimit.Limiter) time.Duration) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	full, ended := make(chan struct{}), sync.WaitGroup{}
@@ -33,25 +33,28 @@ func (s *Server) FailElsewhere(count func(c *ratelimit.Limiter) time.Duration) {
 
 const limitedWithin = time.Minute
 
-// Limited sends a request that is refused until the refusal is 429, and returns that. Some are answered in full: what
-// is over the limit comes to rest all the time, and processes hear of one another a little later. They are too few to
-// reach the limit by themselves.
+// Limited sends a request that is refused until the refusal is a 429, and returns that response. Some of the requests
+// are refused without a 429, because the limit recovers continuously and processes share their counts with a delay.
+// They are too few to reach the limit by themselves.
 func (s *Server) Limited(send func() Answer) Answer {
 	s.t.Helper()
 	var answer Answer
-	// One call that Redis answers too late makes a process count alone for 5 seconds.
+	// If Redis answers one call too late, a process counts alone for 5 seconds.
 	for end := time.Now().Add(limitedWithin); time.Now().Before(end); {
 		if answer = send(); answer.Status != 400 && answer.Status != 401 {
 			break
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if answer.Status != 429 || answer.Text("error") != "rate_limited" || answer.Text("error_description") == "" || answer.Header.Get("Retry-After") == "" ||
+	if answer.Status != 429 || answer.Text("error") != "rate_limited" ||
+		answer.Text("error_description") == "" ||
+		answer.Header.Get("Retry-After") == "" ||
 		answer.Header.Get("Retry-After") == "0" ||
 		answer.Header.Get("Cache-Control") != "no-store" {
 		s.t.Errorf("%d %s %v, want 429 with Retry-After", answer.Status, answer.Body, answer.Header)
 	}
-	if policy, state := answer.Header.Get("RateLimit-Policy"), answer.Header.Get("RateLimit"); !strings.HasPrefix(policy, `"refusals-per-`) ||
+	policy, state := answer.Header.Get("RateLimit-Policy"), answer.Header.Get("RateLimit")
+	if !strings.HasPrefix(policy, `"refusals-per-`) ||
 		!strings.HasSuffix(policy, ";w=60") ||
 		!strings.HasSuffix(state, ";r=0;t="+answer.Header.Get("Retry-After")) {
 		s.t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, state)

@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A ClientWithSecret is a client with its secret; "" for a connector.
+// A ClientWithSecret is a client with its secret, which is "" for a connector.
 type ClientWithSecret struct {
 	client.Client
 	Secret credential.Secret
@@ -29,7 +29,8 @@ func (s *Server) Service() ClientWithSecret {
 	s.must(err)
 	c := ClientWithSecret{client.Client{ID: uuid.New(), Kind: client.Service}, secret}
 	s.Fixture.Exec(
-		`insert into account.oauth_clients (id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
+		`insert into account.oauth_clients
+		(id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
 		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`,
 		c.ID,
 	)
@@ -41,16 +42,16 @@ func (s *Server) Service() ClientWithSecret {
 	return c
 }
 
-// Authenticating makes a confidential client use another method at the token endpoint.
+// Authenticating sets the authentication method of a confidential client at the token endpoint.
 func (s *Server) Authenticating(c client.Client, method client.AuthMethod) {
 	s.t.Helper()
 	s.Fixture.Exec(`update account.oauth_clients set token_endpoint_auth_method = $2 where id = $1`, c.ID, method)
 }
 
-// Verifier is what Consent's challenge is of.
+// Verifier is the verifier of Consent's challenge.
 const Verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 
-// Consent is what a user's yes gives: a grant and its code.
+// Consent stores the grant of a user's consent and returns it with its code.
 func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credential.Secret) {
 	s.t.Helper()
 	resource, challenge := REST, ""
@@ -79,11 +80,11 @@ func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credenti
 	}
 }
 
-// arrangeWithin is how long what a test begins with is tried again where a store is too slow for the product's own
-// limits, which are a fraction of a second: on a busy machine that says nothing of the product.
+// arrangeWithin is how long the setup of a test is retried while a store exceeds the server's time limits, which are a
+// fraction of a second. On a busy machine, such a failure is not a fault of the server.
 const arrangeWithin = 10 * time.Second
 
-// arranged sends a request again while it is answered 503.
+// arranged sends a request again while the response is a 503.
 func arranged(send func() Answer) Answer {
 	for end := time.Now().Add(arrangeWithin); ; {
 		if answer := send(); answer.Status != http.StatusServiceUnavailable || time.Now().After(end) {
@@ -92,11 +93,11 @@ func arranged(send func() Answer) Answer {
 	}
 }
 
-// Connection is what a client holds of a grant.
+// Connection is a grant with the tokens that the client holds.
 type Connection struct {
 	Grant   grant.Grant
 	Access  credential.Secret
-	Refresh credential.Secret // of connectors alone
+	Refresh credential.Secret // only for connectors
 }
 
 // Connected consents and exchanges the code of a connector.
@@ -135,7 +136,7 @@ func (s *Server) Refresh(c client.Client, refresh credential.Secret) Answer {
 		"refresh_token", refresh.Reveal())
 }
 
-// Refreshed is Refresh where it must succeed.
+// Refreshed is Refresh that must succeed.
 func (s *Server) Refreshed(c client.Client, held Connection) Connection {
 	s.t.Helper()
 	return s.held(held.Grant, s.Refresh(c, held.Refresh))
@@ -153,7 +154,7 @@ func (s *Server) held(g grant.Grant, answer Answer) Connection {
 	}
 }
 
-// Stored is what the Ledger holds of a grant.
+// Stored returns the grant in Postgres.
 func (s *Server) Stored(g grant.Grant) grant.Grant {
 	s.t.Helper()
 	found, err := s.Store.Grant(s.t.Context(), g.ID)
@@ -161,7 +162,7 @@ func (s *Server) Stored(g grant.Grant) grant.Grant {
 	return found
 }
 
-// Age makes the code of a pending grant older by seconds, where its life is kept.
+// Age makes the code of a pending grant older by seconds, in Redis, where its lifetime is stored.
 func (s *Server) Age(g grant.Grant, seconds int) {
 	s.t.Helper()
 	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
@@ -170,7 +171,7 @@ func (s *Server) Age(g grant.Grant, seconds int) {
 	s.must(rdb.HIncrBy(s.t.Context(), "g:{"+g.ID.String()+"}", "cx", -1000*int64(seconds)).Err())
 }
 
-// FlushRedis makes Redis forget everything.
+// FlushRedis deletes all data in Redis.
 func (s *Server) FlushRedis() {
 	s.t.Helper()
 	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))

@@ -17,10 +17,10 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// AppURL is where the pages of a served site say that they are.
+// AppURL is the base URL of the pages of a served server.
 const AppURL = "https://app.example.org"
 
-// Served serves the whole of authserver, routes included. Of the Site only the world and what sends requests are there.
+// Served serves the whole of authserver with its routes. Only Fixture, Redis, Log, Uses and URL of the Server are set.
 func Served(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, Fixture: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Uses: &Uses{}}
@@ -61,5 +61,5 @@ func (s *Server) await() {
 		}
 		time.Sleep(25 * time.Millisecond)
 	}
-	s.t.Fatal("authserver does not get ready")
+	s.t.Fatal("authserver did not become ready")
 }

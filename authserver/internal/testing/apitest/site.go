@@ -1,7 +1,5 @@
-// Package apitest answers: what does a client meet at the account API?
-//
-// For tests alone: the account endpoints of authserver on a real listener over a real Postgres and a real Redis (Site),
-// and what a client does with them (client.go, grants.go).
+// Package apitest serves the account API of authserver to tests, on a real listener with a real Postgres and a real
+// Redis (Server), and sends it requests as clients do (client.go, grants.go).
 package apitest
 
 import (
@@ -40,7 +38,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// The deployment's addresses.
+// The base URL and the resources of the deployment.
 const (
 	Issuer = "https://api.example.org"
 	REST   = Issuer + "/v1"
@@ -65,12 +63,12 @@ type Server struct {
 	Engine   *engine.Engine
 	URL      string
 	Log      *testkit.Log
-	Clients  *metadatatest.Host // of clients that are known by their documents
+	Clients  *metadatatest.Host // serves metadata documents of clients
 	Resolver *clientmetadata.Resolver
 	Uses     *Uses
-	Keys     credential.Secret // as ALMONER_KEYS has them
+	Keys     credential.Secret // in the format of ALMONER_KEYS
 
-	PostgresTrips, RedisTrips *testkit.Trips // of a site that StartCounted has started
+	PostgresTrips, RedisTrips *testkit.Trips // of a server started by StartCounted
 
 	once  *redis.ReplayCache
 	rates *redis.RateLimits
@@ -78,7 +76,7 @@ type Server struct {
 	shift time.Duration
 }
 
-// Start serves a site for the test.
+// Start serves a Server for the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := StartUnready(t)
@@ -86,7 +84,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// StartUnready is Start before the signing keys were read.
+// StartUnready is Start without reading the signing keys.
 func StartUnready(t testing.TB) *Server {
 	t.Helper()
 	s := newSite(t)
@@ -96,7 +94,7 @@ func StartUnready(t testing.TB) *Server {
 	return s
 }
 
-// StartCounted is Start with a counter before each store.
+// StartCounted is Start with a counter of round trips for each store.
 func StartCounted(t testing.TB) *Server {
 	t.Helper()
 	s := newSite(t)
@@ -214,7 +212,7 @@ func (s *Server) handler() http.Handler {
 	}))
 }
 
-// open makes what works on the stores.
+// open connects to the stores and creates what depends on them.
 func (s *Server) open(log *slog.Logger) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
@@ -235,9 +233,9 @@ func (s *Server) open(log *slog.Logger) {
 		Now:       s.Now,
 		Log:       log,
 	})
-	mint, err := grant.NewTokenCodec(keys)
+	codec, err := grant.NewTokenCodec(keys)
 	s.must(err)
-	s.Grants = grant.NewService(s.Store, redis.NewGrants(rdb), mint, log)
+	s.Grants = grant.NewService(s.Store, redis.NewGrants(rdb), codec, log)
 	s.Keyring, err = keyring.New(s.Store, keys)
 	s.must(err)
 }
@@ -246,21 +244,21 @@ func variables(r *http.Request) map[string]string {
 	return map[string]string{"tenantId": r.PathValue("tenantId"), "clientId": r.PathValue("clientId")}
 }
 
-// Now is the clock of the process under test.
+// Now returns the time of the server under test.
 func (s *Server) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Add(s.shift)
 }
 
-// Wait moves the clock of the process under test. The stores' own clocks stay.
+// Wait moves the clock of the server under test. The clocks of the stores do not change.
 func (s *Server) Wait(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shift += d
 }
 
-// CutPostgres takes the database away from everybody, until the returned function gives it back.
+// CutPostgres disconnects every client from the database until the returned function is called.
 func (s *Server) CutPostgres() (restore func()) {
 	s.t.Helper()
 	restoreDatabase := s.Fixture.Database.Cut(s.t)
@@ -270,7 +268,7 @@ func (s *Server) CutPostgres() (restore func()) {
 	}
 }
 
-// Count answers a query for one number, asked as the owner.
+// Count runs a query for one number as the owner.
 func (s *Server) Count(query string, args ...any) int {
 	s.t.Helper()
 	var n int
@@ -278,20 +276,20 @@ func (s *Server) Count(query string, args ...any) int {
 	return n
 }
 
-// Uses remembers which credentials were noted as used.
+// Uses records which credentials were used.
 type Uses struct {
 	mu   sync.Mutex
 	seen []standing.Standing
 }
 
-// Record is what the endpoints call.
+// Record implements the interface of the endpoints.
 func (u *Uses) Record(s standing.Standing) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.seen = append(u.seen, s)
 }
 
-// Seen is how many uses were noted.
+// Seen returns how many uses were recorded.
 func (u *Uses) Seen() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()

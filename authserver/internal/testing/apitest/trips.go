@@ -1,17 +1,18 @@
 package apitest
 
-// Trips are what one request may cost at most, or must cost where it succeeds.
+// Trips are the round trips of one request.
 type Trips struct{ Postgres, Redis int }
 
 const (
-	// often enough that one trip more of each request cannot pass for one of those that belong to none of them
+	// enough that one extra round trip per request exceeds the tolerance
 	countedTimes = 20
-	// connections that are made, statements that are prepared, refusals that Redis is told of, all at once
-	beside       = 12
-	countedTries = 3 // for whatever else happens beside: a trip of the request itself is there each time
+	// tolerance for new connections, prepared statements and batched writes to Redis
+	tolerance    = 12
+	countedTries = 3 // retries for other activity: an extra round trip of the request itself occurs in each
 )
 
-// CountTrips warms the stores' connections up, sends the request many times and compares.
+// CountTrips warms up the connections to the stores, sends the request many times and compares the number of round
+// trips.
 func (s *Server) CountTrips(what string, each Trips, send func()) {
 	s.t.Helper()
 	send()
@@ -36,5 +37,5 @@ func (s *Server) CountTrips(what string, each Trips, send func()) {
 
 func fits(got, each int) bool {
 	least := each * countedTimes
-	return got >= least && got <= least+beside
+	return got >= least && got <= least+tolerance
 }

@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// A Browser keeps cookies and follows redirects only when told to.
+// A Browser stores cookies and follows redirects only on request.
 type Browser struct {
 	t       testing.TB
 	site    *Server
 	client  *http.Client
-	Headers http.Header // of every request
+	Headers http.Header // sent with every request
 }
 
-// Browser opens a browser that has never been here.
+// Browser opens a browser without cookies.
 func (s *Server) Browser() *Browser {
 	s.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -33,7 +33,7 @@ func (s *Server) Browser() *Browser {
 	}
 }
 
-// SignedIn opens a browser at which person has signed in.
+// SignedIn opens a browser in which person has signed in.
 func (s *Server) SignedIn(person Person) *Browser {
 	s.t.Helper()
 	b := s.Browser()
@@ -50,13 +50,13 @@ func (b *Browser) SignIn(person Person) {
 	}
 }
 
-// Cookies are what the browser would send to the site.
+// Cookies returns the cookies that the browser sends to the server.
 func (b *Browser) Cookies() []*http.Cookie {
 	at, _ := url.Parse(b.site.URL)
 	return b.client.Jar.Cookies(at)
 }
 
-// SetCookies puts cookies of the site into the browser.
+// SetCookies adds cookies of the server to the browser.
 func (b *Browser) SetCookies(cookies []*http.Cookie) {
 	at, _ := url.Parse(b.site.URL)
 	b.client.Jar.SetCookies(at, cookies)
@@ -74,7 +74,7 @@ func (b *Browser) Do(method, path, contentType string, body io.Reader) *Page {
 	return b.do(method, path, contentType, body)
 }
 
-// Post sends a form that no page offered.
+// Post sends a form that no page has offered.
 func (b *Browser) Post(path string, fields url.Values) *Page {
 	b.t.Helper()
 	return b.do(http.MethodPost, path, "application/x-www-form-urlencoded", strings.NewReader(fields.Encode()))

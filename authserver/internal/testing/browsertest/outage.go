@@ -1,6 +1,6 @@
 package browsertest
 
-// CutPostgres takes the database away from everybody, until the returned function gives it back.
+// CutPostgres disconnects every client from the database until the returned function is called.
 func (s *Server) CutPostgres() (restore func()) {
 	s.t.Helper()
 	return s.Fixture.Database.Cut(s.t)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/html"
 )
 
-// A Page is an answer, with what a person sees of it.
+// A Page is a response, parsed as HTML.
 type Page struct {
 	browser *Browser
 	Status  int
@@ -17,7 +17,7 @@ type Page struct {
 	root    *html.Node
 }
 
-// Fields are what a person types into a form, and the button pressed.
+// Fields are the fields of a form with their values, and the pressed button.
 type Fields map[string]string
 
 func newPage(b *Browser, response *http.Response, content string) *Page {
@@ -29,7 +29,7 @@ func newPage(b *Browser, response *http.Response, content string) *Page {
 	return &Page{b, response.StatusCode, response.Header, content, root}
 }
 
-// Location is where the page redirects to.
+// Location returns the URL that the page redirects to.
 func (p *Page) Location() string { return p.Header.Get("Location") }
 
 // Follow opens the local path that the page redirects to.
@@ -41,7 +41,7 @@ func (p *Page) Follow() *Page {
 	return p.browser.Get(p.Location())
 }
 
-// Text is what a person reads, white space joined.
+// Text returns the text of the page, with white space joined.
 func (p *Page) Text() string {
 	var out strings.Builder
 	for n := range p.root.Descendants() {
@@ -52,10 +52,10 @@ func (p *Page) Text() string {
 	return strings.Join(strings.Fields(out.String()), " ")
 }
 
-// WantsText reports whether a person reads the words.
+// WantsText reports whether the text of the page contains words.
 func (p *Page) WantsText(words string) bool { return strings.Contains(p.Text(), words) }
 
-// Elements are all elements of a name.
+// Elements returns all elements with a name.
 func (p *Page) Elements(name string) []*html.Node {
 	var out []*html.Node
 	for n := range p.root.Descendants() {
@@ -66,7 +66,7 @@ func (p *Page) Elements(name string) []*html.Node {
 	return out
 }
 
-// Attribute of an element, or "".
+// Attribute returns an attribute of an element, or "".
 func Attribute(n *html.Node, name string) string {
 	for _, a := range n.Attr {
 		if a.Key == name {
@@ -76,7 +76,8 @@ func Attribute(n *html.Node, name string) string {
 	return ""
 }
 
-// Form returns what the first form with this action sends if nobody types: inputs, texts and selected options.
+// Form returns what the first form with this action sends if nothing is changed: inputs, text areas and selected
+// options.
 func (p *Page) Form(action string) url.Values {
 	p.browser.t.Helper()
 	for _, form := range p.Elements("form") {

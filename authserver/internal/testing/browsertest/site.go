@@ -1,8 +1,6 @@
-// Package browsertest answers: what does a person at a browser meet here?
-//
-// For tests alone: the pages of authserver on a real listener over a real Postgres and a real Redis (Site), and
-// somebody who opens them, fills in their forms and keeps their cookies (Browser). There is no script and no memory of
-// it: whatever a Browser can do, works without JavaScript.
+// Package browsertest serves the pages of authserver to tests, on a real listener with a real Postgres and a real Redis
+// (Server), and opens them in a simple browser (Browser). The browser fills in forms and stores cookies but runs no
+// scripts: what it can do works without JavaScript.
 package browsertest
 
 import (
@@ -39,18 +37,18 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Issuer is the base URL of the site's API.
+// Issuer is the base URL of the API.
 const Issuer = "https://api.example.org"
 
 // Resource is the REST API's resource identifier.
 const Resource = Issuer + "/v1"
 
-// Password is that of every user made by Site.
+// Password is the password of every user that a Server creates.
 const Password = "correct horse battery staple"
 
 // A Server is the pages over real stores.
 type Server struct {
-	Passwords *session.Passwords // what checks them, for tests that keep it busy
+	Passwords *session.Passwords // checks passwords, for tests that make it busy
 	t         testing.TB
 	Fixture   *fixture.Fixture
 	Redis     *localstore.Redis
@@ -59,7 +57,7 @@ type Server struct {
 	Tickets   *consent.Tickets
 	URL       string
 	Log       *testkit.Log
-	Clients   *metadatatest.Host // of clients that are known by their documents
+	Clients   *metadatatest.Host // serves metadata documents of clients
 	server    *httptest.Server
 	hash      credential.Secret
 
@@ -67,7 +65,7 @@ type Server struct {
 	shift time.Duration
 }
 
-// Start serves a site for the test.
+// Start serves a Server for the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{
@@ -93,14 +91,14 @@ func (s *Server) must(err error) {
 	}
 }
 
-// Now is the clock of the process under test.
+// Now returns the time of the server under test.
 func (s *Server) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Add(s.shift)
 }
 
-// Wait moves the clock of the process under test. The stores' own clocks stay.
+// Wait moves the clock of the server under test. The clocks of the stores do not change.
 func (s *Server) Wait(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,9 +117,9 @@ func (s *Server) handler() http.Handler {
 	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
 	s.must(err)
 	s.t.Cleanup(func() { _ = rdb.Close() })
-	mint, err := grant.NewTokenCodec(keys)
+	codec, err := grant.NewTokenCodec(keys)
 	s.must(err)
-	s.Grants = grant.NewService(s.Store, redis.NewGrants(rdb), mint, log)
+	s.Grants = grant.NewService(s.Store, redis.NewGrants(rdb), codec, log)
 	s.Tickets, err = consent.NewTickets(keys)
 	s.must(err)
 	pages, err := ui.New(log)
@@ -230,20 +228,20 @@ func mountSettings(mux *http.ServeMux, h *settings.Handler) {
 	}
 }
 
-// testProxies trusts the loopback address, so that a test may come from any address.
+// testProxies trusts the loopback address, so that a test can send requests from any address.
 func testProxies(s *Server) web.Proxies {
 	proxies, err := web.ParseProxies("127.0.0.1,::1")
 	s.must(err)
 	return proxies
 }
 
-// A Person is a user of the site.
+// A Person is a user of the server.
 type Person struct {
 	ID    uuid.UUID
 	Email string
 }
 
-// Stranger makes a user who can sign in and is a member of no workspace.
+// Stranger creates a user who can sign in and is a member of no workspace.
 func (s *Server) Stranger() Person {
 	s.t.Helper()
 	email := "person-" + uuid.NewString()[:8] + "@example.org"
@@ -252,7 +250,7 @@ func (s *Server) Stranger() Person {
 	return Person{id, email}
 }
 
-// Member makes a user who can sign in and holds permissions in the world's workspace.
+// Member creates a user who can sign in and holds permissions in the fixture's workspace.
 func (s *Server) Member(permissions ...perm.Permission) Person {
 	s.t.Helper()
 	person := s.Stranger()
@@ -260,7 +258,7 @@ func (s *Server) Member(permissions ...perm.Permission) Person {
 	return person
 }
 
-// Count answers a query for one number, asked as the owner.
+// Count runs a query for one number as the owner.
 func (s *Server) Count(query string, args ...any) int {
 	s.t.Helper()
 	var n int

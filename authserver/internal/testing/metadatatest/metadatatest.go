@@ -1,6 +1,4 @@
-// Package metadatatest answers: what does a host of clients' metadata documents look like?
-//
-// For tests alone: it publishes documents by TLS, on this machine.
+// Package metadatatest serves metadata documents of clients to tests, with TLS on the local machine.
 package metadatatest
 
 import (
@@ -17,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// A Host publishes documents.
+// A Host serves documents.
 type Host struct {
 	t      testing.TB
 	server *httptest.Server
@@ -28,7 +26,7 @@ type Host struct {
 	status int
 }
 
-// Start opens a host without documents.
+// Start starts a host without documents.
 func Start(t testing.TB) *Host {
 	t.Helper()
 	h := &Host{t: t, bodies: map[string]string{}, status: http.StatusOK}
@@ -37,28 +35,28 @@ func Start(t testing.TB) *Host {
 	return h
 }
 
-// Name is the host's name with its port.
+// Name returns the host name with its port.
 func (h *Host) Name() string { return strings.TrimPrefix(h.server.URL, "https://") }
 
-// Domains are what a deployment says that serves this host alone.
+// Domains returns the configuration of a deployment that accepts only this host.
 func (h *Host) Domains() client.Domains { return client.Domains{h.Name(): "claude"} }
 
-// Roots are the certificates to trust.
+// Roots returns the certificates to trust.
 func (h *Host) Roots() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(h.server.Certificate())
 	return pool
 }
 
-// PEM is the certificate to trust, as settings have it.
+// PEM returns the certificate to trust, in the format of the setting.
 func (h *Host) PEM() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.server.Certificate().Raw}))
 }
 
-// Asked is how many requests have come.
+// Asked returns how many requests the host has received.
 func (h *Host) Asked() int { return int(h.asked.Load()) }
 
-// Put publishes an object, or changes it, and returns its address.
+// Put publishes or replaces an object and returns its URL.
 func (h *Host) Put(path string, object map[string]any) string {
 	h.t.Helper()
 	body, err := json.Marshal(object)
@@ -71,8 +69,8 @@ func (h *Host) Put(path string, object map[string]any) string {
 	return h.server.URL + path
 }
 
-// Client publishes a good document of a client with these redirect URIs, with changes, and returns its address. A
-// change to nil leaves a member out.
+// Client publishes a valid document of a client with these redirect URIs and with changes, and returns its URL. A
+// change to nil removes a member.
 func (h *Host) Client(path string, changes map[string]any, redirects ...string) string {
 	h.t.Helper()
 	document := map[string]any{
@@ -92,7 +90,7 @@ func (h *Host) Client(path string, changes map[string]any, redirects ...string) 
 	return h.Put(path, document)
 }
 
-// Fail lets every request be answered with a status; 200 ends that.
+// Fail makes the host respond to every request with status. A status of 200 ends this.
 func (h *Host) Fail(status int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,7 +1,7 @@
-// Copy buttons. Without this file the field beside the button can be selected and copied by hand.
+// Copy buttons. Without this file, the user can select and copy the field next to the button.
 document.querySelectorAll("[data-copy]").forEach(function (button) {
   var field = document.getElementById(button.dataset.copy);
-  var word = button.firstChild; // before what the field is called
+  var word = button.firstChild; // the text before the name of the field
   var said = word.nodeValue;
   button.hidden = false;
   button.addEventListener("click", function () {
@@ -14,8 +14,8 @@ document.querySelectorAll("[data-copy]").forEach(function (button) {
   });
 });
 
-// The second click of a double click sends nothing: its answer would take the place of the first one's, and of a secret that is shown
-// once. Whoever comes back to the page can send the form again, and whoever stopped it from loading after five seconds.
+// The second click of a double click sends nothing: its response would replace the first one, which may show a secret only
+// once. A user who returns to the page, or who stopped it from loading, can send the form again after five seconds.
 document.addEventListener("submit", function (event) {
   var sent = event.target.dataset.sent;
   if (sent && performance.now() - sent < 5000) { event.preventDefault(); return; }

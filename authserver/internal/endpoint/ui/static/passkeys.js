@@ -1,5 +1,5 @@
-// Passkeys: the browser's own dialogue has no form, so this asks for a challenge, shows the dialogue, and sends the answer as a
-// field of the form. Without this file, or in a browser that cannot, the forms stay hidden and every other way works.
+// Passkeys: requests a challenge, shows the browser's dialogue, and sends its result as a field of the form. Without this file,
+// or in a browser without passkeys, the forms stay hidden and every other sign-in method works.
 (function () {
   var kind = window.PublicKeyCredential;
   if (!kind || !kind.parseRequestOptionsFromJSON || !kind.parseCreationOptionsFromJSON) {

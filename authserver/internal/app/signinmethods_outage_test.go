@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-func TestAStoreThatDoesNotAnswerRefusesNobodyAndUsesNothingUp(t *testing.T) {
+func TestSignInMethods_OutageIs503AndUsesUpNothing(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) { p.of(c); c.Passkeys = true })
 	ada := s.person()
@@ -19,7 +19,7 @@ func TestAStoreThatDoesNotAnswerRefusesNobodyAndUsesNothingUp(t *testing.T) {
 	signed := url.Values{"credential": {d.signed(options(t, stranger, "/login/passkey/options"))}}
 	callback := p.agree(s, start(t, other, "/login/upstream"))
 	again := d.signed(options(t, mine, "/login/again/passkey/options"))
-	restore := s.world.Database.Cut(t)
+	restore := s.fixture.Database.Cut(t)
 	for name, page := range map[string]*browsertest.Page{
 		"a challenge":         stranger.Post("/login/passkey/options", nil),
 		"an answer":           stranger.Post("/login/passkey", signed),
@@ -46,7 +46,7 @@ func TestAStoreThatDoesNotAnswerRefusesNobodyAndUsesNothingUp(t *testing.T) {
 	}
 }
 
-func TestAPasswordIsANewProofForItsUser(t *testing.T) {
+func TestReauth_Password(t *testing.T) {
 	s := serve(t, func(*app.Config) {})
 	ada := s.person()
 	b := s.signedIn(ada)
@@ -67,8 +67,9 @@ func TestAPasswordIsANewProofForItsUser(t *testing.T) {
 	if inside(old) || !inside(b) {
 		t.Error("the session from before the proof still counts")
 	}
-	if page := s.browser().Get("/login/again?return=/settings/apps"); page.Location() != "/login?return=%2Fsettings%2Fapps" {
-		t.Errorf("nobody is asked: %d %q", page.Status, page.Location())
+	page = s.browser().Get("/login/again?return=/settings/apps")
+	if page.Location() != "/login?return=%2Fsettings%2Fapps" {
+		t.Errorf("signed out: %d %q", page.Status, page.Location())
 	}
 	for range 10 {
 		b.Post("/login/again", url.Values{"password": {"wrong"}})

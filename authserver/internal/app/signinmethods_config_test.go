@@ -7,7 +7,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 )
 
-func TestMistakesInTheSettingsOfTheWaysToSignIn(t *testing.T) {
+func TestCheck_ReportsMistakesInSignInSettings(t *testing.T) {
 	good := app.Config{
 		BaseURL:              "https://api.example.org",
 		AppURL:               "https://app.example.org",
