@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What changes between the page and the approval counts at the approval; and nothing that was not on the page is given.
+// The approval uses what is true when it is sent, and grants nothing that was not on the page.
 
 func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 	t.Parallel()
@@ -74,19 +74,19 @@ func TestWhatIsGainedSinceThePageIsNotGiven(t *testing.T) {
 	p.World.Permit(t, office.Workspace, reader, harness.ReadProgrammes, harness.WriteProgrammes)
 	tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
 	if tokens.Scope != harness.ReadProgrammes {
-		t.Errorf("granted %q, but the page asked for reading alone", tokens.Scope)
+		t.Errorf("granted %q, but the page showed only the read permission", tokens.Scope)
 	}
 }
 
-// Eight clicks at once are one grant, and one of their codes works.
+// Eight concurrent approvals create one grant, and only one of their codes works.
 func TestApprovalsAtOnceAreOneGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	connector := office.Connector(t, harness.ReadProgrammes)
-	head := p.Person(t, office.Head)
+	owner := p.Person(t, office.Head)
 	attempt := connector.Begin()
-	page := head.Consent(t, attempt.Query)
+	page := owner.Consent(t, attempt.Query)
 	codes := make(chan string, 8)
 	var clicks sync.WaitGroup
 	for range cap(codes) {
@@ -108,6 +108,6 @@ func TestApprovalsAtOnceAreOneGrant(t *testing.T) {
 		}
 	}
 	if count := grantsOf(t, p, connector.ClientID); good != 1 || count != 1 {
-		t.Errorf("%d codes worked, %d grants were made, want one of each", good, count)
+		t.Errorf("%d codes worked and %d grants were created, want 1 and 1", good, count)
 	}
 }

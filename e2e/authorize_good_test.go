@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 4: what is asked for, and what comes of it.
+// Contract, section 4: valid authorization requests and their results.
 
 func TestConfidentialRequestNeedsNoResponseType(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestConfidentialRequestNeedsNoResponseType(t *testing.T) {
 	}
 }
 
-// What scope asks for and what is granted, for an application that requires read and write of programmes.
+// The scope parameter and the granted scope, for an application that requires read and write of programmes.
 func TestScopeAsksForASubset(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -102,7 +102,7 @@ func TestStateComesBackByteForByte(t *testing.T) {
 	}
 }
 
-// "Redirect URIs are compared exactly", and what the registered one brings along stays as it is.
+// "Redirect URIs are compared exactly", and the query of the registered one stays unchanged.
 func TestCallbackKeepsItsOwnQuery(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -114,7 +114,7 @@ func TestCallbackKeepsItsOwnQuery(t *testing.T) {
 	request := url.Values{"client_id": {object["clientId"].(string)}, "redirect_uri": {own}, "state": {"s"}}
 	callback := p.Person(t, office.Head).Consent(t, request).Press(t, "approve").Callback(t)
 	if !strings.HasPrefix(callback.Raw, "b=%7e&a=1+2&a=3&") || callback.Code() == "" {
-		t.Error("the query of the registered callback is not kept byte for byte, with the answer after it")
+		t.Error("the callback does not begin with the registered query, byte for byte")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 3 and 4.3, contract section 3: a code is good for 60 seconds and once.
+// Spec 3 and 4.3, contract section 3: a code is valid for 60 seconds and for one exchange.
 
 func TestSecondExchangeFailsAndEndsTheGrant(t *testing.T) {
 	t.Parallel()
@@ -39,8 +39,8 @@ func TestSecondExchangeFailsAndEndsTheGrant(t *testing.T) {
 	})
 }
 
-// "if it is otherwise valid (client, redirect URI, resource, verifier)": who only found a used code ends nobody's
-// access.
+// "if it is otherwise valid (client, redirect URI, resource, verifier)": a caller who has only found a used code
+// cannot revoke the grant.
 func TestSecondExchangeThatIsNotValidEndsNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -85,11 +85,8 @@ func TestFifthMistakeBurnsTheCode(t *testing.T) {
 	head := p.Person(t, office.Head)
 	connector := office.Connector(t, harness.ReadProgrammes)
 	mistakes := []struct{ name, value, code string }{
-		{
-			"code_verifier",
-			strings.Repeat("w", 52),
-			"invalid_grant",
-		}, {"redirect_uri", connector.RedirectURI + "/", "invalid_grant"},
+		{"code_verifier", strings.Repeat("w", 52), "invalid_grant"},
+		{"redirect_uri", connector.RedirectURI + "/", "invalid_grant"},
 		{"resource", p.BaseURL + "/mcp", "invalid_target"},
 	}
 	for kind := range mistakes {
@@ -111,7 +108,7 @@ func TestFifthMistakeBurnsTheCode(t *testing.T) {
 			for i := range 4 {
 				err(i)
 			}
-			err(4, "invalid_grant") // a wrong resource, and the end of the code: either may be named
+			err(4, "invalid_grant") // wrong resource and burned code: either error is allowed
 			attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		})
 	}
@@ -123,15 +120,8 @@ func TestMistakesOfStrangersDoNotBurnTheCode(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
-	app, stranger := office.Confidential(
-		t,
-		"",
-		harness.ReadProgrammes,
-	), office.Confidential(
-		t,
-		"",
-		harness.ReadProgrammes,
-	)
+	app := office.Confidential(t, "", harness.ReadProgrammes)
+	stranger := office.Confidential(t, "", harness.ReadProgrammes)
 	code := app.Code(t, head)
 	for range 6 {
 		stranger.Exchange(t, stranger.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
@@ -165,7 +155,7 @@ func TestMisspelledCodeIsRefusedAndHarmsNothing(t *testing.T) {
 	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 }
 
-// The clock is the wall's: no row is moved, this test waits.
+// The test waits for real time, because a code's expiry cannot be changed by SQL.
 func TestCodeIsGoodForAMinute(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -207,19 +197,14 @@ func TestExchangeChecksTheUserAndConsumesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			office := p.Office(t)
 			head := p.Person(t, office.Head)
-			attempt, app := office.Connector(t, harness.ReadProgrammes).
-				Begin(),
-				office.Confidential(
-					t,
-					"",
-					harness.ReadProgrammes,
-				)
+			attempt := office.Connector(t, harness.ReadProgrammes).Begin()
+			app := office.Confidential(t, "", harness.ReadProgrammes)
 			code, appCode := attempt.Code(t, head), app.Code(t, head)
 			c.away(t, office)
 			for range 6 {
 				attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
-			if name != "LLM integration" { // which is no business of confidential applications
+			if name != "LLM integration" { // does not affect confidential applications
 				app.Exchange(t, app.Body(appCode)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
 			c.back(t, office)

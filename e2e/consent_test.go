@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 4: what the consent page shows, and what its two buttons do.
+// Contract, section 4: the content of the consent page, and the effect of its two buttons.
 
 func TestConsentPageNamesWhatIsAsked(t *testing.T) {
 	t.Parallel()
@@ -18,7 +18,7 @@ func TestConsentPageNamesWhatIsAsked(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	page := head.Consent(t, connector.Begin().Query)
 	page.WantsPage(t, http.StatusOK)
-	// The permissions in plain words: those of the registry's titles, not their identifiers.
+	// The page shows the registry's titles of the permissions, not their identifiers.
 	page.WantsText(
 		t,
 		"Assistant of the office",
@@ -32,7 +32,7 @@ func TestConsentPageNamesWhatIsAsked(t *testing.T) {
 	page = head.Consent(t, app.Request())
 	page.WantsText(t, "Gift Aid export", office.Workspace.Name, "See programmes", "90 days", "app.canal-lane.example")
 	if strings.Contains(page.Text(), "Add and change programmes") {
-		t.Error("the page names a permission that is not asked for")
+		t.Error("the page names a permission that was not requested")
 	}
 }
 
@@ -46,7 +46,7 @@ func TestConsentPageWorksWithoutJavaScript(t *testing.T) {
 	for _, button := range []string{"approve", "deny"} {
 		form := page.Find(`button[type=submit][name=decision][value=` + button + `]`).Closest("form")
 		if !strings.EqualFold(form.AttrOr("method", ""), "post") {
-			t.Errorf("%s is no button of a form that posts", button)
+			t.Errorf("%s is not a button of a POST form", button)
 		}
 	}
 	policy := page.Header.Get("Content-Security-Policy")
@@ -56,7 +56,7 @@ func TestConsentPageWorksWithoutJavaScript(t *testing.T) {
 		}
 	}
 	if page.Header.Get("Cache-Control") != "no-store" {
-		t.Errorf("the page may be kept: Cache-Control %q", page.Header.Get("Cache-Control"))
+		t.Errorf("Cache-Control is %q", page.Header.Get("Cache-Control"))
 	}
 }
 
@@ -76,10 +76,10 @@ func TestApprovalRedirectsWithCodeStateAndIssuer(t *testing.T) {
 				t.Errorf("redirected to %s with %s", callback.URI, got)
 			}
 			if callback.Values.Get("state") != request["state"][0] || callback.Values.Get("iss") != p.BaseURL {
-				t.Error("state or iss is not what it should be")
+				t.Error("wrong state or iss")
 			}
 			if !strings.HasPrefix(callback.Code(), "alm_ac_") {
-				t.Error("the code is not spelled as section 2 of the contract says")
+				t.Error("the code does not have the format of section 2 of the contract")
 			}
 		})
 	}
@@ -99,7 +99,7 @@ func TestDenialRedirectsWithAccessDeniedAndGrantsNothing(t *testing.T) {
 	}
 }
 
-// grantsOf counts what consents to an application have left behind.
+// grantsOf returns the number of grants of an application.
 func grantsOf(t *testing.T, p *harness.Product, client string) int {
 	t.Helper()
 	return p.World.Count(t, `select count(*) from account.grants where client_id = $1`, client)
@@ -119,8 +119,8 @@ func TestNonMemberIsToldSo(t *testing.T) {
 	page.WantsText(t, "member")
 }
 
-// "Connector consent requires the workspace's LLM integration feature to be enabled" (spec 4.4); a confidential one
-// does not.
+// "Connector consent requires the workspace's LLM integration feature to be enabled" (spec 4.4); consent for a
+// confidential application does not.
 func TestConnectorConsentNeedsLLMIntegration(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -172,8 +172,8 @@ func TestConnectorConsentLeavesOutWhatTheUserLacks(t *testing.T) {
 		WantsPage(t, http.StatusForbidden)
 }
 
-// A write never comes without its read: who asks for the write alone is given both, and nobody the write where the read
-// cannot be had.
+// A write permission is never granted without its read permission: a request for the write adds the read, and the
+// write is left out if the user lacks the read.
 func TestConnectorIsGivenNoWriteWithoutItsRead(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -191,14 +191,14 @@ func TestConnectorIsGivenNoWriteWithoutItsRead(t *testing.T) {
 		WantsPage(t, http.StatusForbidden).
 		WantsText(t, "See programmes")
 
-	// One that was never to read does what it was registered for.
+		// A connector that was registered for the write only gets the write only.
 	drop := office.Connector(t, harness.WriteProgrammes)
 	if tokens := drop.Connect(t, p.Person(t, office.Head)); tokens.Scope != harness.WriteProgrammes {
 		t.Errorf("granted %q", tokens.Scope)
 	}
 }
 
-// The owner is a member there, with every permission; but the applications of the demo belong to main.
+// The owner is a member of Empty with every permission, but the applications of the demo belong to Main.
 func TestApplicationBelongsToOneWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 3 and 5, contract sections 2 and 6: each kind of credential, what it is good for, and what it is not.
+// Spec 3 and 5, contract sections 2 and 6: where each kind of credential is accepted and where it is not.
 
 func TestEachKindOfCredentialListsProgrammes(t *testing.T) {
 	t.Parallel()
@@ -27,7 +27,7 @@ func TestEachKindOfCredentialListsProgrammes(t *testing.T) {
 	}
 }
 
-// Contract, section 2: how credentials are spelled, and what an access token says.
+// Contract, section 2: the format of credentials and the claims of an access token.
 func TestCredentialsAreSpelledAsTheContractSays(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -43,7 +43,7 @@ func TestCredentialsAreSpelledAsTheContractSays(t *testing.T) {
 		"refresh token":         {short.RefreshToken, `^alm_rt_[0-9A-Za-z_-]{43,}$`},
 	} {
 		if !regexp.MustCompile(c.pattern).MatchString(c.text) {
-			t.Errorf("a %s of %d characters is not spelled %s", name, len(c.text), c.pattern)
+			t.Errorf("a %s of %d characters does not match %s", name, len(c.text), c.pattern)
 		}
 	}
 	for _, c := range []struct {
@@ -78,20 +78,20 @@ func wantsClaims(t *testing.T, p *harness.Product, tokens harness.Tokens, client
 		t.Errorf("%d claims, want the ten of the contract", len(token.Claims))
 	}
 	if tokens.Scope != scope {
-		t.Errorf("the answer's scope is %q", tokens.Scope)
+		t.Errorf("the response's scope is %q", tokens.Scope)
 	}
 	for _, key := range p.API().Get(t, "/v1/account/oauth/jwks").Object(t)["keys"].([]any) {
 		if jwk := key.(map[string]any); jwk["kid"] == token.Header["kid"] {
 			if !token.SignedBy(t, jwk) {
-				t.Error("the key that the token names did not sign it")
+				t.Error("the signature does not match the key of the token's kid")
 			}
 			return
 		}
 	}
-	t.Error("JWKS does not have the key that the token names")
+	t.Error("JWKS does not have the token's kid")
 }
 
-// refusedAsBearer checks that both services refuse a bearer, each in its own words.
+// refusedAsBearer checks that both services reject a bearer token, each with its own error.
 func refusedAsBearer(t *testing.T, p *harness.Product, office harness.Office, bearer string) {
 	t.Helper()
 	p.In(office.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
@@ -137,7 +137,7 @@ func TestForgedBearersAreNotAccepted(t *testing.T) {
 	p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
-// One thing in the place of another.
+// Credentials used as another kind of credential.
 func TestOneCredentialIsNoOther(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -191,12 +191,12 @@ func TestOneCredentialIsNoOther(t *testing.T) {
 			app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 		})
 	}
-	attempt.Post(t, attempt.CodeForm(code)).Tokens(t) // none of this did any harm
+	attempt.Post(t, attempt.CodeForm(code)).Tokens(t) // the rejected requests had no effect
 	app.Exchange(t, app.Body(appCode)).Tokens(t)
 	connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
 
-// "made for another resource": 401 here, 403 {"message"} at the account routes.
+// A token "made for another resource" gets 401 from the REST API and 403 {"message"} from the account routes.
 func TestTokenOfAnotherResourceIsRefused(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -226,7 +226,7 @@ func TestCredentialNeverDoesMoreThanWasConsentedTo(t *testing.T) {
 	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
-// A connector's token is refused while LLM integration is off; others go on.
+// A connector's token is rejected while LLM integration is off; other credentials work.
 func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
