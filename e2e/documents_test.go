@@ -23,11 +23,11 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Clients that nobody has registered: each is known by the document at the address that is its name.
+// Clients that are not registered: the client id is the URL of their metadata document.
 
 const nativeCallback = "http://localhost:54321/callback"
 
-// enterWithDocuments starts a deployment that serves the clients of one website.
+// enterWithDocuments starts a deployment that accepts the clients of one website.
 func enterWithDocuments(t *testing.T, platform string) (*harness.Product, *harness.Publisher) {
 	t.Helper()
 	site := harness.NewPublisher(t)
@@ -50,7 +50,7 @@ func metadataSaysThatDocumentsAreRead(t *testing.T, p *harness.Product) {
 	if document["client_id_metadata_document_supported"] != true ||
 		!slices.Contains(texts(document["token_endpoint_auth_methods_supported"]), "private_key_jwt") ||
 		!slices.Contains(texts(document["token_endpoint_auth_signing_alg_values_supported"]), "ES256") {
-		t.Errorf("the metadata: %v", document)
+		t.Errorf("unexpected metadata: %v", document)
 	}
 }
 
@@ -78,7 +78,7 @@ func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher
 	callback := consent.Press(t, "approve").Callback(t)
 	if callback.URI != nativeCallback || callback.Values.Get("iss") != p.BaseURL ||
 		callback.Values.Get("state") != attempt.Query.Get("state") {
-		t.Fatalf("sent to %s", callback.URI)
+		t.Fatalf("redirected to %s", callback.URI)
 	}
 	tokens := attempt.Post(t, attempt.CodeForm(callback.Code())).Tokens(t)
 	p.In(p.Demo.Workspaces.Empty, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
@@ -86,10 +86,10 @@ func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher
 	if id := claimOf(t, tokens.AccessToken, "client_id"); id != address {
 		t.Errorf("client_id is %v", id)
 	}
-	asked := site.Asked.Load()
+	requests := site.Asked.Load()
 	refreshed := client.Refresh(t, tokens.RefreshToken).Tokens(t)
-	if site.Asked.Load() != asked {
-		t.Error("a refresh asked the document's host")
+	if site.Asked.Load() != requests {
+		t.Error("a refresh fetched the document")
 	}
 	client.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	p.In(p.Demo.Workspaces.Empty, refreshed.AccessToken).Get(t, programmes).Wants(t, http.StatusUnauthorized)
@@ -103,7 +103,7 @@ func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher
 	}
 }
 
-// claimOf reads a claim of an access token.
+// claimOf returns a claim of an access token.
 func claimOf(t *testing.T, token, name string) any {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
@@ -121,7 +121,7 @@ func nothingIsChosenBeforehand(t *testing.T, p *harness.Product, site *harness.P
 	page := person.Arrive(t, p.AuthorizeURL(attempt.Query))
 	if page.IsConsent() || page.Find("input[name=workspace]").Length() != 1 ||
 		page.Find("input[name=workspace][checked]").Length() != 0 {
-		t.Errorf("a workspace is chosen:\n%s", page)
+		t.Errorf("want a page without a chosen workspace:\n%s", page)
 	}
 	page.Press(t, "choose").WantsPage(t, http.StatusBadRequest).WantsText(t, "Choose a workspace.")
 	page.Choose(t, p.Demo.Workspaces.Empty).WantsPage(t, http.StatusForbidden)
@@ -140,20 +140,28 @@ func badDocumentsArePages(t *testing.T, p *harness.Product, site *harness.Publis
 	person := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	for name, address := range map[string]string{
 		"secret": site.Client("/oauth/secret", []string{nativeCallback}, map[string]any{"client_secret": "x"}),
-		"end of secret": site.Client("/oauth/ends", []string{
-			nativeCallback,
-		}, map[string]any{"client_secret_expires_at": 0}),
-		"shared secret": site.Client("/oauth/post", []string{
-			nativeCallback,
-		}, map[string]any{"token_endpoint_auth_method": "client_secret_post"}),
+		"end of secret": site.Client(
+			"/oauth/ends",
+			[]string{nativeCallback},
+			map[string]any{"client_secret_expires_at": 0},
+		),
+		"shared secret": site.Client(
+			"/oauth/post",
+			[]string{nativeCallback},
+			map[string]any{"token_endpoint_auth_method": "client_secret_post"},
+		),
 		"another's name": site.Client("/oauth/other", []string{nativeCallback}, map[string]any{"client_id": good}),
-		"too long": site.Client("/oauth/long", []string{
-			nativeCallback,
-		}, map[string]any{"x": strings.Repeat("x", 6<<10)}),
+		"too long": site.Client(
+			"/oauth/long",
+			[]string{nativeCallback},
+			map[string]any{"x": strings.Repeat("x", 6<<10)},
+		),
 		"redirect": site.Answer("/oauth/moved", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/oauth/good", http.StatusFound)
 		}),
-		"a page":     site.Answer("/oauth/page", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }),
+		"a page": site.Answer("/oauth/page", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("<html>"))
+		}),
 		"query":      good + "?x=1",
 		"fragment":   good + "#x",
 		"dots":       site.URL + "/oauth/./good",
@@ -175,7 +183,7 @@ func badDocumentsArePages(t *testing.T, p *harness.Product, site *harness.Publis
 		WantsPage(t, http.StatusServiceUnavailable).
 		WantsText(t, "does not answer us")
 	if took := time.Since(started); took > 10*time.Second {
-		t.Errorf("a slow website is waited for %s", took)
+		t.Errorf("waited %s for a slow website", took)
 	}
 }
 
@@ -265,7 +273,7 @@ func goSDKWalksByItsDocument(t *testing.T, p *harness.Product, site *harness.Pub
 	}
 }
 
-// In production no address of this machine or network is dialled, whatever the list says.
+// In production the server connects to no private or local address, even if the host is listed.
 func TestDocumentsAreReadFromPublicAddressesAlone(t *testing.T) {
 	t.Parallel()
 	site := harness.NewPublisher(t)
@@ -297,10 +305,10 @@ func TestDocumentsAreReadFromPublicAddressesAlone(t *testing.T) {
 			Open(t, p.AuthorizeURL(attempt.Query)).
 			WantsPage(t, http.StatusServiceUnavailable)
 		if took := time.Since(started); took > 4*time.Second {
-			t.Errorf("%s: it was dialled, for %s", host, took)
+			t.Errorf("%s: the request took %s, so it was dialled", host, took)
 		}
 	}
 	if asked := site.Asked.Load(); asked != 0 {
-		t.Errorf("asked %d times", asked)
+		t.Errorf("%d requests to the website", asked)
 	}
 }

@@ -12,21 +12,17 @@ import (
 	"github.com/almonerhq/almoner/shared/client"
 )
 
-// Contract, section 6: what the public forms promise, each sentence against the two binaries.
+// Contract, section 6: each rule for public forms, tested against the two binaries.
 
 const website = "https://www.canal-lane.example"
 
-// newForm makes a form of the office's own that one website may use.
+// newForm creates a form in the workspace that one website may use, and returns it with its public path.
 func newForm(t *testing.T, p *harness.Product, office harness.Office) (client.Form, string) {
 	t.Helper()
 	form, err := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms.Create(t.Context(), client.NewForm{
 		Title: "Volunteer", AllowedOrigins: []string{website}, Fields: []client.Field{
-			{
-				Name:     "name",
-				Label:    "Your name",
-				Type:     "text",
-				Required: true,
-			}, {Name: "email", Label: "E-mail", Type: "email", Required: true},
+			{Name: "name", Label: "Your name", Type: "text", Required: true},
+			{Name: "email", Label: "E-mail", Type: "email", Required: true},
 			{Name: "area", Label: "Where", Type: "select", Options: []string{"Kitchen", "Garden"}},
 			{Name: "privacy", Label: "I agree that my answers are kept for a year.", Type: "consent", Required: true},
 		},
@@ -79,10 +75,10 @@ func TestPublicFormIsForItsWebsitesAlone(t *testing.T) {
 		WantsHeader(t, "Access-Control-Allow-Headers", "Content-Type, Idempotency-Key")
 	page := p.API().Get(t, path+"/embed").Wants(t, http.StatusOK)
 	if policy := page.Header.Get("Content-Security-Policy"); !strings.HasSuffix(policy, "frame-ancestors "+website) {
-		t.Errorf("the page may be framed by %q", policy)
+		t.Errorf("Content-Security-Policy is %q", policy)
 	}
 	if n := submissions(t, p, form); n != 0 {
-		t.Errorf("%d submissions are stored", n)
+		t.Errorf("%d submissions stored, want 0", n)
 	}
 }
 
@@ -101,11 +97,11 @@ func TestBadAnswersAreRefusedFieldByField(t *testing.T) {
 	fields, _ := bad.Object(t)["error"].(map[string]any)["fields"].(map[string]any)
 	for _, name := range []string{"name", "email", "area", "privacy", "extra"} {
 		if message, _ := fields[name].(string); message == "" {
-			t.Errorf("nothing is said of %s:\n%s", name, bad)
+			t.Errorf("no message for %s:\n%s", name, bad)
 		}
 	}
 	if len(fields) != 5 || submissions(t, p, form) != 0 {
-		t.Errorf("%d messages, %d stored", len(fields), submissions(t, p, form))
+		t.Errorf("%d messages, %d submissions stored", len(fields), submissions(t, p, form))
 	}
 }
 
@@ -128,7 +124,7 @@ func TestSubmissionTokenIsForOneSubmissionToOneForm(t *testing.T) {
 	send(path, token).Wants(t, http.StatusAccepted).WantsKeys(t, "id", "status", "statusUrl")
 	send(path, token).WantsNested(t, http.StatusConflict, "CONFLICT")
 	if n := submissions(t, p, form); n != 1 {
-		t.Errorf("%d submissions are stored", n)
+		t.Errorf("%d submissions stored, want 1", n)
 	}
 }
 
@@ -161,7 +157,7 @@ func TestSubmissionSentAgainWithItsKeyIsOne(t *testing.T) {
 	body["answers"] = map[string]any{"name": "Somebody else"}
 	api.JSON(t, http.MethodPost, path+"/submissions", body).WantsNested(t, http.StatusConflict, "CONFLICT")
 	if n := submissions(t, p, form); n != 1 {
-		t.Errorf("%d submissions are stored", n)
+		t.Errorf("%d submissions stored, want 1", n)
 	}
 }
 
@@ -301,7 +297,7 @@ func TestFormsNeedTheirPermissions(t *testing.T) {
 	refused(t, err, http.StatusNotFound, client.Nested, client.CodeNotFound)
 }
 
-// The form needs no script: on a telephone with none it is corrected, sent, and says what became of it.
+// The form works without script: on a phone it is corrected and sent, and shows its result.
 func TestInARealBrowserWithoutScriptAFormIsSent(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -312,23 +308,24 @@ func TestInARealBrowserWithoutScriptAFormIsSent(t *testing.T) {
 	browser.Fill("#f0", "Ada Okafor")
 	browser.Click("button[type=submit]")
 	browser.See(".alert")
-	if said := browser.Text(); !strings.Contains(said, "2 answers need another look") {
-		t.Errorf("%s", said)
+	if shown := browser.Text(); !strings.Contains(shown, "2 answers need another look") {
+		t.Errorf("%s", shown)
 	}
 	browser.Fill("#f1", "ada@example.org")
 	browser.Click("#f3")
-	time.Sleep(2 * time.Second) // nobody is quicker than that
+	time.Sleep(2 * time.Second) // faster submissions are rejected
 	browser.Click("button[type=submit]")
 	browser.See(".thanks")
-	// The page asks again by itself until it can tell the end, and is no page for a moment each time.
+	// The page reloads itself until it can show the result. During a reload there is no document for a moment.
 	const text = `document.body ? document.body.innerText : ""`
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(harness.Ask[string](browser, text), "have been passed on"); time.Sleep(200 * time.Millisecond) {
+	done := func() bool { return strings.Contains(harness.Ask[string](browser, text), "have been passed on") }
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the page does not tell the end: %s", browser.Text())
+			t.Fatalf("the page does not show the result: %s", browser.Text())
 		}
 	}
 	if n := submissions(t, p, form); n != 1 {
-		t.Errorf("%d submissions are stored", n)
+		t.Errorf("%d submissions stored, want 1", n)
 	}
 	if hosts := browser.Hosts(); len(hosts) != 1 {
 		t.Errorf("requests went to %v", hosts)
