@@ -25,15 +25,8 @@ func TestIntrospectionTellsWhatATokenMayDoRightNow(t *testing.T) {
 	p := enter(t)
 	office, service := p.Office(t), p.DemoService()
 	head := p.Person(t, office.Head)
-	connector, mcp := office.Connector(
-		t,
-		harness.ReadProgrammes,
-		harness.WriteProgrammes,
-	), office.ConnectorFor(
-		t,
-		p.BaseURL+"/mcp",
-		harness.ReadProgrammes,
-	)
+	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
 	pat := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes, harness.WriteProgrammes)
 	both := harness.ReadProgrammes + " " + harness.WriteProgrammes
@@ -132,17 +125,8 @@ func TestIntrospectionOfEverythingElseIsInactive(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
 	tokens := connector.Connect(t, head)
-	revoked, expired := p.World.Token(
-		t,
-		office.Workspace,
-		office.Head,
-		harness.ReadProgrammes,
-	), p.World.Token(
-		t,
-		office.Workspace,
-		office.Head,
-		harness.ReadProgrammes,
-	)
+	revoked := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
+	expired := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	p.World.RevokeToken(t, revoked)
 	p.World.ExpireToken(t, expired)
 	dead := connector.Connect(t, head)
@@ -167,11 +151,12 @@ func TestIntrospectionOfEverythingElseIsInactive(t *testing.T) {
 		t.Run(name, func(t *testing.T) { wantsInactive(t, service.Introspect(t, token)) })
 	}
 	if service.Introspect(t, tokens.AccessToken).Object(t)["active"] != true {
-		t.Error("the token itself is not active")
+		t.Error("the unchanged token is not active")
 	}
 }
 
-// "client credentials of a client of kind service, HTTP Basic or client_secret_post, else 401; no user's token will do"
+// "client credentials of a client of kind service, HTTP Basic or client_secret_post, else 401; no user's token will
+// do"
 func TestIntrospectionIsForServices(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -201,7 +186,7 @@ func TestIntrospectionIsForServices(t *testing.T) {
 	}
 	inBody := url.Values{"token": {office.Token}, "client_id": {service.ClientID}, "client_secret": {service.Secret}}
 	if p.API().Form(t, harness.IntrospectPath, inBody).Wants(t, http.StatusOK).Object(t)["active"] != true {
-		t.Error("by client_secret_post the token is not active")
+		t.Error("the token is not active with client_secret_post")
 	}
 	service.API().Form(t, harness.IntrospectPath, inBody).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	inBody.Set("client_secret", alterLast(service.Secret))
@@ -213,7 +198,7 @@ func TestIntrospectionIsForServices(t *testing.T) {
 	}
 }
 
-// Services are made by an administrator's command alone, and are good for nothing else (contract, section 5).
+// Only an administrator's command creates services, and they can use no other endpoint (contract, section 5).
 func TestServiceCanDoNothingElse(t *testing.T) {
 	t.Parallel()
 	p := enter(t)

@@ -19,15 +19,15 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The clients that people have, against the product as it is.
+// The go-sdk's client against the product.
 
-// A forgetful is a source of tokens whose access token can be told to have expired: the library then refreshes.
+// A forgetful is a token source whose access token can be marked as expired, so that the library refreshes.
 type forgetful struct {
 	mu      sync.Mutex
 	config  *oauth2.Config
 	ctx     context.Context
 	token   *oauth2.Token
-	replays []string // every refresh token there was
+	replays []string // every refresh token so far
 }
 
 func (f *forgetful) Token() (*oauth2.Token, error) {
@@ -52,13 +52,13 @@ func (f *forgetful) expire() {
 	f.token = &expired
 }
 
-var errDenied = errors.New("the person does not want to")
+var errDenied = errors.New("the user declined")
 
-// A walker is a user of the go-sdk's client: somebody at a real browser, and what the SDK keeps.
+// A walker is a user of the go-sdk's client at a real browser.
 type walker struct {
 	t         *testing.T
 	connector harness.Connector
-	decide    func(address string) url.Values // nil: the person is not there any more
+	decide    func(address string) url.Values // nil: the user is away
 	source    *forgetful
 	consents  int
 }
@@ -68,20 +68,27 @@ func (w *walker) handler(issuer string) auth.OAuthHandler {
 	config := &auth.AuthorizationCodeHandlerConfig{
 		RedirectURL:         w.connector.RedirectURI,
 		RequestRefreshToken: true,
-		AuthorizationCodeFetcher: func(_ context.Context, asked *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
+		AuthorizationCodeFetcher: func(
+			_ context.Context,
+			asked *auth.AuthorizationArgs,
+		) (*auth.AuthorizationResult, error) {
 			if w.decide == nil {
 				return nil, errDenied
 			}
 			w.consents++
-			brought := w.decide(asked.URL)
+			values := w.decide(asked.URL)
 			return &auth.AuthorizationResult{
-				Code:  brought.Get("code"),
-				State: brought.Get("state"),
-				Iss:   brought.Get("iss"),
+				Code:  values.Get("code"),
+				State: values.Get("state"),
+				Iss:   values.Get("iss"),
 			}, nil
 		},
-		// The SDK's own source sends no resource when it refreshes, which the MCP specification requires of clients.
-		NewTokenSource: func(_ context.Context, config *oauth2.Config, token *oauth2.Token) (oauth2.TokenSource, error) {
+		// The SDK's own source sends no resource on refresh, which the MCP specification requires of clients.
+		NewTokenSource: func(
+			_ context.Context,
+			config *oauth2.Config,
+			token *oauth2.Token,
+		) (oauth2.TokenSource, error) {
 			w.source = &forgetful{config: config, ctx: w.connector.WithResource(context.Background()), token: token}
 			return w.source, nil
 		},
@@ -96,8 +103,8 @@ func (w *walker) handler(issuer string) auth.OAuthHandler {
 	return handler
 }
 
-// From the address alone: 401, discovery, consent in a real browser, token, tools, refresh, replay, a new consent, the
-// end.
+// The client knows only the URL: 401, discovery, consent in a real browser, token, tools, refresh, replay, a second
+// consent, revocation.
 func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -141,7 +148,7 @@ func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 		t.Fatalf("%d refresh tokens, %d consents", len(w.source.replays), w.consents)
 	}
 
-	// Whoever presents the superseded token ends the grant; the client is challenged, and asks the person again.
+	// Presenting the superseded token revokes the grant. The client is challenged and starts a new authorization.
 	connector.Refresh(t, w.source.replays[0]).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	wantsChallenge(t, p, rpc(t, mcp(p, w.source.token.AccessToken), "tools/list", nil), `error="invalid_token"`)
 	w.lookAround(session, office)
@@ -149,7 +156,7 @@ func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 		t.Errorf("%d consents", w.consents)
 	}
 
-	// The person disconnects, and does not come back.
+	// The token is revoked, and the user is away.
 	w.decide = nil
 	ended := w.source.token
 	p.API().
@@ -159,12 +166,12 @@ func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 		}).
 		Wants(t, http.StatusOK)
 	if _, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "whoami"}); !errors.Is(err, errDenied) {
-		t.Errorf("after the end: %v", err)
+		t.Errorf("after revocation: %v", err)
 	}
 	wantsChallenge(t, p, rpc(t, mcp(p, ended.AccessToken), "tools/list", nil), `error="invalid_token"`)
 }
 
-// lookAround uses everything there is.
+// lookAround calls every tool.
 func (w *walker) lookAround(session *sdk.ClientSession, office harness.Office) {
 	w.t.Helper()
 	var names []string
