@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestUpdatedSince_FindsWhatIsNewAndWhatWasChanged: a client that asks with the newest updatedAt that it has gets that
-// record again, what is new and what was changed since, and nothing else (contract, section 6).
+// TestUpdatedSince_ReturnsNewAndChangedProgrammes: a client that sends its newest updatedAt gets that record again,
+// newer records, and records that were changed since (contract, section 6).
 func TestUpdatedSince_FindsWhatIsNewAndWhatWasChanged(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
