@@ -53,9 +53,9 @@ func TestFailedLoginIsA400Page(t *testing.T) {
 	p := enter(t)
 	user := p.World.User(t)
 	attempt := func(email, password string) harness.Page {
-		user := p.Person(t, user)
-		user.Email, user.Password = email, password
-		return user.SignIn(t, user.Open(t, p.AppURL+"/login"))
+		person := p.Person(t, user)
+		person.Email, person.Password = email, password
+		return person.SignIn(t, person.Open(t, p.AppURL+"/login"))
 	}
 	for name, page := range map[string]harness.Page{
 		"wrong password":   attempt(user.Email, "not the password"),
@@ -105,12 +105,12 @@ func TestEleventhWrongPasswordIsRefused(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	user, other := p.World.User(t), p.World.User(t)
-	user := p.Person(t, user)
-	user.Password = "not the password"
+	person := p.Person(t, user)
+	person.Password = "not the password"
 	for range 10 {
-		user.SignIn(t, user.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusBadRequest)
+		person.SignIn(t, person.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusBadRequest)
 	}
-	user.SignIn(t, user.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusTooManyRequests).WantsRetryAfter(t)
+	person.SignIn(t, person.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusTooManyRequests).WantsRetryAfter(t)
 	p.Person(t, other).SignedIn(t) // another user at the same address can sign in
 }
 

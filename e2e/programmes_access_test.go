@@ -33,22 +33,22 @@ func TestFirstComesTheBearer(t *testing.T) {
 	main := p.Demo.Workspaces.Main.ID
 	good := "Bearer " + p.Demo.Tokens.Reader
 	for name, api := range map[string]harness.API{
-		"none":                  p.API(),
-		"none, with tenant":     p.API().With("X-Tenant-Id", main),
-		"none, bad tenant":      p.API().With("X-Tenant-Id", "nonsense"),
-		"empty":                 p.API().With("X-Tenant-Id", main).With("Authorization", ""),
-		"no token":              p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer"),
-		"token alone":           p.API().With("X-Tenant-Id", main).With("Authorization", p.Demo.Tokens.Reader),
-				"Basic": p.API().With("X-Tenant-Id", main).
-					With("Authorization", harness.Basic("x", p.Demo.Tokens.Reader)),
-		"unknown":               p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer nonsense"),
-		"unknown, no tenant":    p.As("nonsense"),
-		"unknown, bad tenant":   p.As("nonsense").With("X-Tenant-Id", "nonsense"),
-		"two headers":           p.API().With("X-Tenant-Id", main).With("Authorization", good, good),
-		"two in one":            p.API().With("X-Tenant-Id", main).With("Authorization", good+", "+good),
-		"token and more":        p.API().With("X-Tenant-Id", main).With("Authorization", good+" x"),
-				"tab for the space": p.API().With("X-Tenant-Id", main).
-					With("Authorization", "Bearer\t"+p.Demo.Tokens.Reader),
+		"none":              p.API(),
+		"none, with tenant": p.API().With("X-Tenant-Id", main),
+		"none, bad tenant":  p.API().With("X-Tenant-Id", "nonsense"),
+		"empty":             p.API().With("X-Tenant-Id", main).With("Authorization", ""),
+		"no token":          p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer"),
+		"token alone":       p.API().With("X-Tenant-Id", main).With("Authorization", p.Demo.Tokens.Reader),
+		"Basic": p.API().With("X-Tenant-Id", main).
+			With("Authorization", harness.Basic("x", p.Demo.Tokens.Reader)),
+		"unknown":             p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer nonsense"),
+		"unknown, no tenant":  p.As("nonsense"),
+		"unknown, bad tenant": p.As("nonsense").With("X-Tenant-Id", "nonsense"),
+		"two headers":         p.API().With("X-Tenant-Id", main).With("Authorization", good, good),
+		"two in one":          p.API().With("X-Tenant-Id", main).With("Authorization", good+", "+good),
+		"token and more":      p.API().With("X-Tenant-Id", main).With("Authorization", good+" x"),
+		"tab for the space": p.API().With("X-Tenant-Id", main).
+			With("Authorization", "Bearer\t"+p.Demo.Tokens.Reader),
 		"disabled module":       p.As("nonsense").With("X-Tenant-Id", p.Demo.Workspaces.ProgrammesDisabled.ID),
 		"unprovisioned":         p.As("nonsense").With("X-Tenant-Id", p.Demo.Workspaces.Unprovisioned.ID),
 		"in a cookie":           p.API().With("X-Tenant-Id", main).With("Cookie", "access_token="+p.Demo.Tokens.Reader),
@@ -95,12 +95,12 @@ func TestSecondComesTheWorkspaceHeader(t *testing.T) {
 			for _, query := range []string{"", badQuery, "?tenant_id=" + main + "&X-Tenant-Id=" + main} {
 				message := api.Get(t, programmes+query).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 				if !strings.Contains(strings.ToLower(message), "the tenant header is required") {
-					t.Errorf("the message %q does not contain "the tenant header is required"", message)
+					t.Errorf("the message %q does not contain: the tenant header is required", message)
 				}
 			}
 		})
 	}
-		// Only "no UUID" is rejected, and upper case is a UUID too (RFC 9562, section 4).
+	// Only "no UUID" is rejected, and upper case is a UUID too (RFC 9562, section 4).
 	reader.With("X-Tenant-Id", strings.ToUpper(main)).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
@@ -122,12 +122,12 @@ func TestThirdComesAccess(t *testing.T) {
 		"not a member":       p.In(p.Demo.Workspaces.Main, office.Token),
 		"no longer a member": p.In(workspace, leftToken),
 		// the owner is a member there
-		"token of another workspace":       p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.Owner),
-		"permission outside the token":     p.In(workspace, token(office.Head, harness.ReadForms)),
-				"permission missing now": p.In(
-					workspace,
-					token(office.Member(t, harness.ReadForms), harness.ReadProgrammes),
-				),
+		"token of another workspace":   p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.Owner),
+		"permission outside the token": p.In(workspace, token(office.Head, harness.ReadForms)),
+		"permission missing now": p.In(
+			workspace,
+			token(office.Member(t, harness.ReadForms), harness.ReadProgrammes),
+		),
 		"write is not read":                p.In(workspace, token(office.Head, harness.WriteProgrammes)),
 		"no member, module disabled":       p.In(p.Demo.Workspaces.ProgrammesDisabled, office.Token),
 		"no member, not provisioned":       p.In(p.Demo.Workspaces.Unprovisioned, office.Token),

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The lines of the README work as they are when pasted, one block after the other.
+// The commands in the README work when they are pasted one block after the other.
 func TestTheLinesOfTheREADMEWork(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -20,7 +20,7 @@ func TestTheLinesOfTheREADMEWork(t *testing.T) {
 	}
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(readme, -1)
 	if len(blocks) < 2 {
-		t.Fatalf("%d blocks to paste", len(blocks))
+		t.Fatalf("%d blocks of commands", len(blocks))
 	}
 	script := "set -eu\n"
 	for _, block := range blocks {
@@ -50,13 +50,14 @@ func TestTheLinesOfTheREADMEWork(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", shell, err)
 		}
-		said := string(out)
-		if strings.Count(said, `"nextCursor"`) != 3 || !strings.Contains(said, `"structuredContent":{"user":`) || !strings.Contains(said, "\nprogrammes:read:programmes programmes:write:programmes\n") ||
-			!strings.Contains(said, `"error":"invalid_grant"`) || strings.Count(said, `"error"`) != 1 ||
-			!strings.Contains(said, "Sam Reed") ||
-			!strings.Contains(said, "The user is no longer a member. Revoked:") ||
-			!strings.Contains(said, `/v1/engage/public/embed.js" data-form="alm_embed_`) {
-			t.Errorf("%s: the lines do not do what the README says of them (%d bytes of output)", shell, len(out))
+		output := string(out)
+		if strings.Count(output, `"nextCursor"`) != 3 || !strings.Contains(output, `"structuredContent":{"user":`) ||
+			!strings.Contains(output, "\nprogrammes:read:programmes programmes:write:programmes\n") ||
+			!strings.Contains(output, `"error":"invalid_grant"`) || strings.Count(output, `"error"`) != 1 ||
+			!strings.Contains(output, "Sam Reed") ||
+			!strings.Contains(output, "The user is no longer a member. Revoked:") ||
+			!strings.Contains(output, `/v1/engage/public/embed.js" data-form="alm_embed_`) {
+			t.Errorf("%s: the commands do not print what the README says (%d bytes of output)", shell, len(out))
 		}
 	}
 }

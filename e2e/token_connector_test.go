@@ -13,9 +13,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 4.3 and contract, section 3: exchange and refresh of a connector, as a form.
+// Spec 4.3 and contract, section 3: exchange and refresh of a connector as a form.
 
-// connectorKeys are what a connector is answered, and nothing else.
+// connectorKeys are all keys of the response to a connector.
 var connectorKeys = []string{
 	"access_token",
 	"token_type",
@@ -42,15 +42,15 @@ func TestConnectorExchangeAndRefreshAnswerTokens(t *testing.T) {
 		next := answer.Tokens(t)
 		if next.RefreshToken == tokens.RefreshToken || next.AccessToken == tokens.AccessToken ||
 			!strings.HasPrefix(next.RefreshToken, "alm_rt_") {
-			t.Error("a token was not replaced, or is not spelled as section 2 of the contract says")
+			t.Error("a token was not replaced, or does not have the format of section 2 of the contract")
 		}
 		wantsSeconds(t, "expires_in", next.ExpiresIn, 3600)
 		wantsSeconds(t, "authorization_expires_in", next.AuthorizationEnd, 30*24*3600)
 		if next.Scope != connector.Scope || next.WorkspaceID != p.Demo.Workspaces.Main.ID ||
 			next.TokenType != "Bearer" {
-			t.Errorf("not what was granted:\n%s", answer)
+			t.Errorf("wrong token response:\n%s", answer)
 		}
-		// an earlier one is good until it expires
+		// An earlier access token works until it expires.
 		for _, token := range []string{tokens.AccessToken, next.AccessToken} {
 			p.In(p.Demo.Workspaces.Main, token).Get(t, programmes).Wants(t, http.StatusOK)
 		}
@@ -189,7 +189,7 @@ func TestConnectorWorksWithAnOffTheShelfLibrary(t *testing.T) {
 	}
 	seen := map[string]bool{token.RefreshToken: true}
 	for range 3 {
-		token.Expiry = time.Now().Add(-time.Second) // the library refreshes what has expired
+		token.Expiry = time.Now().Add(-time.Second) // the library refreshes expired tokens
 		source := config.TokenSource(ctx, token)
 		if token, err = source.Token(); err != nil {
 			t.Fatal(redactError(err))
