@@ -34,7 +34,8 @@ func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 		attempt := connector.Begin()
 		page := p.Person(t, office.Head).Consent(t, attempt.Query)
 		p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
-		if tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t); tokens.Scope != harness.ReadProgrammes {
+		tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
+		if tokens.Scope != harness.ReadProgrammes {
 			t.Errorf("granted %q", tokens.Scope)
 		}
 	})

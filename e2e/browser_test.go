@@ -244,7 +244,9 @@ const layoutFaults = `(() => {
 	const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
 	for (const id of ids) if (ids.filter(x => x === id).length > 1) faults.push("duplicate id " + id);
 	for (const e of document.querySelectorAll("[aria-describedby],[aria-labelledby],label[for]"))
-		for (const id of (e.getAttribute("aria-describedby") || e.getAttribute("aria-labelledby") || e.htmlFor).split(" "))
+		for (const id of (
+			e.getAttribute("aria-describedby") || e.getAttribute("aria-labelledby") || e.htmlFor
+		).split(" "))
 			if (!document.getElementById(id)) faults.push("reference to a missing id: " + id);
 	return faults;
 })()`

@@ -126,10 +126,12 @@ func TestClientWritesProgrammes(t *testing.T) {
 		changed.ETag == created.ETag {
 		t.Errorf("%+v %v", changed, err)
 	}
-	_, err = c.Programmes.Update(ctx, created.ID, client.ProgrammeChange{Name: new("Theirs")}, client.IfMatch(created.ETag))
+	theirs := client.ProgrammeChange{Name: new("Theirs")}
+	_, err = c.Programmes.Update(ctx, created.ID, theirs, client.IfMatch(created.ETag))
 	refused(t, err, http.StatusPreconditionFailed, client.Nested, client.CodePreconditionFailed)
 	_, err = c.Programmes.Update(ctx, created.ID, client.ProgrammeChange{Name: new(" ")})
-	if refusal := refused(t, err, http.StatusBadRequest, client.Nested, client.CodeInvalid); refusal.Fields["name"] == "" {
+	refusal := refused(t, err, http.StatusBadRequest, client.Nested, client.CodeInvalid)
+	if refusal.Fields["name"] == "" {
 		t.Errorf("%+v", refusal)
 	}
 	if moved, err := c.Programmes.Move(ctx, created.ID, client.Active, client.IfMatch(changed.ETag)); err != nil ||
@@ -315,7 +317,8 @@ func TestClientOfAConfidentialApplication(t *testing.T) {
 		RedirectURIs:        []string{harness.RedirectURI},
 		RequiredPermissions: []string{harness.ReadProgrammes},
 	})
-	if err != nil || created.ClientSecret == "" || created.Kind != "confidential" || created.WorkspaceID != office.Workspace.ID {
+	if err != nil || created.ClientSecret == "" || created.Kind != "confidential" ||
+		created.WorkspaceID != office.Workspace.ID {
 		t.Fatalf("%+v %v", created, err)
 	}
 	var listed []client.OAuthClient

@@ -264,7 +264,12 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 		},
 		{url: p.BaseURL + "/mcp", code: "sign_in_failed", user: &wrong, args: []string{"--client-id", client}},
 		{url: p.BaseURL + "/mcp", code: "consent_refused", user: &stranger, args: []string{"--client-id", client}},
-		{url: p.BaseURL + "/mcp", code: "consent_refused", user: &quiet.Head, args: []string{"--client-id", quietClient}},
+		{
+			url:  p.BaseURL + "/mcp",
+			code: "consent_refused",
+			user: &quiet.Head,
+			args: []string{"--client-id", quietClient},
+		},
 	} {
 		d := doctor{t: t, url: c.url}
 		if c.user != nil {

@@ -116,7 +116,8 @@ func TestEveryEndAndEveryRefusalHasItsReason(t *testing.T) {
 
 			answer := held.Refresh(t, held.presents)
 			answer.WantsFlat(t, http.StatusBadRequest, c.code)
-			if description, _ := answer.Object(t)["error_description"].(string); !strings.Contains(description, c.told) {
+			description, _ := answer.Object(t)["error_description"].(string)
+			if !strings.Contains(description, c.told) {
 				t.Errorf("error_description %q does not contain %q", description, c.told)
 			}
 			if page := ada.Arrive(t, p.AppURL+"/settings/apps"); !strings.Contains(page.Text(), c.shown) {

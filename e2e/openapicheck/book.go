@@ -16,9 +16,9 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// An Exchange is a request and what came back for it.
+// An Exchange is a request and its response.
 type Exchange struct {
-	Method, Path string // the path as it was sent
+	Method, Path string // Path is escaped, as it was sent
 	Query        url.Values
 	Header       http.Header
 	Body         []byte
@@ -28,16 +28,16 @@ type Exchange struct {
 	Answer       []byte
 }
 
-// A Book judges exchanges. It is safe for concurrent use.
+// A Book checks exchanges against the OpenAPI description. It is safe for concurrent use.
 type Book struct {
 	Document *openapi.Document
 
 	schemas *schemas
 	mu      sync.Mutex
-	seen    map[string]bool // of answers, as name spells them
+	seen    map[string]bool // responses, by name
 }
 
-// New opens the book. Where the deployment is does not matter to it.
+// New returns a Book. The deployment's URL does not matter.
 func New() (*Book, error) {
 	document, err := openapi.New("https://api.example.org")
 	if err != nil {
@@ -50,9 +50,10 @@ func New() (*Book, error) {
 	return &Book{Document: document, schemas: s, seen: map[string]bool{}}, nil
 }
 
+// name returns the key of a described response.
 func name(o openapi.Operation, status string) string { return o.Method + " " + o.Path + " " + status }
 
-// Judge says in which ways the exchange is not as described. No sentence holds a value of the exchange.
+// Judge returns the differences between the exchange and the description. They contain no value of the exchange.
 func (b *Book) Judge(x Exchange) []string {
 	method := x.Method
 	if method == http.MethodHead {
@@ -83,7 +84,7 @@ func (b *Book) Judge(x Exchange) []string {
 	return problems
 }
 
-// judgeElsewhere: at a path that is not described there is nothing, or what is before it has lost the service.
+// judgeElsewhere checks a path that is not described: 404, or 503 if the gateway cannot reach the service.
 func (b *Book) judgeElsewhere(x Exchange) []string {
 	switch x.Status {
 	case http.StatusNotFound:
@@ -91,21 +92,21 @@ func (b *Book) judgeElsewhere(x Exchange) []string {
 	case http.StatusServiceUnavailable:
 		return nil
 	}
-	return []string{"there is something at a path that is not described"}
+	return []string{"a path that is not described exists"}
 }
 
-// judgeWrongMethod: a method that is not described is refused, and Allow names those that are. What browsers ask before
-// they read a public document from another origin is answered by the same words everywhere (CORS).
+// judgeWrongMethod checks a method that is not described: 405 with the described methods in Allow. Preflight requests
+// for public documents have the same response everywhere (CORS).
 func (b *Book) judgeWrongMethod(x Exchange, there []openapi.Operation) []string {
 	if x.Method == http.MethodOptions && x.Header.Get("Access-Control-Request-Method") != "" &&
 		x.Status == http.StatusNoContent {
 		return nil
 	}
-	if x.Status == http.StatusServiceUnavailable { // nobody is there to refuse it
+	if x.Status == http.StatusServiceUnavailable { // the service is unavailable
 		return nil
 	}
 	if x.Status != http.StatusMethodNotAllowed {
-		return []string{"a method that is not described is not refused with 405"}
+		return []string{"a method that is not described is not rejected with 405"}
 	}
 	var want []string
 	for _, o := range there {
@@ -117,7 +118,7 @@ func (b *Book) judgeWrongMethod(x Exchange, there []openapi.Operation) []string 
 	slices.Sort(want)
 	problems := b.judgeAnswer(x, b.component("WrongMethod"))
 	if got := x.AnswerHeader.Get("Allow"); got != strings.Join(want, ", ") {
-		problems = append(problems, fmt.Sprintf("Allow is %q, described are %v", got, want))
+		problems = append(problems, fmt.Sprintf("Allow is %q, want the described methods %v", got, want))
 	}
 	return problems
 }
@@ -146,14 +147,14 @@ func (b *Book) judgeAnswer(x Exchange, response openapi.Object) []string {
 	case x.Method == http.MethodHead:
 		return problems
 	case len(content) == 0 && len(x.Answer) > 0:
-		return append(problems, "there is a body, and none is described")
+		return append(problems, "a body that is not described")
 	case len(content) == 0:
 		return problems
 	}
 	return append(problems, b.judgeBody("body", content, x.AnswerHeader.Get("Content-Type"), x.Answer)...)
 }
 
-// Missing are the answers described that have not occurred.
+// Missing returns the described responses that have not occurred.
 func (b *Book) Missing() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +172,7 @@ func (b *Book) Missing() []string {
 func decode(content []byte) (any, error) {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(content))
 	if err == nil && !json.Valid(content) {
-		return nil, fmt.Errorf("there is more than one value")
+		return nil, fmt.Errorf("more than one JSON value")
 	}
 	return value, err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// met are the secrets that the tests of this process have met.
+// met are the secrets that the tests of this process have used.
 var met harness.Secrets
 
 func TestMain(m *testing.M) {
