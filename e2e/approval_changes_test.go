@@ -10,7 +10,7 @@ import (
 
 // The approval uses what is true when it is sent, and grants nothing that was not on the page.
 
-func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
+func TestApproval_RechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, c := range map[string]struct {
@@ -64,7 +64,7 @@ func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 	})
 }
 
-func TestWhatIsGainedSinceThePageIsNotGiven(t *testing.T) {
+func TestApproval_IgnoresPermissionsGainedSincePage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -80,7 +80,7 @@ func TestWhatIsGainedSinceThePageIsNotGiven(t *testing.T) {
 }
 
 // Eight concurrent approvals create one grant, and only one of their codes works.
-func TestApprovalsAtOnceAreOneGrant(t *testing.T) {
+func TestApproval_ConcurrentCreatesOneGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -25,7 +25,7 @@ func wantsNothingGiven(t *testing.T, p *harness.Product, page harness.Page, clie
 	}
 }
 
-func TestApprovalFromAnotherOriginIsRefused(t *testing.T) {
+func TestApproval_RejectsOtherOrigin(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -53,7 +53,7 @@ func TestApprovalFromAnotherOriginIsRefused(t *testing.T) {
 }
 
 // The headers that browsers send, and callers without these headers ("judged by session and ticket").
-func TestApprovalFromTheOwnPageIsTaken(t *testing.T) {
+func TestApproval_AcceptsOwnPage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -68,7 +68,7 @@ func TestApprovalFromTheOwnPageIsTaken(t *testing.T) {
 	}
 }
 
-func TestApprovalFromAnotherSessionIsRefused(t *testing.T) {
+func TestApproval_RejectsOtherSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -95,7 +95,7 @@ func TestApprovalFromAnotherSessionIsRefused(t *testing.T) {
 	}
 }
 
-func TestApprovalTrustsNothingButTheTicket(t *testing.T) {
+func TestApproval_TrustsOnlyTicket(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -165,7 +165,7 @@ func TestApprovalTrustsNothingButTheTicket(t *testing.T) {
 	})
 }
 
-func TestGetNeverApproves(t *testing.T) {
+func TestApproval_GetDoesNotApprove(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -193,7 +193,7 @@ func TestGetNeverApproves(t *testing.T) {
 }
 
 // A double click creates one grant. The second approval replaces the unused code.
-func TestSecondApprovalReplacesTheUnusedCode(t *testing.T) {
+func TestApproval_SecondReplacesUnusedCode(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -21,7 +21,7 @@ func otherEncoders() map[string]string {
 
 // json.Marshal and json.NewEncoder write six bytes for each <, > and &, so a caller could make a response six times
 // as long as its input. Package web writes JSON without this escaping.
-func TestArchitecture_OneWriterOfJSONForCallers(t *testing.T) {
+func TestArchitecture_OnlyWebEncodesJSON(t *testing.T) {
 	t.Parallel()
 	known := otherEncoders()
 	for _, one := range packages(t) {

@@ -276,7 +276,7 @@ func leavesItsRoom(importer, imported string) string {
 }
 
 // Each of these imports violates a rule.
-func TestArchitectureRulesFindMistakes(t *testing.T) {
+func TestArchitecture_RulesRejectViolations(t *testing.T) {
 	t.Parallel()
 	for importer, imports := range map[string][]string{
 		"authserver/internal/oauth/grant": {
@@ -351,7 +351,7 @@ func TestArchitectureRulesFindMistakes(t *testing.T) {
 }
 
 // No package has side effects on import.
-func TestNoPackageHasAnInit(t *testing.T) {
+func TestArchitecture_NoInitFunctions(t *testing.T) {
 	t.Parallel()
 	for _, p := range packages(t) {
 		for _, name := range p.GoFiles {

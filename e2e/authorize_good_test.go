@@ -11,7 +11,7 @@ import (
 
 // Contract, section 4: valid authorization requests and their results.
 
-func TestConfidentialRequestNeedsNoResponseType(t *testing.T) {
+func TestAuthorize_ConfidentialNeedsNoResponseType(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -25,7 +25,7 @@ func TestConfidentialRequestNeedsNoResponseType(t *testing.T) {
 }
 
 // The scope parameter and the granted scope, for an application that requires read and write of programmes.
-func TestScopeAsksForASubset(t *testing.T) {
+func TestAuthorize_ScopeRequestsSubset(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -56,7 +56,7 @@ func TestScopeAsksForASubset(t *testing.T) {
 	}
 }
 
-func TestUnknownParametersAreIgnored(t *testing.T) {
+func TestAuthorize_IgnoresUnknownParameters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -76,7 +76,7 @@ func TestUnknownParametersAreIgnored(t *testing.T) {
 }
 
 // "any length up to 2,048, and comes back byte for byte"
-func TestStateComesBackByteForByte(t *testing.T) {
+func TestAuthorize_ReturnsStateUnchanged(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -103,7 +103,7 @@ func TestStateComesBackByteForByte(t *testing.T) {
 }
 
 // "Redirect URIs are compared exactly", and the query of the registered one stays unchanged.
-func TestCallbackKeepsItsOwnQuery(t *testing.T) {
+func TestAuthorize_CallbackKeepsRegisteredQuery(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -118,7 +118,7 @@ func TestCallbackKeepsItsOwnQuery(t *testing.T) {
 	}
 }
 
-func TestHeadDoesWhatGetDoes(t *testing.T) {
+func TestAuthorize_HeadMatchesGet(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)

@@ -24,7 +24,7 @@ func change(request url.Values, name string, values ...string) url.Values {
 }
 
 // A request whose client or callback is not verified gets a page, before and after login, and never a redirect.
-func TestBadClientOrCallbackIsAPage(t *testing.T) {
+func TestAuthorize_BadClientOrCallbackShowsPage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app, connector := p.DemoConfidential().Request(), p.DemoConnector().Begin().Query
@@ -75,7 +75,7 @@ func TestBadClientOrCallbackIsAPage(t *testing.T) {
 	}
 }
 
-func TestRawQueriesThatCannotBeReadAreAPage(t *testing.T) {
+func TestAuthorize_MalformedQueryShowsPage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	stranger := p.Person(t, p.Demo.Users.Owner)
@@ -151,7 +151,7 @@ func confidentialMistakes(q url.Values) map[string]mistake {
 	}
 }
 
-func TestOtherMistakesAreRedirectedToTheCallback(t *testing.T) {
+func TestAuthorize_OtherErrorsRedirectToCallback(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -172,7 +172,7 @@ func TestOtherMistakesAreRedirectedToTheCallback(t *testing.T) {
 }
 
 // "then login (RFC 9700 4.11.2: nobody is redirected before)": an invalid request is not an open redirector.
-func TestNobodyIsRedirectedBeforeLogin(t *testing.T) {
+func TestAuthorize_NoErrorRedirectBeforeLogin(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, m := range connectorMistakes(p.DemoConnector().Begin().Query, p.Demo.Clients.MCP.Resource) {
@@ -194,7 +194,7 @@ func TestNobodyIsRedirectedBeforeLogin(t *testing.T) {
 }
 
 // Other parameters are checked before membership and LLM integration, and those before consent.
-func TestParametersAreJudgedBeforeMembership(t *testing.T) {
+func TestAuthorize_ChecksParametersBeforeMembership(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

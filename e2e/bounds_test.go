@@ -8,7 +8,7 @@ import (
 
 // TestBounds_HeadersReportRemainingConcurrency checks the headers for 64 concurrent requests per credential and
 // service, and for two searches. The tests that unreachable names show that more are rejected.
-func TestBounds_HeadersSayWhatACredentialHasLeft(t *testing.T) {
+func TestBounds_HeadersReportRemainingConcurrency(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -9,7 +9,7 @@ import (
 
 // The page on which a user chooses the workspace for a client that belongs to no workspace.
 
-func TestInARealBrowserAWorkspaceIsChosen(t *testing.T) {
+func TestBrowser_ChoosesWorkspace(t *testing.T) {
 	t.Parallel()
 	p, site := enterWithDocuments(t, "claude")
 	owner := p.Demo.Users.Owner

@@ -34,7 +34,7 @@ func fillApplication(browser *harness.Browser) (form string) {
 	return form
 }
 
-func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
+func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 	t.Parallel()
 	p, office, browser := atDevelopers(t, harness.Telephone)
 	form := fillApplication(browser)
@@ -86,7 +86,7 @@ func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
 
 // The response to the second click would report that the application exists already and replace the page that shows
 // the secret once.
-func TestInARealBrowserADoubleClickLosesNoSecret(t *testing.T) {
+func TestBrowser_DoubleClickKeepsSecretVisible(t *testing.T) {
 	t.Parallel()
 	p, office, browser := atDevelopers(t, harness.Laptop)
 	form := fillApplication(browser)
@@ -109,7 +109,7 @@ func TestInARealBrowserADoubleClickLosesNoSecret(t *testing.T) {
 }
 
 // The script that prevents a double submission releases the form when the user returns to the page.
-func TestInARealBrowserAFormCanBeSentAgainByWhoeverComesBack(t *testing.T) {
+func TestBrowser_FormIsReusableAfterReturn(t *testing.T) {
 	t.Parallel()
 	_, _, browser := atDevelopers(t, harness.Laptop)
 	browser.See(".new summary")
@@ -126,7 +126,7 @@ func TestInARealBrowserAFormCanBeSentAgainByWhoeverComesBack(t *testing.T) {
 	}
 }
 
-func TestInARealBrowserAccessIsEndedByWhoeverGaveIt(t *testing.T) {
+func TestBrowser_UserRevokesOwnAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -72,7 +72,7 @@ func connectorAt(
 	return connector
 }
 
-func TestInARealBrowserAConnectorIsLetIn(t *testing.T) {
+func TestBrowser_ApprovesConnector(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, landing := p.Office(t), newLanding(t)
@@ -117,7 +117,7 @@ func TestInARealBrowserAConnectorIsLetIn(t *testing.T) {
 	}
 }
 
-func TestInARealBrowserWithoutScriptDenialIsSentBack(t *testing.T) {
+func TestBrowser_DeniesWithoutScript(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, landing := p.Office(t), newLanding(t)
@@ -134,7 +134,7 @@ func TestInARealBrowserWithoutScriptDenialIsSentBack(t *testing.T) {
 	}
 }
 
-func TestInARealBrowserTheKeyboardIsEnough(t *testing.T) {
+func TestBrowser_KeyboardOnly(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, landing := p.Office(t), newLanding(t)
@@ -171,7 +171,7 @@ func TestInARealBrowserTheKeyboardIsEnough(t *testing.T) {
 	}
 }
 
-func TestInARealBrowserADoubleClickIsOneGrantWithAGoodCode(t *testing.T) {
+func TestBrowser_DoubleClickCreatesOneGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, landing := p.Office(t), newLanding(t)
@@ -199,7 +199,7 @@ func TestInARealBrowserADoubleClickIsOneGrantWithAGoodCode(t *testing.T) {
 
 // Browsers send the origin of a form in Sec-Fetch-Site, but not over plain HTTP to a host other than localhost. There
 // only the Origin header is sent, and it must not be null.
-func TestInARealBrowserSignInWorksOverPlainHTTPOnALocalNetwork(t *testing.T) {
+func TestBrowser_SignsInOverPlainHTTP(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -251,7 +251,7 @@ const layoutFaults = `(() => {
 	return faults;
 })()`
 
-func TestInARealBrowserEveryPageFitsAndCanBeReadOut(t *testing.T) {
+func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -301,7 +301,7 @@ func TestInARealBrowserEveryPageFitsAndCanBeReadOut(t *testing.T) {
 	}
 }
 
-func TestInARealBrowserATokenIsMadeUsedAndRevoked(t *testing.T) {
+func TestBrowser_CreatesUsesAndRevokesToken(t *testing.T) {
 	t.Parallel()
 	p, office, browser := atDevelopers(t, harness.Laptop)
 	browser.Click(".new summary")

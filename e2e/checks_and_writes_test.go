@@ -35,7 +35,7 @@ func losesAPIAccess(o harness.Office) harness.Change {
 	return ending(sqlPermit, o.Workspace.ID, o.Head.ID, []string{harness.ReadProgrammes})
 }
 
-func TestTie_ASignInWithTheOldPasswordDoesNotOutliveItsChange(t *testing.T) {
+func TestTie_SignInFailsIfPasswordChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, changes := range map[string]func(user string) []harness.Change{
@@ -66,7 +66,7 @@ func TestTie_ASignInWithTheOldPasswordDoesNotOutliveItsChange(t *testing.T) {
 	}
 }
 
-func TestTie_ANewProofWithTheOldPasswordIsRefused(t *testing.T) {
+func TestTie_ReauthFailsIfPasswordChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	user := p.World.User(t)
@@ -93,7 +93,7 @@ func endings() map[string]func(harness.Office) harness.Change {
 	}
 }
 
-func TestTie_ATokenIsMadeByWhoMayStillMakeIt(t *testing.T) {
+func TestTie_TokenCreationRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, end := range endings() {
@@ -119,7 +119,7 @@ func TestTie_ATokenIsMadeByWhoMayStillMakeIt(t *testing.T) {
 	}
 }
 
-func TestTie_ATokenThatWasRevokedIsNotReplaced(t *testing.T) {
+func TestTie_RevokedTokenIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -137,7 +137,7 @@ func TestTie_ATokenThatWasRevokedIsNotReplaced(t *testing.T) {
 	}
 }
 
-func TestTie_AnApplicationIsRegisteredByWhoMayStillRegisterIt(t *testing.T) {
+func TestTie_RegistrationRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, end := range map[string]func(harness.Office) harness.Change{
@@ -167,7 +167,7 @@ func TestTie_AnApplicationIsRegisteredByWhoMayStillRegisterIt(t *testing.T) {
 	}
 }
 
-func TestTie_AnApplicationIsChangedByWhoMayStillChangeIt(t *testing.T) {
+func TestTie_ApplicationChangeRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, end := range map[string]func(harness.Office) harness.Change{
@@ -197,7 +197,7 @@ func TestTie_AnApplicationIsChangedByWhoMayStillChangeIt(t *testing.T) {
 	}
 }
 
-func TestTie_AConnectorPolicyIsSavedByWhoMayStillSaveIt(t *testing.T) {
+func TestTie_PolicyChangeRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, end := range endings() {
@@ -221,7 +221,7 @@ func TestTie_AConnectorPolicyIsSavedByWhoMayStillSaveIt(t *testing.T) {
 	}
 }
 
-func TestTie_AnApprovalGivesWhatItsUserMayStillGive(t *testing.T) {
+func TestTie_ApprovalRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, end := range map[string]func(harness.Office, string) harness.Change{
@@ -249,7 +249,7 @@ func TestTie_AnApprovalGivesWhatItsUserMayStillGive(t *testing.T) {
 }
 
 // G12: the exchange was decided in Redis and waits for Postgres when the user approves more permissions.
-func TestTie_ARedeemedCodeHasThePermissionsOfItsOwnApproval(t *testing.T) {
+func TestTie_CodeKeepsPermissionsOfItsApproval(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -280,7 +280,7 @@ func TestTie_ARedeemedCodeHasThePermissionsOfItsOwnApproval(t *testing.T) {
 
 // F8: A is replaced by B, which is never used, and B by C. The first use of C revokes A and B before the response is
 // sent, with either service.
-func TestTie_TheFirstUseOfATokenEndsThoseItReplaces(t *testing.T) {
+func TestTie_FirstUseRevokesReplacedTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, use := range map[string]func(t *testing.T, o harness.Office, token string){
@@ -316,7 +316,7 @@ func TestTie_TheFirstUseOfATokenEndsThoseItReplaces(t *testing.T) {
 }
 
 // The table names tests as package.Test, or as Test for tests of this package.
-func TestChecksAndWrites_EveryRowNamesATestThatExists(t *testing.T) {
+func TestChecksAndWrites_RowsNameExistingTests(t *testing.T) {
 	t.Parallel()
 	table, err := os.ReadFile("CHECKS_AND_WRITES.md")
 	if err != nil {

@@ -49,7 +49,7 @@ func refused(t *testing.T, err error, status int, shape client.Shape, code strin
 	return refusal
 }
 
-func TestClientGoesThroughEveryProgramme(t *testing.T) {
+func TestClient_ListsAllProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	c := p.Client(t, p.Demo.Workspaces.Main, harness.Bearer(p.Demo.Tokens.Reader))
@@ -91,7 +91,7 @@ func TestClientGoesThroughEveryProgramme(t *testing.T) {
 	}
 }
 
-func TestClientWritesProgrammes(t *testing.T) {
+func TestClient_WritesProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -150,7 +150,7 @@ func TestClientWritesProgrammes(t *testing.T) {
 }
 
 // A client.Error says which of the three shapes the response had (spec 7.1) and whether a retry can help.
-func TestClientTellsTheShapesApart(t *testing.T) {
+func TestClient_DistinguishesErrorShapes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -210,7 +210,7 @@ func TestClientTellsTheShapesApart(t *testing.T) {
 
 // A Go program as a connector: after consent, sixteen concurrent requests find the access token expired, and one
 // refresh serves all of them. A second refresh with the same token would have revoked the grant.
-func TestClientRefreshesOnceForEverybody(t *testing.T) {
+func TestClient_RefreshesOnceForConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -288,7 +288,7 @@ func connect(t *testing.T, person *harness.Person, connector client.Connector) *
 	return token
 }
 
-func TestClientIsToldOfADenial(t *testing.T) {
+func TestClient_ReturnsDenial(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -306,7 +306,7 @@ func TestClientIsToldOfADenial(t *testing.T) {
 
 // A confidential application is registered, authorized, introspected by a service, revoked and deleted, all through
 // the client.
-func TestClientOfAConfidentialApplication(t *testing.T) {
+func TestClient_ConfidentialApplication(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -388,7 +388,7 @@ func TestClientOfAConfidentialApplication(t *testing.T) {
 	refused(t, admin.Delete(ctx, created.ClientID), http.StatusNotFound, client.Flat, "not_found")
 }
 
-func TestClientOfForms(t *testing.T) {
+func TestClient_Forms(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -11,7 +11,7 @@ import (
 
 // Spec 3 and 4.3, contract section 3: a code is valid for 60 seconds and for one exchange.
 
-func TestSecondExchangeFailsAndEndsTheGrant(t *testing.T) {
+func TestCode_SecondExchangeRevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -41,7 +41,7 @@ func TestSecondExchangeFailsAndEndsTheGrant(t *testing.T) {
 
 // "if it is otherwise valid (client, redirect URI, resource, verifier)": a caller who has only found a used code
 // cannot revoke the grant.
-func TestSecondExchangeThatIsNotValidEndsNothing(t *testing.T) {
+func TestCode_InvalidSecondExchangeRevokesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -78,7 +78,7 @@ func TestSecondExchangeThatIsNotValidEndsNothing(t *testing.T) {
 }
 
 // "A wrong redirect URI, verifier or resource does not burn the code; the fifth does"
-func TestFifthMistakeBurnsTheCode(t *testing.T) {
+func TestCode_FifthErrorBurnsCode(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -115,7 +115,7 @@ func TestFifthMistakeBurnsTheCode(t *testing.T) {
 }
 
 // "another client, or a wrong secret, does not count"
-func TestMistakesOfStrangersDoNotBurnTheCode(t *testing.T) {
+func TestCode_OtherClientsErrorsDoNotBurnCode(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -141,7 +141,7 @@ func TestMistakesOfStrangersDoNotBurnTheCode(t *testing.T) {
 	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 }
 
-func TestMisspelledCodeIsRefusedAndHarmsNothing(t *testing.T) {
+func TestCode_MalformedCodeHasNoEffect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	attempt := p.DemoConnector().Begin()
@@ -156,7 +156,7 @@ func TestMisspelledCodeIsRefusedAndHarmsNothing(t *testing.T) {
 }
 
 // The test waits for real time, because a code's expiry cannot be changed by SQL.
-func TestCodeIsGoodForAMinute(t *testing.T) {
+func TestCode_ExpiresAfterOneMinute(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -174,7 +174,7 @@ func TestCodeIsGoodForAMinute(t *testing.T) {
 
 // "At exchange … the user must still be a member … and hold at least one of the granted permissions, and (connector)
 // the workspace's LLM integration must still be on"; "a refusal by those … consumes nothing".
-func TestExchangeChecksTheUserAndConsumesNothing(t *testing.T) {
+func TestCode_ExchangeRechecksUserWithoutConsuming(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	all := harness.Everything()

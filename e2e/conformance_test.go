@@ -103,7 +103,7 @@ func TestConformance_Server(t *testing.T) {
 	}
 }
 
-func TestConformance_ExpectedFailuresNameTheirFixture(t *testing.T) {
+func TestConformance_ExpectedFailuresNameFixture(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(filepath.Join(conformanceFolder, "expected-failures.yaml"))
 	must(t, err)

@@ -11,7 +11,7 @@ import (
 
 // The connection log of a workspace: each attempt with its last step, the reason for its failure, and its request id.
 
-func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
+func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

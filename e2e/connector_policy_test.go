@@ -41,7 +41,7 @@ var (
 	}
 )
 
-func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
+func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -105,7 +105,7 @@ func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
 	}
 }
 
-func TestRaisingThePolicyWidensNoConnection(t *testing.T) {
+func TestConnectorPolicy_RaisingWidensNoConnection(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -128,7 +128,7 @@ func TestRaisingThePolicyWidensNoConnection(t *testing.T) {
 	}
 }
 
-func TestAPlatformThatThePolicyDoesNotAllowIsCutOff(t *testing.T) {
+func TestConnectorPolicy_DisallowedPlatformLosesAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -10,7 +10,7 @@ import (
 
 // Contract, section 4: the content of the consent page, and the effect of its two buttons.
 
-func TestConsentPageNamesWhatIsAsked(t *testing.T) {
+func TestConsent_PageShowsRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -36,7 +36,7 @@ func TestConsentPageNamesWhatIsAsked(t *testing.T) {
 	}
 }
 
-func TestConsentPageWorksWithoutJavaScript(t *testing.T) {
+func TestConsent_PageWorksWithoutScript(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	page := p.Person(t, p.Demo.Users.Owner).Consent(t, p.DemoConnector().Begin().Query)
@@ -60,7 +60,7 @@ func TestConsentPageWorksWithoutJavaScript(t *testing.T) {
 	}
 }
 
-func TestApprovalRedirectsWithCodeStateAndIssuer(t *testing.T) {
+func TestConsent_ApprovalReturnsCodeStateIssuer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner)
@@ -85,7 +85,7 @@ func TestApprovalRedirectsWithCodeStateAndIssuer(t *testing.T) {
 	}
 }
 
-func TestDenialRedirectsWithAccessDeniedAndGrantsNothing(t *testing.T) {
+func TestConsent_DenialReturnsAccessDenied(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -105,7 +105,7 @@ func grantsOf(t *testing.T, p *harness.Product, client string) int {
 	return p.World.Count(t, `select count(*) from account.grants where client_id = $1`, client)
 }
 
-func TestNonMemberIsToldSo(t *testing.T) {
+func TestConsent_RejectsNonMember(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -121,7 +121,7 @@ func TestNonMemberIsToldSo(t *testing.T) {
 
 // "Connector consent requires the workspace's LLM integration feature to be enabled" (spec 4.4); consent for a
 // confidential application does not.
-func TestConnectorConsentNeedsLLMIntegration(t *testing.T) {
+func TestConsent_ConnectorNeedsLLMIntegration(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -140,7 +140,7 @@ func TestConnectorConsentNeedsLLMIntegration(t *testing.T) {
 	connector.Connect(t, head)
 }
 
-func TestConfidentialConsentNeedsEveryRequiredPermission(t *testing.T) {
+func TestConsent_ConfidentialNeedsAllPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -153,7 +153,7 @@ func TestConfidentialConsentNeedsEveryRequiredPermission(t *testing.T) {
 
 // "For a connector, what the user does not hold is left out and named on the page, with who could grant it; if nothing
 // is left: 403."
-func TestConnectorConsentLeavesOutWhatTheUserLacks(t *testing.T) {
+func TestConsent_ConnectorOmitsMissingPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -174,7 +174,7 @@ func TestConnectorConsentLeavesOutWhatTheUserLacks(t *testing.T) {
 
 // A write permission is never granted without its read permission: a request for the write adds the read, and the
 // write is left out if the user lacks the read.
-func TestConnectorIsGivenNoWriteWithoutItsRead(t *testing.T) {
+func TestConsent_WriteNeedsRead(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -199,7 +199,7 @@ func TestConnectorIsGivenNoWriteWithoutItsRead(t *testing.T) {
 }
 
 // The owner is a member of Empty with every permission, but the applications of the demo belong to Main.
-func TestApplicationBelongsToOneWorkspace(t *testing.T) {
+func TestConsent_ApplicationBelongsToOneWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	tokens := p.DemoConfidential().Connect(t, p.Person(t, p.Demo.Users.Owner))

@@ -11,7 +11,7 @@ import (
 
 // Spec 3 and 5, contract sections 2 and 6: where each kind of credential is accepted and where it is not.
 
-func TestEachKindOfCredentialListsProgrammes(t *testing.T) {
+func TestCredentials_AllKindsListProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner)
@@ -28,7 +28,7 @@ func TestEachKindOfCredentialListsProgrammes(t *testing.T) {
 }
 
 // Contract, section 2: the format of credentials and the claims of an access token.
-func TestCredentialsAreSpelledAsTheContractSays(t *testing.T) {
+func TestCredentials_HaveContractFormat(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
@@ -98,7 +98,7 @@ func refusedAsBearer(t *testing.T, p *harness.Product, office harness.Office, be
 	p.As(bearer).Get(t, office.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
 }
 
-func TestRevokedAndExpiredPersonalAccessTokensAreNotAccepted(t *testing.T) {
+func TestCredentials_RevokedOrExpiredPATIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -118,7 +118,7 @@ func TestRevokedAndExpiredPersonalAccessTokensAreNotAccepted(t *testing.T) {
 	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
-func TestForgedBearersAreNotAccepted(t *testing.T) {
+func TestCredentials_ForgedBearerIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -138,7 +138,7 @@ func TestForgedBearersAreNotAccepted(t *testing.T) {
 }
 
 // Credentials used as another kind of credential.
-func TestOneCredentialIsNoOther(t *testing.T) {
+func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -197,7 +197,7 @@ func TestOneCredentialIsNoOther(t *testing.T) {
 }
 
 // A token "made for another resource" gets 401 from the REST API and 403 {"message"} from the account routes.
-func TestTokenOfAnotherResourceIsRefused(t *testing.T) {
+func TestCredentials_TokenForOtherResourceIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -212,7 +212,7 @@ func TestTokenOfAnotherResourceIsRefused(t *testing.T) {
 
 // "Credentials issued through connector consent are restricted further by the permissions the user consented to." (spec
 // 1)
-func TestCredentialNeverDoesMoreThanWasConsentedTo(t *testing.T) {
+func TestCredentials_LimitedToConsentedPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -227,7 +227,7 @@ func TestCredentialNeverDoesMoreThanWasConsentedTo(t *testing.T) {
 }
 
 // A connector's token is rejected while LLM integration is off; other credentials work.
-func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
+func TestCredentials_LLMIntegrationOffAffectsOnlyConnectors(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

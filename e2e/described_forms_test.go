@@ -30,7 +30,7 @@ func madeForm(t *testing.T, api harness.API) (id, public string) {
 }
 
 // The workspace's side of forms: each response that is described (contract, section 6).
-func TestFormsOfAWorkspaceAnswerAsDescribed(t *testing.T) {
+func TestDescribed_WorkspaceForms(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := workspaceOf(p, p.Office(t))
@@ -65,7 +65,7 @@ func TestFormsOfAWorkspaceAnswerAsDescribed(t *testing.T) {
 }
 
 // A submission by a script of the allowed website.
-func TestSubmissionsAnswerAsDescribed(t *testing.T) {
+func TestDescribed_Submissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := workspaceOf(p, p.Office(t))
@@ -91,7 +91,7 @@ func TestSubmissionsAnswerAsDescribed(t *testing.T) {
 }
 
 // The page of a form works without script. It shares its rate limit with submissions by script.
-func TestFormPageAnswersAsDescribed(t *testing.T) {
+func TestDescribed_FormPage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	_, form := madeForm(t, workspaceOf(p, p.Office(t)))

@@ -9,7 +9,7 @@ import (
 
 // The documentation page in a real browser: it loads nothing else, fits the narrowest screen, and its links lead to
 // their targets.
-func TestDocumentationIsOnePageThatFits(t *testing.T) {
+func TestDescribed_DocumentationPageFits(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Narrowest} {

@@ -125,7 +125,7 @@ func describes(o openapi.Operation, status string) bool {
 
 // Every operation with authentication rejects callers without credentials, of another workspace, and without a tenant
 // header.
-func TestEachOperationRefusesStrangersAsDescribed(t *testing.T) {
+func TestDescribed_UnauthorizedCallers(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
 	here := map[string]string{"tenantId": s.office.Workspace.ID}
@@ -154,7 +154,7 @@ func TestEachOperationRefusesStrangersAsDescribed(t *testing.T) {
 }
 
 // An unknown object is 404 and a body that is too long is 413, for every operation that describes these.
-func TestEachOperationRefusesTheUnknownAndTheHugeAsDescribed(t *testing.T) {
+func TestDescribed_UnknownObjectsAndLargeBodies(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
 	here := map[string]string{"tenantId": s.office.Workspace.ID}
@@ -172,7 +172,7 @@ func TestEachOperationRefusesTheUnknownAndTheHugeAsDescribed(t *testing.T) {
 }
 
 // Every operation that checks the Origin header rejects one that is not allowed.
-func TestEachOperationRefusesForeignPagesAsDescribed(t *testing.T) {
+func TestDescribed_ForeignOrigins(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	s := newSampler(t, p)
@@ -192,7 +192,7 @@ func TestEachOperationRefusesForeignPagesAsDescribed(t *testing.T) {
 }
 
 // Conditional requests: 304 and 412.
-func TestWhatIsUnchangedIsNotSentAgainAsDescribed(t *testing.T) {
+func TestDescribed_ConditionalRequests(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
 	api := workspaceOf(s.Product, s.office)
@@ -222,7 +222,7 @@ func TestWhatIsUnchangedIsNotSentAgainAsDescribed(t *testing.T) {
 }
 
 // Every public document exists, and pages of any website may read it.
-func TestEachDocumentIsThereAsDescribed(t *testing.T) {
+func TestDescribed_PublicDocuments(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
 	for _, o := range s.book.Operations() {
@@ -238,7 +238,7 @@ func TestEachDocumentIsThereAsDescribed(t *testing.T) {
 }
 
 // If Postgres is unavailable, every operation that describes 503 returns it.
-func TestEachOperationSaysThatAStoreIsAway(t *testing.T) {
+func TestDescribed_StoreUnavailable(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
 	p := harness.Enter(t, running, &met)
@@ -265,7 +265,7 @@ func message(t *testing.T, api harness.API, status int, body string) {
 		Wants(t, status)
 }
 
-func TestAssistantsEndpointAnswersAsDescribed(t *testing.T) {
+func TestDescribed_MCPEndpoint(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := p.As(p.Office(t).Token)
@@ -286,7 +286,7 @@ func TestAssistantsEndpointAnswersAsDescribed(t *testing.T) {
 }
 
 // Described responses that no other test causes.
-func TestWhatIsLeftAnswersAsDescribed(t *testing.T) {
+func TestDescribed_RemainingResponses(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -113,7 +113,7 @@ func doctorsClient(t *testing.T, p *harness.Product, office harness.Office) stri
 }
 
 // For each client, from the first call to the refresh and a replay, the doctor finds no problem and leaves no grant.
-func TestDoctorFindsNothingWrong(t *testing.T) {
+func TestDoctor_AllProfilesPass(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -149,7 +149,7 @@ func TestDoctorFindsNothingWrong(t *testing.T) {
 }
 
 // The demo's client, with output as text.
-func TestDoctorSaysInWordsThatAllIsWell(t *testing.T) {
+func TestDoctor_TextOutputOnSuccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	mcp := p.Demo.Clients.MCP
@@ -163,7 +163,7 @@ func TestDoctorSaysInWordsThatAllIsWell(t *testing.T) {
 }
 
 // A client with a metadata document, on a loopback port that the document does not contain, in the given workspace.
-func TestDoctorGoesByAMetadataDocument(t *testing.T) {
+func TestDoctor_MetadataDocument(t *testing.T) {
 	t.Parallel()
 	var host *httptest.Server
 	host = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -212,7 +212,7 @@ func TestDoctorGoesByAMetadataDocument(t *testing.T) {
 }
 
 // Without credentials the doctor checks everything before the sign-in, and succeeds.
-func TestDoctorStopsBeforeSignIn(t *testing.T) {
+func TestDoctor_WithoutCredentialsStopsBeforeSignIn(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	client := doctorsClient(t, p, p.Office(t))
@@ -227,7 +227,7 @@ func TestDoctorStopsBeforeSignIn(t *testing.T) {
 }
 
 // Each mistake of operators and users has its own code, with a remedy.
-func TestDoctorNamesWhatIsWrong(t *testing.T) {
+func TestDoctor_ReportsProblems(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, quiet := p.Office(t), p.Office(t)
@@ -288,7 +288,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 }
 
 // Invalid options have exit status 2, and nothing is sent.
-func TestDoctorRefusesWhatCannotBeMeant(t *testing.T) {
+func TestDoctor_RejectsInvalidOptions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, args := range [][]string{

@@ -34,7 +34,7 @@ func enterWithDocuments(t *testing.T, platform string) (*harness.Product, *harne
 	return harness.Enter(t, harness.Private(t, harness.Options{Settings: site.Settings(platform)}), &met), site
 }
 
-func TestClientsAreKnownByTheirMetadataDocuments(t *testing.T) {
+func TestDocuments_IdentifyClients(t *testing.T) {
 	t.Parallel()
 	p, site := enterWithDocuments(t, "claude")
 	t.Run("metadata says so", func(t *testing.T) { metadataSaysThatDocumentsAreRead(t, p) })
@@ -274,7 +274,7 @@ func goSDKWalksByItsDocument(t *testing.T, p *harness.Product, site *harness.Pub
 }
 
 // In production the server connects to no private or local address, even if the host is listed.
-func TestDocumentsAreReadFromPublicAddressesAlone(t *testing.T) {
+func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 	t.Parallel()
 	site := harness.NewPublisher(t)
 	port := site.Host()[strings.LastIndex(site.Host(), ":"):]

@@ -43,7 +43,7 @@ func submissions(t *testing.T, p *harness.Product, form client.Form) int {
 }
 
 // "An Origin header that the form does not allow: 403", and CORS for the allowed ones only.
-func TestPublicFormIsForItsWebsitesAlone(t *testing.T) {
+func TestForms_OnlyAllowedOrigins(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	form, path := newForm(t, p, p.Office(t))
@@ -83,7 +83,7 @@ func TestPublicFormIsForItsWebsitesAlone(t *testing.T) {
 }
 
 // "Bad answers: 400 VALIDATION_ERROR with error.fields, name → message", and nothing stored.
-func TestBadAnswersAreRefusedFieldByField(t *testing.T) {
+func TestForms_InvalidAnswersAreRejectedPerField(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	form, path := newForm(t, p, p.Office(t))
@@ -106,7 +106,7 @@ func TestBadAnswersAreRefusedFieldByField(t *testing.T) {
 }
 
 // "A used submissionToken: 409; an expired, forged or another form's: 400."
-func TestSubmissionTokenIsForOneSubmissionToOneForm(t *testing.T) {
+func TestForms_SubmissionTokenIsForOneSubmission(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -130,7 +130,7 @@ func TestSubmissionTokenIsForOneSubmissionToOneForm(t *testing.T) {
 
 // "The same Idempotency-Key with the same body gives the first answer again, before any other check; with another body:
 // 409."
-func TestSubmissionSentAgainWithItsKeyIsOne(t *testing.T) {
+func TestForms_IdempotencyKeyStoresOneSubmission(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -162,7 +162,7 @@ func TestSubmissionSentAgainWithItsKeyIsOne(t *testing.T) {
 }
 
 // "Unknown or disabled key, or Engage not enabled in its workspace: 404."
-func TestFormThatIsNotOpenIsNotThere(t *testing.T) {
+func TestForms_UnavailableFormIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -196,7 +196,7 @@ func TestFormThatIsNotOpenIsNotThere(t *testing.T) {
 }
 
 // "More than 120 submissions a minute for one form from one address: 429 RATE_LIMITED, Retry-After."
-func TestOneAddressIsLimitedForOneForm(t *testing.T) {
+func TestForms_RateLimitPerAddressAndForm(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -217,7 +217,7 @@ func TestOneAddressIsLimitedForOneForm(t *testing.T) {
 }
 
 // "token is a read-only capability for this one status"
-func TestStatusOfASubmissionIsForWhoHasItsToken(t *testing.T) {
+func TestForms_StatusNeedsItsToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	_, path := newForm(t, p, p.Office(t))
@@ -242,7 +242,7 @@ func TestStatusOfASubmissionIsForWhoHasItsToken(t *testing.T) {
 }
 
 // "For the workspace: … (engage:read:forms, engage:write:forms, engage:read:submissions)."
-func TestFormsNeedTheirPermissions(t *testing.T) {
+func TestForms_NeedPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -298,7 +298,7 @@ func TestFormsNeedTheirPermissions(t *testing.T) {
 }
 
 // The form works without script: on a phone it is corrected and sent, and shows its result.
-func TestInARealBrowserWithoutScriptAFormIsSent(t *testing.T) {
+func TestBrowser_SubmitsFormWithoutScript(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	form, path := newForm(t, p, p.Office(t))

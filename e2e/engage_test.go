@@ -61,7 +61,7 @@ func (f publicForm) ends(t *testing.T, path string, within time.Duration) string
 	}
 }
 
-func TestPublicFormIsSentAndProcessed(t *testing.T) {
+func TestForms_SubmissionIsProcessed(t *testing.T) {
 	t.Parallel()
 	f := formOf(enter(t))
 	if status := f.ends(t, f.accepted(t), 20*time.Second); status != "processed" {
@@ -77,7 +77,7 @@ func TestPublicFormIsSentAndProcessed(t *testing.T) {
 }
 
 // A job whose process died is retried after a minute. This test waits for that.
-func TestNoSubmissionIsLostInACrash(t *testing.T) {
+func TestForms_CrashLosesNoSubmission(t *testing.T) {
 	t.Parallel()
 	s := harness.Private(t, harness.Options{})
 	f := formOf(harness.Enter(t, s, &met))

@@ -50,7 +50,7 @@ func callers(p *harness.Product) map[string]harness.API {
 	}
 }
 
-func TestWrongMethodIs405WithAllowBeforeCredentials(t *testing.T) {
+func TestErrors_WrongMethodIs405BeforeAuthentication(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	account, module := routes(p)
@@ -75,7 +75,7 @@ func TestWrongMethodIs405WithAllowBeforeCredentials(t *testing.T) {
 	}
 }
 
-func TestUnknownPathIs404BeforeCredentials(t *testing.T) {
+func TestErrors_UnknownPathIs404BeforeAuthentication(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	module := []string{
@@ -131,7 +131,7 @@ func TestUnknownPathIs404BeforeCredentials(t *testing.T) {
 }
 
 // "Some unprefixed paths are used in older references; the prefixed paths above are the ones specified." (spec 9)
-func TestUnprefixedPathsDoNotExist(t *testing.T) {
+func TestErrors_UnprefixedPathsDoNotExist(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, path := range []string{
@@ -147,7 +147,7 @@ func TestUnprefixedPathsDoNotExist(t *testing.T) {
 	}
 }
 
-func TestUnknownPagesArePages(t *testing.T) {
+func TestErrors_UnknownPageIsHTML(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	user := p.Person(t, p.Demo.Users.Owner)
@@ -163,7 +163,7 @@ func TestUnknownPagesArePages(t *testing.T) {
 }
 
 // HEAD is like GET without a body.
-func TestHeadAnswersLikeGet(t *testing.T) {
+func TestErrors_HeadMatchesGet(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, path := range []string{
@@ -182,7 +182,7 @@ func TestHeadAnswersLikeGet(t *testing.T) {
 }
 
 // "A client checks the HTTP status and the actual body shape" (spec 7.1): status 403 has three shapes.
-func TestForbiddenHasTheShapeOfWhoSaysIt(t *testing.T) {
+func TestErrors_ForbiddenShapes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	main := harness.ClientsPath(p.Demo.Workspaces.Main)
@@ -197,7 +197,7 @@ func TestForbiddenHasTheShapeOfWhoSaysIt(t *testing.T) {
 }
 
 // Responses must not be cached.
-func TestAnswersAreNotKept(t *testing.T) {
+func TestErrors_ResponsesAreNotCached(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for who, api := range callers(p) {

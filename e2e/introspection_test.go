@@ -20,7 +20,7 @@ func wantsInactive(t *testing.T, answer harness.Answer) {
 	}
 }
 
-func TestIntrospectionTellsWhatATokenMayDoRightNow(t *testing.T) {
+func TestIntrospection_ReturnsCurrentPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, service := p.Office(t), p.DemoService()
@@ -79,7 +79,7 @@ func TestIntrospectionTellsWhatATokenMayDoRightNow(t *testing.T) {
 
 // "no longer a member, or a connector with LLM integration off: {"active":false}; only permissions lost: active,
 // permissions empty"
-func TestIntrospectionInTheGrey(t *testing.T) {
+func TestIntrospection_LostAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, service := p.Office(t), p.DemoService()
@@ -117,7 +117,7 @@ func TestIntrospectionInTheGrey(t *testing.T) {
 	}
 }
 
-func TestIntrospectionOfEverythingElseIsInactive(t *testing.T) {
+func TestIntrospection_InvalidTokensAreInactive(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, service := p.Office(t), p.DemoService()
@@ -157,7 +157,7 @@ func TestIntrospectionOfEverythingElseIsInactive(t *testing.T) {
 
 // "client credentials of a client of kind service, HTTP Basic or client_secret_post, else 401; no user's token will
 // do"
-func TestIntrospectionIsForServices(t *testing.T) {
+func TestIntrospection_OnlyServices(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, service := p.Office(t), p.DemoService()
@@ -199,7 +199,7 @@ func TestIntrospectionIsForServices(t *testing.T) {
 }
 
 // Only an administrator's command creates services, and they can use no other endpoint (contract, section 5).
-func TestServiceCanDoNothingElse(t *testing.T) {
+func TestIntrospection_ServicesCanOnlyIntrospect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	service, main := p.DemoService(), p.Demo.Workspaces.Main

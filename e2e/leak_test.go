@@ -16,7 +16,7 @@ import (
 // to every kind of handler, correctly and incorrectly, and then searches. TestMain searches the logs again at the end
 // for all secrets that any test has used.
 
-func TestNoSecretIsLoggedOrStored(t *testing.T) {
+func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 	running := harness.Private(
 		t,
 		harness.Options{Traced: true, Settings: map[string]string{"ALMONER_LOG_LEVEL": "debug"}},

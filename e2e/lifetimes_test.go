@@ -11,7 +11,7 @@ import (
 
 // Spec 5.2 and 8, contract section 3: lifetimes, and the checks of the user at refresh.
 
-func TestAccessTokensLastAsLongAsTheLimitsSay(t *testing.T) {
+func TestLifetimes_AccessTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner)
@@ -39,7 +39,7 @@ func TestAccessTokensLastAsLongAsTheLimitsSay(t *testing.T) {
 }
 
 // "Refreshing never extends the 30 days", and the access token expires with the grant at the latest.
-func TestRefreshNeverExtendsTheThirtyDays(t *testing.T) {
+func TestLifetimes_RefreshDoesNotExtendGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -62,7 +62,7 @@ func TestRefreshNeverExtendsTheThirtyDays(t *testing.T) {
 }
 
 // In the last seconds of the 30 days a request gets tokens or invalid_grant, never a server error.
-func TestTheLastSecondsOfAGrantAreAnAnswerOrARefusal(t *testing.T) {
+func TestLifetimes_LastSecondsOfGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -94,7 +94,7 @@ func TestTheLastSecondsOfAGrantAreAnAnswerOrARefusal(t *testing.T) {
 	}
 }
 
-func TestConfidentialTokenEndsWithItsGrant(t *testing.T) {
+func TestLifetimes_ConfidentialTokenEndsWithGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -109,7 +109,7 @@ func TestConfidentialTokenEndsWithItsGrant(t *testing.T) {
 
 // "At exchange and at refresh the user must still be a member …, hold at least one of the granted permissions, and
 // (connector) … LLM integration must still be on: else 400 invalid_grant"; "a refusal by those … consumes nothing".
-func TestRefreshChecksTheUserAndConsumesNothing(t *testing.T) {
+func TestRefresh_RechecksUserWithoutConsuming(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, c := range map[string]struct {
@@ -152,7 +152,7 @@ func TestRefreshChecksTheUserAndConsumesNothing(t *testing.T) {
 }
 
 // "A permission lost meanwhile is simply without effect (section 6), and back when the user has it back."
-func TestLostPermissionIsWithoutEffectUntilItIsBack(t *testing.T) {
+func TestRefresh_LostPermissionReturnsWithUser(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -11,7 +11,7 @@ import (
 
 // Contract, section 4 (login before consent) and section 7 (wrong passwords).
 
-func TestLoginReturnsToTheSameRequest(t *testing.T) {
+func TestLogin_ReturnsToRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app := p.DemoConfidential()
@@ -29,7 +29,7 @@ func TestLoginReturnsToTheSameRequest(t *testing.T) {
 	}
 }
 
-func TestLoginPageIsAFormForEmailAndPassword(t *testing.T) {
+func TestLogin_PageHasForm(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	page := p.Person(t, p.Demo.Users.Owner).Open(t, p.AppURL+"/login").WantsPage(t, http.StatusOK)
@@ -48,7 +48,7 @@ func TestLoginPageIsAFormForEmailAndPassword(t *testing.T) {
 	}
 }
 
-func TestFailedLoginIsA400Page(t *testing.T) {
+func TestLogin_FailureIs400Page(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	user := p.World.User(t)
@@ -84,7 +84,7 @@ func stripRequestID(text string) string {
 	return before
 }
 
-func TestBadLoginFormIsA400Page(t *testing.T) {
+func TestLogin_MalformedFormIs400Page(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	user := p.Person(t, p.Demo.Users.Owner)
@@ -101,7 +101,7 @@ func TestBadLoginFormIsA400Page(t *testing.T) {
 }
 
 // "the 11th within 15 minutes for one account from one address is 429 with Retry-After" (contract, section 7)
-func TestEleventhWrongPasswordIsRefused(t *testing.T) {
+func TestLogin_EleventhWrongPasswordIs429(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	user, other := p.World.User(t), p.World.User(t)
@@ -114,7 +114,7 @@ func TestEleventhWrongPasswordIsRefused(t *testing.T) {
 	p.Person(t, other).SignedIn(t) // another user at the same address can sign in
 }
 
-func TestLoginLeadsNowhereElse(t *testing.T) {
+func TestLogin_NoOpenRedirect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, elsewhere := range []string{
@@ -140,7 +140,7 @@ func TestLoginLeadsNowhereElse(t *testing.T) {
 	}
 }
 
-func TestForeignSiteCannotSignAnybodyIn(t *testing.T) {
+func TestLogin_RejectsOtherOrigin(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	user := p.Person(t, p.Demo.Users.Reader)
@@ -152,7 +152,7 @@ func TestForeignSiteCannotSignAnybodyIn(t *testing.T) {
 }
 
 // A session id from before the login is not valid after it, whether it was anonymous or set by an attacker.
-func TestLoginRenewsTheSession(t *testing.T) {
+func TestLogin_RenewsSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	request := p.AuthorizeURL(p.DemoConfidential().Request())

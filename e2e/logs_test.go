@@ -11,7 +11,7 @@ import (
 
 // An operator can find a request in the logs by the request id of its response: the lines of the gateway and of the
 // service, and the grant.
-func TestLogLinesNameTheRequestAndItsGrant(t *testing.T) {
+func TestLogs_ContainRequestAndGrant(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
 	p := harness.Enter(t, running, &met)

@@ -105,7 +105,7 @@ func (w *walker) handler(issuer string) auth.OAuthHandler {
 
 // The client knows only the URL: 401, discovery, consent in a real browser, token, tools, refresh, replay, a second
 // consent, revocation.
-func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
+func TestMCP_GoSDKClient(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, landing := p.Office(t), newLanding(t)
@@ -227,7 +227,7 @@ func (w *walker) lookAround(session *sdk.ClientSession, office harness.Office) {
 	}
 }
 
-func TestMCPWorksWithAnOffTheShelfOAuthLibrary(t *testing.T) {
+func TestMCP_OAuth2Library(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	connector := p.DemoMCP()

@@ -82,7 +82,7 @@ func startNode(t *testing.T, dir string, arguments ...string) *nodeClient {
 }
 
 // The SDK that Claude Code, the MCP inspector and many hosts use.
-func TestTypeScriptSDKClientWalksTheWholeFlow(t *testing.T) {
+func TestMCP_TypeScriptSDKClient(t *testing.T) {
 	t.Parallel()
 	dir := installed(t)
 	p := enter(t)

@@ -81,7 +81,7 @@ func wantsChallenge(t *testing.T, p *harness.Product, answer harness.Answer, cod
 	}
 }
 
-func TestMCPFirstCallIsChallenged(t *testing.T) {
+func TestMCP_FirstCallIsChallenged(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, api := range []harness.API{p.API(), mcp(p, "").With("Origin", "https://claude.ai")} {
@@ -97,7 +97,7 @@ func TestMCPFirstCallIsChallenged(t *testing.T) {
 	}
 }
 
-func TestMCPTakesTokensOfItsOwnResourceAlone(t *testing.T) {
+func TestMCP_OnlyOwnResourceTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -138,7 +138,7 @@ func TestMCPTakesTokensOfItsOwnResourceAlone(t *testing.T) {
 	wantsChallenge(t, p, rpc(t, mcp(p, office.Token), "tools/list", nil), `error="invalid_token"`)
 }
 
-func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
+func TestMCP_AppliesAPIRules(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -185,7 +185,7 @@ func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
 
 // "403 for a missing permission carries insufficient_scope only when consenting again could help." For /mcp this
 // cannot occur: a connector without the one permission that tools need gets no token.
-func TestInsufficientScopeIsSaidWhereConsentHelps(t *testing.T) {
+func TestMCP_InsufficientScopeOnlyIfConsentHelps(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -221,7 +221,7 @@ func TestInsufficientScopeIsSaidWhereConsentHelps(t *testing.T) {
 	}
 }
 
-func TestMCPPagesOfOtherOriginsAreRefused(t *testing.T) {
+func TestMCP_RejectsOtherOrigins(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for origin, allowed := range map[string]bool{
@@ -261,7 +261,7 @@ func TestMCPPagesOfOtherOriginsAreRefused(t *testing.T) {
 }
 
 // Nothing is stored between requests, so any process can serve any of them.
-func TestMCPHasNoSession(t *testing.T) {
+func TestMCP_HasNoSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := mcp(p, p.Demo.Tokens.Owner)
@@ -300,7 +300,7 @@ func TestMCPHasNoSession(t *testing.T) {
 }
 
 // connectors.md, Protocol revisions.
-func TestMCPSpeaksOfItsRevisions(t *testing.T) {
+func TestMCP_ProtocolRevisions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := mcp(p, p.Demo.Tokens.Owner)
@@ -329,7 +329,7 @@ func TestMCPSpeaksOfItsRevisions(t *testing.T) {
 }
 
 // "nothing on these paths redirects", and pages may read them with the headers that MCP clients add.
-func TestDiscoveryIsOpenToPagesAndNeverRedirects(t *testing.T) {
+func TestMCP_DiscoveryAllowsCORSWithoutRedirect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	page := p.API().With("Origin", "https://inspector.example")
@@ -376,7 +376,7 @@ func TestDiscoveryIsOpenToPagesAndNeverRedirects(t *testing.T) {
 }
 
 // "All users of one platform share one address range": invalid requests of some users do not affect others.
-func TestUsersOfOnePlatformShareAnAddress(t *testing.T) {
+func TestMCP_SharedAddressIsNotThrottled(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

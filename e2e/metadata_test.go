@@ -33,7 +33,7 @@ func connectorScopes() []string {
 	}
 }
 
-func TestAuthorizationServerMetadata(t *testing.T) {
+func TestMetadata_AuthorizationServer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	answer := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
@@ -85,7 +85,7 @@ func TestAuthorizationServerMetadata(t *testing.T) {
 }
 
 // "the path-inserted and path-appended variants answer the same document … nothing on these paths redirects"
-func TestMetadataIsTheSameWhereverClientsLook(t *testing.T) {
+func TestMetadata_VariantsAreIdentical(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	want := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
@@ -105,7 +105,7 @@ func TestMetadataIsTheSameWhereverClientsLook(t *testing.T) {
 	}
 }
 
-func TestProtectedResourceMetadata(t *testing.T) {
+func TestMetadata_ProtectedResource(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for path, resource := range map[string]string{
@@ -133,7 +133,7 @@ func TestProtectedResourceMetadata(t *testing.T) {
 	p.API().Get(t, "/.well-known/oauth-protected-resource/v2").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 }
 
-func TestPublishedKeysArePublic(t *testing.T) {
+func TestMetadata_KeysArePublic(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	answer := p.API().
@@ -162,7 +162,7 @@ func TestPublishedKeysArePublic(t *testing.T) {
 }
 
 // A client that knows only the API's URL reaches the consent page from the first 401.
-func TestChallengeLeadsToTheConsentPage(t *testing.T) {
+func TestMetadata_ChallengeLeadsToConsentPage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	challenge := p.API().Get(t, programmes).Header.Get("WWW-Authenticate")
@@ -192,7 +192,7 @@ func TestChallengeLeadsToTheConsentPage(t *testing.T) {
 }
 
 // Paths that clients try when discovery fails (contract, section 1).
-func TestGuessedPathsOnTheAPIsOrigin(t *testing.T) {
+func TestMetadata_GuessedPaths(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	query := url.Values{"client_id": {"x y"}, "state": {`a+b&"c"`}}.Encode() + "&odd=%zz&&="

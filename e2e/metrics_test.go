@@ -13,7 +13,7 @@ import (
 )
 
 // The metrics of the real services count the events of a grant and contain no identifiers.
-func TestMetricsTellWhatHappened(t *testing.T) {
+func TestMetrics_CountGrantEvents(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
 	p := harness.Enter(t, running, &met)
@@ -72,7 +72,7 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 }
 
 // Public addresses do not serve metrics.
-func TestMetricsAreNotOnAPublicPort(t *testing.T) {
+func TestMetrics_NotPublic(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
 	p := harness.Enter(t, running, &met)
@@ -89,7 +89,7 @@ func TestMetricsAreNotOnAPublicPort(t *testing.T) {
 }
 
 // Every metric in the documents exists, and every metric of ours is documented.
-func TestMetricsOfTheDocumentsExist(t *testing.T) {
+func TestMetrics_MatchDocuments(t *testing.T) {
 	t.Parallel()
 	names := harness.Metrics(t, harness.Shared(t)).Names()
 	ours := regexp.MustCompile(`\balmoner_[a-z_]+`)

@@ -10,7 +10,7 @@ import (
 )
 
 // Postgres is stopped, killed and paused, and the services are killed, one after the other.
-func TestPostgresOutage(t *testing.T) {
+func TestOutage_Postgres(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
 	p := harness.Enter(t, running, &met)

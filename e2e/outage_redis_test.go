@@ -9,7 +9,7 @@ import (
 )
 
 // Redis is stopped, killed, paused, and loses its data, one after the other.
-func TestRedisOutage(t *testing.T) {
+func TestOutage_Redis(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
 	p := harness.Enter(t, running, &met)

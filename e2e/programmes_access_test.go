@@ -27,7 +27,7 @@ func wants401(t *testing.T, p *harness.Product, answer harness.Answer) {
 	}
 }
 
-func TestFirstComesTheBearer(t *testing.T) {
+func TestAccess_1ChecksBearer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	main := p.Demo.Workspaces.Main.ID
@@ -72,7 +72,7 @@ func TestFirstComesTheBearer(t *testing.T) {
 	}
 }
 
-func TestSecondComesTheWorkspaceHeader(t *testing.T) {
+func TestAccess_2ChecksTenantHeader(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	reader := p.As(p.Demo.Tokens.Reader)
@@ -104,7 +104,7 @@ func TestSecondComesTheWorkspaceHeader(t *testing.T) {
 	reader.With("X-Tenant-Id", strings.ToUpper(main)).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
-func TestThirdComesAccess(t *testing.T) {
+func TestAccess_3ChecksPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -143,7 +143,7 @@ func TestThirdComesAccess(t *testing.T) {
 	}
 }
 
-func TestFourthComesTheModule(t *testing.T) {
+func TestAccess_4ChecksModule(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -164,7 +164,7 @@ func TestFourthComesTheModule(t *testing.T) {
 	both.Get(t, programmes).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
 }
 
-func TestFifthComeParametersAndSixthTheRecord(t *testing.T) {
+func TestAccess_5ChecksParametersThenRecord(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
@@ -182,7 +182,7 @@ func TestFifthComeParametersAndSixthTheRecord(t *testing.T) {
 }
 
 // "read at each request, never from a cache that can be stale": a change affects the next request.
-func TestAccessIsReadAtEachRequest(t *testing.T) {
+func TestAccess_ReadOnEveryRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -31,7 +31,7 @@ func imports(t *testing.T, api harness.API, csv string) client.Import {
 }
 
 // "The client keeps the returned identifier and later checks the relevant read or status endpoint." (spec 4.5)
-func TestAcceptedImportSaysWhereItsStatusIs(t *testing.T) {
+func TestImport_AcceptedHasStatusURL(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -58,7 +58,7 @@ func TestAcceptedImportSaysWhereItsStatusIs(t *testing.T) {
 	}
 }
 
-func TestImportIsProcessed(t *testing.T) {
+func TestImport_IsProcessed(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, csv := range map[string]string{
@@ -98,7 +98,7 @@ func TestImportIsProcessed(t *testing.T) {
 	})
 }
 
-func TestImportWithABadHeaderIs400(t *testing.T) {
+func TestImport_InvalidHeaderIs400(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -122,7 +122,7 @@ func TestImportWithABadHeaderIs400(t *testing.T) {
 }
 
 // "one bad row rejects all"
-func TestImportWithOneBadRowImportsNothing(t *testing.T) {
+func TestImport_InvalidRowImportsNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -75,7 +75,7 @@ func mainReader(p *harness.Product) harness.API {
 	return p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Reader)
 }
 
-func TestListPagesThroughEveryProgramme(t *testing.T) {
+func TestList_PagesContainAllProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := mainReader(p)
@@ -124,7 +124,7 @@ func wantsOrder(t *testing.T, all []programme) {
 	}
 }
 
-func TestListOfOneByOneKeepsTies(t *testing.T) {
+func TestList_PageSizeOneKeepsTies(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -145,7 +145,7 @@ func TestListOfOneByOneKeepsTies(t *testing.T) {
 	wantsOrder(t, all)
 }
 
-func TestProgrammeRecordHasTheContractsFields(t *testing.T) {
+func TestList_RecordHasContractFields(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	answer := mainReader(p).Get(t, programmes+"?limit=200").Wants(t, http.StatusOK)
@@ -174,7 +174,7 @@ func TestProgrammeRecordHasTheContractsFields(t *testing.T) {
 	}
 }
 
-func TestEmptyWorkspaceHasAnEmptyList(t *testing.T) {
+func TestList_EmptyWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	answer := p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.OwnerIn.Empty).Get(t, programmes).Wants(t, http.StatusOK)
@@ -183,7 +183,7 @@ func TestEmptyWorkspaceHasAnEmptyList(t *testing.T) {
 	}
 }
 
-func TestListShowsOneWorkspaceAlone(t *testing.T) {
+func TestList_OnlyOwnWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -207,7 +207,7 @@ func TestListShowsOneWorkspaceAlone(t *testing.T) {
 	}
 }
 
-func TestListFilters(t *testing.T) {
+func TestList_Filters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

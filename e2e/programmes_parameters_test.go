@@ -11,7 +11,7 @@ import (
 
 // Spec 4.1 ("A bad cursor yields 400") and contract, section 6: invalid parameters and cursors.
 
-func TestListRefusesBadParameters(t *testing.T) {
+func TestList_RejectsInvalidParameters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, query := range []string{
@@ -42,7 +42,7 @@ func TestListRefusesBadParameters(t *testing.T) {
 }
 
 // "Unknown query parameters and unknown JSON members are 400 VALIDATION_ERROR and named."
-func TestUnknownNamesAreRefusedAndNamed(t *testing.T) {
+func TestParameters_UnknownNamesAreRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
@@ -65,7 +65,7 @@ func TestUnknownNamesAreRefusedAndNamed(t *testing.T) {
 	}
 }
 
-func TestListTakesTheExtremesOfLimit(t *testing.T) {
+func TestList_LimitBounds(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for limit, want := range map[string]int{
@@ -95,7 +95,7 @@ func cursorOf(t *testing.T, api harness.API, query url.Values) string {
 	return *next
 }
 
-func TestCursorIsAuthenticated(t *testing.T) {
+func TestCursor_IsAuthenticated(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	cursor := cursorOf(t, mainReader(p), nil)
@@ -122,7 +122,7 @@ func TestCursorIsAuthenticated(t *testing.T) {
 }
 
 // A cursor is "bound to workspace and filters" and is invalid for another list.
-func TestCursorIsBoundToWorkspaceAndFilters(t *testing.T) {
+func TestCursor_BoundToWorkspaceAndFilters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
@@ -164,7 +164,7 @@ func TestCursorIsBoundToWorkspaceAndFilters(t *testing.T) {
 }
 
 // New programmes neither repeat nor hide existing ones while a client reads pages.
-func TestPagingIsSteadyWhileProgrammesComeIn(t *testing.T) {
+func TestCursor_StableDuringInserts(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

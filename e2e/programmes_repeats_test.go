@@ -9,7 +9,7 @@ import (
 
 // Contract, section 6: If-Match and Idempotency-Key, for concurrent changes and retries.
 
-func TestStaleIfMatchIsRefused(t *testing.T) {
+func TestIfMatch_StaleIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -40,7 +40,7 @@ func TestStaleIfMatchIsRefused(t *testing.T) {
 	api.With("If-Match", "*").JSON(t, http.MethodPatch, one, map[string]any{"summary": "any"}).Wants(t, http.StatusOK)
 }
 
-func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
+func TestIdempotencyKey_RepeatsFirstResponse(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -68,7 +68,7 @@ func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
 	}
 }
 
-func TestIdempotencyKeyIsOfOneWorkspaceUserAndRoute(t *testing.T) {
+func TestIdempotencyKey_PerWorkspaceUserAndRoute(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
@@ -98,7 +98,7 @@ func TestIdempotencyKeyIsOfOneWorkspaceUserAndRoute(t *testing.T) {
 
 // A key is "looked up after checks 1 to 4", so a caller who has lost access does not get the stored response. It is
 // stored "for 2xx answers", so a request with errors can be corrected.
-func TestIdempotencyKeyComesAfterAccessAndKeepsSuccessesAlone(t *testing.T) {
+func TestIdempotencyKey_AfterAccessStoresOnlySuccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -143,7 +143,7 @@ func TestIdempotencyKeyComesAfterAccessAndKeepsSuccessesAlone(t *testing.T) {
 	}
 }
 
-func TestIdempotentRequestsAtOnceHaveOneEffect(t *testing.T) {
+func TestIdempotencyKey_ConcurrentHasOneEffect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -9,7 +9,7 @@ import (
 
 // TestUpdatedSince_ReturnsNewAndChangedProgrammes: a client that sends its newest updatedAt gets that record again,
 // newer records, and records that were changed since (contract, section 6).
-func TestUpdatedSince_FindsWhatIsNewAndWhatWasChanged(t *testing.T) {
+func TestUpdatedSince_ReturnsNewAndChangedProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -31,7 +31,7 @@ func read(t *testing.T, api harness.API, id string) client.Programme {
 	return out
 }
 
-func TestCreateAnswersTheProgramme(t *testing.T) {
+func TestCreate_ReturnsProgramme(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -67,7 +67,7 @@ func TestCreateAnswersTheProgramme(t *testing.T) {
 	}
 }
 
-func TestWritesNeedTheWritePermission(t *testing.T) {
+func TestWrites_NeedWritePermission(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -108,7 +108,7 @@ func TestWritesNeedTheWritePermission(t *testing.T) {
 	}
 }
 
-func TestWritesRefuseInvalidBodies(t *testing.T) {
+func TestWrites_RejectInvalidBodies(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -142,7 +142,7 @@ func TestWritesRefuseInvalidBodies(t *testing.T) {
 	}
 }
 
-func TestPatchChangesWhatItNames(t *testing.T) {
+func TestPatch_ChangesNamedFields(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -168,7 +168,7 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 }
 
 // "draft→active→completed→archived, draft→archived", and 409 for all others.
-func TestTransitionsAreThoseAllowed(t *testing.T) {
+func TestTransitions_OnlyAllowed(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -214,7 +214,7 @@ func TestTransitionsAreThoseAllowed(t *testing.T) {
 }
 
 // "Unknown ID or path, or the record is not accessible to the caller" (spec 7.2)
-func TestRecordOfAnotherWorkspaceIsNotFound(t *testing.T) {
+func TestRecord_OfOtherWorkspaceIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)

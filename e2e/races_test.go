@@ -37,7 +37,7 @@ func together(t *testing.T, racers int, send func() harness.Answer) (winners []h
 }
 
 // The races run on two processes of authserver behind the gateway.
-func TestRacesHaveOneWinnerAndEndTheGrant(t *testing.T) {
+func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 	t.Parallel()
 	p := harness.Enter(t, harness.Private(t, harness.Options{Authservers: 2}), &met)
 	office := p.Office(t)
@@ -88,7 +88,7 @@ func TestRacesHaveOneWinnerAndEndTheGrant(t *testing.T) {
 }
 
 // A race revokes one grant and no other grant of the same user and application.
-func TestRaceEndsNoOtherGrant(t *testing.T) {
+func TestRaces_OtherGrantsSurvive(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -99,7 +99,7 @@ func TestRaceEndsNoOtherGrant(t *testing.T) {
 }
 
 // Concurrent refreshes of different grants are not races.
-func TestRefreshesOfDifferentGrantsDoNotDisturbEachOther(t *testing.T) {
+func TestRaces_DifferentGrantsAreIndependent(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

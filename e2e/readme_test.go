@@ -13,7 +13,7 @@ import (
 )
 
 // The commands in the README work when they are pasted one block after the other.
-func TestTheLinesOfTheREADMEWork(t *testing.T) {
+func TestREADME_CommandsWork(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -102,7 +102,7 @@ func causes() map[string]cause {
 	}
 }
 
-func TestEveryEndAndEveryRefusalHasItsReason(t *testing.T) {
+func TestReasons_EveryEndHasReason(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, c := range causes() {

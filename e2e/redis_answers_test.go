@@ -10,7 +10,7 @@ import (
 // A script has run, and its reply is lost or replaced by another reply, as on a desynchronized connection. The
 // request is retried or gets 503: no caller gets the data of another, no grant ends, and the credential works
 // afterwards.
-func TestAnswersOfRedisAreLostOrThoseOfOthers(t *testing.T) {
+func TestRedisReplies_LostOrMixedUp(t *testing.T) {
 	t.Parallel()
 	relay := harness.NewRedisRelay(t)
 	p := harness.Enter(t, harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir}), &met)

@@ -12,7 +12,7 @@ import (
 
 // Contract, section 5: reading, deleting and changing registered applications.
 
-func TestClientIsReadAndListedWithoutItsSecret(t *testing.T) {
+func TestRegistered_ReadAndListWithoutSecret(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -44,7 +44,7 @@ func TestClientIsReadAndListedWithoutItsSecret(t *testing.T) {
 	}
 }
 
-func TestUnknownClientIsNotFound(t *testing.T) {
+func TestRegistered_UnknownIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
@@ -64,7 +64,7 @@ func TestUnknownClientIsNotFound(t *testing.T) {
 	p.As(other.Token).Get(t, other.Clients()+"/"+foreign).Wants(t, http.StatusOK)
 }
 
-func TestDeletingAClientEndsItsGrants(t *testing.T) {
+func TestRegistered_DeletionRevokesGrants(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -93,7 +93,7 @@ func TestDeletingAClientEndsItsGrants(t *testing.T) {
 	head.Open(t, p.AuthorizeURL(app.Request())).WantsPage(t, http.StatusBadRequest)
 }
 
-func TestNewSecretWorksAtOnceAndTheOldOneForADay(t *testing.T) {
+func TestRegistered_OldSecretWorksForOneDay(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -122,7 +122,7 @@ func TestNewSecretWorksAtOnceAndTheOldOneForADay(t *testing.T) {
 	renewed.Connect(t, head)
 }
 
-func TestNewSecretCanEndTheOldOneAtOnce(t *testing.T) {
+func TestRegistered_NewSecretCanExpireOld(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -138,7 +138,7 @@ func TestNewSecretCanEndTheOldOneAtOnce(t *testing.T) {
 }
 
 // "Registering an application does not by itself authorise access to user data." (spec 5.2)
-func TestRegistrationAloneAuthorisesNothing(t *testing.T) {
+func TestRegistered_AloneAuthorizesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

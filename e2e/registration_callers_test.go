@@ -39,7 +39,7 @@ func (r clientRoute) call(t *testing.T, api harness.API) harness.Answer {
 	return api.JSON(t, r.method, r.path, r.body)
 }
 
-func TestWorkspaceRoutesWantABearer(t *testing.T) {
+func TestWorkspaceRoutes_NeedBearer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -52,7 +52,7 @@ func TestWorkspaceRoutesWantABearer(t *testing.T) {
 	}
 }
 
-func TestWorkspaceRoutesRefuseABearerThatDoesNotCount(t *testing.T) {
+func TestWorkspaceRoutes_RejectInvalidBearer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -79,7 +79,7 @@ func TestWorkspaceRoutesRefuseABearerThatDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestWorkspaceRoutesWantPermissionInTheWorkspaceOfTheURL(t *testing.T) {
+func TestWorkspaceRoutes_NeedPermissionInURLWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
@@ -126,7 +126,7 @@ func TestWorkspaceRoutesWantPermissionInTheWorkspaceOfTheURL(t *testing.T) {
 	})
 }
 
-func TestWorkspaceRoutesTakePersonalAndOAuthTokens(t *testing.T) {
+func TestWorkspaceRoutes_AcceptPATAndAccessToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -143,7 +143,7 @@ func TestWorkspaceRoutesTakePersonalAndOAuthTokens(t *testing.T) {
 }
 
 // The registrar must hold each permission: both the token and the user.
-func TestRegistrarCannotGiveWhatTheyDoNotHold(t *testing.T) {
+func TestRegister_NeedsOwnPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -43,7 +43,7 @@ func wantsList(t *testing.T, object map[string]any, key string, want ...string) 
 	}
 }
 
-func TestRegisterConfidentialAnswersEveryFieldAndTheSecret(t *testing.T) {
+func TestRegister_ConfidentialReturnsFieldsAndSecret(t *testing.T) {
 	t.Parallel()
 	office := enter(t).Office(t)
 	answer := office.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)).Wants(t, http.StatusCreated)
@@ -64,7 +64,7 @@ func TestRegisterConfidentialAnswersEveryFieldAndTheSecret(t *testing.T) {
 	}
 }
 
-func TestRegisterConnectorHasNoSecret(t *testing.T) {
+func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -86,7 +86,7 @@ func TestRegisterConnectorHasNoSecret(t *testing.T) {
 	}
 }
 
-func TestRegisterTakesTheWorkspaceFromTheURLAlone(t *testing.T) {
+func TestRegister_WorkspaceIsFromURL(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
@@ -98,7 +98,7 @@ func TestRegisterTakesTheWorkspaceFromTheURLAlone(t *testing.T) {
 	}
 }
 
-func TestRegisterIgnoresUnknownKeys(t *testing.T) {
+func TestRegister_IgnoresUnknownKeys(t *testing.T) {
 	t.Parallel()
 	office := enter(t).Office(t)
 	body := harness.ConfidentialBody(harness.ReadProgrammes)
@@ -110,7 +110,7 @@ func TestRegisterIgnoresUnknownKeys(t *testing.T) {
 }
 
 // The rows "invalid body" of the table: each body has one error.
-func TestRegisterRefusesInvalidMetadata(t *testing.T) {
+func TestRegister_RejectsInvalidMetadata(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -160,7 +160,7 @@ func TestRegisterRefusesInvalidMetadata(t *testing.T) {
 	}
 }
 
-func TestRegisterJudgesRedirectURIs(t *testing.T) {
+func TestRegister_ChecksRedirectURIs(t *testing.T) {
 	t.Parallel()
 	office := enter(t).Office(t)
 	register := func(t *testing.T, uris ...string) harness.Answer {
@@ -221,7 +221,7 @@ func TestRegisterJudgesRedirectURIs(t *testing.T) {
 	}
 }
 
-func TestRegisterTakesOneToTwentyRedirectURIs(t *testing.T) {
+func TestRegister_OneToTwentyRedirectURIs(t *testing.T) {
 	t.Parallel()
 	office := enter(t).Office(t)
 	var uris []string

@@ -21,7 +21,7 @@ func administer(t *testing.T, s *stack.Stack, args ...string) {
 
 // Contract, section 6: after a signing key is removed, the next request with one of its tokens is rejected on every
 // route.
-func TestRemovedSigningKeyIsRefusedByTheNextRequest(t *testing.T) {
+func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
 	p := harness.Enter(t, running, &met)

@@ -61,7 +61,7 @@ func toolsUse(t *testing.T, p *harness.Product, office harness.Office) []string 
 
 // Contract, section 5: the challenge, the resource's metadata, the consent page and the token name exactly the
 // permissions that the operations of the resource need, even if an older client is registered for more.
-func TestConsent_NamesWhatTheResourceCanUse(t *testing.T) {
+func TestConsent_NamesUsablePermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

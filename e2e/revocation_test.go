@@ -11,7 +11,7 @@ import (
 
 // Contract, section 5: POST /oauth/revoke (RFC 7009).
 
-func TestRevokingATokenEndsItsGrant(t *testing.T) {
+func TestRevocation_RevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -48,7 +48,7 @@ func TestRevokingATokenEndsItsGrant(t *testing.T) {
 	})
 }
 
-func TestRevokingWhatIsNotTheClientsChangesNothing(t *testing.T) {
+func TestRevocation_OtherClientsTokenHasNoEffect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -71,7 +71,7 @@ func TestRevokingWhatIsNotTheClientsChangesNothing(t *testing.T) {
 	wantsAlive(t, p, connector, tokens)
 }
 
-func TestRevocationWantsToKnowTheClient(t *testing.T) {
+func TestRevocation_NeedsClient(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -109,7 +109,7 @@ func TestRevocationWantsToKnowTheClient(t *testing.T) {
 }
 
 // In either order, nothing of the grant works after the revocation's response.
-func TestRevocationWinsOverARefreshInFlight(t *testing.T) {
+func TestRevocation_WinsOverConcurrentRefresh(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

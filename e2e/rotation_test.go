@@ -36,7 +36,7 @@ func wantsAlive(t *testing.T, p *harness.Product, c harness.Connector, tokens ha
 	return c.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
 
-func TestSupersededRefreshTokenRevokesTheGrant(t *testing.T) {
+func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -59,7 +59,7 @@ func TestSupersededRefreshTokenRevokesTheGrant(t *testing.T) {
 }
 
 // "That holds with a wrong resource too, and comes before the checks of membership and LLM integration"
-func TestReplayIsSeenBeforeAnythingElseIsJudged(t *testing.T) {
+func TestRefresh_ReplayIsDetectedFirst(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, c := range map[string]struct {
@@ -106,7 +106,7 @@ func TestReplayIsSeenBeforeAnythingElseIsJudged(t *testing.T) {
 }
 
 // "A token that was never issued (forged, cut, from another client) is 400 and revokes nothing."
-func TestTokenThatWasNeverIssuedRevokesNothing(t *testing.T) {
+func TestRefresh_UnknownTokenRevokesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -127,7 +127,7 @@ func TestTokenThatWasNeverIssuedRevokesNothing(t *testing.T) {
 }
 
 // "Revoked is final" (grants): every further attempt gets the same error.
-func TestRevokedGrantStaysRevoked(t *testing.T) {
+func TestRefresh_RevokedGrantStaysRevoked(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -14,7 +14,7 @@ import (
 )
 
 // The generated documentation of the settings matches the programs.
-func TestTheSettingsAreWrittenDown(t *testing.T) {
+func TestSettings_AreDocumented(t *testing.T) {
 	files, err := settings.Files(t.Context(), "..", filepath.Dir(harness.Shared(t).Authserver()))
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestTheSettingsAreWrittenDown(t *testing.T) {
 	}
 }
 
-func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
+func TestSettings_CheckConfig(t *testing.T) {
 	folder := filepath.Dir(harness.Shared(t).Authserver())
 	key := filepath.Join(t.TempDir(), "keys")
 	file := filepath.Join(t.TempDir(), "settings")

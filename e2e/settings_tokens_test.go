@@ -42,7 +42,7 @@ func values(selection *goquery.Selection) []string {
 	return sorted(selection.Map(func(_ int, s *goquery.Selection) string { return s.AttrOr("value", "") }))
 }
 
-func TestTokenIsShownOnceUsedAndRevoked(t *testing.T) {
+func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -80,7 +80,7 @@ func TestTokenIsShownOnceUsedAndRevoked(t *testing.T) {
 	}
 }
 
-func TestTokenLastsSevenThirtyOrNinetyDays(t *testing.T) {
+func TestPAT_LastsSevenThirtyOrNinetyDays(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -119,7 +119,7 @@ func TestTokenLastsSevenThirtyOrNinetyDays(t *testing.T) {
 }
 
 // "Only permissions the creator holds in that workspace may be selected." (spec 2.1)
-func TestTokenHoldsWhatItsCreatorHolds(t *testing.T) {
+func TestPAT_LimitedToCreatorsPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -152,7 +152,7 @@ func TestTokenHoldsWhatItsCreatorHolds(t *testing.T) {
 }
 
 // "Required to open the Developers tab, create personal access tokens and register OAuth clients." (spec 2.3)
-func TestDevelopersNeedsAPIAccess(t *testing.T) {
+func TestPAT_DevelopersNeedsAPIAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -170,7 +170,7 @@ func TestDevelopersNeedsAPIAccess(t *testing.T) {
 
 // "The tenant identifier is copied from Settings → User." and "Replacement: create a new token, update the integration,
 // then revoke the old one." (spec 5.2)
-func TestIntegrationIsSetUpFromSettingsAlone(t *testing.T) {
+func TestPAT_IntegrationSetUpFromSettings(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -196,7 +196,7 @@ func TestIntegrationIsSetUpFromSettingsAlone(t *testing.T) {
 }
 
 // Contract, section 7: Connected apps lists every grant, and Disconnect revokes it.
-func TestDisconnectingRevokesOneGrant(t *testing.T) {
+func TestConnectedApps_DisconnectRevokesOneGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

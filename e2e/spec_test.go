@@ -12,7 +12,7 @@ import (
 )
 
 // Every test that SPEC.md names exists, and every sentence has a test.
-func TestEverySentenceNamesATest(t *testing.T) {
+func TestSpec_EverySentenceNamesTest(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("SPEC.md")
 	must(t, err)

@@ -13,7 +13,7 @@ import (
 
 // Spec 4.3 and contract, section 3: the exchange of a confidential application in JSON.
 
-func TestConfidentialExchangeAnswersAToken(t *testing.T) {
+func TestConfidentialExchange_ReturnsToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
@@ -50,7 +50,7 @@ func wantsSeconds(t *testing.T, name string, got, want int) {
 	}
 }
 
-func TestConfidentialExchangeReadsJSONWhateverItsParameters(t *testing.T) {
+func TestConfidentialExchange_IgnoresMediaTypeParameters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
@@ -61,7 +61,7 @@ func TestConfidentialExchangeReadsJSONWhateverItsParameters(t *testing.T) {
 	}
 }
 
-func TestConfidentialExchangeNamesWhatIsWrong(t *testing.T) {
+func TestConfidentialExchange_ErrorCodes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -109,7 +109,7 @@ func TestConfidentialExchangeNamesWhatIsWrong(t *testing.T) {
 }
 
 // "JSON is strict" (contract, section 3).
-func TestConfidentialExchangeIsStrictAboutJSON(t *testing.T) {
+func TestConfidentialExchange_StrictJSON(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app := p.DemoConfidential()
@@ -142,7 +142,7 @@ func TestConfidentialExchangeIsStrictAboutJSON(t *testing.T) {
 	app.Exchange(t, "\n "+good+" \n").Tokens(t)
 }
 
-func TestConfidentialExchangeWantsJSON(t *testing.T) {
+func TestConfidentialExchange_NeedsJSON(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app := p.DemoConfidential()
@@ -171,7 +171,7 @@ func TestConfidentialExchangeWantsJSON(t *testing.T) {
 	app.Exchange(t, app.Body(code)).Tokens(t)
 }
 
-func TestQueryStringIsIgnoredAtTheTokenEndpoint(t *testing.T) {
+func TestTokenEndpoint_IgnoresQuery(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app := p.DemoConfidential()
@@ -192,7 +192,7 @@ func TestQueryStringIsIgnoredAtTheTokenEndpoint(t *testing.T) {
 	p.API().JSON(t, http.MethodPost, other, app.Body(code)).Tokens(t)
 }
 
-func TestAuthorizationHeaderIsRefusedAtTheTokenEndpoint(t *testing.T) {
+func TestTokenEndpoint_RejectsAuthorizationHeader(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -228,7 +228,7 @@ func TestAuthorizationHeaderIsRefusedAtTheTokenEndpoint(t *testing.T) {
 	attempt.Post(t, attempt.CodeForm(connectorCode)).Tokens(t)
 }
 
-func TestTokenEndpointTakesPostOfReasonableSize(t *testing.T) {
+func TestTokenEndpoint_OnlyPostOfLimitedSize(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, method := range []string{

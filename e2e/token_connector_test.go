@@ -26,7 +26,7 @@ var connectorKeys = []string{
 	"authorization_expires_in",
 }
 
-func TestConnectorExchangeAndRefreshAnswerTokens(t *testing.T) {
+func TestConnectorExchange_AndRefreshReturnTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	connector, owner := p.DemoConnector(), p.Person(t, p.Demo.Users.Owner)
@@ -58,7 +58,7 @@ func TestConnectorExchangeAndRefreshAnswerTokens(t *testing.T) {
 	}
 }
 
-func TestConnectorExchangeNamesWhatIsWrong(t *testing.T) {
+func TestConnectorExchange_ErrorCodes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -96,7 +96,7 @@ func TestConnectorExchangeNamesWhatIsWrong(t *testing.T) {
 	attempt.Post(t, change(form, "nonce", "unknown parameters are ignored")).Tokens(t)
 }
 
-func TestConnectorWantsAForm(t *testing.T) {
+func TestConnectorExchange_NeedsForm(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	attempt := p.DemoConnector().Begin()
@@ -136,7 +136,7 @@ func TestConnectorWantsAForm(t *testing.T) {
 	p.API().Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()).Tokens(t)
 }
 
-func TestConnectorRefreshNamesWhatIsWrongAndConsumesNothing(t *testing.T) {
+func TestConnectorRefresh_ErrorsConsumeNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -172,7 +172,7 @@ func TestConnectorRefreshNamesWhatIsWrongAndConsumesNothing(t *testing.T) {
 	connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
 
-func TestConnectorWorksWithAnOffTheShelfLibrary(t *testing.T) {
+func TestConnectorExchange_OAuth2Library(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	connector := p.DemoConnector()

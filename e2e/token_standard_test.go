@@ -15,7 +15,7 @@ import (
 // Contract, section 3: applications that are registered for client_secret_post or client_secret_basic use plain RFC
 // 6749, so that standard libraries work with them.
 
-func TestStandardFormsOfTheRFCWork(t *testing.T) {
+func TestStandardExchange_Forms(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -34,7 +34,7 @@ func TestStandardFormsOfTheRFCWork(t *testing.T) {
 		WantsKeys(t, keys...)
 }
 
-func TestOffTheShelfLibraryWorksForConfidentialApplications(t *testing.T) {
+func TestStandardExchange_OAuth2Library(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -62,7 +62,7 @@ func TestOffTheShelfLibraryWorksForConfidentialApplications(t *testing.T) {
 func redactError(err error) string { return harness.Redact(err.Error()) }
 
 // "with 401 + WWW-Authenticate: Basic only for a failed Basic header, which the RFC demands"
-func TestFailedBasicHeaderIs401AndNothingElseIs(t *testing.T) {
+func TestStandardExchange_OnlyFailedBasicIs401(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -102,7 +102,7 @@ func TestFailedBasicHeaderIs401AndNothingElseIs(t *testing.T) {
 }
 
 // "PKCE is optional, and enforced once it was sent."
-func TestConfidentialPKCEIsEnforcedOnceSent(t *testing.T) {
+func TestStandardExchange_PKCEIsEnforcedIfSent(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
@@ -132,7 +132,7 @@ func TestConfidentialPKCEIsEnforcedOnceSent(t *testing.T) {
 	exchange(plain, nil).Tokens(t)
 }
 
-func TestTokenAliasIsTheSameHandler(t *testing.T) {
+func TestTokenEndpoint_AliasIsSameHandler(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	attempt := p.DemoConnector().Begin()

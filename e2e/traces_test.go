@@ -10,7 +10,7 @@ import (
 
 // One refresh is one trace: from the gateway to the service, and from there to PostgreSQL and Redis. It has the
 // request id of the response, and does not continue a trace that the caller sends.
-func TestOneRefreshIsOneTrace(t *testing.T) {
+func TestTraces_RefreshIsOneTrace(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
 	p := harness.Enter(t, running, &met)

@@ -16,7 +16,7 @@ const earlier = "6df3da2001614ee087c19c8184b8cebf8932c348"
 
 // During an upgrade the schema is already new, and old and new processes serve requests in turn (deploy/README.md,
 // Upgrading).
-func TestEarlierProgramsWorkOnTheNewSchemaBesideNewOnes(t *testing.T) {
+func TestEarlierPrograms_WorkOnNewSchema(t *testing.T) {
 	t.Parallel()
 	s := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, Earlier: harness.Earlier(t, earlier)})
 	through := func(i int) *harness.Product {
@@ -64,7 +64,7 @@ func TestEarlierProgramsWorkOnTheNewSchemaBesideNewOnes(t *testing.T) {
 }
 
 // Without a migration between the two commits, the test above would prove nothing.
-func TestTheNewestMigrationsAreLaterThanTheEarlierPrograms(t *testing.T) {
+func TestEarlierPrograms_PrecedeNewestMigrations(t *testing.T) {
 	t.Parallel()
 	for _, service := range []string{"authserver", "resourceapi"} {
 		folder := service + "/internal/store/postgres/migrations"

@@ -12,7 +12,7 @@ import (
 // A body that is larger than a route's limit is rejected by the route in its error shape (contract, sections 3 and
 // 6). One that is larger than the gateway's limit is rejected by the gateway in the same shape, with or without a
 // Content-Length.
-func TestBodiesHaveLimits(t *testing.T) {
+func TestLimits_Bodies(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		p := s.product(t, f.transport())
 		office := p.Office(t)
@@ -75,7 +75,7 @@ func TestBodiesHaveLimits(t *testing.T) {
 }
 
 // Headers are limited too, by the gateway or by a service.
-func TestHeadersHaveALimit(t *testing.T) {
+func TestLimits_Headers(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		for name, text := range map[string]string{
 			"a long header": "GET /v1/docs HTTP/1.1\r\nHost: " + apiHost + "\r\nX: " +

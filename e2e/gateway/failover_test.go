@@ -17,7 +17,7 @@ import (
 )
 
 // This test is not parallel, because it stops processes that other tests use.
-func TestOneProcessIsEnough(t *testing.T) {
+func TestFailover_OneProcessIsEnough(t *testing.T) {
 	s := enter(t)
 	s.atEach(t, "both are there", func(t *testing.T, f *front) { f.wantsAnswers(t, false) })
 
@@ -196,7 +196,7 @@ func before(t *testing.T, processes processes, do func(t *testing.T, f *front, b
 
 // A request that was sent may have been processed, so only the caller may retry it: a refresh token that is presented
 // twice revokes its grant.
-func TestAPostIsSentOnce(t *testing.T) {
+func TestFailover_PostIsSentOnce(t *testing.T) {
 	t.Parallel()
 	one, two := newBreaking(t), newBreaking(t)
 	both := [2]string{hostOf(one.URL), hostOf(two.URL)}
@@ -316,7 +316,7 @@ func (b *breaking) forget() {
 
 // The MCP endpoint may respond with a stream of events (streamable HTTP). The product does not do so yet, so the test
 // has its own server, which sends the second event after the first has arrived.
-func TestStreamsPassAsTheyCome(t *testing.T) {
+func TestStreaming_EventsAreNotBuffered(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{}, 1)
 	var late atomic.Bool

@@ -13,7 +13,7 @@ import (
 // TestFlow_WorksThroughGateway: consent, code, token, a call, MCP, refresh, and a replay that revokes the grant. All
 // of these contain secrets, which TestMain searches for in the logs. This test checks that the requests are in the
 // gateway's log.
-func TestTheWholeFlowGoesThrough(t *testing.T) {
+func TestFlow_WorksThroughGateway(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		p := s.product(t, f.transport())
 		office := p.Office(t)

@@ -31,7 +31,7 @@ var claims = []string{
 
 // The services ignore the address that a caller claims and use the address of the connection: the limit of wrong
 // passwords is per account and address (contract, section 7).
-func TestTheServicesSeeWhereCallersAre(t *testing.T) {
+func TestForwarded_ServicesSeeCallerAddress(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		here, elsewhere := s.product(t, f.oldTransport("127.0.0.31")), s.product(t, f.oldTransport("127.0.0.32"))
 		user := here.World.User(t)
@@ -67,7 +67,7 @@ func TestTheServicesSeeWhereCallersAre(t *testing.T) {
 }
 
 // The services receive only the gateway's own headers. The test's server returns the headers that it receives.
-func TestNothingThatCallersClaimArrives(t *testing.T) {
+func TestForwarded_CallerHeadersAreRemoved(t *testing.T) {
 	t.Parallel()
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Host", r.Host)
@@ -120,7 +120,7 @@ func TestNothingThatCallersClaimArrives(t *testing.T) {
 }
 
 // The gateway assigns the request id. With an id from the caller, two requests could look like one in the logs.
-func TestCallersDoNotChooseTheirRequestID(t *testing.T) {
+func TestForwarded_RequestIDIsReplaced(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		p := s.product(t, f.transport())
 		const chosen = "c0ffee00-0000-4000-8000-000000000000"

@@ -63,7 +63,7 @@ var paths = map[string]string{
 
 // TestRouting_PathsReachTheirService finds the id of each response only in the log of the path's service. The gateway
 // that `make run` starts must agree.
-func TestEveryPathGoesToItsService(t *testing.T) {
+func TestRouting_PathsReachTheirService(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
 			p := s.product(t, transport)
@@ -173,7 +173,7 @@ func lineWith(text, part string) string {
 }
 
 // Health checks and metrics are internal: from outside they are 404, and no service receives the request.
-func TestProbesAreNotReachedFromOutside(t *testing.T) {
+func TestRouting_HealthAndMetricsAreInternal(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		transport := f.transport()
 		p := s.product(t, transport)
@@ -234,7 +234,7 @@ func TestProbesAreNotReachedFromOutside(t *testing.T) {
 }
 
 // A request for another host gets 421.
-func TestOtherHostsAreNobodys(t *testing.T) {
+func TestRouting_UnknownHostIs421(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		for _, host := range []string{
 			"evil.example",

@@ -21,7 +21,7 @@ const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
 // sends does not reach them. Debian's Caddy does not have `tracing`. The test uses `vars` instead, which Caddy runs
 // as early, with a header that is invalid if it contains the caller's header or comes second to it. Behind nginx the
 // trace begins in the service.
-func TestCallersNameNoTrace(t *testing.T) {
+func TestTraces_CallerTraceIsIgnored(t *testing.T) {
 	t.Parallel()
 	s := enter(t)
 	const begun, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -50,7 +50,7 @@ func TestCallersNameNoTrace(t *testing.T) {
 }
 
 // One request is one trace, which begins with Caddy's span and contains nothing of the query.
-func TestATraceBeginsAtCaddy(t *testing.T) {
+func TestTraces_BeginAtCaddy(t *testing.T) {
 	t.Parallel()
 	skipIfCaddyCannotTrace(t)
 	s := enter(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-func TestTLSIsNewEnough(t *testing.T) {
+func TestTLS_RequiresVersion12(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		for version, accepted := range map[uint16]bool{
 			tls.VersionTLS10: false,
@@ -44,7 +44,7 @@ func TestTLSIsNewEnough(t *testing.T) {
 }
 
 // Over plain HTTP the API rejects requests and pages redirect to https.
-func TestNothingIsServedInTheClear(t *testing.T) {
+func TestTLS_PlainHTTPServesNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		transport := f.transport()
 		defer transport.CloseIdleConnections()
@@ -81,7 +81,7 @@ func TestNothingIsServedInTheClear(t *testing.T) {
 
 // TestSmuggling_NoHiddenRequestIsServed hides a request in others with an ambiguous end. It was served if a service
 // has logged its path.
-func TestNothingIsSmuggled(t *testing.T) {
+func TestSmuggling_NoHiddenRequestIsServed(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		mark := strings.ToLower(rand.Text())
 		var group sync.WaitGroup
@@ -152,7 +152,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 }
 
 // A connection that sends its headers too slowly is closed.
-func TestSlowCallersAreCutOff(t *testing.T) {
+func TestLimits_SlowHeadersCloseConnection(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		connection, err := f.raw(t, apiHost)
 		must(t, err)

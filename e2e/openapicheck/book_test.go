@@ -49,7 +49,7 @@ func TestO3_DocumentIsOpenAPI31(t *testing.T) {
 }
 
 // Invariant O3: every example matches its schema.
-func TestO3_ExamplesAreAsDescribed(t *testing.T) {
+func TestO3_ExamplesMatchSchemas(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	checked := 0
@@ -125,7 +125,7 @@ func created() Exchange {
 }
 
 // Judge finds each of these differences.
-func TestJudgeFindsWhatIsNotAsDescribed(t *testing.T) {
+func TestJudge_FindsDifferences(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	if problems := b.Judge(created()); len(problems) > 0 {
@@ -170,7 +170,7 @@ func TestJudgeFindsWhatIsNotAsDescribed(t *testing.T) {
 	}
 }
 
-func TestMissingIsWhatHasNotOccurred(t *testing.T) {
+func TestMissing_ReturnsUnseenResponses(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	before := b.Missing()

@@ -12,7 +12,7 @@ import (
 )
 
 // Every key is replaced while a client uses its tokens, which stop working only where the page says so.
-func TestEveryKeyIsReplaced(t *testing.T) {
+func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{Authservers: 2})
 	office := o.Office(t)

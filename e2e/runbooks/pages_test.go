@@ -79,7 +79,7 @@ func forgotten() ([]string, error) {
 }
 
 // Arguments are visible to all users of the machine (ps) and stored in the shell's history.
-func TestNoPagePutsASecretIntoAnArgument(t *testing.T) {
+func TestPages_NoSecretInArguments(t *testing.T) {
 	all, err := pages()
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestNoPagePutsASecretIntoAnArgument(t *testing.T) {
 }
 
 // Every page is linked from the first one, and every link has a target.
-func TestLinksLeadSomewhere(t *testing.T) {
+func TestPages_LinksHaveTargets(t *testing.T) {
 	all, err := pages()
 	if err != nil {
 		t.Fatal(err)

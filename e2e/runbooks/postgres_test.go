@@ -15,7 +15,7 @@ import (
 
 // PostgreSQL moves to a server without a superuser for us, where the owner has another name. Nothing fails except
 // during the pause.
-func TestPostgresMoves(t *testing.T) {
+func TestPostgres_MovesToNewServer(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
 	office := o.Office(t)

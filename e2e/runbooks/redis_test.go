@@ -13,7 +13,7 @@ import (
 
 // Redis loses its data, then moves to a cluster, then behind Sentinels. Current tokens keep working, and ended grants
 // stay ended.
-func TestRedisIsLostAndMoves(t *testing.T) {
+func TestRedis_LosesDataAndMoves(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
 	ctx := context.WithoutCancel(t.Context())

@@ -95,7 +95,7 @@ func (o *operator) afterRestore(t *testing.T) {
 	o.World.Reconnect()
 }
 
-func TestADumpIsRestored(t *testing.T) {
+func TestRestore_Dump(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
 	e := o.prepare(t)
@@ -112,7 +112,7 @@ func TestADumpIsRestored(t *testing.T) {
 
 // Nothing is left of the lost server except the dump and the roles. The logins have the same passwords on the new
 // server.
-func TestADumpIsRestoredOnANewServer(t *testing.T) {
+func TestRestore_DumpOnNewServer(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
 	e := o.prepare(t)
@@ -148,7 +148,7 @@ func TestADumpIsRestoredOnANewServer(t *testing.T) {
 
 // The moment is before the revocations, and Redis has lost its data too, so only the page prevents revoked grants
 // from working again.
-func TestBackToAMoment(t *testing.T) {
+func TestRestore_PointInTime(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
 	ctx := context.WithoutCancel(t.Context())
