@@ -25,7 +25,7 @@ func TestApproval_RechecksAccess(t *testing.T) {
 			connector := office.Connector(t, harness.ReadProgrammes)
 			page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
 			c.change(t, office)
-			wantsNothingGiven(t, p, page.Press(t, "approve"), connector.ClientID, http.StatusForbidden)
+			wantsNoGrant(t, p, page.Press(t, "approve"), connector.ClientID, http.StatusForbidden)
 		})
 	}
 	t.Run("one permission", func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestApproval_RechecksAccess(t *testing.T) {
 		app := office.Confidential(t, "", harness.ReadProgrammes, harness.WriteProgrammes)
 		page := p.Person(t, office.Head).Consent(t, app.Request())
 		p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
-		wantsNothingGiven(t, p, page.Press(t, "approve"), app.ClientID, http.StatusForbidden)
+		wantsNoGrant(t, p, page.Press(t, "approve"), app.ClientID, http.StatusForbidden)
 	})
 	t.Run("the application", func(t *testing.T) {
 		office := p.Office(t)
@@ -53,7 +53,7 @@ func TestApproval_RechecksAccess(t *testing.T) {
 		p.As(office.Token).
 			Send(t, http.MethodDelete, office.Clients()+"/"+connector.ClientID, "", "").
 			Wants(t, http.StatusNoContent)
-		wantsNothingGiven(
+		wantsNoGrant(
 			t,
 			p,
 			page.Press(t, "approve"),

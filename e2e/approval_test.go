@@ -10,8 +10,8 @@ import (
 
 // Contract, section 4: the approval "is a POST bound to the browser's session and to what was on the page".
 
-// wantsNothingGiven checks that a rejected approval shows a page and leaves no grant.
-func wantsNothingGiven(t *testing.T, p *harness.Product, page harness.Page, client string, statuses ...int) {
+// wantsNoGrant checks that a rejected approval shows a page and leaves no grant.
+func wantsNoGrant(t *testing.T, p *harness.Product, page harness.Page, client string, statuses ...int) {
 	t.Helper()
 	matches := false
 	for _, status := range statuses {
@@ -44,7 +44,7 @@ func TestApproval_RejectsOtherOrigin(t *testing.T) {
 			page := owner.Consent(t, connector.Begin().Query)
 			for _, button := range []string{"approve", "deny"} {
 				owner.Header = header
-				wantsNothingGiven(t, p, page.Press(t, button), connector.ClientID, http.StatusForbidden)
+				wantsNoGrant(t, p, page.Press(t, button), connector.ClientID, http.StatusForbidden)
 			}
 			owner.Header = http.Header{}
 			page.Approve(t) // the attempt does not affect the real browser
@@ -83,7 +83,7 @@ func TestApproval_RejectsOtherSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			connector := office.Connector(t, harness.ReadProgrammes)
 			page := victim.Consent(t, connector.Begin().Query)
-			wantsNothingGiven(
+			wantsNoGrant(
 				t,
 				p,
 				other.Submit(t, page.DecisionForm(t, "approve")),
@@ -114,7 +114,7 @@ func TestApproval_TrustsOnlyTicket(t *testing.T) {
 			{ticket + "="},
 		} {
 			form.Fields["ticket"] = tickets
-			wantsNothingGiven(
+			wantsNoGrant(
 				t,
 				p,
 				owner.Submit(t, form),
@@ -160,7 +160,7 @@ func TestApproval_TrustsOnlyTicket(t *testing.T) {
 			{"deny", "approve"},
 		} {
 			form.Fields["decision"] = decisions
-			wantsNothingGiven(t, p, owner.Submit(t, form), connector.ClientID, http.StatusBadRequest)
+			wantsNoGrant(t, p, owner.Submit(t, form), connector.ClientID, http.StatusBadRequest)
 		}
 	})
 }

@@ -243,7 +243,7 @@ func TestTie_ApprovalRechecksAccess(t *testing.T) {
 			page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
 			var answer harness.Page
 			p.World.Between(t, func() { answer = page.Press(t, "approve") }, end(office, connector.ClientID))
-			wantsNothingGiven(t, p, answer, connector.ClientID, http.StatusBadRequest, http.StatusForbidden)
+			wantsNoGrant(t, p, answer, connector.ClientID, http.StatusBadRequest, http.StatusForbidden)
 		})
 	}
 }
@@ -308,7 +308,7 @@ func TestTie_FirstUseRevokesReplacedTokens(t *testing.T) {
 			p.In(office.Workspace, chain[0]).Get(t, programmes).Wants(t, http.StatusOK)
 			use(t, office, chain[2])
 			for _, token := range chain[:2] {
-				refusedAsBearer(t, p, office, token)
+				wantsBearerRejected(t, p, office, token)
 			}
 			p.In(office.Workspace, chain[2]).Get(t, programmes).Wants(t, http.StatusOK)
 		})

@@ -91,8 +91,8 @@ func wantsClaims(t *testing.T, p *harness.Product, tokens harness.Tokens, client
 	t.Error("JWKS does not have the token's kid")
 }
 
-// refusedAsBearer checks that both services reject a bearer token, each with its own error.
-func refusedAsBearer(t *testing.T, p *harness.Product, office harness.Office, bearer string) {
+// wantsBearerRejected checks that both services reject a bearer token, each with its own error.
+func wantsBearerRejected(t *testing.T, p *harness.Product, office harness.Office, bearer string) {
 	t.Helper()
 	p.In(office.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	p.As(bearer).Get(t, office.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
@@ -112,7 +112,7 @@ func TestCredentials_RevokedOrExpiredPATIsRejected(t *testing.T) {
 	p.World.ExpireToken(t, expired)
 	for _, token := range []string{revoked, expired} {
 		for range 2 {
-			refusedAsBearer(t, p, office, token)
+			wantsBearerRejected(t, p, office, token)
 		}
 	}
 	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
@@ -132,7 +132,7 @@ func TestCredentials_ForgedBearerIsRejected(t *testing.T) {
 	bearers["PAT in capitals"] = strings.ToUpper(office.Token)
 	bearers["an endless one"] = strings.Repeat("a", 9000)
 	for name, bearer := range bearers {
-		t.Run(name, func(t *testing.T) { refusedAsBearer(t, p, office, bearer) })
+		t.Run(name, func(t *testing.T) { wantsBearerRejected(t, p, office, bearer) })
 	}
 	p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 }
@@ -156,7 +156,7 @@ func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 		"password":          office.Head.Password,
 		"grant id":          harness.GrantOf(t, tokens.AccessToken),
 	} {
-		t.Run(name+" as bearer", func(t *testing.T) { refusedAsBearer(t, p, office, wrong) })
+		t.Run(name+" as bearer", func(t *testing.T) { wantsBearerRejected(t, p, office, wrong) })
 	}
 	for name, wrong := range map[string]string{
 		"PAT":                   office.Token,
@@ -206,8 +206,8 @@ func TestCredentials_TokenForOtherResourceIsRejected(t *testing.T) {
 	if aud := harness.Decode(t, tokens.AccessToken).Claims["aud"]; aud != p.BaseURL+"/mcp" {
 		t.Errorf("aud is %v", aud)
 	}
-	refusedAsBearer(t, p, office, tokens.AccessToken)
-	refusedAsBearer(t, p, office, mcp.Refresh(t, tokens.RefreshToken).Tokens(t).AccessToken)
+	wantsBearerRejected(t, p, office, tokens.AccessToken)
+	wantsBearerRejected(t, p, office, mcp.Refresh(t, tokens.RefreshToken).Tokens(t).AccessToken)
 }
 
 // "Credentials issued through connector consent are restricted further by the permissions the user consented to." (spec

@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// Invariant O2 of package openapi: every response is described (harness.Book checks each one that a test receives),
+// Invariant O2 of package openapi: every response is described (harness.Checker checks each one that a test receives),
 // and every described response occurs (TestMain). The tests in this file make the error responses occur that all
 // operations share, with requests built from the description, so a new operation is tested as soon as it is
 // described.
@@ -21,21 +21,21 @@ import (
 // A sampler builds requests from the examples in the description.
 type sampler struct {
 	*harness.Product
-	book   *openapi.Document
+	description \*openapi.Document
 	office harness.Office
 }
 
 func newSampler(t *testing.T, p *harness.Product) sampler {
 	t.Helper()
-	book, err := harness.Book()
+	checker, err := harness.Checker()
 	must(t, err)
-	return sampler{p, book.Document, p.Office(t)}
+	return sampler{p, checker.Document, p.Office(t)}
 }
 
 // path returns the operation's path with the example parameters. The values in exists replace the examples.
 func (s sampler) path(o openapi.Operation, exists map[string]string) string {
 	path, query := o.Path, url.Values{}
-	for _, p := range s.book.Parameters(o) {
+	for _, p := range s.description.Parameters(o) {
 		value, _ := p.Value("example").(string)
 		if text, given := exists[p.Text("name")]; given {
 			value = text
@@ -57,8 +57,8 @@ func (s sampler) path(o openapi.Operation, exists map[string]string) string {
 
 // body returns the first example of a request body, with its media type.
 func (s sampler) body(o openapi.Operation) (mediaType, body string) {
-	for _, member := range s.book.Resolve(o.Map("requestBody")).Map("content") {
-		example, _ := s.book.Example(member.Value.(openapi.Object))
+	for _, member := range s.description.Resolve(o.Map("requestBody")).Map("content") {
+		example, _ := s.description.Example(member.Value.(openapi.Object))
 		switch example := example.(type) {
 		case string:
 			return member.Name, example
@@ -95,7 +95,7 @@ func (s sampler) caller(o openapi.Operation) harness.API {
 }
 
 func (s sampler) takes(o openapi.Operation, parameter string) bool {
-	for _, p := range s.book.Parameters(o) {
+	for _, p := range s.description.Parameters(o) {
 		if p.Text("name") == parameter {
 			return true
 		}
@@ -129,7 +129,7 @@ func TestDescribed_UnauthorizedCallers(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
 	here := map[string]string{"tenantId": s.office.Workspace.ID}
-	for _, o := range s.book.Operations() {
+	for _, o := range s.description.Operations() {
 		path := s.path(o, here)
 		switch scheme(o) {
 		case "bearer":
@@ -159,7 +159,7 @@ func TestDescribed_UnknownObjectsAndLargeBodies(t *testing.T) {
 	s := newSampler(t, enter(t))
 	here := map[string]string{"tenantId": s.office.Workspace.ID}
 	there := map[string]string{"tenantId": s.office.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey}
-	for _, o := range s.book.Operations() {
+	for _, o := range s.description.Operations() {
 		if describes(o, "404") && o.Path != "/mcp" { // there, 404 means an unknown method of the protocol
 			s.send(t, s.caller(o), o, s.path(o, here)).Wants(t, http.StatusNotFound)
 		}
@@ -183,7 +183,7 @@ func TestDescribed_ForeignOrigins(t *testing.T) {
 		"id":       status.Path[strings.LastIndex(status.Path, "/")+1:],
 		"token":    status.Query().Get("token"),
 	}
-	for _, o := range s.book.Operations() {
+	for _, o := range s.description.Operations() {
 		foreign := s.caller(o).With("Origin", "https://elsewhere.example").With("Access-Control-Request-Method", "POST")
 		if (scheme(o) == "" || o.Path == "/mcp") && describes(o, "403") {
 			s.send(t, foreign, o, s.path(o, there)).Wants(t, http.StatusForbidden)
@@ -204,7 +204,7 @@ func TestDescribed_ConditionalRequests(t *testing.T) {
 		forms + "/{id}":      {"id": form},
 		programmes + "/{id}": {"id": made["id"].(string)},
 	}
-	for _, o := range s.book.Operations() {
+	for _, o := range s.description.Operations() {
 		if !describes(o, "304") {
 			continue
 		}
@@ -225,7 +225,7 @@ func TestDescribed_ConditionalRequests(t *testing.T) {
 func TestDescribed_PublicDocuments(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
-	for _, o := range s.book.Operations() {
+	for _, o := range s.description.Operations() {
 		if group := o.List("tags")[0]; group != "Discovery" && group != "Service" {
 			continue
 		}
@@ -250,7 +250,7 @@ func TestDescribed_StoreUnavailable(t *testing.T) {
 		"id": status.Path[strings.LastIndex(status.Path, "/")+1:], "token": status.Query().Get("token"),
 	}
 	running.Postgres.Stop()
-	for _, o := range s.book.Operations() {
+	for _, o := range s.description.Operations() {
 		if describes(o, "503") && unreachable[o.Method+" "+o.Path+" 503"] == "" {
 			s.send(t, s.caller(o), o, s.path(o, there)).Wants(t, http.StatusServiceUnavailable)
 		}

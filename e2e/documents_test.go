@@ -37,15 +37,15 @@ func enterWithDocuments(t *testing.T, platform string) (*harness.Product, *harne
 func TestDocuments_IdentifyClients(t *testing.T) {
 	t.Parallel()
 	p, site := enterWithDocuments(t, "claude")
-	t.Run("metadata says so", func(t *testing.T) { metadataSaysThatDocumentsAreRead(t, p) })
-	t.Run("the walk of a native client", func(t *testing.T) { nativeClientWalks(t, p, site) })
-	t.Run("nothing is chosen beforehand", func(t *testing.T) { nothingIsChosenBeforehand(t, p, site) })
-	t.Run("bad documents", func(t *testing.T) { badDocumentsArePages(t, p, site) })
-	t.Run("private_key_jwt", func(t *testing.T) { clientSignsForItself(t, p, site) })
-	t.Run("the go-sdk's client", func(t *testing.T) { goSDKWalksByItsDocument(t, p, site) })
+	t.Run("metadata says so", func(t *testing.T) { metadataAnnouncesDocuments(t, p) })
+	t.Run("native client", func(t *testing.T) { nativeClientConnects(t, p, site) })
+	t.Run("no workspace is preselected", func(t *testing.T) { noWorkspaceIsPreselected(t, p, site) })
+	t.Run("bad documents", func(t *testing.T) { invalidDocumentsShowPage(t, p, site) })
+	t.Run("private_key_jwt", func(t *testing.T) { clientAuthenticatesWithJWT(t, p, site) })
+	t.Run("the go-sdk's client", func(t *testing.T) { goSDKConnects(t, p, site) })
 }
 
-func metadataSaysThatDocumentsAreRead(t *testing.T, p *harness.Product) {
+func metadataAnnouncesDocuments(t *testing.T, p *harness.Product) {
 	document := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK).Object(t)
 	if document["client_id_metadata_document_supported"] != true ||
 		!slices.Contains(texts(document["token_endpoint_auth_methods_supported"]), "private_key_jwt") ||
@@ -54,7 +54,7 @@ func metadataSaysThatDocumentsAreRead(t *testing.T, p *harness.Product) {
 	}
 }
 
-func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Publisher) {
 	address := site.Client("/oauth/native", []string{"http://localhost/callback", "http://127.0.0.1/callback"}, nil)
 	client := p.DescribedBy(address, nativeCallback, p.BaseURL+"/v1")
 	attempt := client.Begin()
@@ -113,7 +113,7 @@ func claimOf(t *testing.T, token, name string) any {
 	return claims[name]
 }
 
-func nothingIsChosenBeforehand(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func noWorkspaceIsPreselected(t *testing.T, p *harness.Product, site *harness.Publisher) {
 	address := site.Client("/oauth/chosen", []string{nativeCallback}, nil)
 	attempt := p.DescribedBy(address, nativeCallback, p.BaseURL+"/v1").Begin()
 	attempt.Query.Set("workspace", p.Demo.Workspaces.Main.ID)
@@ -135,7 +135,7 @@ func nothingIsChosenBeforehand(t *testing.T, p *harness.Product, site *harness.P
 	}
 }
 
-func badDocumentsArePages(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Publisher) {
 	good := site.Client("/oauth/good", []string{nativeCallback}, nil)
 	person := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	for name, address := range map[string]string{
@@ -187,7 +187,7 @@ func badDocumentsArePages(t *testing.T, p *harness.Product, site *harness.Publis
 	}
 }
 
-func clientSignsForItself(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func clientAuthenticatesWithJWT(t *testing.T, p *harness.Product, site *harness.Publisher) {
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	key, err := jwk.FromRaw(raw)
@@ -235,14 +235,14 @@ func clientSignsForItself(t *testing.T, p *harness.Product, site *harness.Publis
 	rpc(t, mcp(p, tokens.AccessToken), "tools/list", nil).Wants(t, http.StatusOK)
 }
 
-func goSDKWalksByItsDocument(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func goSDKConnects(t *testing.T, p *harness.Product, site *harness.Publisher) {
 	connector := p.DescribedBy(
 		site.Client("/oauth/sdk", []string{"http://127.0.0.1/callback"}, nil),
 		"http://127.0.0.1:41234/callback",
 		p.BaseURL+"/mcp",
 	)
 	person := p.Person(t, p.Demo.Users.Reader)
-	w := &walker{t: t, connector: connector}
+	w := &sdkUser{t: t, connector: connector}
 	w.decide = func(address string) url.Values {
 		return person.Arrive(t, address).Choose(t, p.Demo.Workspaces.Main).Press(t, "approve").Callback(t).Values
 	}

@@ -21,8 +21,8 @@ import (
 
 // The go-sdk's client against the product.
 
-// A forgetful is a token source whose access token can be marked as expired, so that the library refreshes.
-type forgetful struct {
+// A expiringSource is a token source whose access token can be marked as expired, so that the library refreshes.
+type expiringSource struct {
 	mu      sync.Mutex
 	config  *oauth2.Config
 	ctx     context.Context
@@ -30,7 +30,7 @@ type forgetful struct {
 	replays []string // every refresh token so far
 }
 
-func (f *forgetful) Token() (*oauth2.Token, error) {
+func (f *expiringSource) Token() (*oauth2.Token, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	token, err := f.config.TokenSource(f.ctx, f.token).Token()
@@ -44,7 +44,7 @@ func (f *forgetful) Token() (*oauth2.Token, error) {
 	return token, nil
 }
 
-func (f *forgetful) expire() {
+func (f *expiringSource) expire() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	expired := *f.token
@@ -54,16 +54,16 @@ func (f *forgetful) expire() {
 
 var errDenied = errors.New("the user declined")
 
-// A walker is a user of the go-sdk's client at a real browser.
-type walker struct {
+// A sdkUser is a user of the go-sdk's client at a real browser.
+type sdkUser struct {
 	t         *testing.T
 	connector harness.Connector
 	decide    func(address string) url.Values // nil: the user is away
-	source    *forgetful
+	source    *expiringSource
 	consents  int
 }
 
-func (w *walker) handler(issuer string) auth.OAuthHandler {
+func (w *sdkUser) handler(issuer string) auth.OAuthHandler {
 	w.t.Helper()
 	config := &auth.AuthorizationCodeHandlerConfig{
 		RedirectURL:         w.connector.RedirectURI,
@@ -89,7 +89,7 @@ func (w *walker) handler(issuer string) auth.OAuthHandler {
 			config *oauth2.Config,
 			token *oauth2.Token,
 		) (oauth2.TokenSource, error) {
-			w.source = &forgetful{config: config, ctx: w.connector.WithResource(context.Background()), token: token}
+			w.source = &expiringSource{config: config, ctx: w.connector.WithResource(context.Background()), token: token}
 			return w.source, nil
 		},
 	}
@@ -121,7 +121,7 @@ func TestMCP_GoSDKClient(t *testing.T) {
 	}
 
 	browser := p.Browser(t, harness.Laptop)
-	w := &walker{t: t, connector: connector}
+	w := &sdkUser{t: t, connector: connector}
 	w.decide = func(address string) url.Values {
 		browser.Open(address)
 		if w.consents == 1 {
@@ -140,10 +140,10 @@ func TestMCP_GoSDKClient(t *testing.T) {
 		t.Fatal(redactError(err))
 	}
 	defer func() { _ = session.Close() }()
-	w.lookAround(session, office)
+	w.callEveryTool(session, office)
 
 	w.source.expire()
-	w.lookAround(session, office)
+	w.callEveryTool(session, office)
 	if len(w.source.replays) != 2 || w.consents != 1 {
 		t.Fatalf("%d refresh tokens, %d consents", len(w.source.replays), w.consents)
 	}
@@ -151,7 +151,7 @@ func TestMCP_GoSDKClient(t *testing.T) {
 	// Presenting the superseded token revokes the grant. The client is challenged and starts a new authorization.
 	connector.Refresh(t, w.source.replays[0]).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	wantsChallenge(t, p, rpc(t, mcp(p, w.source.token.AccessToken), "tools/list", nil), `error="invalid_token"`)
-	w.lookAround(session, office)
+	w.callEveryTool(session, office)
 	if w.consents != 2 {
 		t.Errorf("%d consents", w.consents)
 	}
@@ -171,8 +171,8 @@ func TestMCP_GoSDKClient(t *testing.T) {
 	wantsChallenge(t, p, rpc(t, mcp(p, ended.AccessToken), "tools/list", nil), `error="invalid_token"`)
 }
 
-// lookAround calls every tool.
-func (w *walker) lookAround(session *sdk.ClientSession, office harness.Office) {
+// callEveryTool calls every tool.
+func (w *sdkUser) callEveryTool(session *sdk.ClientSession, office harness.Office) {
 	w.t.Helper()
 	var names []string
 	for tool, err := range session.Tools(w.t.Context(), nil) {
@@ -242,7 +242,7 @@ func TestMCP_OAuth2Library(t *testing.T) {
 	if err != nil {
 		t.Fatal(redactError(err))
 	}
-	source := &forgetful{config: config, ctx: ctx, token: token}
+	source := &expiringSource{config: config, ctx: ctx, token: token}
 	for range 3 {
 		current, err := source.Token()
 		if err != nil {

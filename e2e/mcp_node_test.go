@@ -17,10 +17,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// walkWithin is the time limit of the client.
-const walkWithin = 2 * time.Minute
+// clientWithin is the time limit of the client.
+const clientWithin = 2 * time.Minute
 
-// A nodeClient is a running mcpclient/walk.mjs.
+// A nodeClient is a running mcpclient/flow.mjs.
 type nodeClient struct {
 	t     *testing.T
 	say   io.Writer
@@ -36,9 +36,9 @@ func installed(t *testing.T) string {
 		t.Skipf("Node 18 or newer is needed, and this is %d", major)
 	}
 	dir := t.TempDir()
-	content, err := os.ReadFile(filepath.Join("mcpclient", "walk.mjs"))
+	content, err := os.ReadFile(filepath.Join("mcpclient", "flow.mjs"))
 	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "walk.mjs"), content, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "flow.mjs"), content, 0o600))
 	must(t, os.Symlink(filepath.Join(packagesOf(t, "mcpclient"), "node_modules"), filepath.Join(dir, "node_modules")))
 	return dir
 }
@@ -62,8 +62,8 @@ func (p *nodeClient) tell(line string) {
 
 func startNode(t *testing.T, dir string, arguments ...string) *nodeClient {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), walkWithin)
-	command := exec.CommandContext(ctx, "node", append([]string{"walk.mjs"}, arguments...)...)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), clientWithin)
+	command := exec.CommandContext(ctx, "node", append([]string{"flow.mjs"}, arguments...)...)
 	command.Dir = dir
 	p := &nodeClient{t: t, wrong: &strings.Builder{}}
 	command.Stderr = p.wrong

@@ -18,10 +18,10 @@ var permissionID = regexp.MustCompile(`[a-z]+:[a-z]+:[a-z]+`)
 // operationsUse returns the permissions that the operations of the REST API need, from their descriptions.
 func operationsUse(t *testing.T) []string {
 	t.Helper()
-	book, err := harness.Book()
+	checker, err := harness.Checker()
 	must(t, err)
 	var out []string
-	for _, o := range book.Document.Operations() {
+	for _, o := range checker.Document.Operations() {
 		if !strings.HasPrefix(o.Path, "/v1/") {
 			continue
 		}

@@ -72,7 +72,7 @@ func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 		`li:has(h3:contains("Payroll bridge")) form:contains("Revoke") button:contains("Revoke")`,
 	)
 	head.Submit(t, revoke)
-	refusedAsBearer(t, p, office, token)
+	wantsBearerRejected(t, p, office, token)
 	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK) // the owner's other token
 	gone := head.Arrive(t, developersURL(p, office))
 	if gone.Find(`li:has(h3:contains("Payroll bridge")) form`).Length() != 0 {
@@ -191,7 +191,7 @@ func TestPAT_IntegrationSetUpFromSettings(t *testing.T) {
 	}
 	page := head.Arrive(t, developersURL(p, office))
 	head.Submit(t, page.FormWith(t, `li:has(h3:contains("Old one")) form:contains("Revoke") button:contains("Revoke")`))
-	refusedAsBearer(t, p, office, old)
+	wantsBearerRejected(t, p, office, old)
 	p.In(office.Workspace, next).Get(t, programmes).Wants(t, http.StatusOK)
 }
 

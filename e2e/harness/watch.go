@@ -12,30 +12,30 @@ import (
 	"github.com/almonerhq/almoner/e2e/openapicheck"
 )
 
-// Book returns the OpenAPI checker of this process, with the description and the responses that all tests have
+// Checker returns the OpenAPI checker of this process, with the description and the responses that all tests have
 // received.
-var Book = sync.OnceValues(openapicheck.New)
+var Checker = sync.OnceValues(openapicheck.New)
 
 // A watch fails the test if a response of the API does not match the OpenAPI description. Pages, which have the app's
 // host, are not checked. It records the 5xx responses of both.
 type watch struct {
-	t    testing.TB
-	api  string // host of the API
-	app  string // host of the pages
-	met  *record
-	book *openapicheck.Book
-	next http.RoundTripper
+	t       testing.TB
+	api     string // host of the API
+	app     string // host of the pages
+	met     *record
+	checker *openapicheck.Checker
+	next    http.RoundTripper
 }
 
 func watched(t testing.TB, s *stack.Stack, next http.RoundTripper) http.RoundTripper {
 	t.Helper()
-	book, err := Book()
+	checker, err := Checker()
 	if err != nil {
 		t.Fatalf("read the description: %v", err)
 	}
 	_, api, _ := strings.Cut(s.BaseURL, "://")
 	_, app, _ := strings.Cut(s.AppURL, "://")
-	return watch{t, api, app, recordOf(s), book, next}
+	return watch{t, api, app, recordOf(s), checker, next}
 }
 
 // RoundTrip forwards the request and the response unchanged and checks the response.
@@ -59,7 +59,7 @@ func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.URL.Host != w.api {
 		return response, nil
 	}
-	problems := w.book.Judge(openapicheck.Exchange{
+	problems := w.checker.Check(openapicheck.Exchange{
 		Method:       request.Method,
 		Path:         request.URL.EscapedPath(),
 		Query:        request.URL.Query(),

@@ -1,6 +1,6 @@
 // Package openapicheck checks that the product's responses match its OpenAPI description.
 //
-// A Book contains the description of the API (shared/openapi). It checks that the status of an exchange is described,
+// A Checker contains the description of the API (shared/openapi). It checks that the status of an exchange is described,
 // that headers and body match their schemas, and that the description allows a request that succeeded. It records
 // which responses have occurred, so that the missing ones can be listed at the end of a run.
 //

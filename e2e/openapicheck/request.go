@@ -8,9 +8,9 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// judgeRequest checks that the description allows a request that succeeded. It ignores what the description does not
+// checkRequest checks that the description allows a request that succeeded. It ignores what the description does not
 // name, as the product does.
-func (b *Book) judgeRequest(x Exchange, o openapi.Operation) []string {
+func (b *Checker) checkRequest(x Exchange, o openapi.Operation) []string {
 	var problems []string
 	for _, p := range b.Document.Parameters(o) {
 		var values []string
@@ -25,7 +25,7 @@ func (b *Book) judgeRequest(x Exchange, o openapi.Operation) []string {
 		what := p.Text("in") + " parameter " + p.Text("name")
 		switch {
 		case len(values) > 0:
-			problems = append(problems, b.judgeText(what, p.Map("schema"), values[0])...)
+			problems = append(problems, b.checkText(what, p.Map("schema"), values[0])...)
 		case p.Value("required") == true:
 			problems = append(problems, what+" is described as required, but the request succeeded without it")
 		}
@@ -38,7 +38,7 @@ func (b *Book) judgeRequest(x Exchange, o openapi.Operation) []string {
 	case len(x.Body) > 0 && body != nil:
 		problems = append(
 			problems,
-			b.judgeBody("body of the request", body.Map("content"), x.Header.Get("Content-Type"), x.Body)...)
+			b.checkBody("body of the request", body.Map("content"), x.Header.Get("Content-Type"), x.Body)...)
 	case len(x.Body) == 0 && body.Value("required") == true:
 		problems = append(problems, "a body is described as required, but the request succeeded without it")
 	}
@@ -55,7 +55,7 @@ func needsCredential(o openapi.Operation) bool {
 	return len(o.List("security")) > 0
 }
 
-func (b *Book) judgeBody(what string, content openapi.Object, contentType string, body []byte) []string {
+func (b *Checker) checkBody(what string, content openapi.Object, contentType string, body []byte) []string {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	media, _ := content.Value(mediaType).(openapi.Object)
 	if err != nil || media == nil {
@@ -82,5 +82,5 @@ func (b *Book) judgeBody(what string, content openapi.Object, contentType string
 		}
 		value = fields
 	}
-	return b.schemas.judge(what, schema, value)
+	return b.schemas.validate(what, schema, value)
 }

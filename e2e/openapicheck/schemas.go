@@ -67,9 +67,9 @@ func (s *schemas) compile(schema openapi.Object) (*jsonschema.Schema, error) {
 	return compiled, nil
 }
 
-// judge returns where the value does not match the schema, with the keyword. It returns no value, which may be a
+// validate returns where the value does not match the schema, with the keyword. It returns no value, which may be a
 // secret.
-func (s *schemas) judge(what string, schema openapi.Object, value any) []string {
+func (s *schemas) validate(what string, schema openapi.Object, value any) []string {
 	compiled, err := s.compile(schema)
 	if err != nil {
 		return []string{fmt.Sprintf("the schema of the %s cannot be used: %v", what, err)}
@@ -100,8 +100,8 @@ func leaves(what string, e *jsonschema.ValidationError) []string {
 	return out
 }
 
-// judgeText checks a value in text form: of a header or a parameter.
-func (b *Book) judgeText(what string, schema openapi.Object, text string) []string {
+// checkText checks a value in text form: of a header or a parameter.
+func (b *Checker) checkText(what string, schema openapi.Object, text string) []string {
 	var value any = text
 	if b.Document.Resolve(schema).Text("type") == "integer" {
 		number, err := strconv.ParseInt(text, 10, 64)
@@ -110,5 +110,5 @@ func (b *Book) judgeText(what string, schema openapi.Object, text string) []stri
 		}
 		value = json.Number(strconv.FormatInt(number, 10))
 	}
-	return b.schemas.judge(what, schema, value)
+	return b.schemas.validate(what, schema, value)
 }

@@ -14,13 +14,13 @@ var met harness.Secrets
 func TestMain(m *testing.M) {
 	code := harness.Main(m, 5)
 	if code == 0 && harness.EverythingRan() {
-		code = lookForBlocksThatNobodyWalked()
+		code = checkEveryBlockWasRun()
 	}
 	os.Exit(code)
 }
 
-func lookForBlocksThatNobodyWalked() (code int) {
-	missing, err := forgotten()
+func checkEveryBlockWasRun() (code int) {
+	missing, err := unrunBlocks()
 	if err != nil || len(missing) > 0 {
 		fmt.Println("FAIL: no test runs", missing, err)
 		return 1

@@ -167,8 +167,8 @@ func (o *operator) run(t *testing.T, page, name string, further ...string) strin
 	first, err := blocks("README.md")
 	must(t, err)
 	begin := first[0]
-	walked.Store("README.md#"+begin.name, true)
-	walked.Store(page+"#"+name, true)
+	executed.Store("README.md#"+begin.name, true)
+	executed.Store(page+"#"+name, true)
 	command := exec.CommandContext(t.Context(), "bash", "-c", "set -eu -o pipefail\n"+begin.text+all[at].text)
 	command.Env, command.Dir = append(slices.Clone(o.environ), further...), "/"
 	if all[at].asPostgres && os.Geteuid() == 0 {

@@ -46,8 +46,8 @@ func blocks(page string) ([]block, error) {
 	return found, nil
 }
 
-// walked contains the blocks that were run, as page#name.
-var walked sync.Map
+// executed contains the blocks that were run, as page#name.
+var executed sync.Map
 
 func pages() ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.md"))
@@ -57,8 +57,8 @@ func pages() ([]string, error) {
 	return paths, err
 }
 
-// forgotten returns the blocks that no test has run.
-func forgotten() ([]string, error) {
+// unrunBlocks returns the blocks that no test has run.
+func unrunBlocks() ([]string, error) {
 	all, err := pages()
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func forgotten() ([]string, error) {
 			return nil, err
 		}
 		for _, b := range found {
-			if _, done := walked.Load(page + "#" + b.name); !done {
+			if _, done := executed.Load(page + "#" + b.name); !done {
 				missing = append(missing, page+"#"+b.name)
 			}
 		}

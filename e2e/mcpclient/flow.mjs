@@ -1,4 +1,4 @@
-// Runs the whole flow against an MCP endpoint as an application that uses the SDK: node walk.mjs URL CLIENT_ID
+// Runs the whole flow against an MCP endpoint as an application that uses the SDK: node flow.mjs URL CLIENT_ID
 // CALLBACK
 // ISSUER. When a user is needed it prints {"authorize": url} and reads the callback's URL as a line. After each round
 // of
@@ -40,7 +40,7 @@ async function connected() {
     }
     say({ authorize: kept.asked });
     const back = new URL(await heard()).searchParams;
-    if (back.get("state") !== kept.state || back.get("iss") !== issuer) throw new Error("state or iss is not what it was");
+    if (back.get("state") !== kept.state || back.get("iss") !== issuer) throw new Error("wrong state or iss");
     await transport.finishAuth(back.get("code"));
   }
 }
@@ -51,7 +51,7 @@ async function call(client, name, args) {
   return result.structuredContent;
 }
 
-async function lookAround(client) {
+async function callEveryTool(client) {
   const { tools } = await client.listTools();
   const who = await call(client, "whoami", {});
   const names = [];
@@ -66,11 +66,11 @@ async function lookAround(client) {
 }
 
 const client = await connected();
-await lookAround(client);
+await callEveryTool(client);
 for (let line = await heard(); line; line = await heard()) {
   if (line === "expire") kept.tokens = { ...kept.tokens, access_token: "expired" };
   try {
-    await lookAround(client);
+    await callEveryTool(client);
   } catch (error) {
     if (!(error instanceof UnauthorizedError)) throw error;
     say({ authorize: kept.asked, kept: kept.tokens !== undefined });

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-func open(t *testing.T) *Book {
+func open(t *testing.T) *Checker {
 	t.Helper()
 	b, err := New()
 	if err != nil {
@@ -72,7 +72,7 @@ func TestO3_ExamplesMatchSchemas(t *testing.T) {
 						t.Fatal(err)
 					}
 					checked++
-					for _, problem := range b.schemas.judge(what+" "+name, schema, value) {
+					for _, problem := range b.schemas.validate(what+" "+name, schema, value) {
 						t.Error(problem)
 					}
 				}
@@ -89,7 +89,7 @@ func TestO3_ExamplesMatchSchemas(t *testing.T) {
 		}
 		for _, p := range b.Document.Parameters(o) {
 			if text, isText := p.Value("example").(string); isText {
-				for _, problem := range b.judgeText(o.Path+" "+p.Text("name"), p.Map("schema"), text) {
+				for _, problem := range b.checkText(o.Path+" "+p.Text("name"), p.Map("schema"), text) {
 					t.Error(problem)
 				}
 			}
@@ -124,11 +124,11 @@ func created() Exchange {
 	}
 }
 
-// Judge finds each of these differences.
-func TestJudge_FindsDifferences(t *testing.T) {
+// Check finds each of these differences.
+func TestCheck_FindsDifferences(t *testing.T) {
 	t.Parallel()
 	b := open(t)
-	if problems := b.Judge(created()); len(problems) > 0 {
+	if problems := b.Check(created()); len(problems) > 0 {
 		t.Fatalf("differences in a correct exchange: %q", problems)
 	}
 	for want, change := range map[string]func(*Exchange){
@@ -164,7 +164,7 @@ func TestJudge_FindsDifferences(t *testing.T) {
 	} {
 		x := created()
 		change(&x)
-		if problems := strings.Join(b.Judge(x), "\n"); !strings.Contains(problems, want) {
+		if problems := strings.Join(b.Check(x), "\n"); !strings.Contains(problems, want) {
 			t.Errorf("want %q, got %q", want, problems)
 		}
 	}
@@ -174,7 +174,7 @@ func TestMissing_ReturnsUnseenResponses(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	before := b.Missing()
-	b.Judge(created())
+	b.Check(created())
 	if after := b.Missing(); len(before) < 150 || len(after) != len(before)-1 ||
 		strings.Contains(strings.Join(after, "\n"), "POST /v1/programmes/programmes 201") {
 		t.Errorf("%d, then %d", len(before), len(after))

@@ -28,8 +28,8 @@ type Exchange struct {
 	Answer       []byte
 }
 
-// A Book checks exchanges against the OpenAPI description. It is safe for concurrent use.
-type Book struct {
+// A Checker checks exchanges against the OpenAPI description. It is safe for concurrent use.
+type Checker struct {
 	Document *openapi.Document
 
 	schemas *schemas
@@ -37,8 +37,8 @@ type Book struct {
 	seen    map[string]bool // responses, by name
 }
 
-// New returns a Book. The deployment's URL does not matter.
-func New() (*Book, error) {
+// New returns a Checker. The deployment's URL does not matter.
+func New() (*Checker, error) {
 	document, err := openapi.New("https://api.example.org")
 	if err != nil {
 		return nil, err
@@ -47,14 +47,14 @@ func New() (*Book, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Book{Document: document, schemas: s, seen: map[string]bool{}}, nil
+	return &Checker{Document: document, schemas: s, seen: map[string]bool{}}, nil
 }
 
 // name returns the key of a described response.
 func name(o openapi.Operation, status string) string { return o.Method + " " + o.Path + " " + status }
 
-// Judge returns the differences between the exchange and the description. They contain no value of the exchange.
-func (b *Book) Judge(x Exchange) []string {
+// Check returns the differences between the exchange and the description. They contain no value of the exchange.
+func (b *Checker) Check(x Exchange) []string {
 	method := x.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -63,18 +63,18 @@ func (b *Book) Judge(x Exchange) []string {
 	operation, found := b.Document.Find(method, x.Path)
 	switch {
 	case len(there) == 0:
-		return b.judgeElsewhere(x)
+		return b.checkUnknownPath(x)
 	case !found:
-		return b.judgeWrongMethod(x, there)
+		return b.checkWrongMethod(x, there)
 	}
 	status := strconv.Itoa(x.Status)
 	response, _ := operation.Map("responses").Value(status).(openapi.Object)
 	if response == nil {
 		return []string{status + " is not described"}
 	}
-	problems := b.judgeAnswer(x, b.Document.Resolve(response))
+	problems := b.checkResponse(x, b.Document.Resolve(response))
 	if x.Status < 300 {
-		problems = append(problems, b.judgeRequest(x, operation)...)
+		problems = append(problems, b.checkRequest(x, operation)...)
 	}
 	if len(problems) == 0 {
 		b.mu.Lock()
@@ -84,20 +84,20 @@ func (b *Book) Judge(x Exchange) []string {
 	return problems
 }
 
-// judgeElsewhere checks a path that is not described: 404, or 503 if the gateway cannot reach the service.
-func (b *Book) judgeElsewhere(x Exchange) []string {
+// checkUnknownPath checks a path that is not described: 404, or 503 if the gateway cannot reach the service.
+func (b *Checker) checkUnknownPath(x Exchange) []string {
 	switch x.Status {
 	case http.StatusNotFound:
-		return b.judgeAnswer(x, b.component("NoSuchPath"))
+		return b.checkResponse(x, b.component("NoSuchPath"))
 	case http.StatusServiceUnavailable:
 		return nil
 	}
 	return []string{"a path that is not described exists"}
 }
 
-// judgeWrongMethod checks a method that is not described: 405 with the described methods in Allow. Preflight requests
+// checkWrongMethod checks a method that is not described: 405 with the described methods in Allow. Preflight requests
 // for public documents have the same response everywhere (CORS).
-func (b *Book) judgeWrongMethod(x Exchange, there []openapi.Operation) []string {
+func (b *Checker) checkWrongMethod(x Exchange, there []openapi.Operation) []string {
 	if x.Method == http.MethodOptions && x.Header.Get("Access-Control-Request-Method") != "" &&
 		x.Status == http.StatusNoContent {
 		return nil
@@ -116,18 +116,18 @@ func (b *Book) judgeWrongMethod(x Exchange, there []openapi.Operation) []string 
 		}
 	}
 	slices.Sort(want)
-	problems := b.judgeAnswer(x, b.component("WrongMethod"))
+	problems := b.checkResponse(x, b.component("WrongMethod"))
 	if got := x.AnswerHeader.Get("Allow"); got != strings.Join(want, ", ") {
 		problems = append(problems, fmt.Sprintf("Allow is %q, want the described methods %v", got, want))
 	}
 	return problems
 }
 
-func (b *Book) component(response string) openapi.Object {
+func (b *Checker) component(response string) openapi.Object {
 	return b.Document.Lookup("#/components/responses/" + response)
 }
 
-func (b *Book) judgeAnswer(x Exchange, response openapi.Object) []string {
+func (b *Checker) checkResponse(x Exchange, response openapi.Object) []string {
 	var problems []string
 	for _, member := range response.Map("headers") {
 		header, _ := member.Value.(openapi.Object)
@@ -139,7 +139,7 @@ func (b *Book) judgeAnswer(x Exchange, response openapi.Object) []string {
 		case len(values) > 0:
 			problems = append(
 				problems,
-				b.judgeText("header "+member.Name, header.Map("schema"), strings.Join(values, ", "))...)
+				b.checkText("header "+member.Name, header.Map("schema"), strings.Join(values, ", "))...)
 		}
 	}
 	content := response.Map("content")
@@ -151,11 +151,11 @@ func (b *Book) judgeAnswer(x Exchange, response openapi.Object) []string {
 	case len(content) == 0:
 		return problems
 	}
-	return append(problems, b.judgeBody("body", content, x.AnswerHeader.Get("Content-Type"), x.Answer)...)
+	return append(problems, b.checkBody("body", content, x.AnswerHeader.Get("Content-Type"), x.Answer)...)
 }
 
 // Missing returns the described responses that have not occurred.
-func (b *Book) Missing() []string {
+func (b *Checker) Missing() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []string
