@@ -21,8 +21,8 @@ import (
 // A sampler builds requests from the examples in the description.
 type sampler struct {
 	*harness.Product
-	description \*openapi.Document
-	office harness.Office
+	description *openapi.Document
+	office      harness.Office
 }
 
 func newSampler(t *testing.T, p *harness.Product) sampler {

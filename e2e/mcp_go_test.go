@@ -89,7 +89,11 @@ func (w *sdkUser) handler(issuer string) auth.OAuthHandler {
 			config *oauth2.Config,
 			token *oauth2.Token,
 		) (oauth2.TokenSource, error) {
-			w.source = &expiringSource{config: config, ctx: w.connector.WithResource(context.Background()), token: token}
+			w.source = &expiringSource{
+				config: config,
+				ctx:    w.connector.WithResource(context.Background()),
+				token:  token,
+			}
 			return w.source, nil
 		},
 	}
