@@ -95,7 +95,7 @@ func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 func wantsNoSecret(t *testing.T, secrets *harness.Secrets, where string, text []byte, sign string) {
 	t.Helper()
 	if !strings.Contains(string(text), sign) {
-		t.Errorf("%s: %q is not in the %d bytes", where, len(text))
+		t.Errorf("%s: %q is not in the %d bytes", where, sign, len(text))
 	}
 	if found := secrets.FoundIn(text); len(found) > 0 {
 		t.Errorf("%s: secrets of these kinds: %v", where, found)
