@@ -8,9 +8,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What changes between the page and the approval counts at the approval; and nothing that was not on the page is given.
+// The approval uses what is true when it is sent, and grants nothing that was not on the page.
 
-func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
+func TestApproval_RechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, c := range map[string]struct {
@@ -25,7 +25,7 @@ func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 			connector := office.Connector(t, harness.ReadProgrammes)
 			page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
 			c.change(t, office)
-			wantsNothingGiven(t, p, page.Press(t, "approve"), connector.ClientID, http.StatusForbidden)
+			wantsNoGrant(t, p, page.Press(t, "approve"), connector.ClientID, http.StatusForbidden)
 		})
 	}
 	t.Run("one permission", func(t *testing.T) {
@@ -34,7 +34,8 @@ func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 		attempt := connector.Begin()
 		page := p.Person(t, office.Head).Consent(t, attempt.Query)
 		p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
-		if tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t); tokens.Scope != harness.ReadProgrammes {
+		tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
+		if tokens.Scope != harness.ReadProgrammes {
 			t.Errorf("granted %q", tokens.Scope)
 		}
 	})
@@ -43,7 +44,7 @@ func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 		app := office.Confidential(t, "", harness.ReadProgrammes, harness.WriteProgrammes)
 		page := p.Person(t, office.Head).Consent(t, app.Request())
 		p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
-		wantsNothingGiven(t, p, page.Press(t, "approve"), app.ClientID, http.StatusForbidden)
+		wantsNoGrant(t, p, page.Press(t, "approve"), app.ClientID, http.StatusForbidden)
 	})
 	t.Run("the application", func(t *testing.T) {
 		office := p.Office(t)
@@ -52,7 +53,7 @@ func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 		p.As(office.Token).
 			Send(t, http.MethodDelete, office.Clients()+"/"+connector.ClientID, "", "").
 			Wants(t, http.StatusNoContent)
-		wantsNothingGiven(
+		wantsNoGrant(
 			t,
 			p,
 			page.Press(t, "approve"),
@@ -63,7 +64,7 @@ func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 	})
 }
 
-func TestWhatIsGainedSinceThePageIsNotGiven(t *testing.T) {
+func TestApproval_IgnoresPermissionsGainedSincePage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -74,19 +75,19 @@ func TestWhatIsGainedSinceThePageIsNotGiven(t *testing.T) {
 	p.World.Permit(t, office.Workspace, reader, harness.ReadProgrammes, harness.WriteProgrammes)
 	tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
 	if tokens.Scope != harness.ReadProgrammes {
-		t.Errorf("granted %q, but the page asked for reading alone", tokens.Scope)
+		t.Errorf("granted %q, but the page showed only the read permission", tokens.Scope)
 	}
 }
 
-// Eight clicks at once are one grant, and one of their codes works.
-func TestApprovalsAtOnceAreOneGrant(t *testing.T) {
+// Eight concurrent approvals create one grant, and only one of their codes works.
+func TestApproval_ConcurrentCreatesOneGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	connector := office.Connector(t, harness.ReadProgrammes)
-	head := p.Person(t, office.Head)
+	owner := p.Person(t, office.Head)
 	attempt := connector.Begin()
-	page := head.Consent(t, attempt.Query)
+	page := owner.Consent(t, attempt.Query)
 	codes := make(chan string, 8)
 	var clicks sync.WaitGroup
 	for range cap(codes) {
@@ -108,6 +109,6 @@ func TestApprovalsAtOnceAreOneGrant(t *testing.T) {
 		}
 	}
 	if count := grantsOf(t, p, connector.ClientID); good != 1 || count != 1 {
-		t.Errorf("%d codes worked, %d grants were made, want one of each", good, count)
+		t.Errorf("%d codes worked and %d grants were created, want 1 and 1", good, count)
 	}
 }

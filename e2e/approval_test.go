@@ -10,26 +10,26 @@ import (
 
 // Contract, section 4: the approval "is a POST bound to the browser's session and to what was on the page".
 
-// wantsNothingGiven checks that a refused approval is a page and has left no grant that counts.
-func wantsNothingGiven(t *testing.T, p *harness.Product, page harness.Page, client string, statuses ...int) {
+// wantsNoGrant checks that a rejected approval shows a page and leaves no grant.
+func wantsNoGrant(t *testing.T, p *harness.Product, page harness.Page, client string, statuses ...int) {
 	t.Helper()
-	fits := false
+	matches := false
 	for _, status := range statuses {
-		fits = fits || page.Status == status
+		matches = matches || page.Status == status
 	}
-	if !fits || page.Header.Get("Location") != "" {
+	if !matches || page.Header.Get("Location") != "" {
 		t.Errorf("want a page with one of %v:\n%s", statuses, page)
 	}
 	if count := grantsOf(t, p, client); count != 0 {
-		t.Errorf("%d grants were made", count)
+		t.Errorf("%d grants were created", count)
 	}
 }
 
-func TestApprovalFromAnotherOriginIsRefused(t *testing.T) {
+func TestApproval_RejectsOtherOrigin(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	head := p.Person(t, office.Head)
+	owner := p.Person(t, office.Head)
 	for name, header := range map[string]http.Header{
 		"Origin":                       {"Origin": {"https://evil.example"}},
 		"Origin null":                  {"Origin": {"null"}},
@@ -40,20 +40,20 @@ func TestApprovalFromAnotherOriginIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			connector := office.Connector(t, harness.ReadProgrammes)
-			head.Header = http.Header{}
-			page := head.Consent(t, connector.Begin().Query)
+			owner.Header = http.Header{}
+			page := owner.Consent(t, connector.Begin().Query)
 			for _, button := range []string{"approve", "deny"} {
-				head.Header = header
-				wantsNothingGiven(t, p, page.Press(t, button), connector.ClientID, http.StatusForbidden)
+				owner.Header = header
+				wantsNoGrant(t, p, page.Press(t, button), connector.ClientID, http.StatusForbidden)
 			}
-			head.Header = http.Header{}
-			page.Approve(t) // the true browser is not held up by the attempt
+			owner.Header = http.Header{}
+			page.Approve(t) // the attempt does not affect the real browser
 		})
 	}
 }
 
-// What browsers really send, and what callers without these headers do ("judged by session and ticket").
-func TestApprovalFromTheOwnPageIsTaken(t *testing.T) {
+// The headers that browsers send, and callers without these headers ("judged by session and ticket").
+func TestApproval_AcceptsOwnPage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -68,22 +68,22 @@ func TestApprovalFromTheOwnPageIsTaken(t *testing.T) {
 	}
 }
 
-func TestApprovalFromAnotherSessionIsRefused(t *testing.T) {
+func TestApproval_RejectsOtherSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	victim, colleague := p.Person(t, office.Head), p.Person(t, office.Member(t, harness.Everything()...)).SignedIn(t)
-	again := p.Person(t, office.Head).SignedIn(t) // the same person at another browser
-	nobody := p.Person(t, office.Head)
+	sameUser := p.Person(t, office.Head).SignedIn(t) // at another browser
+	signedOut := p.Person(t, office.Head)
 	for name, other := range map[string]*harness.Person{
 		"another user":                colleague,
-		"another session of the user": again,
-		"not signed in":               nobody,
+		"another session of the user": sameUser,
+		"not signed in":               signedOut,
 	} {
 		t.Run(name, func(t *testing.T) {
 			connector := office.Connector(t, harness.ReadProgrammes)
 			page := victim.Consent(t, connector.Begin().Query)
-			wantsNothingGiven(
+			wantsNoGrant(
 				t,
 				p,
 				other.Submit(t, page.DecisionForm(t, "approve")),
@@ -95,14 +95,14 @@ func TestApprovalFromAnotherSessionIsRefused(t *testing.T) {
 	}
 }
 
-func TestApprovalTrustsNothingButTheTicket(t *testing.T) {
+func TestApproval_TrustsOnlyTicket(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	head := p.Person(t, office.Head)
+	owner := p.Person(t, office.Head)
 	t.Run("ticket forged, cut, missing, twice", func(t *testing.T) {
 		connector := office.Connector(t, harness.ReadProgrammes)
-		form := head.Consent(t, connector.Begin().Query).DecisionForm(t, "approve")
+		form := owner.Consent(t, connector.Begin().Query).DecisionForm(t, "approve")
 		ticket := form.Fields.Get("ticket")
 		for _, tickets := range [][]string{
 			{alterLast(ticket)},
@@ -114,10 +114,10 @@ func TestApprovalTrustsNothingButTheTicket(t *testing.T) {
 			{ticket + "="},
 		} {
 			form.Fields["ticket"] = tickets
-			wantsNothingGiven(
+			wantsNoGrant(
 				t,
 				p,
-				head.Submit(t, form),
+				owner.Submit(t, form),
 				connector.ClientID,
 				http.StatusForbidden,
 				http.StatusBadRequest,
@@ -128,7 +128,7 @@ func TestApprovalTrustsNothingButTheTicket(t *testing.T) {
 		connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 		attempt := connector.Begin()
 		attempt.Query = change(attempt.Query, "scope", harness.ReadProgrammes)
-		form := head.Consent(t, attempt.Query).DecisionForm(t, "approve")
+		form := owner.Consent(t, attempt.Query).DecisionForm(t, "approve")
 		for name, value := range map[string]string{
 			"redirect_uri": "https://evil.example/",
 			"scope":        harness.WriteProgrammes,
@@ -139,17 +139,18 @@ func TestApprovalTrustsNothingButTheTicket(t *testing.T) {
 		} {
 			form.Fields.Set(name, value)
 		}
-		callback := head.Submit(t, form).Callback(t)
+		callback := owner.Submit(t, form).Callback(t)
 		if callback.URI != connector.RedirectURI || callback.Values.Get("state") != attempt.Query.Get("state") {
-			t.Error("a field of the form moved the callback or the state")
+			t.Error("a form field changed the callback or the state")
 		}
-		if tokens := attempt.Post(t, attempt.CodeForm(callback.Code())).Tokens(t); tokens.Scope != harness.ReadProgrammes {
-			t.Errorf("a field of the form changed the scope to %q", tokens.Scope)
+		tokens := attempt.Post(t, attempt.CodeForm(callback.Code())).Tokens(t)
+		if tokens.Scope != harness.ReadProgrammes {
+			t.Errorf("a form field changed the scope to %q", tokens.Scope)
 		}
 	})
 	t.Run("no decision", func(t *testing.T) {
 		connector := office.Connector(t, harness.ReadProgrammes)
-		form := head.Consent(t, connector.Begin().Query).DecisionForm(t, "approve")
+		form := owner.Consent(t, connector.Begin().Query).DecisionForm(t, "approve")
 		for _, decisions := range [][]string{
 			nil,
 			{""},
@@ -159,19 +160,19 @@ func TestApprovalTrustsNothingButTheTicket(t *testing.T) {
 			{"deny", "approve"},
 		} {
 			form.Fields["decision"] = decisions
-			wantsNothingGiven(t, p, head.Submit(t, form), connector.ClientID, http.StatusBadRequest)
+			wantsNoGrant(t, p, owner.Submit(t, form), connector.ClientID, http.StatusBadRequest)
 		}
 	})
 }
 
-func TestGetNeverApproves(t *testing.T) {
+func TestApproval_GetDoesNotApprove(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	head := p.Person(t, office.Head)
+	owner := p.Person(t, office.Head)
 	connector := office.Connector(t, harness.ReadProgrammes)
 	attempt := connector.Begin()
-	form := head.Consent(t, attempt.Query).DecisionForm(t, "approve")
+	form := owner.Consent(t, attempt.Query).DecisionForm(t, "approve")
 	query := url.Values{}
 	for _, values := range []url.Values{attempt.Query, form.Fields} {
 		for name := range values {
@@ -180,19 +181,19 @@ func TestGetNeverApproves(t *testing.T) {
 	}
 	for _, address := range []string{form.Action + "?" + form.Fields.Encode(), form.Action + "?" + query.Encode()} {
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
-			if page := head.Request(t, method, address, "", ""); page.Header.Get("Location") != "" {
-				t.Errorf("a redirect:\n%s", page)
+			if page := owner.Request(t, method, address, "", ""); page.Header.Get("Location") != "" {
+				t.Errorf("unexpected redirect:\n%s", page)
 			}
 		}
-		head.Request(t, http.MethodPost, address, "application/x-www-form-urlencoded", "")
+		owner.Request(t, http.MethodPost, address, "application/x-www-form-urlencoded", "")
 	}
 	if count := grantsOf(t, p, connector.ClientID); count != 0 {
-		t.Errorf("%d grants were made", count)
+		t.Errorf("%d grants were created", count)
 	}
 }
 
-// Double click: one grant, and the second approval replaces the code that is still unused.
-func TestSecondApprovalReplacesTheUnusedCode(t *testing.T) {
+// A double click creates one grant. The second approval replaces the unused code.
+func TestApproval_SecondReplacesUnusedCode(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -209,7 +210,7 @@ func TestSecondApprovalReplacesTheUnusedCode(t *testing.T) {
 	attempt.Post(t, attempt.CodeForm(first)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	tokens := attempt.Post(t, attempt.CodeForm(second)).Tokens(t)
 
-	// Back, and approved once more: redeemed already, so a page says so and nothing changes.
+	// Approved again after the code was redeemed: the response is an error page, and nothing changes.
 	for _, button := range []string{"approve", "deny"} {
 		late := page.Press(t, button)
 		if button == "approve" && (late.Header.Get("Location") != "" || late.Status < 400) {

@@ -9,19 +9,19 @@ import (
 	"testing"
 )
 
-// otherEncoders are the files below the endpoints that encode JSON themselves, and where that JSON goes.
+// otherEncoders are the files below the endpoints that encode JSON themselves, with the destination of that JSON.
 func otherEncoders() map[string]string {
 	return map[string]string{
-		"shared/web/web.go": "it is the one writer",
+		"shared/web/web.go": "the only writer of responses",
 		"authserver/internal/endpoint/settings/request.go":  "into a sealed form key",
 		"resourceapi/internal/endpoint/apidoc/operation.go": "into a page, by html/template",
 		"resourceapi/internal/endpoint/publicforms/view.go": "to the domain, as the answers that a script would send",
 	}
 }
 
-// json.Marshal and json.NewEncoder write six bytes for each <, > and &, so a caller could make an answer six times as
-// long as what it was made from. Package web writes JSON without that.
-func TestArchitecture_OneWriterOfJSONForCallers(t *testing.T) {
+// json.Marshal and json.NewEncoder write six bytes for each <, > and &, so a caller could make a response six times
+// as long as its input. Package web writes JSON without this escaping.
+func TestArchitecture_OnlyWebEncodesJSON(t *testing.T) {
 	t.Parallel()
 	known := otherEncoders()
 	for _, one := range packages(t) {
@@ -33,15 +33,15 @@ func TestArchitecture_OneWriterOfJSONForCallers(t *testing.T) {
 			file := one.ImportPath + "/" + name
 			encodes := encodesJSON(t, filepath.Join(one.Dir, name))
 			if _, allowed := known[file]; encodes && !allowed {
-				t.Errorf("%s encodes JSON by encoding/json: use package web", file)
+				t.Errorf("%s uses encoding/json to encode: use package web", file)
 			} else if allowed && !encodes {
-				t.Errorf("%s encodes no JSON any more", file)
+				t.Errorf("%s no longer encodes JSON", file)
 			}
 			delete(known, file)
 		}
 	}
 	for file := range known {
-		t.Errorf("there is no %s any more", file)
+		t.Errorf("%s no longer exists", file)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 
 // The rules that architecture_test.go checks.
 
-// rooms says where a library may be imported. A library that is not here has no room yet: find it one before you add
-// it.
+// rooms returns the packages that may import each library. A library that is not listed may not be imported: add it
+// here first.
 func rooms() map[string][]string {
 	stores := "*/internal/store/postgres"
 	forTests := []string{"authserver/internal/testing/...", stores + "/postgrestest"}
@@ -85,7 +85,7 @@ func rooms() map[string][]string {
 		"github.com/yuin/goldmark":              {"resourceapi/internal/endpoint/apidoc"},
 		"github.com/prometheus/client_golang":   {"shared/metrics", "*/internal/metrics"},
 		"github.com/go-logr/logr":               {"shared/tracing"},
-		"go.opentelemetry.io/otel":              {"shared/tracing", "shared/web"}, // of which web has the ids alone
+		"go.opentelemetry.io/otel":              {"shared/tracing", "shared/web"}, // web uses only the ids
 		"go.opentelemetry.io/contrib":           {"shared/tracing"},
 		"go.opentelemetry.io/proto/otlp":        {"e2e/harness"},
 		"google.golang.org/protobuf/proto":      {"e2e/harness"},
@@ -104,7 +104,7 @@ func rooms() map[string][]string {
 	}
 }
 
-// jwxRooms are where keys and tokens are at home, and where a set of keys passes through.
+// jwxRooms are the packages that handle keys and tokens, and those that pass key sets on.
 func jwxRooms() []string {
 	return []string{
 		"shared/accesstoken",
@@ -119,7 +119,7 @@ func jwxRooms() []string {
 	}
 }
 
-// domain are the packages that are plain Go: no I/O, and of libraries uuid alone.
+// domain returns the packages of plain Go: no I/O, and no library except uuid.
 func domain() []string {
 	return []string{
 		"authserver/internal/account/audit",
@@ -138,7 +138,7 @@ func domain() []string {
 	}
 }
 
-// supportForTests is imported by tests alone.
+// supportForTests returns the packages that only tests may import.
 func supportForTests() []string {
 	return []string{
 		"authserver/internal/testing/...",
@@ -153,7 +153,7 @@ func vagueNames() []string {
 	return []string{"util", "utils", "common", "helper", "helpers", "manager", "misc", "base", "lib"}
 }
 
-// crossesModules: the services know each other by HTTP and the shared contracts, and shared knows nobody.
+// crossesModules: the services share only HTTP and the contracts in shared, and shared imports no other module.
 func crossesModules(importer, imported string) string {
 	from, to := strings.SplitN(importer, "/", 2)[0], strings.SplitN(imported, "/", 2)[0]
 	switch {
@@ -170,7 +170,7 @@ func crossesModules(importer, imported string) string {
 	return "the modules do not know each other"
 }
 
-// wings are the folders of authserver's domain, and which of the others each may import.
+// wings returns the folders of authserver's domain, each with the other folders that it may import.
 func wings() map[string][]string {
 	return map[string][]string{
 		"authserver/internal/oauth":   {"authserver/internal/account"},
@@ -188,7 +188,7 @@ func wingOf(importPath string) string {
 	return ""
 }
 
-// crossesWings: endpoints know the wings, oauth and signin know account, and account knows neither.
+// crossesWings: oauth and signin may import account, and account may import neither.
 func crossesWings(importer, imported string) string {
 	from, to := wingOf(importer), wingOf(imported)
 	if from == "" || to == "" || from == to || slices.Contains(wings()[from], to) {
@@ -197,14 +197,14 @@ func crossesWings(importer, imported string) string {
 	return path.Base(from) + " may not import " + path.Base(to)
 }
 
-// pointsUpOrSideways: cmd → app → endpoint → domain → shared; stores are seen by app alone.
+// pointsUpOrSideways: cmd → app → endpoint → domain → shared. Only app may import stores.
 func pointsUpOrSideways(importer, imported string) string {
 	endpoints := []string{"*/internal/endpoint/..."}
 	isEndpoint, toEndpoint := matches(importer, endpoints), matches(imported, endpoints)
 	fromApp, fromTests := matches(importer, []string{"*/internal/app"}), matches(importer, supportForTests())
-	// The pages' templates, and the reader of client credentials that three endpoints share.
+	// The templates of the pages, and the parser of client credentials that three endpoints share.
 	sharedByEndpoints := []string{"authserver/internal/endpoint/ui", "authserver/internal/endpoint/token"}
-	// The doctor is no part of the service: it calls one from outside.
+	// The doctor is not part of the service: it calls a service from outside.
 	forCommands := []string{"*/internal/app", "authserver/internal/admin", "authserver/internal/doctor"}
 	stores := []string{"*/internal/store/postgres", "*/internal/store/redis"}
 	switch {
@@ -214,9 +214,9 @@ func pointsUpOrSideways(importer, imported string) string {
 		return "test support is for tests"
 	case matches(imported, []string{"*/internal/app"}) && !matches(importer, []string{"*/cmd/..."}):
 		return "only cmd may import app"
-	case matches(importer, []string{
-		"*/cmd/...",
-	}) && matches(imported, []string{"*/internal/..."}) && !matches(imported, forCommands):
+	case matches(importer, []string{"*/cmd/..."}) &&
+		matches(imported, []string{"*/internal/..."}) &&
+		!matches(imported, forCommands):
 		return "cmd may import app, admin and doctor only"
 	case matches(imported, stores) && !fromApp && !matches(importer, []string{"authserver/internal/admin"}):
 		return "only app may import stores"
@@ -232,12 +232,12 @@ func pointsUpOrSideways(importer, imported string) string {
 	return ""
 }
 
-// doesIO: the domain decides and does nothing itself.
+// doesIO: the domain does no I/O.
 func doesIO(importer, imported string) string {
 	if !matches(importer, domain()) {
 		return ""
 	}
-	parsers := []string{"net/url", "net/netip", "net/mail"} // which open nothing
+	parsers := []string{"net/url", "net/netip", "net/mail"} // they open no files or connections
 	for _, outside := range []string{
 		"net",
 		"os",
@@ -259,7 +259,7 @@ func doesIO(importer, imported string) string {
 	return ""
 }
 
-// leavesItsRoom: one library, one room.
+// leavesItsRoom: each library may be imported only by the packages in rooms.
 func leavesItsRoom(importer, imported string) string {
 	if isStandard(imported) || isOurs(imported) {
 		return ""
@@ -272,11 +272,11 @@ func leavesItsRoom(importer, imported string) string {
 			return fmt.Sprintf("%s belongs in %s", library, strings.Join(allowed, ", "))
 		}
 	}
-	return "a library that has no room yet"
+	return "a library without an entry in rooms"
 }
 
-// The rules bite: each of these is a mistake that somebody could make.
-func TestArchitectureRulesFindMistakes(t *testing.T) {
+// Each of these imports violates a rule.
+func TestArchitecture_RulesRejectViolations(t *testing.T) {
 	t.Parallel()
 	for importer, imports := range map[string][]string{
 		"authserver/internal/oauth/grant": {
@@ -350,8 +350,8 @@ func TestArchitectureRulesFindMistakes(t *testing.T) {
 	}
 }
 
-// No package does anything when it is merely imported.
-func TestNoPackageHasAnInit(t *testing.T) {
+// No package has side effects on import.
+func TestArchitecture_NoInitFunctions(t *testing.T) {
 	t.Parallel()
 	for _, p := range packages(t) {
 		for _, name := range p.GoFiles {

@@ -14,17 +14,17 @@ import (
 	"testing"
 )
 
-// How the code is laid out: arrows point down and never sideways, each library has one room, and the domain does no
-// I/O. The table is in architecture_rules_test.go.
+// The layout of the code: imports point down and never sideways, each library is imported only in its room, and the
+// domain does no I/O. The tables are in architecture_rules_test.go.
 
 const repository = "github.com/almonerhq/almoner/"
 
-// A goPackage is what go list says of a package, with paths below the repository shortened to what follows its name.
+// A goPackage is go list's description of a package. Paths in the repository are relative to it.
 type goPackage struct {
 	ImportPath string
 	Dir        string
-	Imports    []string // of the code that is built
-	Tests      []string // of the tests alone
+	Imports    []string // without tests
+	Tests      []string // of the tests only
 	GoFiles    []string
 }
 
@@ -81,18 +81,18 @@ func shorten(paths []string) []string {
 	return out
 }
 
-// isOurs says whether a shortened path is a package of the repository.
+// isOurs reports whether a shortened path is a package of the repository.
 func isOurs(imported string) bool {
 	return slices.Contains(folders(), strings.SplitN(imported, "/", 2)[0])
 }
 
-// isStandard says whether an import is of Go's standard library: its first element has no dot.
+// isStandard reports whether an import is in Go's standard library: its first element has no dot.
 func isStandard(imported string) bool {
 	return !isOurs(imported) && !strings.Contains(strings.SplitN(imported, "/", 2)[0], ".")
 }
 
-// matches says whether a package is one of those that the patterns name: "*" stands for one element of the path, and
-// "/..." at the end for everything below too.
+// matches reports whether a package matches one of the patterns: "*" stands for one path element, and a trailing
+// "/..." includes everything below.
 func matches(importPath string, patterns []string) bool {
 	for _, pattern := range patterns {
 		if below, all := strings.CutSuffix(pattern, "/..."); all {
@@ -112,14 +112,14 @@ func TestArchitecture(t *testing.T) {
 	t.Parallel()
 	all := packages(t)
 	if len(all) < 40 {
-		t.Fatalf("only %d packages are listed", len(all))
+		t.Fatalf("go list returned only %d packages", len(all))
 	}
 	for _, complaint := range inspect(all) {
 		t.Error(complaint)
 	}
 }
 
-// inspect returns what is wrong with the packages.
+// inspect returns the violations in the packages.
 func inspect(all []goPackage) []string {
 	var complaints []string
 	for _, p := range all {
@@ -134,7 +134,7 @@ func inspect(all []goPackage) []string {
 			}
 		}
 		if slices.Contains(vagueNames(), path.Base(p.ImportPath)) {
-			complaints = append(complaints, p.ImportPath+": the name says nothing about what is in it")
+			complaints = append(complaints, p.ImportPath+": the name does not describe the content")
 		}
 	}
 	return complaints

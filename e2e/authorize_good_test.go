@@ -9,9 +9,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 4: what is asked for, and what comes of it.
+// Contract, section 4: valid authorization requests and their results.
 
-func TestConfidentialRequestNeedsNoResponseType(t *testing.T) {
+func TestAuthorize_ConfidentialNeedsNoResponseType(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -24,8 +24,8 @@ func TestConfidentialRequestNeedsNoResponseType(t *testing.T) {
 	}
 }
 
-// What scope asks for and what is granted, for an application that requires read and write of programmes.
-func TestScopeAsksForASubset(t *testing.T) {
+// The scope parameter and the granted scope, for an application that requires read and write of programmes.
+func TestAuthorize_ScopeRequestsSubset(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -56,7 +56,7 @@ func TestScopeAsksForASubset(t *testing.T) {
 	}
 }
 
-func TestUnknownParametersAreIgnored(t *testing.T) {
+func TestAuthorize_IgnoresUnknownParameters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -76,7 +76,7 @@ func TestUnknownParametersAreIgnored(t *testing.T) {
 }
 
 // "any length up to 2,048, and comes back byte for byte"
-func TestStateComesBackByteForByte(t *testing.T) {
+func TestAuthorize_ReturnsStateUnchanged(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -102,8 +102,8 @@ func TestStateComesBackByteForByte(t *testing.T) {
 	}
 }
 
-// "Redirect URIs are compared exactly", and what the registered one brings along stays as it is.
-func TestCallbackKeepsItsOwnQuery(t *testing.T) {
+// "Redirect URIs are compared exactly", and the query of the registered one stays unchanged.
+func TestAuthorize_CallbackKeepsRegisteredQuery(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -114,11 +114,11 @@ func TestCallbackKeepsItsOwnQuery(t *testing.T) {
 	request := url.Values{"client_id": {object["clientId"].(string)}, "redirect_uri": {own}, "state": {"s"}}
 	callback := p.Person(t, office.Head).Consent(t, request).Press(t, "approve").Callback(t)
 	if !strings.HasPrefix(callback.Raw, "b=%7e&a=1+2&a=3&") || callback.Code() == "" {
-		t.Error("the query of the registered callback is not kept byte for byte, with the answer after it")
+		t.Error("the callback does not begin with the registered query, byte for byte")
 	}
 }
 
-func TestHeadDoesWhatGetDoes(t *testing.T) {
+func TestAuthorize_HeadMatchesGet(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)

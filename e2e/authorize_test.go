@@ -11,9 +11,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 4: which requests get a page, which are redirected, and in which order they are judged.
+// Contract, section 4: which requests get a page, which are redirected, and the order of the checks.
 
-// change returns the request with one parameter replaced; without values it is left out.
+// change returns the request with one parameter replaced, or removed if there are no values.
 func change(request url.Values, name string, values ...string) url.Values {
 	out := url.Values{}
 	for key, value := range request {
@@ -23,8 +23,8 @@ func change(request url.Values, name string, values ...string) url.Values {
 	return out
 }
 
-// Who cannot be told apart from an attacker gets a page, before login and after it, and no redirect ever.
-func TestBadClientOrCallbackIsAPage(t *testing.T) {
+// A request whose client or callback is not verified gets a page, before and after login, and never a redirect.
+func TestAuthorize_BadClientOrCallbackShowsPage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app, connector := p.DemoConfidential().Request(), p.DemoConnector().Begin().Query
@@ -75,7 +75,7 @@ func TestBadClientOrCallbackIsAPage(t *testing.T) {
 	}
 }
 
-func TestRawQueriesThatCannotBeReadAreAPage(t *testing.T) {
+func TestAuthorize_MalformedQueryShowsPage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	stranger := p.Person(t, p.Demo.Users.Owner)
@@ -91,14 +91,14 @@ type mistake struct {
 	codes   []string
 }
 
-// connectorMistakes are requests of a known client with its own callback that are wrong in one way.
+// connectorMistakes are requests of a known client with its own callback that have one error.
 func connectorMistakes(q url.Values, otherResource string) map[string]mistake {
 	is := func(request url.Values, codes ...string) mistake { return mistake{request, codes} }
 	return map[string]mistake{
 		"response_type token":    is(change(q, "response_type", "token"), "unsupported_response_type"),
 		"response_type two":      is(change(q, "response_type", "code token"), "unsupported_response_type"),
 		"response_type capitals": is(change(q, "response_type", "CODE"), "unsupported_response_type"),
-		// "required", and "any response_type but code": the contract leaves open which of the two a missing one is.
+		// "required", and "any response_type but code": the contract allows either error for a missing one.
 		"response_type missing": is(change(q, "response_type"), "invalid_request", "unsupported_response_type"),
 		"no PKCE at all":        is(change(change(q, "code_challenge"), "code_challenge_method"), "invalid_request"),
 		"challenge missing":     is(change(q, "code_challenge"), "invalid_request"),
@@ -112,7 +112,7 @@ func connectorMistakes(q url.Values, otherResource string) map[string]mistake {
 		"resource slash":        is(change(q, "resource", q.Get("resource")+"/"), "invalid_target"),
 		"resource below":        is(change(q, "resource", q.Get("resource")+"/programmes"), "invalid_target"),
 		"resource capitals":     is(change(q, "resource", strings.ToUpper(q.Get("resource"))), "invalid_target"),
-		// "required", and RFC 8707 calls a missing resource invalid_target: open too.
+		// "required", and RFC 8707 calls a missing resource invalid_target: both are allowed.
 		"resource missing":  is(change(q, "resource"), "invalid_request", "invalid_target"),
 		"scope unknown":     is(change(q, "scope", "programmes:delete:programmes"), "invalid_scope"),
 		"scope one unknown": is(change(q, "scope", harness.ReadProgrammes+" nonsense"), "invalid_scope"),
@@ -151,7 +151,7 @@ func confidentialMistakes(q url.Values) map[string]mistake {
 	}
 }
 
-func TestOtherMistakesAreRedirectedToTheCallback(t *testing.T) {
+func TestAuthorize_OtherErrorsRedirectToCallback(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -163,7 +163,7 @@ func TestOtherMistakesAreRedirectedToTheCallback(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			state := m.request.Get("state")
 			if len(state) > 2048 {
-				state = "" // it does not come back
+				state = "" // it is not returned
 			}
 			page := owner.Open(t, p.AuthorizeURL(m.request))
 			page.Callback(t).WantsError(t, m.request.Get("redirect_uri"), state, p.BaseURL, m.codes...)
@@ -171,30 +171,30 @@ func TestOtherMistakesAreRedirectedToTheCallback(t *testing.T) {
 	}
 }
 
-// "then login (RFC 9700 4.11.2: nobody is redirected before)": a link with a mistake is no open redirector.
-func TestNobodyIsRedirectedBeforeLogin(t *testing.T) {
+// "then login (RFC 9700 4.11.2: nobody is redirected before)": an invalid request is not an open redirector.
+func TestAuthorize_NoErrorRedirectBeforeLogin(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, m := range connectorMistakes(p.DemoConnector().Begin().Query, p.Demo.Clients.MCP.Resource) {
 		t.Run(name, func(t *testing.T) {
-			visitor := p.Person(t, p.Demo.Users.Owner)
-			page := visitor.Open(t, p.AuthorizeURL(m.request))
+			user := p.Person(t, p.Demo.Users.Owner)
+			page := user.Open(t, p.AuthorizeURL(m.request))
 			if page.Status >= 300 && page.Status < 400 {
-				page = visitor.Follow(t, page) // within the app, or the test ends here
+				page = user.Follow(t, page) // fails unless within the app
 			}
 			if !page.IsLogin() {
 				t.Fatalf("want the login page:\n%s", page)
 			}
-			after := visitor.SignIn(t, page)
-			if visitor.Follow(t, after).Callback(t).Values.Get("error") == "" {
+			after := user.SignIn(t, page)
+			if user.Follow(t, after).Callback(t).Values.Get("error") == "" {
 				t.Error("no error after login")
 			}
 		})
 	}
 }
 
-// Order: the other parameters come before membership and LLM integration, and those before consent.
-func TestParametersAreJudgedBeforeMembership(t *testing.T) {
+// Other parameters are checked before membership and LLM integration, and those before consent.
+func TestAuthorize_ChecksParametersBeforeMembership(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -205,8 +205,8 @@ func TestParametersAreJudgedBeforeMembership(t *testing.T) {
 		WantsError(t, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_scope")
 	stranger.Open(t, p.AuthorizeURL(q)).WantsPage(t, http.StatusForbidden)
 	p.World.SetLLM(t, office.Workspace, false)
-	head := p.Person(t, office.Head).SignedIn(t)
-	head.Open(t, p.AuthorizeURL(change(q, "resource", "https://x.example"))).Callback(t).
+	owner := p.Person(t, office.Head).SignedIn(t)
+	owner.Open(t, p.AuthorizeURL(change(q, "resource", "https://x.example"))).Callback(t).
 		WantsError(t, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_target")
-	head.Open(t, p.AuthorizeURL(q)).WantsPage(t, http.StatusForbidden)
+	owner.Open(t, p.AuthorizeURL(q)).WantsPage(t, http.StatusForbidden)
 }

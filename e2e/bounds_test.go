@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestBounds_HeadersSayWhatACredentialHasLeft: of its 64 requests in flight at each service, and of its two searches.
-// That more are refused is shown by the tests that unreachable names.
-func TestBounds_HeadersSayWhatACredentialHasLeft(t *testing.T) {
+// TestBounds_HeadersReportRemainingConcurrency checks the headers for 64 concurrent requests per credential and
+// service, and for two searches. The tests that unreachable names show that more are rejected.
+func TestBounds_HeadersReportRemainingConcurrency(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

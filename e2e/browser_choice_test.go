@@ -7,9 +7,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The page on which a person chooses the workspace for a client that belongs to none.
+// The page on which a user chooses the workspace for a client that belongs to no workspace.
 
-func TestInARealBrowserAWorkspaceIsChosen(t *testing.T) {
+func TestBrowser_ChoosesWorkspace(t *testing.T) {
 	t.Parallel()
 	p, site := enterWithDocuments(t, "claude")
 	owner := p.Demo.Users.Owner
@@ -26,7 +26,7 @@ func TestInARealBrowserAWorkspaceIsChosen(t *testing.T) {
 		browser.SignIn(owner.Email, owner.Password)
 		browser.See("input[name=workspace]")
 		if harness.Ask[bool](browser, `document.querySelector("input[name=workspace]:checked") !== null`) {
-			t.Error("a workspace is chosen beforehand")
+			t.Error("a workspace is preselected")
 		}
 		look := func(page string) {
 			for _, fault := range harness.Ask[[]string](browser, layoutFaults) {
@@ -47,7 +47,7 @@ func TestInARealBrowserAWorkspaceIsChosen(t *testing.T) {
 			t.Errorf("the token is for %s", tokens.WorkspaceID)
 		}
 		if complaints := browser.Complaints(); len(complaints) > 0 {
-			t.Errorf("the browser complains: %v", complaints)
+			t.Errorf("errors on the console: %v", complaints)
 		}
 	}
 }

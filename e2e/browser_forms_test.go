@@ -11,9 +11,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The other forms of the settings (contract, section 7), as a person at a real browser fills them in.
+// The other forms of the settings (contract, section 7) in a real browser.
 
-// atDevelopers is the head of an office at the page Developers of its workspace.
+// atDevelopers opens the Developers page of a new workspace as its owner.
 func atDevelopers(t *testing.T, screen harness.Screen) (*harness.Product, harness.Office, *harness.Browser) {
 	t.Helper()
 	p := enter(t)
@@ -24,7 +24,7 @@ func atDevelopers(t *testing.T, screen harness.Screen) (*harness.Product, harnes
 	return p, office, browser
 }
 
-// fillApplication fills in the form of a new application, but for its redirect URI, and returns what selects it.
+// fillApplication fills in the form of a new application except its redirect URI, and returns the form's selector.
 func fillApplication(browser *harness.Browser) (form string) {
 	form = `form[action="/settings/developers/apps"]`
 	browser.See(".new summary")
@@ -34,18 +34,18 @@ func fillApplication(browser *harness.Browser) (form string) {
 	return form
 }
 
-func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
+func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 	t.Parallel()
 	p, office, browser := atDevelopers(t, harness.Telephone)
 	form := fillApplication(browser)
 	browser.Click(form + " > button")
 	browser.See("#problem a")
 	if typed := harness.Ask[string](browser, `document.getElementById("app-name").value`); typed != "Gift Aid export" {
-		t.Errorf("what was typed is now %q", typed)
+		t.Errorf("the name field now contains %q", typed)
 	}
 	browser.Click("#problem a")
 	if at := browser.Focused(); at != "Redirect URIs" {
-		t.Errorf("the summary leads to %q", at)
+		t.Errorf("the error summary leads to %q", at)
 	}
 	browser.Fill("#app-redirects", harness.RedirectURI)
 	browser.Click(form + " > button")
@@ -63,7 +63,7 @@ func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
 		return p.In(office.Workspace, tokens.AccessToken).Get(t, "/v1/programmes/programmes").Status
 	}
 	if status := programmes(); status != http.StatusOK {
-		t.Errorf("its token is answered %d", status)
+		t.Errorf("status %d with its token", status)
 	}
 	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Workspace.ID)
 	harness.Ask[bool](
@@ -77,16 +77,16 @@ func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
 		t.Errorf("after deleting: %s", text)
 	}
 	if status := programmes(); status != http.StatusUnauthorized {
-		t.Errorf("its token is answered %d once it is deleted", status)
+		t.Errorf("status %d with its token after it was deleted", status)
 	}
-	if complaints := browser.Complaints(); len(complaints) > 1 { // the 400 is one
-		t.Errorf("the browser complains: %v", complaints)
+	if complaints := browser.Complaints(); len(complaints) > 1 { // the 400 response is one
+		t.Errorf("errors on the console: %v", complaints)
 	}
 }
 
-// The answer to the second click would say that the application was registered already, over the secret that is shown
-// once.
-func TestInARealBrowserADoubleClickLosesNoSecret(t *testing.T) {
+// The response to the second click would report that the application exists already and replace the page that shows
+// the secret once.
+func TestBrowser_DoubleClickKeepsSecretVisible(t *testing.T) {
 	t.Parallel()
 	p, office, browser := atDevelopers(t, harness.Laptop)
 	form := fillApplication(browser)
@@ -94,36 +94,39 @@ func TestInARealBrowserADoubleClickLosesNoSecret(t *testing.T) {
 	browser.FarAway(2 * time.Second)
 	harness.Ask[bool](
 		browser,
-		`(button => { button.click(); setTimeout(() => button.click(), 1000); return true })(document.querySelector('`+form+` > button'))`,
+		`(button => { button.click(); setTimeout(() => button.click(), 1000); return true })
+				(document.querySelector('`+form+` > button'))`,
 	)
 	browser.See("#shown-client")
 	if !harness.Ask[bool](browser, `document.getElementById("shown-value") !== null`) {
 		t.Fatalf("the secret is lost: %s", browser.Text())
 	}
 	met.NoteAll(harness.Ask[string](browser, `document.getElementById("shown-value").value`))
-	if n := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Workspace.ID); n != 1 {
+	n := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Workspace.ID)
+	if n != 1 {
 		t.Errorf("%d applications", n)
 	}
 }
 
-// What keeps a double click from sending twice lets go of the form once somebody has come back to it.
-func TestInARealBrowserAFormCanBeSentAgainByWhoeverComesBack(t *testing.T) {
+// The script that prevents a double submission releases the form when the user returns to the page.
+func TestBrowser_FormIsReusableAfterReturn(t *testing.T) {
 	t.Parallel()
 	_, _, browser := atDevelopers(t, harness.Laptop)
 	browser.See(".new summary")
 	sent := harness.Ask[[]bool](browser, `(() => {
-		const [one, other] = ["tokens", "apps"].map(part => document.querySelector('form[action="/settings/developers/' + part + '"]'));
+				const [one, other] = ["tokens", "apps"]
+					.map(part => document.querySelector('form[action="/settings/developers/' + part + '"]'));
 		const sends = form => form.dispatchEvent(new Event("submit", {bubbles: true, cancelable: true}));
 		const before = [sends(one), sends(one), sends(other)];
 		dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true}));
 		return [...before, sends(one)];
 	})()`)
 	if want := []bool{true, false, true, true}; !slices.Equal(sent, want) {
-		t.Errorf("sent %v, want %v", sent, want)
+		t.Errorf("submissions %v, want %v", sent, want)
 	}
 }
 
-func TestInARealBrowserAccessIsEndedByWhoeverGaveIt(t *testing.T) {
+func TestBrowser_UserRevokesOwnAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -135,7 +138,7 @@ func TestInARealBrowserAccessIsEndedByWhoeverGaveIt(t *testing.T) {
 		return p.In(office.Workspace, credential).Get(t, "/v1/programmes/programmes").Status
 	}
 	if status(token) != http.StatusOK || status(tokens.AccessToken) != http.StatusOK {
-		t.Fatal("not good to begin with")
+		t.Fatal("the tokens do not work before the test")
 	}
 	browser := p.Browser(t, harness.Laptop)
 	browser.Open(p.AppURL + "/settings/apps")
@@ -155,16 +158,16 @@ func TestInARealBrowserAccessIsEndedByWhoeverGaveIt(t *testing.T) {
 	if text := browser.Text(); !strings.Contains(text, "is revoked") || status(token) != http.StatusUnauthorized {
 		t.Errorf("after revoking: %d %s", status(token), text)
 	}
-	browser.Open(p.AppURL + "/settings/security") // without the notice, whose successor is waited for
+	browser.Open(p.AppURL + "/settings/security") // without the notice, because the next one is awaited
 	browser.Click(`form[action="/settings/security/sign-out-others"] button`)
 	browser.See("[role=status]")
 	if text := browser.Text(); !strings.Contains(text, "One other browser is signed out") {
 		t.Errorf("after signing out elsewhere: %s", text)
 	}
 	if page := elsewhere.Open(t, p.AppURL+"/settings/user"); page.Status != http.StatusSeeOther {
-		t.Errorf("the other browser is answered %d", page.Status)
+		t.Errorf("the other browser gets status %d", page.Status)
 	}
 	if complaints := browser.Complaints(); len(complaints) > 0 {
-		t.Errorf("the browser complains: %v", complaints)
+		t.Errorf("errors on the console: %v", complaints)
 	}
 }

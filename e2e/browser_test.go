@@ -12,14 +12,14 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 4, as a person at a real browser meets it.
+// Contract, section 4, in a real browser.
 
 const (
 	approveButton = `button[name=decision][value=approve]`
 	denyButton    = `button[name=decision][value=deny]`
 )
 
-// A landing is the callback of an application: it keeps what browsers bring.
+// A landing is the callback of an application. It stores the queries that browsers bring.
 type landing struct {
 	uri     string
 	brought chan url.Values
@@ -35,11 +35,8 @@ func newLanding(t *testing.T) *landing {
 		}
 		l.brought <- r.URL.Query()
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = w.Write(
-			[]byte(
-				`<!doctype html><title>Back</title><link rel="icon" href="data:,"><p id="landed">Back at the application</p>`,
-			),
-		)
+		_, _ = w.Write([]byte(`<!doctype html><title>Back</title><link rel="icon" href="data:,">` +
+			`<p id="landed">Back at the application</p>`))
 	}))
 	t.Cleanup(server.Close)
 	l.uri = server.URL + "/callback"
@@ -75,7 +72,7 @@ func connectorAt(
 	return connector
 }
 
-func TestInARealBrowserAConnectorIsLetIn(t *testing.T) {
+func TestBrowser_ApprovesConnector(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, landing := p.Office(t), newLanding(t)
@@ -85,7 +82,7 @@ func TestInARealBrowserAConnectorIsLetIn(t *testing.T) {
 		browser.Open(p.AuthorizeURL(attempt.Query))
 		browser.See("#email")
 		if text := browser.Text(); !strings.Contains(text, "Assistant of the office") {
-			t.Errorf("%s: the sign-in page does not say for whom: %s", name, text)
+			t.Errorf("%s: the sign-in page does not name the application: %s", name, text)
 		}
 		browser.SignIn(office.Head.Email, office.Head.Password)
 		browser.See(approveButton)
@@ -97,30 +94,30 @@ func TestInARealBrowserAConnectorIsLetIn(t *testing.T) {
 			strings.TrimPrefix(landing.uri[:len(landing.uri)-len("/callback")], "http://"),
 		} {
 			if text := browser.Text(); !strings.Contains(text, words) {
-				t.Errorf("%s: the consent page does not say %q", name, words)
+				t.Errorf("%s: the consent page does not contain %q", name, words)
 			}
 		}
 		browser.Click(approveButton)
 		browser.See("#landed")
 		brought := landing.wait(t)
 		if brought.Get("state") != attempt.Query.Get("state") || brought.Get("iss") != p.BaseURL {
-			t.Errorf("%s: state or iss is not what it was", name)
+			t.Errorf("%s: wrong state or iss", name)
 		}
 		attempt.Post(t, attempt.CodeForm(brought.Get("code"))).Tokens(t)
 		if complaints := browser.Complaints(); len(complaints) > 0 {
-			t.Errorf("%s: the browser complains: %v", name, complaints)
+			t.Errorf("%s: errors on the console: %v", name, complaints)
 		}
 		app, _ := url.Parse(p.AppURL)
 		home, _ := url.Parse(landing.uri)
 		for _, host := range browser.Hosts() {
 			if host != app.Host && host != home.Host {
-				t.Errorf("%s: something was loaded from %s", name, host)
+				t.Errorf("%s: a request was sent to %s", name, host)
 			}
 		}
 	}
 }
 
-func TestInARealBrowserWithoutScriptDenialIsSentBack(t *testing.T) {
+func TestBrowser_DeniesWithoutScript(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, landing := p.Office(t), newLanding(t)
@@ -133,11 +130,11 @@ func TestInARealBrowserWithoutScriptDenialIsSentBack(t *testing.T) {
 	if brought := landing.wait(t); brought.Get("error") != "access_denied" ||
 		brought.Get("state") != attempt.Query.Get("state") ||
 		brought.Has("code") {
-		t.Errorf("brought back: %v", brought)
+		t.Errorf("callback with %v", brought)
 	}
 }
 
-func TestInARealBrowserTheKeyboardIsEnough(t *testing.T) {
+func TestBrowser_KeyboardOnly(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, landing := p.Office(t), newLanding(t)
@@ -146,7 +143,7 @@ func TestInARealBrowserTheKeyboardIsEnough(t *testing.T) {
 	browser.Open(p.AuthorizeURL(attempt.Query))
 	browser.See("#email")
 	if at := browser.Focused(); at != "E-mail address" {
-		t.Errorf("the focus begins at %q", at)
+		t.Errorf("the focus starts at %q", at)
 	}
 	browser.Press(office.Head.Email)
 	browser.Press(harness.TabKey)
@@ -161,20 +158,20 @@ func TestInARealBrowserTheKeyboardIsEnough(t *testing.T) {
 		browser.Press(harness.TabKey)
 		order = append(order, browser.Focused())
 		if !harness.Ask[bool](browser, `getComputedStyle(document.activeElement).outlineStyle !== "none"`) {
-			t.Errorf("the focus cannot be seen at %q", order[len(order)-1])
+			t.Errorf("the focus is not visible at %q", order[len(order)-1])
 		}
 	}
 	want := []string{"Skip to the content", "Not you? Sign in as somebody else", "Connected apps", "Deny", "Approve"}
 	if !slices.Equal(order, want) {
-		t.Errorf("the focus goes %q, want %q", order, want)
+		t.Errorf("focus order %q, want %q", order, want)
 	}
 	browser.Press(harness.EnterKey)
 	if brought := landing.wait(t); !brought.Has("code") {
-		t.Errorf("brought back: %v", brought)
+		t.Errorf("callback with %v", brought)
 	}
 }
 
-func TestInARealBrowserADoubleClickIsOneGrantWithAGoodCode(t *testing.T) {
+func TestBrowser_DoubleClickCreatesOneGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, landing := p.Office(t), newLanding(t)
@@ -200,9 +197,9 @@ func TestInARealBrowserADoubleClickIsOneGrantWithAGoodCode(t *testing.T) {
 	}
 }
 
-// A browser tells a site where a form came from by Sec-Fetch-Site, but not over plain http to a host that is not this
-// machine. There the Origin header alone speaks, and it must not be null.
-func TestInARealBrowserSignInWorksOverPlainHTTPOnALocalNetwork(t *testing.T) {
+// Browsers send the origin of a form in Sec-Fetch-Site, but not over plain HTTP to a host other than localhost. There
+// only the Origin header is sent, and it must not be null.
+func TestBrowser_SignsInOverPlainHTTP(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -217,15 +214,18 @@ func TestInARealBrowserSignInWorksOverPlainHTTPOnALocalNetwork(t *testing.T) {
 	}
 }
 
-// layoutFaults says what is wrong with the page on the screen, for somebody who sees it small or hears it read out.
+// layoutFaults returns the layout and accessibility faults of the page on the screen.
 const layoutFaults = `(() => {
 	const faults = [];
-	if (document.documentElement.scrollWidth > innerWidth) faults.push("it scrolls sideways: " + document.documentElement.scrollWidth);
-	for (const e of document.querySelectorAll(".scroll")) if (e.scrollWidth > e.clientWidth) faults.push("a table scrolls sideways: " + e.scrollWidth);
-	if (document.querySelector("td time") && !document.body.innerText.includes("UTC")) faults.push("it does not say of which zone its times are");
-	if (document.querySelectorAll("h1").length !== 1) faults.push("it has not one main heading");
-	if (!document.documentElement.lang) faults.push("its language is not said");
-	if (document.querySelectorAll("main").length !== 1) faults.push("it has not one main part");
+		const html = document.documentElement;
+		if (html.scrollWidth > innerWidth) faults.push("it scrolls sideways: " + html.scrollWidth);
+		for (const e of document.querySelectorAll(".scroll"))
+			if (e.scrollWidth > e.clientWidth) faults.push("a table scrolls sideways: " + e.scrollWidth);
+		if (document.querySelector("td time") && !document.body.innerText.includes("UTC"))
+			faults.push("no time zone for the times");
+		if (document.querySelectorAll("h1").length !== 1) faults.push("not exactly one h1");
+		if (!html.lang) faults.push("no language");
+		if (document.querySelectorAll("main").length !== 1) faults.push("not exactly one main");
 	let level = 0;
 	for (const h of document.querySelectorAll("h1,h2,h3,h4")) {
 		if (+h.tagName[1] > level + 1) faults.push("a heading skips a level: " + h.textContent);
@@ -238,17 +238,20 @@ const layoutFaults = `(() => {
 		if (!shown(e)) continue;
 		if (!(e.getAttribute("aria-label") || e.textContent).trim()) faults.push("no name: " + e.outerHTML);
 		const box = e.getBoundingClientRect(), inline = getComputedStyle(e).display === "inline";
-		if (!inline && !e.classList.contains("skip") && (box.height < 24 || box.width < 24)) faults.push("too small to hit: " + e.textContent);
+				if (!inline && !e.classList.contains("skip") && (box.height < 24 || box.width < 24))
+					faults.push("target smaller than 24 pixels: " + e.textContent);
 	}
 	const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
-	for (const id of ids) if (ids.filter(x => x === id).length > 1) faults.push("two of the id " + id);
+	for (const id of ids) if (ids.filter(x => x === id).length > 1) faults.push("duplicate id " + id);
 	for (const e of document.querySelectorAll("[aria-describedby],[aria-labelledby],label[for]"))
-		for (const id of (e.getAttribute("aria-describedby") || e.getAttribute("aria-labelledby") || e.htmlFor).split(" "))
-			if (!document.getElementById(id)) faults.push("points to nothing: " + id);
+		for (const id of (
+			e.getAttribute("aria-describedby") || e.getAttribute("aria-labelledby") || e.htmlFor
+		).split(" "))
+			if (!document.getElementById(id)) faults.push("reference to a missing id: " + id);
 	return faults;
 })()`
 
-func TestInARealBrowserEveryPageFitsAndCanBeReadOut(t *testing.T) {
+func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -298,7 +301,7 @@ func TestInARealBrowserEveryPageFitsAndCanBeReadOut(t *testing.T) {
 	}
 }
 
-func TestInARealBrowserATokenIsMadeUsedAndRevoked(t *testing.T) {
+func TestBrowser_CreatesUsesAndRevokesToken(t *testing.T) {
 	t.Parallel()
 	p, office, browser := atDevelopers(t, harness.Laptop)
 	browser.Click(".new summary")
@@ -310,14 +313,14 @@ func TestInARealBrowserATokenIsMadeUsedAndRevoked(t *testing.T) {
 	met.NoteAll(token)
 	programmes := func() int { return p.In(office.Workspace, token).Get(t, "/v1/programmes/programmes").Status }
 	if status := programmes(); status != http.StatusOK {
-		t.Errorf("the token is answered %d", status)
+		t.Errorf("status %d with the token", status)
 	}
 	if !harness.Ask[bool](browser, `document.querySelector("[data-copy=shown-value]").checkVisibility()`) {
-		t.Error("there is no button to copy it")
+		t.Error("the copy button is not visible")
 	}
 	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Workspace.ID)
 	if strings.Contains(harness.Ask[string](browser, `document.documentElement.outerHTML`), token) {
-		t.Error("the value is shown a second time")
+		t.Error("the token is shown a second time")
 	}
 	harness.Ask[bool](
 		browser,
@@ -330,9 +333,9 @@ func TestInARealBrowserATokenIsMadeUsedAndRevoked(t *testing.T) {
 		t.Errorf("after revoking: %s", text)
 	}
 	if status := programmes(); status != http.StatusUnauthorized {
-		t.Errorf("the revoked token is answered %d", status)
+		t.Errorf("status %d with the revoked token", status)
 	}
 	if complaints := browser.Complaints(); len(complaints) > 0 {
-		t.Errorf("the browser complains: %v", complaints)
+		t.Errorf("errors on the console: %v", complaints)
 	}
 }

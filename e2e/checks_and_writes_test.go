@@ -12,17 +12,19 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// CHECKS_AND_WRITES.md lists every request that checks, may wait, and then writes. The tests here hold such a request
-// between the two.
+// CHECKS_AND_WRITES.md lists every request that checks, may wait, and then writes. The tests in this file change what
+// was checked while such a request waits.
 
 const (
 	anotherHash = "$argon2id$v=19$m=1024,t=1,p=1$Q09GeGx1dWNyTEwwNjZoWg$0000000000000000000000000000000000000000000"
 	sqlSignOut  = `update account.sign_ins set ended_at = now() where user_id = $1 and ended_at is null`
 	sqlLeave    = `delete from account.memberships where tenant_id = $1 and user_id = $2`
 	sqlPermit   = `update account.memberships set permissions = $3 where tenant_id = $1 and user_id = $2`
-	sqlLLMOff   = `update account.tenant_features set enabled = false where tenant_id = $1 and feature = 'llm_integration'`
-	sqlDeleted  = `update account.oauth_clients set deleted_at = now() where id = $1`
-	sqlRevoked  = `update account.personal_access_tokens set revoked_at = now(), revoke_reason = 'revoked_by_user' where user_id = $1`
+	sqlLLMOff   = `update account.tenant_features set enabled = false
+			where tenant_id = $1 and feature = 'llm_integration'`
+	sqlDeleted = `update account.oauth_clients set deleted_at = now() where id = $1`
+	sqlRevoked = `update account.personal_access_tokens set revoked_at = now(), revoke_reason = 'revoked_by_user'
+			where user_id = $1`
 )
 
 func ending(sql string, args ...any) harness.Change { return harness.Change{SQL: sql, Args: args} }
@@ -33,7 +35,7 @@ func losesAPIAccess(o harness.Office) harness.Change {
 	return ending(sqlPermit, o.Workspace.ID, o.Head.ID, []string{harness.ReadProgrammes})
 }
 
-func TestTie_ASignInWithTheOldPasswordDoesNotOutliveItsChange(t *testing.T) {
+func TestTie_SignInFailsIfPasswordChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, changes := range map[string]func(user string) []harness.Change{
@@ -58,13 +60,13 @@ func TestTie_ASignInWithTheOldPasswordDoesNotOutliveItsChange(t *testing.T) {
 				user.ID,
 			)
 			if answer.Status != http.StatusBadRequest || live != 0 {
-				t.Errorf("%d sign-ins live; the answer is %d", live, answer.Status)
+				t.Errorf("%d active sign-ins, status %d", live, answer.Status)
 			}
 		})
 	}
 }
 
-func TestTie_ANewProofWithTheOldPasswordIsRefused(t *testing.T) {
+func TestTie_ReauthFailsIfPasswordChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	user := p.World.User(t)
@@ -74,24 +76,24 @@ func TestTie_ANewProofWithTheOldPasswordIsRefused(t *testing.T) {
 	var answer harness.Page
 	p.World.Between(t, func() { answer = person.Submit(t, form) },
 		ending(`update account.users set password_hash = $2 where id = $1`, user.ID, anotherHash))
-	proofs := p.World.Count(
+	reauthentications := p.World.Count(
 		t,
 		`select count(*) from account.audit_events where user_id = $1 and action = 'sign_in.proved'`,
 		user.ID,
 	)
-	if answer.Status != http.StatusBadRequest || proofs != 0 {
-		t.Errorf("%d, %d proofs", answer.Status, proofs)
+	if answer.Status != http.StatusBadRequest || reauthentications != 0 {
+		t.Errorf("status %d, %d reauthentications", answer.Status, reauthentications)
 	}
 }
 
-// endings are what may end while a form of Settings, Developers is worked on.
+// endings are changes that can occur while a form of Settings, Developers is processed.
 func endings() map[string]func(harness.Office) harness.Change {
 	return map[string]func(harness.Office) harness.Change{
 		"the membership ends": leaves, "the permission is lost": losesAPIAccess, "the sign-in ends": signsOut,
 	}
 }
 
-func TestTie_ATokenIsMadeByWhoMayStillMakeIt(t *testing.T) {
+func TestTie_TokenCreationRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, end := range endings() {
@@ -111,13 +113,13 @@ func TestTie_ATokenIsMadeByWhoMayStillMakeIt(t *testing.T) {
 				office.Workspace.ID,
 			)
 			if answer.Status != http.StatusForbidden || made != 0 {
-				t.Errorf("%d, %d tokens made", answer.Status, made)
+				t.Errorf("status %d, %d tokens created", answer.Status, made)
 			}
 		})
 	}
 }
 
-func TestTie_ATokenThatWasRevokedIsNotReplaced(t *testing.T) {
+func TestTie_RevokedTokenIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -131,11 +133,11 @@ func TestTie_ATokenThatWasRevokedIsNotReplaced(t *testing.T) {
 		office.Workspace.ID,
 	)
 	if answer.Status != http.StatusForbidden || made != 0 {
-		t.Errorf("%d, %d tokens made", answer.Status, made)
+		t.Errorf("status %d, %d tokens created", answer.Status, made)
 	}
 }
 
-func TestTie_AnApplicationIsRegisteredByWhoMayStillRegisterIt(t *testing.T) {
+func TestTie_RegistrationRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, end := range map[string]func(harness.Office) harness.Change{
@@ -159,13 +161,13 @@ func TestTie_AnApplicationIsRegisteredByWhoMayStillRegisterIt(t *testing.T) {
 				office.Workspace.ID,
 			)
 			if answer.Status != http.StatusForbidden || made != 0 {
-				t.Errorf("%d, %d applications registered", answer.Status, made)
+				t.Errorf("status %d, %d applications registered", answer.Status, made)
 			}
 		})
 	}
 }
 
-func TestTie_AnApplicationIsChangedByWhoMayStillChangeIt(t *testing.T) {
+func TestTie_ApplicationChangeRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, end := range map[string]func(harness.Office) harness.Change{
@@ -188,14 +190,14 @@ func TestTie_AnApplicationIsChangedByWhoMayStillChangeIt(t *testing.T) {
 					app.ClientID,
 				)
 				if answer.Status != http.StatusForbidden || same != 1 {
-					t.Errorf("%d, %d secrets of a live application", answer.Status, same)
+					t.Errorf("status %d, %d secrets of existing applications", answer.Status, same)
 				}
 			})
 		}
 	}
 }
 
-func TestTie_AConnectorPolicyIsSavedByWhoMayStillSaveIt(t *testing.T) {
+func TestTie_PolicyChangeRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, end := range endings() {
@@ -213,13 +215,13 @@ func TestTie_AConnectorPolicyIsSavedByWhoMayStillSaveIt(t *testing.T) {
 				office.Workspace.ID,
 			)
 			if answer.Status != http.StatusForbidden || saved != 0 {
-				t.Errorf("%d, %d policies saved", answer.Status, saved)
+				t.Errorf("status %d, %d policies saved", answer.Status, saved)
 			}
 		})
 	}
 }
 
-func TestTie_AnApprovalGivesWhatItsUserMayStillGive(t *testing.T) {
+func TestTie_ApprovalRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, end := range map[string]func(harness.Office, string) harness.Change{
@@ -228,8 +230,12 @@ func TestTie_AnApprovalGivesWhatItsUserMayStillGive(t *testing.T) {
 		"the permissions are lost": func(o harness.Office, _ string) harness.Change {
 			return ending(sqlPermit, o.Workspace.ID, o.Head.ID, []string{"account:api:access"})
 		},
-		"LLM integration is switched off": func(o harness.Office, _ string) harness.Change { return ending(sqlLLMOff, o.Workspace.ID) },
-		"the application is deleted":      func(_ harness.Office, client string) harness.Change { return ending(sqlDeleted, client) },
+		"LLM integration is switched off": func(o harness.Office, _ string) harness.Change {
+			return ending(sqlLLMOff, o.Workspace.ID)
+		},
+		"the application is deleted": func(_ harness.Office, client string) harness.Change {
+			return ending(sqlDeleted, client)
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			office := p.Office(t)
@@ -237,13 +243,13 @@ func TestTie_AnApprovalGivesWhatItsUserMayStillGive(t *testing.T) {
 			page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
 			var answer harness.Page
 			p.World.Between(t, func() { answer = page.Press(t, "approve") }, end(office, connector.ClientID))
-			wantsNothingGiven(t, p, answer, connector.ClientID, http.StatusBadRequest, http.StatusForbidden)
+			wantsNoGrant(t, p, answer, connector.ClientID, http.StatusBadRequest, http.StatusForbidden)
 		})
 	}
 }
 
-// G12: the exchange has been decided in Redis and waits for Postgres when the user approves more.
-func TestTie_ARedeemedCodeHasThePermissionsOfItsOwnApproval(t *testing.T) {
+// G12: the exchange was decided in Redis and waits for Postgres when the user approves more permissions.
+func TestTie_CodeKeepsPermissionsOfItsApproval(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -260,7 +266,7 @@ func TestTie_ARedeemedCodeHasThePermissionsOfItsOwnApproval(t *testing.T) {
 		more := page.DecisionForm(t, "approve")
 		more.Fields.Set("access", "all")
 		if answer := head.Submit(t, more); answer.Status != http.StatusConflict {
-			t.Errorf("the second approval is answered %d", answer.Status)
+			t.Errorf("the second approval gets status %d", answer.Status)
 		}
 	}, `select from account.grants where id = $1 for update`, grant)
 	tokens := exchanged.Tokens(t)
@@ -272,9 +278,9 @@ func TestTie_ARedeemedCodeHasThePermissionsOfItsOwnApproval(t *testing.T) {
 	}
 }
 
-// F8: A is replaced by B, which is never used, and B by C. The first use of C ends both before it is answered, wherever
-// it is used.
-func TestTie_TheFirstUseOfATokenEndsThoseItReplaces(t *testing.T) {
+// F8: A is replaced by B, which is never used, and B by C. The first use of C revokes A and B before the response is
+// sent, with either service.
+func TestTie_FirstUseRevokesReplacedTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for what, use := range map[string]func(t *testing.T, o harness.Office, token string){
@@ -302,15 +308,15 @@ func TestTie_TheFirstUseOfATokenEndsThoseItReplaces(t *testing.T) {
 			p.In(office.Workspace, chain[0]).Get(t, programmes).Wants(t, http.StatusOK)
 			use(t, office, chain[2])
 			for _, token := range chain[:2] {
-				refusedAsBearer(t, p, office, token)
+				wantsBearerRejected(t, p, office, token)
 			}
 			p.In(office.Workspace, chain[2]).Get(t, programmes).Wants(t, http.StatusOK)
 		})
 	}
 }
 
-// The table names tests, each as package.Test or, in this package, as Test alone.
-func TestChecksAndWrites_EveryRowNamesATestThatExists(t *testing.T) {
+// The table names tests as package.Test, or as Test for tests of this package.
+func TestChecksAndWrites_RowsNameExistingTests(t *testing.T) {
 	t.Parallel()
 	table, err := os.ReadFile("CHECKS_AND_WRITES.md")
 	if err != nil {
@@ -326,11 +332,11 @@ func TestChecksAndWrites_EveryRowNamesATestThatExists(t *testing.T) {
 		rows++
 		tests := named.FindAllStringSubmatch(line, -1)
 		if len(tests) == 0 {
-			t.Errorf("names no test: %s", line)
+			t.Errorf("row without a test: %s", line)
 		}
 		for _, test := range tests {
 			if !exists[test[1]] {
-				t.Errorf("there is no %s: %s", test[1], line)
+				t.Errorf("%s does not exist: %s", test[1], line)
 			}
 		}
 	}
@@ -339,7 +345,7 @@ func TestChecksAndWrites_EveryRowNamesATestThatExists(t *testing.T) {
 	}
 }
 
-// testsEverywhere are the tests of both services and of e2e, by name.
+// testsEverywhere returns the names of the tests of both services and of e2e.
 func testsEverywhere(t *testing.T) map[string]bool {
 	t.Helper()
 	exists := map[string]bool{}

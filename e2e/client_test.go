@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/client"
 )
 
-// Package shared/client against the product: what a Go program is promised there.
+// Package shared/client against the product.
 
 // every returns the programmes of the caller's workspace.
 func every(t *testing.T, api harness.API) []client.Programme {
@@ -35,12 +35,12 @@ func collect(t *testing.T, c *client.Client, f client.ProgrammeFilter) (all []cl
 	return all
 }
 
-// refused wants a refusal of the API's, by status, shape and code.
+// refused checks that err is an error response of the API with the status, shape and code.
 func refused(t *testing.T, err error, status int, shape client.Shape, code string) *client.Error {
 	t.Helper()
 	refusal, ok := errors.AsType[*client.Error](err)
 	if !ok {
-		t.Fatalf("%v is no refusal", err)
+		t.Fatalf("%v is not an API error", err)
 	}
 	if refusal.Status != status || refusal.Shape != shape || refusal.Code != code || refusal.Message == "" ||
 		refusal.RequestID == "" {
@@ -49,7 +49,7 @@ func refused(t *testing.T, err error, status int, shape client.Shape, code strin
 	return refusal
 }
 
-func TestClientGoesThroughEveryProgramme(t *testing.T) {
+func TestClient_ListsAllProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	c := p.Client(t, p.Demo.Workspaces.Main, harness.Bearer(p.Demo.Tokens.Reader))
@@ -70,7 +70,7 @@ func TestClientGoesThroughEveryProgramme(t *testing.T) {
 	for _, status := range []client.ProgrammeStatus{client.Draft, client.Active, client.Completed, client.Archived} {
 		for _, one := range collect(t, c, client.ProgrammeFilter{Status: status}) {
 			if sum++; one.Status != status {
-				t.Errorf("%s among %s", one.Status, status)
+				t.Errorf("a programme with status %s in the list of status %s", one.Status, status)
 			}
 		}
 	}
@@ -91,54 +91,56 @@ func TestClientGoesThroughEveryProgramme(t *testing.T) {
 	}
 }
 
-func TestClientWritesProgrammes(t *testing.T) {
+func TestClient_WritesProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	c := p.Client(t, office.Workspace, harness.Bearer(office.Token))
 	ctx := t.Context()
 	key := client.IdempotencyKey("order-1")
-	made, err := c.Programmes.Create(
+	created, err := c.Programmes.Create(
 		ctx,
 		client.NewProgramme{Name: "Tool bank", StartsOn: "2026-03-01", EndsOn: "2026-09-30"},
 		key,
 	)
-	if err != nil || made.Status != client.Draft || made.StartsOn != "2026-03-01" || made.ETag == "" {
-		t.Fatalf("%+v %v", made, err)
+	if err != nil || created.Status != client.Draft || created.StartsOn != "2026-03-01" || created.ETag == "" {
+		t.Fatalf("%+v %v", created, err)
 	}
 	if again, err := c.Programmes.Create(ctx, client.NewProgramme{
 		Name:     "Tool bank",
 		StartsOn: "2026-03-01",
 		EndsOn:   "2026-09-30",
 	}, key); err != nil ||
-		again != made {
+		again != created {
 		t.Errorf("%+v %v", again, err)
 	}
 	_, err = c.Programmes.Create(ctx, client.NewProgramme{Name: "Another"}, key)
 	refused(t, err, http.StatusConflict, client.Nested, client.CodeConflict)
 	changed, err := c.Programmes.Update(
 		ctx,
-		made.ID,
+		created.ID,
 		client.ProgrammeChange{Summary: new("Borrow a drill"), EndsOn: new(client.Date(""))},
-		client.IfMatch(made.ETag),
+		client.IfMatch(created.ETag),
 	)
 	if err != nil || changed.Summary != "Borrow a drill" || changed.EndsOn != "" || changed.Name != "Tool bank" ||
-		changed.ETag == made.ETag {
+		changed.ETag == created.ETag {
 		t.Errorf("%+v %v", changed, err)
 	}
-	_, err = c.Programmes.Update(ctx, made.ID, client.ProgrammeChange{Name: new("Theirs")}, client.IfMatch(made.ETag))
+	theirs := client.ProgrammeChange{Name: new("Theirs")}
+	_, err = c.Programmes.Update(ctx, created.ID, theirs, client.IfMatch(created.ETag))
 	refused(t, err, http.StatusPreconditionFailed, client.Nested, client.CodePreconditionFailed)
-	_, err = c.Programmes.Update(ctx, made.ID, client.ProgrammeChange{Name: new(" ")})
-	if refusal := refused(t, err, http.StatusBadRequest, client.Nested, client.CodeInvalid); refusal.Fields["name"] == "" {
+	_, err = c.Programmes.Update(ctx, created.ID, client.ProgrammeChange{Name: new(" ")})
+	refusal := refused(t, err, http.StatusBadRequest, client.Nested, client.CodeInvalid)
+	if refusal.Fields["name"] == "" {
 		t.Errorf("%+v", refusal)
 	}
-	if moved, err := c.Programmes.Move(ctx, made.ID, client.Active, client.IfMatch(changed.ETag)); err != nil ||
+	if moved, err := c.Programmes.Move(ctx, created.ID, client.Active, client.IfMatch(changed.ETag)); err != nil ||
 		moved.Status != client.Active {
 		t.Errorf("%+v %v", moved, err)
 	}
-	_, err = c.Programmes.Move(ctx, made.ID, client.Draft)
+	_, err = c.Programmes.Move(ctx, created.ID, client.Draft)
 	refused(t, err, http.StatusConflict, client.Nested, client.CodeConflict)
-	if now, err := c.Programmes.Get(ctx, made.ID); err != nil || now.Status != client.Active ||
+	if now, err := c.Programmes.Get(ctx, created.ID); err != nil || now.Status != client.Active ||
 		now.Name != "Tool bank" {
 		t.Errorf("%+v %v", now, err)
 	}
@@ -147,9 +149,8 @@ func TestClientWritesProgrammes(t *testing.T) {
 	}
 }
 
-// "It tells apart": whoever reads an Error knows which of the three shapes it came in (spec 7.1), and whether to try
-// again.
-func TestClientTellsTheShapesApart(t *testing.T) {
+// A client.Error says which of the three shapes the response had (spec 7.1) and whether a retry can help.
+func TestClient_DistinguishesErrorShapes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -176,15 +177,21 @@ func TestClientTellsTheShapesApart(t *testing.T) {
 	if refusal := refused(t, err, http.StatusForbidden, client.Gateway, ""); refusal.Message != "Forbidden" {
 		t.Errorf("%+v", refusal)
 	}
-	for _, err := range p.Client(t, p.Office(t).Workspace, harness.Bearer(office.Token)).Programmes.List(ctx, client.ProgrammeFilter{}) {
+	others := p.Client(t, p.Office(t).Workspace, harness.Bearer(office.Token))
+	for _, err := range others.Programmes.List(ctx, client.ProgrammeFilter{}) {
 		refused(t, err, http.StatusForbidden, client.Nested, client.CodeForbidden)
 	}
-	for _, err := range p.Client(t, p.Demo.Workspaces.Unprovisioned, harness.Bearer(p.Demo.Tokens.OwnerIn.Unprovisioned)).Programmes.List(ctx, client.ProgrammeFilter{}) {
+	unprovisioned := p.Client(
+		t,
+		p.Demo.Workspaces.Unprovisioned,
+		harness.Bearer(p.Demo.Tokens.OwnerIn.Unprovisioned),
+	)
+	for _, err := range unprovisioned.Programmes.List(ctx, client.ProgrammeFilter{}) {
 		if refused(t, err, http.StatusServiceUnavailable, client.Nested, client.CodeNotProvisioned).Temporary() {
-			t.Error("what an administrator has to mend is called temporary")
+			t.Error("Temporary() is true for an error that an administrator must fix")
 		}
 	}
-	// The wrong one of the two addresses.
+	// The app URL in place of the base URL.
 	astray, err := client.New(
 		p.AppURL,
 		office.Workspace.ID,
@@ -197,13 +204,13 @@ func TestClientTellsTheShapesApart(t *testing.T) {
 	_, err = astray.Programmes.Get(ctx, uuid.NewString())
 	refused(t, err, http.StatusNotFound, client.Flat, "not_found")
 	if strings.Contains(err.Error(), office.Token) {
-		t.Error("an error shows a credential")
+		t.Error("an error contains a credential")
 	}
 }
 
-// A connector as a Go program: consent, then sixteen at once find the access token run out, and one refresh serves them
-// all. A second one with the same token would have ended the grant.
-func TestClientRefreshesOnceForEverybody(t *testing.T) {
+// A Go program as a connector: after consent, sixteen concurrent requests find the access token expired, and one
+// refresh serves all of them. A second refresh with the same token would have revoked the grant.
+func TestClient_RefreshesOnceForConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -219,11 +226,11 @@ func TestClientRefreshesOnceForEverybody(t *testing.T) {
 			client.GrantEnds(first),
 		)
 	}
-	var kept []*oauth2.Token
-	runOut := *first
-	runOut.Expiry = time.Now().Add(-time.Second)
-	source := connector.Source(ctx, &runOut, func(_ context.Context, t *oauth2.Token) error {
-		kept = append(kept, t)
+	var stored []*oauth2.Token
+	expired := *first
+	expired.Expiry = time.Now().Add(-time.Second)
+	source := connector.Source(ctx, &expired, func(_ context.Context, t *oauth2.Token) error {
+		stored = append(stored, t)
 		return nil
 	})
 	c := p.Client(t, office.Workspace, source)
@@ -236,19 +243,19 @@ func TestClientRefreshesOnceForEverybody(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if len(kept) != 1 || kept[0].RefreshToken == first.RefreshToken || kept[0].AccessToken == first.AccessToken {
-		t.Fatalf("%d tokens were kept", len(kept))
+	if len(stored) != 1 || stored[0].RefreshToken == first.RefreshToken || stored[0].AccessToken == first.AccessToken {
+		t.Fatalf("%d tokens were stored", len(stored))
 	}
-	// After a restart the program goes on with what was kept.
-	again := *kept[0]
+	// After a restart the program continues with the stored tokens.
+	again := *stored[0]
 	again.Expiry = time.Now().Add(-time.Second)
 	restarted := connector.Source(ctx, &again, nil)
 	token, err := restarted.Token()
 	if err != nil {
 		t.Fatal(redactError(err))
 	}
-	// A copy that was kept by somebody else presents a token that was replaced: that ends the grant, for everybody.
-	stale := connector.Source(ctx, &runOut, nil)
+	// A copy of the old tokens presents a superseded refresh token, which revokes the grant.
+	stale := connector.Source(ctx, &expired, nil)
 	for range 2 {
 		_, err = stale.Token()
 		refused(t, err, http.StatusBadRequest, client.Flat, "invalid_grant")
@@ -266,14 +273,14 @@ func TestClientRefreshesOnceForEverybody(t *testing.T) {
 	}
 }
 
-// connect lets the person consent to what a Go program asks.
+// connect returns the tokens after the person has consented to a Go program's request.
 func connect(t *testing.T, person *harness.Person, connector client.Connector) *oauth2.Token {
 	t.Helper()
-	question := connector.Ask()
+	request := connector.Ask()
 	token, err := connector.Finish(
 		t.Context(),
-		question,
-		person.Arrive(t, question.URL).Press(t, "approve").Callback(t).Values,
+		request,
+		person.Arrive(t, request.URL).Press(t, "approve").Callback(t).Values,
 	)
 	if err != nil {
 		t.Fatal(redactError(err))
@@ -281,37 +288,38 @@ func connect(t *testing.T, person *harness.Person, connector client.Connector) *
 	return token
 }
 
-func TestClientIsToldOfADenial(t *testing.T) {
+func TestClient_ReturnsDenial(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	connector := office.Connector(t, harness.ReadProgrammes).Application()
-	question := connector.Ask()
+	request := connector.Ask()
 	_, err := connector.Finish(
 		t.Context(),
-		question,
-		p.Person(t, office.Head).Arrive(t, question.URL).Press(t, "deny").Callback(t).Values,
+		request,
+		p.Person(t, office.Head).Arrive(t, request.URL).Press(t, "deny").Callback(t).Values,
 	)
 	if refusal, ok := errors.AsType[*client.Error](err); !ok || refusal.Code != "access_denied" {
 		t.Errorf("%v", err)
 	}
 }
 
-// A confidential application is registered, let in, looked at by a service, gives its grant back, and is deleted: all
-// by the client.
-func TestClientOfAConfidentialApplication(t *testing.T) {
+// A confidential application is registered, authorized, introspected by a service, revoked and deleted, all through
+// the client.
+func TestClient_ConfidentialApplication(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	ctx := t.Context()
 	admin := p.Client(t, office.Workspace, harness.Bearer(office.Token)).OAuthClients
-	made, err := admin.Register(ctx, client.Registration{
+	created, err := admin.Register(ctx, client.Registration{
 		Name:                "Gift Aid export",
 		RedirectURIs:        []string{harness.RedirectURI},
 		RequiredPermissions: []string{harness.ReadProgrammes},
 	})
-	if err != nil || made.ClientSecret == "" || made.Kind != "confidential" || made.WorkspaceID != office.Workspace.ID {
-		t.Fatalf("%+v %v", made, err)
+	if err != nil || created.ClientSecret == "" || created.Kind != "confidential" ||
+		created.WorkspaceID != office.Workspace.ID {
+		t.Fatalf("%+v %v", created, err)
 	}
 	var listed []client.OAuthClient
 	for one, err := range admin.List(ctx) {
@@ -320,27 +328,27 @@ func TestClientOfAConfidentialApplication(t *testing.T) {
 		}
 		listed = append(listed, one)
 	}
-	if one, err := admin.Get(ctx, made.ClientID); err != nil || len(listed) != 1 ||
+	if one, err := admin.Get(ctx, created.ClientID); err != nil || len(listed) != 1 ||
 		listed[0].ClientID != one.ClientID ||
 		one.ClientSecret != "" ||
-		one.Name != made.Name {
+		one.Name != created.Name {
 		t.Errorf("%+v %+v %v", listed, one, err)
 	}
-	secret, err := admin.ReplaceSecret(ctx, made.ClientID, true)
-	if err != nil || secret == "" || secret == made.ClientSecret {
-		t.Fatal("no new secret", err)
+	secret, err := admin.ReplaceSecret(ctx, created.ClientID, true)
+	if err != nil || secret == "" || secret == created.ClientSecret {
+		t.Fatal("want a new secret, got none or the old one:", err)
 	}
 	app := harness.ConfidentialApp{
-		ClientID:    made.ClientID,
+		ClientID:    created.ClientID,
 		Secret:      secret.Reveal(),
 		RedirectURI: harness.RedirectURI,
 	}.At(p).
 		Application()
-	question := app.Ask()
+	request := app.Ask()
 	token, err := app.Finish(
 		ctx,
-		question,
-		p.Person(t, office.Head).Arrive(t, question.URL).Press(t, "approve").Callback(t).Values,
+		request,
+		p.Person(t, office.Head).Arrive(t, request.URL).Press(t, "approve").Callback(t).Values,
 	)
 	if err != nil {
 		t.Fatal(redactError(err))
@@ -360,7 +368,7 @@ func TestClientOfAConfidentialApplication(t *testing.T) {
 		HTTPClient: p.HTTPClient(),
 	}
 	about, err := service.Introspect(ctx, token.AccessToken)
-	if err != nil || !about.Active || about.ClientID != made.ClientID || about.Subject != office.Head.ID ||
+	if err != nil || !about.Active || about.ClientID != created.ClientID || about.Subject != office.Head.ID ||
 		len(about.Permissions) != 1 ||
 		about.Permissions[0] != harness.ReadProgrammes {
 		t.Errorf("%+v %v", about, err)
@@ -374,13 +382,13 @@ func TestClientOfAConfidentialApplication(t *testing.T) {
 	for _, err := range c.Programmes.List(ctx, client.ProgrammeFilter{}) {
 		refused(t, err, http.StatusUnauthorized, client.Nested, client.CodeUnauthenticated)
 	}
-	if err := admin.Delete(ctx, made.ClientID); err != nil {
+	if err := admin.Delete(ctx, created.ClientID); err != nil {
 		t.Error(err)
 	}
-	refused(t, admin.Delete(ctx, made.ClientID), http.StatusNotFound, client.Flat, "not_found")
+	refused(t, admin.Delete(ctx, created.ClientID), http.StatusNotFound, client.Flat, "not_found")
 }
 
-func TestClientOfForms(t *testing.T) {
+func TestClient_Forms(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -392,13 +400,15 @@ func TestClientOfForms(t *testing.T) {
 			Label:    "E-mail",
 			Type:     "email",
 			Required: true,
-		}, {Name: "hours", Label: "Hours", Type: "number"},
+		},
+		{Name: "hours", Label: "Hours", Type: "number"},
 		{
 			Name:    "days",
 			Label:   "Days",
 			Type:    "multiselect",
 			Options: []string{"Monday", "Friday"},
-		}, {Name: "news", Label: "Send me news.", Type: "consent"},
+		},
+		{Name: "news", Label: "Send me news.", Type: "consent"},
 	}})
 	if err != nil || !form.Enabled || form.EmbedKey == "" || form.ETag == "" {
 		t.Fatalf("%+v %v", form, err)
@@ -438,8 +448,9 @@ func TestClientOfForms(t *testing.T) {
 	if now, err := forms.Get(ctx, form.ID); err != nil || now.Enabled || now.ETag != closed.ETag {
 		t.Errorf("%+v %v", now, err)
 	}
-	_, err = forms.Create(ctx, client.NewForm{Title: "No question"})
-	if refusal := refused(t, err, http.StatusBadRequest, client.Nested, client.CodeInvalid); refusal.Fields["fields"] == "" {
+	_, err = forms.Create(ctx, client.NewForm{Title: "No request"})
+	refusal := refused(t, err, http.StatusBadRequest, client.Nested, client.CodeInvalid)
+	if refusal.Fields["fields"] == "" {
 		t.Errorf("%+v", refusal)
 	}
 	var titles []string

@@ -9,9 +9,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 3 and 4.3, contract section 3: a code is good for 60 seconds and once.
+// Spec 3 and 4.3, contract section 3: a code is valid for 60 seconds and for one exchange.
 
-func TestSecondExchangeFailsAndEndsTheGrant(t *testing.T) {
+func TestCode_SecondExchangeRevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -39,9 +39,9 @@ func TestSecondExchangeFailsAndEndsTheGrant(t *testing.T) {
 	})
 }
 
-// "if it is otherwise valid (client, redirect URI, resource, verifier)": who only found a used code ends nobody's
-// access.
-func TestSecondExchangeThatIsNotValidEndsNothing(t *testing.T) {
+// "if it is otherwise valid (client, redirect URI, resource, verifier)": a caller who has only found a used code
+// cannot revoke the grant.
+func TestCode_InvalidSecondExchangeRevokesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -78,18 +78,15 @@ func TestSecondExchangeThatIsNotValidEndsNothing(t *testing.T) {
 }
 
 // "A wrong redirect URI, verifier or resource does not burn the code; the fifth does"
-func TestFifthMistakeBurnsTheCode(t *testing.T) {
+func TestCode_FifthErrorBurnsCode(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
 	connector := office.Connector(t, harness.ReadProgrammes)
 	mistakes := []struct{ name, value, code string }{
-		{
-			"code_verifier",
-			strings.Repeat("w", 52),
-			"invalid_grant",
-		}, {"redirect_uri", connector.RedirectURI + "/", "invalid_grant"},
+		{"code_verifier", strings.Repeat("w", 52), "invalid_grant"},
+		{"redirect_uri", connector.RedirectURI + "/", "invalid_grant"},
 		{"resource", p.BaseURL + "/mcp", "invalid_target"},
 	}
 	for kind := range mistakes {
@@ -111,27 +108,20 @@ func TestFifthMistakeBurnsTheCode(t *testing.T) {
 			for i := range 4 {
 				err(i)
 			}
-			err(4, "invalid_grant") // a wrong resource, and the end of the code: either may be named
+			err(4, "invalid_grant") // wrong resource and burned code: either error is allowed
 			attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		})
 	}
 }
 
 // "another client, or a wrong secret, does not count"
-func TestMistakesOfStrangersDoNotBurnTheCode(t *testing.T) {
+func TestCode_OtherClientsErrorsDoNotBurnCode(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
-	app, stranger := office.Confidential(
-		t,
-		"",
-		harness.ReadProgrammes,
-	), office.Confidential(
-		t,
-		"",
-		harness.ReadProgrammes,
-	)
+	app := office.Confidential(t, "", harness.ReadProgrammes)
+	stranger := office.Confidential(t, "", harness.ReadProgrammes)
 	code := app.Code(t, head)
 	for range 6 {
 		stranger.Exchange(t, stranger.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
@@ -151,7 +141,7 @@ func TestMistakesOfStrangersDoNotBurnTheCode(t *testing.T) {
 	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 }
 
-func TestMisspelledCodeIsRefusedAndHarmsNothing(t *testing.T) {
+func TestCode_MalformedCodeHasNoEffect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	attempt := p.DemoConnector().Begin()
@@ -165,8 +155,8 @@ func TestMisspelledCodeIsRefusedAndHarmsNothing(t *testing.T) {
 	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 }
 
-// The clock is the wall's: no row is moved, this test waits.
-func TestCodeIsGoodForAMinute(t *testing.T) {
+// The test waits for real time, because a code's expiry cannot be changed by SQL.
+func TestCode_ExpiresAfterOneMinute(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
@@ -184,7 +174,7 @@ func TestCodeIsGoodForAMinute(t *testing.T) {
 
 // "At exchange … the user must still be a member … and hold at least one of the granted permissions, and (connector)
 // the workspace's LLM integration must still be on"; "a refusal by those … consumes nothing".
-func TestExchangeChecksTheUserAndConsumesNothing(t *testing.T) {
+func TestCode_ExchangeRechecksUserWithoutConsuming(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	all := harness.Everything()
@@ -207,19 +197,14 @@ func TestExchangeChecksTheUserAndConsumesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			office := p.Office(t)
 			head := p.Person(t, office.Head)
-			attempt, app := office.Connector(t, harness.ReadProgrammes).
-				Begin(),
-				office.Confidential(
-					t,
-					"",
-					harness.ReadProgrammes,
-				)
+			attempt := office.Connector(t, harness.ReadProgrammes).Begin()
+			app := office.Confidential(t, "", harness.ReadProgrammes)
 			code, appCode := attempt.Code(t, head), app.Code(t, head)
 			c.away(t, office)
 			for range 6 {
 				attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
-			if name != "LLM integration" { // which is no business of confidential applications
+			if name != "LLM integration" { // does not affect confidential applications
 				app.Exchange(t, app.Body(appCode)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
 			c.back(t, office)

@@ -22,19 +22,19 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The public conformance suite of the Model Context Protocol (@modelcontextprotocol/conformance), against the real
-// server.
+// The public conformance suite of the Model Context Protocol (@modelcontextprotocol/conformance), run against the
+// real server.
 
 const (
 	conformanceFolder = "conformance"
-	conformanceNode   = 22 // the oldest major version that runs it
+	conformanceNode   = 22 // the oldest supported major version
 	conformanceWithin = 3 * time.Minute
 )
 
-// revisions are those of the protocol that the suite is run for.
+// revisions are the protocol revisions that the suite runs for.
 var revisions = []string{"2025-11-25", "2026-07-28"}
 
-// conformance prepares a run of the suite. Where Node cannot run it, the test is skipped.
+// conformance returns the command of a run of the suite. The test is skipped if Node cannot run it.
 func conformance(t *testing.T, arguments ...string) *exec.Cmd {
 	t.Helper()
 	node := nodeAtLeast(t, conformanceNode, filepath.Join(conformanceFolder, "node"))
@@ -54,23 +54,23 @@ func conformance(t *testing.T, arguments ...string) *exec.Cmd {
 	return command
 }
 
-// withBearer is an address at which the MCP endpoint is reached with a credential, which the suite has no way to send.
+// withBearer returns a URL that proxies to the MCP endpoint with a credential, because the suite cannot send one.
 func withBearer(t *testing.T, p *harness.Product, token string) string {
 	t.Helper()
 	target, err := url.Parse(p.BaseURL)
 	must(t, err)
 	rewrite := func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
-		r.Out.Host = r.In.Host // of which the suite makes up some
+		r.Out.Host = r.In.Host // the suite sends invented ones
 		r.Out.Header.Set("Authorization", "Bearer "+token)
 	}
-	// The suite leaves some requests before they are answered, which is no news.
+	// The suite cancels some requests. The errors of these are not logged.
 	server := httptest.NewServer(&httputil.ReverseProxy{Rewrite: rewrite, ErrorLog: log.New(io.Discard, "", 0)})
 	t.Cleanup(server.Close)
 	return server.URL + mcpPath
 }
 
-// The file of expected failures holds fixtures of the suite that we do not have, and nothing else.
+// The file of expected failures lists only checks for fixtures of the suite that the product does not have.
 func TestConformance_Server(t *testing.T) {
 	t.Parallel()
 	expected, err := filepath.Abs(filepath.Join(conformanceFolder, "expected-failures.yaml"))
@@ -97,13 +97,13 @@ func TestConformance_Server(t *testing.T) {
 				t.Errorf("%v\n%s", err, harness.Redact(summary))
 			}
 			if !bytes.Contains(out, []byte("tools-list: ")) {
-				t.Errorf("the suite tried nothing:\n%s", harness.Redact(string(out)))
+				t.Errorf("the suite ran no check:\n%s", harness.Redact(string(out)))
 			}
 		})
 	}
 }
 
-func TestConformance_ExpectedFailuresNameTheirFixture(t *testing.T) {
+func TestConformance_ExpectedFailuresNameFixture(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(filepath.Join(conformanceFolder, "expected-failures.yaml"))
 	must(t, err)
@@ -113,16 +113,16 @@ func TestConformance_ExpectedFailuresNameTheirFixture(t *testing.T) {
 			continue
 		}
 		_, fixture, named := strings.Cut(strings.TrimSpace(entry), " # ")
-		suites := strings.HasPrefix(fixture, "test_") || strings.HasPrefix(fixture, "test://") || strings.HasPrefix(fixture, "json_schema_") ||
-			strings.HasPrefix(fixture, "the capability ") || strings.HasPrefix(fixture, "a tool with x-mcp-header") ||
-			fixture == "a session"
+		suites := strings.HasPrefix(fixture, "test_") || strings.HasPrefix(fixture, "test://") ||
+			strings.HasPrefix(fixture, "json_schema_") || strings.HasPrefix(fixture, "the capability ") ||
+			strings.HasPrefix(fixture, "a tool with x-mcp-header") || fixture == "a session"
 		if !named || !suites {
-			t.Errorf("names no fixture of the suite's: %s", entry)
+			t.Errorf("no fixture of the suite: %s", entry)
 		}
 	}
 }
 
-// The part of the suite for authorization servers: the metadata, then a code grant with a person at the browser.
+// The suite's scenario for authorization servers: the metadata, then a code grant with a user at the browser.
 func TestConformance_Authorization(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -148,19 +148,19 @@ func TestConformance_Authorization(t *testing.T) {
 				"--spec-version",
 				revision,
 			)
-			said, err := command.StdoutPipe()
+			output, err := command.StdoutPipe()
 			must(t, err)
 			command.Stderr = os.Stderr
 			must(t, command.Start())
 			consented, summary := false, &strings.Builder{}
-			for lines := bufio.NewScanner(said); lines.Scan(); {
+			for lines := bufio.NewScanner(output); lines.Scan(); {
 				line := strings.TrimSpace(lines.Text())
 				if strings.HasPrefix(line, p.AppURL+"/oauth/authorize?") {
 					callback := person.Arrive(t, line).Press(t, "approve").Callback(t)
 					follow(t, callback.URI+"?"+callback.Raw)
 					consented = true
 				}
-				_, _ = summary.WriteString(line + "\n") // never fails
+				_, _ = summary.WriteString(line + "\n") // never returns an error
 			}
 			if err := command.Wait(); err != nil || !consented {
 				t.Errorf("consented: %t, %v\n%s", consented, err, harness.Redact(summary.String()))
@@ -169,14 +169,14 @@ func TestConformance_Authorization(t *testing.T) {
 	}
 }
 
-// follow brings a browser to the callback of the suite, which listens on this machine.
+// follow opens the suite's callback, which listens on this machine.
 func follow(t *testing.T, address string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	must(t, err)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		t.Fatal("the callback does not answer")
+		t.Fatal("the callback does not respond")
 	}
 	_ = response.Body.Close()
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The connection log of a workspace: each attempt, how far it got, why no further, and by which request id it can be
-// found.
+// The connection log of a workspace: each attempt with its last step, the reason for its failure, and its request id.
 
-func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
+func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -22,7 +21,7 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 		return head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID+"&client="+c.ClientID).
 			WantsPage(t, http.StatusOK)
 	}
-	// says wants the latest attempt of the connector to say the words, and to name the request of the answer.
+	// says checks that the connector's latest attempt contains the words and the request id of the answer.
 	says := func(c harness.Connector, answer harness.Answer, words ...string) {
 		t.Helper()
 		page := log(c)
@@ -31,11 +30,11 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 		id := latest.Find("input[aria-label^='Request id']").AttrOr("value", "")
 		for _, word := range words {
 			if !strings.Contains(text, word) {
-				t.Errorf("the latest attempt does not say %q: %s", word, text)
+				t.Errorf("the latest attempt does not contain %q: %s", word, text)
 			}
 		}
 		if id == "" || id != answer.Header.Get("X-Request-Id") {
-			t.Errorf("it names the request %q, and not %q: %s", id, answer.Header.Get("X-Request-Id"), text)
+			t.Errorf("request id %q, want %q: %s", id, answer.Header.Get("X-Request-Id"), text)
 		}
 	}
 	register := func() harness.Connector { t.Helper(); return office.Connector(t, harness.ReadProgrammes) }
@@ -69,10 +68,10 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 	denied := register()
 	says(denied, head.Consent(t, denied.Begin().Query).Press(t, "deny").Answer, "Denied", "did not approve")
 
-	stray := register()
+	orphan := register()
 	says(
-		stray,
-		stray.Refresh(t, "alm_rt_never_issued"),
+		orphan,
+		orphan.Refresh(t, "alm_rt_never_issued"),
 		"Refused",
 		"belongs to no approval known here",
 		"The refresh token is not known",
@@ -82,7 +81,7 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 	tokens := replayed.Connect(t, head)
 	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	replayed.Refresh(t, tokens.RefreshToken).Tokens(t)
-	for range 60 { // uses are noted in batches
+	for range 60 { // uses are recorded in batches
 		if strings.Contains(log(replayed).Text(), "First call: done") {
 			break
 		}
@@ -105,16 +104,15 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 
 	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID)
 	if strings.Contains(string(page.Body), "alm_") {
-		t.Error("a secret is on the page")
+		t.Error("the page contains a secret")
 	}
-	if n := p.World.Count(t, `select count(*) from account.connection_stops s where s::text ~ 'alm_(ac|rt|cs|pat)_'`); n != 0 {
-		t.Error("a secret is in the table")
+	n := p.World.Count(t, `select count(*) from account.connection_stops s where s::text ~ 'alm_(ac|rt|cs|pat)_'`)
+	if n != 0 {
+		t.Error("the table contains a secret")
 	}
 	other := p.Office(t)
-	if text := p.Person(t, other.Head).Arrive(t, p.AppURL+"/settings/connectors?tenant="+other.Workspace.ID).Text(); !strings.Contains(
-		text,
-		"No connectors",
-	) {
+	page = p.Person(t, other.Head).Arrive(t, p.AppURL+"/settings/connectors?tenant="+other.Workspace.ID)
+	if text := page.Text(); !strings.Contains(text, "No connectors") {
 		t.Errorf("another workspace sees %s", text)
 	}
 }

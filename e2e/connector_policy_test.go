@@ -9,11 +9,11 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The connector policy of a workspace: lowering it narrows the connections that exist at their next request, raising it
+// The connector policy of a workspace: lowering it narrows existing connections at their next request; raising it
 // widens none.
 
-// limit sets the policy of the office in the settings, and confirms what the page warns of. It returns what the page
-// warned of.
+// limit sets the workspace's policy in the settings and confirms the warning. It returns the text of the warning
+// page, or "".
 func limit(t *testing.T, p *harness.Product, o harness.Office, days string, platforms, permissions []string) string {
 	t.Helper()
 	head := p.Person(t, o.Head)
@@ -41,7 +41,7 @@ var (
 	}
 )
 
-func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
+func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -68,15 +68,13 @@ func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
 		seen := p.DemoService().Introspect(t, token).Object(t)
 		if permissions, _ := seen["permissions"].([]any); !slices.Equal(permissions, []any{harness.ReadProgrammes}) ||
 			seen["active"] != true {
-			t.Errorf("%s: introspection says %v", when, seen["permissions"])
+			t.Errorf("%s: introspection shows permissions %v", when, seen["permissions"])
 		}
 	}
 	narrowed("the token of before", tokens.AccessToken)
-	if challenge := write(tokens.AccessToken).Header.Get("WWW-Authenticate"); strings.Contains(
-		challenge,
-		"insufficient_scope",
-	) {
-		t.Errorf("asking again is said to help: %s", challenge)
+	challenge := write(tokens.AccessToken).Header.Get("WWW-Authenticate")
+	if strings.Contains(challenge, "insufficient_scope") {
+		t.Errorf("the challenge suggests a new authorization: %s", challenge)
 	}
 	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	wantsSeconds(t, "authorization_expires_in", next.AuthorizationEnd, 7*24*3600)
@@ -92,22 +90,22 @@ func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
 	wantsSeconds(t, "raised again: authorization_expires_in", last.AuthorizationEnd, 7*24*3600)
 	narrowed("raised and refreshed", last.AccessToken)
 	p.Person(t, office.Head).Arrive(t, p.AppURL+"/settings/apps").WantsText(t, "narrowed this connection on")
-	// A token of an hour ends with its grant, although it says that it lives.
+	// An access token that has not expired stops working when its grant ends.
 	p.World.Exec(t, `update account.grants set created_at = created_at - interval '2 days' where id = $1`, grant)
 	limit(t, p, office, "1", everyPlatform, everyPermission)
 	p.In(office.Workspace, last.AccessToken).
 		Get(t, programmes).
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	if seen := p.DemoService().Introspect(t, last.AccessToken).Object(t); seen["active"] != false {
-		t.Errorf("introspection says %v", seen)
+		t.Errorf("introspection shows %v", seen)
 	}
 	why := connector.Refresh(t, last.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	if !strings.Contains(why, "connector policy") {
-		t.Errorf("the client is told %q", why)
+		t.Errorf("error_description %q", why)
 	}
 }
 
-func TestRaisingThePolicyWidensNoConnection(t *testing.T) {
+func TestConnectorPolicy_RaisingWidensNoConnection(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -130,24 +128,22 @@ func TestRaisingThePolicyWidensNoConnection(t *testing.T) {
 	}
 }
 
-func TestAPlatformThatThePolicyDoesNotAllowIsCutOff(t *testing.T) {
+func TestConnectorPolicy_DisallowedPlatformLosesAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	connector, linked := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
 	tokens, other := connector.Connect(t, p.Person(t, office.Head)), linked.Connect(t, p.Person(t, office.Head))
-	if warned := limit(t, p, office, "30", []string{"chatgpt", "other"}, everyPermission); !strings.Contains(
-		warned,
-		"1 connection will end at once.",
-	) {
-		t.Errorf("the page did not warn: %s", warned)
+	warned := limit(t, p, office, "30", []string{"chatgpt", "other"}, everyPermission)
+	if !strings.Contains(warned, "1 connection will end at once.") {
+		t.Errorf("the page has no warning: %s", warned)
 	}
 	p.In(office.Workspace, tokens.AccessToken).
 		Get(t, programmes).
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	why := connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	if !strings.Contains(why, "The workspace's connector policy ended this connection") {
-		t.Errorf("the client is told %q", why)
+		t.Errorf("error_description %q", why)
 	}
 	member := office.Member(t, harness.ReadProgrammes)
 	p.Person(t, member).Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).

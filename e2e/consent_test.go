@@ -8,9 +8,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 4: what the consent page shows, and what its two buttons do.
+// Contract, section 4: the content of the consent page, and the effect of its two buttons.
 
-func TestConsentPageNamesWhatIsAsked(t *testing.T) {
+func TestConsent_PageShowsRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -18,7 +18,7 @@ func TestConsentPageNamesWhatIsAsked(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	page := head.Consent(t, connector.Begin().Query)
 	page.WantsPage(t, http.StatusOK)
-	// The permissions in plain words: those of the registry's titles, not their identifiers.
+	// The page shows the registry's titles of the permissions, not their identifiers.
 	page.WantsText(
 		t,
 		"Assistant of the office",
@@ -32,11 +32,11 @@ func TestConsentPageNamesWhatIsAsked(t *testing.T) {
 	page = head.Consent(t, app.Request())
 	page.WantsText(t, "Gift Aid export", office.Workspace.Name, "See programmes", "90 days", "app.canal-lane.example")
 	if strings.Contains(page.Text(), "Add and change programmes") {
-		t.Error("the page names a permission that is not asked for")
+		t.Error("the page names a permission that was not requested")
 	}
 }
 
-func TestConsentPageWorksWithoutJavaScript(t *testing.T) {
+func TestConsent_PageWorksWithoutScript(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	page := p.Person(t, p.Demo.Users.Owner).Consent(t, p.DemoConnector().Begin().Query)
@@ -46,7 +46,7 @@ func TestConsentPageWorksWithoutJavaScript(t *testing.T) {
 	for _, button := range []string{"approve", "deny"} {
 		form := page.Find(`button[type=submit][name=decision][value=` + button + `]`).Closest("form")
 		if !strings.EqualFold(form.AttrOr("method", ""), "post") {
-			t.Errorf("%s is no button of a form that posts", button)
+			t.Errorf("%s is not a button of a POST form", button)
 		}
 	}
 	policy := page.Header.Get("Content-Security-Policy")
@@ -56,11 +56,11 @@ func TestConsentPageWorksWithoutJavaScript(t *testing.T) {
 		}
 	}
 	if page.Header.Get("Cache-Control") != "no-store" {
-		t.Errorf("the page may be kept: Cache-Control %q", page.Header.Get("Cache-Control"))
+		t.Errorf("Cache-Control is %q", page.Header.Get("Cache-Control"))
 	}
 }
 
-func TestApprovalRedirectsWithCodeStateAndIssuer(t *testing.T) {
+func TestConsent_ApprovalReturnsCodeStateIssuer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner)
@@ -76,16 +76,16 @@ func TestApprovalRedirectsWithCodeStateAndIssuer(t *testing.T) {
 				t.Errorf("redirected to %s with %s", callback.URI, got)
 			}
 			if callback.Values.Get("state") != request["state"][0] || callback.Values.Get("iss") != p.BaseURL {
-				t.Error("state or iss is not what it should be")
+				t.Error("wrong state or iss")
 			}
 			if !strings.HasPrefix(callback.Code(), "alm_ac_") {
-				t.Error("the code is not spelled as section 2 of the contract says")
+				t.Error("the code does not have the format of section 2 of the contract")
 			}
 		})
 	}
 }
 
-func TestDenialRedirectsWithAccessDeniedAndGrantsNothing(t *testing.T) {
+func TestConsent_DenialReturnsAccessDenied(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -99,13 +99,13 @@ func TestDenialRedirectsWithAccessDeniedAndGrantsNothing(t *testing.T) {
 	}
 }
 
-// grantsOf counts what consents to an application have left behind.
+// grantsOf returns the number of grants of an application.
 func grantsOf(t *testing.T, p *harness.Product, client string) int {
 	t.Helper()
 	return p.World.Count(t, `select count(*) from account.grants where client_id = $1`, client)
 }
 
-func TestNonMemberIsToldSo(t *testing.T) {
+func TestConsent_RejectsNonMember(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -119,9 +119,9 @@ func TestNonMemberIsToldSo(t *testing.T) {
 	page.WantsText(t, "member")
 }
 
-// "Connector consent requires the workspace's LLM integration feature to be enabled" (spec 4.4); a confidential one
-// does not.
-func TestConnectorConsentNeedsLLMIntegration(t *testing.T) {
+// "Connector consent requires the workspace's LLM integration feature to be enabled" (spec 4.4); consent for a
+// confidential application does not.
+func TestConsent_ConnectorNeedsLLMIntegration(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -140,7 +140,7 @@ func TestConnectorConsentNeedsLLMIntegration(t *testing.T) {
 	connector.Connect(t, head)
 }
 
-func TestConfidentialConsentNeedsEveryRequiredPermission(t *testing.T) {
+func TestConsent_ConfidentialNeedsAllPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -153,7 +153,7 @@ func TestConfidentialConsentNeedsEveryRequiredPermission(t *testing.T) {
 
 // "For a connector, what the user does not hold is left out and named on the page, with who could grant it; if nothing
 // is left: 403."
-func TestConnectorConsentLeavesOutWhatTheUserLacks(t *testing.T) {
+func TestConsent_ConnectorOmitsMissingPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -172,9 +172,9 @@ func TestConnectorConsentLeavesOutWhatTheUserLacks(t *testing.T) {
 		WantsPage(t, http.StatusForbidden)
 }
 
-// A write never comes without its read: who asks for the write alone is given both, and nobody the write where the read
-// cannot be had.
-func TestConnectorIsGivenNoWriteWithoutItsRead(t *testing.T) {
+// A write permission is never granted without its read permission: a request for the write adds the read, and the
+// write is left out if the user lacks the read.
+func TestConsent_WriteNeedsRead(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -191,15 +191,15 @@ func TestConnectorIsGivenNoWriteWithoutItsRead(t *testing.T) {
 		WantsPage(t, http.StatusForbidden).
 		WantsText(t, "See programmes")
 
-	// One that was never to read does what it was registered for.
+		// A connector that was registered for the write only gets the write only.
 	drop := office.Connector(t, harness.WriteProgrammes)
 	if tokens := drop.Connect(t, p.Person(t, office.Head)); tokens.Scope != harness.WriteProgrammes {
 		t.Errorf("granted %q", tokens.Scope)
 	}
 }
 
-// The owner is a member there, with every permission; but the applications of the demo belong to main.
-func TestApplicationBelongsToOneWorkspace(t *testing.T) {
+// The owner is a member of Empty with every permission, but the applications of the demo belong to Main.
+func TestConsent_ApplicationBelongsToOneWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	tokens := p.DemoConfidential().Connect(t, p.Person(t, p.Demo.Users.Owner))

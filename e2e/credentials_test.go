@@ -9,9 +9,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 3 and 5, contract sections 2 and 6: each kind of credential, what it is good for, and what it is not.
+// Spec 3 and 5, contract sections 2 and 6: where each kind of credential is accepted and where it is not.
 
-func TestEachKindOfCredentialListsProgrammes(t *testing.T) {
+func TestCredentials_AllKindsListProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner)
@@ -27,8 +27,8 @@ func TestEachKindOfCredentialListsProgrammes(t *testing.T) {
 	}
 }
 
-// Contract, section 2: how credentials are spelled, and what an access token says.
-func TestCredentialsAreSpelledAsTheContractSays(t *testing.T) {
+// Contract, section 2: the format of credentials and the claims of an access token.
+func TestCredentials_HaveContractFormat(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
@@ -43,7 +43,7 @@ func TestCredentialsAreSpelledAsTheContractSays(t *testing.T) {
 		"refresh token":         {short.RefreshToken, `^alm_rt_[0-9A-Za-z_-]{43,}$`},
 	} {
 		if !regexp.MustCompile(c.pattern).MatchString(c.text) {
-			t.Errorf("a %s of %d characters is not spelled %s", name, len(c.text), c.pattern)
+			t.Errorf("a %s of %d characters does not match %s", name, len(c.text), c.pattern)
 		}
 	}
 	for _, c := range []struct {
@@ -78,27 +78,27 @@ func wantsClaims(t *testing.T, p *harness.Product, tokens harness.Tokens, client
 		t.Errorf("%d claims, want the ten of the contract", len(token.Claims))
 	}
 	if tokens.Scope != scope {
-		t.Errorf("the answer's scope is %q", tokens.Scope)
+		t.Errorf("the response's scope is %q", tokens.Scope)
 	}
 	for _, key := range p.API().Get(t, "/v1/account/oauth/jwks").Object(t)["keys"].([]any) {
 		if jwk := key.(map[string]any); jwk["kid"] == token.Header["kid"] {
 			if !token.SignedBy(t, jwk) {
-				t.Error("the key that the token names did not sign it")
+				t.Error("the signature does not match the key of the token's kid")
 			}
 			return
 		}
 	}
-	t.Error("JWKS does not have the key that the token names")
+	t.Error("JWKS does not have the token's kid")
 }
 
-// refusedAsBearer checks that both services refuse a bearer, each in its own words.
-func refusedAsBearer(t *testing.T, p *harness.Product, office harness.Office, bearer string) {
+// wantsBearerRejected checks that both services reject a bearer token, each with its own error.
+func wantsBearerRejected(t *testing.T, p *harness.Product, office harness.Office, bearer string) {
 	t.Helper()
 	p.In(office.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	p.As(bearer).Get(t, office.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
 }
 
-func TestRevokedAndExpiredPersonalAccessTokensAreNotAccepted(t *testing.T) {
+func TestCredentials_RevokedOrExpiredPATIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -112,13 +112,13 @@ func TestRevokedAndExpiredPersonalAccessTokensAreNotAccepted(t *testing.T) {
 	p.World.ExpireToken(t, expired)
 	for _, token := range []string{revoked, expired} {
 		for range 2 {
-			refusedAsBearer(t, p, office, token)
+			wantsBearerRejected(t, p, office, token)
 		}
 	}
 	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
-func TestForgedBearersAreNotAccepted(t *testing.T) {
+func TestCredentials_ForgedBearerIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -132,13 +132,13 @@ func TestForgedBearersAreNotAccepted(t *testing.T) {
 	bearers["PAT in capitals"] = strings.ToUpper(office.Token)
 	bearers["an endless one"] = strings.Repeat("a", 9000)
 	for name, bearer := range bearers {
-		t.Run(name, func(t *testing.T) { refusedAsBearer(t, p, office, bearer) })
+		t.Run(name, func(t *testing.T) { wantsBearerRejected(t, p, office, bearer) })
 	}
 	p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
-// One thing in the place of another.
-func TestOneCredentialIsNoOther(t *testing.T) {
+// Credentials used as another kind of credential.
+func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -156,7 +156,7 @@ func TestOneCredentialIsNoOther(t *testing.T) {
 		"password":          office.Head.Password,
 		"grant id":          harness.GrantOf(t, tokens.AccessToken),
 	} {
-		t.Run(name+" as bearer", func(t *testing.T) { refusedAsBearer(t, p, office, wrong) })
+		t.Run(name+" as bearer", func(t *testing.T) { wantsBearerRejected(t, p, office, wrong) })
 	}
 	for name, wrong := range map[string]string{
 		"PAT":                   office.Token,
@@ -191,13 +191,13 @@ func TestOneCredentialIsNoOther(t *testing.T) {
 			app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 		})
 	}
-	attempt.Post(t, attempt.CodeForm(code)).Tokens(t) // none of this did any harm
+	attempt.Post(t, attempt.CodeForm(code)).Tokens(t) // the rejected requests had no effect
 	app.Exchange(t, app.Body(appCode)).Tokens(t)
 	connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
 
-// "made for another resource": 401 here, 403 {"message"} at the account routes.
-func TestTokenOfAnotherResourceIsRefused(t *testing.T) {
+// A token "made for another resource" gets 401 from the REST API and 403 {"message"} from the account routes.
+func TestCredentials_TokenForOtherResourceIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -206,13 +206,13 @@ func TestTokenOfAnotherResourceIsRefused(t *testing.T) {
 	if aud := harness.Decode(t, tokens.AccessToken).Claims["aud"]; aud != p.BaseURL+"/mcp" {
 		t.Errorf("aud is %v", aud)
 	}
-	refusedAsBearer(t, p, office, tokens.AccessToken)
-	refusedAsBearer(t, p, office, mcp.Refresh(t, tokens.RefreshToken).Tokens(t).AccessToken)
+	wantsBearerRejected(t, p, office, tokens.AccessToken)
+	wantsBearerRejected(t, p, office, mcp.Refresh(t, tokens.RefreshToken).Tokens(t).AccessToken)
 }
 
 // "Credentials issued through connector consent are restricted further by the permissions the user consented to." (spec
 // 1)
-func TestCredentialNeverDoesMoreThanWasConsentedTo(t *testing.T) {
+func TestCredentials_LimitedToConsentedPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -226,8 +226,8 @@ func TestCredentialNeverDoesMoreThanWasConsentedTo(t *testing.T) {
 	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
-// A connector's token is refused while LLM integration is off; others go on.
-func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
+// A connector's token is rejected while LLM integration is off; other credentials work.
+func TestCredentials_LLMIntegrationOffAffectsOnlyConnectors(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

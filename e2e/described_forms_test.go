@@ -12,7 +12,7 @@ import (
 
 const forms = "/v1/engage/forms"
 
-// volunteerForm is the body of a form that www.example.org may show.
+// volunteerForm returns the body of a form that www.example.org may embed.
 func volunteerForm() map[string]any {
 	return map[string]any{
 		"title": "Volunteer with us", "allowedOrigins": []string{"https://www.example.org"},
@@ -22,26 +22,23 @@ func volunteerForm() map[string]any {
 	}
 }
 
-// madeForm makes a form, and returns its id and where the public finds it.
+// madeForm creates a form and returns its id and its public path.
 func madeForm(t *testing.T, api harness.API) (id, public string) {
 	t.Helper()
 	form := api.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated).Object(t)
 	return form["id"].(string), "/v1/engage/public/forms/" + form["embedKey"].(string)
 }
 
-// The workspace's side of forms: each answer that is described (contract, section 6).
-func TestFormsOfAWorkspaceAnswerAsDescribed(t *testing.T) {
+// The workspace's side of forms: each response that is described (contract, section 6).
+func TestDescribed_WorkspaceForms(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := workspaceOf(p, p.Office(t))
 	keyed := api.With("Idempotency-Key", "form-1")
 	made := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated)
-	if again := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated); string(
-		again.Body,
-	) != string(
-		made.Body,
-	) {
-		t.Errorf("the same key gave another form:\n%s", again)
+	again := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated)
+	if string(again.Body) != string(made.Body) {
+		t.Errorf("the same key created another form:\n%s", again)
 	}
 	keyed.JSON(t, http.MethodPost, forms, map[string]any{"title": "Another"}).
 		WantsNested(t, http.StatusConflict, "CONFLICT")
@@ -68,7 +65,7 @@ func TestFormsOfAWorkspaceAnswerAsDescribed(t *testing.T) {
 }
 
 // A submission by a script of the allowed website.
-func TestSubmissionsAnswerAsDescribed(t *testing.T) {
+func TestDescribed_Submissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := workspaceOf(p, p.Office(t))
@@ -81,23 +78,20 @@ func TestSubmissionsAnswerAsDescribed(t *testing.T) {
 	}
 	token := page.Get(t, form).Wants(t, http.StatusOK).Object(t)["submissionToken"]
 	submission := map[string]any{"submissionToken": token, "answers": map[string]any{"email": "ada@example.org"}}
-	page.JSON(t, http.MethodPost, form+"/submissions", map[string]any{
-		"submissionToken": token,
-		"answers":         map[string]any{},
-	}).
+	invalid := map[string]any{"submissionToken": token, "answers": map[string]any{}}
+	page.JSON(t, http.MethodPost, form+"/submissions", invalid).
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	accepted := page.JSON(t, http.MethodPost, form+"/submissions", submission).Wants(t, http.StatusAccepted).Object(t)
 	page.JSON(t, http.MethodPost, form+"/submissions", submission).WantsNested(t, http.StatusConflict, "CONFLICT")
 	page.Get(t, accepted["statusUrl"].(string)[len(p.BaseURL):]).Wants(t, http.StatusOK)
-	if sent := office.Get(t, forms+"/"+id+"/submissions").Wants(t, http.StatusOK).Object(t); len(
-		sent["data"].([]any),
-	) != 1 {
+	sent := office.Get(t, forms+"/"+id+"/submissions").Wants(t, http.StatusOK).Object(t)
+	if len(sent["data"].([]any)) != 1 {
 		t.Errorf("%v", sent)
 	}
 }
 
-// The page of a form, whose own button needs no script, and the limit that both ways of sending share.
-func TestFormPageAnswersAsDescribed(t *testing.T) {
+// The page of a form works without script. It shares its rate limit with submissions by script.
+func TestDescribed_FormPage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	_, form := madeForm(t, workspaceOf(p, p.Office(t)))
@@ -105,11 +99,11 @@ func TestFormPageAnswersAsDescribed(t *testing.T) {
 	token, _ := api.Get(t, form).Wants(t, http.StatusOK).Object(t)["submissionToken"].(string)
 	filled := url.Values{"submissionToken": {token}, "a.email": {"ada@example.org"}}
 	api.Form(t, form+"/embed", url.Values{"submissionToken": {token}}).Wants(t, http.StatusBadRequest)
-	time.Sleep(2200 * time.Millisecond) // nobody fills it in faster
+	time.Sleep(2200 * time.Millisecond) // faster submissions are rejected
 	sent := api.Form(t, form+"/embed", filled).Wants(t, http.StatusSeeOther)
 	api.Get(t, sent.Header.Get("Location")).Wants(t, http.StatusOK)
 	api.Form(t, form+"/embed", filled).Wants(t, http.StatusConflict)
-	var senders sync.WaitGroup // at once, so that they fall within a minute on the slowest machine
+	var senders sync.WaitGroup // concurrent, to stay within a minute on slow machines
 	for range 8 {
 		senders.Go(func() {
 			for range 15 {

@@ -7,9 +7,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The page for people, in a real browser: it asks for nothing but itself, fits the narrowest screen, and its links lead
-// to what they name.
-func TestDocumentationIsOnePageThatFits(t *testing.T) {
+// The documentation page in a real browser: it loads nothing else, fits the narrowest screen, and its links lead to
+// their targets.
+func TestDescribed_DocumentationPageFits(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Narrowest} {
@@ -18,7 +18,7 @@ func TestDocumentationIsOnePageThatFits(t *testing.T) {
 		browser.Open(p.BaseURL + "/v1/docs#changeProgramme")
 		browser.See("#changeProgramme h3")
 		if hosts := browser.Hosts(); len(hosts) != 1 || !strings.HasSuffix(p.BaseURL, hosts[0]) {
-			t.Errorf("it asked %v", hosts)
+			t.Errorf("requests to %v", hosts)
 		}
 		if complaints := browser.Complaints(); len(complaints) > 0 {
 			t.Errorf("%q", complaints)
@@ -26,12 +26,16 @@ func TestDocumentationIsOnePageThatFits(t *testing.T) {
 		if wide := harness.Ask[int](browser, `document.documentElement.scrollWidth`); int64(wide) > screen.Width {
 			t.Errorf("%d pixels wide on a screen of %d", wide, screen.Width)
 		}
-		if top := harness.Ask[float64](browser, `document.querySelector("#changeProgramme").getBoundingClientRect().top`); top < 0 ||
-			top > 200 {
-			t.Errorf("the link led %f pixels beside it", top)
+		top := harness.Ask[float64](
+			browser,
+			`document.querySelector("#changeProgramme").getBoundingClientRect().top`,
+		)
+		if top < 0 || top > 200 {
+			t.Errorf("the link's target is at %f pixels", top)
 		}
-		if styled := harness.Ask[string](browser, `getComputedStyle(document.querySelector("pre")).backgroundColor`); styled == "rgba(0, 0, 0, 0)" {
-			t.Error("the policy keeps the style away")
+		styled := harness.Ask[string](browser, `getComputedStyle(document.querySelector("pre")).backgroundColor`)
+		if styled == "rgba(0, 0, 0, 0)" {
+			t.Error("the content security policy blocks the style")
 		}
 	}
 }

@@ -13,28 +13,29 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// Invariant O2 of package openapi: every answer is described (harness.Book judges each that any test meets), and every
-// answer described occurs (TestMain). The tests here make the refusals occur that an operation has like all others, by
-// requests made from the description itself: whoever describes an operation has it tested.
+// Invariant O2 of package openapi: every response is described (harness.Checker checks each one that a test receives),
+// and every described response occurs (TestMain). The tests in this file make the error responses occur that all
+// operations share, with requests built from the description, so a new operation is tested as soon as it is
+// described.
 
-// A sampler makes requests out of the description's own examples.
+// A sampler builds requests from the examples in the description.
 type sampler struct {
 	*harness.Product
-	book   *openapi.Document
-	office harness.Office
+	description *openapi.Document
+	office      harness.Office
 }
 
 func newSampler(t *testing.T, p *harness.Product) sampler {
 	t.Helper()
-	book, err := harness.Book()
+	checker, err := harness.Checker()
 	must(t, err)
-	return sampler{p, book.Document, p.Office(t)}
+	return sampler{p, checker.Document, p.Office(t)}
 }
 
-// path is the operation's path with the examples of the parameters, but for what has to exist.
+// path returns the operation's path with the example parameters. The values in exists replace the examples.
 func (s sampler) path(o openapi.Operation, exists map[string]string) string {
 	path, query := o.Path, url.Values{}
-	for _, p := range s.book.Parameters(o) {
+	for _, p := range s.description.Parameters(o) {
 		value, _ := p.Value("example").(string)
 		if text, given := exists[p.Text("name")]; given {
 			value = text
@@ -54,10 +55,10 @@ func (s sampler) path(o openapi.Operation, exists map[string]string) string {
 	return path
 }
 
-// body is the first example of a body, with its media type.
+// body returns the first example of a request body, with its media type.
 func (s sampler) body(o openapi.Operation) (mediaType, body string) {
-	for _, member := range s.book.Resolve(o.Map("requestBody")).Map("content") {
-		example, _ := s.book.Example(member.Value.(openapi.Object))
+	for _, member := range s.description.Resolve(o.Map("requestBody")).Map("content") {
+		example, _ := s.description.Example(member.Value.(openapi.Object))
 		switch example := example.(type) {
 		case string:
 			return member.Name, example
@@ -69,14 +70,14 @@ func (s sampler) body(o openapi.Operation) (mediaType, body string) {
 				}
 				return member.Name, form.Encode()
 			}
-			encoded, _ := json.Marshal(example) // it was JSON before
+			encoded, _ := json.Marshal(example) // decoded from JSON
 			return member.Name, string(encoded)
 		}
 	}
 	return "", ""
 }
 
-// caller is somebody who may call the operation.
+// caller returns an API that may call the operation.
 func (s sampler) caller(o openapi.Operation) harness.API {
 	api := s.API()
 	switch scheme(o) {
@@ -94,7 +95,7 @@ func (s sampler) caller(o openapi.Operation) harness.API {
 }
 
 func (s sampler) takes(o openapi.Operation, parameter string) bool {
-	for _, p := range s.book.Parameters(o) {
+	for _, p := range s.description.Parameters(o) {
 		if p.Text("name") == parameter {
 			return true
 		}
@@ -108,7 +109,7 @@ func (s sampler) send(t *testing.T, api harness.API, o openapi.Operation, path s
 	return api.Send(t, o.Method, path, mediaType, body)
 }
 
-// scheme is the first way of saying who one is.
+// scheme returns the first security scheme of the operation, or "".
 func scheme(o openapi.Operation) string {
 	for _, one := range o.List("security") {
 		for _, member := range one.(openapi.Object) {
@@ -122,12 +123,13 @@ func describes(o openapi.Operation, status string) bool {
 	return o.Map("responses").Value(status) != nil
 }
 
-// Whoever says not who they are, or is somebody else, or names no workspace, is refused by every operation that asks.
-func TestEachOperationRefusesStrangersAsDescribed(t *testing.T) {
+// Every operation with authentication rejects callers without credentials, of another workspace, and without a tenant
+// header.
+func TestDescribed_UnauthorizedCallers(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
 	here := map[string]string{"tenantId": s.office.Workspace.ID}
-	for _, o := range s.book.Operations() {
+	for _, o := range s.description.Operations() {
 		path := s.path(o, here)
 		switch scheme(o) {
 		case "bearer":
@@ -144,20 +146,21 @@ func TestEachOperationRefusesStrangersAsDescribed(t *testing.T) {
 			s.send(t, s.caller(o).Without("Authorization"), o, path).Wants(t, http.StatusUnauthorized)
 		case "clientBasic":
 			stranger := s.API().With("Authorization", harness.Basic(uuid.NewString(), "alm_cs_nobody"))
-			mediaType, body := "application/x-www-form-urlencoded", "grant_type=authorization_code&code=x&redirect_uri=https://x.example/&token=x"
+			mediaType := "application/x-www-form-urlencoded"
+			body := "grant_type=authorization_code&code=x&redirect_uri=https://x.example/&token=x"
 			stranger.Send(t, o.Method, path, mediaType, body).Wants(t, http.StatusUnauthorized)
 		}
 	}
 }
 
-// What is not there is 404, and what is too long is 413, for every operation that says so.
-func TestEachOperationRefusesTheUnknownAndTheHugeAsDescribed(t *testing.T) {
+// An unknown object is 404 and a body that is too long is 413, for every operation that describes these.
+func TestDescribed_UnknownObjectsAndLargeBodies(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
 	here := map[string]string{"tenantId": s.office.Workspace.ID}
 	there := map[string]string{"tenantId": s.office.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey}
-	for _, o := range s.book.Operations() {
-		if describes(o, "404") && o.Path != "/mcp" { // where it is a method of the protocol that is unknown
+	for _, o := range s.description.Operations() {
+		if describes(o, "404") && o.Path != "/mcp" { // there, 404 means an unknown method of the protocol
 			s.send(t, s.caller(o), o, s.path(o, here)).Wants(t, http.StatusNotFound)
 		}
 		if describes(o, "413") {
@@ -168,8 +171,8 @@ func TestEachOperationRefusesTheUnknownAndTheHugeAsDescribed(t *testing.T) {
 	}
 }
 
-// A page of a website that is not allowed is refused by every operation that looks at where a page is from.
-func TestEachOperationRefusesForeignPagesAsDescribed(t *testing.T) {
+// Every operation that checks the Origin header rejects one that is not allowed.
+func TestDescribed_ForeignOrigins(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	s := newSampler(t, p)
@@ -180,7 +183,7 @@ func TestEachOperationRefusesForeignPagesAsDescribed(t *testing.T) {
 		"id":       status.Path[strings.LastIndex(status.Path, "/")+1:],
 		"token":    status.Query().Get("token"),
 	}
-	for _, o := range s.book.Operations() {
+	for _, o := range s.description.Operations() {
 		foreign := s.caller(o).With("Origin", "https://elsewhere.example").With("Access-Control-Request-Method", "POST")
 		if (scheme(o) == "" || o.Path == "/mcp") && describes(o, "403") {
 			s.send(t, foreign, o, s.path(o, there)).Wants(t, http.StatusForbidden)
@@ -188,8 +191,8 @@ func TestEachOperationRefusesForeignPagesAsDescribed(t *testing.T) {
 	}
 }
 
-// Files and records are asked for by version.
-func TestWhatIsUnchangedIsNotSentAgainAsDescribed(t *testing.T) {
+// Conditional requests: 304 and 412.
+func TestDescribed_ConditionalRequests(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
 	api := workspaceOf(s.Product, s.office)
@@ -201,7 +204,7 @@ func TestWhatIsUnchangedIsNotSentAgainAsDescribed(t *testing.T) {
 		forms + "/{id}":      {"id": form},
 		programmes + "/{id}": {"id": made["id"].(string)},
 	}
-	for _, o := range s.book.Operations() {
+	for _, o := range s.description.Operations() {
 		if !describes(o, "304") {
 			continue
 		}
@@ -209,7 +212,7 @@ func TestWhatIsUnchangedIsNotSentAgainAsDescribed(t *testing.T) {
 		first := caller.Get(t, path).Wants(t, http.StatusOK)
 		again := caller.With("If-None-Match", first.Header.Get("ETag")).Get(t, path).Wants(t, http.StatusNotModified)
 		if len(again.Body) > 0 {
-			t.Errorf("%s: a body", again.Request)
+			t.Errorf("%s: unexpected body", again.Request)
 		}
 		if describes(o, "412") {
 			caller.With("If-Match", `"0"`).Get(t, path).Wants(t, http.StatusPreconditionFailed)
@@ -218,11 +221,11 @@ func TestWhatIsUnchangedIsNotSentAgainAsDescribed(t *testing.T) {
 	}
 }
 
-// What anybody may read is there, and pages of any website may ask for it.
-func TestEachDocumentIsThereAsDescribed(t *testing.T) {
+// Every public document exists, and pages of any website may read it.
+func TestDescribed_PublicDocuments(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
-	for _, o := range s.book.Operations() {
+	for _, o := range s.description.Operations() {
 		if group := o.List("tags")[0]; group != "Discovery" && group != "Service" {
 			continue
 		}
@@ -234,8 +237,8 @@ func TestEachDocumentIsThereAsDescribed(t *testing.T) {
 	}
 }
 
-// Postgres is away: 503, by every operation that says so.
-func TestEachOperationSaysThatAStoreIsAway(t *testing.T) {
+// If Postgres is unavailable, every operation that describes 503 returns it.
+func TestDescribed_StoreUnavailable(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
 	p := harness.Enter(t, running, &met)
@@ -247,14 +250,14 @@ func TestEachOperationSaysThatAStoreIsAway(t *testing.T) {
 		"id": status.Path[strings.LastIndex(status.Path, "/")+1:], "token": status.Query().Get("token"),
 	}
 	running.Postgres.Stop()
-	for _, o := range s.book.Operations() {
+	for _, o := range s.description.Operations() {
 		if describes(o, "503") && unreachable[o.Method+" "+o.Path+" 503"] == "" {
 			s.send(t, s.caller(o), o, s.path(o, there)).Wants(t, http.StatusServiceUnavailable)
 		}
 	}
 }
 
-// message sends a message to the MCP endpoint.
+// message sends a JSON-RPC message to the MCP endpoint.
 func message(t *testing.T, api harness.API, status int, body string) {
 	t.Helper()
 	api.With("Accept", "application/json, text/event-stream").
@@ -262,7 +265,7 @@ func message(t *testing.T, api harness.API, status int, body string) {
 		Wants(t, status)
 }
 
-func TestAssistantsEndpointAnswersAsDescribed(t *testing.T) {
+func TestDescribed_MCPEndpoint(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := p.As(p.Office(t).Token)
@@ -282,8 +285,8 @@ func TestAssistantsEndpointAnswersAsDescribed(t *testing.T) {
 	p.API().With("Origin", p.AppURL).Send(t, http.MethodOptions, "/mcp", "", "").Wants(t, http.StatusNoContent)
 }
 
-// What no other test has a reason to ask.
-func TestWhatIsLeftAnswersAsDescribed(t *testing.T) {
+// Described responses that no other test causes.
+func TestDescribed_RemainingResponses(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -305,5 +308,5 @@ func TestWhatIsLeftAnswersAsDescribed(t *testing.T) {
 		WantsNested(t, http.StatusConflict, "CONFLICT")
 }
 
-// workspaceOf is the head's API in the office.
+// workspaceOf returns the API with the owner's token and the tenant header.
 func workspaceOf(p *harness.Product, o harness.Office) harness.API { return p.In(o.Workspace, o.Token) }

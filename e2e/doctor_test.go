@@ -18,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The redirect URIs of the clients that the doctor plays (connectors.md, Clients).
+// The redirect URIs of the clients that the doctor simulates (connectors.md, Clients).
 var doctorsCallbacks = []string{
 	"https://claude.ai/api/mcp/auth_callback",
 	"http://localhost:33419/callback",
@@ -27,14 +27,14 @@ var doctorsCallbacks = []string{
 	"http://127.0.0.1:33420/callback",
 }
 
-// A doctor is the command, run against the product.
+// A doctor runs the doctor command against the product.
 type doctor struct {
 	t      *testing.T
 	url    string
-	secret string // no output holds it
+	secret string // must not be in the output
 }
 
-// A diagnosis is what the command printed with --json.
+// A diagnosis is the output of the command with --json.
 type diagnosis struct {
 	Verdict, Stopped string
 	Findings         []struct{ Step, Verdict, Code, Says, Detail, Effect, Mend string }
@@ -49,7 +49,7 @@ func (d diagnosis) code(code string) (detail string, found bool) {
 	return "", false
 }
 
-// bad are the codes of what is not well.
+// bad returns the verdicts and codes of the findings that are not ok.
 func (d diagnosis) bad() []string {
 	var all []string
 	for _, f := range d.Findings {
@@ -60,7 +60,7 @@ func (d diagnosis) bad() []string {
 	return all
 }
 
-// run runs the command and returns its output and status. Whatever it prints, nothing of it is secret.
+// run runs the command and returns its standard output and exit status. Its output must not contain secrets.
 func (d doctor) run(args ...string) (string, int) {
 	d.t.Helper()
 	command := exec.CommandContext(
@@ -75,8 +75,8 @@ func (d doctor) run(args ...string) (string, int) {
 	if err != nil && !errors.As(err, &exit) {
 		d.t.Fatal(err)
 	}
-	said := out.String() + complaints.String()
-	if harness.Redact(said) != said || (d.secret != "" && strings.Contains(said, d.secret)) {
+	printed := out.String() + complaints.String()
+	if harness.Redact(printed) != printed || (d.secret != "" && strings.Contains(printed, d.secret)) {
 		d.t.Error("the doctor prints a secret")
 	}
 	return out.String(), command.ProcessState.ExitCode()
@@ -87,12 +87,12 @@ func (d doctor) diagnose(args ...string) (diagnosis, int) {
 	out, status := d.run(append([]string{"--json"}, args...)...)
 	var found diagnosis
 	if err := json.Unmarshal([]byte(out), &found); err != nil {
-		d.t.Fatalf("no JSON (%v), status %d", err, status)
+		d.t.Fatalf("the output is not JSON (%v), status %d", err, status)
 	}
 	return found, status
 }
 
-// signedIn are the options with which the doctor consents as a user.
+// signedIn returns the options for consent as a user.
 func (d *doctor) signedIn(user demo.User) []string {
 	d.t.Helper()
 	d.secret = user.Password
@@ -103,7 +103,7 @@ func (d *doctor) signedIn(user demo.User) []string {
 	return []string{"--email", user.Email, "--password-file", file}
 }
 
-// doctorsClient registers a connector that every profile can go by.
+// doctorsClient registers a connector with the redirect URIs of all profiles.
 func doctorsClient(t *testing.T, p *harness.Product, office harness.Office) string {
 	t.Helper()
 	body := harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes)
@@ -112,9 +112,8 @@ func doctorsClient(t *testing.T, p *harness.Product, office harness.Office) stri
 	return id
 }
 
-// As each client, from the first call to the refresh and a replay, there is nothing to find, and nothing is left
-// behind.
-func TestDoctorFindsNothingWrong(t *testing.T) {
+// For each client, from the first call to the refresh and a replay, the doctor finds no problem and leaves no grant.
+func TestDoctor_AllProfilesPass(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -127,7 +126,7 @@ func TestDoctorFindsNothingWrong(t *testing.T) {
 			t.Errorf("as %s: status %d, %v; %s", as, status, bad, found.Stopped)
 		}
 		if place, _ := found.code("workspace_told"); !strings.Contains(place, office.Workspace.Name) {
-			t.Errorf("as %s: the workspace is not told: %q", as, place)
+			t.Errorf("as %s: the workspace is not named: %q", as, place)
 		}
 		for _, code := range []string{
 			"server_ok",
@@ -145,12 +144,12 @@ func TestDoctorFindsNothingWrong(t *testing.T) {
 	}
 	left := p.World.Count(t, `select count(*) from account.grants where client_id = $1 and state <> 'revoked'`, client)
 	if made := grantsOf(t, p, client); left != 0 || made != 5 {
-		t.Errorf("%d of %d grants are left behind", left, made)
+		t.Errorf("%d of %d grants are not revoked", left, made)
 	}
 }
 
-// The demo's client, as an operator would try first, in words.
-func TestDoctorSaysInWordsThatAllIsWell(t *testing.T) {
+// The demo's client, with output as text.
+func TestDoctor_TextOutputOnSuccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	mcp := p.Demo.Clients.MCP
@@ -163,9 +162,8 @@ func TestDoctorSaysInWordsThatAllIsWell(t *testing.T) {
 	}
 }
 
-// A client that is known by its metadata document, on a port that its document does not name, in the workspace that was
-// named.
-func TestDoctorGoesByAMetadataDocument(t *testing.T) {
+// A client with a metadata document, on a loopback port that the document does not contain, in the given workspace.
+func TestDoctor_MetadataDocument(t *testing.T) {
 	t.Parallel()
 	var host *httptest.Server
 	host = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -197,7 +195,7 @@ func TestDoctorGoesByAMetadataDocument(t *testing.T) {
 	found, status = d.diagnose(asOwner...)
 	if offered, asked := found.code("workspace_not_chosen"); status != 1 || !asked ||
 		!strings.Contains(offered, p.Demo.Workspaces.Main.Name) {
-		t.Errorf("status %d: it chose a workspace by itself: %v", status, found.bad())
+		t.Errorf("status %d: no workspace was given, but one was chosen: %v", status, found.bad())
 	}
 	found, status = d.diagnose(
 		"--client-id",
@@ -209,12 +207,12 @@ func TestDoctorGoesByAMetadataDocument(t *testing.T) {
 		t.Errorf("status %d: %v", status, found.bad())
 	}
 	if left := p.World.Count(t, `select count(*) from account.grants where state <> 'revoked'`); left != 0 {
-		t.Errorf("%d grants are left behind", left)
+		t.Errorf("%d grants are not revoked", left)
 	}
 }
 
-// Without credentials it looks at all that needs none, and that is no failure.
-func TestDoctorStopsBeforeSignIn(t *testing.T) {
+// Without credentials the doctor checks everything before the sign-in, and succeeds.
+func TestDoctor_WithoutCredentialsStopsBeforeSignIn(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	client := doctorsClient(t, p, p.Office(t))
@@ -228,12 +226,12 @@ func TestDoctorStopsBeforeSignIn(t *testing.T) {
 	}
 }
 
-// What operators and users get wrong has its own diagnosis, with a remedy.
-func TestDoctorNamesWhatIsWrong(t *testing.T) {
+// Each mistake of operators and users has its own code, with a remedy.
+func TestDoctor_ReportsProblems(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, quiet := p.Office(t), p.Office(t)
-	client, silenced := doctorsClient(t, p, office), doctorsClient(t, p, quiet)
+	client, quietClient := doctorsClient(t, p, office), doctorsClient(t, p, quiet)
 	p.World.SetLLM(t, quiet.Workspace, false)
 	stranger := p.World.User(t)
 	wrong := office.Head
@@ -266,7 +264,12 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 		},
 		{url: p.BaseURL + "/mcp", code: "sign_in_failed", user: &wrong, args: []string{"--client-id", client}},
 		{url: p.BaseURL + "/mcp", code: "consent_refused", user: &stranger, args: []string{"--client-id", client}},
-		{url: p.BaseURL + "/mcp", code: "consent_refused", user: &quiet.Head, args: []string{"--client-id", silenced}},
+		{
+			url:  p.BaseURL + "/mcp",
+			code: "consent_refused",
+			user: &quiet.Head,
+			args: []string{"--client-id", quietClient},
+		},
 	} {
 		d := doctor{t: t, url: c.url}
 		if c.user != nil {
@@ -284,8 +287,8 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// What cannot be meant is status 2, before anything is sent.
-func TestDoctorRefusesWhatCannotBeMeant(t *testing.T) {
+// Invalid options have exit status 2, and nothing is sent.
+func TestDoctor_RejectsInvalidOptions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, args := range [][]string{

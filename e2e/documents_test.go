@@ -23,38 +23,38 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Clients that nobody has registered: each is known by the document at the address that is its name.
+// Clients that are not registered: the client id is the URL of their metadata document.
 
 const nativeCallback = "http://localhost:54321/callback"
 
-// enterWithDocuments starts a deployment that serves the clients of one website.
+// enterWithDocuments starts a deployment that accepts the clients of one website.
 func enterWithDocuments(t *testing.T, platform string) (*harness.Product, *harness.Publisher) {
 	t.Helper()
 	site := harness.NewPublisher(t)
 	return harness.Enter(t, harness.Private(t, harness.Options{Settings: site.Settings(platform)}), &met), site
 }
 
-func TestClientsAreKnownByTheirMetadataDocuments(t *testing.T) {
+func TestDocuments_IdentifyClients(t *testing.T) {
 	t.Parallel()
 	p, site := enterWithDocuments(t, "claude")
-	t.Run("metadata says so", func(t *testing.T) { metadataSaysThatDocumentsAreRead(t, p) })
-	t.Run("the walk of a native client", func(t *testing.T) { nativeClientWalks(t, p, site) })
-	t.Run("nothing is chosen beforehand", func(t *testing.T) { nothingIsChosenBeforehand(t, p, site) })
-	t.Run("bad documents", func(t *testing.T) { badDocumentsArePages(t, p, site) })
-	t.Run("private_key_jwt", func(t *testing.T) { clientSignsForItself(t, p, site) })
-	t.Run("the go-sdk's client", func(t *testing.T) { goSDKWalksByItsDocument(t, p, site) })
+	t.Run("metadata says so", func(t *testing.T) { metadataAnnouncesDocuments(t, p) })
+	t.Run("native client", func(t *testing.T) { nativeClientConnects(t, p, site) })
+	t.Run("no workspace is preselected", func(t *testing.T) { noWorkspaceIsPreselected(t, p, site) })
+	t.Run("bad documents", func(t *testing.T) { invalidDocumentsShowPage(t, p, site) })
+	t.Run("private_key_jwt", func(t *testing.T) { clientAuthenticatesWithJWT(t, p, site) })
+	t.Run("the go-sdk's client", func(t *testing.T) { goSDKConnects(t, p, site) })
 }
 
-func metadataSaysThatDocumentsAreRead(t *testing.T, p *harness.Product) {
+func metadataAnnouncesDocuments(t *testing.T, p *harness.Product) {
 	document := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK).Object(t)
 	if document["client_id_metadata_document_supported"] != true ||
 		!slices.Contains(texts(document["token_endpoint_auth_methods_supported"]), "private_key_jwt") ||
 		!slices.Contains(texts(document["token_endpoint_auth_signing_alg_values_supported"]), "ES256") {
-		t.Errorf("the metadata: %v", document)
+		t.Errorf("unexpected metadata: %v", document)
 	}
 }
 
-func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Publisher) {
 	address := site.Client("/oauth/native", []string{"http://localhost/callback", "http://127.0.0.1/callback"}, nil)
 	client := p.DescribedBy(address, nativeCallback, p.BaseURL+"/v1")
 	attempt := client.Begin()
@@ -78,7 +78,7 @@ func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher
 	callback := consent.Press(t, "approve").Callback(t)
 	if callback.URI != nativeCallback || callback.Values.Get("iss") != p.BaseURL ||
 		callback.Values.Get("state") != attempt.Query.Get("state") {
-		t.Fatalf("sent to %s", callback.URI)
+		t.Fatalf("redirected to %s", callback.URI)
 	}
 	tokens := attempt.Post(t, attempt.CodeForm(callback.Code())).Tokens(t)
 	p.In(p.Demo.Workspaces.Empty, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
@@ -86,10 +86,10 @@ func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher
 	if id := claimOf(t, tokens.AccessToken, "client_id"); id != address {
 		t.Errorf("client_id is %v", id)
 	}
-	asked := site.Asked.Load()
+	requests := site.Asked.Load()
 	refreshed := client.Refresh(t, tokens.RefreshToken).Tokens(t)
-	if site.Asked.Load() != asked {
-		t.Error("a refresh asked the document's host")
+	if site.Asked.Load() != requests {
+		t.Error("a refresh fetched the document")
 	}
 	client.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	p.In(p.Demo.Workspaces.Empty, refreshed.AccessToken).Get(t, programmes).Wants(t, http.StatusUnauthorized)
@@ -103,7 +103,7 @@ func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher
 	}
 }
 
-// claimOf reads a claim of an access token.
+// claimOf returns a claim of an access token.
 func claimOf(t *testing.T, token, name string) any {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
@@ -113,7 +113,7 @@ func claimOf(t *testing.T, token, name string) any {
 	return claims[name]
 }
 
-func nothingIsChosenBeforehand(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func noWorkspaceIsPreselected(t *testing.T, p *harness.Product, site *harness.Publisher) {
 	address := site.Client("/oauth/chosen", []string{nativeCallback}, nil)
 	attempt := p.DescribedBy(address, nativeCallback, p.BaseURL+"/v1").Begin()
 	attempt.Query.Set("workspace", p.Demo.Workspaces.Main.ID)
@@ -121,7 +121,7 @@ func nothingIsChosenBeforehand(t *testing.T, p *harness.Product, site *harness.P
 	page := person.Arrive(t, p.AuthorizeURL(attempt.Query))
 	if page.IsConsent() || page.Find("input[name=workspace]").Length() != 1 ||
 		page.Find("input[name=workspace][checked]").Length() != 0 {
-		t.Errorf("a workspace is chosen:\n%s", page)
+		t.Errorf("want a page without a chosen workspace:\n%s", page)
 	}
 	page.Press(t, "choose").WantsPage(t, http.StatusBadRequest).WantsText(t, "Choose a workspace.")
 	page.Choose(t, p.Demo.Workspaces.Empty).WantsPage(t, http.StatusForbidden)
@@ -135,25 +135,33 @@ func nothingIsChosenBeforehand(t *testing.T, p *harness.Product, site *harness.P
 	}
 }
 
-func badDocumentsArePages(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Publisher) {
 	good := site.Client("/oauth/good", []string{nativeCallback}, nil)
 	person := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	for name, address := range map[string]string{
 		"secret": site.Client("/oauth/secret", []string{nativeCallback}, map[string]any{"client_secret": "x"}),
-		"end of secret": site.Client("/oauth/ends", []string{
-			nativeCallback,
-		}, map[string]any{"client_secret_expires_at": 0}),
-		"shared secret": site.Client("/oauth/post", []string{
-			nativeCallback,
-		}, map[string]any{"token_endpoint_auth_method": "client_secret_post"}),
+		"end of secret": site.Client(
+			"/oauth/ends",
+			[]string{nativeCallback},
+			map[string]any{"client_secret_expires_at": 0},
+		),
+		"shared secret": site.Client(
+			"/oauth/post",
+			[]string{nativeCallback},
+			map[string]any{"token_endpoint_auth_method": "client_secret_post"},
+		),
 		"another's name": site.Client("/oauth/other", []string{nativeCallback}, map[string]any{"client_id": good}),
-		"too long": site.Client("/oauth/long", []string{
-			nativeCallback,
-		}, map[string]any{"x": strings.Repeat("x", 6<<10)}),
+		"too long": site.Client(
+			"/oauth/long",
+			[]string{nativeCallback},
+			map[string]any{"x": strings.Repeat("x", 6<<10)},
+		),
 		"redirect": site.Answer("/oauth/moved", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/oauth/good", http.StatusFound)
 		}),
-		"a page":     site.Answer("/oauth/page", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }),
+		"a page": site.Answer("/oauth/page", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("<html>"))
+		}),
 		"query":      good + "?x=1",
 		"fragment":   good + "#x",
 		"dots":       site.URL + "/oauth/./good",
@@ -175,11 +183,11 @@ func badDocumentsArePages(t *testing.T, p *harness.Product, site *harness.Publis
 		WantsPage(t, http.StatusServiceUnavailable).
 		WantsText(t, "does not answer us")
 	if took := time.Since(started); took > 10*time.Second {
-		t.Errorf("a slow website is waited for %s", took)
+		t.Errorf("waited %s for a slow website", took)
 	}
 }
 
-func clientSignsForItself(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func clientAuthenticatesWithJWT(t *testing.T, p *harness.Product, site *harness.Publisher) {
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	key, err := jwk.FromRaw(raw)
@@ -227,14 +235,14 @@ func clientSignsForItself(t *testing.T, p *harness.Product, site *harness.Publis
 	rpc(t, mcp(p, tokens.AccessToken), "tools/list", nil).Wants(t, http.StatusOK)
 }
 
-func goSDKWalksByItsDocument(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func goSDKConnects(t *testing.T, p *harness.Product, site *harness.Publisher) {
 	connector := p.DescribedBy(
 		site.Client("/oauth/sdk", []string{"http://127.0.0.1/callback"}, nil),
 		"http://127.0.0.1:41234/callback",
 		p.BaseURL+"/mcp",
 	)
 	person := p.Person(t, p.Demo.Users.Reader)
-	w := &walker{t: t, connector: connector}
+	w := &sdkUser{t: t, connector: connector}
 	w.decide = func(address string) url.Values {
 		return person.Arrive(t, address).Choose(t, p.Demo.Workspaces.Main).Press(t, "approve").Callback(t).Values
 	}
@@ -265,8 +273,8 @@ func goSDKWalksByItsDocument(t *testing.T, p *harness.Product, site *harness.Pub
 	}
 }
 
-// In production no address of this machine or network is dialled, whatever the list says.
-func TestDocumentsAreReadFromPublicAddressesAlone(t *testing.T) {
+// In production the server connects to no private or local address, even if the host is listed.
+func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 	t.Parallel()
 	site := harness.NewPublisher(t)
 	port := site.Host()[strings.LastIndex(site.Host(), ":"):]
@@ -297,10 +305,10 @@ func TestDocumentsAreReadFromPublicAddressesAlone(t *testing.T) {
 			Open(t, p.AuthorizeURL(attempt.Query)).
 			WantsPage(t, http.StatusServiceUnavailable)
 		if took := time.Since(started); took > 4*time.Second {
-			t.Errorf("%s: it was dialled, for %s", host, took)
+			t.Errorf("%s: the request took %s, so it was dialled", host, took)
 		}
 	}
 	if asked := site.Asked.Load(); asked != 0 {
-		t.Errorf("asked %d times", asked)
+		t.Errorf("%d requests to the website", asked)
 	}
 }

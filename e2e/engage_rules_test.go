@@ -12,21 +12,17 @@ import (
 	"github.com/almonerhq/almoner/shared/client"
 )
 
-// Contract, section 6: what the public forms promise, each sentence against the two binaries.
+// Contract, section 6: each rule for public forms, tested against the two binaries.
 
 const website = "https://www.canal-lane.example"
 
-// newForm makes a form of the office's own that one website may use.
+// newForm creates a form in the workspace that one website may use, and returns it with its public path.
 func newForm(t *testing.T, p *harness.Product, office harness.Office) (client.Form, string) {
 	t.Helper()
 	form, err := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms.Create(t.Context(), client.NewForm{
 		Title: "Volunteer", AllowedOrigins: []string{website}, Fields: []client.Field{
-			{
-				Name:     "name",
-				Label:    "Your name",
-				Type:     "text",
-				Required: true,
-			}, {Name: "email", Label: "E-mail", Type: "email", Required: true},
+			{Name: "name", Label: "Your name", Type: "text", Required: true},
+			{Name: "email", Label: "E-mail", Type: "email", Required: true},
 			{Name: "area", Label: "Where", Type: "select", Options: []string{"Kitchen", "Garden"}},
 			{Name: "privacy", Label: "I agree that my answers are kept for a year.", Type: "consent", Required: true},
 		},
@@ -47,7 +43,7 @@ func submissions(t *testing.T, p *harness.Product, form client.Form) int {
 }
 
 // "An Origin header that the form does not allow: 403", and CORS for the allowed ones only.
-func TestPublicFormIsForItsWebsitesAlone(t *testing.T) {
+func TestForms_OnlyAllowedOrigins(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	form, path := newForm(t, p, p.Office(t))
@@ -79,15 +75,15 @@ func TestPublicFormIsForItsWebsitesAlone(t *testing.T) {
 		WantsHeader(t, "Access-Control-Allow-Headers", "Content-Type, Idempotency-Key")
 	page := p.API().Get(t, path+"/embed").Wants(t, http.StatusOK)
 	if policy := page.Header.Get("Content-Security-Policy"); !strings.HasSuffix(policy, "frame-ancestors "+website) {
-		t.Errorf("the page may be framed by %q", policy)
+		t.Errorf("Content-Security-Policy is %q", policy)
 	}
 	if n := submissions(t, p, form); n != 0 {
-		t.Errorf("%d submissions are stored", n)
+		t.Errorf("%d submissions stored, want 0", n)
 	}
 }
 
 // "Bad answers: 400 VALIDATION_ERROR with error.fields, name → message", and nothing stored.
-func TestBadAnswersAreRefusedFieldByField(t *testing.T) {
+func TestForms_InvalidAnswersAreRejectedPerField(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	form, path := newForm(t, p, p.Office(t))
@@ -101,16 +97,16 @@ func TestBadAnswersAreRefusedFieldByField(t *testing.T) {
 	fields, _ := bad.Object(t)["error"].(map[string]any)["fields"].(map[string]any)
 	for _, name := range []string{"name", "email", "area", "privacy", "extra"} {
 		if message, _ := fields[name].(string); message == "" {
-			t.Errorf("nothing is said of %s:\n%s", name, bad)
+			t.Errorf("no message for %s:\n%s", name, bad)
 		}
 	}
 	if len(fields) != 5 || submissions(t, p, form) != 0 {
-		t.Errorf("%d messages, %d stored", len(fields), submissions(t, p, form))
+		t.Errorf("%d messages, %d submissions stored", len(fields), submissions(t, p, form))
 	}
 }
 
 // "A used submissionToken: 409; an expired, forged or another form's: 400."
-func TestSubmissionTokenIsForOneSubmissionToOneForm(t *testing.T) {
+func TestForms_SubmissionTokenIsForOneSubmission(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -128,13 +124,13 @@ func TestSubmissionTokenIsForOneSubmissionToOneForm(t *testing.T) {
 	send(path, token).Wants(t, http.StatusAccepted).WantsKeys(t, "id", "status", "statusUrl")
 	send(path, token).WantsNested(t, http.StatusConflict, "CONFLICT")
 	if n := submissions(t, p, form); n != 1 {
-		t.Errorf("%d submissions are stored", n)
+		t.Errorf("%d submissions stored, want 1", n)
 	}
 }
 
 // "The same Idempotency-Key with the same body gives the first answer again, before any other check; with another body:
 // 409."
-func TestSubmissionSentAgainWithItsKeyIsOne(t *testing.T) {
+func TestForms_IdempotencyKeyStoresOneSubmission(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -161,12 +157,12 @@ func TestSubmissionSentAgainWithItsKeyIsOne(t *testing.T) {
 	body["answers"] = map[string]any{"name": "Somebody else"}
 	api.JSON(t, http.MethodPost, path+"/submissions", body).WantsNested(t, http.StatusConflict, "CONFLICT")
 	if n := submissions(t, p, form); n != 1 {
-		t.Errorf("%d submissions are stored", n)
+		t.Errorf("%d submissions stored, want 1", n)
 	}
 }
 
 // "Unknown or disabled key, or Engage not enabled in its workspace: 404."
-func TestFormThatIsNotOpenIsNotThere(t *testing.T) {
+func TestForms_UnavailableFormIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -200,7 +196,7 @@ func TestFormThatIsNotOpenIsNotThere(t *testing.T) {
 }
 
 // "More than 120 submissions a minute for one form from one address: 429 RATE_LIMITED, Retry-After."
-func TestOneAddressIsLimitedForOneForm(t *testing.T) {
+func TestForms_RateLimitPerAddressAndForm(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -221,7 +217,7 @@ func TestOneAddressIsLimitedForOneForm(t *testing.T) {
 }
 
 // "token is a read-only capability for this one status"
-func TestStatusOfASubmissionIsForWhoHasItsToken(t *testing.T) {
+func TestForms_StatusNeedsItsToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	_, path := newForm(t, p, p.Office(t))
@@ -246,7 +242,7 @@ func TestStatusOfASubmissionIsForWhoHasItsToken(t *testing.T) {
 }
 
 // "For the workspace: … (engage:read:forms, engage:write:forms, engage:read:submissions)."
-func TestFormsNeedTheirPermissions(t *testing.T) {
+func TestForms_NeedPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -301,8 +297,8 @@ func TestFormsNeedTheirPermissions(t *testing.T) {
 	refused(t, err, http.StatusNotFound, client.Nested, client.CodeNotFound)
 }
 
-// The form needs no script: on a telephone with none it is corrected, sent, and says what became of it.
-func TestInARealBrowserWithoutScriptAFormIsSent(t *testing.T) {
+// The form works without script: on a phone it is corrected and sent, and shows its result.
+func TestBrowser_SubmitsFormWithoutScript(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	form, path := newForm(t, p, p.Office(t))
@@ -312,23 +308,24 @@ func TestInARealBrowserWithoutScriptAFormIsSent(t *testing.T) {
 	browser.Fill("#f0", "Ada Okafor")
 	browser.Click("button[type=submit]")
 	browser.See(".alert")
-	if said := browser.Text(); !strings.Contains(said, "2 answers need another look") {
-		t.Errorf("%s", said)
+	if shown := browser.Text(); !strings.Contains(shown, "2 answers need another look") {
+		t.Errorf("%s", shown)
 	}
 	browser.Fill("#f1", "ada@example.org")
 	browser.Click("#f3")
-	time.Sleep(2 * time.Second) // nobody is quicker than that
+	time.Sleep(2 * time.Second) // faster submissions are rejected
 	browser.Click("button[type=submit]")
 	browser.See(".thanks")
-	// The page asks again by itself until it can tell the end, and is no page for a moment each time.
+	// The page reloads itself until it can show the result. During a reload there is no document for a moment.
 	const text = `document.body ? document.body.innerText : ""`
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(harness.Ask[string](browser, text), "have been passed on"); time.Sleep(200 * time.Millisecond) {
+	done := func() bool { return strings.Contains(harness.Ask[string](browser, text), "have been passed on") }
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the page does not tell the end: %s", browser.Text())
+			t.Fatalf("the page does not show the result: %s", browser.Text())
 		}
 	}
 	if n := submissions(t, p, form); n != 1 {
-		t.Errorf("%d submissions are stored", n)
+		t.Errorf("%d submissions stored, want 1", n)
 	}
 	if hosts := browser.Hosts(); len(hosts) != 1 {
 		t.Errorf("requests went to %v", hosts)

@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// publicForm is the demo's form, as a script on the allowed website sees it.
+// publicForm is the demo's form as a script on the allowed website uses it.
 type publicForm struct {
 	product *harness.Product
 	path    string
@@ -22,13 +22,13 @@ func (f publicForm) api() harness.API {
 	return f.product.API().With("Origin", f.product.Demo.Engage.AllowedOrigin)
 }
 
-// submit sends answers with a token of their own.
+// submit sends answers with a new submission token.
 func (f publicForm) submit(t *testing.T, answers map[string]any) harness.Answer {
 	t.Helper()
 	return submit(t, f.api(), f.path, answers)
 }
 
-// submit sends answers to the form at the path, with a token of their own.
+// submit sends answers to the form at the path with a new submission token.
 func submit(t *testing.T, api harness.API, path string, answers map[string]any) harness.Answer {
 	t.Helper()
 	token := api.Get(t, path).Wants(t, 200).Object(t)["submissionToken"]
@@ -39,7 +39,7 @@ func volunteer() map[string]any {
 	return map[string]any{"name": "Ada Okafor", "email": "ada@example.org", "help": "In the garden", "privacy": true}
 }
 
-// accepted returns the path of the status of a submission that was accepted.
+// accepted submits answers, which must be accepted, and returns the path of the submission's status.
 func (f publicForm) accepted(t *testing.T) string {
 	t.Helper()
 	body := f.submit(t, volunteer()).Wants(t, 202).Object(t)
@@ -50,7 +50,7 @@ func (f publicForm) accepted(t *testing.T) string {
 	return path
 }
 
-// ends waits for the end of a submission.
+// ends returns the final status of a submission, or "accepted" if it is not final in time.
 func (f publicForm) ends(t *testing.T, path string, within time.Duration) string {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -61,7 +61,7 @@ func (f publicForm) ends(t *testing.T, path string, within time.Duration) string
 	}
 }
 
-func TestPublicFormIsSentAndProcessed(t *testing.T) {
+func TestForms_SubmissionIsProcessed(t *testing.T) {
 	t.Parallel()
 	f := formOf(enter(t))
 	if status := f.ends(t, f.accepted(t), 20*time.Second); status != "processed" {
@@ -76,8 +76,8 @@ func TestPublicFormIsSentAndProcessed(t *testing.T) {
 	f.product.API().Get(t, "/v1/engage/public/embed.js").Wants(t, 200)
 }
 
-// A job whose process died is taken up again a minute later: this waits for that.
-func TestNoSubmissionIsLostInACrash(t *testing.T) {
+// A job whose process died is retried after a minute. This test waits for that.
+func TestForms_CrashLosesNoSubmission(t *testing.T) {
 	t.Parallel()
 	s := harness.Private(t, harness.Options{})
 	f := formOf(harness.Enter(t, s, &met))

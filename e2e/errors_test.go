@@ -10,38 +10,39 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 7.1 and 9, contract sections 5 and 6: unknown paths and wrong methods, "before any credential is looked at
-// (everywhere)".
+// Spec 7.1 and 9, contract sections 5 and 6: unknown paths and wrong methods get their errors "before any credential
+// is looked at (everywhere)".
 
-// The routes of the API, with the methods that each takes.
+// routes returns the routes of the API with their methods.
 func routes(p *harness.Product) (account, module map[string][]string) {
 	clients := harness.ClientsPath(p.Demo.Workspaces.Main)
 	one := programmes + "/" + uuid.NewString()
 	account = map[string][]string{
-		harness.TokenPath: {
-			"POST",
-		}, "/token": {"POST"}, "/v1/account/oauth/revoke": {"POST"}, "/v1/account/oauth/introspect": {"POST"},
-		"/v1/account/oauth/jwks": {
-			"GET",
-		}, "/.well-known/oauth-authorization-server": {"GET"}, "/.well-known/openid-configuration": {"GET"},
-		clients: {
-			"GET",
-			"POST",
-		}, clients + "/" + uuid.NewString(): {"DELETE", "GET"}, clients + "/" + uuid.NewString() + "/secret": {"POST"},
+		harness.TokenPath:                            {"POST"},
+		"/token":                                     {"POST"},
+		"/v1/account/oauth/revoke":                   {"POST"},
+		"/v1/account/oauth/introspect":               {"POST"},
+		"/v1/account/oauth/jwks":                     {"GET"},
+		"/.well-known/oauth-authorization-server":    {"GET"},
+		"/.well-known/openid-configuration":          {"GET"},
+		clients:                                      {"GET", "POST"},
+		clients + "/" + uuid.NewString():             {"DELETE", "GET"},
+		clients + "/" + uuid.NewString() + "/secret": {"POST"},
 	}
 	module = map[string][]string{
-		programmes: {
-			"GET",
-			"POST",
-		}, one: {"GET", "PATCH"}, one + "/transitions": {"POST"}, programmes + "/imports": {"POST"},
-		programmes + "/imports/" + uuid.NewString(): {
-			"GET",
-		}, "/.well-known/oauth-protected-resource": {"GET"}, "/.well-known/oauth-protected-resource/v1": {"GET"},
+		programmes:              {"GET", "POST"},
+		one:                     {"GET", "PATCH"},
+		one + "/transitions":    {"POST"},
+		programmes + "/imports": {"POST"},
+		programmes + "/imports/" + uuid.NewString(): {"GET"},
+		"/.well-known/oauth-protected-resource":     {"GET"},
+		"/.well-known/oauth-protected-resource/v1":  {"GET"},
 	}
 	return account, module
 }
 
-// callers are nobody, a bad credential, and a good one: to all the same is said.
+// callers are a caller without credentials, one with a bad credential, and one with a good one. All get the same
+// response.
 func callers(p *harness.Product) map[string]harness.API {
 	return map[string]harness.API{
 		"nobody": p.API(), "a bad credential": p.As("nonsense").With("X-Tenant-Id", "nonsense"),
@@ -49,7 +50,7 @@ func callers(p *harness.Product) map[string]harness.API {
 	}
 }
 
-func TestWrongMethodIs405WithAllowBeforeCredentials(t *testing.T) {
+func TestErrors_WrongMethodIs405BeforeAuthentication(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	account, module := routes(p)
@@ -74,7 +75,7 @@ func TestWrongMethodIs405WithAllowBeforeCredentials(t *testing.T) {
 	}
 }
 
-func TestUnknownPathIs404BeforeCredentials(t *testing.T) {
+func TestErrors_UnknownPathIs404BeforeAuthentication(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	module := []string{
@@ -130,7 +131,7 @@ func TestUnknownPathIs404BeforeCredentials(t *testing.T) {
 }
 
 // "Some unprefixed paths are used in older references; the prefixed paths above are the ones specified." (spec 9)
-func TestUnprefixedPathsDoNotExist(t *testing.T) {
+func TestErrors_UnprefixedPathsDoNotExist(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, path := range []string{
@@ -146,23 +147,23 @@ func TestUnprefixedPathsDoNotExist(t *testing.T) {
 	}
 }
 
-func TestUnknownPagesArePages(t *testing.T) {
+func TestErrors_UnknownPageIsHTML(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	visitor := p.Person(t, p.Demo.Users.Owner)
+	user := p.Person(t, p.Demo.Users.Owner)
 	for _, path := range []string{"/nothing", "/oauth", "/oauth/authorize/", "/settings/unknown"} {
-		visitor.Open(t, p.AppURL+path).WantsPage(t, http.StatusNotFound)
+		user.Open(t, p.AppURL+path).WantsPage(t, http.StatusNotFound)
 	}
-	visitor.Request(t, http.MethodDelete, p.AppURL+"/login", "", "").
+	user.Request(t, http.MethodDelete, p.AppURL+"/login", "", "").
 		WantsPage(t, http.StatusMethodNotAllowed).
 		WantsAllow(t, "GET", "POST")
-	visitor.Request(t, http.MethodGet, p.AppURL+"/logout", "", "").
+	user.Request(t, http.MethodGet, p.AppURL+"/logout", "", "").
 		WantsPage(t, http.StatusMethodNotAllowed).
 		WantsAllow(t, "POST")
 }
 
-// HEAD is GET without a body.
-func TestHeadAnswersLikeGet(t *testing.T) {
+// HEAD is like GET without a body.
+func TestErrors_HeadMatchesGet(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, path := range []string{
@@ -180,8 +181,8 @@ func TestHeadAnswersLikeGet(t *testing.T) {
 	}
 }
 
-// "A client checks the HTTP status and the actual body shape" (spec 7.1): one status, three shapes.
-func TestForbiddenHasTheShapeOfWhoSaysIt(t *testing.T) {
+// "A client checks the HTTP status and the actual body shape" (spec 7.1): status 403 has three shapes.
+func TestErrors_ForbiddenShapes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	main := harness.ClientsPath(p.Demo.Workspaces.Main)
@@ -195,8 +196,8 @@ func TestForbiddenHasTheShapeOfWhoSaysIt(t *testing.T) {
 		WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
 }
 
-// Nobody may keep what was answered to somebody.
-func TestAnswersAreNotKept(t *testing.T) {
+// Responses must not be cached.
+func TestErrors_ResponsesAreNotCached(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for who, api := range callers(p) {

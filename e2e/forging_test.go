@@ -26,8 +26,7 @@ func encodePart(t *testing.T, value any) string {
 	return base64.RawURLEncoding.EncodeToString(content)
 }
 
-// resigned is a token of our own making: header and claims of a good one, changed, and signed with a key that nobody
-// trusts.
+// resigned returns a token with changed header and claims, signed with a key that is not in JWKS.
 func resigned(t *testing.T, good harness.JWT, header, claims map[string]any) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -47,7 +46,7 @@ func resigned(t *testing.T, good harness.JWT, header, claims map[string]any) str
 	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// forgeries are access tokens that a kind verifier could take for good ones.
+// forgeries returns invalid access tokens that a lenient verifier could accept.
 func forgeries(t *testing.T, p *harness.Product, token string) map[string]string {
 	t.Helper()
 	good := harness.Decode(t, token)
@@ -74,11 +73,12 @@ func forgeries(t *testing.T, p *harness.Product, token string) map[string]string
 		"another's key, other kid":  resigned(t, good, map[string]any{"kid": "mine"}, nil),
 		"another's key, in the jwk": resigned(t, good, map[string]any{"jwk": jwks["keys"].([]any)[0]}, nil),
 		"typ JWT":                   resigned(t, good, map[string]any{"typ": "JWT"}, nil),
-		"as JSON":                   `{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`,
+		"as JSON": `{"payload":"` + parts[1] + `","protected":"` + parts[0] +
+			`","signature":"` + parts[2] + `"}`,
 	}
 }
 
-// otherForm is the other signature that ECDSA takes for the same message: (r, n-s).
+// otherForm returns the other ECDSA signature that is valid for the same message: (r, n-s).
 func otherForm(t *testing.T, signature string) string {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(signature)

@@ -20,20 +20,13 @@ func wantsInactive(t *testing.T, answer harness.Answer) {
 	}
 }
 
-func TestIntrospectionTellsWhatATokenMayDoRightNow(t *testing.T) {
+func TestIntrospection_ReturnsCurrentPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, service := p.Office(t), p.DemoService()
 	head := p.Person(t, office.Head)
-	connector, mcp := office.Connector(
-		t,
-		harness.ReadProgrammes,
-		harness.WriteProgrammes,
-	), office.ConnectorFor(
-		t,
-		p.BaseURL+"/mcp",
-		harness.ReadProgrammes,
-	)
+	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
 	pat := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes, harness.WriteProgrammes)
 	both := harness.ReadProgrammes + " " + harness.WriteProgrammes
@@ -86,7 +79,7 @@ func TestIntrospectionTellsWhatATokenMayDoRightNow(t *testing.T) {
 
 // "no longer a member, or a connector with LLM integration off: {"active":false}; only permissions lost: active,
 // permissions empty"
-func TestIntrospectionInTheGrey(t *testing.T) {
+func TestIntrospection_LostAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, service := p.Office(t), p.DemoService()
@@ -124,7 +117,7 @@ func TestIntrospectionInTheGrey(t *testing.T) {
 	}
 }
 
-func TestIntrospectionOfEverythingElseIsInactive(t *testing.T) {
+func TestIntrospection_InvalidTokensAreInactive(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, service := p.Office(t), p.DemoService()
@@ -132,17 +125,8 @@ func TestIntrospectionOfEverythingElseIsInactive(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
 	tokens := connector.Connect(t, head)
-	revoked, expired := p.World.Token(
-		t,
-		office.Workspace,
-		office.Head,
-		harness.ReadProgrammes,
-	), p.World.Token(
-		t,
-		office.Workspace,
-		office.Head,
-		harness.ReadProgrammes,
-	)
+	revoked := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
+	expired := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	p.World.RevokeToken(t, revoked)
 	p.World.ExpireToken(t, expired)
 	dead := connector.Connect(t, head)
@@ -167,12 +151,13 @@ func TestIntrospectionOfEverythingElseIsInactive(t *testing.T) {
 		t.Run(name, func(t *testing.T) { wantsInactive(t, service.Introspect(t, token)) })
 	}
 	if service.Introspect(t, tokens.AccessToken).Object(t)["active"] != true {
-		t.Error("the token itself is not active")
+		t.Error("the unchanged token is not active")
 	}
 }
 
-// "client credentials of a client of kind service, HTTP Basic or client_secret_post, else 401; no user's token will do"
-func TestIntrospectionIsForServices(t *testing.T) {
+// "client credentials of a client of kind service, HTTP Basic or client_secret_post, else 401; no user's token will
+// do"
+func TestIntrospection_OnlyServices(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, service := p.Office(t), p.DemoService()
@@ -201,7 +186,7 @@ func TestIntrospectionIsForServices(t *testing.T) {
 	}
 	inBody := url.Values{"token": {office.Token}, "client_id": {service.ClientID}, "client_secret": {service.Secret}}
 	if p.API().Form(t, harness.IntrospectPath, inBody).Wants(t, http.StatusOK).Object(t)["active"] != true {
-		t.Error("by client_secret_post the token is not active")
+		t.Error("the token is not active with client_secret_post")
 	}
 	service.API().Form(t, harness.IntrospectPath, inBody).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	inBody.Set("client_secret", alterLast(service.Secret))
@@ -213,8 +198,8 @@ func TestIntrospectionIsForServices(t *testing.T) {
 	}
 }
 
-// Services are made by an administrator's command alone, and are good for nothing else (contract, section 5).
-func TestServiceCanDoNothingElse(t *testing.T) {
+// Only an administrator's command creates services, and they can use no other endpoint (contract, section 5).
+func TestIntrospection_ServicesCanOnlyIntrospect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	service, main := p.DemoService(), p.Demo.Workspaces.Main

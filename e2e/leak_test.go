@@ -12,11 +12,11 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// No secret in a log, and none at rest in the clear (contract, section 2). This test plays every kind of secret to
-// every kind of handler, in order and out of it, and looks; TestMain reads the logs once more at the end, for whatever
-// any test has met.
+// No secret is in a log, and none is stored in plain text (contract, section 2). This test sends every kind of secret
+// to every kind of handler, correctly and incorrectly, and then searches. TestMain searches the logs again at the end
+// for all secrets that any test has used.
 
-func TestNoSecretIsLoggedOrStored(t *testing.T) {
+func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 	running := harness.Private(
 		t,
 		harness.Options{Traced: true, Settings: map[string]string{"ALMONER_LOG_LEVEL": "debug"}},
@@ -27,7 +27,7 @@ func TestNoSecretIsLoggedOrStored(t *testing.T) {
 	head := p.Person(t, office.Head)
 	misuse(t, p, office, head)
 	wantsNoSecret(t, &secrets, "Postgres", p.World.Everything(t), office.Workspace.ID)
-	running.Redis.Stop() // which writes out what it held
+	running.Redis.Stop() // Redis writes its data to disk
 	wantsNoSecret(
 		t,
 		&secrets,
@@ -53,7 +53,7 @@ func TestNoSecretIsLoggedOrStored(t *testing.T) {
 	logs, err := harness.ReadLogs(running.LogDir())
 	must(t, err)
 	if count := strings.Count(string(logs), marker); count < 4 { // the gateway's twice, authserver's, resourceapi's
-		t.Fatalf("the marker is in the logs %d times: they are not the ones to look into", count)
+		t.Fatalf("the marker is in the logs %d times, want at least 4: wrong log files", count)
 	}
 	for _, kind := range []string{
 		"access token",
@@ -66,7 +66,7 @@ func TestNoSecretIsLoggedOrStored(t *testing.T) {
 		"cookie almoner",
 	} {
 		if secrets.Count()[kind] == 0 {
-			t.Errorf("no %s was met: the test says nothing about it (met: %v)", kind, secrets.Count())
+			t.Errorf("no %s was used, so the test proves nothing about it (used: %v)", kind, secrets.Count())
 		}
 	}
 	wantsNoSecret(t, &secrets, "the services' logs", logs, marker)
@@ -87,15 +87,15 @@ func TestNoSecretIsLoggedOrStored(t *testing.T) {
 		"ready to accept connections",
 	)
 	if found := secrets.FoundIn([]byte("level=info bearer=" + office.Token)); len(found) == 0 {
-		t.Error("the search would not find a token")
+		t.Error("the search does not find a token that is there")
 	}
 }
 
-// wantsNoSecret looks for secrets in text, of which the sign proves that it is the text it should be.
+// wantsNoSecret searches the text for secrets. The sign must be in the text, as proof that it is the right one.
 func wantsNoSecret(t *testing.T, secrets *harness.Secrets, where string, text []byte, sign string) {
 	t.Helper()
 	if !strings.Contains(string(text), sign) {
-		t.Errorf("%s: %d bytes without the sign", where, len(text))
+		t.Errorf("%s: %q is not in the %d bytes", where, sign, len(text))
 	}
 	if found := secrets.FoundIn(text); len(found) > 0 {
 		t.Errorf("%s: secrets of these kinds: %v", where, found)
@@ -115,7 +115,7 @@ func readAll(t *testing.T, pattern string) []byte {
 	return all
 }
 
-// misuse puts every secret where it belongs and where it does not.
+// misuse sends every secret where it belongs and where it does not.
 func misuse(t *testing.T, p *harness.Product, office harness.Office, head *harness.Person) {
 	t.Helper()
 	app, connector := office.Confidential(t, "", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
@@ -187,6 +187,6 @@ func misuse(t *testing.T, p *harness.Product, office harness.Office, head *harne
 		With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).
 		Form(t, harness.TokenPath, url.Values{"grant_type": {"authorization_code"}})
 	app.Exchange(t, app.Body(unused))
-	app.Exchange(t, app.Body(unused)) // a replay
+	app.Exchange(t, app.Body(unused)) // replay
 	connector.Refresh(t, connector.Refresh(t, connector.Connect(t, head).RefreshToken).Tokens(t).RefreshToken)
 }

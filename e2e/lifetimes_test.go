@@ -9,9 +9,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 5.2 and 8, contract section 3: how long things last, and who must still be who they were at a refresh.
+// Spec 5.2 and 8, contract section 3: lifetimes, and the checks of the user at refresh.
 
-func TestAccessTokensLastAsLongAsTheLimitsSay(t *testing.T) {
+func TestLifetimes_AccessTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner)
@@ -27,7 +27,7 @@ func TestAccessTokensLastAsLongAsTheLimitsSay(t *testing.T) {
 		wantsSeconds(t, c.name+": exp - iat", int(expires-issued), c.seconds)
 		if left := int(time.Until(time.Unix(int64(expires), 0)).Seconds()); left > c.seconds ||
 			left < c.tokens.ExpiresIn-30 {
-			t.Errorf("%s: the token itself lasts %d seconds more, expires_in says %d", c.name, left, c.tokens.ExpiresIn)
+			t.Errorf("%s: the token expires in %d seconds, expires_in is %d", c.name, left, c.tokens.ExpiresIn)
 		}
 	}
 	ends := p.World.Count(
@@ -38,8 +38,8 @@ func TestAccessTokensLastAsLongAsTheLimitsSay(t *testing.T) {
 	wantsSeconds(t, "the connector's grant", ends, 30*24*3600)
 }
 
-// "Refreshing never extends the 30 days", and the access token lasts no longer than what is left of them.
-func TestRefreshNeverExtendsTheThirtyDays(t *testing.T) {
+// "Refreshing never extends the 30 days", and the access token expires with the grant at the latest.
+func TestLifetimes_RefreshDoesNotExtendGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -61,8 +61,8 @@ func TestRefreshNeverExtendsTheThirtyDays(t *testing.T) {
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 }
 
-// The last seconds of the 30 days are no fault of ours: a whole answer, or a refusal.
-func TestTheLastSecondsOfAGrantAreAnAnswerOrARefusal(t *testing.T) {
+// In the last seconds of the 30 days a request gets tokens or invalid_grant, never a server error.
+func TestLifetimes_LastSecondsOfGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -85,7 +85,8 @@ func TestTheLastSecondsOfAGrantAreAnAnswerOrARefusal(t *testing.T) {
 		form := attempt.CodeForm(attempt.Code(t, head))
 		pending := p.World.Text(
 			t,
-			`select id::text from account.grants where client_id = $1 and state = 'pending' order by created_at desc limit 1`,
+			`select id::text from account.grants where client_id = $1 and state = 'pending'
+						order by created_at desc limit 1`,
 			connector.ClientID,
 		)
 		p.World.EndGrantIn(t, pending, left)
@@ -93,7 +94,7 @@ func TestTheLastSecondsOfAGrantAreAnAnswerOrARefusal(t *testing.T) {
 	}
 }
 
-func TestConfidentialTokenEndsWithItsGrant(t *testing.T) {
+func TestLifetimes_ConfidentialTokenEndsWithGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -108,7 +109,7 @@ func TestConfidentialTokenEndsWithItsGrant(t *testing.T) {
 
 // "At exchange and at refresh the user must still be a member …, hold at least one of the granted permissions, and
 // (connector) … LLM integration must still be on: else 400 invalid_grant"; "a refusal by those … consumes nothing".
-func TestRefreshChecksTheUserAndConsumesNothing(t *testing.T) {
+func TestRefresh_RechecksUserWithoutConsuming(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, c := range map[string]struct {
@@ -151,7 +152,7 @@ func TestRefreshChecksTheUserAndConsumesNothing(t *testing.T) {
 }
 
 // "A permission lost meanwhile is simply without effect (section 6), and back when the user has it back."
-func TestLostPermissionIsWithoutEffectUntilItIsBack(t *testing.T) {
+func TestRefresh_LostPermissionReturnsWithUser(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -171,6 +172,6 @@ func TestLostPermissionIsWithoutEffectUntilItIsBack(t *testing.T) {
 	create().Wants(t, http.StatusCreated)
 	tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	if !strings.Contains(tokens.Scope, harness.WriteProgrammes) {
-		t.Errorf("after the permission came back the scope is %q", tokens.Scope)
+		t.Errorf("the scope is %q after the permission was restored", tokens.Scope)
 	}
 }

@@ -8,22 +8,17 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Whoever insists on a token that is good for nothing is told to wait. Nobody else notices: neither the client's other
-// users, nor who guesses, nor the grant's own end. That guesses are throttled too is shown in
-// authserver/internal/endpoint/token: it takes 6,000.
-func TestInsistingOnADeadTokenIsThrottledAndNothingElseIs(t *testing.T) {
+// A client that presents the same dead token again and again is throttled. This does not affect the other users of
+// the client, callers who guess tokens, or the end of the grant. Guesses are throttled too, which
+// authserver/internal/endpoint/token tests: it takes 6,000.
+func TestRateLimit_ThrottlesOnlyDeadToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	connector := office.Connector(t, harness.ReadProgrammes)
 	head := p.Person(t, office.Head)
-	dead, alive := connector.Connect(
-		t,
-		head,
-	), connector.Connect(
-		t,
-		p.Person(t, office.Member(t, harness.ReadProgrammes)),
-	)
+	dead := connector.Connect(t, head)
+	alive := connector.Connect(t, p.Person(t, office.Member(t, harness.ReadProgrammes)))
 	connector.Revoke(t, dead.RefreshToken).Wants(t, http.StatusOK)
 	for _, path := range []string{harness.TokenPath, "/token"} {
 		var throttled atomic.Bool
@@ -46,7 +41,7 @@ func TestInsistingOnADeadTokenIsThrottledAndNothingElseIs(t *testing.T) {
 			return harness.Answer{}
 		})
 		if !throttled.Load() {
-			t.Errorf("%s: 4,800 presentations of one dead token, and no 429", path)
+			t.Errorf("%s: no 429 after 4,800 requests with one dead token", path)
 		}
 		alive = connector.WantsAlive(t, alive)
 		connector.Refresh(t, "alm_rt_forged").WantsFlat(t, http.StatusBadRequest, "invalid_grant")

@@ -11,31 +11,31 @@ import (
 
 // Contract, section 4 (login before consent) and section 7 (wrong passwords).
 
-func TestLoginReturnsToTheSameRequest(t *testing.T) {
+func TestLogin_ReturnsToRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app := p.DemoConfidential()
 	request := app.Request()
 	request.Set("state", `a b+c%&=;?/#"<é>'`)
-	request.Set("ui_locales", "cy en") // unknown here, and no reason to stop
+	request.Set("ui_locales", "cy en") // not supported, and ignored
 	person := p.Person(t, p.Demo.Users.Owner)
 	login := person.Arrive(t, p.AuthorizeURL(request))
 	if !login.IsConsent() {
-		t.Fatalf("login did not lead on to consent:\n%s", login)
+		t.Fatalf("login did not lead to the consent page:\n%s", login)
 	}
 	callback := login.Press(t, "approve").Callback(t)
 	if got := callback.Values.Get("state"); got != request.Get("state") {
-		t.Errorf("the state is %q after login, was %q", got, request.Get("state"))
+		t.Errorf("the state is %q after login, want %q", got, request.Get("state"))
 	}
 }
 
-func TestLoginPageIsAFormForEmailAndPassword(t *testing.T) {
+func TestLogin_PageHasForm(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	page := p.Person(t, p.Demo.Users.Owner).Open(t, p.AppURL+"/login").WantsPage(t, http.StatusOK)
 	form := page.FormWith(t, "form input[name=password]")
 	if !strings.HasPrefix(form.Action, p.AppURL+"/") {
-		t.Errorf("the form goes to %s", form.Action)
+		t.Errorf("the form's action is %s", form.Action)
 	}
 	for _, name := range []string{"email", "password"} {
 		field := page.Find("input[name=" + name + "]")
@@ -44,18 +44,18 @@ func TestLoginPageIsAFormForEmailAndPassword(t *testing.T) {
 		}
 	}
 	if page.Find("input[name=password]").AttrOr("type", "") != "password" {
-		t.Error("the password is typed in the clear")
+		t.Error("the password field does not have type password")
 	}
 }
 
-func TestFailedLoginIsA400Page(t *testing.T) {
+func TestLogin_FailureIs400Page(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	user := p.World.User(t)
 	attempt := func(email, password string) harness.Page {
-		visitor := p.Person(t, user)
-		visitor.Email, visitor.Password = email, password
-		return visitor.SignIn(t, visitor.Open(t, p.AppURL+"/login"))
+		person := p.Person(t, user)
+		person.Email, person.Password = email, password
+		return person.SignIn(t, person.Open(t, p.AppURL+"/login"))
 	}
 	for name, page := range map[string]harness.Page{
 		"wrong password":   attempt(user.Email, "not the password"),
@@ -67,17 +67,14 @@ func TestFailedLoginIsA400Page(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			page.WantsPage(t, http.StatusBadRequest)
 			if page.Find("form input[name=password]").AttrOr("value", "") != "" {
-				t.Error("the password comes back with the form")
+				t.Error("the page contains the password")
 			}
 		})
 	}
-	// Neither words nor status tell whether somebody has an account.
+	// Neither the page nor the status shows whether an account exists.
 	known, unknown := attempt(user.Email, "not the password"), attempt("nobody."+user.Email, "not the password")
-	if words := strings.ReplaceAll(unknown.Text(), "nobody.", ""); stripRequestID(
-		known.Text(),
-	) != stripRequestID(
-		words,
-	) {
+	withoutName := strings.ReplaceAll(unknown.Text(), "nobody.", "")
+	if stripRequestID(known.Text()) != stripRequestID(withoutName) {
 		t.Error("the page of an unknown e-mail differs from that of a wrong password")
 	}
 }
@@ -87,37 +84,37 @@ func stripRequestID(text string) string {
 	return before
 }
 
-func TestBadLoginFormIsA400Page(t *testing.T) {
+func TestLogin_MalformedFormIs400Page(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	visitor := p.Person(t, p.Demo.Users.Owner)
+	user := p.Person(t, p.Demo.Users.Owner)
 	for name, body := range map[string]string{
 		"empty":        "",
 		"bad escape":   "email=%zz&password=x",
 		"e-mail twice": "email=a%40b.example&email=c%40d.example&password=x",
 	} {
 		t.Run(name, func(t *testing.T) {
-			visitor.Request(t, http.MethodPost, p.AppURL+"/login", "application/x-www-form-urlencoded", body).
+			user.Request(t, http.MethodPost, p.AppURL+"/login", "application/x-www-form-urlencoded", body).
 				WantsPage(t, http.StatusBadRequest)
 		})
 	}
 }
 
 // "the 11th within 15 minutes for one account from one address is 429 with Retry-After" (contract, section 7)
-func TestEleventhWrongPasswordIsRefused(t *testing.T) {
+func TestLogin_EleventhWrongPasswordIs429(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	user, other := p.World.User(t), p.World.User(t)
-	visitor := p.Person(t, user)
-	visitor.Password = "not the password"
+	person := p.Person(t, user)
+	person.Password = "not the password"
 	for range 10 {
-		visitor.SignIn(t, visitor.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusBadRequest)
+		person.SignIn(t, person.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusBadRequest)
 	}
-	visitor.SignIn(t, visitor.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusTooManyRequests).WantsRetryAfter(t)
-	p.Person(t, other).SignedIn(t) // somebody else at the same address is let in
+	person.SignIn(t, person.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusTooManyRequests).WantsRetryAfter(t)
+	p.Person(t, other).SignedIn(t) // another user at the same address can sign in
 }
 
-func TestLoginLeadsNowhereElse(t *testing.T) {
+func TestLogin_NoOpenRedirect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, elsewhere := range []string{
@@ -131,10 +128,10 @@ func TestLoginLeadsNowhereElse(t *testing.T) {
 		"/%5Cevil.example",
 		"/x\r\nLocation: https://evil.example",
 	} {
-		visitor := p.Person(t, p.Demo.Users.Reader)
-		page := visitor.SignIn(t, visitor.Open(t, p.AppURL+"/login?"+url.Values{"return": {elsewhere}}.Encode()))
+		user := p.Person(t, p.Demo.Users.Reader)
+		page := user.SignIn(t, user.Open(t, p.AppURL+"/login?"+url.Values{"return": {elsewhere}}.Encode()))
 		if page.Status != http.StatusSeeOther {
-			continue // a refusal leads nowhere
+			continue // rejected
 		}
 		target, err := page.URL.Parse(page.Header.Get("Location"))
 		if err != nil || target.Host != page.URL.Host || strings.ContainsAny(page.Header.Get("Location"), "\\\t") {
@@ -143,20 +140,19 @@ func TestLoginLeadsNowhereElse(t *testing.T) {
 	}
 }
 
-func TestForeignSiteCannotSignAnybodyIn(t *testing.T) {
+func TestLogin_RejectsOtherOrigin(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	visitor := p.Person(t, p.Demo.Users.Reader)
-	login := visitor.Open(t, p.AppURL+"/login")
-	visitor.Header = http.Header{"Origin": {"https://evil.example"}}
-	visitor.SignIn(t, login).WantsPage(t, http.StatusForbidden)
-	visitor.Header = http.Header{"Sec-Fetch-Site": {"cross-site"}}
-	visitor.SignIn(t, login).WantsPage(t, http.StatusForbidden)
+	user := p.Person(t, p.Demo.Users.Reader)
+	login := user.Open(t, p.AppURL+"/login")
+	user.Header = http.Header{"Origin": {"https://evil.example"}}
+	user.SignIn(t, login).WantsPage(t, http.StatusForbidden)
+	user.Header = http.Header{"Sec-Fetch-Site": {"cross-site"}}
+	user.SignIn(t, login).WantsPage(t, http.StatusForbidden)
 }
 
-// A session id that somebody knew before the login is worth nothing after it: not that of a visitor, and not that of a
-// session which an attacker has planted.
-func TestLoginRenewsTheSession(t *testing.T) {
+// A session id from before the login is not valid after it, whether it was anonymous or set by an attacker.
+func TestLogin_RenewsSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	request := p.AuthorizeURL(p.DemoConfidential().Request())
@@ -169,16 +165,16 @@ func TestLoginRenewsTheSession(t *testing.T) {
 	form := login.FormWith(t, "form input[name=password]")
 	form.Fields.Set("email", p.Demo.Users.Reader.Email)
 	form.Fields.Set("password", p.Demo.Users.Reader.Password)
-	// the victim, at the browser that was prepared
+	// the victim signs in at the browser with the planted cookie
 	if answer := attacker.Submit(t, form); answer.Status != http.StatusSeeOther {
 		t.Fatalf("sign-in failed:\n%s", answer)
 	}
 	if attacker.Cookies() == planted {
-		t.Error("the login kept the session's id")
+		t.Error("the login did not change the session id")
 	}
 	thief := p.Person(t, p.Demo.Users.Reader)
 	thief.Header = http.Header{"Cookie": {planted}}
 	if page := thief.Open(t, request); page.IsConsent() {
-		t.Error("the cookie from before the login is signed in as who logged in")
+		t.Error("the cookie from before the login is signed in as the user")
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What an operator finds in the logs by the request id of an answer: the same request at the gateway and at the
-// service, and the grant that it was about.
-func TestLogLinesNameTheRequestAndItsGrant(t *testing.T) {
+// An operator can find a request in the logs by the request id of its response: the lines of the gateway and of the
+// service, and the grant.
+func TestLogs_ContainRequestAndGrant(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
 	p := harness.Enter(t, running, &met)
@@ -41,7 +41,7 @@ func TestLogLinesNameTheRequestAndItsGrant(t *testing.T) {
 				Path      string `json:"path"`
 			}
 			if err := json.Unmarshal([]byte(text), &line); err != nil || line.RequestID != id {
-				t.Errorf("not a line about the request: %s", text)
+				t.Errorf("not a log line of the request: %s", text)
 			}
 			if line.Path == c.path {
 				seen++
@@ -51,18 +51,13 @@ func TestLogLinesNameTheRequestAndItsGrant(t *testing.T) {
 			}
 		}
 		if seen != 2 || named != 1 {
-			t.Errorf(
-				"%s: %d lines name the path and %d the grant, want the gateway's and the service's, and the service's",
-				c.service,
-				seen,
-				named,
-			)
+			t.Errorf("%s: %d lines with the path and %d with the grant, want 2 and 1", c.service, seen, named)
 		}
 	}
 }
 
-// wantsObjects says whether every line of the services' logs is a JSON object: also what libraries say of a store that
-// is away. The programs' own words to whoever runs migrations are not the log.
+// wantsObjects checks that every line of the services' logs is a JSON object, including what libraries log when a
+// store is unavailable. The output of migrations is not part of the log.
 func wantsObjects(t *testing.T, logs []byte) {
 	t.Helper()
 	for text := range strings.Lines(string(logs)) {

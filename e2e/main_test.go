@@ -1,7 +1,6 @@
-// Package e2e answers: does the product, as two real binaries behind one address, do what the specification says?
+// Package e2e tests the product, as two real binaries behind one address, against the specification.
 //
-// SPEC.md names a test for each sentence. A test that is red while the sentence is clear means that the product is
-// wrong.
+// SPEC.md names a test for each sentence. If a test fails and the sentence is clear, the product is wrong.
 package e2e
 
 import (
@@ -12,14 +11,13 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// met are the secrets that the tests of this process have met. In the end, TestMain looks for them wherever they must
-// not be.
+// met are the secrets that the tests of this process have used. TestMain searches for them at the end.
 var met harness.Secrets
 
 func TestMain(m *testing.M) {
 	code := harness.Main(m, 6)
 	if code == 0 && harness.EverythingRan() {
-		code = lookForAnswersThatNeverCame()
+		code = checkDescribedResponsesOccurred()
 	}
 	os.Exit(code)
 }
@@ -29,16 +27,16 @@ const bounded = "TestBounds_OneCredentialHas64InFlightAnd2Searches in resourceap
 const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8Handled in " +
 	"authserver/internal/endpoint/oauthclients"
 
-// unreachable are answers that are described and that no request can provoke here. Each has a test closer to its cause.
+// unreachable are described responses that no request can cause here. Each has a test closer to its cause.
 var unreachable = map[string]string{
-	// Keys are read at the start, which a database that is away delays.
+	// Keys are read at the start, which waits for the database.
 	"GET /v1/account/oauth/jwks 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/wellknown",
-	// It takes 6,000 wrong secrets of one client within a minute.
+	// Needs 6,000 wrong secrets of one client within a minute.
 	"POST /v1/account/oauth/revoke 429": "TestRevoke_OnlyWrongSecretsAreThrottled in " +
 		"authserver/internal/endpoint/revoke",
 	"POST /v1/account/oauth/introspect 429": "TestIntrospect_OnlyWrongSecretsAreThrottled in " +
 		"authserver/internal/endpoint/introspect",
-	// They take 65 requests of one credential at once, all of which wait for Postgres; or a search that takes half a
+	// Needs 65 concurrent requests of one credential that all wait for Postgres, or a search that takes half a
 	// second.
 	"GET /v1/programmes/programmes 429":                   bounded,
 	"POST /v1/programmes/programmes 429":                  bounded,
@@ -59,20 +57,22 @@ var unreachable = map[string]string{
 	"GET /v1/account/tenants/{tenantId}/oauth-clients/{clientId} 429":         boundedAccount,
 	"DELETE /v1/account/tenants/{tenantId}/oauth-clients/{clientId} 429":      boundedAccount,
 	"POST /v1/account/tenants/{tenantId}/oauth-clients/{clientId}/secret 429": boundedAccount,
-	"GET /v1/programmes/programmes 422":                                       "TestSearch_TooExpensiveIs422 in resourceapi/internal/app",
+	"GET /v1/programmes/programmes 422": "TestSearch_TooExpensiveIs422 in " +
+		"resourceapi/internal/app",
 	"POST /v1/programmes/programmes/imports 429": "TestImport_TooManyWaitingIs429 in " +
 		"resourceapi/internal/app",
 }
 
-// lookForAnswersThatNeverCame holds the second half of invariant O2 of package openapi: what is described occurs.
-func lookForAnswersThatNeverCame() int {
-	book, err := harness.Book()
+// checkDescribedResponsesOccurred checks the second half of invariant O2 of package openapi: every described response
+// occurs.
+func checkDescribedResponsesOccurred() int {
+	checker, err := harness.Checker()
 	if err != nil {
 		fmt.Println("FAIL: the description cannot be read:", err)
 		return 1
 	}
 	code := 0
-	for _, answer := range book.Missing() {
+	for _, answer := range checker.Missing() {
 		if unreachable[answer] == "" {
 			fmt.Println("FAIL: described in shared/openapi, and met by no test:", answer)
 			code = 1
@@ -81,7 +81,7 @@ func lookForAnswersThatNeverCame() int {
 	return code
 }
 
-// enter is how a test meets the product.
+// enter returns the product for a test.
 func enter(t *testing.T) *harness.Product {
 	t.Helper()
 	return harness.Enter(t, harness.Shared(t), &met)

@@ -19,18 +19,18 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The clients that people have, against the product as it is.
+// The go-sdk's client against the product.
 
-// A forgetful is a source of tokens whose access token can be told to have expired: the library then refreshes.
-type forgetful struct {
+// A expiringSource is a token source whose access token can be marked as expired, so that the library refreshes.
+type expiringSource struct {
 	mu      sync.Mutex
 	config  *oauth2.Config
 	ctx     context.Context
 	token   *oauth2.Token
-	replays []string // every refresh token there was
+	replays []string // every refresh token so far
 }
 
-func (f *forgetful) Token() (*oauth2.Token, error) {
+func (f *expiringSource) Token() (*oauth2.Token, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	token, err := f.config.TokenSource(f.ctx, f.token).Token()
@@ -44,7 +44,7 @@ func (f *forgetful) Token() (*oauth2.Token, error) {
 	return token, nil
 }
 
-func (f *forgetful) expire() {
+func (f *expiringSource) expire() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	expired := *f.token
@@ -52,37 +52,48 @@ func (f *forgetful) expire() {
 	f.token = &expired
 }
 
-var errDenied = errors.New("the person does not want to")
+var errDenied = errors.New("the user declined")
 
-// A walker is a user of the go-sdk's client: somebody at a real browser, and what the SDK keeps.
-type walker struct {
+// A sdkUser is a user of the go-sdk's client at a real browser.
+type sdkUser struct {
 	t         *testing.T
 	connector harness.Connector
-	decide    func(address string) url.Values // nil: the person is not there any more
-	source    *forgetful
+	decide    func(address string) url.Values // nil: the user is away
+	source    *expiringSource
 	consents  int
 }
 
-func (w *walker) handler(issuer string) auth.OAuthHandler {
+func (w *sdkUser) handler(issuer string) auth.OAuthHandler {
 	w.t.Helper()
 	config := &auth.AuthorizationCodeHandlerConfig{
 		RedirectURL:         w.connector.RedirectURI,
 		RequestRefreshToken: true,
-		AuthorizationCodeFetcher: func(_ context.Context, asked *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
+		AuthorizationCodeFetcher: func(
+			_ context.Context,
+			asked *auth.AuthorizationArgs,
+		) (*auth.AuthorizationResult, error) {
 			if w.decide == nil {
 				return nil, errDenied
 			}
 			w.consents++
-			brought := w.decide(asked.URL)
+			values := w.decide(asked.URL)
 			return &auth.AuthorizationResult{
-				Code:  brought.Get("code"),
-				State: brought.Get("state"),
-				Iss:   brought.Get("iss"),
+				Code:  values.Get("code"),
+				State: values.Get("state"),
+				Iss:   values.Get("iss"),
 			}, nil
 		},
-		// The SDK's own source sends no resource when it refreshes, which the MCP specification requires of clients.
-		NewTokenSource: func(_ context.Context, config *oauth2.Config, token *oauth2.Token) (oauth2.TokenSource, error) {
-			w.source = &forgetful{config: config, ctx: w.connector.WithResource(context.Background()), token: token}
+		// The SDK's own source sends no resource on refresh, which the MCP specification requires of clients.
+		NewTokenSource: func(
+			_ context.Context,
+			config *oauth2.Config,
+			token *oauth2.Token,
+		) (oauth2.TokenSource, error) {
+			w.source = &expiringSource{
+				config: config,
+				ctx:    w.connector.WithResource(context.Background()),
+				token:  token,
+			}
 			return w.source, nil
 		},
 	}
@@ -96,9 +107,9 @@ func (w *walker) handler(issuer string) auth.OAuthHandler {
 	return handler
 }
 
-// From the address alone: 401, discovery, consent in a real browser, token, tools, refresh, replay, a new consent, the
-// end.
-func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
+// The client knows only the URL: 401, discovery, consent in a real browser, token, tools, refresh, replay, a second
+// consent, revocation.
+func TestMCP_GoSDKClient(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, landing := p.Office(t), newLanding(t)
@@ -114,7 +125,7 @@ func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 	}
 
 	browser := p.Browser(t, harness.Laptop)
-	w := &walker{t: t, connector: connector}
+	w := &sdkUser{t: t, connector: connector}
 	w.decide = func(address string) url.Values {
 		browser.Open(address)
 		if w.consents == 1 {
@@ -133,23 +144,23 @@ func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 		t.Fatal(redactError(err))
 	}
 	defer func() { _ = session.Close() }()
-	w.lookAround(session, office)
+	w.callEveryTool(session, office)
 
 	w.source.expire()
-	w.lookAround(session, office)
+	w.callEveryTool(session, office)
 	if len(w.source.replays) != 2 || w.consents != 1 {
 		t.Fatalf("%d refresh tokens, %d consents", len(w.source.replays), w.consents)
 	}
 
-	// Whoever presents the superseded token ends the grant; the client is challenged, and asks the person again.
+	// Presenting the superseded token revokes the grant. The client is challenged and starts a new authorization.
 	connector.Refresh(t, w.source.replays[0]).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	wantsChallenge(t, p, rpc(t, mcp(p, w.source.token.AccessToken), "tools/list", nil), `error="invalid_token"`)
-	w.lookAround(session, office)
+	w.callEveryTool(session, office)
 	if w.consents != 2 {
 		t.Errorf("%d consents", w.consents)
 	}
 
-	// The person disconnects, and does not come back.
+	// The token is revoked, and the user is away.
 	w.decide = nil
 	ended := w.source.token
 	p.API().
@@ -159,13 +170,13 @@ func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 		}).
 		Wants(t, http.StatusOK)
 	if _, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "whoami"}); !errors.Is(err, errDenied) {
-		t.Errorf("after the end: %v", err)
+		t.Errorf("after revocation: %v", err)
 	}
 	wantsChallenge(t, p, rpc(t, mcp(p, ended.AccessToken), "tools/list", nil), `error="invalid_token"`)
 }
 
-// lookAround uses everything there is.
-func (w *walker) lookAround(session *sdk.ClientSession, office harness.Office) {
+// callEveryTool calls every tool.
+func (w *sdkUser) callEveryTool(session *sdk.ClientSession, office harness.Office) {
 	w.t.Helper()
 	var names []string
 	for tool, err := range session.Tools(w.t.Context(), nil) {
@@ -220,7 +231,7 @@ func (w *walker) lookAround(session *sdk.ClientSession, office harness.Office) {
 	}
 }
 
-func TestMCPWorksWithAnOffTheShelfOAuthLibrary(t *testing.T) {
+func TestMCP_OAuth2Library(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	connector := p.DemoMCP()
@@ -235,7 +246,7 @@ func TestMCPWorksWithAnOffTheShelfOAuthLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(redactError(err))
 	}
-	source := &forgetful{config: config, ctx: ctx, token: token}
+	source := &expiringSource{config: config, ctx: ctx, token: token}
 	for range 3 {
 		current, err := source.Token()
 		if err != nil {

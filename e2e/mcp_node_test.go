@@ -17,10 +17,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// walkWithin is how long the client may take.
-const walkWithin = 2 * time.Minute
+// clientWithin is the time limit of the client.
+const clientWithin = 2 * time.Minute
 
-// A nodeClient is mcpclient/walk.mjs at work.
+// A nodeClient is a running mcpclient/flow.mjs.
 type nodeClient struct {
 	t     *testing.T
 	say   io.Writer
@@ -28,17 +28,17 @@ type nodeClient struct {
 	wrong *strings.Builder
 }
 
-// installed brings the SDK into a directory, with the client beside it. Where Node is not, or its packages do not come,
-// there is nothing to test with.
+// installed installs the SDK in a directory together with the client. The test is skipped if Node or its packages are
+// not available.
 func installed(t *testing.T) string {
 	t.Helper()
 	if major := nodeMajor(t); major < 18 {
 		t.Skipf("Node 18 or newer is needed, and this is %d", major)
 	}
 	dir := t.TempDir()
-	content, err := os.ReadFile(filepath.Join("mcpclient", "walk.mjs"))
+	content, err := os.ReadFile(filepath.Join("mcpclient", "flow.mjs"))
 	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "walk.mjs"), content, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "flow.mjs"), content, 0o600))
 	must(t, os.Symlink(filepath.Join(packagesOf(t, "mcpclient"), "node_modules"), filepath.Join(dir, "node_modules")))
 	return dir
 }
@@ -49,7 +49,7 @@ func (p *nodeClient) sees(into any) {
 		p.t.Fatalf("the client stopped: %s", harness.Redact(p.wrong.String()))
 	}
 	if err := json.Unmarshal(p.hear.Bytes(), into); err != nil {
-		p.t.Fatalf("the client said what is no JSON: %s", harness.Redact(p.hear.Text()))
+		p.t.Fatalf("the client's output is not JSON: %s", harness.Redact(p.hear.Text()))
 	}
 }
 
@@ -62,8 +62,8 @@ func (p *nodeClient) tell(line string) {
 
 func startNode(t *testing.T, dir string, arguments ...string) *nodeClient {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), walkWithin)
-	command := exec.CommandContext(ctx, "node", append([]string{"walk.mjs"}, arguments...)...)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), clientWithin)
+	command := exec.CommandContext(ctx, "node", append([]string{"flow.mjs"}, arguments...)...)
 	command.Dir = dir
 	p := &nodeClient{t: t, wrong: &strings.Builder{}}
 	command.Stderr = p.wrong
@@ -81,8 +81,8 @@ func startNode(t *testing.T, dir string, arguments ...string) *nodeClient {
 	return p
 }
 
-// The SDK that Claude Code, the MCP inspector and many hosts are built on.
-func TestTypeScriptSDKClientWalksTheWholeFlow(t *testing.T) {
+// The SDK that Claude Code, the MCP inspector and many hosts use.
+func TestMCP_TypeScriptSDKClient(t *testing.T) {
 	t.Parallel()
 	dir := installed(t)
 	p := enter(t)
@@ -102,7 +102,7 @@ func TestTypeScriptSDKClientWalksTheWholeFlow(t *testing.T) {
 	}
 	client.sees(&asked)
 	if !strings.HasPrefix(asked.Authorize, p.AppURL+"/oauth/authorize?") {
-		t.Fatalf("it was not led to the consent page: %s", asked.Authorize)
+		t.Fatalf("the client did not get the URL of the consent page: %s", asked.Authorize)
 	}
 	callback := person.Arrive(t, asked.Authorize).Press(t, "approve").Callback(t)
 	client.tell(callback.URI + "?" + callback.Raw)
@@ -119,7 +119,7 @@ func TestTypeScriptSDKClientWalksTheWholeFlow(t *testing.T) {
 			seen.Workspace != office.Workspace.Name ||
 			!slices.Equal(seen.Programmes, []string{"Warm rooms", "Debt advice", "Lunch club"}) ||
 			seen.Refreshed != refreshed {
-			t.Errorf("it sees %+v", seen)
+			t.Errorf("unexpected result %+v", seen)
 		}
 	}
 	sees(false)
@@ -128,15 +128,17 @@ func TestTypeScriptSDKClientWalksTheWholeFlow(t *testing.T) {
 	client.tell("expire")
 	sees(true)
 
-	// The person disconnects. The client's refresh is refused, it drops its tokens, and would ask again.
+	// The user disconnects. The client's refresh is rejected, so it drops its tokens and starts a new
+	// authorization.
 	p.World.Exec(
 		t,
-		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'revoked_by_user' where client_id = $1`,
+		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'revoked_by_user'
+				where client_id = $1`,
 		connector.ClientID,
 	)
 	client.tell("again")
 	client.sees(&asked)
 	if asked.Authorize == "" || asked.Kept {
-		t.Errorf("after the end it keeps tokens: %v", asked.Kept)
+		t.Errorf("authorization URL missing or tokens not dropped after revocation: %v", asked.Kept)
 	}
 }

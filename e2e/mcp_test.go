@@ -12,11 +12,11 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 7a, and what connector platforms do, by HTTP as it is on the wire.
+// Contract, section 7a, and the behaviour of connector platforms, at the level of HTTP.
 
 const mcpPath = "/mcp"
 
-// mcp is what a hosted connector sends: no workspace, as it cannot.
+// mcp returns an API that sends what a hosted connector sends, which includes no tenant header.
 func mcp(p *harness.Product, token string) harness.API {
 	api := p.API().With("Accept", "application/json, text/event-stream").With("Mcp-Protocol-Version", "2025-06-18")
 	if token != "" {
@@ -52,7 +52,7 @@ func callTool(
 		}
 	}
 	if err := json.Unmarshal(answer.Body, &reply); err != nil || len(reply.Result.Content) == 0 {
-		t.Fatalf("no result of a tool:\n%s", answer)
+		t.Fatalf("no tool result:\n%s", answer)
 	}
 	return reply.Result.StructuredContent, reply.Result.Content[0].Text, reply.Result.IsError
 }
@@ -63,7 +63,7 @@ var initialize = map[string]any{
 	"clientInfo":      map[string]any{"name": "e2e", "version": "1"},
 }
 
-// wantsChallenge checks the 401 that every connector begins with.
+// wantsChallenge checks the 401 with which every connection begins.
 func wantsChallenge(t *testing.T, p *harness.Product, answer harness.Answer, code string) {
 	t.Helper()
 	answer.WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
@@ -72,16 +72,16 @@ func wantsChallenge(t *testing.T, p *harness.Product, answer harness.Answer, cod
 		!strings.Contains(challenge, `resource_metadata="`+p.BaseURL+`/.well-known/oauth-protected-resource/mcp"`) ||
 		strings.Contains(challenge, "error=") != (code != "") ||
 		!strings.Contains(challenge, code) {
-		t.Errorf("the challenge is %s", challenge)
+		t.Errorf("unexpected challenge %s", challenge)
 	}
 	_, scope, _ := strings.Cut(challenge, `scope="`)
 	scope, _, _ = strings.Cut(scope, `"`)
 	if !slices.Equal(sorted(strings.Fields(scope)), []string{harness.ReadProgrammes}) {
-		t.Errorf("the challenge does not name the whole useful set: %s", challenge)
+		t.Errorf("the challenge does not name the useful scopes: %s", challenge)
 	}
 }
 
-func TestMCPFirstCallIsChallenged(t *testing.T) {
+func TestMCP_FirstCallIsChallenged(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, api := range []harness.API{p.API(), mcp(p, "").With("Origin", "https://claude.ai")} {
@@ -97,7 +97,7 @@ func TestMCPFirstCallIsChallenged(t *testing.T) {
 	}
 }
 
-func TestMCPTakesTokensOfItsOwnResourceAlone(t *testing.T) {
+func TestMCP_OnlyOwnResourceTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -123,7 +123,7 @@ func TestMCPTakesTokensOfItsOwnResourceAlone(t *testing.T) {
 			)
 		})
 	}
-	for _, token := range []string{tokens.AccessToken, office.Token} { // the personal access token is good here too
+	for _, token := range []string{tokens.AccessToken, office.Token} { // MCP accepts the personal access token too
 		rpc(t, mcp(p, token), "initialize", initialize).Wants(t, http.StatusOK)
 		who, _, _ := callTool(t, mcp(p, token).With("X-Tenant-Id", p.Demo.Workspaces.Empty.ID), "whoami", nil)
 		workspace, _ := who["workspace"].(map[string]any)
@@ -131,14 +131,14 @@ func TestMCPTakesTokensOfItsOwnResourceAlone(t *testing.T) {
 			t.Errorf("in another workspace: %v", workspace)
 		}
 	}
-	// Time passes, and the grant with it: each 401 of an expired token carries the challenge.
+	// After the grant has ended, each 401 for its token carries the challenge.
 	p.World.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -time.Second)
 	wantsChallenge(t, p, rpc(t, mcp(p, tokens.AccessToken), "tools/list", nil), `error="invalid_token"`)
 	p.World.RevokeToken(t, office.Token)
 	wantsChallenge(t, p, rpc(t, mcp(p, office.Token), "tools/list", nil), `error="invalid_token"`)
 }
 
-func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
+func TestMCP_AppliesAPIRules(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -159,7 +159,7 @@ func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
 		p.World.Permit(t, office.Workspace, member, harness.ReadForms)
 		message := list().WantsHeader(t, "WWW-Authenticate", "").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		if !strings.Contains(message, "administrator") {
-			t.Errorf("does not say who could grant it: %s", message)
+			t.Errorf("does not name who can grant it: %s", message)
 		}
 		rpc(t, mcp(p, credential), "tools/list", nil).Wants(t, http.StatusOK)
 		p.World.Permit(t, office.Workspace, member, harness.ReadProgrammes, harness.ReadForms)
@@ -173,7 +173,7 @@ func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
 			p.World.SetModule(t, office.Workspace, works.enabled, works.provisioned)
 			if _, text, failed := callTool(t, mcp(p, credential), "list_programmes", nil); !failed ||
 				!strings.Contains(text, "administrator") {
-				t.Errorf("a module that is off: %v %s", failed, text)
+				t.Errorf("unavailable module: %v %s", failed, text)
 			}
 		}
 		p.World.SetModule(t, office.Workspace, true, true)
@@ -183,9 +183,9 @@ func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
 	rpc(t, mcp(p, personal), "initialize", initialize).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 }
 
-// "403 for a missing permission carries insufficient_scope only when consenting again could help." A connector of /mcp
-// whose token lacks the one permission that tools need has no token at all.
-func TestInsufficientScopeIsSaidWhereConsentHelps(t *testing.T) {
+// "403 for a missing permission carries insufficient_scope only when consenting again could help." For /mcp this
+// cannot occur: a connector without the one permission that tools need gets no token.
+func TestMCP_InsufficientScopeOnlyIfConsentHelps(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -204,10 +204,10 @@ func TestInsufficientScopeIsSaidWhereConsentHelps(t *testing.T) {
 		`/.well-known/oauth-protected-resource/v1"`,
 	} {
 		if !strings.Contains(challenge, part) {
-			t.Errorf("the challenge %s lacks %s", challenge, part)
+			t.Errorf("the challenge %s does not contain %s", challenge, part)
 		}
 	}
-	// A client that may not ask for it, and a personal access token, would ask in vain.
+	// A new consent cannot help a client that may not request the permission, or a personal access token.
 	personal := p.World.Token(t, office.Workspace, office.Head, harness.ReadForms)
 	useless := []harness.Answer{
 		ask(office.Connector(t, harness.ReadForms).Connect(t, head).AccessToken), ask(personal),
@@ -216,12 +216,12 @@ func TestInsufficientScopeIsSaidWhereConsentHelps(t *testing.T) {
 	for _, answer := range useless {
 		message := answer.WantsHeader(t, "WWW-Authenticate", "").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		if !strings.Contains(message, "Settings, Developers") {
-			t.Errorf("does not say what helps: %s", message)
+			t.Errorf("does not name a remedy: %s", message)
 		}
 	}
 }
 
-func TestMCPPagesOfOtherOriginsAreRefused(t *testing.T) {
+func TestMCP_RejectsOtherOrigins(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for origin, allowed := range map[string]bool{
@@ -244,43 +244,29 @@ func TestMCPPagesOfOtherOriginsAreRefused(t *testing.T) {
 			With("Access-Control-Request-Headers", "authorization,mcp-protocol-version").
 			Send(t, http.MethodOptions, mcpPath, "", "")
 		if !allowed {
-			rpc(
-				t,
-				page,
-				"initialize",
-				initialize,
-			).WantsHeader(t, "Access-Control-Allow-Origin", "").
+			rpc(t, page, "initialize", initialize).
+				WantsHeader(t, "Access-Control-Allow-Origin", "").
 				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			preflight.Wants(t, http.StatusForbidden)
 			continue
 		}
-		rpc(
-			t,
-			page,
-			"initialize",
-			initialize,
-		).Wants(t, http.StatusOK).
+		rpc(t, page, "initialize", initialize).
+			Wants(t, http.StatusOK).
 			WantsHeader(t, "Access-Control-Allow-Origin", origin)
-		if preflight.Wants(t, http.StatusNoContent); !strings.Contains(
-			preflight.Header.Get("Access-Control-Allow-Headers"),
-			"Authorization",
-		) {
+		headers := preflight.Wants(t, http.StatusNoContent).Header.Get("Access-Control-Allow-Headers")
+		if !strings.Contains(headers, "Authorization") {
 			t.Errorf("%v", preflight.Header)
 		}
 	}
 }
 
-// Which of two processes answers makes no difference, as nothing is kept between requests.
-func TestMCPHasNoSession(t *testing.T) {
+// Nothing is stored between requests, so any process can serve any of them.
+func TestMCP_HasNoSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := mcp(p, p.Demo.Tokens.Owner)
-	rpc(
-		t,
-		api,
-		"initialize",
-		initialize,
-	).Wants(t, http.StatusOK).
+	rpc(t, api, "initialize", initialize).
+		Wants(t, http.StatusOK).
 		WantsHeader(t, "Mcp-Session-Id", "").
 		WantsHeader(t, "Cache-Control", "no-store")
 	rpc(t, api.With("Mcp-Session-Id", "of another process"), "tools/list", nil).Wants(t, http.StatusOK)
@@ -290,10 +276,8 @@ func TestMCPHasNoSession(t *testing.T) {
 		Wants(t, http.StatusMethodNotAllowed).
 		WantsAllow(t, "DELETE", "GET", "POST")
 	for body, code := range map[string]string{"{": "-32700", "{}": "-32600", `[]`: "-32600"} {
-		if answer := api.Send(t, http.MethodPost, mcpPath, "application/json", body).Wants(t, http.StatusBadRequest); !strings.Contains(
-			string(answer.Body),
-			code,
-		) {
+		answer := api.Send(t, http.MethodPost, mcpPath, "application/json", body).Wants(t, http.StatusBadRequest)
+		if !strings.Contains(string(answer.Body), code) {
 			t.Errorf("%s", answer)
 		}
 	}
@@ -316,7 +300,7 @@ func TestMCPHasNoSession(t *testing.T) {
 }
 
 // connectors.md, Protocol revisions.
-func TestMCPSpeaksOfItsRevisions(t *testing.T) {
+func TestMCP_ProtocolRevisions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := mcp(p, p.Demo.Tokens.Owner)
@@ -325,27 +309,27 @@ func TestMCPSpeaksOfItsRevisions(t *testing.T) {
 	data, _ := refused["data"].(map[string]any)
 	if refused["code"] != -32022.0 || data["requested"] != "2027-01-01" ||
 		!slices.Contains(texts(data["supported"]), "2026-07-28") {
-		t.Errorf("an unknown revision: %v", refused)
+		t.Errorf("unexpected error for an unknown revision: %v", refused)
 	}
 	hello := rpc(t, later, "initialize", initialize).Wants(t, http.StatusOK).Object(t)
 	if result, _ := hello["result"].(map[string]any); result["protocolVersion"] != "2025-06-18" {
-		t.Errorf("a handshake beside a later revision: %v", hello)
+		t.Errorf("unexpected initialize result with a later revision: %v", hello)
 	}
 	undeclared := rpc(t, api, "prompts/list", nil).Wants(t, http.StatusOK).Object(t)
 	if problem, _ := undeclared["error"].(map[string]any); problem["code"] != -32601.0 || undeclared["id"] != 1.0 {
-		t.Errorf("what is not declared: %v", undeclared)
+		t.Errorf("unexpected response to an undeclared method: %v", undeclared)
 	}
 	twice := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`
 	old := api.With("Mcp-Protocol-Version", "2025-03-26").
 		Send(t, http.MethodPost, mcpPath, "application/json", twice).
 		Wants(t, http.StatusBadRequest)
 	if !strings.Contains(string(old.Body), "-32600") {
-		t.Errorf("two requests of one id: %s", old)
+		t.Errorf("unexpected response to two requests with one id: %s", old)
 	}
 }
 
-// "nothing on these paths redirects", and pages may read what is there, with the headers that MCP clients add.
-func TestDiscoveryIsOpenToPagesAndNeverRedirects(t *testing.T) {
+// "nothing on these paths redirects", and pages may read them with the headers that MCP clients add.
+func TestMCP_DiscoveryAllowsCORSWithoutRedirect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	page := p.API().With("Origin", "https://inspector.example")
@@ -375,7 +359,7 @@ func TestDiscoveryIsOpenToPagesAndNeverRedirects(t *testing.T) {
 			t.Errorf("%s %v", preflight, preflight.Header)
 		}
 	}
-	// A client that is a page exchanges its code itself.
+	// A client that runs in a page exchanges its code itself.
 	for _, path := range []string{harness.TokenPath, "/token", "/v1/account/oauth/revoke"} {
 		page.Form(t, path, url.Values{"grant_type": {"refresh_token"}}).
 			Wants(t, http.StatusBadRequest).
@@ -391,8 +375,8 @@ func TestDiscoveryIsOpenToPagesAndNeverRedirects(t *testing.T) {
 	}
 }
 
-// "All users of one platform share one address range": what some do wrong keeps nobody else out.
-func TestUsersOfOnePlatformShareAnAddress(t *testing.T) {
+// "All users of one platform share one address range": invalid requests of some users do not affect others.
+func TestMCP_SharedAddressIsNotThrottled(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

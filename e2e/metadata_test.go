@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, sections 1 and 5: what clients find out by themselves (RFC 8414, RFC 9728).
+// Contract, sections 1 and 5: the metadata for discovery (RFC 8414, RFC 9728).
 
 func texts(value any) []string {
 	var out []string
@@ -22,7 +22,7 @@ func texts(value any) []string {
 	return out
 }
 
-// connectorScopes are what a connector may be granted.
+// connectorScopes returns the scopes that a connector may be granted.
 func connectorScopes() []string {
 	return []string{
 		harness.ReadProgrammes,
@@ -33,7 +33,7 @@ func connectorScopes() []string {
 	}
 }
 
-func TestAuthorizationServerMetadata(t *testing.T) {
+func TestMetadata_AuthorizationServer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	answer := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
@@ -63,7 +63,7 @@ func TestAuthorizationServerMetadata(t *testing.T) {
 		t.Errorf("token_endpoint_auth_methods_supported lacks none:\n%s", answer)
 	}
 	if _, there := document["registration_endpoint"]; there {
-		t.Error("a registration_endpoint is promised that does not exist")
+		t.Error("unexpected registration_endpoint")
 	}
 	for _, name := range []string{
 		"token_endpoint",
@@ -79,13 +79,13 @@ func TestAuthorizationServerMetadata(t *testing.T) {
 			api = p.App()
 		}
 		if got := api.Get(t, path); got.Status == http.StatusNotFound {
-			t.Errorf("%s leads nowhere", name)
+			t.Errorf("%s does not exist", name)
 		}
 	}
 }
 
 // "the path-inserted and path-appended variants answer the same document … nothing on these paths redirects"
-func TestMetadataIsTheSameWhereverClientsLook(t *testing.T) {
+func TestMetadata_VariantsAreIdentical(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	want := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
@@ -100,12 +100,12 @@ func TestMetadataIsTheSameWhereverClientsLook(t *testing.T) {
 	} {
 		got := p.API().Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*")
 		if string(got.Body) != string(want.Body) {
-			t.Errorf("another document:\n%s", got)
+			t.Errorf("different document:\n%s", got)
 		}
 	}
 }
 
-func TestProtectedResourceMetadata(t *testing.T) {
+func TestMetadata_ProtectedResource(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for path, resource := range map[string]string{
@@ -117,7 +117,7 @@ func TestProtectedResourceMetadata(t *testing.T) {
 		document := answer.Object(t)
 		if document["resource"] != resource ||
 			!slices.Equal(texts(document["authorization_servers"]), []string{p.BaseURL}) {
-			t.Errorf("resource or authorization_servers:\n%s", answer)
+			t.Errorf("wrong resource or authorization_servers:\n%s", answer)
 		}
 		want := connectorScopes()
 		if resource == p.BaseURL+"/mcp" {
@@ -127,13 +127,13 @@ func TestProtectedResourceMetadata(t *testing.T) {
 			t.Errorf("scopes_supported is %v", got)
 		}
 		if !slices.Equal(texts(document["bearer_methods_supported"]), []string{"header"}) {
-			t.Errorf("bearer_methods_supported:\n%s", answer)
+			t.Errorf("wrong bearer_methods_supported:\n%s", answer)
 		}
 	}
 	p.API().Get(t, "/.well-known/oauth-protected-resource/v2").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 }
 
-func TestPublishedKeysArePublic(t *testing.T) {
+func TestMetadata_KeysArePublic(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	answer := p.API().
@@ -150,7 +150,7 @@ func TestPublishedKeysArePublic(t *testing.T) {
 		if key["kty"] != "EC" || key["crv"] != "P-256" || key["alg"] != "ES256" || key["use"] != "sig" ||
 			key["kid"] == nil ||
 			ids[key["kid"]] {
-			t.Errorf("a key is not as it should be:\n%s", answer)
+			t.Errorf("unexpected key:\n%s", answer)
 		}
 		ids[key["kid"]] = true
 		for _, private := range []string{"d", "p", "q", "k"} {
@@ -161,8 +161,8 @@ func TestPublishedKeysArePublic(t *testing.T) {
 	}
 }
 
-// A client that knows nothing but the API's address finds its way from the first 401.
-func TestChallengeLeadsToTheConsentPage(t *testing.T) {
+// A client that knows only the API's URL reaches the consent page from the first 401.
+func TestMetadata_ChallengeLeadsToConsentPage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	challenge := p.API().Get(t, programmes).Header.Get("WWW-Authenticate")
@@ -191,8 +191,8 @@ func TestChallengeLeadsToTheConsentPage(t *testing.T) {
 		Tokens(t)
 }
 
-// What clients guess when discovery misses (contract, section 1).
-func TestGuessedPathsOnTheAPIsOrigin(t *testing.T) {
+// Paths that clients try when discovery fails (contract, section 1).
+func TestMetadata_GuessedPaths(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	query := url.Values{"client_id": {"x y"}, "state": {`a+b&"c"`}}.Encode() + "&odd=%zz&&="

@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What happens to a grant is in the metrics of the real services, and what it happened to is not.
-func TestMetricsTellWhatHappened(t *testing.T) {
+// The metrics of the real services count the events of a grant and contain no identifiers.
+func TestMetrics_CountGrantEvents(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
 	p := harness.Enter(t, running, &met)
@@ -24,7 +24,7 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	tokens := connector.Connect(t, head)
 	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	connector.List(t, next).Wants(t, http.StatusOK)
-	connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant") // a replay
+	connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant") // replay
 	other := connector.Connect(t, head)
 	p.API().
 		Form(t, harness.RevokePath, url.Values{"client_id": {connector.ClientID}, "token": {other.RefreshToken}}).
@@ -58,23 +58,21 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		{0, "almoner_refusals_throttled_total", []string{`counted="grant"`}},
 	} {
 		past := 0.0
-		if c.more > 0 &&
-			before.Has(
-				c.name,
-				c.labels...) { // of the others it counts that they are there: what they measure comes and goes
+		if c.more > 0 && before.Has(c.name, c.labels...) { // with 0, the series must exist only
 			past = before.Sum(t, c.name, c.labels...)
 		}
-		if now := after.Sum(t, c.name, c.labels...); now < past+c.more { // other tests count as well
+		if now := after.Sum(t, c.name, c.labels...); now < past+c.more { // other tests count too
 			t.Errorf("%s %v: %v after %v, want %v more", c.name, c.labels, now, past, c.more)
 		}
 	}
-	if found := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-|alm_|@|nothing-of`).FindString(string(after)); found != "" {
-		t.Errorf("the metrics name somebody or something: %s", found)
+	identifiers := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-|alm_|@|nothing-of`)
+	if found := identifiers.FindString(string(after)); found != "" {
+		t.Errorf("the metrics contain an identifier: %s", found)
 	}
 }
 
-// No public address has metrics, whoever asks.
-func TestMetricsAreNotOnAPublicPort(t *testing.T) {
+// Public addresses do not serve metrics.
+func TestMetrics_NotPublic(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
 	p := harness.Enter(t, running, &met)
@@ -86,12 +84,12 @@ func TestMetricsAreNotOnAPublicPort(t *testing.T) {
 	must(t, err)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusNotFound {
-		t.Errorf("the metrics' port serves more than metrics: %d", response.StatusCode)
+		t.Errorf("the metrics port serves /healthz: status %d", response.StatusCode)
 	}
 }
 
-// What is written about metrics is about metrics that there are, and every one of ours is written about.
-func TestMetricsOfTheDocumentsExist(t *testing.T) {
+// Every metric in the documents exists, and every metric of ours is documented.
+func TestMetrics_MatchDocuments(t *testing.T) {
 	t.Parallel()
 	names := harness.Metrics(t, harness.Shared(t)).Names()
 	ours := regexp.MustCompile(`\balmoner_[a-z_]+`)
@@ -121,16 +119,16 @@ func TestMetricsOfTheDocumentsExist(t *testing.T) {
 	for metric := range names {
 		base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(metric, "")
 		if strings.HasPrefix(metric, "almoner_") && !written[metric] && !written[base] {
-			t.Errorf("deploy/README.md says nothing of %s", metric)
+			t.Errorf("deploy/README.md does not document %s", metric)
 		}
 	}
-	// Each alert says what to do.
+	// Each alert has a runbook.
 	alerts, err := os.ReadFile(filepath.Join("..", "deploy", "observability", "alerts.yaml"))
 	must(t, err)
 	for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
 		if !strings.Contains(section, "\n### "+alert[1]+"\n") ||
 			!strings.Contains(string(alerts), "runbook_url: deploy/README.md#"+strings.ToLower(alert[1])+"\n") {
-			t.Errorf("nobody is told what to do about %s", alert[1])
+			t.Errorf("no runbook for the alert %s", alert[1])
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// emptyDatabase is one beside the stack's own, for its owner.
+// emptyDatabase creates an empty database on the stack's server and returns its URL and a connection of its owner.
 func emptyDatabase(t *testing.T) (address string, connection *pgx.Conn) {
 	t.Helper()
 	running := harness.Shared(t)
@@ -39,20 +39,20 @@ func emptyDatabase(t *testing.T) (address string, connection *pgx.Conn) {
 	return owner.String(), connection
 }
 
-// content names every table, index and function of a database, and the versions that the named tables of them hold.
+// content returns the names of all tables, indexes and functions of a database, and the rows of the version tables.
 func content(t *testing.T, connection *pgx.Conn, versions ...string) string {
 	t.Helper()
-	asked := []string{
+	queries := []string{
 		"select c.oid::regclass::text || ' ' || c.relfilenode from pg_class c where " +
 			"c.relnamespace::regnamespace::text not in ('pg_catalog', 'pg_toast', 'information_schema') order by 1",
 		"select p.oid::regprocedure::text from pg_proc p where p.pronamespace::regnamespace::text not in " +
 			"('pg_catalog', 'information_schema') order by 1",
 	}
 	for _, table := range versions {
-		asked = append(asked, "select v::text from "+table+" v order by 1")
+		queries = append(queries, "select v::text from "+table+" v order by 1")
 	}
 	var all []string
-	for _, sql := range asked {
+	for _, sql := range queries {
 		rows, _ := connection.Query(t.Context(), sql)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		must(t, err)
@@ -61,14 +61,14 @@ func content(t *testing.T, connection *pgx.Conn, versions ...string) string {
 	return strings.Join(all, "\n")
 }
 
-// Deployments ask by `migrate --check` whether the schema is the program's, and by its exit status (deploy/README.md,
-// Upgrading).
-func TestMigrateCheckTellsTheStateByItsStatusAndChangesNothing(t *testing.T) {
+// Deployments use the exit status of `migrate --check` to see whether the schema matches the program
+// (deploy/README.md, Upgrading).
+func TestMigrate_CheckReportsStatusWithoutChanges(t *testing.T) {
 	t.Parallel()
 	address, connection := emptyDatabase(t)
 	var versions []string
 	for _, program := range []string{"authserver", "resourceapi"} {
-		run := func(arguments ...string) (said string, status int) {
+		run := func(arguments ...string) (output string, status int) {
 			t.Helper()
 			command := exec.CommandContext(t.Context(), harness.Program(t, program), arguments...)
 			command.Env = []string{"ALMONER_DATABASE_URL=" + address}
@@ -81,16 +81,16 @@ func TestMigrateCheckTellsTheStateByItsStatusAndChangesNothing(t *testing.T) {
 		check := func(want int, words string) {
 			t.Helper()
 			before := content(t, connection, versions...)
-			if said, status := run("migrate", "--check"); status != want || !strings.Contains(said, words) {
-				t.Errorf("%s migrate --check: %d %s, want %d and %q", program, status, said, want, words)
+			if output, status := run("migrate", "--check"); status != want || !strings.Contains(output, words) {
+				t.Errorf("%s migrate --check: %d %s, want %d and %q", program, status, output, want, words)
 			}
 			if after := content(t, connection, versions...); after != before {
 				t.Errorf("%s migrate --check has changed the database from\n%s\nto\n%s", program, before, after)
 			}
 		}
 		check(3, "00001_")
-		if said, status := run("migrate"); status != 0 {
-			t.Fatalf("%s migrate: %d %s", program, status, said)
+		if output, status := run("migrate"); status != 0 {
+			t.Fatalf("%s migrate: %d %s", program, status, output)
 		}
 		versions = append(versions, "goose_"+program)
 		check(0, "up to date")

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// installWithin is how long packages of npm may take to come.
+// installWithin is the time limit for the installation of npm packages.
 const installWithin = 3 * time.Minute
 
-// nodeMajor is the installed Node's major version. Without Node and npm there is nothing to test with.
+// nodeMajor returns the major version of the installed Node. The test is skipped without Node and npm.
 func nodeMajor(t *testing.T) int {
 	t.Helper()
 	version, err := exec.CommandContext(t.Context(), "node", "--version").Output()
@@ -30,13 +30,13 @@ func nodeMajor(t *testing.T) int {
 	major, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(string(version)), "v"), ".")
 	n, err := strconv.Atoi(major)
 	if err != nil {
-		t.Skipf("this Node has no version: %s", version)
+		t.Skipf("node --version printed no version: %s", version)
 	}
 	return n
 }
 
-// packagesOf installs the packages of a folder with a package.json and a lock file, and returns the directory that
-// holds node_modules. It is kept for the next time where there is a directory for tools.
+// packagesOf installs the packages of a folder with a package.json and a lock file, and returns the directory of
+// node_modules. The packages are cached in the tools directory, if there is one.
 func packagesOf(t *testing.T, folder string) string {
 	t.Helper()
 	digest := sha256.New()
@@ -45,16 +45,16 @@ func packagesOf(t *testing.T, folder string) string {
 		content, err := os.ReadFile(filepath.Join(folder, name))
 		must(t, err)
 		files[name] = content
-		_, _ = digest.Write(content) // never fails
+		_, _ = digest.Write(content) // never returns an error
 	}
 	home := t.TempDir()
 	if tools := os.Getenv("ALMONER_TEST_TOOLS"); tools != "" {
 		home = filepath.Join(tools, "npm")
 		must(t, os.MkdirAll(home, 0o755))
 	}
-	kept := filepath.Join(home, hex.EncodeToString(digest.Sum(nil))[:16])
-	if _, err := os.Stat(kept); err == nil {
-		return kept
+	cached := filepath.Join(home, hex.EncodeToString(digest.Sum(nil))[:16])
+	if _, err := os.Stat(cached); err == nil {
+		return cached
 	}
 	dir, err := os.MkdirTemp(home, "installing-")
 	must(t, err)
@@ -69,19 +69,19 @@ func packagesOf(t *testing.T, folder string) string {
 	command.WaitDelay = time.Second
 	if out, err := command.CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "can only install") || strings.Contains(string(out), "EINTEGRITY") {
-			t.Fatalf("the lock file of %s is not the package's:\n%s", folder, out)
+			t.Fatalf("the lock file of %s does not match its package.json:\n%s", folder, out)
 		}
-		t.Skipf("the packages of %s did not come (%v)", folder, err)
+		t.Skipf("the packages of %s could not be installed (%v)", folder, err)
 	}
-	if err := os.Rename(dir, kept); err != nil {
-		if _, there := os.Stat(kept); there != nil { // nor has another test put it there meanwhile
+	if err := os.Rename(dir, cached); err != nil {
+		if _, there := os.Stat(cached); there != nil { // and no other test has installed it meanwhile
 			t.Fatal(err)
 		}
 	}
-	return kept
+	return cached
 }
 
-// nodeAtLeast returns a Node of at least a major version: the installed one, or else one that comes as a package.
+// nodeAtLeast returns a Node of at least a major version: the installed one, or one from an npm package.
 func nodeAtLeast(t *testing.T, major int, folder string) string {
 	t.Helper()
 	if nodeMajor(t) >= major {
@@ -90,7 +90,7 @@ func nodeAtLeast(t *testing.T, major int, folder string) string {
 	architecture := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 	program := filepath.Join(packagesOf(t, folder), "node_modules", "node-linux-"+architecture, "bin", "node")
 	if _, err := os.Stat(program); err != nil {
-		t.Skipf("Node %d or newer is needed, and none comes for this machine", major)
+		t.Skipf("Node %d or newer is needed, and there is no package for this machine", major)
 	}
 	return program
 }

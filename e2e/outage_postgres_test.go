@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Postgres stops, crashes and freezes, and the services die, one after the other.
-func TestPostgresOutage(t *testing.T) {
+// Postgres is stopped, killed and paused, and the services are killed, one after the other.
+func TestOutage_Postgres(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
 	p := harness.Enter(t, running, &met)
@@ -46,7 +46,7 @@ func TestPostgresOutage(t *testing.T) {
 	t.Run("a service killed", func(t *testing.T) { killServices(t, p, running) })
 }
 
-// wantsEverythingUnavailable checks each route's way of saying 503, and that what needs no store is answered as ever.
+// wantsEverythingUnavailable checks the 503 of each route, and the usual response of requests that need no store.
 func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
 	t.Helper()
 	s.wantsTokensUnavailable(t)
@@ -76,7 +76,7 @@ func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
 	p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
 }
 
-// waitForReady waits until both services have found their stores again.
+// waitForReady waits until both services are connected to their stores again.
 func waitForReady(t *testing.T, p *harness.Product, running *stack.Stack) {
 	t.Helper()
 	p.World.Reconnect()
@@ -98,14 +98,14 @@ func waitForReady(t *testing.T, p *harness.Product, running *stack.Stack) {
 	}
 }
 
-// One service without the other, and after its death.
+// killServices kills one service while the other runs, and restarts it.
 func killServices(t *testing.T, p *harness.Product, running *stack.Stack) {
 	s := prepare(t, p)
 	running.Authservers[0].Kill()
-	s.wantsAPI(t, p) // the API needs no authorization server to know its tokens
+	s.wantsAPI(t, p) // the API verifies tokens without the authorization server
 	s.wantsTokensUnavailable(t)
 	must(t, running.Authservers[0].Restart(t.Context()))
-	s.wantsEverythingAgain(t, p) // sessions, codes, keys and the open page outlive the process
+	s.wantsEverythingAgain(t, p) // sessions, codes, keys and the open page survive
 
 	running.Resourceapi.Kill()
 	answer := p.In(s.office.Workspace, s.office.Token).Get(t, programmes)

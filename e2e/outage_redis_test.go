@@ -8,8 +8,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Redis stops, crashes, freezes and loses its disk, one after the other.
-func TestRedisOutage(t *testing.T) {
+// Redis is stopped, killed, paused, and loses its data, one after the other.
+func TestOutage_Redis(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
 	p := harness.Enter(t, running, &met)
@@ -46,27 +46,25 @@ func TestRedisOutage(t *testing.T) {
 		wantsDead(t, p, s.connector, s.tokens)
 	})
 	t.Run("frozen", func(t *testing.T) { freezeRedis(t, p, running) })
-	t.Run("robbed of its memory", func(t *testing.T) { robRedis(t, p, running) })
+	t.Run("data lost", func(t *testing.T) { eraseRedis(t, p, running) })
 }
 
-// A frozen Redis keeps its connections open: only time limits notice.
+// freezeRedis pauses Redis. Its connections stay open, so only time limits detect it.
 func freezeRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
 	s := prepare(t, p)
 	must(t, running.Redis.Pause())
 	defer running.Redis.Resume()
 	s.wantsTokensUnavailable(t)
 	s.wantsAPI(t, p)
-	soon(
-		t,
-		func() harness.Answer { return s.page.Press(t, "approve").Answer },
-	).Wants(t, http.StatusServiceUnavailable).
+	soon(t, func() harness.Answer { return s.page.Press(t, "approve").Answer }).
+		Wants(t, http.StatusServiceUnavailable).
 		WantsRetryAfter(t)
 	running.Redis.Resume()
 	s.wantsEverythingAgain(t, p)
 }
 
-// What Redis forgets, Postgres knows (grants: "When Redis loses its memory").
-func robRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
+// eraseRedis deletes the data of Redis, which Postgres replaces (grants: "When Redis loses its memory").
+func eraseRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
 	office := p.Office(t)
 	head, connector := p.Person(t, office.Head), office.Connector(t, harness.ReadProgrammes)
 	attempt := connector.Begin()

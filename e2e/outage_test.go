@@ -9,13 +9,13 @@ import (
 )
 
 // Contract, section 3 ("A store that does not answer: 503 temporarily_unavailable, Retry-After, and no state half
-// changed"), sections 5 and 6, on stacks of their own, whose stores are stopped, frozen and robbed of their memory.
+// changed"), sections 5 and 6, on private stacks whose stores are stopped, paused and erased.
 
-// promptly is how long an answer may take while a store is silent. The contract names no bound; clients give up after
-// 30 s.
+// promptly is the time limit of a response while a store does not respond. The contract has no limit; clients give up
+// after 30 s.
 const promptly = 8 * time.Second
 
-// A scene is what stands ready when the lights go out: unused codes, live tokens, an open consent page.
+// A scene is the state before an outage: unused codes, valid tokens, an open consent page.
 type scene struct {
 	office       harness.Office
 	head         *harness.Person
@@ -46,19 +46,18 @@ func prepare(t *testing.T, p *harness.Product) scene {
 	return s
 }
 
-// soon runs a request and checks that it was answered promptly.
+// soon sends a request and checks that the response is prompt.
 func soon(t *testing.T, send func() harness.Answer) harness.Answer {
 	t.Helper()
 	began := time.Now()
 	answer := send()
 	if took := time.Since(began); took > promptly {
-		t.Errorf("answered after %s:\n%s", took.Round(time.Millisecond), answer)
+		t.Errorf("response after %s:\n%s", took.Round(time.Millisecond), answer)
 	}
 	return answer
 }
 
-// wantsTokensUnavailable checks that the token endpoint says 503 to all who are in order, and never that they are at
-// fault.
+// wantsTokensUnavailable checks that the token endpoint returns 503 for valid requests, and never a client error.
 func (s scene) wantsTokensUnavailable(t *testing.T) {
 	t.Helper()
 	for _, send := range []func() harness.Answer{
@@ -72,7 +71,7 @@ func (s scene) wantsTokensUnavailable(t *testing.T) {
 	}
 }
 
-// wantsAPI checks that all three kinds of credential list programmes.
+// wantsAPI checks that all three kinds of credentials list programmes.
 func (s scene) wantsAPI(t *testing.T, p *harness.Product) {
 	t.Helper()
 	for _, token := range []string{s.office.Token, s.tokens.AccessToken, s.long.AccessToken} {
@@ -80,7 +79,7 @@ func (s scene) wantsAPI(t *testing.T, p *harness.Product) {
 	}
 }
 
-// wantsEverythingAgain checks that nothing was consumed: codes, tokens and the page still do what they would have done.
+// wantsEverythingAgain checks that the outage consumed nothing: codes, tokens and the page still work.
 func (s scene) wantsEverythingAgain(t *testing.T, p *harness.Product) {
 	t.Helper()
 	s.wantsAPI(t, p)
@@ -89,7 +88,7 @@ func (s scene) wantsEverythingAgain(t *testing.T, p *harness.Product) {
 	s.app.Exchange(t, s.app.Body(s.appCode)).Tokens(t)
 	s.page.Approve(t)
 	if count := grantsOf(t, p, s.pageClient); count != 1 {
-		t.Errorf("%d grants of the page that was approved once", count)
+		t.Errorf("%d grants for one approval", count)
 	}
 	wantsAlive(t, p, s.connector, s.connector.Connect(t, p.Person(t, s.office.Head)))
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 5 and 7.2, contract section 6: the order of checks, and what each is answered. The first that fails answers.
+// Spec 5 and 7.2, contract section 6: the order of the checks and their responses. The first check that fails
+// decides.
 
 const badQuery = "?limit=0&cursor=nonsense"
 
-// wants401 checks for the answer to a missing or bad bearer, with the challenge of RFC 9728.
+// wants401 checks the response to a missing or bad bearer token, with the challenge of RFC 9728.
 func wants401(t *testing.T, p *harness.Product, answer harness.Answer) {
 	t.Helper()
 	answer.WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
@@ -26,26 +27,28 @@ func wants401(t *testing.T, p *harness.Product, answer harness.Answer) {
 	}
 }
 
-func TestFirstComesTheBearer(t *testing.T) {
+func TestAccess_1ChecksBearer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	main := p.Demo.Workspaces.Main.ID
 	good := "Bearer " + p.Demo.Tokens.Reader
 	for name, api := range map[string]harness.API{
-		"none":                  p.API(),
-		"none, with tenant":     p.API().With("X-Tenant-Id", main),
-		"none, bad tenant":      p.API().With("X-Tenant-Id", "nonsense"),
-		"empty":                 p.API().With("X-Tenant-Id", main).With("Authorization", ""),
-		"no token":              p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer"),
-		"token alone":           p.API().With("X-Tenant-Id", main).With("Authorization", p.Demo.Tokens.Reader),
-		"Basic":                 p.API().With("X-Tenant-Id", main).With("Authorization", harness.Basic("x", p.Demo.Tokens.Reader)),
-		"unknown":               p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer nonsense"),
-		"unknown, no tenant":    p.As("nonsense"),
-		"unknown, bad tenant":   p.As("nonsense").With("X-Tenant-Id", "nonsense"),
-		"two headers":           p.API().With("X-Tenant-Id", main).With("Authorization", good, good),
-		"two in one":            p.API().With("X-Tenant-Id", main).With("Authorization", good+", "+good),
-		"token and more":        p.API().With("X-Tenant-Id", main).With("Authorization", good+" x"),
-		"tab for the space":     p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer\t"+p.Demo.Tokens.Reader),
+		"none":              p.API(),
+		"none, with tenant": p.API().With("X-Tenant-Id", main),
+		"none, bad tenant":  p.API().With("X-Tenant-Id", "nonsense"),
+		"empty":             p.API().With("X-Tenant-Id", main).With("Authorization", ""),
+		"no token":          p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer"),
+		"token alone":       p.API().With("X-Tenant-Id", main).With("Authorization", p.Demo.Tokens.Reader),
+		"Basic": p.API().With("X-Tenant-Id", main).
+			With("Authorization", harness.Basic("x", p.Demo.Tokens.Reader)),
+		"unknown":             p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer nonsense"),
+		"unknown, no tenant":  p.As("nonsense"),
+		"unknown, bad tenant": p.As("nonsense").With("X-Tenant-Id", "nonsense"),
+		"two headers":         p.API().With("X-Tenant-Id", main).With("Authorization", good, good),
+		"two in one":          p.API().With("X-Tenant-Id", main).With("Authorization", good+", "+good),
+		"token and more":      p.API().With("X-Tenant-Id", main).With("Authorization", good+" x"),
+		"tab for the space": p.API().With("X-Tenant-Id", main).
+			With("Authorization", "Bearer\t"+p.Demo.Tokens.Reader),
 		"disabled module":       p.As("nonsense").With("X-Tenant-Id", p.Demo.Workspaces.ProgrammesDisabled.ID),
 		"unprovisioned":         p.As("nonsense").With("X-Tenant-Id", p.Demo.Workspaces.Unprovisioned.ID),
 		"in a cookie":           p.API().With("X-Tenant-Id", main).With("Cookie", "access_token="+p.Demo.Tokens.Reader),
@@ -60,7 +63,7 @@ func TestFirstComesTheBearer(t *testing.T) {
 			wants401(t, p, api.JSON(t, http.MethodPost, programmes, `{`))
 		})
 	}
-	for _, scheme := range []string{"Bearer ", "bearer ", "BEARER "} { // RFC 9110, section 11.1: in any case
+	for _, scheme := range []string{"Bearer ", "bearer ", "BEARER "} { // RFC 9110, section 11.1: case-insensitive
 		p.API().
 			With("X-Tenant-Id", main).
 			With("Authorization", scheme+p.Demo.Tokens.Reader).
@@ -69,7 +72,7 @@ func TestFirstComesTheBearer(t *testing.T) {
 	}
 }
 
-func TestSecondComesTheWorkspaceHeader(t *testing.T) {
+func TestAccess_2ChecksTenantHeader(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	reader := p.As(p.Demo.Tokens.Reader)
@@ -92,16 +95,16 @@ func TestSecondComesTheWorkspaceHeader(t *testing.T) {
 			for _, query := range []string{"", badQuery, "?tenant_id=" + main + "&X-Tenant-Id=" + main} {
 				message := api.Get(t, programmes+query).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 				if !strings.Contains(strings.ToLower(message), "the tenant header is required") {
-					t.Errorf("the message %q does not say that the tenant header is required", message)
+					t.Errorf("the message %q does not contain: the tenant header is required", message)
 				}
 			}
 		})
 	}
-	// "no UUID": capitals are one (RFC 9562, section 4).
+	// Only "no UUID" is rejected, and upper case is a UUID too (RFC 9562, section 4).
 	reader.With("X-Tenant-Id", strings.ToUpper(main)).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
-func TestThirdComesAccess(t *testing.T) {
+func TestAccess_3ChecksPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -119,9 +122,12 @@ func TestThirdComesAccess(t *testing.T) {
 		"not a member":       p.In(p.Demo.Workspaces.Main, office.Token),
 		"no longer a member": p.In(workspace, leftToken),
 		// the owner is a member there
-		"token of another workspace":       p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.Owner),
-		"permission outside the token":     p.In(workspace, token(office.Head, harness.ReadForms)),
-		"permission missing now":           p.In(workspace, token(office.Member(t, harness.ReadForms), harness.ReadProgrammes)),
+		"token of another workspace":   p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.Owner),
+		"permission outside the token": p.In(workspace, token(office.Head, harness.ReadForms)),
+		"permission missing now": p.In(
+			workspace,
+			token(office.Member(t, harness.ReadForms), harness.ReadProgrammes),
+		),
 		"write is not read":                p.In(workspace, token(office.Head, harness.WriteProgrammes)),
 		"no member, module disabled":       p.In(p.Demo.Workspaces.ProgrammesDisabled, office.Token),
 		"no member, not provisioned":       p.In(p.Demo.Workspaces.Unprovisioned, office.Token),
@@ -137,7 +143,7 @@ func TestThirdComesAccess(t *testing.T) {
 	}
 }
 
-func TestFourthComesTheModule(t *testing.T) {
+func TestAccess_4ChecksModule(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -153,12 +159,12 @@ func TestFourthComesTheModule(t *testing.T) {
 	disabled.JSON(t, http.MethodPost, programmes, `{`).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
 	unprovisioned.JSON(t, http.MethodPost, programmes, `{`).
 		WantsNested(t, http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
-	// No row at all means neither (spec 1: "must be enabled in the workspace").
+		// Without a row the module is not enabled (spec 1: "must be enabled in the workspace").
 	p.World.Exec(t, `delete from account.tenant_modules where tenant_id = $1`, office.Workspace.ID)
 	both.Get(t, programmes).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
 }
 
-func TestFifthComeParametersAndSixthTheRecord(t *testing.T) {
+func TestAccess_5ChecksParametersThenRecord(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
@@ -175,8 +181,8 @@ func TestFifthComeParametersAndSixthTheRecord(t *testing.T) {
 		WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 }
 
-// "read at each request, never from a cache that can be stale": the next request after a change already sees it.
-func TestAccessIsReadAtEachRequest(t *testing.T) {
+// "read at each request, never from a cache that can be stale": a change affects the next request.
+func TestAccess_ReadOnEveryRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

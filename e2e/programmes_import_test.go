@@ -14,7 +14,7 @@ import (
 
 // Spec 4.5 ("A 202 means the command was accepted for asynchronous processing") and contract, section 6: imports.
 
-// imports sends a file and waits until it is dealt with.
+// imports sends a file and waits until the import is finished.
 func imports(t *testing.T, api harness.API, csv string) client.Import {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
@@ -31,7 +31,7 @@ func imports(t *testing.T, api harness.API, csv string) client.Import {
 }
 
 // "The client keeps the returned identifier and later checks the relevant read or status endpoint." (spec 4.5)
-func TestAcceptedImportSaysWhereItsStatusIs(t *testing.T) {
+func TestImport_AcceptedHasStatusURL(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -42,7 +42,7 @@ func TestAcceptedImportSaysWhereItsStatusIs(t *testing.T) {
 		url, _ := object["statusUrl"].(string)
 		path, ours := strings.CutPrefix(url, p.BaseURL)
 		if object["status"] != "accepted" || !ours || accepted.Header.Get("Location") != url {
-			t.Fatalf("no status, or a statusUrl elsewhere:\n%s", accepted)
+			t.Fatalf("wrong status, statusUrl or Location:\n%s", accepted)
 		}
 		var status string
 		for deadline := time.Now().Add(15 * time.Second); status != want; time.Sleep(20 * time.Millisecond) {
@@ -52,20 +52,24 @@ func TestAcceptedImportSaysWhereItsStatusIs(t *testing.T) {
 			if _, isList := now["errors"].([]any); !isList || now["id"] != object["id"] ||
 				(status != "accepted" && status != want) ||
 				time.Now().After(deadline) {
-				t.Fatalf("not the status of this import, or no end, want %s:\n%s", want, answer)
+				t.Fatalf("wrong status document, or not %s in time:\n%s", want, answer)
 			}
 		}
 	}
 }
 
-func TestImportIsProcessed(t *testing.T) {
+func TestImport_IsProcessed(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, csv := range map[string]string{
-		"every column":               "name,summary,status,startsOn,endsOn\nPantry,Food,active,2026-01-01,2026-12-31\nChoir,,draft,,\n",
-		"another order":              "endsOn,name,startsOn,status,summary\n2026-12-31,Pantry,2026-01-01,active,Food\n,Choir,,draft,\n",
-		"as a spreadsheet writes it": "\ufeffname,summary,status,startsOn,endsOn\r\nPantry,Food,active,2026-01-01,2026-12-31\r\nChoir,\"Sings, and\r\ndances\",draft,,\r\n\r\n",
-		"CRLF, quotes":               "name,summary,status,startsOn,endsOn\r\n\"Pantry\",Food,active,2026-01-01,2026-12-31\r\nChoir,,draft,,\r\n",
+		"every column": "name,summary,status,startsOn,endsOn\n" +
+			"Pantry,Food,active,2026-01-01,2026-12-31\nChoir,,draft,,\n",
+		"another order": "endsOn,name,startsOn,status,summary\n" +
+			"2026-12-31,Pantry,2026-01-01,active,Food\n,Choir,,draft,\n",
+		"as a spreadsheet writes it": "\ufeffname,summary,status,startsOn,endsOn\r\n" +
+			"Pantry,Food,active,2026-01-01,2026-12-31\r\nChoir,\"Sings, and\r\ndances\",draft,,\r\n\r\n",
+		"CRLF, quotes": "name,summary,status,startsOn,endsOn\r\n" +
+			"\"Pantry\",Food,active,2026-01-01,2026-12-31\r\nChoir,,draft,,\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			office := p.Office(t)
@@ -94,7 +98,7 @@ func TestImportIsProcessed(t *testing.T) {
 	})
 }
 
-func TestImportWithABadHeaderIs400(t *testing.T) {
+func TestImport_InvalidHeaderIs400(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -118,7 +122,7 @@ func TestImportWithABadHeaderIs400(t *testing.T) {
 }
 
 // "one bad row rejects all"
-func TestImportWithOneBadRowImportsNothing(t *testing.T) {
+func TestImport_InvalidRowImportsNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -139,6 +143,6 @@ func TestImportWithOneBadRowImportsNothing(t *testing.T) {
 		t.Errorf("errors for %q, want name, startsOn and status", got)
 	}
 	if all := every(t, api); len(all) != 0 {
-		t.Errorf("%d programmes of a rejected import", len(all))
+		t.Errorf("%d programmes after a rejected import", len(all))
 	}
 }

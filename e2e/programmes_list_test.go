@@ -19,7 +19,7 @@ import (
 
 // Spec 2.4, 4.1 and 8, contract section 6: the list and its pages.
 
-// A programme is a record as the contract names its fields.
+// A programme is a record with the field names of the contract.
 type programme struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -47,13 +47,13 @@ func list(t *testing.T, api harness.API, query url.Values) page {
 	var out page
 	answer.Into(t, &out)
 	if out.Data == nil || out.Meta.Count != len(out.Data) {
-		t.Fatalf("data is no array, or meta.count is not its length:\n%s", answer)
+		t.Fatalf("data is not an array, or meta.count is not its length:\n%s", answer)
 	}
 	return out
 }
 
-// walk follows the cursors to the end and returns the programmes and the sizes of the pages.
-func walk(t *testing.T, api harness.API, query url.Values) (all []programme, sizes []int) {
+// readAllPages follows the cursors to the end and returns the programmes and the sizes of the pages.
+func readAllPages(t *testing.T, api harness.API, query url.Values) (all []programme, sizes []int) {
 	t.Helper()
 	query = maps.Clone(query)
 	if query == nil {
@@ -75,7 +75,7 @@ func mainReader(p *harness.Product) harness.API {
 	return p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Reader)
 }
 
-func TestListPagesThroughEveryProgramme(t *testing.T) {
+func TestList_PagesContainAllProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := mainReader(p)
@@ -92,7 +92,7 @@ func TestListPagesThroughEveryProgramme(t *testing.T) {
 			if limit != "" {
 				query.Set("limit", limit)
 			}
-			all, sizes := walk(t, api, query)
+			all, sizes := readAllPages(t, api, query)
 			// "Present only when more pages may follow": a full last page may be followed by an empty one.
 			if len(sizes) == len(want)+1 && sizes[len(want)] == 0 {
 				sizes = sizes[:len(want)]
@@ -105,13 +105,13 @@ func TestListPagesThroughEveryProgramme(t *testing.T) {
 	}
 }
 
-// wantsOrder checks: each once, "order created_at, id, newest first".
+// wantsOrder checks that each programme is listed once, in "order created_at, id, newest first".
 func wantsOrder(t *testing.T, all []programme) {
 	t.Helper()
 	seen := map[string]bool{}
 	for i, one := range all {
 		if seen[one.ID] {
-			t.Fatalf("programme %s comes twice", one.ID)
+			t.Fatalf("programme %s is listed twice", one.ID)
 		}
 		seen[one.ID] = true
 		if i == 0 {
@@ -124,27 +124,28 @@ func wantsOrder(t *testing.T, all []programme) {
 	}
 }
 
-func TestListOfOneByOneKeepsTies(t *testing.T) {
+func TestList_PageSizeOneKeepsTies(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	for i := range 7 { // all created at the same moment
 		p.World.Exec(
 			t,
-			`insert into resource.programmes (id, tenant_id, name, status, created_at) values ($1, $2, $3, 'active', '2026-03-01T10:00:00Z')`,
+			`insert into resource.programmes (id, tenant_id, name, status, created_at)
+						values ($1, $2, $3, 'active', '2026-03-01T10:00:00Z')`,
 			uuid.New(),
 			office.Workspace.ID,
 			fmt.Sprint("Tied ", i),
 		)
 	}
-	all, _ := walk(t, p.In(office.Workspace, office.Token), url.Values{"limit": {"1"}})
+	all, _ := readAllPages(t, p.In(office.Workspace, office.Token), url.Values{"limit": {"1"}})
 	if len(all) != 7 {
 		t.Errorf("%d programmes, want 7", len(all))
 	}
 	wantsOrder(t, all)
 }
 
-func TestProgrammeRecordHasTheContractsFields(t *testing.T) {
+func TestList_RecordHasContractFields(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	answer := mainReader(p).Get(t, programmes+"?limit=200").Wants(t, http.StatusOK)
@@ -153,7 +154,7 @@ func TestProgrammeRecordHasTheContractsFields(t *testing.T) {
 	for _, entry := range answer.Object(t)["data"].([]any) {
 		record := entry.(map[string]any)
 		if got := slices.Sorted(maps.Keys(record)); !slices.Equal(got, keys) {
-			t.Fatalf("a programme has %v, want %v", got, keys)
+			t.Fatalf("a programme has the keys %v, want %v", got, keys)
 		}
 		for _, name := range []string{"startsOn", "endsOn"} {
 			if text, isText := record[name].(string); record[name] != nil && (!isText || !date.MatchString(text)) {
@@ -173,7 +174,7 @@ func TestProgrammeRecordHasTheContractsFields(t *testing.T) {
 	}
 }
 
-func TestEmptyWorkspaceHasAnEmptyList(t *testing.T) {
+func TestList_EmptyWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	answer := p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.OwnerIn.Empty).Get(t, programmes).Wants(t, http.StatusOK)
@@ -182,22 +183,22 @@ func TestEmptyWorkspaceHasAnEmptyList(t *testing.T) {
 	}
 }
 
-func TestListShowsOneWorkspaceAlone(t *testing.T) {
+func TestList_OnlyOwnWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	created := p.In(office.Workspace, office.Token).
 		JSON(t, http.MethodPost, programmes, map[string]any{"name": "Only here"}).
 		Wants(t, http.StatusCreated)
-	all, _ := walk(t, p.In(office.Workspace, office.Token), nil)
+	all, _ := readAllPages(t, p.In(office.Workspace, office.Token), nil)
 	if len(all) != 1 || all[0].ID != created.Object(t)["id"] {
-		t.Error("the workspace's list is not its one programme")
+		t.Error("the list does not contain exactly the workspace's programme")
 	}
 	for workspace, token := range map[demo.Workspace]string{
 		p.Demo.Workspaces.Main:        p.Demo.Tokens.OwnerIn.Main,
 		p.Demo.Workspaces.LLMDisabled: p.Demo.Tokens.OwnerIn.LLMDisabled,
 	} {
-		others, _ := walk(t, p.In(workspace, token), url.Values{"limit": {"200"}})
+		others, _ := readAllPages(t, p.In(workspace, token), url.Values{"limit": {"200"}})
 		for _, other := range others {
 			if other.ID == all[0].ID {
 				t.Error("a programme is in another workspace's list")
@@ -206,7 +207,7 @@ func TestListShowsOneWorkspaceAlone(t *testing.T) {
 	}
 }
 
-func TestListFilters(t *testing.T) {
+func TestList_Filters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -220,7 +221,8 @@ func TestListFilters(t *testing.T) {
 	} {
 		p.World.Exec(
 			t,
-			`insert into resource.programmes (id, tenant_id, name, summary, status, created_at) values ($1, $2, $3, $4, $5, now() - make_interval(hours => $6))`,
+			`insert into resource.programmes (id, tenant_id, name, summary, status, created_at)
+						values ($1, $2, $3, $4, $5, now() - make_interval(hours => $6))`,
 			uuid.New(),
 			office.Workspace.ID,
 			c.name,
@@ -250,14 +252,14 @@ func TestListFilters(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			values.Set("limit", "1") // over several pages, and on to the end even if one is empty
-			all, _ := walk(t, api, values)
+			values.Set("limit", "1") // several pages, of which some may be empty
+			all, _ := readAllPages(t, api, values)
 			var names []string
 			for _, one := range all {
 				names = append(names, one.Name)
 			}
 			if got := strings.Join(names, ", "); got != want {
-				t.Errorf("%q finds %q, want %q", query, got, want)
+				t.Errorf("%q returns %q, want %q", query, got, want)
 			}
 		})
 	}

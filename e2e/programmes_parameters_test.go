@@ -9,9 +9,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 4.1 ("A bad cursor yields 400") and contract, section 6: parameters and cursors that are refused.
+// Spec 4.1 ("A bad cursor yields 400") and contract, section 6: invalid parameters and cursors.
 
-func TestListRefusesBadParameters(t *testing.T) {
+func TestList_RejectsInvalidParameters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, query := range []string{
@@ -42,24 +42,30 @@ func TestListRefusesBadParameters(t *testing.T) {
 }
 
 // "Unknown query parameters and unknown JSON members are 400 VALIDATION_ERROR and named."
-func TestUnknownNamesAreRefusedAndNamed(t *testing.T) {
+func TestParameters_UnknownNamesAreRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
 	for name, answer := range map[string]harness.Answer{
-		"sort":     owner.Get(t, programmes+"?sort=name"),
-		"Limit":    owner.Get(t, programmes+"?Limit=5"),
-		"startson": owner.Send(t, http.MethodPost, programmes, "application/json", `{"name":"Never made","startson":"2026-11-01"}`),
-		"captcha":  p.API().Get(t, "/v1/engage/public/forms/"+p.Demo.Engage.EmbedKey+"?captcha=1"),
+		"sort":  owner.Get(t, programmes+"?sort=name"),
+		"Limit": owner.Get(t, programmes+"?Limit=5"),
+		"startson": owner.Send(
+			t,
+			http.MethodPost,
+			programmes,
+			"application/json",
+			`{"name":"Never made","startson":"2026-11-01"}`,
+		),
+		"captcha": p.API().Get(t, "/v1/engage/public/forms/"+p.Demo.Engage.EmbedKey+"?captcha=1"),
 	} {
 		answer.WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 		if !strings.Contains(string(answer.Body), `"`+name+`":`) {
-			t.Errorf("%s is not named:\n%s", name, answer)
+			t.Errorf("the error does not name %s:\n%s", name, answer)
 		}
 	}
 }
 
-func TestListTakesTheExtremesOfLimit(t *testing.T) {
+func TestList_LimitBounds(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for limit, want := range map[string]int{
@@ -84,12 +90,12 @@ func cursorOf(t *testing.T, api harness.API, query url.Values) string {
 	t.Helper()
 	next := list(t, api, query).Meta.NextCursor
 	if next == nil || *next == "" {
-		t.Fatal("no cursor where more pages follow")
+		t.Fatal("no cursor although more pages follow")
 	}
 	return *next
 }
 
-func TestCursorIsAuthenticated(t *testing.T) {
+func TestCursor_IsAuthenticated(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	cursor := cursorOf(t, mainReader(p), nil)
@@ -107,17 +113,16 @@ func TestCursorIsAuthenticated(t *testing.T) {
 		"trailing bits":        lastBitFlipped(cursor),
 	} {
 		t.Run(name, func(t *testing.T) {
-			mainReader(
-				p,
-			).Get(t, programmes+"?"+url.Values{"cursor": {wrong}}.Encode()).
+			mainReader(p).
+				Get(t, programmes+"?"+url.Values{"cursor": {wrong}}.Encode()).
 				WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 		})
 	}
 	list(t, mainReader(p), url.Values{"cursor": {cursor}})
 }
 
-// "bound to workspace and filters": the same position in another list is another list's.
-func TestCursorIsBoundToWorkspaceAndFilters(t *testing.T) {
+// A cursor is "bound to workspace and filters" and is invalid for another list.
+func TestCursor_BoundToWorkspaceAndFilters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
@@ -150,24 +155,25 @@ func TestCursorIsBoundToWorkspaceAndFilters(t *testing.T) {
 			c.api.Get(t, programmes+"?"+c.query.Encode()).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 		})
 	}
-	// The limit is no filter: another page size goes on from the same place.
+	// The limit is not a filter: another page size continues at the same position.
 	first := list(t, owner, url.Values{"limit": {"6"}})
 	next := list(t, owner, url.Values{"limit": {"1"}, "cursor": {plain}})
 	if next.Data[0].ID != first.Data[5].ID {
-		t.Error("the cursor does not go on where its page ended")
+		t.Error("the cursor does not continue after its page")
 	}
 }
 
-// A page that is read while programmes come in neither repeats nor leaves out what was there.
-func TestPagingIsSteadyWhileProgrammesComeIn(t *testing.T) {
+// New programmes neither repeat nor hide existing ones while a client reads pages.
+func TestCursor_StableDuringInserts(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	api := p.In(office.Workspace, office.Token)
 	add := func(name string) string {
-		id, _ := api.JSON(t, http.MethodPost, programmes, map[string]any{
-			"name": name,
-		}).Wants(t, http.StatusCreated).Object(t)["id"].(string)
+		object := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
+			Wants(t, http.StatusCreated).
+			Object(t)
+		id, _ := object["id"].(string)
 		return id
 	}
 	var ids []string
@@ -179,7 +185,7 @@ func TestPagingIsSteadyWhileProgrammesComeIn(t *testing.T) {
 	rest := list(t, api, url.Values{"limit": {"2"}, "cursor": {*first.Meta.NextCursor}})
 	for i, one := range append(first.Data, rest.Data...) {
 		if one.ID != ids[3-i] {
-			t.Errorf("place %d is another programme than before", i)
+			t.Errorf("position %d has a different programme than before", i)
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 6: If-Match and Idempotency-Key, for callers who change what others change, or ask twice.
+// Contract, section 6: If-Match and Idempotency-Key, for concurrent changes and retries.
 
-func TestStaleIfMatchIsRefused(t *testing.T) {
+func TestIfMatch_StaleIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -17,14 +17,14 @@ func TestStaleIfMatchIsRefused(t *testing.T) {
 	one := programmes + "/" + create(t, api, map[string]any{"name": "Tool bank"}).ID
 	first := api.Get(t, one).Wants(t, http.StatusOK).Header.Get("ETag")
 	if first == "" {
-		t.Fatal("a programme without ETag: nobody can know what to send in If-Match")
+		t.Fatal("a programme without ETag, which If-Match needs")
 	}
 	changed := api.With("If-Match", first).
 		JSON(t, http.MethodPatch, one, map[string]any{"summary": "mine"}).
 		Wants(t, http.StatusOK)
 	second := changed.Header.Get("ETag")
 	if second == "" || second == first {
-		t.Errorf("after the change the ETag is %q, was %q", second, first)
+		t.Errorf("the ETag is %q after the change and was %q before", second, first)
 	}
 	stale := api.With("If-Match", first)
 	stale.JSON(t, http.MethodPatch, one, map[string]any{"summary": "theirs"}).
@@ -40,7 +40,7 @@ func TestStaleIfMatchIsRefused(t *testing.T) {
 	api.With("If-Match", "*").JSON(t, http.MethodPatch, one, map[string]any{"summary": "any"}).Wants(t, http.StatusOK)
 }
 
-func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
+func TestIdempotencyKey_RepeatsFirstResponse(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -51,13 +51,13 @@ func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
 		again := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).
 			Wants(t, http.StatusCreated)
 		if string(again.Body) != string(first.Body) {
-			t.Errorf("another answer to the same key:\n%s", again)
+			t.Errorf("different response to the same key:\n%s", again)
 		}
 	}
 	if all := every(t, api); len(all) != 1 {
-		t.Errorf("%d programmes were made", len(all))
+		t.Errorf("%d programmes were created", len(all))
 	}
-	// Another key, another programme; a transition that could not happen twice is answered twice.
+	// Another key creates another programme. A transition that is not allowed twice returns its response twice.
 	api.With("Idempotency-Key", "order-2").
 		JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).
 		Wants(t, http.StatusCreated)
@@ -68,18 +68,18 @@ func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
 	}
 }
 
-func TestIdempotencyKeyIsOfOneWorkspaceUserAndRoute(t *testing.T) {
+func TestIdempotencyKey_PerWorkspaceUserAndRoute(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
 	colleague := office.Member(t, harness.Everything()...)
-	head := p.World.User(t)
-	p.World.Join(t, office.Workspace, head, harness.Everything()...)
-	p.World.Join(t, other.Workspace, head, harness.Everything()...)
+	member := p.World.User(t)
+	p.World.Join(t, office.Workspace, member, harness.Everything()...)
+	p.World.Join(t, other.Workspace, member, harness.Everything()...)
 	ids := map[any]bool{}
 	for _, api := range []harness.API{
-		p.In(office.Workspace, p.World.Token(t, office.Workspace, head, harness.Everything()...)),
-		p.In(other.Workspace, p.World.Token(t, other.Workspace, head, harness.Everything()...)),
+		p.In(office.Workspace, p.World.Token(t, office.Workspace, member, harness.Everything()...)),
+		p.In(other.Workspace, p.World.Token(t, other.Workspace, member, harness.Everything()...)),
 		p.In(office.Workspace, p.World.Token(t, office.Workspace, colleague, harness.Everything()...)),
 	} {
 		api = api.With("Idempotency-Key", "same")
@@ -92,13 +92,13 @@ func TestIdempotencyKeyIsOfOneWorkspaceUserAndRoute(t *testing.T) {
 		api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nx\n").Wants(t, http.StatusAccepted)
 	}
 	if len(ids) != 3 {
-		t.Errorf("%d programmes for three keys", len(ids))
+		t.Errorf("%d programmes, want 3", len(ids))
 	}
 }
 
-// "looked up after checks 1 to 4": whoever has lost access gets no remembered answer. "for 2xx answers": mistakes may
-// be mended.
-func TestIdempotencyKeyComesAfterAccessAndKeepsSuccessesAlone(t *testing.T) {
+// A key is "looked up after checks 1 to 4", so a caller who has lost access does not get the stored response. It is
+// stored "for 2xx answers", so a request with errors can be corrected.
+func TestIdempotencyKey_AfterAccessStoresOnlySuccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -121,29 +121,29 @@ func TestIdempotencyKeyComesAfterAccessAndKeepsSuccessesAlone(t *testing.T) {
 	api.JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
 	p.World.SetModule(t, office.Workspace, true, true)
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
-	// The contract does not say what the key with another body gets; it must not be a second effect, nor the first
-	// answer.
-	if other := api.JSON(t, http.MethodPost, programmes, map[string]any{
-		"name": "Another",
-	}); other.Status != http.StatusConflict {
+	// The contract does not define the response for the key with another body. It must not have a second effect,
+	// and it must not be the first response.
+	other := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Another"})
+	if other.Status != http.StatusConflict {
 		t.Errorf("the key with another body:\n%s", other)
 	}
 	if all := every(t, plain); len(all) != 1 {
-		t.Errorf("%d programmes were made", len(all))
+		t.Errorf("%d programmes were created", len(all))
 	}
-	// 24 hours later the key is forgotten.
+	// The key expires after 24 hours.
 	p.World.Exec(
 		t,
-		`update resource.idempotency_keys set created_at = created_at - interval '24 hours 1 second' where tenant_id = $1`,
+		`update resource.idempotency_keys set created_at = created_at - interval '24 hours 1 second'
+				where tenant_id = $1`,
 		office.Workspace.ID,
 	)
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
 	if all := every(t, plain); len(all) != 2 {
-		t.Errorf("%d programmes after the key was forgotten", len(all))
+		t.Errorf("%d programmes after the key expired", len(all))
 	}
 }
 
-func TestIdempotentRequestsAtOnceHaveOneEffect(t *testing.T) {
+func TestIdempotencyKey_ConcurrentHasOneEffect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -151,9 +151,8 @@ func TestIdempotentRequestsAtOnceHaveOneEffect(t *testing.T) {
 	answers := make(chan harness.Answer, 8)
 	for range cap(answers) {
 		go func() {
-			answers <- api.With("Idempotency-Key", "race").JSON(t, http.MethodPost, programmes, map[string]any{
-				"name": "Seed library",
-			})
+			answers <- api.With("Idempotency-Key", "race").
+				JSON(t, http.MethodPost, programmes, map[string]any{"name": "Seed library"})
 		}()
 	}
 	bodies := map[string]bool{}
@@ -161,6 +160,6 @@ func TestIdempotentRequestsAtOnceHaveOneEffect(t *testing.T) {
 		bodies[string((<-answers).Wants(t, http.StatusCreated).Body)] = true
 	}
 	if all := every(t, api); len(all) != 1 || len(bodies) != 1 {
-		t.Errorf("%d programmes, %d different answers", len(all), len(bodies))
+		t.Errorf("%d programmes, %d different responses", len(all), len(bodies))
 	}
 }

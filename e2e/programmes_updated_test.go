@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestUpdatedSince_FindsWhatIsNewAndWhatWasChanged: a client that asks with the newest updatedAt that it has gets that
-// record again, what is new and what was changed since, and nothing else (contract, section 6).
-func TestUpdatedSince_FindsWhatIsNewAndWhatWasChanged(t *testing.T) {
+// TestUpdatedSince_ReturnsNewAndChangedProgrammes: a client that sends its newest updatedAt gets that record again,
+// newer records, and records that were changed since (contract, section 6).
+func TestUpdatedSince_ReturnsNewAndChangedProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -14,7 +14,7 @@ import (
 
 // Spec 3, 4.5 and 7.2, contract section 6: writes of programmes.
 
-// create makes a programme.
+// create creates a programme through the API.
 func create(t *testing.T, api harness.API, body map[string]any) programme {
 	t.Helper()
 	var out programme
@@ -31,7 +31,7 @@ func read(t *testing.T, api harness.API, id string) client.Programme {
 	return out
 }
 
-func TestCreateAnswersTheProgramme(t *testing.T) {
+func TestCreate_ReturnsProgramme(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -48,26 +48,26 @@ func TestCreateAnswersTheProgramme(t *testing.T) {
 	)
 	if made.Name != "Night shelter" || made.Summary != "Beds from November" || *made.StartsOn != "2026-11-01" ||
 		*made.EndsOn != "2027-03-31" {
-		t.Errorf("not as sent: %+v", made)
+		t.Errorf("not the values that were sent: %+v", made)
 	}
 	if _, err := uuid.Parse(made.ID); err != nil || time.Since(made.CreatedAt).Abs() > time.Minute ||
 		!made.UpdatedAt.Equal(made.CreatedAt) {
-		t.Errorf("id or times are odd: %+v", made)
+		t.Errorf("wrong id or times: %+v", made)
 	}
 	bare := create(t, api, map[string]any{"name": "Name alone"})
 	if bare.Status != "draft" || bare.StartsOn != nil || bare.EndsOn != nil || bare.Summary != "" {
-		t.Errorf("a programme of a name alone is %+v", bare)
+		t.Errorf("a programme with only a name is %+v", bare)
 	}
 	if again := read(t, api, made.ID); again.Name != made.Name || !again.CreatedAt.Equal(made.CreatedAt) {
 		t.Errorf("read back as %+v", again)
 	}
 	all := every(t, api)
 	if len(all) != 2 || all[0].ID != bare.ID {
-		t.Error("the list does not begin with the newest")
+		t.Error("the list does not begin with the newest programme")
 	}
 }
 
-func TestWritesNeedTheWritePermission(t *testing.T) {
+func TestWrites_NeedWritePermission(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -79,8 +79,14 @@ func TestWritesNeedTheWritePermission(t *testing.T) {
 	attempt.Query = change(attempt.Query, "scope", harness.ReadProgrammes)
 	consented := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t)
 	for name, token := range map[string]string{
-		"token without it":    p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes),
-		"user without it":     p.World.Token(t, office.Workspace, reader, harness.ReadProgrammes, harness.WriteProgrammes),
+		"token without it": p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes),
+		"user without it": p.World.Token(
+			t,
+			office.Workspace,
+			reader,
+			harness.ReadProgrammes,
+			harness.WriteProgrammes,
+		),
 		"application without": office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken,
 		"not consented to":    consented.AccessToken,
 	} {
@@ -98,11 +104,11 @@ func TestWritesNeedTheWritePermission(t *testing.T) {
 		})
 	}
 	if all := every(t, p.In(office.Workspace, office.Token)); len(all) != 1 || all[0].Name != "Toy library" {
-		t.Error("a refused write had an effect")
+		t.Error("a rejected write had an effect")
 	}
 }
 
-func TestWritesRefuseInvalidBodies(t *testing.T) {
+func TestWrites_RejectInvalidBodies(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -132,11 +138,11 @@ func TestWritesRefuseInvalidBodies(t *testing.T) {
 	api.JSON(t, http.MethodPost, programmes, map[string]any{"summary": "no name"}).
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	if all := every(t, api); len(all) != 1 || all[0].Name != "Bike kitchen" {
-		t.Error("a refused write had an effect")
+		t.Error("a rejected write had an effect")
 	}
 }
 
-func TestPatchChangesWhatItNames(t *testing.T) {
+func TestPatch_ChangesNamedFields(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -151,18 +157,18 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 		!after.UpdatedAt.After(made.UpdatedAt) {
 		t.Errorf("patched to %+v", after)
 	}
-	// "Status changes by transitions alone (in a PATCH: 400)", even to what it is already.
+	// "Status changes by transitions alone (in a PATCH: 400)", even to the current status.
 	for _, status := range []any{"active", "draft", nil, ""} {
 		api.JSON(t, http.MethodPatch, programmes+"/"+made.ID, map[string]any{"name": "y", "status": status}).
 			WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	}
 	if now := read(t, api, made.ID); now.Status != "draft" || now.Name != "Lunch club" {
-		t.Errorf("a refused PATCH had an effect: %+v", now)
+		t.Errorf("a rejected PATCH had an effect: %+v", now)
 	}
 }
 
 // "draft→active→completed→archived, draft→archived", and 409 for all others.
-func TestTransitionsAreThoseAllowed(t *testing.T) {
+func TestTransitions_OnlyAllowed(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -190,13 +196,13 @@ func TestTransitionsAreThoseAllowed(t *testing.T) {
 				var after programme
 				answer.Wants(t, http.StatusOK).Into(t, &after)
 				if want = client.ProgrammeStatus(to); after.Status != to || after.ID != id {
-					t.Errorf("%s → %s answered %+v", from, to, after)
+					t.Errorf("%s → %s returned %+v", from, to, after)
 				}
 			} else {
 				answer.WantsNested(t, http.StatusConflict, "CONFLICT")
 			}
 			if now := read(t, api, id); now.Status != want {
-				t.Errorf("%s → %s: it is %s now", from, to, now.Status)
+				t.Errorf("%s → %s: status is now %s", from, to, now.Status)
 			}
 		}
 	}
@@ -208,7 +214,7 @@ func TestTransitionsAreThoseAllowed(t *testing.T) {
 }
 
 // "Unknown ID or path, or the record is not accessible to the caller" (spec 7.2)
-func TestRecordOfAnotherWorkspaceIsNotFound(t *testing.T) {
+func TestRecord_OfOtherWorkspaceIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)

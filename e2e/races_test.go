@@ -8,10 +8,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 3, when requests come at the same moment: exactly one wins, and since all the others are replays,
-// the grant is dead afterwards.
+// Contract, section 3, with concurrent requests: exactly one wins. All others are replays, so the grant is revoked
+// afterwards.
 
-// together sends the requests at once and returns how many were answered 200. Every other answer must be 400
+// together sends the requests concurrently and returns the responses with status 200. All others must be 400
 // invalid_grant.
 func together(t *testing.T, racers int, send func() harness.Answer) (winners []harness.Answer) {
 	t.Helper()
@@ -36,8 +36,8 @@ func together(t *testing.T, racers int, send func() harness.Answer) (winners []h
 	return winners
 }
 
-// The races run on two processes of authserver, which take turns behind the gateway.
-func TestRacesHaveOneWinnerAndEndTheGrant(t *testing.T) {
+// The races run on two processes of authserver behind the gateway.
+func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 	t.Parallel()
 	p := harness.Enter(t, harness.Private(t, harness.Options{Authservers: 2}), &met)
 	office := p.Office(t)
@@ -87,8 +87,8 @@ func TestRacesHaveOneWinnerAndEndTheGrant(t *testing.T) {
 	})
 }
 
-// One collision ends one connection, never its siblings.
-func TestRaceEndsNoOtherGrant(t *testing.T) {
+// A race revokes one grant and no other grant of the same user and application.
+func TestRaces_OtherGrantsSurvive(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -98,8 +98,8 @@ func TestRaceEndsNoOtherGrant(t *testing.T) {
 	wantsAlive(t, p, connector, sibling)
 }
 
-// Many grants refreshed at the same time are no races: each is one client that keeps to the rules.
-func TestRefreshesOfDifferentGrantsDoNotDisturbEachOther(t *testing.T) {
+// Concurrent refreshes of different grants are not races.
+func TestRaces_DifferentGrantsAreIndependent(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -9,24 +9,24 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Whatever ends a grant, or makes a token request fail, says why: to the application as error_description, to its user
-// in Connected apps, and to the workspace in the audit log, as a page and as a line of the export.
+// Every end of a grant and every rejected token request has a reason: for the application in error_description, for
+// its user in Connected apps, and for the workspace in the audit log, on the page and in the export.
 
-// A cause is what happens to a connection whose refresh token is then presented.
+// A cause is what happens to a connection before its refresh token is presented.
 type cause struct {
 	happens func(*testing.T, *harness.Product, harness.Office, *connection)
-	code    string // error
+	code    string // value of error
 	told    string // within error_description and the audit log
 	shown   string // within Connected apps
 	reason  string // in the export
 }
 
-// A connection is what a user has approved, seen from the application and from the user.
+// A connection is a grant with its application and its user.
 type connection struct {
 	harness.Connector
 	tokens harness.Tokens
 	person *harness.Person
-	// The refresh token that is presented in the end.
+	// presents is the refresh token that is presented at the end.
 	presents string
 }
 
@@ -102,7 +102,7 @@ func causes() map[string]cause {
 	}
 }
 
-func TestEveryEndAndEveryRefusalHasItsReason(t *testing.T) {
+func TestReasons_EveryEndHasReason(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, c := range causes() {
@@ -116,22 +116,21 @@ func TestEveryEndAndEveryRefusalHasItsReason(t *testing.T) {
 
 			answer := held.Refresh(t, held.presents)
 			answer.WantsFlat(t, http.StatusBadRequest, c.code)
-			if said, _ := answer.Object(t)["error_description"].(string); !strings.Contains(said, c.told) {
-				t.Errorf("the application is told %q, want %q", said, c.told)
+			description, _ := answer.Object(t)["error_description"].(string)
+			if !strings.Contains(description, c.told) {
+				t.Errorf("error_description %q does not contain %q", description, c.told)
 			}
 			if page := ada.Arrive(t, p.AppURL+"/settings/apps"); !strings.Contains(page.Text(), c.shown) {
-				t.Errorf("Connected apps does not say %q: %s", c.shown, page.Text())
+				t.Errorf("Connected apps does not contain %q: %s", c.shown, page.Text())
 			}
 			head := p.Person(t, office.Head)
-			if log := head.Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Workspace.ID); !strings.Contains(
-				log.Text(),
-				c.told,
-			) {
-				t.Errorf("the audit log does not say %q: %s", c.told, log.Text())
+			log := head.Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Workspace.ID)
+			if !strings.Contains(log.Text(), c.told) {
+				t.Errorf("the audit log does not contain %q: %s", c.told, log.Text())
 			}
 			export := string(head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+office.Workspace.ID).Body)
 			if !strings.Contains(export, `"reason":"`+c.reason+`"`) || strings.Contains(export, held.presents) {
-				t.Errorf("the export does not hold the reason %s, or holds a token", c.reason)
+				t.Errorf("the export does not contain the reason %s, or contains a token", c.reason)
 			}
 		})
 	}

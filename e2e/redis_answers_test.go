@@ -7,16 +7,16 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A script has run and its answer is lost, or is that to another question, as on a connection that is out of step. It
-// is asked again, or the caller is told 503: nobody gets what is another's, no grant ends, and the credential works
+// A script has run, and its reply is lost or replaced by another reply, as on a desynchronized connection. The
+// request is retried or gets 503: no caller gets the data of another, no grant ends, and the credential works
 // afterwards.
-func TestAnswersOfRedisAreLostOrThoseOfOthers(t *testing.T) {
+func TestRedisReplies_LostOrMixedUp(t *testing.T) {
 	t.Parallel()
 	relay := harness.NewRedisRelay(t)
 	p := harness.Enter(t, harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir}), &met)
 	office := p.Office(t)
 	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
-	connector.Connect(t, head) // Redis has said ok to somebody
+	connector.Connect(t, head) // so that there is an "ok" reply
 
 	t.Run("one is lost", func(t *testing.T) {
 		attempt := connector.Begin()
@@ -40,7 +40,7 @@ func TestAnswersOfRedisAreLostOrThoseOfOthers(t *testing.T) {
 				refused := ask()
 				relay.Stop(t)
 				refused.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
-			} // what was decided has been taken back by then
+			} // the decision has been undone by then
 			attempt := connector.Begin()
 			form := attempt.CodeForm(attempt.Code(t, head))
 			wantsUnavailable(func() harness.Answer { return attempt.Post(t, form) })

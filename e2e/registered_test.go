@@ -10,9 +10,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 5: what becomes of an application once it is registered.
+// Contract, section 5: reading, deleting and changing registered applications.
 
-func TestClientIsReadAndListedWithoutItsSecret(t *testing.T) {
+func TestRegistered_ReadAndListWithoutSecret(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -23,7 +23,7 @@ func TestClientIsReadAndListedWithoutItsSecret(t *testing.T) {
 	one := api.Get(t, office.Clients()+"/"+confidential.ClientID).Wants(t, http.StatusOK)
 	wantsClient(t, one, one.Object(t))
 	if one.Object(t)["tokenEndpointAuthMethod"] != "client_secret_basic" {
-		t.Errorf("not as registered:\n%s", one)
+		t.Errorf("wrong tokenEndpointAuthMethod:\n%s", one)
 	}
 	other := api.Get(t, office.Clients()+"/"+connector.ClientID).Wants(t, http.StatusOK)
 	wantsClient(t, other, other.Object(t), "connectorPlatform", "resource")
@@ -40,11 +40,11 @@ func TestClientIsReadAndListedWithoutItsSecret(t *testing.T) {
 		ids = append(ids, client["clientId"].(string))
 	}
 	if len(ids) != 2 || !slices.Contains(ids, confidential.ClientID) || !slices.Contains(ids, connector.ClientID) {
-		t.Errorf("the list does not hold the two that were registered:\n%s", list)
+		t.Errorf("the list does not contain the two registered applications:\n%s", list)
 	}
 }
 
-func TestUnknownClientIsNotFound(t *testing.T) {
+func TestRegistered_UnknownIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
@@ -64,7 +64,7 @@ func TestUnknownClientIsNotFound(t *testing.T) {
 	p.As(other.Token).Get(t, other.Clients()+"/"+foreign).Wants(t, http.StatusOK)
 }
 
-func TestDeletingAClientEndsItsGrants(t *testing.T) {
+func TestRegistered_DeletionRevokesGrants(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -93,7 +93,7 @@ func TestDeletingAClientEndsItsGrants(t *testing.T) {
 	head.Open(t, p.AuthorizeURL(app.Request())).WantsPage(t, http.StatusBadRequest)
 }
 
-func TestNewSecretWorksAtOnceAndTheOldOneForADay(t *testing.T) {
+func TestRegistered_OldSecretWorksForOneDay(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -105,7 +105,7 @@ func TestNewSecretWorksAtOnceAndTheOldOneForADay(t *testing.T) {
 	renewed := app
 	renewed.Secret, _ = answer.Object(t)["clientSecret"].(string)
 	if renewed.Secret == "" || renewed.Secret == app.Secret {
-		t.Fatal("no new secret")
+		t.Fatal("want a new secret, got none or the old one")
 	}
 	answer.WantsHeader(t, "Cache-Control", "no-store")
 	app.Connect(t, head)
@@ -113,7 +113,8 @@ func TestNewSecretWorksAtOnceAndTheOldOneForADay(t *testing.T) {
 
 	p.World.Exec(
 		t,
-		`update account.client_secrets set created_at = created_at - interval '24 hours', expires_at = expires_at - interval '24 hours'
+		`update account.client_secrets
+				set created_at = created_at - interval '24 hours', expires_at = expires_at - interval '24 hours'
 		where client_id = $1 and expires_at is not null`,
 		app.ClientID,
 	)
@@ -121,7 +122,7 @@ func TestNewSecretWorksAtOnceAndTheOldOneForADay(t *testing.T) {
 	renewed.Connect(t, head)
 }
 
-func TestNewSecretCanEndTheOldOneAtOnce(t *testing.T) {
+func TestRegistered_NewSecretCanExpireOld(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -137,7 +138,7 @@ func TestNewSecretCanEndTheOldOneAtOnce(t *testing.T) {
 }
 
 // "Registering an application does not by itself authorise access to user data." (spec 5.2)
-func TestRegistrationAloneAuthorisesNothing(t *testing.T) {
+func TestRegistered_AloneAuthorizesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 5, second table: who may call the tenant routes, and what everybody else is answered. Each rule
-// holds on every one of the routes.
+// Contract, section 5, second table: who may call the tenant routes, and the errors for other callers. Each rule is
+// tested on every route.
 
 type clientRoute struct {
 	method, path string
@@ -19,7 +19,7 @@ type clientRoute struct {
 	success      int
 }
 
-// clientRoutes are the tenant routes for an application that exists; the one that deletes it comes last.
+// clientRoutes returns the tenant routes for an existing application. The last one deletes it.
 func clientRoutes(workspace demo.Workspace, client string) []clientRoute {
 	all := harness.ClientsPath(workspace)
 	return []clientRoute{
@@ -39,7 +39,7 @@ func (r clientRoute) call(t *testing.T, api harness.API) harness.Answer {
 	return api.JSON(t, r.method, r.path, r.body)
 }
 
-func TestWorkspaceRoutesWantABearer(t *testing.T) {
+func TestWorkspaceRoutes_NeedBearer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -52,7 +52,7 @@ func TestWorkspaceRoutesWantABearer(t *testing.T) {
 	}
 }
 
-func TestWorkspaceRoutesRefuseABearerThatDoesNotCount(t *testing.T) {
+func TestWorkspaceRoutes_RejectInvalidBearer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -60,7 +60,7 @@ func TestWorkspaceRoutesRefuseABearerThatDoesNotCount(t *testing.T) {
 	p.World.RevokeToken(t, revoked)
 	expired := p.World.Token(t, office.Workspace, office.Head, harness.Everything()...)
 	p.World.ExpireToken(t, expired)
-	// A connector for the MCP endpoint, whose token is a good one made for another resource.
+	// The token of a connector for the MCP endpoint is valid, but for another resource.
 	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head))
 	client := office.Confidential(t, "", harness.ReadProgrammes).ClientID
 	for name, token := range map[string]string{
@@ -79,7 +79,7 @@ func TestWorkspaceRoutesRefuseABearerThatDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestWorkspaceRoutesWantPermissionInTheWorkspaceOfTheURL(t *testing.T) {
+func TestWorkspaceRoutes_NeedPermissionInURLWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
@@ -101,7 +101,9 @@ func TestWorkspaceRoutesWantPermissionInTheWorkspaceOfTheURL(t *testing.T) {
 		"no longer a member":            leftToken,
 		"not a member":                  other.Token,
 		"a token for another workspace": p.World.Token(t, other.Workspace, both, harness.Everything()...),
-		"connector":                     office.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, office.Head)).AccessToken,
+		"connector": office.Connector(t, harness.ReadProgrammes).
+			Connect(t, p.Person(t, office.Head)).
+			AccessToken,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, route := range clientRoutes(office.Workspace, client) {
@@ -124,7 +126,7 @@ func TestWorkspaceRoutesWantPermissionInTheWorkspaceOfTheURL(t *testing.T) {
 	})
 }
 
-func TestWorkspaceRoutesTakePersonalAndOAuthTokens(t *testing.T) {
+func TestWorkspaceRoutes_AcceptPATAndAccessToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -140,8 +142,8 @@ func TestWorkspaceRoutesTakePersonalAndOAuthTokens(t *testing.T) {
 	}
 }
 
-// The registrar's credential must hold each permission: token and user both.
-func TestRegistrarCannotGiveWhatTheyDoNotHold(t *testing.T) {
+// The registrar must hold each permission: both the token and the user.
+func TestRegister_NeedsOwnPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

@@ -12,13 +12,13 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 4.2 and contract, section 5: what the body may be, and what is answered.
+// Spec 4.2 and contract, section 5: registration requests and responses.
 
 // clientKeys are the fields that every application has: "every field as stored".
 var clientKeys = []string{"clientId", "name", "redirectUris", "requiredPermissions", "tokenEndpointAuthMethod"}
 
-// wantsClient checks an application for its keys: those of clientKeys and more, but no secret unless it is among more.
-// Fields beyond the contract's (a date, say) are not forbidden.
+// wantsClient checks that an application has the keys in clientKeys and more, and no secret unless more contains it.
+// Other keys (a date, say) are allowed.
 func wantsClient(t *testing.T, answer harness.Answer, object map[string]any, more ...string) {
 	t.Helper()
 	for _, key := range slices.Concat(clientKeys, more) {
@@ -27,7 +27,7 @@ func wantsClient(t *testing.T, answer harness.Answer, object map[string]any, mor
 		}
 	}
 	if _, there := object["clientSecret"]; there && !slices.Contains(more, "clientSecret") {
-		t.Errorf("a secret where none belongs:\n%s", answer)
+		t.Errorf("unexpected secret:\n%s", answer)
 	}
 }
 
@@ -43,7 +43,7 @@ func wantsList(t *testing.T, object map[string]any, key string, want ...string) 
 	}
 }
 
-func TestRegisterConfidentialAnswersEveryFieldAndTheSecret(t *testing.T) {
+func TestRegister_ConfidentialReturnsFieldsAndSecret(t *testing.T) {
 	t.Parallel()
 	office := enter(t).Office(t)
 	answer := office.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)).Wants(t, http.StatusCreated)
@@ -53,18 +53,18 @@ func TestRegisterConfidentialAnswersEveryFieldAndTheSecret(t *testing.T) {
 	wantsList(t, object, "redirectUris", harness.RedirectURI)
 	wantsList(t, object, "requiredPermissions", harness.ReadProgrammes)
 	if object["name"] != "Gift Aid export" || object["tokenEndpointAuthMethod"] != "client_secret_json" {
-		t.Errorf("not as sent, or not the default method:\n%s", answer)
+		t.Errorf("wrong name, or not the default method:\n%s", answer)
 	}
 	if id, _ := object["clientId"].(string); id == "" {
 		t.Errorf("no clientId:\n%s", answer)
 	}
 	secret, _ := object["clientSecret"].(string)
 	if !regexp.MustCompile(`^alm_cs_[0-9A-Za-z]{43,}[0-9A-Za-z]{6}$`).MatchString(secret) {
-		t.Errorf("the secret of %d characters is not spelled as section 2 of the contract says", len(secret))
+		t.Errorf("the secret of %d characters does not have the format of section 2 of the contract", len(secret))
 	}
 }
 
-func TestRegisterConnectorHasNoSecret(t *testing.T) {
+func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -80,13 +80,13 @@ func TestRegisterConnectorHasNoSecret(t *testing.T) {
 			wantsClient(t, answer, object, "connectorPlatform", "resource")
 			if object["connectorPlatform"] != platform || object["resource"] != resource ||
 				object["tokenEndpointAuthMethod"] != "none" {
-				t.Errorf("not as sent:\n%s", answer)
+				t.Errorf("wrong connectorPlatform, resource or tokenEndpointAuthMethod:\n%s", answer)
 			}
 		}
 	}
 }
 
-func TestRegisterTakesTheWorkspaceFromTheURLAlone(t *testing.T) {
+func TestRegister_WorkspaceIsFromURL(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
@@ -98,7 +98,7 @@ func TestRegisterTakesTheWorkspaceFromTheURLAlone(t *testing.T) {
 	}
 }
 
-func TestRegisterIgnoresUnknownKeys(t *testing.T) {
+func TestRegister_IgnoresUnknownKeys(t *testing.T) {
 	t.Parallel()
 	office := enter(t).Office(t)
 	body := harness.ConfidentialBody(harness.ReadProgrammes)
@@ -109,8 +109,8 @@ func TestRegisterIgnoresUnknownKeys(t *testing.T) {
 	}
 }
 
-// The rows "invalid body" of the table: each body is wrong in one way.
-func TestRegisterRefusesInvalidMetadata(t *testing.T) {
+// The rows "invalid body" of the table: each body has one error.
+func TestRegister_RejectsInvalidMetadata(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -160,7 +160,7 @@ func TestRegisterRefusesInvalidMetadata(t *testing.T) {
 	}
 }
 
-func TestRegisterJudgesRedirectURIs(t *testing.T) {
+func TestRegister_ChecksRedirectURIs(t *testing.T) {
 	t.Parallel()
 	office := enter(t).Office(t)
 	register := func(t *testing.T, uris ...string) harness.Answer {
@@ -221,7 +221,7 @@ func TestRegisterJudgesRedirectURIs(t *testing.T) {
 	}
 }
 
-func TestRegisterTakesOneToTwentyRedirectURIs(t *testing.T) {
+func TestRegister_OneToTwentyRedirectURIs(t *testing.T) {
 	t.Parallel()
 	office := enter(t).Office(t)
 	var uris []string

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// administer runs a command of `authserver admin` as an operator does.
+// administer runs a command of `authserver admin`.
 func administer(t *testing.T, s *stack.Stack, args ...string) {
 	t.Helper()
 	line := append([]string{"-c", `set -a; . "$0"; exec "$@"`, s.AdminFile(), s.Authserver(), "admin"}, args...)
@@ -19,22 +19,16 @@ func administer(t *testing.T, s *stack.Stack, args ...string) {
 	}
 }
 
-// Contract, section 6: a signing key that was removed is not believed by the next request on, wherever its token is
-// presented.
-func TestRemovedSigningKeyIsRefusedByTheNextRequest(t *testing.T) {
+// Contract, section 6: after a signing key is removed, the next request with one of its tokens is rejected on every
+// route.
+func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
 	p := harness.Enter(t, running, &met)
 	office, service := p.Office(t), p.DemoService()
 	head := p.Person(t, office.Head)
-	connector, assistant := office.Connector(
-		t,
-		harness.ReadProgrammes,
-	), office.ConnectorFor(
-		t,
-		p.BaseURL+"/mcp",
-		harness.ReadProgrammes,
-	)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	assistant := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
 	connected := connector.Connect(t, head)
 	stolen := held{connected.AccessToken, assistant.Connect(t, head).AccessToken, app.Connect(t, head).AccessToken}
@@ -47,7 +41,7 @@ func TestRemovedSigningKeyIsRefusedByTheNextRequest(t *testing.T) {
 		p.As(tokens.account).Get(t, office.Clients()).Wants(t, http.StatusOK)
 		for _, token := range []string{tokens.rest, tokens.mcp, tokens.account} {
 			if active := service.Introspect(t, token).Wants(t, http.StatusOK).Object(t)["active"]; active != true {
-				t.Errorf("introspection answers active: %v", active)
+				t.Errorf("introspection returns active: %v", active)
 			}
 		}
 	}
@@ -75,11 +69,11 @@ func TestRemovedSigningKeyIsRefusedByTheNextRequest(t *testing.T) {
 		wantsInactive(t, service.Introspect(t, token))
 	}
 	works("under the other key, after the removal", other)
-	// The grants go on: a refresh brings a token of the other key.
+	// The grants remain: a refresh returns a token of the other key.
 	connector.List(t, connector.Refresh(t, connected.RefreshToken).Tokens(t)).Wants(t, http.StatusOK)
 }
 
-// held are access tokens of one signing key.
+// held contains access tokens of one signing key.
 type held struct{ rest, mcp, account string }
 
 func keyOf(t *testing.T, token string) string {

@@ -15,18 +15,18 @@ import (
 
 var permissionID = regexp.MustCompile(`[a-z]+:[a-z]+:[a-z]+`)
 
-// operationsUse reads the permissions that the operations of the REST API use from its description.
+// operationsUse returns the permissions that the operations of the REST API need, from their descriptions.
 func operationsUse(t *testing.T) []string {
 	t.Helper()
-	book, err := harness.Book()
+	checker, err := harness.Checker()
 	must(t, err)
 	var out []string
-	for _, o := range book.Document.Operations() {
+	for _, o := range checker.Document.Operations() {
 		if !strings.HasPrefix(o.Path, "/v1/") {
 			continue
 		}
 		for _, id := range permissionID.FindAllString(o.Text("description"), -1) {
-			if !strings.HasPrefix(id, "account:") { // never given to a connector
+			if !strings.HasPrefix(id, "account:") { // never granted to a connector
 				out = append(out, id)
 			}
 		}
@@ -34,7 +34,7 @@ func operationsUse(t *testing.T) []string {
 	return slices.Compact(sorted(out))
 }
 
-// toolsUse asks each tool that is listed what it needs, by a credential that holds nothing.
+// toolsUse returns the permissions that the listed tools need, from the errors for a credential without them.
 func toolsUse(t *testing.T, p *harness.Product, office harness.Office) []string {
 	t.Helper()
 	nothing := mcp(p, p.World.Token(t, office.Workspace, office.Head, harness.APIAccess))
@@ -52,16 +52,16 @@ func toolsUse(t *testing.T, p *harness.Product, office harness.Office) []string 
 		}
 		needed := permissionID.FindString(answer.WantsNested(t, http.StatusForbidden, "FORBIDDEN"))
 		if needed == "" {
-			t.Fatalf("%v does not say what it needs:\n%s", tool["name"], answer)
+			t.Fatalf("the error of %v does not name the permission:\n%s", tool["name"], answer)
 		}
 		out = append(out, needed)
 	}
 	return slices.Compact(sorted(out))
 }
 
-// Contract, section 5: the challenge, the metadata of the resource, the consent page and the token name the permissions
-// that the operations of the resource can use, and no others: whatever an older client is registered for.
-func TestConsent_NamesWhatTheResourceCanUse(t *testing.T) {
+// Contract, section 5: the challenge, the resource's metadata, the consent page and the token name exactly the
+// permissions that the operations of the resource need, even if an older client is registered for more.
+func TestConsent_NamesUsablePermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -120,7 +120,7 @@ func TestConsent_NamesWhatTheResourceCanUse(t *testing.T) {
 	}
 }
 
-// onThePage are the permissions of the consent page, which names them in plain words.
+// onThePage returns the permissions whose titles are on the consent page.
 func onThePage(page harness.Page) []string {
 	ids := map[string]string{}
 	for _, entry := range perm.All() {

@@ -11,7 +11,7 @@ import (
 
 // Contract, section 5: POST /oauth/revoke (RFC 7009).
 
-func TestRevokingATokenEndsItsGrant(t *testing.T) {
+func TestRevocation_RevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -26,17 +26,15 @@ func TestRevokingATokenEndsItsGrant(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sibling, old := connector.Connect(t, head), connector.Connect(t, head)
 			current := connector.Refresh(t, old.RefreshToken).Tokens(t)
-			for range 2 { // the second time it is a token that is unknown, or ended: 200 too
+			for range 2 { // the second time the token is unknown or its grant has ended: 200 too
 				answer := connector.Revoke(t, choose(old, current)).Wants(t, http.StatusOK)
 				if len(answer.Body) != 0 {
-					t.Errorf("a body:\n%s", answer)
+					t.Errorf("unexpected body:\n%s", answer)
 				}
 			}
 			wantsDead(t, p, connector, current, old)
-			other := old.AccessToken[:strings.LastIndex(old.AccessToken, ".")+1] + otherForm(
-				t,
-				old.AccessToken[strings.LastIndex(old.AccessToken, ".")+1:],
-			)
+			beforeSignature := strings.LastIndex(old.AccessToken, ".") + 1
+			other := old.AccessToken[:beforeSignature] + otherForm(t, old.AccessToken[beforeSignature:])
 			p.In(office.Workspace, other).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 			wantsAlive(t, p, connector, sibling)
 		})
@@ -50,25 +48,16 @@ func TestRevokingATokenEndsItsGrant(t *testing.T) {
 	})
 }
 
-func TestRevokingWhatIsNotTheClientsChangesNothing(t *testing.T) {
+func TestRevocation_OtherClientsTokenHasNoEffect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
-	connector, other, app := office.Connector(
-		t,
-		harness.ReadProgrammes,
-	), office.Connector(
-		t,
-		harness.ReadProgrammes,
-	), office.Confidential(
-		t,
-		"",
-		harness.ReadProgrammes,
-	)
+	connector, other := office.Connector(t, harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
+	app := office.Confidential(t, "", harness.ReadProgrammes)
 	tokens, long := connector.Connect(t, head), app.Connect(t, head)
 	unknown := misspellings(tokens.RefreshToken)
-	delete(unknown, "empty") // which is a parameter missing
+	delete(unknown, "empty") // a missing parameter
 	unknown["nonsense"], unknown["PAT"], unknown["forged JWT"] = "nonsense", office.Token, alterLast(tokens.AccessToken)
 	for name, token := range unknown {
 		t.Run("unknown: "+name, func(t *testing.T) { connector.Revoke(t, token).Wants(t, http.StatusOK) })
@@ -82,7 +71,7 @@ func TestRevokingWhatIsNotTheClientsChangesNothing(t *testing.T) {
 	wantsAlive(t, p, connector, tokens)
 }
 
-func TestRevocationWantsToKnowTheClient(t *testing.T) {
+func TestRevocation_NeedsClient(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -94,14 +83,12 @@ func TestRevocationWantsToKnowTheClient(t *testing.T) {
 	wrong.Secret = alterLast(app.Secret)
 	wrong.Revoke(t, long.AccessToken).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	form := func(values url.Values) harness.Answer { return p.API().Form(t, harness.RevokePath, values) }
-	form(
-		url.Values{"client_id": {app.ClientID}, "token": {long.AccessToken}},
-	).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
+	form(url.Values{"client_id": {app.ClientID}, "token": {long.AccessToken}}).
+		WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	form(url.Values{"token": {tokens.RefreshToken}}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	form(url.Values{"client_id": {connector.ClientID}}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
-	form(
-		url.Values{"client_id": {connector.ClientID}, "token": {"a", "b"}},
-	).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+	form(url.Values{"client_id": {connector.ClientID}, "token": {"a", "b"}}).
+		WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	answer := p.API().
 		With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.Secret))).
 		Form(t, harness.RevokePath, url.Values{"token": {"x"}})
@@ -121,8 +108,8 @@ func TestRevocationWantsToKnowTheClient(t *testing.T) {
 	wantsDead(t, p, connector, tokens)
 }
 
-// Whichever comes first, once the revocation is answered nothing of the grant works.
-func TestRevocationWinsOverARefreshInFlight(t *testing.T) {
+// In either order, nothing of the grant works after the revocation's response.
+func TestRevocation_WinsOverConcurrentRefresh(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)

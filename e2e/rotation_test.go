@@ -10,7 +10,7 @@ import (
 // Spec 3 and 5.2, contract section 3: "A superseded refresh token: 400 invalid_grant, and the grant is revoked, at
 // once, for refresh and access tokens alike."
 
-// wantsDead checks that nothing of a grant works any more.
+// wantsDead checks that the tokens of a grant no longer work.
 func wantsDead(t *testing.T, p *harness.Product, c harness.Connector, tokens ...harness.Tokens) {
 	t.Helper()
 	for _, token := range tokens {
@@ -25,7 +25,7 @@ func wantsDead(t *testing.T, p *harness.Product, c harness.Connector, tokens ...
 	}
 }
 
-// wantsAlive checks that a grant works, and returns its newest tokens.
+// wantsAlive checks that a grant works, and returns the refreshed tokens.
 func wantsAlive(t *testing.T, p *harness.Product, c harness.Connector, tokens harness.Tokens) harness.Tokens {
 	t.Helper()
 	p.API().
@@ -36,7 +36,7 @@ func wantsAlive(t *testing.T, p *harness.Product, c harness.Connector, tokens ha
 	return c.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
 
-func TestSupersededRefreshTokenRevokesTheGrant(t *testing.T) {
+func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -59,7 +59,7 @@ func TestSupersededRefreshTokenRevokesTheGrant(t *testing.T) {
 }
 
 // "That holds with a wrong resource too, and comes before the checks of membership and LLM integration"
-func TestReplayIsSeenBeforeAnythingElseIsJudged(t *testing.T) {
+func TestRefresh_ReplayIsDetectedFirst(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, c := range map[string]struct {
@@ -106,7 +106,7 @@ func TestReplayIsSeenBeforeAnythingElseIsJudged(t *testing.T) {
 }
 
 // "A token that was never issued (forged, cut, from another client) is 400 and revokes nothing."
-func TestTokenThatWasNeverIssuedRevokesNothing(t *testing.T) {
+func TestRefresh_UnknownTokenRevokesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -118,7 +118,7 @@ func TestTokenThatWasNeverIssuedRevokesNothing(t *testing.T) {
 	for _, wrong := range misspellings(old.RefreshToken) {
 		connector.Refresh(t, wrong).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
 	}
-	// Another client that has come by the tokens, superseded and current.
+	// Another client presents the tokens, superseded and current.
 	for _, stolen := range []string{old.RefreshToken, current.RefreshToken} {
 		other.Refresh(t, stolen).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	}
@@ -126,8 +126,8 @@ func TestTokenThatWasNeverIssuedRevokesNothing(t *testing.T) {
 	wantsAlive(t, p, other, others)
 }
 
-// "Revoked is final" (grants), and told at each further try in the same way.
-func TestRevokedGrantStaysRevoked(t *testing.T) {
+// "Revoked is final" (grants): every further attempt gets the same error.
+func TestRefresh_RevokedGrantStaysRevoked(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -139,5 +139,5 @@ func TestRevokedGrantStaysRevoked(t *testing.T) {
 	for range 3 {
 		wantsDead(t, p, connector, first, second)
 	}
-	wantsAlive(t, p, connector, connector.Connect(t, head)) // consenting again is the way back
+	wantsAlive(t, p, connector, connector.Connect(t, head)) // a new consent creates a new grant
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What is written of the settings is what the programs read.
-func TestTheSettingsAreWrittenDown(t *testing.T) {
+// The generated documentation of the settings matches the programs.
+func TestSettings_AreDocumented(t *testing.T) {
 	files, err := settings.Files(t.Context(), "..", filepath.Dir(harness.Shared(t).Authserver()))
 	if err != nil {
 		t.Fatal(err)
@@ -24,12 +24,12 @@ func TestTheSettingsAreWrittenDown(t *testing.T) {
 	}
 	for path, want := range files {
 		if content, err := os.ReadFile(filepath.Join("..", path)); err != nil || string(content) != want {
-			t.Errorf("%s is not of this code (%v): make generate", path, err)
+			t.Errorf("%s is out of date (%v): run make generate", path, err)
 		}
 	}
 }
 
-func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
+func TestSettings_CheckConfig(t *testing.T) {
 	folder := filepath.Dir(harness.Shared(t).Authserver())
 	key := filepath.Join(t.TempDir(), "keys")
 	file := filepath.Join(t.TempDir(), "settings")
@@ -37,9 +37,10 @@ func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
 		os.WriteFile(key, []byte("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"), 0o600),
 		os.WriteFile(
 			file,
-			[]byte(
-				"ALMONER_BASE_URL=https://api.example.org\nALMONER_APP_URL='https://app.example.org'\nALMONER_DATABASE_URL=postgres://a:hush@localhost/a\nOTEL_EXPORTER_OTLP_HEADERS=Authorization=hush\n",
-			),
+			[]byte("ALMONER_BASE_URL=https://api.example.org\n"+
+				"ALMONER_APP_URL='https://app.example.org'\n"+
+				"ALMONER_DATABASE_URL=postgres://a:hush@localhost/a\n"+
+				"OTEL_EXPORTER_OTLP_HEADERS=Authorization=hush\n"),
 			0o600,
 		),
 	)
@@ -47,7 +48,7 @@ func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, program := range []string{"authserver", "resourceapi"} {
-		said := func(environ []string, arguments ...string) (out, errs string, code int) {
+		run := func(environ []string, arguments ...string) (out, errs string, code int) {
 			t.Helper()
 			command := exec.CommandContext(t.Context(), filepath.Join(folder, program), arguments...)
 			command.Env = environ
@@ -63,7 +64,7 @@ func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
 			return outBuffer.String(), errBuffer.String(), command.ProcessState.ExitCode()
 		}
 		good := []string{"ALMONER_KEYS_FILE=" + key, "ALMONER_REDIS_URL=redis://:hush@localhost:6379"}
-		out, errs, code := said(good, "check-config", "--config", file)
+		out, errs, code := run(good, "check-config", "--config", file)
 		for _, want := range []string{
 			`ALMONER_BASE_URL +https://api.example.org +config ` + file,
 			`ALMONER_KEYS +\(set\) +file ` + key,
@@ -73,7 +74,7 @@ func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
 			`OTEL_TRACES_SAMPLER_ARG +1 +default`,
 		} {
 			if !regexp.MustCompile(`(?m)^` + want + `$`).MatchString(out) {
-				t.Errorf("%s does not say %s: %s", program, want, out)
+				t.Errorf("%s does not print %s: %s", program, want, out)
 			}
 		}
 		if code != 0 || errs != "" {
@@ -88,7 +89,7 @@ func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
 			"OTEL_TRACES_SAMPLER_ARG=hush",
 		)
 		for _, arguments := range [][]string{{"check-config"}, {"serve"}} {
-			out, errs, code = said(bad, arguments...)
+			out, errs, code = run(bad, arguments...)
 			for _, want := range []string{
 				"4 mistakes",
 				"ALMONER_KEYS and ALMONER_KEYS_FILE are both set",
@@ -97,11 +98,11 @@ func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
 				"OTEL_TRACES_SAMPLER_ARG is a number",
 			} {
 				if code != 1 || out != "" || !strings.Contains(errs, want) {
-					t.Errorf("%s %s does not say %s: %d %s%s", program, arguments, want, code, out, errs)
+					t.Errorf("%s %s does not print %s: %d %s%s", program, arguments, want, code, out, errs)
 				}
 			}
 		}
-		if _, errs, code := said([]string{"ALMONER_DATABSE_URL=hush"}, "migrate"); code != 1 ||
+		if _, errs, code := run([]string{"ALMONER_DATABSE_URL=hush"}, "migrate"); code != 1 ||
 			!strings.Contains(errs, "2 mistakes") {
 			t.Errorf("%s migrate: %d %s", program, code, errs)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 2.1, 3 and 5.2, contract section 7: personal access tokens, made and revoked in Settings → Developers.
+// Spec 2.1, 3 and 5.2, contract section 7: personal access tokens, created and revoked in Settings → Developers.
 
 var patPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
 
@@ -22,7 +22,7 @@ func developersURL(p *harness.Product, o harness.Office) string {
 	return p.AppURL + "/settings/developers?tenant=" + o.Workspace.ID
 }
 
-// makeToken fills in the form for a new token as it stands on the page.
+// makeToken fills in and submits the form for a new token.
 func makeToken(
 	t *testing.T,
 	who *harness.Person,
@@ -42,7 +42,7 @@ func values(selection *goquery.Selection) []string {
 	return sorted(selection.Map(func(_ int, s *goquery.Selection) string { return s.AttrOr("value", "") }))
 }
 
-func TestTokenIsShownOnceUsedAndRevoked(t *testing.T) {
+func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -51,10 +51,10 @@ func TestTokenIsShownOnceUsedAndRevoked(t *testing.T) {
 	made := makeToken(t, head, page, "Payroll bridge", "30", harness.ReadProgrammes)
 	shown := patPattern.FindAllString(string(made.Body), -1)
 	if made.Status != http.StatusOK || len(slices.Compact(shown)) != 1 {
-		t.Fatalf("the answer shows %d tokens:\n%s", len(shown), made)
+		t.Fatalf("the page shows %d tokens:\n%s", len(shown), made)
 	}
 	if made.Header.Get("Cache-Control") != "no-store" {
-		t.Errorf("the page with the token may be kept: %q", made.Header.Get("Cache-Control"))
+		t.Errorf("the page with the token has Cache-Control %q", made.Header.Get("Cache-Control"))
 	}
 	token := shown[0]
 	p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
@@ -65,23 +65,22 @@ func TestTokenIsShownOnceUsedAndRevoked(t *testing.T) {
 	again := head.Arrive(t, developersURL(p, office))
 	again.WantsText(t, "Payroll bridge")
 	if patPattern.Match(again.Body) {
-		t.Error("the token can be read a second time")
+		t.Error("the token is shown a second time")
 	}
 	revoke := again.FormWith(
 		t,
 		`li:has(h3:contains("Payroll bridge")) form:contains("Revoke") button:contains("Revoke")`,
 	)
 	head.Submit(t, revoke)
-	refusedAsBearer(t, p, office, token)
-	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK) // the head's other token
-	if gone := head.Arrive(t, developersURL(p, office)); gone.Find(`li:has(h3:contains("Payroll bridge")) form`).
-		Length() !=
-		0 {
-		t.Error("the revoked token is still among the active ones")
+	wantsBearerRejected(t, p, office, token)
+	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK) // the owner's other token
+	gone := head.Arrive(t, developersURL(p, office))
+	if gone.Find(`li:has(h3:contains("Payroll bridge")) form`).Length() != 0 {
+		t.Error("the revoked token is still listed as active")
 	}
 }
 
-func TestTokenLastsSevenThirtyOrNinetyDays(t *testing.T) {
+func TestPAT_LastsSevenThirtyOrNinetyDays(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -104,11 +103,12 @@ func TestTokenLastsSevenThirtyOrNinetyDays(t *testing.T) {
 		}
 		lasts := p.World.Count(
 			t,
-			`select extract(epoch from expires_at - created_at)::int from account.personal_access_tokens where tenant_id = $1 and name = $2`,
+			`select extract(epoch from expires_at - created_at)::int from account.personal_access_tokens
+						where tenant_id = $1 and name = $2`,
 			office.Workspace.ID,
 			"For "+days,
 		)
-		wantsSeconds(t, "the token's life", lasts, want*24*3600)
+		wantsSeconds(t, "the token's lifetime", lasts, want*24*3600)
 	}
 	for _, days := range []string{"1", "8", "91", "365", "0", "-7", "", "7.0", "30 ", "forever"} {
 		refused := makeToken(t, head, page, "Odd", days, harness.ReadProgrammes)
@@ -119,17 +119,15 @@ func TestTokenLastsSevenThirtyOrNinetyDays(t *testing.T) {
 }
 
 // "Only permissions the creator holds in that workspace may be selected." (spec 2.1)
-func TestTokenHoldsWhatItsCreatorHolds(t *testing.T) {
+func TestPAT_LimitedToCreatorsPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	member := p.Person(t, office.Member(t, harness.APIAccess, harness.ReadProgrammes))
 	page := member.Arrive(t, developersURL(p, office))
-	if got := values(page.Find(tokenForm + "input[name=permissions]")); !slices.Equal(
-		got,
-		sorted([]string{harness.APIAccess, harness.ReadProgrammes}),
-	) {
-		t.Errorf("the permissions to choose from are %v", got)
+	got := values(page.Find(tokenForm + "input[name=permissions]"))
+	if !slices.Equal(got, sorted([]string{harness.APIAccess, harness.ReadProgrammes})) {
+		t.Errorf("the form offers the permissions %v", got)
 	}
 	for name, wrong := range map[string][]string{
 		"not held":     {harness.WriteProgrammes},
@@ -147,13 +145,14 @@ func TestTokenHoldsWhatItsCreatorHolds(t *testing.T) {
 	t.Run("no name", func(t *testing.T) {
 		makeToken(t, member, page, "", "7", harness.ReadProgrammes).WantsPage(t, http.StatusBadRequest)
 	})
-	if count := p.World.Count(t, `select count(*) from account.personal_access_tokens where user_id = $1`, member.ID); count != 0 {
-		t.Errorf("%d tokens were made", count)
+	count := p.World.Count(t, `select count(*) from account.personal_access_tokens where user_id = $1`, member.ID)
+	if count != 0 {
+		t.Errorf("%d tokens were created", count)
 	}
 }
 
 // "Required to open the Developers tab, create personal access tokens and register OAuth clients." (spec 2.3)
-func TestDevelopersNeedsAPIAccess(t *testing.T) {
+func TestPAT_DevelopersNeedsAPIAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -171,7 +170,7 @@ func TestDevelopersNeedsAPIAccess(t *testing.T) {
 
 // "The tenant identifier is copied from Settings → User." and "Replacement: create a new token, update the integration,
 // then revoke the old one." (spec 5.2)
-func TestIntegrationIsSetUpFromSettingsAlone(t *testing.T) {
+func TestPAT_IntegrationSetUpFromSettings(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -179,7 +178,7 @@ func TestIntegrationIsSetUpFromSettingsAlone(t *testing.T) {
 	user := head.Arrive(t, p.AppURL+"/settings/user").WantsPage(t, http.StatusOK)
 	user.WantsText(t, office.Workspace.Name, office.Head.Email)
 	if !slices.Contains(values(user.Find("input[readonly]")), office.Workspace.ID) {
-		t.Error("the tenant identifier is not there to be copied")
+		t.Error("the tenant identifier is not in a read-only field")
 	}
 	newToken := func(name string) string {
 		made := makeToken(t, head, head.Arrive(t, developersURL(p, office)), name, "90", harness.ReadProgrammes)
@@ -187,17 +186,17 @@ func TestIntegrationIsSetUpFromSettingsAlone(t *testing.T) {
 	}
 	old := newToken("Old one")
 	next := newToken("New one")
-	for _, token := range []string{old, next} { // while the integration is updated both work
+	for _, token := range []string{old, next} { // both work while the integration is updated
 		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 	page := head.Arrive(t, developersURL(p, office))
 	head.Submit(t, page.FormWith(t, `li:has(h3:contains("Old one")) form:contains("Revoke") button:contains("Revoke")`))
-	refusedAsBearer(t, p, office, old)
+	wantsBearerRejected(t, p, office, old)
 	p.In(office.Workspace, next).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
 // Contract, section 7: Connected apps lists every grant, and Disconnect revokes it.
-func TestDisconnectingRevokesOneGrant(t *testing.T) {
+func TestConnectedApps_DisconnectRevokesOneGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -214,6 +213,6 @@ func TestDisconnectingRevokesOneGrant(t *testing.T) {
 	connector.Refresh(t, replayed.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	after := head.Arrive(t, p.AppURL+"/settings/apps").Text()
 	if !strings.Contains(after, "used already") && !strings.Contains(after, "replay") {
-		t.Errorf("a grant that a replay revoked does not say so: %s", after)
+		t.Errorf("the page does not say that a replay revoked the grant: %s", after)
 	}
 }

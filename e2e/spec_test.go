@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Every test that SPEC.md names exists, and no sentence is without one.
-func TestEverySentenceNamesATest(t *testing.T) {
+// Every test that SPEC.md names exists, and every sentence has a test.
+func TestSpec_EverySentenceNamesTest(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("SPEC.md")
 	must(t, err)
@@ -25,7 +25,7 @@ func TestEverySentenceNamesATest(t *testing.T) {
 		}
 		rows++
 		if len(cells) != 3 {
-			t.Errorf("not three cells: %s", line)
+			t.Errorf("row without three cells: %s", line)
 			continue
 		}
 		names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(cells[2], -1)
@@ -34,16 +34,16 @@ func TestEverySentenceNamesATest(t *testing.T) {
 		}
 		for _, name := range names {
 			if !exists[name[1]] {
-				t.Errorf("there is no %s", name[1])
+				t.Errorf("%s does not exist", name[1])
 			}
 		}
 	}
 	if rows < 100 {
-		t.Errorf("only %d sentences were read", rows)
+		t.Errorf("only %d sentences found", rows)
 	}
 }
 
-// testsHere are the tests of this package, by name.
+// testsHere returns the names of the tests of this package.
 func testsHere(t *testing.T) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("*_test.go")

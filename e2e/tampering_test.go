@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// programmes is the path of spec 4.1.
+// programmes is the list's path (spec 4.1).
 const programmes = "/v1/programmes/programmes"
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// tamperedPAT is spelled like a personal access token, checksum included, and was never issued.
+// tamperedPAT returns a personal access token with a valid checksum that was never issued.
 func tamperedPAT(token string) string {
 	body := []byte(token[:len(token)-6])
 	body[len(body)-1] = otherLetter(body[len(body)-1])
@@ -25,7 +25,7 @@ func tamperedPAT(token string) string {
 	return string(body) + string(check)
 }
 
-// alterLast changes a character near the end of a token, where it belongs to a signature, a MAC or a checksum.
+// alterLast changes a character near the end of a token, which belongs to a signature, a MAC or a checksum.
 func alterLast(token string) string {
 	return alterAt(token, len(token)-3)
 }
@@ -41,12 +41,10 @@ func otherLetter(letter byte) byte {
 	return 'A'
 }
 
-// misspellings are texts that a lax reader could take for the token.
+// misspellings returns texts that a lenient parser could accept as the token.
 func misspellings(token string) map[string]string {
 	return map[string]string{
-		"altered": alterLast(
-			token,
-		),
+		"altered":        alterLast(token),
 		"altered early":  alterAt(token, 12),
 		"cut":            token[:len(token)-1],
 		"longer":         token + "A",
@@ -62,7 +60,7 @@ func misspellings(token string) map[string]string {
 	}
 }
 
-// lastBitFlipped changes bits of the last character that base64 decoding may throw away.
+// lastBitFlipped changes bits of the last character that base64 decoding may ignore.
 func lastBitFlipped(token string) string {
 	const base64url = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	at := strings.IndexByte(base64url, token[len(token)-1])

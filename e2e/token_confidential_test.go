@@ -11,9 +11,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 4.3 and contract, section 3: the exchange of a confidential application, in JSON.
+// Spec 4.3 and contract, section 3: the exchange of a confidential application in JSON.
 
-func TestConfidentialExchangeAnswersAToken(t *testing.T) {
+func TestConfidentialExchange_ReturnsToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
@@ -35,32 +35,33 @@ func TestConfidentialExchangeAnswersAToken(t *testing.T) {
 			wantsSeconds(t, "expires_in", tokens.ExpiresIn, 90*24*3600)
 			if tokens.TokenType != "Bearer" || tokens.Scope != harness.ReadProgrammes ||
 				tokens.WorkspaceID != p.Demo.Workspaces.Main.ID {
-				t.Errorf("not what was granted:\n%s", answer)
+				t.Errorf("wrong token response:\n%s", answer)
 			}
 			p.In(p.Demo.Workspaces.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 		})
 	}
 }
 
-// wantsSeconds allows for the seconds that the test itself takes.
+// wantsSeconds checks a duration, with a tolerance for the time that the test takes.
 func wantsSeconds(t *testing.T, name string, got, want int) {
 	t.Helper()
 	if got > want || got < want-30 {
-		t.Errorf("%s is %d seconds, want %d, or a few less", name, got, want)
+		t.Errorf("%s is %d seconds, want %d or slightly less", name, got, want)
 	}
 }
 
-func TestConfidentialExchangeReadsJSONWhateverItsParameters(t *testing.T) {
+func TestConfidentialExchange_IgnoresMediaTypeParameters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
-	body := `{"client_id":"` + app.ClientID + `","client_secret":"` + app.Secret + `","redirect_uri":"` + app.RedirectURI + `","code":"`
+	body := `{"client_id":"` + app.ClientID + `","client_secret":"` + app.Secret +
+		`","redirect_uri":"` + app.RedirectURI + `","code":"`
 	for _, kind := range []string{"application/json", "application/json; charset=utf-8", "APPLICATION/JSON"} {
 		p.API().Send(t, http.MethodPost, harness.TokenPath, kind, body+app.Code(t, owner)+`"}`).Tokens(t)
 	}
 }
 
-func TestConfidentialExchangeNamesWhatIsWrong(t *testing.T) {
+func TestConfidentialExchange_ErrorCodes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -68,7 +69,7 @@ func TestConfidentialExchangeNamesWhatIsWrong(t *testing.T) {
 	code := app.Code(t, p.Person(t, office.Head))
 	for name, c := range map[string]struct {
 		key   string
-		value any // nil: left out
+		value any // nil: omitted
 		codes []string
 	}{
 		"no client_id":         {"client_id", nil, []string{"invalid_request"}},
@@ -104,11 +105,11 @@ func TestConfidentialExchangeNamesWhatIsWrong(t *testing.T) {
 			answer.WantsHeader(t, "Cache-Control", "no-store").WantsHeader(t, "WWW-Authenticate", "")
 		})
 	}
-	app.Exchange(t, app.Body(code)).Tokens(t) // fewer than five of these counted against the code
+	app.Exchange(t, app.Body(code)).Tokens(t) // fewer than five of these errors count for the code
 }
 
 // "JSON is strict" (contract, section 3).
-func TestConfidentialExchangeIsStrictAboutJSON(t *testing.T) {
+func TestConfidentialExchange_StrictJSON(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app := p.DemoConfidential()
@@ -117,9 +118,10 @@ func TestConfidentialExchangeIsStrictAboutJSON(t *testing.T) {
 	rest := `"code":"` + code + `","redirect_uri":"` + app.RedirectURI + `"`
 	good := "{" + id + "," + secret + "," + rest + "}"
 	for name, body := range map[string]string{
-		"duplicate key":        "{" + id + "," + id + "," + secret + "," + rest + "}",
-		"duplicate, escaped":   "{" + id + `,"client\u005fid":"x",` + secret + "," + rest + "}",
-		"another case":         "{" + strings.Replace(id, "client_id", "Client_ID", 1) + "," + secret + "," + rest + "}",
+		"duplicate key":      "{" + id + "," + id + "," + secret + "," + rest + "}",
+		"duplicate, escaped": "{" + id + `,"client\u005fid":"x",` + secret + "," + rest + "}",
+		"another case": "{" + strings.Replace(id, "client_id", "Client_ID", 1) +
+			"," + secret + "," + rest + "}",
 		"another case besides": "{" + id + `,"CLIENT_ID":"x",` + secret + "," + rest + "}",
 		"a number":             "{" + id + `,"client_secret":7,` + rest + "}",
 		"null":                 "{" + id + `,"client_secret":null,` + rest + "}",
@@ -140,7 +142,7 @@ func TestConfidentialExchangeIsStrictAboutJSON(t *testing.T) {
 	app.Exchange(t, "\n "+good+" \n").Tokens(t)
 }
 
-func TestConfidentialExchangeWantsJSON(t *testing.T) {
+func TestConfidentialExchange_NeedsJSON(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app := p.DemoConfidential()
@@ -159,7 +161,8 @@ func TestConfidentialExchangeWantsJSON(t *testing.T) {
 		"application/json, text/plain",
 	} {
 		t.Run(kind, func(t *testing.T) {
-			body := `{"client_id":"` + app.ClientID + `","client_secret":"` + app.Secret + `","redirect_uri":"` + app.RedirectURI + `","code":"` + code + `"}`
+			body := `{"client_id":"` + app.ClientID + `","client_secret":"` + app.Secret +
+				`","redirect_uri":"` + app.RedirectURI + `","code":"` + code + `"}`
 			p.API().
 				Send(t, http.MethodPost, harness.TokenPath, kind, body).
 				WantsFlat(t, http.StatusBadRequest, "invalid_request")
@@ -168,7 +171,7 @@ func TestConfidentialExchangeWantsJSON(t *testing.T) {
 	app.Exchange(t, app.Body(code)).Tokens(t)
 }
 
-func TestQueryStringIsIgnoredAtTheTokenEndpoint(t *testing.T) {
+func TestTokenEndpoint_IgnoresQuery(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app := p.DemoConfidential()
@@ -189,7 +192,7 @@ func TestQueryStringIsIgnoredAtTheTokenEndpoint(t *testing.T) {
 	p.API().JSON(t, http.MethodPost, other, app.Body(code)).Tokens(t)
 }
 
-func TestAuthorizationHeaderIsRefusedAtTheTokenEndpoint(t *testing.T) {
+func TestTokenEndpoint_RejectsAuthorizationHeader(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -211,7 +214,7 @@ func TestAuthorizationHeaderIsRefusedAtTheTokenEndpoint(t *testing.T) {
 		api.Form(t, harness.TokenPath, attempt.CodeForm(connectorCode)).
 			WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	}
-	// The header alone says who it is, and rightly so: but these are not registered for it.
+	// With the header only, the requests are well-formed, but these applications are not registered for Basic.
 	code := map[string]any{"code": appCode, "redirect_uri": app.RedirectURI}
 	p.API().
 		With("Authorization", harness.Basic(app.ClientID, app.Secret)).
@@ -225,7 +228,7 @@ func TestAuthorizationHeaderIsRefusedAtTheTokenEndpoint(t *testing.T) {
 	attempt.Post(t, attempt.CodeForm(connectorCode)).Tokens(t)
 }
 
-func TestTokenEndpointTakesPostOfReasonableSize(t *testing.T) {
+func TestTokenEndpoint_OnlyPostOfLimitedSize(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, method := range []string{

@@ -13,9 +13,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 4.3 and contract, section 3: exchange and refresh of a connector, as a form.
+// Spec 4.3 and contract, section 3: exchange and refresh of a connector as a form.
 
-// connectorKeys are what a connector is answered, and nothing else.
+// connectorKeys are all keys of the response to a connector.
 var connectorKeys = []string{
 	"access_token",
 	"token_type",
@@ -26,7 +26,7 @@ var connectorKeys = []string{
 	"authorization_expires_in",
 }
 
-func TestConnectorExchangeAndRefreshAnswerTokens(t *testing.T) {
+func TestConnectorExchange_AndRefreshReturnTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	connector, owner := p.DemoConnector(), p.Person(t, p.Demo.Users.Owner)
@@ -42,15 +42,15 @@ func TestConnectorExchangeAndRefreshAnswerTokens(t *testing.T) {
 		next := answer.Tokens(t)
 		if next.RefreshToken == tokens.RefreshToken || next.AccessToken == tokens.AccessToken ||
 			!strings.HasPrefix(next.RefreshToken, "alm_rt_") {
-			t.Error("a token was not replaced, or is not spelled as section 2 of the contract says")
+			t.Error("a token was not replaced, or does not have the format of section 2 of the contract")
 		}
 		wantsSeconds(t, "expires_in", next.ExpiresIn, 3600)
 		wantsSeconds(t, "authorization_expires_in", next.AuthorizationEnd, 30*24*3600)
 		if next.Scope != connector.Scope || next.WorkspaceID != p.Demo.Workspaces.Main.ID ||
 			next.TokenType != "Bearer" {
-			t.Errorf("not what was granted:\n%s", answer)
+			t.Errorf("wrong token response:\n%s", answer)
 		}
-		// an earlier one is good until it expires
+		// An earlier access token works until it expires.
 		for _, token := range []string{tokens.AccessToken, next.AccessToken} {
 			p.In(p.Demo.Workspaces.Main, token).Get(t, programmes).Wants(t, http.StatusOK)
 		}
@@ -58,7 +58,7 @@ func TestConnectorExchangeAndRefreshAnswerTokens(t *testing.T) {
 	}
 }
 
-func TestConnectorExchangeNamesWhatIsWrong(t *testing.T) {
+func TestConnectorExchange_ErrorCodes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -96,7 +96,7 @@ func TestConnectorExchangeNamesWhatIsWrong(t *testing.T) {
 	attempt.Post(t, change(form, "nonce", "unknown parameters are ignored")).Tokens(t)
 }
 
-func TestConnectorWantsAForm(t *testing.T) {
+func TestConnectorExchange_NeedsForm(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	attempt := p.DemoConnector().Begin()
@@ -136,7 +136,7 @@ func TestConnectorWantsAForm(t *testing.T) {
 	p.API().Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()).Tokens(t)
 }
 
-func TestConnectorRefreshNamesWhatIsWrongAndConsumesNothing(t *testing.T) {
+func TestConnectorRefresh_ErrorsConsumeNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -172,7 +172,7 @@ func TestConnectorRefreshNamesWhatIsWrongAndConsumesNothing(t *testing.T) {
 	connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
 
-func TestConnectorWorksWithAnOffTheShelfLibrary(t *testing.T) {
+func TestConnectorExchange_OAuth2Library(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	connector := p.DemoConnector()
@@ -189,7 +189,7 @@ func TestConnectorWorksWithAnOffTheShelfLibrary(t *testing.T) {
 	}
 	seen := map[string]bool{token.RefreshToken: true}
 	for range 3 {
-		token.Expiry = time.Now().Add(-time.Second) // the library refreshes what has expired
+		token.Expiry = time.Now().Add(-time.Second) // the library refreshes expired tokens
 		source := config.TokenSource(ctx, token)
 		if token, err = source.Token(); err != nil {
 			t.Fatal(redactError(err))

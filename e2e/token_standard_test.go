@@ -12,10 +12,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 3: applications registered for client_secret_post or client_secret_basic speak RFC 6749 as it
-// stands, so that off-the-shelf libraries can be used as they are.
+// Contract, section 3: applications that are registered for client_secret_post or client_secret_basic use plain RFC
+// 6749, so that standard libraries work with them.
 
-func TestStandardFormsOfTheRFCWork(t *testing.T) {
+func TestStandardExchange_Forms(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -34,7 +34,7 @@ func TestStandardFormsOfTheRFCWork(t *testing.T) {
 		WantsKeys(t, keys...)
 }
 
-func TestOffTheShelfLibraryWorksForConfidentialApplications(t *testing.T) {
+func TestStandardExchange_OAuth2Library(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -53,7 +53,7 @@ func TestOffTheShelfLibraryWorksForConfidentialApplications(t *testing.T) {
 			}
 			p.In(office.Workspace, token.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 			if token.RefreshToken != "" || token.Extra("tenant_id") != office.Workspace.ID {
-				t.Error("a refresh token, or no tenant")
+				t.Error("unexpected refresh token, or wrong tenant_id")
 			}
 		})
 	}
@@ -62,7 +62,7 @@ func TestOffTheShelfLibraryWorksForConfidentialApplications(t *testing.T) {
 func redactError(err error) string { return harness.Redact(err.Error()) }
 
 // "with 401 + WWW-Authenticate: Basic only for a failed Basic header, which the RFC demands"
-func TestFailedBasicHeaderIs401AndNothingElseIs(t *testing.T) {
+func TestStandardExchange_OnlyFailedBasicIs401(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -102,7 +102,7 @@ func TestFailedBasicHeaderIs401AndNothingElseIs(t *testing.T) {
 }
 
 // "PKCE is optional, and enforced once it was sent."
-func TestConfidentialPKCEIsEnforcedOnceSent(t *testing.T) {
+func TestStandardExchange_PKCEIsEnforcedIfSent(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
@@ -120,22 +120,19 @@ func TestConfidentialPKCEIsEnforcedOnceSent(t *testing.T) {
 		}
 		return app.Exchange(t, body)
 	}
-	// A missing parameter, and a verifier that does not fit: the contract leaves open which it is.
+	// The contract allows either error for a missing verifier.
 	exchange(code, nil).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
 	exchange(code, "").WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
 	exchange(code, oauth2.GenerateVerifier()).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	exchange(code, verifier).Tokens(t)
 
 	plain := app.Code(t, owner)
-	exchange(
-		plain,
-		verifier,
-	).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
+	exchange(plain, verifier).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
 	// "A verifier where no challenge was sent: 400."
 	exchange(plain, nil).Tokens(t)
 }
 
-func TestTokenAliasIsTheSameHandler(t *testing.T) {
+func TestTokenEndpoint_AliasIsSameHandler(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	attempt := p.DemoConnector().Begin()

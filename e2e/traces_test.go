@@ -8,9 +8,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// One refresh is one trace: from the gateway to the service, and from there to PostgreSQL and Redis. It is found by the
-// id of the answer, and a trace that the caller names is not gone on with.
-func TestOneRefreshIsOneTrace(t *testing.T) {
+// One refresh is one trace: from the gateway to the service, and from there to PostgreSQL and Redis. It has the
+// request id of the response, and does not continue a trace that the caller sends.
+func TestTraces_RefreshIsOneTrace(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
 	p := harness.Enter(t, running, &met)
@@ -32,7 +32,7 @@ func TestOneRefreshIsOneTrace(t *testing.T) {
 	for end := time.Now().Add(time.Minute); !complete() && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 	}
 	if !complete() {
-		t.Fatalf("the trace has only: %v", steps(spans))
+		t.Fatalf("incomplete trace: %v", steps(spans))
 	}
 	ids := map[string]bool{}
 	for _, span := range spans {
@@ -43,10 +43,10 @@ func TestOneRefreshIsOneTrace(t *testing.T) {
 		if len(span.ParentSpanId) == 0 {
 			roots++
 			if span.Service != "gateway" {
-				t.Errorf("it begins at %s", span.Service)
+				t.Errorf("the root span is of %s", span.Service)
 			}
 		} else if !ids[string(span.ParentSpanId)] {
-			t.Errorf("%s %s hangs in the air", span.Service, span.Name)
+			t.Errorf("the parent of %s %s is not in the trace", span.Service, span.Name)
 		}
 		if strings.Contains(span.String(), "wrong_place") {
 			t.Errorf("the query is in a span of %s: %s", span.Service, span.Name)
@@ -60,7 +60,7 @@ func TestOneRefreshIsOneTrace(t *testing.T) {
 	}
 }
 
-// traceOf are the spans of the trace that a request's id is in.
+// traceOf returns the spans of the trace with the request id.
 func traceOf(all []harness.Span, requestID string) (out []harness.Span) {
 	trace := ""
 	for _, span := range all {
@@ -76,11 +76,13 @@ func traceOf(all []harness.Span, requestID string) (out []harness.Span) {
 	return out
 }
 
-// has says whether a service has a span whose name begins like this, or that is about this store.
+// has reports whether a service has a span with this name prefix or for this store.
 func has(spans []harness.Span, service, what string) bool {
 	for _, span := range spans {
 		if span.Service == service &&
-			(strings.HasPrefix(span.Name, what) || span.Attribute("db.system") == what || span.Attribute("db.system.name") == what) {
+			(strings.HasPrefix(span.Name, what) ||
+				span.Attribute("db.system") == what ||
+				span.Attribute("db.system.name") == what) {
 			return true
 		}
 	}

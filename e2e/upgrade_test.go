@@ -10,12 +10,13 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// earlier is a commit before the newest migrations: whoever adds one moves it to the last commit that was deployed.
+// earlier is a commit before the newest migrations. A change that adds a migration sets it to the last deployed
+// commit.
 const earlier = "6df3da2001614ee087c19c8184b8cebf8932c348"
 
-// While a deployment is replaced, the schema is new already, and old and new processes answer in turn
-// (deploy/README.md, Upgrading).
-func TestEarlierProgramsWorkOnTheNewSchemaBesideNewOnes(t *testing.T) {
+// During an upgrade the schema is already new, and old and new processes serve requests in turn (deploy/README.md,
+// Upgrading).
+func TestEarlierPrograms_WorkOnNewSchema(t *testing.T) {
 	t.Parallel()
 	s := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, Earlier: harness.Earlier(t, earlier)})
 	through := func(i int) *harness.Product {
@@ -44,25 +45,26 @@ func TestEarlierProgramsWorkOnTheNewSchemaBesideNewOnes(t *testing.T) {
 			for _, p := range []*harness.Product{c.first, c.then} {
 				readsProgrammes(t, p, last)
 			}
-			// A replay at one ends the grant at both.
+			// A replay at one process revokes the grant for both.
 			first.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			then.Refresh(t, last.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			for _, p := range []*harness.Product{c.then, c.first} {
-				if active := p.DemoService().Introspect(t, last.AccessToken).Wants(t, http.StatusOK).Object(t)["active"]; active != false {
-					t.Errorf("active: %v", active)
+				seen := p.DemoService().Introspect(t, last.AccessToken).Wants(t, http.StatusOK).Object(t)
+				if active := seen["active"]; active != false {
+					t.Errorf("active is %v after the replay", active)
 				}
 			}
-			// What one accepts, either processes.
+			// A submission that one process accepts is processed by either.
 			status := formOf(c.first).accepted(t)
 			if end := formOf(c.then).ends(t, status, 30*time.Second); end != "processed" {
-				t.Errorf("the submission is %s", end)
+				t.Errorf("the submission's status is %s", end)
 			}
 		})
 	}
 }
 
-// Were there no migration between the two, the test above would show nothing.
-func TestTheNewestMigrationsAreLaterThanTheEarlierPrograms(t *testing.T) {
+// Without a migration between the two commits, the test above would prove nothing.
+func TestEarlierPrograms_PrecedeNewestMigrations(t *testing.T) {
 	t.Parallel()
 	for _, service := range []string{"authserver", "resourceapi"} {
 		folder := service + "/internal/store/postgres/migrations"
@@ -73,7 +75,7 @@ func TestTheNewestMigrationsAreLaterThanTheEarlierPrograms(t *testing.T) {
 		}
 		newest := filepath.Base(slices.Max(all))
 		if slices.Contains(harness.Committed(t, earlier, folder), newest) {
-			t.Errorf("the commit %.10s has %s of %s: let earlier be one before it", earlier, newest, service)
+			t.Errorf("commit %.10s has %s of %s: set earlier to a commit before it", earlier, newest, service)
 		}
 	}
 }
@@ -85,7 +87,8 @@ func readsProgrammes(t *testing.T, p *harness.Product, tokens harness.Tokens) {
 		With("Authorization", "Bearer "+tokens.AccessToken).
 		Get(t, programmes).
 		Wants(t, http.StatusOK)
-	if active := p.DemoService().Introspect(t, tokens.AccessToken).Wants(t, http.StatusOK).Object(t)["active"]; active != true {
-		t.Errorf("active: %v", active)
+	seen := p.DemoService().Introspect(t, tokens.AccessToken).Wants(t, http.StatusOK).Object(t)
+	if active := seen["active"]; active != true {
+		t.Errorf("active is %v", active)
 	}
 }

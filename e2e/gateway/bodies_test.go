@@ -9,9 +9,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A body that is larger than a route takes is refused by the route, in its shape (contract, sections 3 and 6); one that
-// is larger than the gateway takes by the gateway, in the same shape, whether its length was said or not.
-func TestBodiesHaveLimits(t *testing.T) {
+// A body that is larger than a route's limit is rejected by the route in its error shape (contract, sections 3 and
+// 6). One that is larger than the gateway's limit is rejected by the gateway in the same shape, with or without a
+// Content-Length.
+func TestLimits_Bodies(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		p := s.product(t, f.transport())
 		office := p.Office(t)
@@ -24,14 +25,16 @@ func TestBodiesHaveLimits(t *testing.T) {
 				WantsFlat(t, http.StatusRequestEntityTooLarge, "invalid_request")
 			list.Send(t, http.MethodPost, harness.ListPath, "application/json", body).
 				WantsNested(t, http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE")
-			if status := p.App().Send(t, http.MethodPost, "/login", "application/x-www-form-urlencoded", body).Status; status != http.StatusRequestEntityTooLarge {
-				t.Errorf("%s: a form at the app is %d", name, status)
+			const form = "application/x-www-form-urlencoded"
+			status := p.App().Send(t, http.MethodPost, "/login", form, body).Status
+			if status != http.StatusRequestEntityTooLarge {
+				t.Errorf("%s: status %d for a form at the app", name, status)
 			}
 		}
-		// The largest body that any route takes comes through: an import of nearly 2 MiB.
+		// The largest body that a route accepts passes: an import of nearly 2 MiB.
 		rows := "name\n" + strings.Repeat("Lunch club "+strings.Repeat("x", 80)+"\n", 2*mib/92-1)
 		list.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", rows).Wants(t, http.StatusAccepted)
-		// Without a length.
+		// Without a Content-Length.
 		for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
 			for path, code := range map[string]string{
 				harness.TokenPath: `"invalid_request"`,
@@ -49,7 +52,8 @@ func TestBodiesHaveLimits(t *testing.T) {
 				request.Header.Set("X-Tenant-Id", office.Workspace.ID)
 				response, err := transport.RoundTrip(request)
 				if err != nil && !transport.ForceAttemptHTTP2 {
-					// by HTTP/1.1 the answer may be lost to a caller who is still sending: the connection is cut
+					// With HTTP/1.1 a caller that is still sending may lose the response: the
+					// connection is closed.
 					continue
 				}
 				must(t, err)
@@ -70,13 +74,15 @@ func TestBodiesHaveLimits(t *testing.T) {
 	})
 }
 
-// Headers have a limit too, of which the gateway or a service speaks.
-func TestHeadersHaveALimit(t *testing.T) {
+// Headers are limited too, by the gateway or by a service.
+func TestLimits_Headers(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		for name, text := range map[string]string{
-			"a long header": "GET /v1/docs HTTP/1.1\r\nHost: " + apiHost + "\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n",
-			"many headers":  "GET /v1/docs HTTP/1.1\r\nHost: " + apiHost + "\r\n" + strings.Repeat("X-Another: "+strings.Repeat("x", 100)+"\r\n", 600) + "\r\n",
-			"a long path":   "GET /" + strings.Repeat("x", 64<<10) + " HTTP/1.1\r\nHost: " + apiHost + "\r\n\r\n",
+			"a long header": "GET /v1/docs HTTP/1.1\r\nHost: " + apiHost + "\r\nX: " +
+				strings.Repeat("x", 64<<10) + "\r\n\r\n",
+			"many headers": "GET /v1/docs HTTP/1.1\r\nHost: " + apiHost + "\r\n" +
+				strings.Repeat("X-Another: "+strings.Repeat("x", 100)+"\r\n", 600) + "\r\n",
+			"a long path": "GET /" + strings.Repeat("x", 64<<10) + " HTTP/1.1\r\nHost: " + apiHost + "\r\n\r\n",
 		} {
 			connection, err := f.raw(t, apiHost)
 			must(t, err)

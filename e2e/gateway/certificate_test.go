@@ -14,22 +14,21 @@ import (
 	"time"
 )
 
-// lifelines keep what is removed when this process ends.
+// lifelines are referenced until this process ends, when the temporary directories are removed.
 var lifelines []io.Closer
 
 func certificateFile(dir string) string { return filepath.Join(dir, "cert.pem") }
 func keyFile(dir string) string         { return filepath.Join(dir, "key.pem") }
 
-// writeCertificate makes a certificate authority, and a certificate of both hosts by it. It returns whom to trust.
+// writeCertificate creates a certificate authority and a certificate for both hosts. It returns the pool that trusts
+// the authority.
 func writeCertificate(dir string) (*x509.CertPool, error) {
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
 	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(
-			1,
-		),
+		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "Almoner's tests"},
 		NotBefore:             time.Now().Add(-time.Hour),
 		NotAfter:              time.Now().Add(24 * time.Hour),
@@ -46,14 +45,12 @@ func writeCertificate(dir string) (*x509.CertPool, error) {
 		return nil, err
 	}
 	leaf, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(
-			2,
-		),
-		DNSNames:    []string{apiHost, appHost},
-		NotBefore:   authority.NotBefore,
-		NotAfter:    authority.NotAfter,
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		SerialNumber: big.NewInt(2),
+		DNSNames:     []string{apiHost, appHost},
+		NotBefore:    authority.NotBefore,
+		NotAfter:     authority.NotAfter,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, authority, key.Public(), authorityKey)
 	if err != nil {
 		return nil, err

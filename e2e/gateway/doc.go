@@ -1,6 +1,5 @@
-// Package gateway answers: do Caddy and nginx, as deploy/gateway configures them, what a gateway before the two
-// services has to do?
+// Package gateway tests Caddy and nginx, as configured by deploy/gateway, in front of the two services.
 //
-// Both are the real programs, on loopback, with TLS by a certificate authority of the test's own, before the real
-// binaries. A program that is not here is skipped, and said so; `make test` installs both.
+// Both are the real programs, on loopback, with TLS by a certificate authority of the test, in front of the real
+// binaries. The tests of a program that is not installed are skipped with a message; `make test` installs both.
 package gateway

@@ -16,20 +16,21 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Not parallel: nobody else is here while processes end.
-func TestOneProcessIsEnough(t *testing.T) {
+// This test is not parallel, because it stops processes that other tests use.
+func TestFailover_OneProcessIsEnough(t *testing.T) {
 	s := enter(t)
 	s.atEach(t, "both are there", func(t *testing.T, f *front) { f.wantsAnswers(t, false) })
 
 	s.stack.Authservers[1].Kill()
 	s.atEach(t, "one has died", func(t *testing.T, f *front) {
-		// Caddy needs a second to notice, and until then cannot send a body to the other, of which it has lost hold.
+		// Caddy needs up to a second to notice. Until then it cannot send a body to the other process,
+		// because it has already read it.
 		f.wantsAnswers(t, f.name == "caddy")
 	})
 	must(t, s.stack.Authservers[1].Restart(t.Context()))
 	s.atEach(t, "it is back", func(t *testing.T, f *front) { s.wantTurn(t, f, "authserver2.log") })
 
-	// As at an upgrade: nobody notices, at no moment.
+	// As in an upgrade: no request may fail at any moment.
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -46,7 +47,7 @@ func TestOneProcessIsEnough(t *testing.T) {
 		}
 	})
 
-	// None is a 503 in the shape of the path, and what another service does goes on.
+	// Without a process the response is 503 in the shape of the path, and the other service is not affected.
 	s.stack.Authservers[1].Kill()
 	s.atEach(t, "no authserver", func(t *testing.T, f *front) {
 		p := s.product(t, f.transport())
@@ -74,11 +75,11 @@ func TestOneProcessIsEnough(t *testing.T) {
 	s.atEach(t, "all are back", func(t *testing.T, f *front) { f.wantsAnswers(t, f.name == "caddy") })
 }
 
-// backWithin is more than a gateway takes to notice what has become of a process: a second.
+// backWithin is the time limit for a gateway to notice that a process is back, which takes it a second.
 const backWithin = 30 * time.Second
 
-// wantsAnswers asks each service ten times, with and without a body. If that takes a moment, it may be told to come
-// back later until then.
+// wantsAnswers sends ten requests to each service, with and without a body. If inAMoment is set, 503 with Retry-After
+// is allowed at first.
 func (f *front) wantsAnswers(t *testing.T, inAMoment bool) {
 	t.Helper()
 	transport := f.transport()
@@ -107,8 +108,9 @@ func (f *front) wantsAnswers(t *testing.T, inAMoment bool) {
 			must(t, response.Body.Close())
 			switch {
 			case response.StatusCode == c.want:
-			case inAMoment && response.StatusCode == http.StatusServiceUnavailable && response.Header.Get("Retry-After") != "" && time.Now().Before(end):
-				round = -1 // from the beginning
+			case inAMoment && response.StatusCode == http.StatusServiceUnavailable &&
+				response.Header.Get("Retry-After") != "" && time.Now().Before(end):
+				round = -1 // start again
 				time.Sleep(50 * time.Millisecond)
 			default:
 				t.Fatalf("%s %s: %d, want %d", c.method, request.URL.Path, response.StatusCode, c.want)
@@ -117,7 +119,7 @@ func (f *front) wantsAnswers(t *testing.T, inAMoment bool) {
 	}
 }
 
-// wantTurn asks until a request has gone to the process with this log.
+// wantTurn sends requests until one is in the log of the process.
 func (s *site) wantTurn(t *testing.T, f *front, log string) {
 	t.Helper()
 	transport := f.transport()
@@ -130,12 +132,12 @@ func (s *site) wantTurn(t *testing.T, f *front, log string) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("no request went to the process of %s", log)
+			t.Fatalf("no request is in %s", log)
 		}
 	}
 }
 
-// atEach does something at both gateways, side by side, and waits for them.
+// atEach runs do for both gateways in parallel and waits for them.
 func (s *site) atEach(t *testing.T, name string, do func(t *testing.T, f *front)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -149,8 +151,8 @@ func (s *site) atEach(t *testing.T, name string, do func(t *testing.T, f *front)
 	})
 }
 
-// A breaking server takes requests and ends the connection without an answer. It stands for a process that dies at
-// work: the product's own cannot be made to die so often. It counts what it has got.
+// A breaking server receives requests and closes the connection without a response. It replaces a process that dies
+// during a request, because the product's processes cannot be killed so often. It counts the requests.
 type breaking struct {
 	*httptest.Server
 	mu  sync.Mutex
@@ -174,8 +176,7 @@ func newBreaking(t *testing.T) *breaking {
 	return b
 }
 
-// before starts gateways of the test's own before these processes, with further settings of Caddy's, and does something
-// at each.
+// before starts gateways in front of these processes, with additional settings for Caddy, and runs do for each.
 func before(t *testing.T, processes processes, do func(t *testing.T, f *front, base string), settings ...string) {
 	t.Helper()
 	ports, err := findPorts()
@@ -193,9 +194,9 @@ func before(t *testing.T, processes processes, do func(t *testing.T, f *front, b
 	}
 }
 
-// What was sent may have been done, so it is not sent again by anybody but the caller: a refresh token that is
-// presented twice ends its grant.
-func TestAPostIsSentOnce(t *testing.T) {
+// A request that was sent may have been processed, so only the caller may retry it: a refresh token that is presented
+// twice revokes its grant.
+func TestFailover_PostIsSentOnce(t *testing.T) {
 	t.Parallel()
 	one, two := newBreaking(t), newBreaking(t)
 	both := [2]string{hostOf(one.URL), hostOf(two.URL)}
@@ -203,7 +204,7 @@ func TestAPostIsSentOnce(t *testing.T) {
 		client := &http.Client{Transport: f.transport()}
 		defer client.CloseIdleConnections()
 		for _, method := range []string{http.MethodPost, http.MethodPatch} {
-			// which Go's client takes for a leave to send again
+			// Go's client may retry a request with an Idempotency-Key.
 			for _, header := range []string{"", "Idempotency-Key"} {
 				one.forget()
 				two.forget()
@@ -235,7 +236,7 @@ func TestAPostIsSentOnce(t *testing.T) {
 		must(t, response.Body.Close())
 		if one.times(http.MethodGet) == 0 || two.times(http.MethodGet) == 0 {
 			t.Errorf(
-				"a GET was not tried at the other process: %d and %d times",
+				"a GET was not retried with the other process: %d and %d requests",
 				one.times(http.MethodGet),
 				two.times(http.MethodGet),
 			)
@@ -243,8 +244,8 @@ func TestAPostIsSentOnce(t *testing.T) {
 	})
 }
 
-// Between the end of one process and the moment when Caddy sees that another is back, a POST waits: nothing of it was
-// sent.
+// A POST waits between the end of one process and the moment when Caddy sees that another is ready, because it was
+// not sent yet.
 func TestCaddy_PostWaitsForAProcess(t *testing.T) {
 	t.Parallel()
 	var ready atomic.Bool
@@ -261,7 +262,7 @@ func TestCaddy_PostWaitsForAProcess(t *testing.T) {
 	both := [2]string{hostOf(server.URL), hostOf(server.URL)}
 	before(t, processes{both, both}, func(t *testing.T, f *front, base string) {
 		if f.name != "caddy" {
-			t.Skip("nginx asks no process whether it is ready")
+			t.Skip("nginx does not check whether a process is ready")
 		}
 		client := &http.Client{Transport: f.transport()}
 		defer client.CloseIdleConnections()
@@ -276,7 +277,7 @@ func TestCaddy_PostWaitsForAProcess(t *testing.T) {
 			must(t, response.Body.Close())
 			return response.StatusCode, time.Since(began)
 		}
-		// Caddy takes a process for ready until it has asked it.
+		// Caddy treats a process as ready until its first check.
 		for end := time.Now().Add(backWithin); ; {
 			status, took := post()
 			if status == http.StatusServiceUnavailable {
@@ -286,13 +287,13 @@ func TestCaddy_PostWaitsForAProcess(t *testing.T) {
 				break
 			}
 			if time.Now().After(end) {
-				t.Fatal("Caddy does not notice that no process is ready")
+				t.Fatal("Caddy did not notice that no process is ready")
 			}
 		}
 		sent := posts.Load()
 		time.AfterFunc(200*time.Millisecond, func() { ready.Store(true) })
 		status, took := post()
-		for tries := 0; status != http.StatusOK && took > time.Second && tries < 5; tries++ { // the machine is busy
+		for tries := 0; status != http.StatusOK && took > time.Second && tries < 5; tries++ { // the machine may be busy
 			status, took = post()
 		}
 		if status != http.StatusOK || posts.Load() != sent+1 {
@@ -313,9 +314,9 @@ func (b *breaking) forget() {
 	clear(b.got)
 }
 
-// The MCP endpoint may answer by a stream of events (streamable HTTP). Ours does not as yet, so the server is one of
-// the test's: it says the second word when the first has arrived.
-func TestStreamsPassAsTheyCome(t *testing.T) {
+// The MCP endpoint may respond with a stream of events (streamable HTTP). The product does not do so yet, so the test
+// has its own server, which sends the second event after the first has arrived.
+func TestStreaming_EventsAreNotBuffered(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{}, 1)
 	var late atomic.Bool
@@ -342,14 +343,14 @@ func TestStreamsPassAsTheyCome(t *testing.T) {
 		response, err := client.Post(base+"/mcp", "application/json", strings.NewReader("{}"))
 		must(t, err)
 		defer func() { _ = response.Body.Close() }()
-		word := make([]byte, len("data: one\n\n"))
-		_, err = io.ReadFull(response.Body, word)
+		first := make([]byte, len("data: one\n\n"))
+		_, err = io.ReadFull(response.Body, first)
 		must(t, err)
 		arrived <- struct{}{}
 		rest, err := io.ReadAll(response.Body)
 		must(t, err)
-		if string(word) != "data: one\n\n" || string(rest) != "data: two\n\n" || late.Load() {
-			t.Errorf("%q, then %q; held back: %t", word, rest, late.Load())
+		if string(first) != "data: one\n\n" || string(rest) != "data: two\n\n" || late.Load() {
+			t.Errorf("%q, then %q; second event late: %t", first, rest, late.Load())
 		}
 	})
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// TestTheWholeFlowGoesThrough: consent in a browser, code, token, a call, MCP, refresh, and a replay that ends the
-// grant. What all of it sends is secret, and in no log: TestMain looks. Here it is seen that the requests themselves
-// are in the gateway's.
-func TestTheWholeFlowGoesThrough(t *testing.T) {
+// TestFlow_WorksThroughGateway: consent, code, token, a call, MCP, refresh, and a replay that revokes the grant. All
+// of these contain secrets, which TestMain searches for in the logs. This test checks that the requests are in the
+// gateway's log.
+func TestFlow_WorksThroughGateway(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		p := s.product(t, f.transport())
 		office := p.Office(t)
@@ -23,13 +23,16 @@ func TestTheWholeFlowGoesThrough(t *testing.T) {
 		call := func(token string) harness.Answer {
 			return p.As(token).
 				With("Accept", "application/json, text/event-stream").
-				JSON(t, http.MethodPost, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami"}}`)
+				JSON(
+					t,
+					http.MethodPost,
+					"/mcp",
+					`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami"}}`,
+				)
 		}
-		if answer := call(first.AccessToken).Wants(t, http.StatusOK); !strings.Contains(
-			string(answer.Body),
-			office.Workspace.Name,
-		) {
-			t.Errorf("whoami does not name the workspace:\n%s", answer)
+		who := call(first.AccessToken).Wants(t, http.StatusOK)
+		if !strings.Contains(string(who.Body), office.Workspace.Name) {
+			t.Errorf("whoami does not name the workspace:\n%s", who)
 		}
 		second := connector.Refresh(t, first.RefreshToken).Tokens(t)
 		call(second.AccessToken).Wants(t, http.StatusOK)
@@ -37,9 +40,9 @@ func TestTheWholeFlowGoesThrough(t *testing.T) {
 		answer := call(second.AccessToken)
 		answer.WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 		if challenge := answer.Header.Get("WWW-Authenticate"); !strings.Contains(challenge, p.BaseURL+"/.well-known/") {
-			t.Errorf("the challenge leads elsewhere: %s", challenge)
+			t.Errorf("wrong resource_metadata in the challenge: %s", challenge)
 		}
-		// Secrets in places where they do not belong.
+		// Secrets where they do not belong.
 		p.API().
 			With("Referer", p.AppURL+"/?code="+first.RefreshToken).
 			With("Cookie", "x="+first.RefreshToken).
@@ -53,7 +56,7 @@ func TestTheWholeFlowGoesThrough(t *testing.T) {
 	})
 }
 
-// wantLogged waits for what the gateway writes.
+// wantLogged waits until the part is in the gateway's log.
 func (f *front) wantLogged(t *testing.T, part string) {
 	t.Helper()
 	for end := time.Now().Add(logsWithin); ; time.Sleep(20 * time.Millisecond) {

@@ -29,7 +29,7 @@ const (
 	readyWithin   = 30 * time.Second
 )
 
-// ports are where every gateway of a site listens.
+// ports are the ports of all gateways of a site.
 type ports struct{ https, http int }
 
 func (p ports) baseURL() string { return fmt.Sprintf("https://%s:%d", apiHost, p.https) }
@@ -49,14 +49,14 @@ type processes struct{ authserver, resourceapi [2]string }
 
 func hostOf(address string) string { return strings.TrimPrefix(address, "http://") }
 
-// A front is a gateway at work.
+// A front is a running gateway.
 type front struct {
 	name    string
 	address string // of the loopback interface
 	ports   ports
 	log     string
 	trust   *x509.CertPool
-	missing error // why it is not here; nil if it is
+	missing error // why the program is not installed, or nil
 
 	run *child.Child
 }
@@ -68,14 +68,14 @@ func (f *front) skipIfMissing(t *testing.T) {
 	}
 }
 
-// startFronts starts both gateways before the processes, each at its own address, and returns once they answer. They
-// end with this process. The settings are further ones of Caddy's environment; nginx reads none.
+// startFronts starts both gateways in front of the processes, each on its own address, and returns when they respond.
+// They end with this process. The settings are added to Caddy's environment; nginx has none.
 func startFronts(at ports, before processes, settings ...string) ([]*front, error) {
 	dir, err := localstore.TempDir("almoner-gateway-")
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { // nginx's workers are another user, who passes through
+	if err := os.Chmod(dir, 0o711); err != nil { // nginx's workers run as another user, who must be able to enter it
 		return nil, err
 	}
 	lifeline, err := localstore.RemoveAfterUs(dir)
@@ -104,7 +104,7 @@ func startFronts(at ports, before processes, settings ...string) ([]*front, erro
 		}
 		s.Name, s.Path, s.Dir, s.Log = f.name, program.Path, dir, f.log
 		s.Env = slices.Concat(s.Env, settings, program.Environment, []string{"PATH=/usr/bin:/bin", "HOME=" + dir})
-		s.OnParentDeath = syscall.SIGTERM // nginx would leave its workers otherwise
+		s.OnParentDeath = syscall.SIGTERM // otherwise nginx's workers would not end
 		if f.run, err = child.Start(s); err != nil {
 			return nil, err
 		}
@@ -123,22 +123,16 @@ func caddy(f *front, dir string, before processes) (child.Spec, error) {
 			"GATEWAY_API_HOST=" + apiHost,
 			"GATEWAY_APP_HOST=" + appHost,
 			"GATEWAY_TLS=" + certificateFile(dir) + " " + keyFile(dir),
-			fmt.Sprint(
-				"GATEWAY_HTTP_PORT=",
-				f.ports.http,
-			),
+			fmt.Sprint("GATEWAY_HTTP_PORT=", f.ports.http),
 			fmt.Sprint("GATEWAY_HTTPS_PORT=", f.ports.https),
 			"GATEWAY_BIND=" + f.address,
-			"GATEWAY_AUTHSERVERS=" + strings.Join(
-				before.authserver[:],
-				" ",
-			),
+			"GATEWAY_AUTHSERVERS=" + strings.Join(before.authserver[:], " "),
 			"GATEWAY_RESOURCEAPIS=" + strings.Join(before.resourceapi[:], " "),
 		},
 	}, os.WriteFile(file, []byte(gateway.Caddyfile), 0o600)
 }
 
-// nginx changes what deploy/README.md tells to change, and where an ordinary user may write.
+// nginx replaces in nginx.conf what deploy/README.md says to change, and the paths that a normal user cannot write.
 func nginx(f *front, dir string, before processes) (child.Spec, error) {
 	file := filepath.Join(dir, "nginx.conf")
 	text := gateway.Nginx
@@ -147,32 +141,25 @@ func nginx(f *front, dir string, before processes) (child.Spec, error) {
 		{"127.0.0.1:8082", before.resourceapi[0]}, {"127.0.0.1:8092", before.resourceapi[1]},
 		{"/etc/almoner/gateway/cert.pem", certificateFile(dir)}, {"/etc/almoner/gateway/key.pem", keyFile(dir)},
 		{"api.example.org", apiHost}, {"app.example.org", appHost},
-		{
-			"listen 443",
-			fmt.Sprintf("listen %s:%d", f.address, f.ports.https),
-		}, {"listen 80", fmt.Sprintf("listen %s:%d", f.address, f.ports.http)},
-		// which is f.log here
+		{"listen 443", fmt.Sprintf("listen %s:%d", f.address, f.ports.https)},
+		{"listen 80", fmt.Sprintf("listen %s:%d", f.address, f.ports.http)},
+		// standard output is f.log
 		{"/run/nginx.pid", filepath.Join(dir, "nginx.pid")}, {"/var/log/nginx/access.log", "/dev/stdout"},
 		{"http {", "http {\n" + temporaryPaths(dir)},
 	} {
 		if !strings.Contains(text, change[0]) {
-			return child.Spec{}, fmt.Errorf("nginx.conf does not hold %q", change[0])
+			return child.Spec{}, fmt.Errorf("nginx.conf does not contain %q", change[0])
 		}
 		text = strings.ReplaceAll(text, change[0], change[1])
 	}
-	return child.Spec{
-			Args: []string{"-c", file, "-e", "stderr", "-g", "daemon off;"},
-		}, os.WriteFile(
-			file,
-			[]byte(text),
-			0o600,
-		)
+	spec := child.Spec{Args: []string{"-c", file, "-e", "stderr", "-g", "daemon off;"}}
+	return spec, os.WriteFile(file, []byte(text), 0o600)
 }
 
 func temporaryPaths(dir string) string {
 	var lines strings.Builder
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
-		_, _ = fmt.Fprintf(&lines, "%s_temp_path %s;\n", kind, filepath.Join(dir, kind)) // a Builder does not fail
+		_, _ = fmt.Fprintf(&lines, "%s_temp_path %s;\n", kind, filepath.Join(dir, kind)) // never returns an error
 	}
 	return lines.String()
 }
@@ -200,12 +187,12 @@ func (f *front) waitReady() error {
 	}
 }
 
-// dial connects to this gateway, whatever the host is called.
+// dial connects to this gateway for any host name.
 func (f *front) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return f.dialFrom("", ctx, network, address)
 }
 
-// dialFrom comes from an address of the loopback interface; "" for any.
+// dialFrom is like dial from an address of the loopback interface, or from any if it is "".
 func (f *front) dialFrom(from string, ctx context.Context, network, address string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -218,7 +205,7 @@ func (f *front) dialFrom(from string, ctx context.Context, network, address stri
 	return dialer.DialContext(ctx, network, net.JoinHostPort(f.address, port))
 }
 
-// transport leads to this gateway by HTTP/2.
+// transport returns a transport that connects to this gateway with HTTP/2.
 func (f *front) transport() *http.Transport {
 	return &http.Transport{
 		DialContext:         f.dial,
@@ -229,7 +216,8 @@ func (f *front) transport() *http.Transport {
 	}
 }
 
-// oldTransport leads to it by HTTP/1.1, from an address; "" for any.
+// oldTransport returns a transport that connects to this gateway with HTTP/1.1, from an address, or from any if it is
+// "".
 func (f *front) oldTransport(from string) *http.Transport {
 	transport := f.transport()
 	transport.ForceAttemptHTTP2 = false
@@ -240,22 +228,25 @@ func (f *front) oldTransport(from string) *http.Transport {
 	return transport
 }
 
-// product is the product by way of this gateway.
+// product returns the product through this gateway.
 func (s *site) product(t *testing.T, transport *http.Transport) *harness.Product {
 	t.Helper()
 	t.Cleanup(transport.CloseIdleConnections)
 	return harness.EnterBy(t, s.stack, &met, transport)
 }
 
-// raw opens a connection to speak bytes on, by HTTP/1.1.
+// raw opens a TLS connection for raw HTTP/1.1.
 func (f *front) raw(t *testing.T, host string) (net.Conn, error) {
 	t.Helper()
 	plain, err := f.dial(t.Context(), "tcp", fmt.Sprint(host, ":", f.ports.https))
 	if err != nil {
 		return nil, err
 	}
-	return tls.Client(
-		plain,
-		&tls.Config{RootCAs: f.trust, ServerName: host, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12},
-	), nil
+	config := &tls.Config{
+		RootCAs:    f.trust,
+		ServerName: host,
+		NextProtos: []string{"http/1.1"},
+		MinVersion: tls.VersionTLS12,
+	}
+	return tls.Client(plain, config), nil
 }

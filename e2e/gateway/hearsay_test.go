@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// claims are the headers in which a caller may say where it is, how it got here and what it belongs to.
+// claims are the headers in which a caller can claim its address, host, protocol and path.
 var claims = []string{
 	"X-Forwarded-For",
 	"Forwarded",
@@ -29,22 +29,22 @@ var claims = []string{
 	"Cf-Connecting-Ip",
 }
 
-// What a caller says about its address counts for nothing, and the address that the connection is from does: the limit
-// of wrong passwords is for one account from one address (contract, section 7).
-func TestTheServicesSeeWhereCallersAre(t *testing.T) {
+// The services ignore the address that a caller claims and use the address of the connection: the limit of wrong
+// passwords is per account and address (contract, section 7).
+func TestForwarded_ServicesSeeCallerAddress(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		here, elsewhere := s.product(t, f.oldTransport("127.0.0.31")), s.product(t, f.oldTransport("127.0.0.32"))
 		user := here.World.User(t)
 		try := func(p *harness.Product, at int) int {
-			visitor := p.Person(t, user)
+			person := p.Person(t, user)
 			for _, name := range claims {
 				value := fmt.Sprintf("203.0.113.%d", at)
 				if name == "Forwarded" {
 					value = "for=" + value
 				}
-				visitor.Header.Set(name, value)
+				person.Header.Set(name, value)
 			}
-			return visitor.Submit(
+			return person.Submit(
 				t,
 				harness.Form{
 					Action: p.AppURL + "/login",
@@ -58,16 +58,16 @@ func TestTheServicesSeeWhereCallersAre(t *testing.T) {
 			}
 		}
 		if status := try(here, 100); status != http.StatusTooManyRequests {
-			t.Errorf("the 11th wrong password, from one more address that the caller chose: %d", status)
+			t.Errorf("the 11th wrong password with another claimed address: status %d", status)
 		}
 		if status := try(elsewhere, 1); status != http.StatusBadRequest {
-			t.Errorf("the first wrong password from another address: %d", status)
+			t.Errorf("the first wrong password from another address: status %d", status)
 		}
 	})
 }
 
-// What arrives is what the gateway says itself: a server of the test's own hands back the headers that it was sent.
-func TestNothingThatCallersClaimArrives(t *testing.T) {
+// The services receive only the gateway's own headers. The test's server returns the headers that it receives.
+func TestForwarded_CallerHeadersAreRemoved(t *testing.T) {
 	t.Parallel()
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Host", r.Host)
@@ -119,14 +119,14 @@ func TestNothingThatCallersClaimArrives(t *testing.T) {
 	})
 }
 
-// The gateway gives each request its id: a caller's own would make two requests look like one in the logs.
-func TestCallersDoNotChooseTheirRequestID(t *testing.T) {
+// The gateway assigns the request id. With an id from the caller, two requests could look like one in the logs.
+func TestForwarded_RequestIDIsReplaced(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		p := s.product(t, f.transport())
 		const chosen = "c0ffee00-0000-4000-8000-000000000000"
 		answer := p.API().With("X-Request-Id", chosen).Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
 		if id := answer.Header.Get("X-Request-Id"); id == chosen || id == "" {
-			t.Errorf("the id is %q", id)
+			t.Errorf("the request id is %q", id)
 		} else {
 			s.wantServed(t, map[string]string{id: account})
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// met are the secrets that the tests of this process have met.
+// met are the secrets that the tests of this process have used.
 var met harness.Secrets
 
 func TestMain(m *testing.M) {
@@ -20,15 +20,15 @@ func TestMain(m *testing.M) {
 	os.Exit(max(code, lookForLeaksAtTheFronts()))
 }
 
-// A site is the product behind both gateways: they have the same names and ports, and each an address of its own.
+// A site is the product behind both gateways. They have the same names and ports, and different addresses.
 type site struct {
 	stack     *stack.Stack
 	processes processes
 	fronts    []*front
 }
 
-// started is the site of all tests here. Two processes of authserver take turns; of resourceapi, the second is one that
-// nobody listens for, so every test sees a gateway with a process down.
+// started is the site of all tests of this package. authserver has two processes. The second address of resourceapi
+// has no process, so that every test runs with a process down.
 var started = sync.OnceValues(func() (*site, error) {
 	ports, err := findPorts()
 	if err != nil {
@@ -40,26 +40,26 @@ var started = sync.OnceValues(func() (*site, error) {
 		AppURL:      ports.appURL(),
 		Traced:      true,
 		Settings: map[string]string{
-			"ALMONER_TRUSTED_PROXIES": "127.0.0.1", // where both connect from
+			"ALMONER_TRUSTED_PROXIES": "127.0.0.1", // the address from which both connect
 			"ALMONER_NOTICE":          defaultNotice,
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	nobody, err := localstore.FreePort()
+	unusedPort, err := localstore.FreePort()
 	if err != nil {
 		return nil, err
 	}
 	processes := processes{
 		authserver:  [2]string{hostOf(s.Authservers[0].URL), hostOf(s.Authservers[1].URL)},
-		resourceapi: [2]string{hostOf(s.Resourceapi.URL), fmt.Sprint("127.0.0.1:", nobody)},
+		resourceapi: [2]string{hostOf(s.Resourceapi.URL), fmt.Sprint("127.0.0.1:", unusedPort)},
 	}
 	fronts, err := startFronts(ports, processes)
 	return &site{s, processes, fronts}, err
 })
 
-// entered says that some test has asked for the site.
+// entered reports whether a test has used the site.
 var entered atomic.Bool
 
 func enter(t *testing.T) *site {
@@ -72,7 +72,7 @@ func enter(t *testing.T) *site {
 	return s
 }
 
-// each runs a test at both gateways, side by side.
+// each runs a test with both gateways in parallel.
 func each(t *testing.T, test func(t *testing.T, s *site, f *front)) {
 	t.Helper()
 	t.Parallel()
@@ -93,14 +93,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// lookForLeaksAtTheFronts looks for every secret that was met in all that the gateways have written.
+// lookForLeaksAtTheFronts searches the logs of the gateways for every secret that was used.
 func lookForLeaksAtTheFronts() int {
 	if !entered.Load() {
 		return 0
 	}
 	s, err := started()
 	if err != nil {
-		return 0 // some test has said so
+		return 0 // a test has reported the error
 	}
 	code := 0
 	for _, f := range s.fronts {

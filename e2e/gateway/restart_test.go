@@ -15,15 +15,15 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// restartPause is the time between two restarts of a service: Caddy needs up to a second to see that a process is back.
+// restartPause is the time between two restarts of a service. Caddy needs up to a second to see that a process is
+// back.
 const restartPause = 1500 * time.Millisecond
 
-// defaultNotice is the default of ALMONER_NOTICE, which deploy/README.md's advice relies on. Tests run with 0
-// otherwise.
+// defaultNotice is the default of ALMONER_NOTICE, on which deploy/README.md's advice relies. Other tests use 0.
 const defaultNotice = "4s"
 
-// TestRestarts_FailNoRequest restarts the processes of each service in turn while clients work through both gateways
-// (F21).
+// TestRestarts_FailNoRequest restarts the processes of each service in turn while clients send requests through both
+// gateways (F21).
 func TestRestarts_FailNoRequest(t *testing.T) {
 	t.Parallel()
 	restarts := harness.Rounds(1, 100) // of each service
@@ -101,7 +101,8 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 	}
 }
 
-// restartTogether restarts processes at the same moment and waits until both gateways know that they are back.
+// restartTogether restarts processes at the same moment and waits until both gateways have noticed that they are
+// back.
 func restartTogether(t *testing.T, services ...*stack.Service) {
 	t.Helper()
 	var restarting sync.WaitGroup
@@ -116,13 +117,13 @@ func restartTogether(t *testing.T, services ...*stack.Service) {
 	time.Sleep(restartPause)
 }
 
-// logged is what the gateway and the services have written of a request, and the gateway's errors.
+// logged returns the log lines of a request in the gateway and the services, and the gateway's errors.
 func (s *site) logged(f *front, answer harness.Answer) string {
-	files, _ := filepath.Glob(filepath.Join(s.stack.LogDir(), "*.log")) // the one error is a malformed pattern
+	files, _ := filepath.Glob(filepath.Join(s.stack.LogDir(), "*.log")) // the pattern is well-formed
 	id := answer.Header.Get("X-Request-Id")
 	var found strings.Builder
 	for _, file := range append(files, f.log) {
-		text, _ := os.ReadFile(file) // a hint, no more
+		text, _ := os.ReadFile(file) // for information only
 		for line := range strings.Lines(string(text)) {
 			if id != "" && strings.Contains(line, id) || strings.Contains(line, `"level":"error"`) {
 				found.WriteString("\n          " + filepath.Base(file) + ": " + strings.TrimSpace(line))
@@ -132,7 +133,8 @@ func (s *site) logged(f *front, answer harness.Answer) string {
 	return found.String()
 }
 
-// requests are what the clients at a gateway send: with and without a body, to both services, by HTTP/1.1 and HTTP/2.
+// requests returns the requests of the clients of a gateway: with and without a body, to both services, with HTTP/1.1
+// and HTTP/2.
 func (s *site) requests(t *testing.T, f *front) []func() (harness.Answer, error) {
 	t.Helper()
 	var all []func() (harness.Answer, error)

@@ -18,7 +18,7 @@ const (
 	resource = "resourceapi"
 )
 
-// paths says whose each path of the API is (contract, section 1).
+// paths contains the service of each path of the API (contract, section 1).
 var paths = map[string]string{
 	"/v1/account":                                 account,
 	"/v1/account/":                                account,
@@ -61,16 +61,16 @@ var paths = map[string]string{
 	"/v1/readyz":                                  resource,
 }
 
-// TestEveryPathGoesToItsService finds the id of each answer in the log of one service alone. What the gateway that
-// `make run` starts says of a path is true here too.
-func TestEveryPathGoesToItsService(t *testing.T) {
+// TestRouting_PathsReachTheirService finds the id of each response only in the log of the path's service. The gateway
+// that `make run` starts must agree.
+func TestRouting_PathsReachTheirService(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
 			p := s.product(t, transport)
 			want := map[string]string{} // id → service
 			for path, service := range paths {
 				if gateway.IsAccount(path) != (service == account) {
-					t.Errorf("%s: the local gateway sees it otherwise", path)
+					t.Errorf("%s: the local gateway disagrees", path)
 				}
 				for _, query := range []string{"", "?a=/v1/account/x&code=1"} {
 					answer := plainly(t, f, transport, p.BaseURL+path+query)
@@ -93,7 +93,7 @@ func TestEveryPathGoesToItsService(t *testing.T) {
 	})
 }
 
-// plainly gets an address, and checks what every answer carries.
+// plainly gets a URL and checks the headers that every response has.
 func plainly(t *testing.T, f *front, transport *http.Transport, address string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
@@ -117,11 +117,11 @@ func wantsCommon(t *testing.T, path string, header http.Header) {
 		t.Errorf("%s: X-Request-Id %q", path, got)
 	}
 	if strings.ContainsAny(header.Get("Server"), "0123456789") {
-		t.Errorf("%s: the version of the gateway is told: %q", path, header.Get("Server"))
+		t.Errorf("%s: Server shows the version of the gateway: %q", path, header.Get("Server"))
 	}
 }
 
-// served reads the services' logs: service → everything that its processes have logged.
+// served returns the logs by service, for all its processes.
 func (s *site) served(t *testing.T) map[string]string {
 	t.Helper()
 	logs := map[string]string{}
@@ -137,10 +137,10 @@ func (s *site) served(t *testing.T) map[string]string {
 	return logs
 }
 
-// logsWithin is how long a service may take to write down what it has answered.
+// logsWithin is the time limit for a service to log a request.
 const logsWithin = 15 * time.Second
 
-// wantServed checks that each request, by its id, is in the log of its service and in no other's.
+// wantServed checks that each request id is only in the log of its service.
 func (s *site) wantServed(t *testing.T, want map[string]string) {
 	t.Helper()
 	want = maps.Clone(want)
@@ -158,7 +158,7 @@ func (s *site) wantServed(t *testing.T, want map[string]string) {
 			}
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d requests are in no log of their service, one of %s", len(want), want)
+			t.Fatalf("%d requests are not in the log of their service: %s", len(want), want)
 		}
 	}
 }
@@ -172,31 +172,31 @@ func lineWith(text, part string) string {
 	return ""
 }
 
-// Probes and figures are for the inside: from outside there is nothing, and no service is asked.
-func TestProbesAreNotReachedFromOutside(t *testing.T) {
+// Health checks and metrics are internal: from outside they are 404, and no service receives the request.
+func TestRouting_HealthAndMetricsAreInternal(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		transport := f.transport()
 		p := s.product(t, transport)
-		asked := map[string]string{} // id → path
+		sent := map[string]string{} // id → path
 		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/readyz?x=1", "/healthz/", "/metrics/x"} {
 			for _, base := range []string{p.BaseURL, p.AppURL} {
 				response := plainly(t, f, transport, base+path)
 				if response.StatusCode != http.StatusNotFound {
 					t.Errorf("%s%s: %d", base, path, response.StatusCode)
 				}
-				asked[response.Header.Get("X-Request-Id")] = path
+				sent[response.Header.Get("X-Request-Id")] = path
 			}
 		}
 		last := p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK).Header.Get("X-Request-Id")
 		s.wantServed(t, map[string]string{last: account})
-		for id, path := range asked {
+		for id, path := range sent {
 			for service, log := range s.served(t) {
 				if strings.Contains(log, id) {
-					t.Errorf("%s was asked for %s", service, path)
+					t.Errorf("%s received %s", service, path)
 				}
 			}
 		}
-		// No other spelling leads there.
+		// Other spellings do not reach them.
 		for _, host := range []string{apiHost, appHost} {
 			for _, request := range []string{
 				"GET //readyz",
@@ -219,7 +219,9 @@ func TestProbesAreNotReachedFromOutside(t *testing.T) {
 				for _, more := range []string{"", "Transfer-Encoding: chunked\r\n", "X-Original-URL: /readyz\r\n"} {
 					connection, err := f.raw(t, host)
 					must(t, err)
-					for _, response := range harness.Speak(connection, request+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n"+more+"\r\n0\r\n\r\n") {
+					lines := request + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n" + more +
+						"\r\n0\r\n\r\n"
+					for _, response := range harness.Speak(connection, lines) {
 						if response.StatusCode != http.StatusNotFound && response.StatusCode != http.StatusBadRequest &&
 							response.StatusCode != http.StatusMisdirectedRequest {
 							t.Errorf("%s at %s with %q: %d", request, host, more, response.StatusCode)
@@ -231,8 +233,8 @@ func TestProbesAreNotReachedFromOutside(t *testing.T) {
 	})
 }
 
-// Whoever asks for another host than ours gets nothing of ours.
-func TestOtherHostsAreNobodys(t *testing.T) {
+// A request for another host gets 421.
+func TestRouting_UnknownHostIs421(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		for _, host := range []string{
 			"evil.example",

@@ -14,13 +14,14 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// foreign is the trace that callers name.
+// foreign is the trace id that callers send.
 const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
 
-// What stands where GATEWAY_TRACING stands reaches the services, and the trace that a caller names does not get so far.
-// Debian's Caddy has no `tracing`. `vars` stands in for it, which Caddy does as early, and a header that is spoilt by
-// what it saw of the caller's, or comes second to it. Behind nginx the trace begins in the service.
-func TestCallersNameNoTrace(t *testing.T) {
+// The value of GATEWAY_TRACING takes effect before the request reaches the services, and the trace that a caller
+// sends does not reach them. Debian's Caddy does not have `tracing`. The test uses `vars` instead, which Caddy runs
+// as early, with a header that is invalid if it contains the caller's header or comes second to it. Behind nginx the
+// trace begins in the service.
+func TestTraces_CallerTraceIsIgnored(t *testing.T) {
 	t.Parallel()
 	s := enter(t)
 	const begun, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -48,8 +49,8 @@ func TestCallersNameNoTrace(t *testing.T) {
 		"{http.vars.named}00-"+begun+"-"+parent+"-01")
 }
 
-// One request is one trace, which begins with Caddy's span, and nothing of the query is in it.
-func TestATraceBeginsAtCaddy(t *testing.T) {
+// One request is one trace, which begins with Caddy's span and contains nothing of the query.
+func TestTraces_BeginAtCaddy(t *testing.T) {
 	t.Parallel()
 	skipIfCaddyCannotTrace(t)
 	s := enter(t)
@@ -66,16 +67,19 @@ func TestATraceBeginsAtCaddy(t *testing.T) {
 			if root.Service != "gateway" || len(root.ParentSpanId) > 0 ||
 				string(root.TraceId) != string(span.TraceId) ||
 				hex.EncodeToString(root.TraceId) == foreign {
-				t.Errorf("%s: the trace begins with %s", address, root)
+				t.Errorf("%s: unexpected root span %s", address, root)
 			}
-			if path, _, _ := strings.Cut(strings.TrimPrefix(address, "https://"), "?"); root.Attribute(
-				"url.path",
-			) != path[strings.Index(path, "/"):] ||
+			path, _, _ := strings.Cut(strings.TrimPrefix(address, "https://"), "?")
+			if root.Attribute("url.path") != path[strings.Index(path, "/"):] ||
 				strings.Contains(root.String(), "wrong_place") {
-				t.Errorf("%s: Caddy's span is %s", address, root)
+				t.Errorf("%s: wrong path or query in Caddy's span %s", address, root)
 			}
 		}
-	}, "GATEWAY_TRACING=tracing", "OTEL_SERVICE_NAME=gateway", "OTEL_EXPORTER_OTLP_ENDPOINT="+s.stack.Collector(), "OTEL_BSP_SCHEDULE_DELAY=200")
+	},
+		"GATEWAY_TRACING=tracing",
+		"OTEL_SERVICE_NAME=gateway",
+		"OTEL_EXPORTER_OTLP_ENDPOINT="+s.stack.Collector(),
+		"OTEL_BSP_SCHEDULE_DELAY=200")
 }
 
 func skipIfCaddyCannotTrace(t *testing.T) {
@@ -95,7 +99,7 @@ func skipIfCaddyCannotTrace(t *testing.T) {
 	}
 }
 
-// traced are addresses of each service and host.
+// traced returns URLs of each service and host.
 func (f *front) traced() []string {
 	const query = "?code=alm_ac_in_the_wrong_place"
 	return []string{
@@ -105,7 +109,7 @@ func (f *front) traced() []string {
 	}
 }
 
-// spanOf asks by way of a gateway, naming a foreign trace, and returns the span with which the service began.
+// spanOf sends a request with a foreign trace through a gateway and returns the first span of the service.
 func (s *site) spanOf(t *testing.T, f *front, address string) harness.Span {
 	t.Helper()
 	transport := f.transport()
@@ -131,7 +135,7 @@ func (s *site) waitForSpan(t *testing.T, wanted func(harness.Span) bool) harness
 			return spans[i]
 		}
 		if time.Now().After(end) {
-			t.Fatalf("the span is not among %d", len(spans))
+			t.Fatalf("the span is not in the %d spans", len(spans))
 		}
 	}
 }

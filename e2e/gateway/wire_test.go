@@ -18,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-func TestTLSIsNewEnough(t *testing.T) {
+func TestTLS_RequiresVersion12(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		for version, accepted := range map[uint16]bool{
 			tls.VersionTLS10: false,
@@ -43,8 +43,8 @@ func TestTLSIsNewEnough(t *testing.T) {
 	})
 }
 
-// In the clear, the API refuses to speak, and a page is to be found at its https address.
-func TestNothingIsServedInTheClear(t *testing.T) {
+// Over plain HTTP the API rejects requests and pages redirect to https.
+func TestTLS_PlainHTTPServesNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		transport := f.transport()
 		defer transport.CloseIdleConnections()
@@ -71,21 +71,21 @@ func TestNothingIsServedInTheClear(t *testing.T) {
 					response.Header.Get("Strict-Transport-Security"),
 				)
 			}
-			if to := response.Header.Get("Location"); host == appHost && to != "https://"+appHost+"/login?return=/x" ||
-				host != appHost && to != "" {
+			to := response.Header.Get("Location")
+			if host == appHost && to != "https://"+appHost+"/login?return=/x" || host != appHost && to != "" {
 				t.Errorf("%s: redirected to %q", host, to)
 			}
 		}
 	})
 }
 
-// TestNothingIsSmuggled hides a request in others whose end is in doubt. It counts as served where a service has logged
-// its path.
-func TestNothingIsSmuggled(t *testing.T) {
+// TestSmuggling_NoHiddenRequestIsServed hides a request in others with an ambiguous end. It was served if a service
+// has logged its path.
+func TestSmuggling_NoHiddenRequestIsServed(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		mark := strings.ToLower(rand.Text())
 		var group sync.WaitGroup
-		turns := make(chan struct{}, 48) // most wait for an answer that does not come
+		turns := make(chan struct{}, 48) // most wait for a response that does not come
 		for at, target := range [][2]string{
 			{apiHost, harness.TokenPath},
 			{apiHost, harness.ListPath},
@@ -101,7 +101,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 				)
 			}
 			for name := range harness.Smuggled(path, host, "") {
-				text := harness.Smuggled(path, host, hidden(name))[name] // with a length that is right for it
+				text := harness.Smuggled(path, host, hidden(name))[name] // with the correct length
 				group.Go(func() {
 					turns <- struct{}{}
 					defer func() { <-turns }()
@@ -114,7 +114,8 @@ func TestNothingIsSmuggled(t *testing.T) {
 						if response.StatusCode >= http.StatusInternalServerError &&
 							response.StatusCode != http.StatusNotImplemented &&
 							response.StatusCode != http.StatusHTTPVersionNotSupported &&
-							// it takes a malformed body for a service that does not answer
+							// Caddy treats a malformed body as a service that does not
+							// respond.
 							!(f.name == "caddy" && strings.HasPrefix(name, "chunk ")) {
 							t.Errorf("%s at %s%s: %d", name, host, path, response.StatusCode)
 						}
@@ -123,13 +124,15 @@ func TestNothingIsSmuggled(t *testing.T) {
 			}
 		}
 		group.Wait()
-		// What is served is in a log: a second request in plain sight, on the same connection, is.
+		// A second request on the same connection that is not hidden is logged, so a served request would be
+		// found.
 		plain := "/v1/account/plain-" + mark
 		connection, err := f.raw(t, apiHost)
 		must(t, err)
 		harness.Speak(
 			connection,
-			"GET /v1/docs HTTP/1.1\r\nHost: "+apiHost+"\r\n\r\nGET "+plain+" HTTP/1.1\r\nHost: "+apiHost+"\r\nConnection: close\r\n\r\n",
+			"GET /v1/docs HTTP/1.1\r\nHost: "+apiHost+"\r\n\r\n"+
+				"GET "+plain+" HTTP/1.1\r\nHost: "+apiHost+"\r\nConnection: close\r\n\r\n",
 		)
 		s.wantServed(t, map[string]string{plain: account})
 		for service, log := range s.served(t) {
@@ -139,7 +142,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 				}
 			}
 		}
-		// And whoever comes next on the gateway's connections to the services gets their own answer.
+		// Later requests on the gateway's connections to the services get their own responses.
 		p := s.product(t, f.transport())
 		for range 20 {
 			p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
@@ -148,8 +151,8 @@ func TestNothingIsSmuggled(t *testing.T) {
 	})
 }
 
-// Whoever does not get on with their headers is cut off.
-func TestSlowCallersAreCutOff(t *testing.T) {
+// A connection that sends its headers too slowly is closed.
+func TestLimits_SlowHeadersCloseConnection(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		connection, err := f.raw(t, apiHost)
 		must(t, err)
@@ -173,13 +176,14 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			t.Errorf("still listened to after %s", patience)
-		case err == nil && response.StatusCode != http.StatusRequestTimeout && response.StatusCode != http.StatusBadRequest:
-			t.Errorf("answered with %d", response.StatusCode)
+			t.Errorf("the connection is still open after %s", patience)
+		case err == nil && response.StatusCode != http.StatusRequestTimeout &&
+			response.StatusCode != http.StatusBadRequest:
+			t.Errorf("status %d", response.StatusCode)
 		}
 		var network net.Error
 		if errors.As(err, &network) && network.Timeout() {
-			t.Error("not cut off")
+			t.Error("the connection was not closed")
 		}
 	})
 }

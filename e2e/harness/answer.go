@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// An Answer is what came back for one request.
+// An Answer is the response to one request.
 type Answer struct {
 	Request string // method and path
 	Status  int
@@ -21,10 +21,11 @@ type Answer struct {
 	Body    []byte
 }
 
-// longestPrint is how much of a body a failing test prints, in bytes.
+// longestPrint is the maximum length of a body in a failure message, in bytes.
 const longestPrint = 2000
 
-// String is what a failing test prints: of a page what a person reads, no other header than Location, and no secret.
+// String returns the answer for a failure message: the visible text of an HTML page or the body, the Location header
+// and no other header. Secrets are redacted.
 func (a Answer) String() string {
 	body := string(a.Body)
 	if strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") {
@@ -36,7 +37,7 @@ func (a Answer) String() string {
 	return fmt.Sprintf("%s\n  → %d %s\n  %s", a.Request, a.Status, Redact(a.Header.Get("Location")), Redact(body))
 }
 
-// Wants ends the test unless the status is the one wanted, and returns the answer.
+// Wants fails the test now unless the status is the given one. It returns the answer.
 func (a Answer) Wants(t testing.TB, status int) Answer {
 	t.Helper()
 	if a.Status != status {
@@ -45,7 +46,7 @@ func (a Answer) Wants(t testing.TB, status int) Answer {
 	return a
 }
 
-// Object returns the JSON object that the body is: one object and nothing after it, declared as JSON.
+// Object returns the body, which must be a single JSON object declared as application/json.
 func (a Answer) Object(t testing.TB) map[string]any {
 	t.Helper()
 	if kind, _, err := mime.ParseMediaType(a.Header.Get("Content-Type")); err != nil || kind != "application/json" {
@@ -59,18 +60,18 @@ func (a Answer) Object(t testing.TB) map[string]any {
 	return object
 }
 
-// Into decodes the body, in which nothing may be that the value has no place for.
+// Into decodes the body into value. Unknown fields fail the test.
 func (a Answer) Into(t testing.TB, value any) {
 	t.Helper()
 	a.Object(t)
 	decoder := json.NewDecoder(bytes.NewReader(a.Body))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(value); err != nil {
-		t.Fatalf("the body is not of the shape wanted (%v):\n%s", err, a)
+		t.Fatalf("the body does not have the wanted shape (%v):\n%s", err, a)
 	}
 }
 
-// WantsKeys checks that the object has these keys and no other, and returns it.
+// WantsKeys checks that the object has exactly these keys, and returns it.
 func (a Answer) WantsKeys(t testing.TB, keys ...string) map[string]any {
 	t.Helper()
 	object := a.Object(t)
@@ -89,7 +90,7 @@ func (a Answer) WantsNested(t testing.TB, status int, code string) string {
 	message, _ := inner["message"].(string)
 	for key := range inner {
 		if key != "code" && key != "message" && key != "fields" {
-			t.Errorf("error.%s is no part of the shape:\n%s", key, a)
+			t.Errorf("unexpected key error.%s:\n%s", key, a)
 		}
 	}
 	if inner["code"] != code || message == "" {
@@ -98,8 +99,8 @@ func (a Answer) WantsNested(t testing.TB, status int, code string) string {
 	return message
 }
 
-// WantsFlat checks for {"error","error_description"} (contract, sections 3 and 5) and returns the description. More
-// than one code means that the contract leaves open which.
+// WantsFlat checks for {"error","error_description"} (contract, sections 3 and 5) and returns the description.
+// Several codes mean that the contract allows any of them.
 func (a Answer) WantsFlat(t testing.TB, status int, codes ...string) string {
 	t.Helper()
 	object := a.Wants(t, status).WantsKeys(t, "error", "error_description")
@@ -111,7 +112,7 @@ func (a Answer) WantsFlat(t testing.TB, status int, codes ...string) string {
 	return description
 }
 
-// WantsGateway checks for {"message":…} (spec 7.1, failures of the Account authorizer).
+// WantsGateway checks for {"message":…} (spec 7.1, errors of the Account authorizer).
 func (a Answer) WantsGateway(t testing.TB, status int, message string) {
 	t.Helper()
 	if object := a.Wants(t, status).WantsKeys(t, "message"); object["message"] != message {
@@ -128,7 +129,7 @@ func (a Answer) WantsHeader(t testing.TB, name, value string) Answer {
 	return a
 }
 
-// WantsRetryAfter checks for a number of seconds that a client can wait.
+// WantsRetryAfter checks that Retry-After is a positive number of seconds.
 func (a Answer) WantsRetryAfter(t testing.TB) Answer {
 	t.Helper()
 	if seconds, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || seconds < 1 {
@@ -137,7 +138,7 @@ func (a Answer) WantsRetryAfter(t testing.TB) Answer {
 	return a
 }
 
-// WantsAllow checks that Allow names these methods and no others; HEAD and OPTIONS may be there besides GET.
+// WantsAllow checks that Allow lists exactly these methods. HEAD and OPTIONS are ignored.
 func (a Answer) WantsAllow(t testing.TB, methods ...string) Answer {
 	t.Helper()
 	var got []string

@@ -8,21 +8,21 @@ import (
 	"testing"
 )
 
-// An API is one of the product's addresses with the headers that a caller sends. It is a value: With returns another.
+// An API is one of the product's base URLs with the headers that a caller sends. It is a value: With returns a copy.
 type API struct {
 	product *Product
 	base    string
 	header  http.Header
 }
 
-// With returns a caller that sends this header too, in place of what it sent under the name.
+// With returns a copy that sends this header in place of any earlier value.
 func (a API) With(name string, values ...string) API {
 	a.header = a.header.Clone()
 	a.header[http.CanonicalHeaderKey(name)] = values
 	return a
 }
 
-// Without returns a caller that does not send the header.
+// Without returns a copy that does not send the header.
 func (a API) Without(name string) API {
 	a.header = a.header.Clone()
 	a.header.Del(name)
@@ -35,7 +35,7 @@ func (a API) Get(t testing.TB, path string) Answer {
 	return a.Send(t, http.MethodGet, path, "", "")
 }
 
-// JSON sends the value as JSON; a string is sent as it is.
+// JSON sends the value as JSON. A string is sent unchanged.
 func (a API) JSON(t testing.TB, method, path string, value any) Answer {
 	t.Helper()
 	text, isText := value.(string)
@@ -57,7 +57,7 @@ func (a API) Form(t testing.TB, path string, form url.Values) Answer {
 	return a.Send(t, http.MethodPost, path, formType, form.Encode())
 }
 
-// Send sends any request.
+// Send sends a request with any method and body.
 func (a API) Send(t testing.TB, method, path, contentType, body string) Answer {
 	t.Helper()
 	if contentType != "" {
@@ -66,7 +66,7 @@ func (a API) Send(t testing.TB, method, path, contentType, body string) Answer {
 	return a.product.roundTrip(t, a.product.client, method, a.base+path, a.header, body)
 }
 
-// Try is Send for requests that may get no answer at all, as in an outage.
+// Try is like Send for requests that may get no response, as in an outage.
 func (a API) Try(t testing.TB, method, path, contentType, body string) (Answer, error) {
 	t.Helper()
 	if contentType != "" {
@@ -75,7 +75,7 @@ func (a API) Try(t testing.TB, method, path, contentType, body string) (Answer, 
 	return a.product.try(t, a.product.client, method, a.base+path, a.header, body)
 }
 
-// withoutAddress takes the address out of the error: its query may hold a code.
+// withoutAddress removes the URL from the error, because its query may contain a code.
 func withoutAddress(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {

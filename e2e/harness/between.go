@@ -8,17 +8,17 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A Change is a statement that ends what allows a request. It must touch a row.
+// A Change is a statement that withdraws what allows a request. It must affect at least one row.
 type Change struct {
 	SQL  string
 	Args []any
 }
 
-// Between makes changes while a request is held between its check and its write. The changes are made in a transaction
-// that is open when the request begins, so that the request's checks see the state before them, and is committed as
-// soon as the request waits for a row that they have locked. A request that ties its write to its check waits for them,
-// and then finds that it is no longer allowed. A request that does not waits for nothing and is over before the commit:
-// what it wrote shows that.
+// Between makes changes between the check and the write of a request. The changes are made in a transaction that is
+// open when the request starts, so that the checks of the request see the state before them. The transaction is
+// committed as soon as the request waits for a row that it has locked. A request that ties its write to its check
+// waits for the commit and then finds that it is no longer allowed. A request that does not tie them waits for
+// nothing and ends before the commit, which shows in what it wrote.
 func (w *World) Between(t testing.TB, request func(), changes ...Change) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -41,7 +41,7 @@ func (w *World) Between(t testing.TB, request func(), changes ...Change) {
 	<-done
 }
 
-// While runs do while a request waits for a row that SQL has locked. The transaction of the SQL keeps nothing.
+// While runs do while a request waits for a row that the SQL has locked. The transaction of the SQL is rolled back.
 func (w *World) While(t testing.TB, request, do func(), sql string, args ...any) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -63,7 +63,7 @@ func (w *World) While(t testing.TB, request, do func(), sql string, args ...any)
 	<-done
 }
 
-// awaitWaiter returns once another session waits for a lock of the session pid, or done is closed.
+// awaitWaiter returns when another session waits for a lock of the session pid, or when done is closed.
 func (w *World) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
 	t.Helper()
 	const longest = 20 * time.Second
@@ -84,9 +84,10 @@ func (w *World) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
 	t.Errorf("the request neither waited for the change nor ended within %s", longest)
 }
 
-// Replaces makes a personal access token one that was made to replace another.
+// Replaces marks a personal access token as the replacement of a former one.
 func (w *World) Replaces(t testing.TB, token, former string) {
 	t.Helper()
 	w.Exec(t, `update account.personal_access_tokens new set replaces_id = old.id
-		from account.personal_access_tokens old where new.hash = $1 and old.hash = $2`, credential.Hash(token), credential.Hash(former))
+				from account.personal_access_tokens old where new.hash = $1 and old.hash = $2`,
+		credential.Hash(token), credential.Hash(former))
 }

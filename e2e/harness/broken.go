@@ -13,17 +13,16 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// A Fault is a change of the product's source that takes a protection away, or puts a point of failure in. It exists in
-// one build of one test: the compiler is shown another text in place of the file (go build -overlay), and nothing of it
-// is in any release.
+// A Fault is a change to the product's source that removes a protection or adds a point of failure. It exists in one
+// build of one test: the compiler reads a changed copy of the file (go build -overlay). No release contains it.
 type Fault struct {
-	File string // within the repository
+	File string // path within the repository
 	Old  string // occurs exactly once
 	New  string
 }
 
-// Faulty returns the files that the faults change, by path, as they are with the faults in them. A fault that does not
-// fit the source fails the test: it would prove nothing.
+// Faulty returns the files that the faults change, by path, with the faults applied. A fault that does not match the
+// source fails the test.
 func Faulty(t testing.TB, faults ...Fault) map[string]string {
 	t.Helper()
 	root, err := repositoryRoot()
@@ -84,8 +83,8 @@ func Broken(t testing.TB, faults ...Fault) string {
 	return binaries
 }
 
-// RunAgainst runs tests of this very test binary against other binaries of the services, and returns what they printed
-// and whether they passed. Further settings are NAME=value.
+// RunAgainst runs tests of this test binary against other binaries of the services. It returns their output and
+// whether they passed. Settings have the form NAME=value.
 func RunAgainst(t testing.TB, binaries, tests string, settings ...string) (output string, passed bool) {
 	t.Helper()
 	self, err := os.Executable()

@@ -19,16 +19,16 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// chromiumVariable names the Chromium to use; without it, the one in PATH.
+// chromiumVariable names the Chromium executable to use. If it is not set, the one in PATH is used.
 const chromiumVariable = "ALMONER_TEST_CHROMIUM"
 
-// Keys that have no letter.
+// Keys without a printable character.
 const (
 	TabKey   = kb.Tab
 	EnterKey = kb.Enter
 )
 
-// Screens that pages have to fit: a laptop, a telephone, and the narrowest that is still about.
+// Screens that pages must fit: a laptop, a phone, and the narrowest phone in use.
 var (
 	Laptop    = Screen{1280, 800}
 	Telephone = Screen{390, 844}
@@ -38,8 +38,7 @@ var (
 // A Screen is a size in CSS pixels.
 type Screen struct{ Width, Height int64 }
 
-// A Browser is a real one, Chromium, and what somebody does at it. Elements are named by CSS selectors. It reaches this
-// machine alone.
+// A Browser is a real Chromium browser. Elements are named by CSS selectors. It can reach only this machine.
 type Browser struct {
 	t      testing.TB
 	window context.Context
@@ -51,8 +50,7 @@ type Browser struct {
 
 const browserPatience = 30 * time.Second
 
-// Browser starts a browser that has never been here, with a profile of its own. names are host names that lead to this
-// machine.
+// Browser starts a browser with an empty profile. The names are host names that resolve to this machine.
 func (p *Product) Browser(t testing.TB, screen Screen, names ...string) *Browser {
 	t.Helper()
 	rules := "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"
@@ -121,7 +119,7 @@ func (b *Browser) do(what string, steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// WithoutScript switches JavaScript off in the pages that are opened from now on.
+// WithoutScript disables JavaScript in pages that are opened later.
 func (b *Browser) WithoutScript() {
 	b.t.Helper()
 	parameters := emulation.SetScriptExecutionDisabledParams{Value: true}
@@ -130,7 +128,7 @@ func (b *Browser) WithoutScript() {
 	}
 }
 
-// FarAway lets every answer from now on come late, as over a slow line: the request itself is there at once.
+// FarAway delays every later response, as a slow connection does. Requests are not delayed.
 func (b *Browser) FarAway(late time.Duration) {
 	b.t.Helper()
 	slow := &network.Conditions{Latency: float64(late.Milliseconds()), DownloadThroughput: -1, UploadThroughput: -1}
@@ -140,43 +138,43 @@ func (b *Browser) FarAway(late time.Duration) {
 	}
 }
 
-// Open opens an address.
+// Open opens a URL.
 func (b *Browser) Open(address string) { b.t.Helper(); b.do("open", chromedp.Navigate(address)) }
 
-// See waits until an element can be seen.
+// See waits until an element is visible.
 func (b *Browser) See(element string) {
 	b.t.Helper()
 	b.do("see "+element, chromedp.WaitVisible(chromedp.CSS(element)))
 }
 
-// Leave waits until an element is gone.
+// Leave waits until an element is no longer present.
 func (b *Browser) Leave(element string) {
 	b.t.Helper()
 	b.do("leave "+element, chromedp.WaitNotPresent(chromedp.CSS(element)))
 }
 
-// Click clicks an element, once it can be seen.
+// Click clicks an element when it is visible.
 func (b *Browser) Click(element string) {
 	b.t.Helper()
 	b.do("click "+element, chromedp.Click(chromedp.CSS(element), chromedp.NodeVisible))
 }
 
-// DoubleClick clicks an element twice, as fast as people do by mistake.
+// DoubleClick clicks an element twice in quick succession.
 func (b *Browser) DoubleClick(element string) {
 	b.t.Helper()
 	b.do("click twice "+element, chromedp.DoubleClick(chromedp.CSS(element), chromedp.NodeVisible))
 }
 
-// Fill types into a field, once it can be seen.
+// Fill types into a field when it is visible.
 func (b *Browser) Fill(element, text string) {
 	b.t.Helper()
 	b.do("fill in "+element, chromedp.SendKeys(chromedp.CSS(element), text, chromedp.NodeVisible))
 }
 
-// Press types on the keyboard, wherever the focus is.
+// Press types on the keyboard into the focused element.
 func (b *Browser) Press(keys string) { b.t.Helper(); b.do("press a key", chromedp.KeyEvent(keys)) }
 
-// SignIn fills in the sign-in form that is on the page and sends it.
+// SignIn fills in and submits the sign-in form on the page.
 func (b *Browser) SignIn(email, password string) {
 	b.t.Helper()
 	b.Fill("#email", email)
@@ -191,18 +189,18 @@ func Ask[T any](b *Browser, expression string) T {
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 	if err != nil {
-		b.t.Fatalf("ask the page: %v", err)
+		b.t.Fatalf("evaluate JavaScript in the page: %v", err)
 	}
 	return value
 }
 
-// Text is what a person reads on the page, white space joined.
+// Text returns the visible text of the page with white space collapsed.
 func (b *Browser) Text() string {
 	b.t.Helper()
 	return strings.Join(strings.Fields(Ask[string](b, `document.body.innerText`)), " ")
 }
 
-// Picture is a screenshot of what is on the screen, as PNG.
+// Picture returns a screenshot of the viewport as PNG.
 func (b *Browser) Picture() []byte {
 	b.t.Helper()
 	picture, err := chromedp.Run(b.window, chromedp.CaptureScreenshot())
@@ -212,14 +210,16 @@ func (b *Browser) Picture() []byte {
 	return picture
 }
 
-// Focused names the element that has the focus: its label or its text, as a screen reader would begin.
+// Focused returns the label or text of the focused element, as a screen reader would begin.
 func (b *Browser) Focused() string {
 	b.t.Helper()
 	return Ask[string](b, `(() => { const e = document.activeElement; if (!e || e === document.body) return "";
-		return (e.getAttribute("aria-label") || (e.labels && e.labels[0] && e.labels[0].textContent) || e.textContent).trim() })()`)
+			return (e.getAttribute("aria-label") ||
+				(e.labels && e.labels[0] && e.labels[0].textContent) ||
+				e.textContent).trim() })()`)
 }
 
-// Hosts are those that the browser has sent requests to, each once.
+// Hosts returns the hosts that the browser has sent requests to, without duplicates.
 func (b *Browser) Hosts() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -232,7 +232,7 @@ func (b *Browser) Hosts() []string {
 	return out
 }
 
-// Complaints are the errors of the browser's console, blocked loads and violations of the policy among them.
+// Complaints returns the errors on the browser's console, including blocked loads and policy violations.
 func (b *Browser) Complaints() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// A Callback is a redirect to an application: where to, and with which parameters.
+// A Callback is a redirect to an application: its target and its parameters.
 type Callback struct {
 	URI    string // without the query
 	Values url.Values
 	Raw    string // the query as it was sent
 }
 
-// Callback returns the redirect that this answer is. It must be a 302 or 303, so that browsers follow with GET, to an
-// address outside the app URL.
+// Callback returns the redirect in this page. It must be a 302 or 303, so that browsers follow with GET, to a URL
+// outside the app.
 func (p Page) Callback(t testing.TB) Callback {
 	t.Helper()
 	if p.Status != http.StatusSeeOther && p.Status != http.StatusFound {
@@ -35,14 +35,14 @@ func (p Page) Callback(t testing.TB) Callback {
 	return Callback{URI: uri, Values: values, Raw: query}
 }
 
-// Code is the authorization code, or "".
+// Code returns the authorization code, or "".
 func (c Callback) Code() string { return c.Values.Get("code") }
 
-// Names are the names of the parameters, sorted.
+// Names returns the names of the parameters, sorted.
 func (c Callback) Names() []string { return slices.Sorted(maps.Keys(c.Values)) }
 
-// WantsError checks for an error of RFC 6749, section 4.1.2.1, with state and iss (RFC 9207) and nothing else. More
-// than one code means that the contract leaves open which. A state of "" means that none may come back.
+// WantsError checks for an error of RFC 6749, section 4.1.2.1, with state and iss (RFC 9207) and no other parameter.
+// Several codes mean that the contract allows any of them. An empty state means that the callback must not have one.
 func (c Callback) WantsError(t testing.TB, uri, state, issuer string, codes ...string) {
 	t.Helper()
 	want := []string{"error", "error_description", "iss", "state"}
@@ -62,7 +62,7 @@ func (c Callback) WantsError(t testing.TB, uri, state, issuer string, codes ...s
 	}
 	if c.Values.Get("state") != state || c.Values.Get("iss") != issuer {
 		t.Errorf(
-			"state or iss of the error is not what it was: iss %q, state of %d bytes, want %d",
+			"wrong state or iss in the error: iss %q, state of %d bytes, want %d",
 			c.Values.Get("iss"),
 			len(c.Values.Get("state")),
 			len(state),

@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/client"
 )
 
-// Client is the Go client of a program that acts in the workspace.
+// Client returns a Go client of a program that acts in the workspace.
 func (p *Product) Client(
 	t testing.TB,
 	workspace demo.Workspace,
@@ -42,7 +42,7 @@ func (p *Product) clientAt(
 	return c
 }
 
-// Client is the Go client with the bearer token and the tenant header that this caller sends.
+// Client returns a Go client with the bearer token and the tenant header that this caller sends.
 func (a API) Client(t testing.TB) *client.Client {
 	t.Helper()
 	return a.product.clientAt(
@@ -53,22 +53,21 @@ func (a API) Client(t testing.TB) *client.Client {
 	)
 }
 
-// Bearer is a token that does not change, as a personal access token is one.
+// Bearer returns a token source for a token that does not change, such as a personal access token.
 func Bearer(token string) oauth2.TokenSource {
 	return oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token})
 }
 
-// Application is the connector as the Go client knows it.
+// Application returns the connector in the form that the Go client takes.
 func (c Connector) Application() client.Connector {
 	return client.Connector{
-		Application: c.product.application(
-			c.ClientID,
-			c.RedirectURI,
-		), Resource: c.Resource, Scopes: strings.Fields(c.Scope),
+		Application: c.product.application(c.ClientID, c.RedirectURI),
+		Resource:    c.Resource,
+		Scopes:      strings.Fields(c.Scope),
 	}
 }
 
-// Application is the application as the Go client knows it.
+// Application returns the application in the form that the Go client takes.
 func (a ConfidentialApp) Application() client.ConfidentialApp {
 	return client.ConfidentialApp{
 		Application: a.product.application(a.ClientID, a.RedirectURI),
@@ -86,19 +85,19 @@ func (p *Product) application(id, redirectURI string) client.Application {
 	}
 }
 
-// HTTPClient is for programs that bring their own way to speak HTTP: what it meets is noted like what the actors meet.
+// HTTPClient returns an HTTP client for programs that bring their own. The secrets in its traffic are recorded.
 func (p *Product) HTTPClient() *http.Client {
-	return &http.Client{Timeout: patience, Transport: noting{p.client.Transport, p.secrets}}
+	return &http.Client{Timeout: patience, Transport: secretRecorder{p.client.Transport, p.secrets}}
 }
 
-// noting notes every secret in what passes by.
-type noting struct {
+// secretRecorder records every secret in the traffic.
+type secretRecorder struct {
 	next    http.RoundTripper
 	secrets *Secrets
 }
 
-// RoundTrip sends the request, and reads the answer before whoever asked does.
-func (n noting) RoundTrip(request *http.Request) (*http.Response, error) {
+// RoundTrip sends the request and reads the whole response before it returns it.
+func (n secretRecorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	n.secrets.NoteAll(request.Header.Get("Authorization"))
 	response, err := n.next.RoundTrip(request)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// A Collector takes traces as an OpenTelemetry Collector does (OTLP over HTTP) and keeps them, as they came, in a file
-// of the stack.
+// A Collector receives traces as an OpenTelemetry Collector does (OTLP over HTTP) and appends them unchanged to a
+// file of the stack.
 type Collector struct {
 	URL string
 
@@ -27,21 +27,21 @@ type Collector struct {
 	file string
 }
 
-// spansFile is where a stack's traces are, below its home.
+// spansFile is the file of a stack's traces, relative to its home.
 const spansFile = "traces.otlp"
 
-// collect listens until the process ends.
+// collect starts a collector that listens until the process ends.
 func collect(home string) (*Collector, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	c := &Collector{URL: "http://" + listener.Addr().String(), file: filepath.Join(home, spansFile)}
-	go func() { _ = http.Serve(listener, http.HandlerFunc(c.take)) }()
+	go func() { _ = http.Serve(listener, http.HandlerFunc(c.receive)) }()
 	return c, nil
 }
 
-func (c *Collector) take(w http.ResponseWriter, r *http.Request) {
+func (c *Collector) receive(w http.ResponseWriter, r *http.Request) {
 	var body io.Reader = r.Body
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		unpacked, err := gzip.NewReader(r.Body)
@@ -53,7 +53,7 @@ func (c *Collector) take(w http.ResponseWriter, r *http.Request) {
 	}
 	content, err := io.ReadAll(body)
 	if err == nil {
-		err = c.keep(content)
+		err = c.store(content)
 	}
 	if err != nil || r.URL.Path != "/v1/traces" {
 		w.WriteHeader(http.StatusBadRequest)
@@ -62,7 +62,7 @@ func (c *Collector) take(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-func (c *Collector) keep(content []byte) error {
+func (c *Collector) store(content []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	file, err := os.OpenFile(c.file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -76,13 +76,13 @@ func (c *Collector) keep(content []byte) error {
 	return err
 }
 
-// A Span is one step of a trace.
+// A Span is a span with the name of its service.
 type Span struct {
 	Service string
 	*tracing.Span
 }
 
-// Attribute is what the span says of name; "" for nothing.
+// Attribute returns the string value of the attribute, or "".
 func (s Span) Attribute(name string) string {
 	for _, one := range s.Attributes {
 		if one.Key == name {
@@ -92,7 +92,7 @@ func (s Span) Attribute(name string) string {
 	return ""
 }
 
-// Spans are all that have arrived from a stack that is Traced.
+// Spans returns all spans that have arrived from a Traced stack.
 func Spans(t testing.TB, s *stack.Stack) (all []Span) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(filepath.Dir(s.LogDir()), spansFile))
@@ -102,7 +102,7 @@ func Spans(t testing.TB, s *stack.Stack) (all []Span) {
 	for len(content) >= 4 {
 		length := int(binary.BigEndian.Uint32(content))
 		if len(content) < 4+length {
-			break // it is being written
+			break // still being written
 		}
 		var sent collector.ExportTraceServiceRequest
 		if err := proto.Unmarshal(content[4:4+length], &sent); err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// Earlier builds both services as they were at a commit, and returns the directory of their binaries. The test is
-// skipped where that commit, or a library that it used, cannot be had: in a copy without history, or without a network.
+// Earlier builds both services at a commit and returns the directory of their binaries. The test is skipped if the
+// commit or one of its dependencies is not available: in a copy without history, or without a network.
 func Earlier(t testing.TB, commit string) string {
 	t.Helper()
-	root := holding(t, commit)
+	root := rootWithCommit(t, commit)
 	source, binaries := t.TempDir(), t.TempDir()
 	archive := filepath.Join(t.TempDir(), "source.tar")
 	for _, command := range [][]string{
@@ -39,7 +39,7 @@ func Earlier(t testing.TB, commit string) string {
 	)
 	list.Dir, list.Env = source, append(os.Environ(), "GOTOOLCHAIN=local", "GOFLAGS=")
 	if out, err := list.CombinedOutput(); err != nil {
-		t.Skipf("the libraries of the commit %.10s are not to be had: %.300s", commit, out)
+		t.Skipf("the dependencies of commit %.10s are not available: %.300s", commit, out)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
@@ -49,32 +49,41 @@ func Earlier(t testing.TB, commit string) string {
 	return binaries
 }
 
-// Committed are the names of the files that a folder of the repository had at a commit. The test is skipped where that
-// commit cannot be had.
+// Committed returns the names of the files in a folder of the repository at a commit. The test is skipped if the
+// commit is not available.
 func Committed(t testing.TB, commit, folder string) []string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "git", "-C", holding(t, commit), "ls-tree", "--name-only", commit+":"+folder).
-		Output()
+	command := exec.CommandContext(
+		t.Context(),
+		"git",
+		"-C",
+		rootWithCommit(t, commit),
+		"ls-tree",
+		"--name-only",
+		commit+":"+folder,
+	)
+	out, err := command.Output()
 	if err != nil {
 		t.Fatalf("%s of the commit %.10s: %v", folder, commit, err)
 	}
 	return strings.Fields(string(out))
 }
 
-// holding is the root of the repository, which has the commit in its history.
-func holding(t testing.TB, commit string) string {
+// rootWithCommit returns the root of the repository. The test is skipped if its history does not have the commit.
+func rootWithCommit(t testing.TB, commit string) string {
 	t.Helper()
 	root, err := repositoryRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
+	command := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", commit+"^{commit}")
+	if out, err := command.CombinedOutput(); err != nil {
 		t.Skipf("the commit %.10s is not in this copy: %s", commit, out)
 	}
 	return root
 }
 
-// Through sends every request past the gateway to one process of each service, by which address it was meant for.
+// Through sends every request directly to one process of each service, without the gateway. The URL decides which.
 type Through struct {
 	Stack                   *stack.Stack
 	Authserver, Resourceapi *stack.Service

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Suites have a short form, which `make test` runs, and a long one for `make torture`, which puts into e2e/EVIDENCE.md
-// what each one notes.
+// Suites have a short form, which `make test` runs, and a long form for `make torture`, which writes the results that
+// each suite records to e2e/EVIDENCE.md.
 
 var long = flag.Bool("long", false, "run the long form of each suite")
 
-// Long says whether this is the long form.
+// Long reports whether the long form runs.
 func Long() bool { return *long }
 
-// Rounds is how often something is tried, in the short form and in the long one.
+// Rounds returns the number of repetitions in the short form or in the long form.
 func Rounds(short, longForm int) int {
 	if *long {
 		return longForm
@@ -24,16 +24,16 @@ func Rounds(short, longForm int) int {
 	return short
 }
 
-// EvidenceVariable names a file to which each suite adds a line once it has passed or failed: what was done, how often,
-// with which result.
+// EvidenceVariable names a file to which each suite appends a line when it ends: what was done, how often, and the
+// result.
 const EvidenceVariable = "ALMONER_EVIDENCE"
 
-// Later is what is known when the suite ends, for Note.
+// Later is a value for Note that is computed when the suite ends.
 type Later[T any] func() T
 
 func (l Later[T]) String() string { return fmt.Sprint(l()) }
 
-// Note adds the suite's line when its test ends. What says what was done, with its count.
+// Note appends the suite's line when its test ends. The format says what was done and how often.
 func Note(t *testing.T, format string, args ...any) {
 	t.Helper()
 	began := time.Now()
@@ -52,7 +52,9 @@ func Note(t *testing.T, format string, args ...any) {
 			return
 		}
 		defer func() { _ = file.Close() }()
-		if _, err := fmt.Fprintf(file, "%s: %s, %s (%s)\n", t.Name(), fmt.Sprintf(format, args...), result, time.Since(began).Round(time.Second)); err != nil {
+		did := fmt.Sprintf(format, args...)
+		took := time.Since(began).Round(time.Second)
+		if _, err := fmt.Fprintf(file, "%s: %s, %s (%s)\n", t.Name(), did, result, took); err != nil {
 			t.Error(err)
 		}
 	})

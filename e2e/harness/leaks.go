@@ -19,14 +19,14 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// lasting are the stacks that end with the test process.
-var lasting sync.Map // *stack.Stack → nothing
+// lasting are the stacks that run until the test process ends.
+var lasting sync.Map // *stack.Stack → nil
 
-// searchWithin is for the stores of a stack that has been under fire for an hour.
+// searchWithin is enough to read the stores of a stack after an hour of load.
 const searchWithin = 3 * time.Minute
 
-// LookForLeaks sweeps every stack that ends with the process. It prints what it finds, and returns the code to exit
-// with. TestMain calls it in the end.
+// LookForLeaks sweeps every stack that runs until the process ends, prints what it finds, and returns the exit code.
+// TestMain calls it last.
 func LookForLeaks() (code int) {
 	for s := range lasting.Range {
 		for _, complaint := range sweep(s.(*stack.Stack), true) {
@@ -37,7 +37,7 @@ func LookForLeaks() (code int) {
 	return code
 }
 
-// sweepAtTheEnd sweeps a stack that one test has to itself, and may have left without its stores.
+// sweepAtTheEnd sweeps a stack that one test uses alone and whose stores may have been stopped.
 func sweepAtTheEnd(t testing.TB, s *stack.Stack) {
 	for _, complaint := range sweep(s, false) {
 		t.Error(complaint)
@@ -45,10 +45,10 @@ func sweepAtTheEnd(t testing.TB, s *stack.Stack) {
 	records.Delete(s)
 }
 
-// sweep looks for every secret that was met at a stack in everything that the stack has written: the logs of services,
-// gateway and stores, metrics, traces, all rows of Postgres, and all that Redis was ever told (its append-only file,
-// expired keys included). A whole stack has each of these; another may lack what somebody has stopped. And it looks in
-// the logs for the cause of every answer that said that we are at fault.
+// sweep searches everything that the stack has written for every secret that was used in it: the logs of services,
+// gateway and stores, metrics, traces, all rows of Postgres, and all commands that Redis received (its append-only
+// file, which includes expired keys). If whole is set, each of these must be present; otherwise a stopped store or
+// service is left out. It also searches the logs for the cause of every 5xx response.
 func sweep(s *stack.Stack, whole bool) (complaints []string) {
 	met, entered := recordOf(s), false
 	for range met.secrets.Range {
@@ -60,7 +60,7 @@ func sweep(s *stack.Stack, whole bool) (complaints []string) {
 	}
 	texts, err := written(s, whole)
 	if err != nil {
-		complaints = append(complaints, "what a stack has written cannot be read: "+err.Error())
+		complaints = append(complaints, "the output of a stack cannot be read: "+err.Error())
 	}
 	for secrets := range met.secrets.Range {
 		for _, where := range slices.Sorted(maps.Keys(texts)) {
@@ -74,7 +74,7 @@ func sweep(s *stack.Stack, whole bool) (complaints []string) {
 
 const servicesLogs = "the services' logs"
 
-// written reads everything, by the place where it is. The error names the places that cannot be read.
+// written reads everything, by location. The error lists the locations that cannot be read.
 func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
 	gone := func(done <-chan struct{}) bool {
 		select {
@@ -115,7 +115,7 @@ func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
 	metrics, err := scrape(ctx, slices.DeleteFunc(metered(s), func(service *stack.Service) bool {
 		return gone(service.Done()) ||
 			options.Earlier != "" && service != s.Authservers[0] &&
-				service != s.Resourceapi // it may not know of metrics
+				service != s.Resourceapi // may have no metrics
 	}))
 	add("the metrics", []byte(metrics), err)
 	if !gone(s.Postgres.Done()) {
@@ -125,8 +125,8 @@ func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
 	return texts, errors.Join(faults...)
 }
 
-// readFiles reads all files of a pattern; there must be one. Redis may put a new one in the place of another meanwhile:
-// then it begins anew.
+// readFiles reads all files that match a pattern; there must be at least one. It retries because Redis may replace a
+// file meanwhile.
 func readFiles(pattern string) (all []byte, err error) {
 	for range 5 {
 		if all, err = readOnce(pattern); !errors.Is(err, fs.ErrNotExist) {
@@ -139,7 +139,7 @@ func readFiles(pattern string) (all []byte, err error) {
 func readOnce(pattern string) ([]byte, error) {
 	names, err := filepath.Glob(pattern)
 	if err != nil || len(names) == 0 {
-		return nil, errors.Join(err, errors.New("there is nothing"))
+		return nil, errors.Join(err, errors.New("no file matches"))
 	}
 	var all []byte
 	for _, name := range names {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Main runs the tests of a package and returns the exit status, for its TestMain. Up to atOnce tests run beside each
-// other, unless -parallel says otherwise: more than there are processors, for they mostly wait for servers. In the end
-// it looks for secrets wherever they must not be, whatever else failed: a second try of the tests may not leak again.
+// Main runs the tests of a package and returns the exit status for its TestMain. Unless -parallel is given, up to
+// atOnce tests run in parallel: more than there are processors, because they mostly wait for servers. At the end it
+// searches for leaked secrets, even if tests failed, so that a second run of the tests cannot hide a leak.
 func Main(m *testing.M, atOnce int) (status int) {
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
@@ -18,7 +18,7 @@ func Main(m *testing.M, atOnce int) (status int) {
 	return max(status, LookForLeaks())
 }
 
-// EverythingRan says whether this was the whole suite of a package. A part of it need not have met everything.
+// EverythingRan reports whether the whole suite of a package ran.
 func EverythingRan() bool {
 	for _, part := range []string{"test.run", "test.skip", "test.list", "test.bench", "test.fuzz"} {
 		if flag.Lookup(part).Value.String() != "" {

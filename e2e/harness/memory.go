@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// PeakMemory is the most memory that a process has had resident so far, in KiB (proc(5), VmHWM).
+// PeakMemory returns the peak resident memory of a process, in KiB (proc(5), VmHWM).
 func PeakMemory(t testing.TB, pid int) int {
 	t.Helper()
 	return statusOf(t, pid, "VmHWM:")
 }
 
-// ResidentMemory is what it has resident now, in KiB (VmRSS).
+// ResidentMemory returns the current resident memory of a process, in KiB (VmRSS).
 func ResidentMemory(t testing.TB, pid int) int {
 	t.Helper()
 	return statusOf(t, pid, "VmRSS:")

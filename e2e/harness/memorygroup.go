@@ -8,23 +8,20 @@ import (
 	"testing"
 )
 
-// A MemoryGroup is a control group whose processes the kernel ends when they want more memory than the limit, as it
+// A MemoryGroup is a control group. The kernel kills its processes when they use more memory than the limit, as it
 // does under systemd and Kubernetes.
 type MemoryGroup struct{ dir string }
 
-// hierarchy is where control groups are made, and the files of a group that bound its memory and its swap.
-type hierarchy struct{ root, limit, swap, swapAtMost string }
+// hierarchy is where control groups are created, with the files that limit the memory and swap of a group.
+type hierarchy struct{ root, limit, swap, swapLimit string }
 
-// NewMemoryGroup makes a group with a limit in bytes, and removes it when the test ends. Make it before the stack, so
-// that it is empty by then. The group is nil where the kernel does not let this process make one.
+// NewMemoryGroup creates a group with a limit in bytes and removes it when the test ends. Create it before the stack,
+// so that it is empty by then. It returns nil if the kernel does not let this process create one.
 func NewMemoryGroup(t testing.TB, limit int) *MemoryGroup {
 	t.Helper()
 	bytes := strconv.Itoa(limit)
-	_ = os.WriteFile(
-		"/sys/fs/cgroup/cgroup.subtree_control",
-		[]byte("+memory"),
-		0,
-	) // version 2, where it is ours to say
+	// cgroup version 2, if this process may write here
+	_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+memory"), 0)
 	for _, h := range []hierarchy{
 		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes},
 		{"/sys/fs/cgroup", "memory.max", "memory.swap.max", "0"},
@@ -37,14 +34,11 @@ func NewMemoryGroup(t testing.TB, limit int) *MemoryGroup {
 			_ = os.Remove(dir)
 			continue
 		}
-		_ = os.WriteFile(
-			filepath.Join(dir, h.swap),
-			[]byte(h.swapAtMost),
-			0,
-		) // absent where the kernel does not count swap
+		// absent if the kernel does not count swap
+		_ = os.WriteFile(filepath.Join(dir, h.swap), []byte(h.swapLimit), 0)
 		t.Cleanup(func() {
 			if err := os.Remove(dir); err != nil {
-				t.Errorf("the control group stays: %v", err)
+				t.Errorf("remove the control group: %v", err)
 			}
 		})
 		return &MemoryGroup{dir}
@@ -52,12 +46,12 @@ func NewMemoryGroup(t testing.TB, limit int) *MemoryGroup {
 	return nil
 }
 
-// Through is the command that starts a program in the group (stack.Service.Through).
+// Through returns the command that starts a program in the group (stack.Service.Through).
 func (g *MemoryGroup) Through() []string {
 	return []string{"/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs")}
 }
 
-// ResetPeakMemory lets PeakMemory begin anew, and reports whether the kernel lets us (proc(5), clear_refs).
+// ResetPeakMemory resets PeakMemory and reports whether the kernel allowed it (proc(5), clear_refs).
 func ResetPeakMemory(pid int) bool {
 	return os.WriteFile("/proc/"+strconv.Itoa(pid)+"/clear_refs", []byte("5"), 0) == nil
 }

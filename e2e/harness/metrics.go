@@ -13,10 +13,10 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// A Scrape is what a Prometheus would get from all services of a stack at one moment.
+// A Scrape is the metrics of all services of a stack at one moment, as Prometheus would read them.
 type Scrape string
 
-// Metrics asks every service of a stack for its metrics.
+// Metrics reads the metrics of every service of a stack.
 func Metrics(t testing.TB, s *stack.Stack) Scrape {
 	t.Helper()
 	text, err := scrape(t.Context(), metered(s))
@@ -51,7 +51,7 @@ func scrape(ctx context.Context, services []*stack.Service) (string, error) {
 	return all.String(), nil
 }
 
-// Names are those of the metrics, as their TYPE lines give them, with the parts of histograms.
+// Names returns the names of the metrics in the TYPE lines, including the series of histograms.
 func (p Scrape) Names() map[string]bool {
 	names := map[string]bool{}
 	for line := range strings.Lines(string(p)) {
@@ -67,8 +67,8 @@ func (p Scrape) Names() map[string]bool {
 	return names
 }
 
-// Sum adds up the values of the series of that name that have all these labels, each like route="/token". There must be
-// one.
+// Sum adds the values of the series with that name and all these labels, each in the form route="/token". There must
+// be at least one.
 func (p Scrape) Sum(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
 	values := p.series(name, labels)
@@ -86,7 +86,7 @@ func (p Scrape) Sum(t testing.TB, name string, labels ...string) float64 {
 	return sum
 }
 
-// Has says whether there is such a series.
+// Has reports whether there is such a series.
 func (p Scrape) Has(name string, labels ...string) bool { return len(p.series(name, labels)) > 0 }
 
 func (p Scrape) series(name string, labels []string) (values []string) {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// OAuth2 is the application as golang.org/x/oauth2 is configured for it.
+// OAuth2 returns the application's configuration for golang.org/x/oauth2.
 func (a ConfidentialApp) OAuth2(p *Product, style oauth2.AuthStyle) *oauth2.Config {
 	return &oauth2.Config{
 		ClientID:     a.ClientID,
@@ -21,7 +21,7 @@ func (a ConfidentialApp) OAuth2(p *Product, style oauth2.AuthStyle) *oauth2.Conf
 	}
 }
 
-// OAuth2 is the connector as golang.org/x/oauth2 is configured for it.
+// OAuth2 returns the connector's configuration for golang.org/x/oauth2.
 func (c Connector) OAuth2() *oauth2.Config {
 	return &oauth2.Config{
 		ClientID:    c.ClientID,
@@ -35,8 +35,8 @@ func (p *Product) endpoint(style oauth2.AuthStyle) oauth2.Endpoint {
 	return oauth2.Endpoint{AuthURL: p.AppURL + "/oauth/authorize", TokenURL: p.BaseURL + TokenPath, AuthStyle: style}
 }
 
-// WithResource is a context in which golang.org/x/oauth2 sends the connector's resource with every token request: the
-// library has no option for it when it refreshes, so its users do it like this.
+// WithResource returns a context in which golang.org/x/oauth2 sends the connector's resource with every token
+// request. The library has no option for this on refresh.
 func (c Connector) WithResource(ctx context.Context) context.Context {
 	return context.WithValue(
 		ctx,

@@ -7,7 +7,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/demo"
 )
 
-// The permissions known (contract, section 8).
+// The known permissions (contract, section 8).
 const (
 	APIAccess       = "account:api:access"
 	ReadProgrammes  = "programmes:read:programmes"
@@ -17,25 +17,25 @@ const (
 	ReadSubmissions = "engage:read:submissions"
 )
 
-// Everything is all permissions known.
+// Everything returns all known permissions.
 func Everything() []string {
 	return []string{APIAccess, ReadProgrammes, WriteProgrammes, ReadForms, WriteForms, ReadSubmissions}
 }
 
-// RedirectURI is the callback of the applications registered here. Nothing listens there.
+// RedirectURI is the callback of applications that tests register. Nothing listens there.
 const RedirectURI = "https://app.canal-lane.example/oauth/callback"
 
-// An Office is a workspace of the test's own, run by somebody who holds every permission in it: what a test does there
-// disturbs no other.
+// An Office is a workspace for one test, with an owner who holds every permission. Changes in it do not affect other
+// tests.
 type Office struct {
 	Workspace demo.Workspace
 	Head      demo.User
-	Token     string // the head's personal access token, with everything
+	Token     string // the owner's personal access token with every permission
 
 	product *Product
 }
 
-// Office makes a workspace with its head.
+// Office creates a workspace and its owner.
 func (p *Product) Office(t testing.TB) Office {
 	t.Helper()
 	o := Office{Workspace: p.World.Workspace(t), Head: p.World.User(t), product: p}
@@ -44,7 +44,7 @@ func (p *Product) Office(t testing.TB) Office {
 	return o
 }
 
-// Member makes a member of the workspace who holds the permissions.
+// Member creates a member of the workspace with the permissions.
 func (o Office) Member(t testing.TB, permissions ...string) demo.User {
 	t.Helper()
 	user := o.product.World.User(t)
@@ -52,21 +52,21 @@ func (o Office) Member(t testing.TB, permissions ...string) demo.User {
 	return user
 }
 
-// Clients is where the workspace's applications are registered (spec 4.2).
+// Clients returns the path where the workspace's applications are registered (spec 4.2).
 func (o Office) Clients() string { return ClientsPath(o.Workspace) }
 
-// ClientsPath is where a workspace's applications are registered (spec 4.2).
+// ClientsPath returns the path where a workspace's applications are registered (spec 4.2).
 func ClientsPath(workspace demo.Workspace) string {
 	return "/v1/account/tenants/" + workspace.ID + "/oauth-clients"
 }
 
-// Register registers an application by the API.
+// Register registers an application through the API.
 func (o Office) Register(t testing.TB, body map[string]any) Answer {
 	t.Helper()
 	return o.product.As(o.Token).JSON(t, http.MethodPost, o.Clients(), body)
 }
 
-// ConfidentialBody is the body that registers a confidential application (spec 4.2).
+// ConfidentialBody returns the body that registers a confidential application (spec 4.2).
 func ConfidentialBody(permissions ...string) map[string]any {
 	return map[string]any{
 		"name":                "Gift Aid export",
@@ -75,15 +75,19 @@ func ConfidentialBody(permissions ...string) map[string]any {
 	}
 }
 
-// ConnectorBody is the body that registers a connector for a resource (contract, section 5).
+// ConnectorBody returns the body that registers a connector for a resource (contract, section 5).
 func ConnectorBody(resource string, permissions ...string) map[string]any {
 	return map[string]any{
-		"name": "Assistant of the office", "redirectUris": []string{RedirectURI}, "requiredPermissions": permissions,
-		"connectorPlatform": "claude", "resource": resource,
+		"name":                "Assistant of the office",
+		"redirectUris":        []string{RedirectURI},
+		"requiredPermissions": permissions,
+		"connectorPlatform":   "claude",
+		"resource":            resource,
 	}
 }
 
-// Confidential registers a confidential application; method is its tokenEndpointAuthMethod, "" for the default.
+// Confidential registers a confidential application. The method is its tokenEndpointAuthMethod, or "" for the
+// default.
 func (o Office) Confidential(t testing.TB, method string, permissions ...string) ConfidentialApp {
 	t.Helper()
 	body := ConfidentialBody(permissions...)

@@ -10,7 +10,7 @@ import (
 	"github.com/PuerkitoBio/goquery"
 )
 
-// A Page is what a person's browser was answered: a page, or a redirect.
+// A Page is a response to a person's browser: an HTML page or a redirect.
 type Page struct {
 	Answer
 	URL *url.URL
@@ -32,7 +32,7 @@ func newPage(t testing.TB, person *Person, address string, answer Answer) Page {
 	return Page{Answer: answer, URL: parsed, person: person, document: document}
 }
 
-// Text is what a person reads, white space joined.
+// Text returns the visible text with white space collapsed.
 func (p Page) Text() string { return readable(p.Body) }
 
 func readable(page []byte) string {
@@ -45,26 +45,26 @@ func readable(page []byte) string {
 	return strings.Join(strings.Fields(visible.Text()), " ")
 }
 
-// Find returns the elements that a CSS selector names.
+// Find returns the elements that match a CSS selector.
 func (p Page) Find(selector string) *goquery.Selection { return p.document.Find(selector) }
 
-// WantsText ends the test unless a person reads all of the words.
+// WantsText checks that the visible text contains all of the words.
 func (p Page) WantsText(t testing.TB, words ...string) {
 	t.Helper()
 	text := p.Text()
 	for _, word := range words {
 		if !strings.Contains(text, word) {
-			t.Errorf("the page does not say %q:\n%s", word, p)
+			t.Errorf("the page does not contain %q:\n%s", word, p)
 		}
 	}
 }
 
-// WantsPage checks that this is a page for people, with the status, a heading and a title, and no redirect.
+// WantsPage checks that this is an HTML page with the status, one heading and a title, and not a redirect.
 func (p Page) WantsPage(t testing.TB, status int) Page {
 	t.Helper()
 	p.Wants(t, status)
 	if kind := p.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/html") {
-		t.Errorf("Content-Type %q is no page:\n%s", kind, p)
+		t.Errorf("Content-Type %q is not HTML:\n%s", kind, p)
 	}
 	if location := p.Header.Get("Location"); location != "" {
 		t.Errorf("a page with a Location:\n%s", p)
@@ -75,13 +75,13 @@ func (p Page) WantsPage(t testing.TB, status int) Page {
 	return p
 }
 
-// IsLogin says whether this is the login page.
+// IsLogin reports whether this is the login page.
 func (p Page) IsLogin() bool {
 	return p.Status == http.StatusOK && p.Find("form input[name=email]").Length() == 1 &&
 		p.Find("form input[name=password]").Length() == 1
 }
 
-// IsConsent says whether this is the consent page.
+// IsConsent reports whether this is the consent page.
 func (p Page) IsConsent() bool {
 	return p.Status == http.StatusOK && p.decision("approve").Length() == 1 && p.decision("deny").Length() == 1
 }
@@ -90,14 +90,14 @@ func (p Page) decision(value string) *goquery.Selection {
 	return p.document.Find(`form button[type=submit][name=decision][value=` + value + `]`)
 }
 
-// A Form is what a form would send, and where.
+// A Form is the target and the fields of a form.
 type Form struct {
 	Action string
 	Fields url.Values
 }
 
-// FormWith returns the form that holds the one element of the selector, as it stands on the page: its hidden and
-// filled-in fields, no button.
+// FormWith returns the form that contains the single element that matches the selector, with its hidden and filled-in
+// fields and without buttons.
 func (p Page) FormWith(t testing.TB, selector string) Form {
 	t.Helper()
 	element := p.document.Find(selector)
@@ -108,7 +108,7 @@ func (p Page) FormWith(t testing.TB, selector string) Form {
 	}
 	action, err := p.URL.Parse(form.AttrOr("action", ""))
 	if err != nil {
-		t.Fatalf("%s: the form's action is no address", p.Request)
+		t.Fatalf("%s: the form's action is not a URL", p.Request)
 	}
 	fields := url.Values{}
 	form.Find("input[name]").Each(func(_ int, input *goquery.Selection) {
@@ -129,13 +129,13 @@ func (p Page) DecisionForm(t testing.TB, button string) Form {
 	return form
 }
 
-// Press sends the consent page's form by one of its buttons.
+// Press submits the consent page's form with one of its buttons.
 func (p Page) Press(t testing.TB, button string) Page {
 	t.Helper()
 	return p.person.Submit(t, p.DecisionForm(t, button))
 }
 
-// Approve approves, and returns the code that the callback is sent.
+// Approve approves and returns the code in the callback.
 func (p Page) Approve(t testing.TB) string {
 	t.Helper()
 	callback := p.Press(t, "approve").Callback(t)

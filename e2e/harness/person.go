@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/demo"
 )
 
-// A Person is somebody at a browser of their own: cookies are kept, forms are sent as they stand on the page, and no
-// redirect is followed but those within the app, and only when told to.
+// A Person is a user at a browser. Cookies are stored and forms are sent with their fields. Redirects are followed
+// only on request and only within the app.
 type Person struct {
 	demo.User
 	Header http.Header // of every request
@@ -20,7 +20,7 @@ type Person struct {
 	client  *http.Client
 }
 
-// Person returns somebody at a browser that has never been here.
+// Person returns a user at a new browser without cookies.
 func (p *Product) Person(t testing.TB, user demo.User) *Person {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -32,13 +32,13 @@ func (p *Product) Person(t testing.TB, user demo.User) *Person {
 	return &Person{User: user, Header: http.Header{}, product: p, client: client}
 }
 
-// Open opens an address and follows nothing.
+// Open opens a URL without following redirects.
 func (p *Person) Open(t testing.TB, address string) Page {
 	t.Helper()
 	return p.send(t, http.MethodGet, address, "", "")
 }
 
-// Request sends any request from this browser.
+// Request sends a request with any method and body from this browser.
 func (p *Person) Request(t testing.TB, method, address, contentType, body string) Page {
 	t.Helper()
 	return p.send(t, method, address, contentType, body)
@@ -59,7 +59,7 @@ func (p *Person) send(t testing.TB, method, address, contentType, body string) P
 	return newPage(t, p, address, p.product.roundTrip(t, p.client, method, address, header, body))
 }
 
-// SignIn fills in the form of the login page and sends it. The answer is what came back: a redirect, or the page again.
+// SignIn fills in and submits the form of the login page. It returns the response: a redirect, or the page again.
 func (p *Person) SignIn(t testing.TB, login Page) Page {
 	t.Helper()
 	form := login.FormWith(t, "form input[name=password]")
@@ -68,8 +68,8 @@ func (p *Person) SignIn(t testing.TB, login Page) Page {
 	return p.Submit(t, form)
 }
 
-// Arrive opens an address as a browser would: it follows redirects within the app and signs in when asked to. It
-// returns the first answer that is neither.
+// Arrive opens a URL as a browser would: it follows redirects within the app and signs in on the login page. It
+// returns the first other response.
 func (p *Person) Arrive(t testing.TB, address string) Page {
 	t.Helper()
 	page := p.Open(t, address)
@@ -83,11 +83,11 @@ func (p *Person) Arrive(t testing.TB, address string) Page {
 			return page
 		}
 	}
-	t.Fatalf("no end of redirects from %s", page.Request)
+	t.Fatalf("too many redirects from %s", page.Request)
 	return Page{}
 }
 
-// Follow opens the place within the app that a page redirects to.
+// Follow opens the redirect target of a page, which must be within the app.
 func (p *Person) Follow(t testing.TB, page Page) Page {
 	t.Helper()
 	if !page.leadsWithin() {
@@ -95,12 +95,12 @@ func (p *Person) Follow(t testing.TB, page Page) Page {
 	}
 	next, err := page.URL.Parse(page.Header.Get("Location"))
 	if err != nil {
-		t.Fatalf("redirected to what is no address:\n%s", page)
+		t.Fatalf("the redirect target is not a URL:\n%s", page)
 	}
 	return p.Open(t, next.String())
 }
 
-// leadsWithin says whether the answer redirects to another page of the app.
+// leadsWithin reports whether the response redirects to another page of the app.
 func (p Page) leadsWithin() bool {
 	if p.Status < 300 || p.Status > 399 {
 		return false
@@ -110,7 +110,7 @@ func (p Page) leadsWithin() bool {
 	return err == nil && err2 == nil && next.Scheme == app.Scheme && next.Host == app.Host
 }
 
-// SignedIn signs the person in at the login page's own address.
+// SignedIn signs the person in on the login page.
 func (p *Person) SignedIn(t testing.TB) *Person {
 	t.Helper()
 	login := p.Open(t, p.product.AppURL+"/login")
@@ -120,7 +120,7 @@ func (p *Person) SignedIn(t testing.TB) *Person {
 	return p
 }
 
-// Consent opens the authorization request and wants the consent page.
+// Consent opens the authorization request, which must lead to the consent page.
 func (p *Person) Consent(t testing.TB, request url.Values) Page {
 	t.Helper()
 	page := p.Arrive(t, p.product.AuthorizeURL(request))
@@ -130,13 +130,13 @@ func (p *Person) Consent(t testing.TB, request url.Values) Page {
 	return page
 }
 
-// AuthorizeURL is the consent page's address (spec 4.4) for a request. Parameters that have several values are sent
+// AuthorizeURL returns the URL of the consent page (spec 4.4) for a request. A parameter with several values is sent
 // several times.
 func (p *Product) AuthorizeURL(request url.Values) string {
 	return p.AppURL + "/oauth/authorize?" + request.Encode()
 }
 
-// Cookies are what this browser would send to the app, as one header.
+// Cookies returns the Cookie header that this browser would send to the app.
 func (p *Person) Cookies() string {
 	app, err := url.Parse(p.product.AppURL)
 	if err != nil {

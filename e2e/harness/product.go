@@ -12,12 +12,12 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// A Product is a running Almoner as one test sees it. Its actors are those of the specification: a Person at a browser,
-// a ConfidentialApp, a Connector, a Service, and whoever calls the API. They know it by HTTP alone; what HTTP cannot
-// arrange (a membership that ends, a feature that is switched off, time that passes) the World arranges as the owner of
-// the database.
+// A Product is a running Almoner as one test uses it. Its actors are those of the specification: a Person at a
+// browser, a ConfidentialApp, a Connector, a Service, and API callers. They use HTTP only. What HTTP cannot arrange
+// (a membership that ends, a feature that is switched off, time that passes) the World does as the owner of the
+// database.
 //
-// Actors do not judge: they hand back an Answer or a Page, and the test says what it wants of it.
+// Actors do not check anything: they return an Answer or a Page, and the test states what it expects.
 type Product struct {
 	BaseURL string // of the API, and the issuer
 	AppURL  string // of login, consent and settings
@@ -28,10 +28,10 @@ type Product struct {
 	client  *http.Client
 }
 
-// patience is how long a request may take: the product's own limits are far below.
+// patience is the timeout of a request. The product's own limits are far below it.
 const patience = 30 * time.Second
 
-// Enter returns the product for a test. Every secret that its actors meet is kept in secrets.
+// Enter returns the product for a test. Every secret that its actors use is recorded in secrets.
 func Enter(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 32, DisableCompression: true}
@@ -39,7 +39,7 @@ func Enter(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {
 	return EnterBy(t, s, secrets, transport)
 }
 
-// EnterBy is Enter on another way: requests are sent by the transport.
+// EnterBy is like Enter with requests sent by the transport.
 func EnterBy(t testing.TB, s *stack.Stack, secrets *Secrets, transport http.RoundTripper) *Product {
 	t.Helper()
 	recordOf(s).secrets.Store(secrets, nil)
@@ -58,24 +58,24 @@ func EnterBy(t testing.TB, s *stack.Stack, secrets *Secrets, transport http.Roun
 	}
 }
 
-// followNothing hands every redirect to the test, which says what it wants of it.
+// followNothing returns every redirect to the test.
 func followNothing(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// API is the base URL, without credentials.
+// API returns the base URL without credentials.
 func (p *Product) API() API { return API{product: p, base: p.BaseURL, header: http.Header{}} }
 
-// App is the app URL, without credentials or cookies.
+// App returns the app URL without credentials or cookies.
 func (p *Product) App() API { return API{product: p, base: p.AppURL, header: http.Header{}} }
 
-// As is the API with a bearer token, for account routes.
+// As returns the API with a bearer token, for account routes.
 func (p *Product) As(token string) API { return p.API().With("Authorization", "Bearer "+token) }
 
-// In is the API with a bearer token and the tenant header.
+// In returns the API with a bearer token and the tenant header.
 func (p *Product) In(workspace demo.Workspace, token string) API {
 	return p.As(token).With("X-Tenant-Id", workspace.ID)
 }
 
-// roundTrip sends one request and reads the whole answer. Secrets in either are noted.
+// roundTrip sends one request and reads the whole response. It records the secrets in both.
 func (p *Product) roundTrip(
 	t testing.TB,
 	client *http.Client,

@@ -13,11 +13,11 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/demo"
 )
 
-// A Publisher is a platform's own website, on this machine and by TLS: it publishes the metadata documents of clients
-// that nobody has registered.
+// A Publisher is a platform's website on this machine with TLS. It serves the metadata documents of clients that are
+// not registered.
 type Publisher struct {
 	URL   string
-	Asked atomic.Int32
+	Asked atomic.Int32 // number of requests
 
 	t       testing.TB
 	server  *httptest.Server
@@ -25,7 +25,7 @@ type Publisher struct {
 	answers map[string]http.HandlerFunc
 }
 
-// NewPublisher opens a website that publishes nothing yet.
+// NewPublisher starts a website without documents.
 func NewPublisher(t testing.TB) *Publisher {
 	t.Helper()
 	p := &Publisher{t: t, answers: map[string]http.HandlerFunc{}}
@@ -35,10 +35,11 @@ func NewPublisher(t testing.TB) *Publisher {
 	return p
 }
 
-// Host is the website's name, with its port.
+// Host returns the website's host name and port.
 func (p *Publisher) Host() string { return strings.TrimPrefix(p.URL, "https://") }
 
-// Settings are those of a deployment in development that serves the clients of this website, as of platform.
+// Settings returns the settings of a development deployment that accepts this website's clients as clients of the
+// platform.
 func (p *Publisher) Settings(platform string) map[string]string {
 	return map[string]string{
 		"ALMONER_CLIENT_DOMAINS": p.Host() + "=" + platform,
@@ -48,7 +49,7 @@ func (p *Publisher) Settings(platform string) map[string]string {
 	}
 }
 
-// Answer lets the website answer for a path as it is told to, and returns the address.
+// Answer sets the handler of a path and returns the URL.
 func (p *Publisher) Answer(path string, answer http.HandlerFunc) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +57,7 @@ func (p *Publisher) Answer(path string, answer http.HandlerFunc) string {
 	return p.URL + path
 }
 
-// Publish publishes an object and returns its address.
+// Publish serves an object as JSON and returns its URL.
 func (p *Publisher) Publish(path string, object map[string]any) string {
 	p.t.Helper()
 	body, err := json.Marshal(object)
@@ -69,8 +70,7 @@ func (p *Publisher) Publish(path string, object map[string]any) string {
 	})
 }
 
-// Client publishes the good document of a client, with changes to it, and returns its address, which is the client's
-// name.
+// Client publishes a valid client metadata document with changes to it and returns its URL, which is the client id.
 func (p *Publisher) Client(path string, redirects []string, changes map[string]any) string {
 	p.t.Helper()
 	document := map[string]any{
@@ -103,12 +103,12 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, r)
 }
 
-// DescribedBy is the client whose document is at an address, asking for a resource.
+// DescribedBy returns the client whose document is at the address, with the resource that it requests.
 func (p *Product) DescribedBy(address, redirectURI, resource string) Connector {
 	return Connector{ClientID: address, RedirectURI: redirectURI, Resource: resource, product: p}
 }
 
-// Choose chooses the workspace that a client may work in which belongs to none, and returns what comes back.
+// Choose submits the choice of a workspace, for a client that belongs to no workspace, and returns the response.
 func (p Page) Choose(t testing.TB, workspace demo.Workspace) Page {
 	t.Helper()
 	form := p.DecisionForm(t, "choose")

@@ -13,25 +13,25 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A record is what the tests have met at a stack, for the sweep at its end.
+// A record collects what the tests receive from a stack, for the sweep at its end.
 type record struct {
 	options Options
-	secrets sync.Map // *Secrets → nothing
-	faults  sync.Map // request id → what was asked, and the status: of each answer that says that we are at fault
+	secrets sync.Map // *Secrets → nil
+	faults  sync.Map // request id → request and status, for each 5xx response
 }
 
-// records are those of the test process.
+// records are the records of the test process.
 var records sync.Map // *stack.Stack → *record
 
-// recordOf begins it where it must.
+// recordOf returns the record of a stack and creates it if necessary.
 func recordOf(s *stack.Stack) *record {
 	one, _ := records.LoadOrStore(s, &record{})
 	return one.(*record)
 }
 
-// noteFault keeps the request id of an answer that says that we are at fault. A workspace that is not provisioned is
-// nobody's fault, /readyz says by itself what is wrong, and another gateway than ours, which may be who answers, has a
-// log of its own.
+// noteFault records the request id of a 5xx response. It ignores a workspace that is not provisioned, which is not a
+// fault; /readyz, which reports the cause itself; and stacks with another gateway, which may have sent the response
+// and has its own log.
 func (r *record) noteFault(response *http.Response, answer []byte) {
 	if response.StatusCode < 500 || r.options.BaseURL != "" ||
 		bytes.Contains(answer, []byte(`"TENANT_NOT_PROVISIONED"`)) ||
@@ -42,8 +42,8 @@ func (r *record) noteFault(response *http.Response, answer []byte) {
 	r.faults.Store(response.Header.Get(web.RequestIDHeader), asked)
 }
 
-// unexplained are the faults of which no log has the cause. That there was such a request, which is logged of every
-// one, is no cause.
+// unexplained returns the 5xx responses whose cause is in no log. The entry that is logged for every request is not a
+// cause.
 func (r *record) unexplained(logs []byte) (complaints []string) {
 	missing := map[string]string{}
 	for id, asked := range r.faults.Range {

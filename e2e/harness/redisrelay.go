@@ -15,22 +15,22 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// A RedisRelay stands between the services and a Redis of its own. It can lose the answers of scripts about grants
-// after they have run, and give those to other questions in their place.
+// A RedisRelay is a proxy between the services and its own Redis. It can drop the replies of grant scripts after they
+// have run, or send them as replies to other commands.
 type RedisRelay struct {
 	URL string // for the services
-	Dir string // the folder of the one behind it is in here
+	Dir string // contains the directory of its Redis
 
 	server   string
 	listener net.Listener
 
 	mu     sync.Mutex
-	given  map[string][]byte // the last answer of each word
-	spoils int               // how many answers more
-	word   string            // what is given in their place, "" for nothing: the connection ends
+	given  map[string][]byte // result word → last reply
+	spoils int               // number of replies still to spoil
+	word   string            // result word of the reply sent replacement, "" to close the connection
 }
 
-// NewRedisRelay is stopped, with its Redis, when the test ends.
+// NewRedisRelay starts a relay and its Redis. Both are stopped when the test ends.
 func NewRedisRelay(t testing.TB) *RedisRelay {
 	t.Helper()
 	redis := several(t, localstore.StartRedis)
@@ -50,17 +50,18 @@ func NewRedisRelay(t testing.TB) *RedisRelay {
 	return r
 }
 
-// Lose loses the next answers, as many as times says.
+// Lose drops the next replies, as many as times says.
 func (r *RedisRelay) Lose(times int) { r.spoil(times, "") }
 
-// Mistake gives in place of the next answers the last one with the word, as a connection that is out of step does.
+// Mistake replaces the next replies with the last reply that had the result word, as a desynchronized connection
+// does.
 func (r *RedisRelay) Mistake(t testing.TB, word string, times int) {
 	t.Helper()
 	r.mu.Lock()
 	known := r.given[word] != nil
 	r.mu.Unlock()
 	if !known {
-		t.Fatalf("no script has answered %q yet", word)
+		t.Fatalf("no script has returned %q yet", word)
 	}
 	r.spoil(times, word)
 }
@@ -71,27 +72,27 @@ func (r *RedisRelay) spoil(times int, word string) {
 	r.spoils, r.word = times, word
 }
 
-// EveryAnswer is more than are given while a request is served. Stop ends it.
+// EveryAnswer is more than the number of replies while a request is served. Stop ends it.
 const EveryAnswer = 1 << 20
 
-// Stop lets answers through again, and checks that one was spoilt.
+// Stop lets replies pass again and checks that at least one was spoiled.
 func (r *RedisRelay) Stop(t testing.TB) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.spoils == EveryAnswer {
-		t.Error("no answer was spoilt")
+		t.Error("no reply was spoiled")
 	}
 	r.spoils = 0
 }
 
-// WantsDone checks that all was done that the relay was told to do.
+// WantsDone checks that all requested replies were spoiled.
 func (r *RedisRelay) WantsDone(t testing.TB) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.spoils != 0 {
-		t.Errorf("%d more answers were to be spoilt", r.spoils)
+		t.Errorf("%d requested replies were not spoiled", r.spoils)
 	}
 	r.spoils = 0
 }
@@ -106,7 +107,7 @@ func (r *RedisRelay) accept() {
 	}
 }
 
-// serve passes on one question after the other, each with its answer.
+// serve forwards one command after the other, each with its reply.
 func (r *RedisRelay) serve(service net.Conn) {
 	defer func() { _ = service.Close() }()
 	backend, err := net.Dial("tcp", r.server)
@@ -127,7 +128,7 @@ func (r *RedisRelay) serve(service net.Conn) {
 		if err != nil {
 			return
 		}
-		if answer = r.instead(question, answer); answer == nil {
+		if answer = r.replacement(question, answer); answer == nil {
 			return
 		}
 		if _, err := service.Write(answer); err != nil {
@@ -136,9 +137,9 @@ func (r *RedisRelay) serve(service net.Conn) {
 	}
 }
 
-// instead is what is passed on in place of the answer, nil for nothing. What is no script's word about a grant passes
-// as it is.
-func (r *RedisRelay) instead(question, answer []byte) []byte {
+// replacement returns what is forwarded in place of the reply, or nil for nothing. A reply that is not from a grant
+// script is forwarded unchanged.
+func (r *RedisRelay) replacement(question, answer []byte) []byte {
 	_, text, is := strings.Cut(string(answer), "\r\n")
 	if !is || answer[0] != '$' || !bytes.Contains(bytes.ToLower(question), []byte("eval")) ||
 		!bytes.Contains(question, []byte("g:{")) {
@@ -155,7 +156,7 @@ func (r *RedisRelay) instead(question, answer []byte) []byte {
 	return answer
 }
 
-// readRESP reads one value as it is (Redis serialization protocol specification).
+// readRESP reads one value without decoding it (Redis serialization protocol specification).
 func readRESP(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// A Relay stands between the services and Postgres (stack.Options.Detour). It can make every question wait, and cut a
-// connection at a question of a certain kind: before the server has got it, or after the server has done it and before
-// the answer has passed. In both cases the service cannot know what has happened.
+// A Relay is a proxy between the services and Postgres (stack.Options.Detour). It can delay every statement, and
+// close a connection at a statement of a certain kind: before the server receives it, or after the server has
+// executed it and before the response has passed. In both cases the service cannot know what happened.
 type Relay struct {
 	server   string
 	listener net.Listener
@@ -25,16 +25,16 @@ type Relay struct {
 	cut *Cut
 }
 
-// A Cut says at which question connections are cut.
+// A Cut says at which statements connections are closed.
 type Cut struct {
-	At    string // occurs in the question's SQL
-	Done  bool   // the server does it first
-	Times int    // how often, at most
+	At    string // substring of the statement's SQL
+	Done  bool   // the server executes the statement first
+	Times int    // maximum number of cuts
 
 	made int
 }
 
-// NewRelay is stopped when the test ends. Its Detour is that of stack.Options.
+// NewRelay starts a relay that is stopped when the test ends. Pass its Detour in stack.Options.
 func NewRelay(t testing.TB) *Relay {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,7 +45,7 @@ func NewRelay(t testing.TB) *Relay {
 	return &Relay{listener: listener}
 }
 
-// Detour relays to the server from now on and returns where to connect in its place.
+// Detour starts relaying to the server and returns the address to connect to instead.
 func (r *Relay) Detour(server string) string {
 	r.serving.Do(func() {
 		r.server = server
@@ -64,17 +64,17 @@ func (r *Relay) accept() {
 	}
 }
 
-// Slow makes every question wait. 0 ends it.
+// Slow delays every statement. 0 ends the delay.
 func (r *Relay) Slow(by time.Duration) { r.delay.Store(int64(by)) }
 
-// CutAt begins to cut. What Made says afterwards tells how often it has.
+// CutAt starts closing connections. Made returns how many.
 func (r *Relay) CutAt(c Cut) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cut = &c
 }
 
-// Made ends the cutting and says how often a connection was cut.
+// Made stops closing connections and returns how many were closed.
 func (r *Relay) Made() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *Relay) Made() int {
 	return made
 }
 
-// meets says whether the question is to be cut, and whether the server does it first.
+// meets reports whether the connection is closed at the statement, and whether the server executes it first.
 func (r *Relay) meets(sql string) (cut, done bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,12 +97,12 @@ func (r *Relay) meets(sql string) (cut, done bool) {
 	return true, r.cut.Done
 }
 
-// A wire is one connection of a service, with what it has prepared.
+// A wire is one connection of a service, with its prepared statements.
 type wire struct {
 	relay            *Relay
 	service, backend net.Conn
 	prepared         map[string]string // name → SQL
-	mute             atomic.Bool       // the answer to what was just asked does not pass
+	mute             atomic.Bool       // the response to the last statement is not forwarded
 }
 
 func (r *Relay) serve(service net.Conn) {
@@ -113,7 +113,7 @@ func (r *Relay) serve(service net.Conn) {
 	}
 	w := &wire{relay: r, service: service, backend: backend, prepared: map[string]string{}}
 	go w.answers()
-	_ = w.questions() // whatever ends it ends the connection
+	_ = w.questions() // any error ends the connection
 	if !w.mute.Load() {
 		w.close()
 	}
@@ -124,7 +124,7 @@ func (w *wire) close() {
 	_ = w.backend.Close()
 }
 
-// answers passes on what the server says, until it has said something that is not to pass.
+// answers forwards the server's messages until one must not be forwarded.
 func (w *wire) answers() {
 	defer w.close()
 	buffer := make([]byte, 32<<10)
@@ -141,7 +141,7 @@ func (w *wire) answers() {
 
 var errCut = errors.New("cut")
 
-// questions passes messages on, those of one question together (PostgreSQL documentation, "Message Flow").
+// questions forwards the client's messages, grouped by statement (PostgreSQL documentation, "Message Flow").
 func (w *wire) questions() error {
 	greeting := make([]byte, 4)
 	if _, err := io.ReadFull(w.service, greeting); err != nil {
@@ -165,7 +165,7 @@ func (w *wire) questions() error {
 		if sql := w.sql(head[0], body); sql != "" && !cut {
 			cut, done = w.relay.meets(sql)
 		}
-		if strings.IndexByte("SQpX", head[0]) < 0 { // Sync, Query, password, Terminate end a question
+		if strings.IndexByte("SQpX", head[0]) < 0 { // Sync, Query, password, Terminate end a statement
 			continue
 		}
 		time.Sleep(time.Duration(w.relay.delay.Load()))
@@ -191,7 +191,7 @@ func (w *wire) pass(head []byte, rest uint32) error {
 	return err
 }
 
-// sql is what a message asks to be done: that of a Query, or what a Bind names and a Parse has prepared.
+// sql returns the SQL that a message executes: the text of a Query, or of the statement that a Bind names.
 func (w *wire) sql(kind byte, body []byte) string {
 	parts := strings.SplitN(string(body), "\x00", 3)
 	switch {

@@ -2,7 +2,7 @@ package harness
 
 import "testing"
 
-// Text answers a query for one text, "" where it is null.
+// Text returns the single text value of a query, or "" if it is null.
 func (w *World) Text(t testing.TB, sql string, args ...any) string {
 	t.Helper()
 	var text *string
@@ -15,7 +15,7 @@ func (w *World) Text(t testing.TB, sql string, args ...any) string {
 	return *text
 }
 
-// Define runs SQL that touches no row, as a definition does.
+// Define runs SQL that affects no row, such as DDL.
 func (w *World) Define(t testing.TB, sql string) {
 	t.Helper()
 	if _, err := w.rows.Exec(t.Context(), sql); err != nil {

@@ -11,33 +11,34 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// The spellings of what must not be seen: the product's own credentials (contract, section 2), JWTs, and the ticket of
-// the consent page.
+// The formats of secrets: the product's own credentials (contract, section 2), JWTs, and the ticket of the consent
+// page.
 var (
 	credentials = regexp.MustCompile(`alm_(?:pat|cs|ac|rt)_[A-Za-z0-9_-]{16,}`)
 	jwts        = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+`)
 	tickets     = regexp.MustCompile(`name="ticket" value="([^"]+)"`)
 )
 
-// Redact takes every secret out of text, so that a failing test may print it.
+// Redact replaces every secret in the text, so that a failure message can contain it.
 func Redact(text string) string {
 	text = credentials.ReplaceAllString(text, "[credential]")
 	text = jwts.ReplaceAllString(text, "[access token]")
 	return tickets.ReplaceAllString(text, `name="ticket" value="[ticket]"`)
 }
 
-// Secrets are all secrets that actors have seen or typed, kept to look for them where they must not be. Of each its end
-// is kept, where all of them are random: a JWT begins like every other, and a token of one grant begins with the id of
-// the grant, which is no secret. It is safe for concurrent use, and its zero value is empty.
+// Secrets are all secrets that actors have received or sent, recorded in order to search for them where they must not
+// be. It stores the end of each secret, because the start is not always random: all JWTs begin alike, and a token
+// begins with the id of its grant, which is not secret. Secrets is safe for concurrent use, and its zero value is
+// empty.
 type Secrets struct {
 	mu   sync.Mutex
-	ends map[fragment]string // → what it is the end of
+	ends map[fragment]string // → kind of the secret
 }
 
-// A fragment is how much of a secret is looked for: a part of it in a log is a leak too.
+// A fragment is the part of a secret that is searched for: a partial secret in a log is a leak too.
 type fragment [14]byte
 
-// Note keeps one secret. Short ones are left out: they would be found anywhere by chance.
+// Note records one secret. Short secrets are ignored because they would occur by chance.
 func (s *Secrets) Note(kind, value string) {
 	if len(value) < len(fragment{}) {
 		return
@@ -50,7 +51,7 @@ func (s *Secrets) Note(kind, value string) {
 	s.ends[fragment([]byte(value)[len(value)-len(fragment{}):])] = kind
 }
 
-// NoteAll keeps every secret that is spelled out in text.
+// NoteAll records every secret in the text.
 func (s *Secrets) NoteAll(text string) {
 	for _, found := range credentials.FindAllString(text, -1) {
 		s.Note("credential "+found[:len("alm_xx")], found)
@@ -63,7 +64,7 @@ func (s *Secrets) NoteAll(text string) {
 	}
 }
 
-// NoteSetting keeps what is secret in the value of a setting of the services.
+// NoteSetting records the secrets in the value of a setting of the services.
 func (s *Secrets) NoteSetting(name, value string) {
 	switch name {
 	case "ALMONER_KEYS":
@@ -77,8 +78,8 @@ func (s *Secrets) NoteSetting(name, value string) {
 	}
 }
 
-// noteStore keeps the passwords in a URL of a store: behind Sentinels there are two of them. An address that is none
-// holds no password.
+// noteStore records the passwords in the URL of a store. A URL for Sentinels has two. Text that is not a URL is
+// ignored.
 func (s *Secrets) noteStore(text string) {
 	address, err := url.Parse(text)
 	if err != nil {
@@ -91,8 +92,7 @@ func (s *Secrets) noteStore(text string) {
 	s.Note(kind, address.Query().Get("password"))
 }
 
-// noteStack keeps what a stack itself must not give away: the secrets that its services are given, and those of its
-// stores.
+// noteStack records the secrets in the settings of a stack's services and the passwords of its stores.
 func (s *Secrets) noteStack(of *stack.Stack) {
 	s.noteStore(of.DatabaseURL)
 	s.noteStore(of.Postgres.URL)
@@ -108,7 +108,7 @@ func (s *Secrets) noteStack(of *stack.Stack) {
 	}
 }
 
-// Count says how many secrets of each kind are kept.
+// Count returns the number of secrets of each kind.
 func (s *Secrets) Count() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *Secrets) Count() map[string]int {
 	return counts
 }
 
-// FoundIn returns the kinds of the secrets of which some part is in text, and how often.
+// FoundIn returns the kinds of the secrets that occur in the text, with their number of occurrences.
 func (s *Secrets) FoundIn(text []byte) map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,5 +132,5 @@ func (s *Secrets) FoundIn(text []byte) map[string]int {
 	return found
 }
 
-// ReadLogs returns the content of every log in a directory.
+// ReadLogs returns the content of all logs in a directory.
 func ReadLogs(dir string) ([]byte, error) { return readFiles(filepath.Join(dir, "*.log")) }

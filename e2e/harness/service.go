@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The paths of contract, section 5, for a token that somebody holds.
+// The paths of contract, section 5, for revocation and introspection.
 const (
 	RevokePath     = "/v1/account/oauth/revoke"
 	IntrospectPath = "/v1/account/oauth/introspect"
@@ -20,28 +20,28 @@ type Service struct {
 	product *Product
 }
 
-// DemoService is the demo's service.
+// DemoService returns the demo's service.
 func (p *Product) DemoService() Service {
 	c := p.Demo.Clients.Service
 	return Service{ClientID: c.ClientID, Secret: c.ClientSecret, product: p}
 }
 
-// Introspect asks what a token may do.
+// Introspect introspects a token.
 func (s Service) Introspect(t testing.TB, token string) Answer {
 	t.Helper()
 	return s.API().Form(t, IntrospectPath, url.Values{"token": {token}})
 }
 
-// API is the API with the service's credentials, by HTTP Basic.
+// API returns the API with the service's credentials as HTTP Basic.
 func (s Service) API() API { return s.product.API().With("Authorization", Basic(s.ClientID, s.Secret)) }
 
-// Revoke gives a token back (RFC 7009), as the connector that it was made for.
+// Revoke revokes a token (RFC 7009) with the connector's client id.
 func (c Connector) Revoke(t testing.TB, token string) Answer {
 	t.Helper()
 	return c.product.API().Form(t, RevokePath, url.Values{"client_id": {c.ClientID}, "token": {token}})
 }
 
-// Revoke gives a token back (RFC 7009).
+// Revoke revokes a token (RFC 7009) with the application's credentials.
 func (a ConfidentialApp) Revoke(t testing.TB, token string) Answer {
 	t.Helper()
 	body := map[string]any{"client_id": a.ClientID, "client_secret": a.Secret, "token": token}

@@ -15,37 +15,37 @@ import (
 )
 
 const (
-	// binariesVariable names a directory with binaries that were built before, as `make test` does.
+	// binariesVariable names a directory with binaries that are already built, as `make test` provides.
 	binariesVariable = "ALMONER_TEST_BINARIES"
-	// toolsVariable names the directory where server programs were unpacked privately, if they are not installed.
+	// toolsVariable names the directory of server programs that are not installed in the system.
 	toolsVariable = "ALMONER_TEST_TOOLS"
 
-	startWithin = 3 * time.Minute // building included
+	startWithin = 3 * time.Minute // includes the build
 )
 
-// Options are what a private stack may have otherwise.
+// Options are the options of a private stack.
 type Options struct {
-	Authservers int               // processes that take turns behind the gateway; 0 means 1
-	Resources   int               // processes of resourceapi, likewise
-	Worker      bool              // whether submissions are processed by a process of its own
-	Settings    map[string]string // further settings of the services, ALMONER_… → value
-	Durable     bool              // whether the stores write as carefully as in a real installation: for measuring
-	// of the services, where they are not those of the repository as it stands (see Broken)
+	Authservers int               // processes behind the gateway; 0 means 1
+	Resources   int               // processes of resourceapi; 0 means 1
+	Worker      bool              // process submissions in a separate process
+	Settings    map[string]string // additional settings of the services, ALMONER_… → value
+	Durable     bool              // stores write durably, as in production: for measurements
+	// Binaries is the directory of the services' binaries if they are not built from the repository (see Broken).
 	Binaries string
-	RedisURL string // of a Redis that runs already; "" for one of its own
-	RedisDir string // where its servers' directories are
-	Traced   bool   // keep the traces (Spans), and look for secrets in them at the end
-	Between  *Relay // stands between the services and Postgres, if there is one
-	// the directory with the programs of an earlier commit (see Earlier), which all processes but the first of each
-	// service run
+	RedisURL string // URL of a running Redis; "" to start one
+	RedisDir string // contains the directories of its servers
+	Traced   bool   // store the traces (Spans) and search them for secrets at the end
+	Between  *Relay // proxy between the services and Postgres, or nil
+	// Earlier is the directory with the programs of an earlier commit (see Earlier). All processes except the
+	// first of each service run them.
 	Earlier string
-	BaseURL string // of the API, by way of another gateway than the stack's own; "" for that one
-	AppURL  string // of the pages, likewise
+	BaseURL string // of the API through another gateway; "" for the stack's own
+	AppURL  string // of the pages through another gateway; "" for the stack's own
 }
 
-// Shared returns the stack, two real binaries behind the gateway as `make run` starts them, that all tests of this
-// process use. It ends with the process. Tests leave the demo's people, applications and tokens as they are, and make
-// what they change.
+// Shared returns the stack that all tests of this process share: two real binaries behind the gateway, as `make run`
+// starts them. It runs until the process ends. Tests do not modify the demo's users, applications and tokens; they
+// create what they modify.
 func Shared(t testing.TB) *stack.Stack {
 	t.Helper()
 	shared, err := sharedStack()
@@ -55,7 +55,7 @@ func Shared(t testing.TB) *stack.Stack {
 	return shared
 }
 
-// Lasting starts a stack that ends with the test process.
+// Lasting starts a stack that runs until the test process ends.
 func Lasting(options Options) (*stack.Stack, error) {
 	home, err := localstore.TempDir("almoner-e2e-")
 	if err != nil {
@@ -73,7 +73,7 @@ func Lasting(options Options) (*stack.Stack, error) {
 	return s, err
 }
 
-// Private starts a stack for this test alone: with data, ports and servers of its own. It is stopped at the end.
+// Private starts a stack for this test only, with its own data, ports and servers. It is stopped when the test ends.
 func Private(t testing.TB, options Options) *stack.Stack {
 	t.Helper()
 	home, err := localstore.TempDir("almoner-e2e-")
@@ -90,19 +90,19 @@ func Private(t testing.TB, options Options) *stack.Stack {
 	return s
 }
 
-// Cluster starts a Redis Cluster of three masters with a replica each, which is stopped when the test ends.
+// Cluster starts a Redis Cluster of three masters with one replica each. It is stopped when the test ends.
 func Cluster(t testing.TB) *localstore.RedisCluster {
 	t.Helper()
 	return several(t, localstore.StartRedisCluster)
 }
 
-// Masters starts a Redis Cluster of three masters alone, likewise.
+// Masters starts a Redis Cluster of three masters without replicas. It is stopped when the test ends.
 func Masters(t testing.TB) *localstore.RedisCluster {
 	t.Helper()
 	return several(t, localstore.StartRedisMasters)
 }
 
-// Sentinel starts a Redis with two replicas and three Sentinels, which are stopped when the test ends.
+// Sentinel starts a Redis with two replicas and three Sentinels. They are stopped when the test ends.
 func Sentinel(t testing.TB) *localstore.RedisSentinel {
 	t.Helper()
 	return several(t, localstore.StartRedisSentinel)
@@ -118,7 +118,7 @@ func several[Servers interface{ Stop() }](
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	if err := os.Chmod(home, 0o711); err != nil { // the servers' user passes through
+	if err := os.Chmod(home, 0o711); err != nil { // the servers' user must be able to enter it
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
@@ -134,15 +134,15 @@ func several[Servers interface{ Stop() }](
 	return servers
 }
 
-// builds is a directory with the services' binaries.
+// builds is a directory with the services' binaries and its lifeline.
 type builds struct {
 	dir      string
 	lifeline io.Closer
 }
 
-// The state of the test process: one build and one stack for all its tests.
+// The state of the test process: one build and one stack for all tests.
 var (
-	lifelines   sync.Map // home → io.Closer: kept, so that they are not collected
+	lifelines   sync.Map // home → io.Closer: referenced so that they are not garbage collected
 	sharedStack = sync.OnceValues(func() (*stack.Stack, error) { return Lasting(Options{Traced: true}) })
 	sharedBuild = sync.OnceValues(func() (builds, error) {
 		if dir := os.Getenv(binariesVariable); dir != "" {
@@ -166,7 +166,7 @@ var (
 	})
 )
 
-// Program is the path of one of the services' binaries, which has commands besides serving.
+// Program returns the path of a service's binary, for commands other than serving.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	built, err := sharedBuild()
@@ -178,9 +178,7 @@ func Program(t testing.TB, name string) string {
 
 func start(home string, options Options) (*stack.Stack, error) {
 	if (options.RedisURL == "") != (options.RedisDir == "") {
-		return nil, errors.New(
-			"where the files of a Redis are, which are searched for secrets, must be said with its URL",
-		)
+		return nil, errors.New("RedisURL needs RedisDir, whose files are searched for secrets")
 	}
 	binaries := options.Binaries
 	if binaries == "" {
@@ -227,7 +225,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 	return s, err
 }
 
-// repositoryRoot is the directory above us that holds go.work: tests run in their package's directory.
+// repositoryRoot returns the closest parent directory that contains go.work. Tests run in their package's directory.
 func repositoryRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

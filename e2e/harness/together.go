@@ -2,7 +2,7 @@ package harness
 
 import "sync"
 
-// Together sends requests at the same moment, one from each racer, and returns their answers.
+// Together sends requests at the same moment, one from each racer, and returns the responses.
 func Together(racers int, send func(racer int) Answer) []Answer {
 	answers := make([]Answer, racers)
 	var start, end sync.WaitGroup

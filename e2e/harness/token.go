@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// A JWT is a token taken apart, without any library of the product: what does it really say?
+// A JWT is a decoded token. It is decoded without the product's libraries.
 type JWT struct {
 	Header map[string]any
 	Claims map[string]any
@@ -20,7 +20,7 @@ type JWT struct {
 	signature []byte
 }
 
-// Decode takes a compact JWS apart.
+// Decode decodes a compact JWS without verifying it.
 func Decode(t testing.TB, token string) JWT {
 	t.Helper()
 	parts := strings.Split(token, ".")
@@ -31,7 +31,7 @@ func Decode(t testing.TB, token string) JWT {
 	out.Header, out.Claims = decodePart(t, parts[0]), decodePart(t, parts[1])
 	signature, err := base64.RawURLEncoding.Strict().DecodeString(parts[2])
 	if err != nil {
-		t.Fatal("the signature of an access token is no base64url")
+		t.Fatal("the signature of an access token is not base64url")
 	}
 	out.signature = signature
 	return out
@@ -42,15 +42,15 @@ func decodePart(t testing.TB, part string) map[string]any {
 	content, err := base64.RawURLEncoding.Strict().DecodeString(part)
 	var out map[string]any
 	if err != nil || json.Unmarshal(content, &out) != nil {
-		t.Fatal("a part of an access token is no JSON in base64url")
+		t.Fatal("a part of an access token is not JSON in base64url")
 	}
 	return out
 }
 
-// A JWK is a public key as JWKS shows it.
+// A JWK is a public key as published in JWKS.
 type JWK map[string]any
 
-// SignedBy says whether the key made the signature (ES256, RFC 7518, section 3.4).
+// SignedBy reports whether the key made the signature (ES256, RFC 7518, section 3.4).
 func (j JWT) SignedBy(t testing.TB, key JWK) bool {
 	t.Helper()
 	if len(j.signature) != 64 {

@@ -12,32 +12,33 @@ import (
 	"github.com/almonerhq/almoner/e2e/openapicheck"
 )
 
-// Book is the one of this process: what is described, and which answers have occurred, whatever test met them.
-var Book = sync.OnceValues(openapicheck.New)
+// Checker returns the OpenAPI checker of this process, with the description and the responses that all tests have
+// received.
+var Checker = sync.OnceValues(openapicheck.New)
 
-// A watch lets no answer of the API pass that is not as described: it fails the test that met it. Pages, which are at
-// the app's address, are another matter. Of both it notes the faults.
+// A watch fails the test if a response of the API does not match the OpenAPI description. Pages, which have the app's
+// host, are not checked. It records the 5xx responses of both.
 type watch struct {
-	t    testing.TB
-	api  string // its host
-	app  string
-	met  *record
-	book *openapicheck.Book
-	next http.RoundTripper
+	t       testing.TB
+	api     string // host of the API
+	app     string // host of the pages
+	met     *record
+	checker *openapicheck.Checker
+	next    http.RoundTripper
 }
 
 func watched(t testing.TB, s *stack.Stack, next http.RoundTripper) http.RoundTripper {
 	t.Helper()
-	book, err := Book()
+	checker, err := Checker()
 	if err != nil {
 		t.Fatalf("read the description: %v", err)
 	}
 	_, api, _ := strings.Cut(s.BaseURL, "://")
 	_, app, _ := strings.Cut(s.AppURL, "://")
-	return watch{t, api, app, recordOf(s), book, next}
+	return watch{t, api, app, recordOf(s), checker, next}
 }
 
-// RoundTrip hands everything on as it is, and judges it.
+// RoundTrip forwards the request and the response unchanged and checks the response.
 func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.URL.Host != w.api && request.URL.Host != w.app {
 		return w.next.RoundTrip(request)
@@ -51,14 +52,14 @@ func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	answer, err := reread(&response.Body)
-	if err != nil { // cut off: there is no answer to judge
+	if err != nil { // truncated: there is no response to check
 		return response, nil
 	}
 	w.met.noteFault(response, answer)
 	if request.URL.Host != w.api {
 		return response, nil
 	}
-	problems := w.book.Judge(openapicheck.Exchange{
+	problems := w.checker.Check(openapicheck.Exchange{
 		Method:       request.Method,
 		Path:         request.URL.EscapedPath(),
 		Query:        request.URL.Query(),
@@ -75,12 +76,12 @@ func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
 			Header:  response.Header,
 			Body:    answer,
 		}
-		w.t.Errorf("not as /v1/openapi.json has it: %s\n%s", strings.Join(problems, "; "), seen)
+		w.t.Errorf("does not match /v1/openapi.json: %s\n%s", strings.Join(problems, "; "), seen)
 	}
 	return response, nil
 }
 
-// reread reads a body and puts it back, the error that ended it too.
+// reread reads a body and replaces it with a copy, which ends with the same error.
 func reread(body *io.ReadCloser) ([]byte, error) {
 	if *body == nil {
 		return nil, nil
@@ -95,7 +96,7 @@ func reread(body *io.ReadCloser) ([]byte, error) {
 	return content, err
 }
 
-// failing is a reader that has nothing but an error.
+// failing is a reader that always returns an error.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -15,15 +15,14 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A World is what happens behind the product's back: the owner of the database changes rows, as an administrator's
-// command or the passing of time would.
+// A World changes rows as the owner of the database, as an administrator's command or the passing of time would.
 type World struct {
 	rows    *pgxpool.Pool
 	secrets *Secrets
 }
 
-// The password of everybody whom World makes, and its argon2id hash. The hash is a light one: it says itself what it
-// costs, and these tests sign in hundreds of times.
+// The password of every user that World creates, and its argon2id hash. The hash has low cost parameters because
+// these tests sign in hundreds of times.
 const (
 	password     = "OMQHGTZBIAHYUEYNHC2LMRROFS"
 	passwordHash = "$argon2id$v=19$m=1024,t=1,p=1$COFxLuucrLL066hZh4nMBQ$m+blcHR3Ol5+h4NhVmxERdHSpmoqOZThhAOiJvl2J4Y"
@@ -42,7 +41,7 @@ func newWorld(t testing.TB, ownerURL string, secrets *Secrets) *World {
 // Reconnect drops connections that an outage may have broken.
 func (w *World) Reconnect() { w.rows.Reset() }
 
-// Exec runs SQL, which must touch a row, or the test would arrange nothing.
+// Exec runs SQL that must affect at least one row.
 func (w *World) Exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	tag, err := w.rows.Exec(context.WithoutCancel(t.Context()), sql, args...)
@@ -54,7 +53,7 @@ func (w *World) Exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// Hold runs SQL in a transaction that stays open, with the locks it took, until release is called.
+// Hold runs SQL in a transaction that stays open, with its locks, until release is called.
 func (w *World) Hold(t testing.TB, sql string, args ...any) (release func()) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -62,7 +61,7 @@ func (w *World) Hold(t testing.TB, sql string, args ...any) (release func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release = sync.OnceFunc(func() { _ = tx.Rollback(ctx) }) // there is nothing to keep
+	release = sync.OnceFunc(func() { _ = tx.Rollback(ctx) }) // nothing to commit
 	t.Cleanup(release)
 	if _, err := tx.Exec(ctx, sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -70,7 +69,7 @@ func (w *World) Hold(t testing.TB, sql string, args ...any) (release func()) {
 	return release
 }
 
-// Count answers a query for one number.
+// Count returns the single number of a query.
 func (w *World) Count(t testing.TB, sql string, args ...any) int {
 	t.Helper()
 	var count int
@@ -95,8 +94,8 @@ func (w *World) Everything(t testing.TB) []byte {
 	return all
 }
 
-// Workspace makes one where every module is enabled and provisioned and LLM integration is on, in an organisation of
-// its own.
+// Workspace creates a workspace in a new organisation, with every module enabled and provisioned and LLM integration
+// on.
 func (w *World) Workspace(t testing.TB) demo.Workspace {
 	t.Helper()
 	workspace := demo.Workspace{ID: uuid.NewString(), Name: "Canal Lane Pantry " + rand.Text()[:6]}
@@ -119,7 +118,7 @@ func (w *World) Workspace(t testing.TB) demo.Workspace {
 	return workspace
 }
 
-// User makes somebody who can sign in and is a member of no workspace.
+// User creates a user who can sign in and is a member of no workspace.
 func (w *World) User(t testing.TB) demo.User {
 	t.Helper()
 	id := uuid.NewString()
@@ -135,7 +134,7 @@ func (w *World) User(t testing.TB) demo.User {
 	return user
 }
 
-// Join makes a user a member who holds the permissions.
+// Join makes a user a member with the permissions.
 func (w *World) Join(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
 	w.Exec(
@@ -147,7 +146,7 @@ func (w *World) Join(t testing.TB, workspace demo.Workspace, user demo.User, per
 	)
 }
 
-// Permit changes what a member holds.
+// Permit replaces the permissions of a member.
 func (w *World) Permit(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
 	w.Exec(
@@ -159,13 +158,13 @@ func (w *World) Permit(t testing.TB, workspace demo.Workspace, user demo.User, p
 	)
 }
 
-// Leave ends a membership and nothing else.
+// Leave deletes a membership and nothing else.
 func (w *World) Leave(t testing.TB, workspace demo.Workspace, user demo.User) {
 	t.Helper()
 	w.Exec(t, `delete from account.memberships where tenant_id = $1 and user_id = $2`, workspace.ID, user.ID)
 }
 
-// SetLLM switches the workspace's LLM integration.
+// SetLLM switches the workspace's LLM integration on or off.
 func (w *World) SetLLM(t testing.TB, workspace demo.Workspace, on bool) {
 	t.Helper()
 	w.Exec(
@@ -176,19 +175,20 @@ func (w *World) SetLLM(t testing.TB, workspace demo.Workspace, on bool) {
 	)
 }
 
-// SetModule switches the Programmes module of the workspace.
+// SetModule changes the state of the workspace's Programmes module.
 func (w *World) SetModule(t testing.TB, workspace demo.Workspace, enabled, provisioned bool) {
 	t.Helper()
 	w.Exec(
 		t,
-		`update account.tenant_modules set enabled = $2, provisioned = $3 where tenant_id = $1 and module = 'programmes'`,
+		`update account.tenant_modules set enabled = $2, provisioned = $3
+		where tenant_id = $1 and module = 'programmes'`,
 		workspace.ID,
 		enabled,
 		provisioned,
 	)
 }
 
-// Token makes a personal access token, as Settings would.
+// Token creates a personal access token, as Settings would.
 func (w *World) Token(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) string {
 	t.Helper()
 	secret, err := credential.PersonalAccessToken.New(rand.Reader)
@@ -207,23 +207,25 @@ func (w *World) RevokeToken(t testing.TB, token string) {
 	t.Helper()
 	w.Exec(
 		t,
-		`update account.personal_access_tokens set revoked_at = now(), revoke_reason = 'revoked_by_user' where hash = $1`,
-		credential.Hash(token),
-	)
-}
-
-// ExpireToken lets the time of a personal access token pass.
-func (w *World) ExpireToken(t testing.TB, token string) {
-	t.Helper()
-	w.Exec(
-		t,
-		`update account.personal_access_tokens set created_at = created_at - interval '90 days', expires_at = now() - interval '1 second'
+		`update account.personal_access_tokens set revoked_at = now(), revoke_reason = 'revoked_by_user'
 		where hash = $1`,
 		credential.Hash(token),
 	)
 }
 
-// EndGrantIn sets how much of a grant's life is left; a negative time lets it have passed.
+// ExpireToken lets a personal access token expire.
+func (w *World) ExpireToken(t testing.TB, token string) {
+	t.Helper()
+	w.Exec(
+		t,
+		`update account.personal_access_tokens
+			set created_at = created_at - interval '90 days', expires_at = now() - interval '1 second'
+			where hash = $1`,
+		credential.Hash(token),
+	)
+}
+
+// EndGrantIn sets the remaining lifetime of a grant; a negative one ends it in the past.
 func (w *World) EndGrantIn(t testing.TB, grant string, left time.Duration) {
 	t.Helper()
 	w.Exec(t, `update account.grants set ends_at = now() + $2 where id = $1`, grant, left)

@@ -1,11 +1,11 @@
-// Package openapicheck answers: is what the product answers what it says that it answers?
+// Package openapicheck checks that the product's responses match its OpenAPI description.
 //
-// A Book holds the description of the API (shared/openapi) and judges exchanges by it: the status is described, and
-// headers and body are of the shapes described; a request that had success is one that the description would let
-// through. It keeps which answers have occurred, so that at the end of a run those that have not can be named.
+// A Checker contains the description of the API (shared/openapi). It checks that the status of an exchange is
+// described, that headers and body match their schemas, and that the description allows a request that succeeded. It
+// records which responses have occurred, so that the missing ones can be listed at the end of a run.
 //
-// Schemas are validated by santhosh-tekuri/jsonschema, which knows JSON Schema 2020-12 as OpenAPI 3.1 has it. The two
-// validators of whole exchanges that there are for Go were tried first: libopenapi-validator needs forks of modules
-// that cannot be had everywhere; kin-openapi leaves 304, HEAD and bodies where none is described unjudged, compiles
-// each schema anew for each answer, and quotes values, secrets too, in its errors.
+// Schemas are validated with santhosh-tekuri/jsonschema, which supports JSON Schema 2020-12 as OpenAPI 3.1 uses it. The
+// two Go libraries that validate whole exchanges were tried first: libopenapi-validator needs forks of modules that are
+// not always available; kin-openapi does not check 304, HEAD and bodies that are not described, compiles each schema
+// again for each response, and includes values, and so secrets, in its errors.
 package openapicheck

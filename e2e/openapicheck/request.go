@@ -8,9 +8,9 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// judgeRequest judges a request that had success: whoever writes it by the description alone has success too. What the
-// description does not name is ignored, as the product ignores it.
-func (b *Book) judgeRequest(x Exchange, o openapi.Operation) []string {
+// checkRequest checks that the description allows a request that succeeded. It ignores what the description does not
+// name, as the product does.
+func (b *Checker) checkRequest(x Exchange, o openapi.Operation) []string {
 	var problems []string
 	for _, p := range b.Document.Parameters(o) {
 		var values []string
@@ -19,33 +19,33 @@ func (b *Book) judgeRequest(x Exchange, o openapi.Operation) []string {
 			values = x.Query[p.Text("name")]
 		case "header":
 			values = x.Header.Values(p.Text("name"))
-		default: // the path matched
+		default: // path: already matched
 			continue
 		}
 		what := p.Text("in") + " parameter " + p.Text("name")
 		switch {
 		case len(values) > 0:
-			problems = append(problems, b.judgeText(what, p.Map("schema"), values[0])...)
+			problems = append(problems, b.checkText(what, p.Map("schema"), values[0])...)
 		case p.Value("required") == true:
-			problems = append(problems, what+" is described as required, and the request had success without it")
+			problems = append(problems, what+" is described as required, but the request succeeded without it")
 		}
 	}
 	if authorization := x.Header.Get("Authorization"); authorization == "" && needsCredential(o) {
-		problems = append(problems, "a credential is described as required, and the request had success without it")
+		problems = append(problems, "a credential is described as required, but the request succeeded without it")
 	}
 	body := b.Document.Resolve(o.Map("requestBody"))
 	switch {
 	case len(x.Body) > 0 && body != nil:
 		problems = append(
 			problems,
-			b.judgeBody("body of the request", body.Map("content"), x.Header.Get("Content-Type"), x.Body)...)
+			b.checkBody("body of the request", body.Map("content"), x.Header.Get("Content-Type"), x.Body)...)
 	case len(x.Body) == 0 && body.Value("required") == true:
-		problems = append(problems, "a body is described as required, and the request had success without it")
+		problems = append(problems, "a body is described as required, but the request succeeded without it")
 	}
 	return problems
 }
 
-// needsCredential says whether each way of calling the operation needs one.
+// needsCredential reports whether every way of calling the operation needs a credential.
 func needsCredential(o openapi.Operation) bool {
 	for _, one := range o.List("security") {
 		if scheme, _ := one.(openapi.Object); len(scheme) == 0 {
@@ -55,7 +55,7 @@ func needsCredential(o openapi.Operation) bool {
 	return len(o.List("security")) > 0
 }
 
-func (b *Book) judgeBody(what string, content openapi.Object, contentType string, body []byte) []string {
+func (b *Checker) checkBody(what string, content openapi.Object, contentType string, body []byte) []string {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	media, _ := content.Value(mediaType).(openapi.Object)
 	if err != nil || media == nil {
@@ -69,12 +69,12 @@ func (b *Book) judgeBody(what string, content openapi.Object, contentType string
 	switch {
 	case strings.HasSuffix(mediaType, "json"):
 		if value, err = decode(body); err != nil {
-			return []string{what + " is no JSON"}
+			return []string{what + " is not JSON"}
 		}
 	case mediaType == "application/x-www-form-urlencoded":
 		form, err := url.ParseQuery(string(body))
 		if err != nil {
-			return []string{what + " is no form"}
+			return []string{what + " is not a form"}
 		}
 		fields := map[string]any{}
 		for field, values := range form {
@@ -82,5 +82,5 @@ func (b *Book) judgeBody(what string, content openapi.Object, contentType string
 		}
 		value = fields
 	}
-	return b.schemas.judge(what, schema, value)
+	return b.schemas.validate(what, schema, value)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// Where the document and the schemas in it are, for the compiler. Nothing is fetched.
+// home is the base URL of the document and its schemas in the compiler. Nothing is fetched.
 const home = "https://described.invalid/"
 
 // schemas compiles each schema once.
@@ -22,7 +22,7 @@ type schemas struct {
 
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
-	compiled map[string]*jsonschema.Schema // by their text
+	compiled map[string]*jsonschema.Schema // by the schema's JSON
 }
 
 func newSchemas(d *openapi.Document) (*schemas, error) {
@@ -49,8 +49,9 @@ func (s *schemas) compile(schema openapi.Object) (*jsonschema.Schema, error) {
 	if known := s.compiled[string(text)]; known != nil {
 		return known, nil
 	}
-	// The references within it go on leading to the document.
-	value, err := decode([]byte(strings.ReplaceAll(string(text), `"$ref":"#/`, `"$ref":"`+home+`openapi.json#/`)))
+	// References in the schema must point to the document.
+	absolute := strings.ReplaceAll(string(text), `"$ref":"#/`, `"$ref":"`+home+`openapi.json#/`)
+	value, err := decode([]byte(absolute))
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +67,9 @@ func (s *schemas) compile(schema openapi.Object) (*jsonschema.Schema, error) {
 	return compiled, nil
 }
 
-// judge says where the value is not as the schema has it, and by which keyword: no value, as it may be a secret.
-func (s *schemas) judge(what string, schema openapi.Object, value any) []string {
+// validate returns where the value does not match the schema, with the keyword. It returns no value, which may be a
+// secret.
+func (s *schemas) validate(what string, schema openapi.Object, value any) []string {
 	compiled, err := s.compile(schema)
 	if err != nil {
 		return []string{fmt.Sprintf("the schema of the %s cannot be used: %v", what, err)}
@@ -98,15 +100,15 @@ func leaves(what string, e *jsonschema.ValidationError) []string {
 	return out
 }
 
-// judgeText judges a value that travels as text: that of a header or a parameter.
-func (b *Book) judgeText(what string, schema openapi.Object, text string) []string {
+// checkText checks a value in text form: of a header or a parameter.
+func (b *Checker) checkText(what string, schema openapi.Object, text string) []string {
 	var value any = text
 	if b.Document.Resolve(schema).Text("type") == "integer" {
 		number, err := strconv.ParseInt(text, 10, 64)
 		if err != nil && !strings.ContainsAny(text, "0123456789") {
-			return []string{what + " is no number"}
+			return []string{what + " is not a number"}
 		}
 		value = json.Number(strconv.FormatInt(number, 10))
 	}
-	return b.schemas.judge(what, schema, value)
+	return b.schemas.validate(what, schema, value)
 }

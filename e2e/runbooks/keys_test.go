@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Every key is replaced while somebody holds live tokens, who notices nothing but where the page says so.
-func TestEveryKeyIsReplaced(t *testing.T) {
+// Every key is replaced while a client uses its tokens, which stop working only where the page says so.
+func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{Authservers: 2})
 	office := o.Office(t)
@@ -32,7 +32,7 @@ func TestEveryKeyIsReplaced(t *testing.T) {
 		o.run(t, "keys.md", "signing-rotate")
 		alive("signing-rotate")
 		if next := o.signs(t); next == first {
-			t.Error("the same key signs")
+			t.Error("the signing key did not change")
 		}
 		stolen := harness.Decode(t, tokens.AccessToken).Header["kid"].(string)
 		o.run(t, "keys.md", "signing-remove", "KID="+stolen)
@@ -45,7 +45,8 @@ func TestEveryKeyIsReplaced(t *testing.T) {
 			which := "SERVICE=" + service
 			for _, name := range []string{"keys-new", "keys-front"} {
 				o.run(t, "keys.md", name, which)
-				// one after the other: each takes what the other has minted
+				// The processes restart one after the other, and each accepts the tokens of the
+				// other.
 				for _, process := range o.services()[service] {
 					o.restart(t, service, process)
 					for range 4 {
@@ -54,14 +55,15 @@ func TestEveryKeyIsReplaced(t *testing.T) {
 				}
 			}
 			if service == "authserver" {
-				if said := o.run(t, "keys.md", "keys-reseal"); !strings.Contains(said, "Sealed anew") {
-					t.Errorf("reseal: %s", said)
+				output := o.run(t, "keys.md", "keys-reseal")
+				if !strings.Contains(output, "Sealed anew") {
+					t.Errorf("reseal: %s", output)
 				}
 			}
 			o.run(t, "keys.md", "keys-old-out", which)
 		}
 		restart()
-		alive("keys-old-out") // its current refresh token is of the new key
+		alive("keys-old-out") // the current refresh token is sealed with the new key
 	})
 	t.Run("a client's secret", func(t *testing.T) {
 		app := office.Confidential(t, "", harness.ReadProgrammes)
@@ -88,7 +90,10 @@ func TestEveryKeyIsReplaced(t *testing.T) {
 		must(t, json.Unmarshal(content, &answer))
 		renewed := former
 		renewed.ClientID, renewed.Secret = answer["clientId"], answer["clientSecret"]
-		introspects := func(s harness.Service, status int) { t.Helper(); s.Introspect(t, tokens.AccessToken).Wants(t, status) }
+		introspects := func(s harness.Service, status int) {
+			t.Helper()
+			s.Introspect(t, tokens.AccessToken).Wants(t, status)
+		}
 		introspects(former, http.StatusOK)
 		introspects(renewed, http.StatusOK)
 		o.run(t, "keys.md", "service-old-out", "OLD_CLIENT="+former.ClientID)
@@ -105,8 +110,8 @@ func TestEveryKeyIsReplaced(t *testing.T) {
 		restart()
 		alive("the new passwords")
 		for service, login := range before {
-			if said := o.run(t, "keys.md", "database-logins"); strings.Contains(said, login) {
-				t.Errorf("%s still logs in as before:\n%s", service, said)
+			if output := o.run(t, "keys.md", "database-logins"); strings.Contains(output, login) {
+				t.Errorf("%s still uses the old login:\n%s", service, output)
 			}
 			o.run(t, "keys.md", "database-old-login-out", "OLD_LOGIN="+login)
 		}
@@ -115,7 +120,7 @@ func TestEveryKeyIsReplaced(t *testing.T) {
 	})
 }
 
-// signs is the key that signs now.
+// signs returns the id of the current signing key.
 func (o *operator) signs(t *testing.T) string {
 	t.Helper()
 	return o.World.Text(t, "select kid from account.signing_keys where state = 'current'")

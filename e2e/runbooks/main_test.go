@@ -8,19 +8,19 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// met are the secrets that the tests of this process have met.
+// met are the secrets that the tests of this process have used.
 var met harness.Secrets
 
 func TestMain(m *testing.M) {
 	code := harness.Main(m, 5)
 	if code == 0 && harness.EverythingRan() {
-		code = lookForBlocksThatNobodyWalked()
+		code = checkEveryBlockWasRun()
 	}
 	os.Exit(code)
 }
 
-func lookForBlocksThatNobodyWalked() (code int) {
-	missing, err := forgotten()
+func checkEveryBlockWasRun() (code int) {
+	missing, err := unrunBlocks()
 	if err != nil || len(missing) > 0 {
 		fmt.Println("FAIL: no test runs", missing, err)
 		return 1

@@ -19,7 +19,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// An operator has a running installation, the files that deploy/runbooks/README.md takes for granted, and a shell.
+// An operator has a running installation, the files that deploy/runbooks/README.md requires, and a shell.
 type operator struct {
 	*harness.Product
 	running *stack.Stack
@@ -41,7 +41,7 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 		etc:     filepath.Join(home, "etc"),
 		backups: filepath.Join(home, "backups"),
 	}
-	must(t, os.Chmod(home, 0o711)) // PostgreSQL's user passes through
+	must(t, os.Chmod(home, 0o711)) // PostgreSQL's user must be able to enter it
 	o.secrets = filepath.Join(o.etc, "secrets")
 	for _, dir := range []string{o.etc, o.secrets, o.backups, filepath.Join(o.backups, "wal")} {
 		must(t, os.Mkdir(dir, 0o700))
@@ -64,10 +64,7 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 		"ETC="+o.etc,
 		"SECRETS="+o.secrets,
 		"BACKUPS="+o.backups,
-		"ARCHIVE="+filepath.Join(
-			o.backups,
-			"wal",
-		),
+		"ARCHIVE="+filepath.Join(o.backups, "wal"),
 		"RUNBOOKS="+runbooks,
 		"PGDATA="+o.data(),
 		"REDIS_HOST="+redis.Hostname(),
@@ -89,7 +86,7 @@ func (o *operator) address(t *testing.T, text string) *url.URL {
 	return address
 }
 
-// writeFiles writes what the README lists, and gives it to the user that PostgreSQL runs as.
+// writeFiles writes the files that the README lists, owned by the user that PostgreSQL runs as.
 func (o *operator) writeFiles(t *testing.T) {
 	t.Helper()
 	o.writeServices(
@@ -123,7 +120,7 @@ func (o *operator) writeFiles(t *testing.T) {
 	}
 }
 
-// writeServices writes where psql finds databases, by their names in the pages, and the passwords.
+// writeServices writes psql's service file with the database names of the pages, and the password file.
 func (o *operator) writeServices(t *testing.T, databases map[string]*url.URL) {
 	t.Helper()
 	var services, passwords strings.Builder
@@ -145,7 +142,7 @@ func (o *operator) writeServices(t *testing.T, databases map[string]*url.URL) {
 	must(t, os.WriteFile(filepath.Join(o.etc, "pgpass"), []byte(passwords.String()), 0o600))
 }
 
-// postgresUser is whose PostgreSQL's data are.
+// postgresUser returns the owner of PostgreSQL's data directory.
 func (o *operator) postgresUser(t *testing.T) *syscall.Credential {
 	t.Helper()
 	known, err := os.Stat(o.data())
@@ -158,7 +155,7 @@ func (o *operator) services() map[string][]*stack.Service {
 	return map[string][]*stack.Service{"authserver": o.running.Authservers, "resourceapi": {o.running.Resourceapi}}
 }
 
-// run pastes one block of a page, with further settings of the shell, and returns what it printed.
+// run runs one block of a page with additional environment variables and returns its output.
 func (o *operator) run(t *testing.T, page, name string, further ...string) string {
 	t.Helper()
 	all, err := blocks(page)
@@ -170,8 +167,8 @@ func (o *operator) run(t *testing.T, page, name string, further ...string) strin
 	first, err := blocks("README.md")
 	must(t, err)
 	begin := first[0]
-	walked.Store("README.md#"+begin.name, true)
-	walked.Store(page+"#"+name, true)
+	executed.Store("README.md#"+begin.name, true)
+	executed.Store(page+"#"+name, true)
 	command := exec.CommandContext(t.Context(), "bash", "-c", "set -eu -o pipefail\n"+begin.text+all[at].text)
 	command.Env, command.Dir = append(slices.Clone(o.environ), further...), "/"
 	if all[at].asPostgres && os.Geteuid() == 0 {
@@ -197,18 +194,19 @@ func (o *operator) stopServices() {
 	}
 }
 
-// startServices starts them anew with what is in the files by now.
+// startServices restarts all services with the current content of the files.
 func (o *operator) startServices(t *testing.T) {
 	t.Helper()
 	services := o.services()
-	for _, name := range slices.Sorted(maps.Keys(services)) { // authserver, whose keys resourceapi waits for, first
+	// authserver is first, because resourceapi waits for its keys.
+	for _, name := range slices.Sorted(maps.Keys(services)) {
 		for _, service := range services[name] {
 			o.restart(t, name, service)
 		}
 	}
 }
 
-// secretsOf are the settings of a service that are secret, and the files that the pages keep them in.
+// secretsOf returns the secret settings of a service and the files in which the pages store them.
 func secretsOf(service string) map[string]string {
 	return map[string]string{
 		"ALMONER_DATABASE_URL": service + "-database-url",
@@ -217,7 +215,7 @@ func secretsOf(service string) map[string]string {
 	}
 }
 
-// restart restarts one process with what is in its files.
+// restart restarts one process with the current content of its files.
 func (o *operator) restart(t *testing.T, name string, service *stack.Service) {
 	t.Helper()
 	for setting, file := range secretsOf(name) {

@@ -13,7 +13,7 @@ import (
 
 const folder = "../../deploy/runbooks"
 
-// A block is what an operator pastes.
+// A block is a block of shell commands in a page.
 type block struct {
 	name       string // run=…
 	asPostgres bool
@@ -25,7 +25,7 @@ var (
 	info  = regexp.MustCompile(`^sh run=([a-z-]+)( as=postgres)?$`)
 )
 
-// blocks are those of a page that are to be run.
+// blocks returns the blocks of a page that are to be run.
 func blocks(page string) ([]block, error) {
 	content, err := os.ReadFile(filepath.Join(folder, page))
 	if err != nil {
@@ -39,15 +39,15 @@ func blocks(page string) ([]block, error) {
 		}
 		parts := info.FindStringSubmatch(kind)
 		if parts == nil {
-			return nil, fmt.Errorf("%s: a block is neither run nor by hand: %q", page, kind)
+			return nil, fmt.Errorf("%s: a block is neither run nor by-hand: %q", page, kind)
 		}
 		found = append(found, block{parts[1], parts[2] != "", string(match[2])})
 	}
 	return found, nil
 }
 
-// walked are the blocks that were run: page#name.
-var walked sync.Map
+// executed contains the blocks that were run, as page#name.
+var executed sync.Map
 
 func pages() ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.md"))
@@ -57,8 +57,8 @@ func pages() ([]string, error) {
 	return paths, err
 }
 
-// forgotten are the blocks that no test has run.
-func forgotten() ([]string, error) {
+// unrunBlocks returns the blocks that no test has run.
+func unrunBlocks() ([]string, error) {
 	all, err := pages()
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func forgotten() ([]string, error) {
 			return nil, err
 		}
 		for _, b := range found {
-			if _, done := walked.Load(page + "#" + b.name); !done {
+			if _, done := executed.Load(page + "#" + b.name); !done {
 				missing = append(missing, page+"#"+b.name)
 			}
 		}
@@ -78,8 +78,8 @@ func forgotten() ([]string, error) {
 	return missing, nil
 }
 
-// What is typed is seen by everybody on the machine (ps), and is in the history of the shell.
-func TestNoPagePutsASecretIntoAnArgument(t *testing.T) {
+// Arguments are visible to all users of the machine (ps) and stored in the shell's history.
+func TestPages_NoSecretInArguments(t *testing.T) {
 	all, err := pages()
 	if err != nil {
 		t.Fatal(err)
@@ -108,13 +108,13 @@ func TestNoPagePutsASecretIntoAnArgument(t *testing.T) {
 	}
 }
 
-// Every page can be found from the first one, and what a link names is there.
-func TestLinksLeadSomewhere(t *testing.T) {
+// Every page is linked from the first one, and every link has a target.
+func TestPages_LinksHaveTargets(t *testing.T) {
 	all, err := pages()
 	if err != nil {
 		t.Fatal(err)
 	}
-	linked := []string{"README.md", "after-restore.md"} // the second one from the pages that it is a part of
+	linked := []string{"README.md", "after-restore.md"} // after-restore.md is linked from other pages
 	for _, page := range all {
 		content, err := os.ReadFile(filepath.Join(folder, page))
 		if err != nil {
@@ -140,7 +140,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// anchors are those that GitHub gives to headings.
+// anchors returns the anchors that GitHub generates for headings.
 func anchors(page string) []string {
 	var found []string
 	for _, match := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {

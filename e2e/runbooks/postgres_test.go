@@ -13,9 +13,9 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// PostgreSQL moves to a server where nobody is a superuser for us, and the owner has another name. Nobody notices but
-// for the pause.
-func TestPostgresMoves(t *testing.T) {
+// PostgreSQL moves to a server without a superuser for us, where the owner has another name. Nothing fails except
+// during the pause.
+func TestPostgres_MovesToNewServer(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
 	office := o.Office(t)
@@ -32,7 +32,7 @@ func TestPostgresMoves(t *testing.T) {
 	for _, service := range []string{"authserver", "resourceapi"} {
 		o.run(t, "keys.md", "database-login", "SERVICE="+service, "BY=almoner")
 	}
-	o.running.Postgres.Stop() // the old one
+	o.running.Postgres.Stop() // the old server
 	o.startServices(t)
 	o.run(t, "postgres-move.md", "moved")
 	connector.WantsAlive(t, tokens)
@@ -40,8 +40,8 @@ func TestPostgresMoves(t *testing.T) {
 	o.In(office.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
-// buy is what one does in a provider's console: a server with an empty database, and an owner who may create roles. It
-// goes into the files.
+// buy does what an operator does in a provider's console: it creates a server with an empty database and an owner who
+// may create roles. It writes them to the files.
 func (o *operator) buy(t *testing.T) {
 	t.Helper()
 	address := o.address(t, o.newServer(t))
@@ -62,7 +62,7 @@ func (o *operator) buy(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(o.secrets, "owner-database-url"), []byte(owner.String()+"\n"), 0o600))
 }
 
-// newServer starts another PostgreSQL, which is empty, and returns its superuser's URL.
+// newServer starts another, empty PostgreSQL and returns its superuser's URL.
 func (o *operator) newServer(t *testing.T) string {
 	t.Helper()
 	dir, err := localstore.TempDir("almoner-runbooks-")

@@ -11,9 +11,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Redis loses everything, then moves to a cluster, then behind Sentinels: what was current works, and what had ended
-// stays dead.
-func TestRedisIsLostAndMoves(t *testing.T) {
+// Redis loses its data, then moves to a cluster, then behind Sentinels. Current tokens keep working, and ended grants
+// stay ended.
+func TestRedis_LosesDataAndMoves(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
 	ctx := context.WithoutCancel(t.Context())
@@ -46,8 +46,8 @@ func TestRedisIsLostAndMoves(t *testing.T) {
 			o.stopServices()
 			o.run(t, "redis-move.md", "new-url")
 			o.startServices(t)
-			if said := o.run(t, "redis-move.md", "moved"); !strings.Contains(said, `"redis":"ok"`) {
-				t.Errorf("moved: %s", said)
+			if output := o.run(t, "redis-move.md", "moved"); !strings.Contains(output, `"redis":"ok"`) {
+				t.Errorf("moved: %s", output)
 			}
 			wants(t)
 		})

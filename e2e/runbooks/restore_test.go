@@ -15,20 +15,20 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What had ended before a restore, and what the restored past believes in again.
+// ended is the state of grants and tokens that end with or before a restore.
 type ended struct {
 	connector      harness.Connector
-	head           *harness.Person // signed in
+	head           *harness.Person // with a session
 	workspace      demo.Workspace
-	revoked, alive harness.Tokens  // the second one was not revoked: it ends with the restore
-	since          harness.Tokens  // of a grant that the restored past does not know
-	attempt        harness.Attempt // redeemed, after the moment that is restored
+	revoked, alive harness.Tokens  // alive was not revoked: it ends with the restore
+	since          harness.Tokens  // of a grant that is not in the restored database
+	attempt        harness.Attempt // redeemed after the restored moment
 	code           string
-	token          string // personal access token, revoked after that moment
-	key            string // that signs
+	token          string // personal access token, revoked after the restored moment
+	key            string // id of the signing key
 }
 
-// prepare makes what is to end.
+// prepare creates the grants, tokens and sessions that must end.
 func (o *operator) prepare(t *testing.T) *ended {
 	t.Helper()
 	office := o.Office(t)
@@ -43,13 +43,13 @@ func (o *operator) prepare(t *testing.T) *ended {
 	e.revoked, e.alive = connector.Connect(t, e.head), connector.Connect(t, e.head)
 	e.code = e.attempt.Code(t, e.head)
 	if page := e.head.Open(t, o.AppURL+"/settings/user"); page.Status != http.StatusOK {
-		t.Fatalf("nobody is signed in:\n%s", page.Answer)
+		t.Fatalf("not signed in:\n%s", page.Answer)
 	}
 	e.key = o.World.Text(t, "select kid from account.signing_keys where state = 'current'")
 	return e
 }
 
-// happen ends it, as people and administrators do.
+// happen revokes, redeems and refreshes after the restored moment.
 func (o *operator) happen(t *testing.T, e *ended) {
 	t.Helper()
 	e.connector.Revoke(t, e.revoked.RefreshToken).Wants(t, http.StatusOK)
@@ -59,8 +59,7 @@ func (o *operator) happen(t *testing.T, e *ended) {
 	e.since = e.connector.Connect(t, e.head)
 }
 
-// wantsNothing checks that the restored database gives nothing to anybody who had something before, and everything to
-// who begins again.
+// wantsNothing checks that the restored database accepts no earlier credential, and that a new connection works.
 func (o *operator) wantsNothing(t *testing.T, e *ended) {
 	t.Helper()
 	o.In(e.workspace, e.token).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
@@ -69,34 +68,34 @@ func (o *operator) wantsNothing(t *testing.T, e *ended) {
 	}
 	e.connector.Post(t, e.attempt.CodeForm(e.code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	if keys := string(o.API().Get(t, "/v1/account/oauth/jwks").Body); strings.Contains(keys, e.key) {
-		t.Error("a signing key of the past is published")
+		t.Error("a signing key from before the restore is published")
 	}
 	if page := e.head.Open(t, o.AppURL+"/settings/user"); page.Status == http.StatusOK &&
 		strings.HasPrefix(page.URL.Path, "/settings") {
-		t.Error("somebody is still signed in")
+		t.Error("the session from before the restore still works")
 	}
 	again := e.connector.Connect(t, e.head)
 	e.connector.WantsAlive(t, again)
 }
 
-// afterRestore walks through the page between a restored PostgreSQL and services that run.
+// afterRestore runs the page between the restore of PostgreSQL and the start of the services.
 func (o *operator) afterRestore(t *testing.T) {
 	t.Helper()
 	o.run(t, "after-restore.md", "migrate")
-	if said := o.run(t, "after-restore.md", "grants"); !strings.Contains(said, "evoked") {
-		t.Errorf("grants: %s", said)
+	if output := o.run(t, "after-restore.md", "grants"); !strings.Contains(output, "evoked") {
+		t.Errorf("grants: %s", output)
 	}
 	o.run(t, "after-restore.md", "tokens")
 	o.run(t, "after-restore.md", "signing-keys")
-	if said := o.run(t, "after-restore.md", "nothing-lives"); said != "0 grants\n0 personal access tokens\n0 "+
-		"sign-ins\n" {
-		t.Errorf("what lives:\n%s", said)
+	const none = "0 grants\n0 personal access tokens\n0 sign-ins\n"
+	if output := o.run(t, "after-restore.md", "nothing-lives"); output != none {
+		t.Errorf("still valid:\n%s", output)
 	}
 	o.startServices(t)
 	o.World.Reconnect()
 }
 
-func TestADumpIsRestored(t *testing.T) {
+func TestRestore_Dump(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
 	e := o.prepare(t)
@@ -104,16 +103,16 @@ func TestADumpIsRestored(t *testing.T) {
 	o.happen(t, e)
 	o.stopServices()
 	o.run(t, "restore.md", "aside")
-	if said := o.run(t, "restore.md", "restore"); !strings.HasSuffix(said, " users\n") {
-		t.Errorf("restored: %s", said)
+	if output := o.run(t, "restore.md", "restore"); !strings.HasSuffix(output, " users\n") {
+		t.Errorf("restored: %s", output)
 	}
 	o.afterRestore(t)
 	o.wantsNothing(t, e)
 }
 
-// Of the server that was lost nothing is left but the dump and the roles. The logins have the same passwords on the new
-// one.
-func TestADumpIsRestoredOnANewServer(t *testing.T) {
+// Nothing is left of the lost server except the dump and the roles. The logins have the same passwords on the new
+// server.
+func TestRestore_DumpOnNewServer(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
 	e := o.prepare(t)
@@ -136,20 +135,20 @@ func TestADumpIsRestoredOnANewServer(t *testing.T) {
 	db, err := pgx.Connect(t.Context(), restored.String())
 	must(t, err)
 	defer func() { _ = db.Close(context.WithoutCancel(t.Context())) }()
-	var strangers bool // pg_monitor may do what everybody may, and nothing else
+	var strangers bool // pg_monitor has only the privileges of PUBLIC
 	must(
 		t,
 		db.QueryRow(t.Context(), "select has_database_privilege('pg_monitor', current_database(), 'connect')").
 			Scan(&strangers),
 	)
 	if strangers {
-		t.Error("everybody who has a login may connect to the restored database")
+		t.Error("every login may connect to the restored database")
 	}
 }
 
-// The moment lies before the revocations, and Redis has lost its memory too: nothing but the page keeps the dead from
-// coming back.
-func TestBackToAMoment(t *testing.T) {
+// The moment is before the revocations, and Redis has lost its data too, so only the page prevents revoked grants
+// from working again.
+func TestRestore_PointInTime(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
 	ctx := context.WithoutCancel(t.Context())
@@ -162,7 +161,7 @@ func TestBackToAMoment(t *testing.T) {
 	o.happen(t, e)
 	o.run(t, "backup.md", "archived")
 	if decided := o.decisions(t, moment); !strings.Contains(decided, "grant.revoked") {
-		t.Errorf("the list of what was decided since does not tell of the revocation:\n%s", decided)
+		t.Errorf("the list of later decisions does not contain the revocation:\n%s", decided)
 	}
 	o.stopServices()
 	o.running.Redis.Stop()
@@ -171,12 +170,13 @@ func TestBackToAMoment(t *testing.T) {
 	o.running.Postgres.Stop()
 	o.run(t, "point-in-time.md", "recover", "MOMENT="+moment)
 	must(t, o.running.Postgres.Restart(ctx))
-	if said := o.run(t, "point-in-time.md", "promoted"); !strings.HasPrefix(said, "f\n") {
-		t.Errorf("promoted: %s", said)
+	if output := o.run(t, "point-in-time.md", "promoted"); !strings.HasPrefix(output, "f\n") {
+		t.Errorf("promoted: %s", output)
 	}
 	o.World.Reconnect()
-	if state := o.World.Text(t, "select state from account.grants where id = $1", harness.GrantOf(t, e.revoked.AccessToken)); state != "active" {
-		t.Errorf("the grant is %s in the restored past: this test shows nothing", state)
+	id := harness.GrantOf(t, e.revoked.AccessToken)
+	if state := o.World.Text(t, "select state from account.grants where id = $1", id); state != "active" {
+		t.Errorf("the grant is %s in the restored database, want active", state)
 	}
 	o.run(t, "point-in-time.md", "target-off")
 	o.afterRestore(t)

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// ListPath is the route by which tests see whether an access token is good for anything.
+// ListPath is the route with which tests check whether an access token works.
 const ListPath = "/v1/programmes/programmes"
 
-// WantsDead checks that none of these tokens of one grant does anything any more.
+// WantsDead checks that these tokens of one grant no longer work.
 func (c Connector) WantsDead(t testing.TB, tokens ...Tokens) {
 	t.Helper()
 	for _, token := range tokens {
@@ -21,26 +21,26 @@ func (c Connector) WantsDead(t testing.TB, tokens ...Tokens) {
 	}
 }
 
-// WantsAlive checks that the tokens do what they are for, and returns the next ones.
+// WantsAlive checks that the tokens work, and returns the refreshed ones.
 func (c Connector) WantsAlive(t testing.TB, tokens Tokens) Tokens {
 	t.Helper()
 	c.List(t, tokens).Wants(t, http.StatusOK)
 	return c.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
 
-// List lists programmes with an access token, in the workspace that it is for.
+// List lists programmes with an access token in its workspace.
 func (c Connector) List(t testing.TB, tokens Tokens) Answer {
 	t.Helper()
 	return c.product.As(tokens.AccessToken).With("X-Tenant-Id", tokens.WorkspaceID).Get(t, ListPath)
 }
 
-// TryPost is Post for requests that may get no answer at all.
+// TryPost is like Post for requests that may get no response.
 func (c Connector) TryPost(t testing.TB, form url.Values) (Answer, error) {
 	t.Helper()
 	return c.product.API().Try(t, http.MethodPost, TokenPath, formType, form.Encode())
 }
 
-// TryList is List likewise.
+// TryList is like List for requests that may get no response.
 func (c Connector) TryList(t testing.TB, tokens Tokens) (Answer, error) {
 	t.Helper()
 	return c.product.As(tokens.AccessToken).
@@ -48,14 +48,14 @@ func (c Connector) TryList(t testing.TB, tokens Tokens) (Answer, error) {
 		Try(t, http.MethodGet, ListPath, "", "")
 }
 
-// TryRevoke is Revoke likewise.
+// TryRevoke is like Revoke for requests that may get no response.
 func (c Connector) TryRevoke(t testing.TB, token string) (Answer, error) {
 	t.Helper()
 	return c.product.API().
 		Try(t, http.MethodPost, RevokePath, formType, url.Values{"client_id": {c.ClientID}, "token": {token}}.Encode())
 }
 
-// TryCode is Code in an outage: "" where a page says that something does not answer.
+// TryCode is like Code during an outage. It returns "" if a page reports that a service is unavailable.
 func (a Attempt) TryCode(t testing.TB, person *Person) string {
 	t.Helper()
 	page := person.Arrive(t, a.product.AuthorizeURL(a.Query))
@@ -68,7 +68,7 @@ func (a Attempt) TryCode(t testing.TB, person *Person) string {
 	return page.Callback(t).Code()
 }
 
-// TrySubmit is Submit likewise.
+// TrySubmit is like Submit for requests that may get no response.
 func (p *Person) TrySubmit(t testing.TB, form Form) (Page, error) {
 	t.Helper()
 	header := p.Header.Clone()
@@ -77,7 +77,7 @@ func (p *Person) TrySubmit(t testing.TB, form Form) (Page, error) {
 	return newPage(t, p, form.Action, answer), err
 }
 
-// TryExchange is Exchange likewise.
+// TryExchange is like Exchange for requests that may get no response.
 func (a ConfidentialApp) TryExchange(t testing.TB, code string) (Answer, error) {
 	t.Helper()
 	body, err := json.Marshal(a.Body(code))

@@ -1,6 +1,8 @@
-// Walks the whole flow against an MCP endpoint as an application does that is built on the SDK: node walk.mjs URL
-// CLIENT_ID CALLBACK ISSUER. Where a person is needed it prints {"authorize": address} and reads the callback's address
-// as a line; after each stretch it prints what it saw and reads the next line, "expire" or "again". No token is printed.
+// Runs the whole flow against an MCP endpoint as an application that uses the SDK: node flow.mjs URL CLIENT_ID
+// CALLBACK
+// ISSUER. When a user is needed it prints {"authorize": url} and reads the callback's URL as a line. After each round
+// of
+// calls it prints the results and reads the next line, "expire" or "again". It prints no token.
 import { createInterface } from "node:readline";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { UnauthorizedError } from "@modelcontextprotocol/sdk/client/auth.js";
@@ -11,7 +13,7 @@ const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const say = (seen) => process.stdout.write(JSON.stringify(seen) + "\n");
 const heard = async () => (await lines.next()).value;
 
-// Everything that a browser application would keep in its storage.
+// What a browser application would keep in its storage.
 const kept = { state: crypto.randomUUID() };
 const provider = {
   redirectUrl: callback,
@@ -38,7 +40,7 @@ async function connected() {
     }
     say({ authorize: kept.asked });
     const back = new URL(await heard()).searchParams;
-    if (back.get("state") !== kept.state || back.get("iss") !== issuer) throw new Error("state or iss is not what it was");
+    if (back.get("state") !== kept.state || back.get("iss") !== issuer) throw new Error("wrong state or iss");
     await transport.finishAuth(back.get("code"));
   }
 }
@@ -49,7 +51,7 @@ async function call(client, name, args) {
   return result.structuredContent;
 }
 
-async function lookAround(client) {
+async function callEveryTool(client) {
   const { tools } = await client.listTools();
   const who = await call(client, "whoami", {});
   const names = [];
@@ -64,11 +66,11 @@ async function lookAround(client) {
 }
 
 const client = await connected();
-await lookAround(client);
+await callEveryTool(client);
 for (let line = await heard(); line; line = await heard()) {
   if (line === "expire") kept.tokens = { ...kept.tokens, access_token: "expired" };
   try {
-    await lookAround(client);
+    await callEveryTool(client);
   } catch (error) {
     if (!(error instanceof UnauthorizedError)) throw error;
     say({ authorize: kept.asked, kept: kept.tokens !== undefined });

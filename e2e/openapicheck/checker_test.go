@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-func open(t *testing.T) *Book {
+func open(t *testing.T) *Checker {
 	t.Helper()
 	b, err := New()
 	if err != nil {
@@ -20,7 +20,7 @@ func open(t *testing.T) *Book {
 	return b
 }
 
-// Invariant O3 of package openapi, by the OpenAPI Initiative's own schema of OpenAPI 3.1.
+// Invariant O3 of package openapi, checked with the OpenAPI Initiative's schema of OpenAPI 3.1.
 func TestO3_DocumentIsOpenAPI31(t *testing.T) {
 	t.Parallel()
 	meta, err := decode([]byte(datamodel.OpenAPI31SchemaData))
@@ -44,15 +44,15 @@ func TestO3_DocumentIsOpenAPI31(t *testing.T) {
 	}
 	document.(map[string]any)["paths"].(map[string]any)["no-slash"] = map[string]any{}
 	if schema.Validate(document) == nil {
-		t.Error("a path without a slash is taken: this schema judges nothing")
+		t.Error("a path without a slash is valid: the schema checks nothing")
 	}
 }
 
-// Invariant O3: an example is of the shape that it stands beside.
-func TestO3_ExamplesAreAsDescribed(t *testing.T) {
+// Invariant O3: every example matches its schema.
+func TestO3_ExamplesMatchSchemas(t *testing.T) {
 	t.Parallel()
 	b := open(t)
-	judged := 0
+	checked := 0
 	content := func(what string, content openapi.Object) {
 		for _, member := range content {
 			media := member.Value.(openapi.Object)
@@ -71,8 +71,8 @@ func TestO3_ExamplesAreAsDescribed(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					judged++
-					for _, problem := range b.schemas.judge(what+" "+name, schema, value) {
+					checked++
+					for _, problem := range b.schemas.validate(what+" "+name, schema, value) {
 						t.Error(problem)
 					}
 				}
@@ -89,23 +89,25 @@ func TestO3_ExamplesAreAsDescribed(t *testing.T) {
 		}
 		for _, p := range b.Document.Parameters(o) {
 			if text, isText := p.Value("example").(string); isText {
-				for _, problem := range b.judgeText(o.Path+" "+p.Text("name"), p.Map("schema"), text) {
+				for _, problem := range b.checkText(o.Path+" "+p.Text("name"), p.Map("schema"), text) {
 					t.Error(problem)
 				}
 			}
 		}
 	}
-	if judged < 100 {
-		t.Errorf("only %d examples were judged", judged)
+	if checked < 100 {
+		t.Errorf("only %d examples were checked", checked)
 	}
 }
 
 const (
-	record    = `{"id":"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80","name":"Winter shelter","summary":"","status":"draft","startsOn":null,"endsOn":null,"createdAt":"2026-09-30T08:15:00.000000Z","updatedAt":"2026-09-30T08:15:00.000000Z"}`
+	record = `{"id":"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80","name":"Winter shelter","summary":"","status":"draft",` +
+		`"startsOn":null,"endsOn":null,"createdAt":"2026-09-30T08:15:00.000000Z",` +
+		`"updatedAt":"2026-09-30T08:15:00.000000Z"}`
 	workspace = "5e0c4b5a-6b1f-4f7e-9a53-0f7f3f1c2a10"
 )
 
-// created is an exchange that is as described.
+// created returns an exchange that matches the description.
 func created() Exchange {
 	return Exchange{
 		Method: "POST",
@@ -122,51 +124,57 @@ func created() Exchange {
 	}
 }
 
-// The book finds what is not as described, each of these.
-func TestJudgeFindsWhatIsNotAsDescribed(t *testing.T) {
+// Check finds each of these differences.
+func TestCheck_FindsDifferences(t *testing.T) {
 	t.Parallel()
 	b := open(t)
-	if problems := b.Judge(created()); len(problems) > 0 {
-		t.Fatalf("what is as described: %q", problems)
+	if problems := b.Check(created()); len(problems) > 0 {
+		t.Fatalf("differences in a correct exchange: %q", problems)
 	}
 	for want, change := range map[string]func(*Exchange){
-		"418 is not described":                      func(x *Exchange) { x.Status = 418 },
-		"header ETag is missing":                    func(x *Exchange) { x.AnswerHeader.Del("ETag") },
-		"header ETag, at /: pattern":                func(x *Exchange) { x.AnswerHeader.Set("ETag", "1") },
-		"media type of the body":                    func(x *Exchange) { x.AnswerHeader.Set("Content-Type", "text/html") },
-		"body is no JSON":                           func(x *Exchange) { x.Answer = []byte(record + record) },
-		"body, at /: additionalProperties":          func(x *Exchange) { x.Answer = []byte(strings.Replace(record, "{", `{"secret":"x",`, 1)) },
-		"body, at /: required":                      func(x *Exchange) { x.Answer = []byte(`{}`) },
-		"body, at /status: enum":                    func(x *Exchange) { x.Answer = []byte(strings.Replace(record, "draft", "open", 1)) },
-		"body, at /createdAt: format":               func(x *Exchange) { x.Answer = []byte(strings.Replace(record, "2026-09-30T", "2026-19-30T", 1)) },
+		"418 is not described":       func(x *Exchange) { x.Status = 418 },
+		"header ETag is missing":     func(x *Exchange) { x.AnswerHeader.Del("ETag") },
+		"header ETag, at /: pattern": func(x *Exchange) { x.AnswerHeader.Set("ETag", "1") },
+		"media type of the body":     func(x *Exchange) { x.AnswerHeader.Set("Content-Type", "text/html") },
+		"body is not JSON":           func(x *Exchange) { x.Answer = []byte(record + record) },
+		"body, at /: additionalProperties": func(x *Exchange) {
+			x.Answer = []byte(strings.Replace(record, "{", `{"secret":"x",`, 1))
+		},
+		"body, at /: required": func(x *Exchange) { x.Answer = []byte(`{}`) },
+		"body, at /status: enum": func(x *Exchange) {
+			x.Answer = []byte(strings.Replace(record, "draft", "open", 1))
+		},
+		"body, at /createdAt: format": func(x *Exchange) {
+			x.Answer = []byte(strings.Replace(record, "2026-09-30T", "2026-19-30T", 1))
+		},
 		"header parameter X-Tenant-Id is described": func(x *Exchange) { x.Header.Del("X-Tenant-Id") },
 		"a credential is described as required":     func(x *Exchange) { x.Header.Del("Authorization") },
 		"body of the request, at /: required":       func(x *Exchange) { x.Body = []byte(`{}`) },
 		"media type of the body of the request":     func(x *Exchange) { x.Header.Set("Content-Type", "text/plain") },
 		"a body is described as required":           func(x *Exchange) { x.Body = nil },
 		"a path that is not described":              func(x *Exchange) { x.Path = "/v1/unheard-of" },
-		"not refused with 405":                      func(x *Exchange) { x.Method = "PUT" },
+		"not rejected with 405":                     func(x *Exchange) { x.Method = "PUT" },
 		"Allow is \"GET\"": func(x *Exchange) {
 			x.Method, x.Status, x.Answer = "PUT", 405, []byte(`{"error":{"code":"METHOD_NOT_ALLOWED","message":"No."}}`)
 			x.AnswerHeader.Set("Allow", "GET")
 		},
-		"there is a body, and none is described": func(x *Exchange) {
+		"a body that is not described": func(x *Exchange) {
 			x.Method, x.Path, x.Status = "DELETE", "/v1/account/tenants/"+workspace+"/oauth-clients/"+workspace, 204
 		},
 	} {
 		x := created()
 		change(&x)
-		if problems := strings.Join(b.Judge(x), "\n"); !strings.Contains(problems, want) {
+		if problems := strings.Join(b.Check(x), "\n"); !strings.Contains(problems, want) {
 			t.Errorf("want %q, got %q", want, problems)
 		}
 	}
 }
 
-func TestMissingIsWhatHasNotOccurred(t *testing.T) {
+func TestMissing_ReturnsUnseenResponses(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	before := b.Missing()
-	b.Judge(created())
+	b.Check(created())
 	if after := b.Missing(); len(before) < 150 || len(after) != len(before)-1 ||
 		strings.Contains(strings.Join(after, "\n"), "POST /v1/programmes/programmes 201") {
 		t.Errorf("%d, then %d", len(before), len(after))

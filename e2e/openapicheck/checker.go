@@ -16,9 +16,9 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// An Exchange is a request and what came back for it.
+// An Exchange is a request and its response.
 type Exchange struct {
-	Method, Path string // the path as it was sent
+	Method, Path string // Path is escaped, as it was sent
 	Query        url.Values
 	Header       http.Header
 	Body         []byte
@@ -28,17 +28,17 @@ type Exchange struct {
 	Answer       []byte
 }
 
-// A Book judges exchanges. It is safe for concurrent use.
-type Book struct {
+// A Checker checks exchanges against the OpenAPI description. It is safe for concurrent use.
+type Checker struct {
 	Document *openapi.Document
 
 	schemas *schemas
 	mu      sync.Mutex
-	seen    map[string]bool // of answers, as name spells them
+	seen    map[string]bool // responses, by name
 }
 
-// New opens the book. Where the deployment is does not matter to it.
-func New() (*Book, error) {
+// New returns a Checker. The deployment's URL does not matter.
+func New() (*Checker, error) {
 	document, err := openapi.New("https://api.example.org")
 	if err != nil {
 		return nil, err
@@ -47,13 +47,14 @@ func New() (*Book, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Book{Document: document, schemas: s, seen: map[string]bool{}}, nil
+	return &Checker{Document: document, schemas: s, seen: map[string]bool{}}, nil
 }
 
+// name returns the key of a described response.
 func name(o openapi.Operation, status string) string { return o.Method + " " + o.Path + " " + status }
 
-// Judge says in which ways the exchange is not as described. No sentence holds a value of the exchange.
-func (b *Book) Judge(x Exchange) []string {
+// Check returns the differences between the exchange and the description. They contain no value of the exchange.
+func (b *Checker) Check(x Exchange) []string {
 	method := x.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -62,18 +63,18 @@ func (b *Book) Judge(x Exchange) []string {
 	operation, found := b.Document.Find(method, x.Path)
 	switch {
 	case len(there) == 0:
-		return b.judgeElsewhere(x)
+		return b.checkUnknownPath(x)
 	case !found:
-		return b.judgeWrongMethod(x, there)
+		return b.checkWrongMethod(x, there)
 	}
 	status := strconv.Itoa(x.Status)
 	response, _ := operation.Map("responses").Value(status).(openapi.Object)
 	if response == nil {
 		return []string{status + " is not described"}
 	}
-	problems := b.judgeAnswer(x, b.Document.Resolve(response))
+	problems := b.checkResponse(x, b.Document.Resolve(response))
 	if x.Status < 300 {
-		problems = append(problems, b.judgeRequest(x, operation)...)
+		problems = append(problems, b.checkRequest(x, operation)...)
 	}
 	if len(problems) == 0 {
 		b.mu.Lock()
@@ -83,29 +84,29 @@ func (b *Book) Judge(x Exchange) []string {
 	return problems
 }
 
-// judgeElsewhere: at a path that is not described there is nothing, or what is before it has lost the service.
-func (b *Book) judgeElsewhere(x Exchange) []string {
+// checkUnknownPath checks a path that is not described: 404, or 503 if the gateway cannot reach the service.
+func (b *Checker) checkUnknownPath(x Exchange) []string {
 	switch x.Status {
 	case http.StatusNotFound:
-		return b.judgeAnswer(x, b.component("NoSuchPath"))
+		return b.checkResponse(x, b.component("NoSuchPath"))
 	case http.StatusServiceUnavailable:
 		return nil
 	}
-	return []string{"there is something at a path that is not described"}
+	return []string{"a path that is not described exists"}
 }
 
-// judgeWrongMethod: a method that is not described is refused, and Allow names those that are. What browsers ask before
-// they read a public document from another origin is answered by the same words everywhere (CORS).
-func (b *Book) judgeWrongMethod(x Exchange, there []openapi.Operation) []string {
+// checkWrongMethod checks a method that is not described: 405 with the described methods in Allow. Preflight requests
+// for public documents have the same response everywhere (CORS).
+func (b *Checker) checkWrongMethod(x Exchange, there []openapi.Operation) []string {
 	if x.Method == http.MethodOptions && x.Header.Get("Access-Control-Request-Method") != "" &&
 		x.Status == http.StatusNoContent {
 		return nil
 	}
-	if x.Status == http.StatusServiceUnavailable { // nobody is there to refuse it
+	if x.Status == http.StatusServiceUnavailable { // the service is unavailable
 		return nil
 	}
 	if x.Status != http.StatusMethodNotAllowed {
-		return []string{"a method that is not described is not refused with 405"}
+		return []string{"a method that is not described is not rejected with 405"}
 	}
 	var want []string
 	for _, o := range there {
@@ -115,18 +116,18 @@ func (b *Book) judgeWrongMethod(x Exchange, there []openapi.Operation) []string 
 		}
 	}
 	slices.Sort(want)
-	problems := b.judgeAnswer(x, b.component("WrongMethod"))
+	problems := b.checkResponse(x, b.component("WrongMethod"))
 	if got := x.AnswerHeader.Get("Allow"); got != strings.Join(want, ", ") {
-		problems = append(problems, fmt.Sprintf("Allow is %q, described are %v", got, want))
+		problems = append(problems, fmt.Sprintf("Allow is %q, want the described methods %v", got, want))
 	}
 	return problems
 }
 
-func (b *Book) component(response string) openapi.Object {
+func (b *Checker) component(response string) openapi.Object {
 	return b.Document.Lookup("#/components/responses/" + response)
 }
 
-func (b *Book) judgeAnswer(x Exchange, response openapi.Object) []string {
+func (b *Checker) checkResponse(x Exchange, response openapi.Object) []string {
 	var problems []string
 	for _, member := range response.Map("headers") {
 		header, _ := member.Value.(openapi.Object)
@@ -138,7 +139,7 @@ func (b *Book) judgeAnswer(x Exchange, response openapi.Object) []string {
 		case len(values) > 0:
 			problems = append(
 				problems,
-				b.judgeText("header "+member.Name, header.Map("schema"), strings.Join(values, ", "))...)
+				b.checkText("header "+member.Name, header.Map("schema"), strings.Join(values, ", "))...)
 		}
 	}
 	content := response.Map("content")
@@ -146,15 +147,15 @@ func (b *Book) judgeAnswer(x Exchange, response openapi.Object) []string {
 	case x.Method == http.MethodHead:
 		return problems
 	case len(content) == 0 && len(x.Answer) > 0:
-		return append(problems, "there is a body, and none is described")
+		return append(problems, "a body that is not described")
 	case len(content) == 0:
 		return problems
 	}
-	return append(problems, b.judgeBody("body", content, x.AnswerHeader.Get("Content-Type"), x.Answer)...)
+	return append(problems, b.checkBody("body", content, x.AnswerHeader.Get("Content-Type"), x.Answer)...)
 }
 
-// Missing are the answers described that have not occurred.
-func (b *Book) Missing() []string {
+// Missing returns the described responses that have not occurred.
+func (b *Checker) Missing() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []string
@@ -171,7 +172,7 @@ func (b *Book) Missing() []string {
 func decode(content []byte) (any, error) {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(content))
 	if err == nil && !json.Valid(content) {
-		return nil, fmt.Errorf("there is more than one value")
+		return nil, fmt.Errorf("more than one JSON value")
 	}
 	return value, err
 }
