@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// <<<<<<< /tmp/tmp9atyft7lpages are=======The commands in>>>>>>> /tmp/tmpu4y7bstr the pages <<<<<<< /tmp/tmp9atyft7lwhose=======when>>>>>>> /tmp/tmpu4y7bstr lines can <<<<<<< /tmp/tmp9atyft7lbe =======>>>>>>> /tmp/tmpu4y7bstrpasted in this order: the second one uses variables of the first.
-func <<<<<<< /tmp/tmp9atyft7lpages=======TestREADME_CommandsWork>>>>>>> /tmp/tmpu4y7bstr(t *testing.T) []byte {
+// pages are the pages whose lines can be pasted, in this order: the second one uses variables of the first.
+func pages(t *testing.T) []byte {
 	t.Helper()
 	var all []byte
 	for _, name := range []string{"../README.md", "../authserver/README.md"} {
@@ -30,7 +30,7 @@ func <<<<<<< /tmp/tmp9atyft7lpages=======TestREADME_CommandsWork>>>>>>> /tmp/tmp
 func TestREADME_LinesWorkWhenPasted(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(pages(t), -1)
 	if len(blocks) < 5 {
-		t.Fatalf("%d blocks of commands", len(blocks))
+		t.Fatalf("%d blocks to paste", len(blocks))
 	}
 	script := "set -eu\n"
 	for _, block := range blocks {
@@ -67,7 +67,7 @@ func TestREADME_LinesWorkWhenPasted(t *testing.T) {
 			!strings.Contains(output, "Sam Reed") ||
 			!strings.Contains(output, "The user is no longer a member. Revoked:") ||
 			!strings.Contains(output, `/v1/engage/public/embed.js" data-form="alm_embed_`) {
-			t.Errorf("%s: the commands do not print what the README says (%d bytes of output)", shell, len(out))
+			t.Errorf("%s: the lines do not do what the README says of them (%d bytes of output)", shell, len(out))
 		}
 	}
 }
