@@ -58,18 +58,23 @@ func bitesOfTokens() []bite {
 			forged,
 			"claims: sub of another user is accepted by the API",
 		},
-		{"redirect URI compared case-insensitively", []harness.Fault{
-			{
-				File: "authserver/internal/oauth/client/client.go",
-				Old:  `listed == uri ||`,
-				New:  `strings.EqualFold(listed, uri) ||`,
+		{
+			"redirect URI compared case-insensitively",
+			[]harness.Fault{
+				{
+					File: "authserver/internal/oauth/client/client.go",
+					Old:  `listed == uri ||`,
+					New:  `strings.EqualFold(listed, uri) ||`,
+				},
+				{
+					File: "authserver/internal/oauth/client/client.go",
+					Old:  "\t\"slices\"\n",
+					New:  "\t\"slices\"\n\t\"strings\"\n",
+				},
 			},
-			{
-				File: "authserver/internal/oauth/client/client.go",
-				Old:  "\t\"slices\"\n",
-				New:  "\t\"slices\"\n\t\"strings\"\n",
-			},
-		}, "TestAuthorize_RedirectsOnlyToRegisteredURI", `"https://APP.canal-lane.example/oauth/callback": want a page, 400`},
+			"TestAuthorize_RedirectsOnlyToRegisteredURI",
+			`"https://APP.canal-lane.example/oauth/callback": want a page, 400`,
+		},
 		{
 			"token scope not limited by the grant",
 			[]harness.Fault{

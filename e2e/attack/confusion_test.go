@@ -204,8 +204,8 @@ func placesOf(
 	}
 }
 
-// TestCredentials_OfServicesAndUsersAreSeparate checks that introspection accepts only services and that user routes accept only
-// users.
+// TestCredentials_OfServicesAndUsersAreSeparate checks that introspection accepts only services and that user routes
+// accept only users.
 func TestCredentials_OfServicesAndUsersAreSeparate(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)

@@ -107,14 +107,15 @@ func wrongClaims(p *harness.Product, s claimSet, other claimSet) map[string]stri
 		"grant unknown":              is("grant_id", quoted(uuid.NewString())),
 		"no grant":                   is("grant_id", ""),
 		"no jti":                     is("jti", ""),
-		"exp twice":                  strings.TrimSuffix(s.with("exp", "").text(), "}") + `,"exp":1,"exp":` + s["exp"] + "}",
-		"sub twice":                  strings.TrimSuffix(s.text(), "}") + `,"sub":` + other["sub"] + "}",
-		"Sub too":                    strings.TrimSuffix(s.text(), "}") + `,"Sub":` + other["sub"] + "}",
-		"not JSON":                   "nonsense",
-		"a list":                     "[" + s.text() + "]",
-		"more after it":              s.text() + "{}",
-		"empty":                      "{}",
-		"nothing":                    "",
+		"exp twice": strings.TrimSuffix(s.with("exp", "").text(), "}") +
+			`,"exp":1,"exp":` + s["exp"] + "}",
+		"sub twice":     strings.TrimSuffix(s.text(), "}") + `,"sub":` + other["sub"] + "}",
+		"Sub too":       strings.TrimSuffix(s.text(), "}") + `,"Sub":` + other["sub"] + "}",
+		"not JSON":      "nonsense",
+		"a list":        "[" + s.text() + "]",
+		"more after it": s.text() + "{}",
+		"empty":         "{}",
+		"nothing":       "",
 	}
 }
 

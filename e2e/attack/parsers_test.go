@@ -229,8 +229,8 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 	p.In(e.Workspace, e.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
-// TestParsers_HostileBodyCausesNoServerError sends bodies that do not match their content type or can be read in two ways, to every route
-// that takes a body.
+// TestParsers_HostileBodyCausesNoServerError sends bodies that do not match their content type or can be read in two
+// ways, to every route that takes a body.
 func TestParsers_HostileBodyCausesNoServerError(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)

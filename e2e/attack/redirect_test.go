@@ -111,8 +111,8 @@ func wantsNoRedirect(t *testing.T, page harness.Page, what string) {
 	}
 }
 
-// TestAuthorize_LoopbackURIOfRegisteredClientIsExact checks that a loopback URI of a registered client is compared like any
-// other: another port or host name is another URI.
+// TestAuthorize_LoopbackURIOfRegisteredClientIsExact checks that a loopback URI of a registered client is compared like
+// any other: another port or host name is another URI.
 func TestAuthorize_LoopbackURIOfRegisteredClientIsExact(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
@@ -276,7 +276,8 @@ func outside() []string {
 	}
 }
 
-// TestPages_DoNotRedirectOutOfTheApp checks that no parameter of a page leads out of the app by a redirect, a link or a form.
+// TestPages_DoNotRedirectOutOfTheApp checks that no parameter of a page leads out of the app by a redirect, a link or a
+// form.
 func TestPages_DoNotRedirectOutOfTheApp(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)

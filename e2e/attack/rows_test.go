@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestREADME_NamesATestForEachAttack checks that every test that README.md names exists, that every row names one, and that
-// README.md names every test of this folder.
+// TestREADME_NamesATestForEachAttack checks that every test that README.md names exists, that every row names one, and
+// that README.md names every test of this folder.
 func TestREADME_NamesATestForEachAttack(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("README.md")

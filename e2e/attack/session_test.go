@@ -78,7 +78,8 @@ func TestSession_ChosenCookieIsReplaced(t *testing.T) {
 	}
 }
 
-// TestSession_CopiedCookieEndsWithSession checks that renewing or ending a session invalidates a copied cookie immediately.
+// TestSession_CopiedCookieEndsWithSession checks that renewing or ending a session invalidates a copied cookie
+// immediately.
 func TestSession_CopiedCookieEndsWithSession(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)

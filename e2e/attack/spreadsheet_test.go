@@ -27,8 +27,8 @@ var formulas = []string{
 	"%0A=1+1",
 }
 
-// TestImport_FormulasStayText checks that an import stores formulas as text, and that nothing is exported as a spreadsheet:
-// neither the API's responses nor the audit log, which has one JSON object a line.
+// TestImport_FormulasStayText checks that an import stores formulas as text, and that nothing is exported as a
+// spreadsheet: neither the API's responses nor the audit log, which has one JSON object a line.
 func TestImport_FormulasStayText(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
