@@ -67,7 +67,7 @@ func startServer(t *testing.T, command *exec.Cmd) (address string, pid int) {
 	t.Cleanup(func() { _, _ = command.Process.Kill(), command.Wait() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		t.Fatalf("%s does not start", command.Path)
+		t.Fatalf("%s printed no address", command.Path)
 	}
 	return strings.TrimSpace(line), command.Process.Pid
 }

@@ -16,8 +16,8 @@ const (
 	resultsFile = "RESULTS.md"
 	preface     = `# What ` + "`make bench`" + ` measured
 
-Each section is what one part (` + "`make bench PART=…`" + `) wrote when it was last run, on the machine that it names; ` +
-		`the others stay as they are.
+Each section is what one part (` + "`make bench PART=…`" + `) wrote when it was last run, ` +
+		`on the machine that it names; the others stay as they are.
 Absolute figures change from machine to machine and with whatever else runs there. Ratios within one section hold.
 `
 )

@@ -186,10 +186,12 @@ func (e *seededStack) seedWorkspaces(ctx context.Context, db *pgx.Conn) error {
 		`insert into account.users (id, email, name)
 				  select u, u || '@example.org', 'Ada Okafor' from unnest(@users::uuid[]) u`,
 		`insert into account.memberships (tenant_id, user_id, permissions)
-				  select t, u, array['programmes:read:programmes'] from unnest(@tenants::uuid[], @users::uuid[]) as x(t, u)`,
+				  select t, u, array['programmes:read:programmes']
+				  from unnest(@tenants::uuid[], @users::uuid[]) as x(t, u)`,
 		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
 				    connector_platform, resource, token_endpoint_auth_method, created_by)
-			select c, 'connector', t, 'Claude', array[@callback], array['programmes:read:programmes'], 'claude', @resource, 'none', u
+			select c, 'connector', t, 'Claude', array[@callback], array['programmes:read:programmes'],
+			  'claude', @resource, 'none', u
 			from unnest(@tenants::uuid[], @users::uuid[], @clients::uuid[]) as x(t, u, c)`,
 	} {
 		if _, err := db.Exec(ctx, sql, all); err != nil {
