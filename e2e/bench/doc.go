@@ -4,8 +4,8 @@
 // part of `make test`.
 //
 //   - speed: every kind of request at 1, 8 and 32 connections, compared with a floor server, which runs one Redis
-//     script and signs one access token; for lists, with the product built without its gate; and with node-oidc-provider
-//     (peer/), if Node is installed.
+//     script and signs one access token; for lists, with the product built without its gate; and with
+//     node-oidc-provider (peer/), if Node is installed.
 //   - floor: a refresh compared with the floor server, and with one that also reads and writes a row in Postgres.
 //   - growth: the same requests with little and with much data in the stores, and the storage that a grant takes.
 //   - soak: the memory of both services during ten minutes of load.

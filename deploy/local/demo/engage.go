@@ -10,10 +10,10 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// AllowedOrigin is the website that may show the demo form. Nothing needs to listen there.
+// AllowedOrigin is the website that may embed the demo form. Nothing needs to listen there.
 const AllowedOrigin = "http://127.0.0.1:8099"
 
-// question is a field as resourceapi keeps it.
+// A question is a form field as resourceapi stores it.
 type question struct {
 	Name     string   `json:"name"`
 	Label    string   `json:"label"`
