@@ -47,7 +47,7 @@ func claimEmpty(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
 		where c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
 		  and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname not like 'pg\_toast%'
 		  and not exists (
-		  		select from pg_depend d
+		    select from pg_depend d
 		    where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
 		limit 1`).Scan(&found)
 	if err == nil {

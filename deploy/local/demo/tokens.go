@@ -71,8 +71,8 @@ func ensureToken(ctx context.Context, db *pgx.Conn, s seed.Seed, wanted token, n
 			_, err = db.Exec(
 				ctx,
 				`insert into account.personal_access_tokens
-									(id, hash, user_id, tenant_id, name, permissions, created_at, expires_at)
-									values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+				(id, hash, user_id, tenant_id, name, permissions, created_at, expires_at)
+				values ($1, $2, $3, $4, $5, $6, $7, $8)`,
 				s.UUID(id),
 				credential.Hash(secret.Reveal()),
 				wanted.user.ID,

@@ -57,7 +57,7 @@ func New(backends Backends, traces *tracing.Tracing, log *slog.Logger) http.Hand
 		body := &incoming{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody)}
 		r = r.WithContext(context.WithValue(r.Context(), incomingKey{}, body))
 		r.Body = body
-		if IsAccount(r.URL.EscapedPath()) { // unescaped, as the services compare paths
+		if IsAccount(r.URL.EscapedPath()) { // the path as sent: the services accept no other spelling
 			account.ServeHTTP(w, r)
 			return
 		}
