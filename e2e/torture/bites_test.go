@@ -163,14 +163,14 @@ func bites() []bite {
 			"membership cached, detected by the model",
 			membershipCached,
 			"TestModel_MatchesSystem",
-			"the model says",
+			"the model expects",
 			true,
 		},
 		{
 			"tenant comparison off",
 			[]harness.Fault{workspaceNotCompared},
 			"TestModel_MatchesSystem",
-			"the model says 403 FORBIDDEN",
+			"the model expects 403 FORBIDDEN",
 			true,
 		},
 		{

@@ -339,7 +339,8 @@ func TestWriteFile_HasContractKeys(t *testing.T) {
 	}
 	var keys struct {
 		BaseURL, AppURL, Resource string
-		Workspaces, Users         map[string]map[string]string
+		Workspaces                map[string]map[string]string `json:"tenants"`
+		Users                     map[string]map[string]string
 		PersonalAccessTokens      struct {
 			Owner, Reader, Registrar string
 			OwnerIn                  map[string]string
@@ -362,7 +363,7 @@ func TestWriteFile_HasContractKeys(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"main", "empty", "programmesDisabled", "unprovisioned", "llmDisabled"} {
-		check("tenant "+name, keys.Workspaces[name], "id", "name")
+		check("workspace "+name, keys.Workspaces[name], "id", "name")
 	}
 	for _, name := range []string{"owner", "reader", "registrar", "outsider"} {
 		check("user "+name, keys.Users[name], "id", "email", "password")
