@@ -128,7 +128,7 @@ func (f *floor) answer(w http.ResponseWriter, r *http.Request) error {
 	}
 	work := f.decide
 	if f.database != nil {
-		work = f.keep
+		work = f.store
 	}
 	if err := work(r); err != nil {
 		return err
@@ -177,9 +177,9 @@ func (f *floor) decide(r *http.Request) error {
 	return nil
 }
 
-// keep does the minimum in Postgres for a decision that must survive the loss of Redis: it reads a row by its key
+// store does the minimum in Postgres for a decision that must survive the loss of Redis: it reads a row by its key
 // before the decision and writes it afterwards, without waiting for the disk.
-func (f *floor) keep(r *http.Request) error {
+func (f *floor) store(r *http.Request) error {
 	row, err := strconv.Atoi(r.PostForm.Get("refresh_token"))
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ func passwordCost() *argon2id.Params {
 	return &argon2id.Params{Memory: 19 * 1024, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 }
 
-func plantAccount(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
+func insertAccount(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
 	batch := &pgx.Batch{}
 	queueWorkspaces(batch, s, d)
 	if err := queuePeople(batch, d); err != nil {

@@ -55,7 +55,7 @@ func describeEngage(s seed.Seed) (Engage, error) {
 	return Engage{EmbedKey: embedKey.Reveal(), AllowedOrigin: AllowedOrigin}, err
 }
 
-func plantEngage(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
+func insertEngage(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
 	workspaceID, err := uuid.Parse(d.Workspaces.Main.ID)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ type programme struct {
 	Created, Updated time.Time
 }
 
-func plantProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now time.Time) error {
+func insertProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now time.Time) error {
 	workspaceID, err := uuid.Parse(d.Workspaces.Main.ID)
 	if err != nil {
 		return err

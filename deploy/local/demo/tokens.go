@@ -43,7 +43,7 @@ func (d *Demo) tokens() []token {
 	}
 }
 
-func plantTokens(ctx context.Context, db *pgx.Conn, s seed.Seed, d *Demo, now time.Time) error {
+func ensureTokens(ctx context.Context, db *pgx.Conn, s seed.Seed, d *Demo, now time.Time) error {
 	for _, wanted := range d.tokens() {
 		value, err := ensureToken(ctx, db, s, wanted, now)
 		if err != nil {
