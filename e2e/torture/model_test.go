@@ -49,7 +49,7 @@ func TestModel_MatchesSystem(t *testing.T) {
 // live takes random steps. A failed run prints their names.
 func (m *model) live(rt *rapid.T) {
 	rt.Repeat(map[string]func(*rapid.T){
-		"tenant":        m.opensWorkspace,
+		"workspace":     m.opensWorkspace,
 		"user":          m.hasUser,
 		"join":          m.joins,
 		"leave":         m.leaves,
