@@ -1,2 +1,2 @@
-// Package checks tests what deploys Almoner: it has no code but its tests.
+// Package checks contains the tests of the deployment files. It has no other code.
 package checks

@@ -1,6 +1,6 @@
-// Package gateway answers: what stands before the services of a deployment, and is the program for it here?
+// Package gateway holds the reverse proxy configurations of a deployment and finds their programs.
 //
-// The two configurations do the same; which one is used is a matter of taste. e2e/gateway tries both.
+// The two configurations are equivalent. e2e/gateway tests both.
 package gateway
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// The configurations, as they are delivered.
+// These are the configurations as delivered.
 var (
 	//go:embed Caddyfile
 	Caddyfile string
@@ -23,13 +23,13 @@ var (
 	Nginx string
 )
 
-// Packages are the Debian packages with the programs, which have the same names.
+// Packages returns the Debian packages of the programs, which have the same names.
 func Packages() []string { return []string{"caddy", "nginx"} }
 
-// ErrMissing says that the program is not here, or is older than its configuration.
+// ErrMissing means that the program is not installed, or is older than its configuration needs.
 var ErrMissing = errors.New("is not installed, or too old")
 
-// oldest says how each program tells its version, and the first one, as major and minor, that knows everything in its
+// oldest holds how each program prints its version, and the first version, as major and minor, that supports its
 // configuration.
 var oldest = map[string]struct {
 	ask          string
@@ -39,14 +39,14 @@ var oldest = map[string]struct {
 	"nginx": {"-v", 1, 22},
 }
 
-// A Program is installed, or was unpacked privately.
+// A Program is installed or privately unpacked.
 type Program struct {
 	Path        string
-	Environment []string // what it needs to find its libraries
+	Environment []string // variables that it needs to find its libraries
 }
 
-// Find finds caddy or nginx: installed, which for nginx may be outside PATH, or below the directory where packages are
-// unpacked privately ("" for none). The error is ErrMissing if there is none that is new enough.
+// Find returns caddy or nginx: installed, which for nginx may be outside PATH, or below the directory of privately
+// unpacked packages ("" for none). The error is ErrMissing if none is new enough.
 func Find(name, tools string) (Program, error) {
 	var candidates []Program
 	for _, place := range []string{name, "/usr/sbin/" + name} {
@@ -55,9 +55,8 @@ func Find(name, tools string) (Program, error) {
 		}
 	}
 	if tools != "" {
-		libraries, _ := filepath.Glob(
-			filepath.Join(tools, "root/usr/lib/*-linux-gnu*"),
-		) // the one error is a malformed pattern
+		// Glob fails only for a malformed pattern.
+		libraries, _ := filepath.Glob(filepath.Join(tools, "root/usr/lib/*-linux-gnu*"))
 		for _, dir := range []string{"usr/bin", "usr/sbin"} {
 			candidates = append(
 				candidates,
@@ -76,7 +75,7 @@ func Find(name, tools string) (Program, error) {
 	return Program{}, fmt.Errorf("%s %d.%d %w", name, oldest[name].major, oldest[name].minor, ErrMissing)
 }
 
-// isNewEnough reads "nginx version: nginx/1.22.1" and "v2.10.2 h1:…".
+// isNewEnough parses "nginx version: nginx/1.22.1" and "v2.10.2 h1:…".
 func (p Program) isNewEnough(name string) bool {
 	command := exec.Command(p.Path, oldest[name].ask)
 	command.Env = append(os.Environ(), p.Environment...)
@@ -85,7 +84,7 @@ func (p Program) isNewEnough(name string) bool {
 	if err != nil || match == nil {
 		return false
 	}
-	major, _ := strconv.Atoi(string(match[1])) // digits alone
+	major, _ := strconv.Atoi(string(match[1])) // digits only
 	minor, _ := strconv.Atoi(string(match[2]))
 	return major > oldest[name].major || major == oldest[name].major && minor >= oldest[name].minor
 }

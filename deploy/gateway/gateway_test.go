@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-func TestAProgramThatIsTooOldIsAsGoodAsNone(t *testing.T) {
+func TestFind_IgnoresOldPrograms(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	for said, found := range map[string]bool{
+	for printed, found := range map[string]bool{
 		"2.6.2":           true,
 		"v2.10.2 h1:xyz=": true,
 		"v2.5.9":          false,
@@ -23,12 +23,12 @@ func TestAProgramThatIsTooOldIsAsGoodAsNone(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\necho '%s'\n", said), 0o755); err != nil {
+		if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\necho '%s'\n", printed), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		program, err := Find("caddy", tools)
 		if found && (err != nil || program.Path != path) || !found && !errors.Is(err, ErrMissing) {
-			t.Errorf("version %q: %q, %v", said, program.Path, err)
+			t.Errorf("version %q: %q, %v", printed, program.Path, err)
 		}
 	}
 	if _, err := Find("caddy", ""); !errors.Is(err, ErrMissing) {

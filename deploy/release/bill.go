@@ -21,9 +21,8 @@ import (
 
 const ours = "github.com/almonerhq/almoner/"
 
-// writeBill writes the bill of materials of a program: the modules that the linker says it put in, not those that
-// go.mod asks for. The same program has the same bill: there is no time in it, and its serial number is made from the
-// program.
+// writeBill writes a program's bill of materials: the modules that the linker recorded, not those that go.mod requires.
+// The same program always has the same bill: it contains no time, and its serial number is derived from the program.
 func writeBill(out io.Writer, program string) error {
 	content, err := os.ReadFile(program)
 	if err != nil {
@@ -51,14 +50,14 @@ func writeBill(out io.Writer, program string) error {
 	bill.SerialNumber = "urn:uuid:" + uuid.NewSHA1(uuid.NameSpaceURL, digest[:]).String()
 	bill.Metadata = &cyclonedx.Metadata{Component: &main}
 	bill.Components = &components
-	// What is linked to what among them, the program does not say.
+	// The program does not record which module depends on which.
 	bill.Dependencies = &[]cyclonedx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}
 	encoder := cyclonedx.NewBOMEncoder(out, cyclonedx.BOMFileFormatJSON)
 	encoder.SetPretty(true)
 	return encoder.EncodeVersion(bill, cyclonedx.SpecVersion1_6)
 }
 
-// componentOf is a module as it is in the program: what stands in the place of another one is listed itself.
+// componentOf returns the component of a module in the program; for a replaced module, the replacement.
 func componentOf(module *debug.Module) cyclonedx.Component {
 	if strings.HasPrefix(module.Path, ours) {
 		return component(module.Path, version.Number, "") // replaced by the directory beside it
@@ -69,8 +68,7 @@ func componentOf(module *debug.Module) cyclonedx.Component {
 	return component(module.Path, module.Version, module.Sum)
 }
 
-// component is a module with its address as a package (purl), and the hash by which go.sum knows it: SHA-256 of its
-// files' hashes.
+// component returns a module with its package URL (purl) and its hash in go.sum: SHA-256 of its files' hashes.
 func component(module, number, sum string) cyclonedx.Component {
 	address := "pkg:golang/" + module + "@" + number
 	c := cyclonedx.Component{

@@ -22,18 +22,18 @@ import (
 	"github.com/almonerhq/almoner/shared/version"
 )
 
-// programs are what is shipped.
+// programs returns the programs that are shipped.
 func programs() []string { return []string{"authserver", "resourceapi"} }
 
-// A module is one that is linked into a program.
+// A module is a module that is linked into a program.
 type module struct {
 	path, version string
 	programs      []string
-	files         map[string]string // name below the module → text
-	licences      []string          // by the names of SPDX, sorted
+	files         map[string]string // name relative to the module → text
+	licences      []string          // SPDX names, sorted
 }
 
-// writeLicences writes the table, and the texts that the images hold, from the modules as they were downloaded.
+// writeLicences writes the table, and the texts that the images contain, from the downloaded modules.
 func writeLicences(root string) error {
 	table, texts, err := licences(root)
 	if err != nil {
@@ -55,7 +55,7 @@ func licences(root string) (table, texts []byte, err error) {
 	return tabulate(modules), collect(modules), nil
 }
 
-// A goPackage is what go list says of a package.
+// A goPackage is a package in the output of go list.
 type goPackage struct {
 	Dir    string
 	Module *struct {
@@ -65,8 +65,7 @@ type goPackage struct {
 	}
 }
 
-// linked finds the modules of all packages that the programs are made of, for Linux on amd64, with the files that say
-// how each may be used.
+// linked returns the modules of all packages in the programs, for Linux on amd64, with their legal files.
 func linked(root string) ([]*module, error) {
 	found := map[string]*module{}
 	for _, program := range programs() {
@@ -94,7 +93,7 @@ func linked(root string) ([]*module, error) {
 				return nil, err
 			}
 			if p.Module == nil || p.Module.Main || strings.HasPrefix(p.Module.Path+"/", ours) {
-				continue // the standard library, which has no module; our own
+				continue // the standard library, which has no module, or our own code
 			}
 			if err := add(found, program, p); err != nil {
 				return nil, err
@@ -136,7 +135,7 @@ func add(found map[string]*module, program string, p goPackage) error {
 
 var legalFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.\-_].*)?$`)
 
-// read keeps the legal files of a directory of the module.
+// read reads the legal files of a directory of the module.
 func (m *module) read(root, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -159,20 +158,20 @@ func (m *module) read(root, dir string) error {
 	return nil
 }
 
-// withoutAttribution is a licence that the classifier does not know (https://spdx.org/licenses/MIT-0.html).
+// withoutAttribution is a licence that the classifier lacks (https://spdx.org/licenses/MIT-0.html).
 //
 //go:embed MIT-0.txt
 var withoutAttribution []byte
 
-// classify says which licences the texts are. A module in whose texts none is recognised is an error: somebody has to
-// look.
+// classify sets the modules' licences from their texts. A module without a recognised licence is an error, which needs
+// a decision.
 func classify(modules []*module) error {
 	known, err := assets.DefaultClassifier()
 	if err != nil {
 		return err
 	}
 	known.AddContent("License", "MIT-0", "MIT-0.txt", withoutAttribution)
-	seen := map[string][]string{} // text → licences: most texts occur many times
+	seen := map[string][]string{} // text → licences; most texts occur many times
 	for _, m := range modules {
 		for _, name := range sorted(m.files) {
 			text := m.files[name]
@@ -220,7 +219,7 @@ func tabulate(modules []*module) []byte {
 	return out.Bytes()
 }
 
-// collect writes every text once, below the names of the files that hold it.
+// collect writes every text once, after the names of the files that contain it.
 func collect(modules []*module) []byte {
 	holders := map[string][]string{}
 	for _, m := range modules {

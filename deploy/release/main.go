@@ -1,6 +1,5 @@
-// Command release writes what goes with a release: sbom PROGRAM writes the bill of materials of a built program to
-// standard output (CycloneDX 1.6, JSON); licences writes deploy/LICENCES.md and deploy/LICENCES.txt anew (make
-// generate).
+// Command release writes the documents of a release: sbom PROGRAM writes the bill of materials of a built program to
+// standard output (CycloneDX 1.6, JSON); licences rewrites deploy/LICENCES.md and deploy/LICENCES.txt (make generate).
 package main
 
 import (
@@ -32,7 +31,7 @@ func run(arguments []string) error {
 	return errors.New("usage: release sbom PROGRAM | release licences")
 }
 
-// findRoot is the directory at or above ours that holds go.work.
+// findRoot returns the directory at or above the working directory that holds go.work.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

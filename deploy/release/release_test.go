@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/shared/version"
 )
 
-// permissive are the licences that may be in what we ship without asking anybody: none of them reaches our own sources.
-// MPL-2.0 asks that its own files stay available, which they are where the table says, unchanged.
+// permissive returns the licences that may be shipped without a decision: none of them affects our own sources. MPL-2.0
+// requires that its own files stay available. They are, unchanged, where the table says.
 func permissive() []string {
 	return []string{
 		"Apache-2.0",
@@ -29,7 +29,7 @@ func permissive() []string {
 	}
 }
 
-func TestTheLicencesAreThoseOfWhatIsLinked(t *testing.T) {
+func TestLicences_MatchLinkedModules(t *testing.T) {
 	t.Parallel()
 	root, err := findRoot()
 	if err != nil {
@@ -42,7 +42,7 @@ func TestTheLicencesAreThoseOfWhatIsLinked(t *testing.T) {
 	for name, want := range map[string][]byte{"LICENCES.md": table, "LICENCES.txt": texts} {
 		have, err := os.ReadFile(filepath.Join(root, "deploy", name))
 		if err != nil || !bytes.Equal(have, want) {
-			t.Errorf("deploy/%s is not of what is linked now: run make generate (%v)", name, err)
+			t.Errorf("deploy/%s does not match the linked modules: run make generate (%v)", name, err)
 		}
 	}
 	allowed := regexp.MustCompile(
@@ -61,7 +61,7 @@ func TestTheLicencesAreThoseOfWhatIsLinked(t *testing.T) {
 			continue
 		}
 		if rows++; !allowed.MatchString(line) {
-			t.Errorf("nobody has allowed this: %s", line)
+			t.Errorf("the licence is not allowed: %s", line)
 		}
 	}
 	if rows < 50 {
@@ -69,7 +69,7 @@ func TestTheLicencesAreThoseOfWhatIsLinked(t *testing.T) {
 	}
 }
 
-func TestALicenceThatIsNotKnownIsAnError(t *testing.T) {
+func TestClassify_UnknownLicenceIsAnError(t *testing.T) {
 	t.Parallel()
 	stranger := &module{
 		path:    "example.org/stranger",
@@ -80,12 +80,13 @@ func TestALicenceThatIsNotKnownIsAnError(t *testing.T) {
 		t.Error(err)
 	}
 	if err := classify([]*module{{path: stranger.path, version: "v1.0.0"}}); err == nil {
-		t.Error("a module without a licence is taken")
+		t.Error("a module without a licence is accepted")
 	}
 }
 
-// What `go version -m` finds in a program is what its bill says: of both, built as deploy/image/Dockerfile builds them.
-func TestTheBillListsWhatIsInTheProgram(t *testing.T) {
+// TestBill_ListsLinkedModules compares each program's bill with the output of `go version -m`. The programs are
+// built as deploy/image/Dockerfile builds them.
+func TestBill_ListsLinkedModules(t *testing.T) {
 	t.Parallel()
 	root, err := findRoot()
 	if err != nil {
@@ -107,17 +108,10 @@ func TestTheBillListsWhatIsInTheProgram(t *testing.T) {
 				program,
 				"./cmd/"+name,
 			)
-			build.Dir, build.Env = filepath.Join(
-				root,
-				name,
-			), append(
-				os.Environ(),
-				"CGO_ENABLED=0",
-				"GOWORK=off",
-				"GOTOOLCHAIN=local",
-			)
-			if said, err := build.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, said)
+			build.Dir = filepath.Join(root, name)
+			build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOTOOLCHAIN=local")
+			if output, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, output)
 			}
 			billIsOf(t, program)
 		})
@@ -142,7 +136,7 @@ func billIsOf(t *testing.T, program string) {
 		t.Fatal(err)
 	}
 	if err := writeBill(&again, program); err != nil || again.String() != written.String() {
-		t.Errorf("the same program has another bill, %v", err)
+		t.Errorf("the bill of the same program differs, %v", err)
 	}
 	var bill cyclonedx.BOM
 	if err := cyclonedx.NewBOMDecoder(&written, cyclonedx.BOMFileFormatJSON).Decode(&bill); err != nil {
@@ -158,13 +152,13 @@ func billIsOf(t *testing.T, program string) {
 	for address := range want {
 		c, ok := listed[address]
 		if !ok || (c.Hashes == nil && !strings.Contains(address, ours)) {
-			t.Errorf("%s is not listed, or without its hash", address)
+			t.Errorf("%s is not listed or has no hash", address)
 		}
 		delete(listed, address)
 	}
 	for address := range listed {
 		if !strings.HasPrefix(address, "pkg:golang/std@1.") {
-			t.Errorf("%s is listed and not in the program", address)
+			t.Errorf("%s is listed but not in the program", address)
 		}
 	}
 	if len(listed) != 1 || bill.SpecVersion != cyclonedx.SpecVersion1_6 ||
@@ -174,7 +168,7 @@ func billIsOf(t *testing.T, program string) {
 	}
 }
 
-func TestWhatIsNoProgramHasNoBill(t *testing.T) {
+func TestWriteBill_RefusesOtherFiles(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"main.go", "nothing"} {
 		var out bytes.Buffer
@@ -183,19 +177,19 @@ func TestWhatIsNoProgramHasNoBill(t *testing.T) {
 		}
 	}
 	if run([]string{"sbom"}) == nil || run(nil) == nil {
-		t.Error("no command is a command")
+		t.Error("a missing command is accepted")
 	}
 }
 
-func TestTheChangelogKnowsTheVersion(t *testing.T) {
+func TestChangelog_NamesTheVersion(t *testing.T) {
 	t.Parallel()
 	changes, err := os.ReadFile("../CHANGELOG.md")
 	if err != nil ||
 		!strings.Contains(string(changes), " "+version.Number) &&
 			!strings.Contains(string(changes), "["+version.Number+"]") {
-		t.Errorf("nothing is said of %s, %v", version.Number, err)
+		t.Errorf("CHANGELOG.md does not mention %s, %v", version.Number, err)
 	}
 	if !strings.Contains(string(changes), "\n## [Unreleased]\n") {
-		t.Error("there is no place for what changes next")
+		t.Error("CHANGELOG.md has no section [Unreleased]")
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A bite is a protection that a build lacks, the attack that then succeeds, and what its test must complain of.
+// A bite removes one protection from a build. It names the attack that then succeeds and the failure that its test
+// reports.
 type bite struct {
 	name      string
 	faults    []harness.Fault
@@ -21,25 +22,26 @@ func bites() []bite {
 }
 
 func bitesOfTokens() []bite {
-	forged, spelling, claims := "TestForgedAccessTokensAreRefusedEverywhere", "shared/accesstoken/spelling.go", "shared/accesstoken/accesstoken.go"
+	forged, spelling := "TestAccessToken_ForgeryIsRefusedEverywhere", "shared/accesstoken/spelling.go"
+	claims := "shared/accesstoken/accesstoken.go"
 	return []bite{
 		{
 			"typ not checked",
 			[]harness.Fault{{File: spelling, Old: ` || h.Type != Type`, New: ``}},
 			forged,
-			"header: typ JWT is taken by the API",
+			"header: typ JWT is accepted by the API",
 		},
 		{
 			"issuer not checked",
 			[]harness.Fault{{File: claims, Old: ` || claims.Issuer != issuer`, New: ` || issuer == ""`}},
 			forged,
-			"claims: iss of somebody else is taken by the API",
+			"claims: foreign iss is accepted by the API",
 		},
 		{
 			"expiry not checked",
 			[]harness.Fault{{File: claims, Old: `!now.Before(claims.Expires.Add(leeway))`, New: `now.IsZero()`}},
 			forged,
-			"claims: exp over is taken by the API",
+			"claims: exp in the past is accepted by the API",
 		},
 		{"audience not checked", []harness.Fault{
 			{
@@ -47,29 +49,34 @@ func bitesOfTokens() []bite {
 				Old:  `claims.Audience != g.resource`,
 				New:  `g.resource == ""`,
 			}, {File: "shared/standing/claims.go", Old: ` && *s.Resource == c.Audience`, New: ``},
-		}, forged, "claims: aud with a slash is taken by the API"},
+		}, forged, "claims: aud with a slash is accepted by the API"},
 		{
-			"what a token says not compared with its grant",
+			"token claims not compared with the grant",
 			[]harness.Fault{
 				{File: "shared/standing/claims.go", Old: `s.UserID == c.Subject`, New: `s.UserID != c.GrantID`},
 			},
 			forged,
-			"claims: sub of another is taken by the API",
+			"claims: sub of another user is accepted by the API",
 		},
-		{"redirect URI compared in any case", []harness.Fault{
-			{
-				File: "authserver/internal/oauth/client/client.go",
-				Old:  `listed == uri ||`,
-				New:  `strings.EqualFold(listed, uri) ||`,
-			},
-			{
-				File: "authserver/internal/oauth/client/client.go",
-				Old:  "\t\"slices\"\n",
-				New:  "\t\"slices\"\n\t\"strings\"\n",
-			},
-		}, "TestCodeGoesToTheRegisteredURIAlone", `"https://APP.canal-lane.example/oauth/callback": want a page, 400`},
 		{
-			"scope of the token's own choice",
+			"redirect URI compared case-insensitively",
+			[]harness.Fault{
+				{
+					File: "authserver/internal/oauth/client/client.go",
+					Old:  `listed == uri ||`,
+					New:  `strings.EqualFold(listed, uri) ||`,
+				},
+				{
+					File: "authserver/internal/oauth/client/client.go",
+					Old:  "\t\"slices\"\n",
+					New:  "\t\"slices\"\n\t\"strings\"\n",
+				},
+			},
+			"TestAuthorize_RedirectsOnlyToRegisteredURI",
+			`"https://APP.canal-lane.example/oauth/callback": want a page, 400`,
+		},
+		{
+			"token scope not limited by the grant",
 			[]harness.Fault{
 				{
 					File: "resourceapi/internal/gate/presented.go",
@@ -77,10 +84,10 @@ func bitesOfTokens() []bite {
 					New:  `return p.claims.Scope`,
 				},
 			},
-			"TestTokenThatClaimsMorePermissionsGetsNone",
-			"a permission out of thin air",
+			"TestAccessToken_ClaimedScopeGrantsNothing",
+			"a token claimed a permission beyond its grant",
 		},
-		{"PKCE where the client feels like it", []harness.Fault{
+		{"PKCE optional", []harness.Fault{
 			{
 				File: "authserver/internal/oauth/engine/handlers.go",
 				Old:  `traits.PKCERequired && x.request.Verifier == ""`,
@@ -96,14 +103,14 @@ func bitesOfTokens() []bite {
 				Old:  "\th.Write([]byte(challenge))\n",
 				New:  "\t_ = challenge\n",
 			},
-		}, "TestVerifierIsWantedHoweverOftenItWasWrong", "a code without its verifier"},
+		}, "TestPKCE_VerifierIsRequiredAfterFailedAttempts", "a code was exchanged without its verifier"},
 	}
 }
 
 func bitesOfThePages() []bite {
 	return []bite{
 		{
-			"forms of other sites taken",
+			"cross-site forms accepted",
 			[]harness.Fault{
 				{
 					File: "authserver/internal/endpoint/ui/faults.go",
@@ -111,11 +118,11 @@ func bitesOfThePages() []bite {
 					New:  `return next`,
 				},
 			},
-			"TestFormsOfOtherSitesDoNothing",
+			"TestForms_CrossSitePostIsRefused",
 			"from another site",
 		},
 		{
-			"forms of other sign-ins taken",
+			"form keys of other sign-ins accepted",
 			[]harness.Fault{
 				{
 					File: "authserver/internal/endpoint/settings/request.go",
@@ -123,7 +130,7 @@ func bitesOfThePages() []bite {
 					New:  `key.SignIn != key.Makes`,
 				},
 			},
-			"TestFormsWithoutTheSignInsKeyDoNothing",
+			"TestForms_KeyOfAnotherSignInIsRefused",
 			"with this key: another user's: want 403",
 		},
 		{
@@ -135,8 +142,8 @@ func bitesOfThePages() []bite {
 					New:  `r.Context().Err()`,
 				},
 			},
-			"TestCopiedCookieDiesWithItsSession",
-			"proved anew: the copied cookie is still signed in",
+			"TestSession_CopiedCookieEndsWithSession",
+			"reauthenticated: the copied cookie is still signed in",
 		},
 		{"names not escaped", []harness.Fault{
 			{
@@ -149,9 +156,9 @@ func bitesOfThePages() []bite {
 				Old:  "\t\"html/template\"\n",
 				New:  "\t\"text/template\"\n",
 			},
-		}, "TestNamesAreTextOnEveryPage", "onerror"},
+		}, "TestMarkup_StoredNamesAreEscaped", "onerror"},
 		{
-			"pages in frames",
+			"framing allowed",
 			[]harness.Fault{
 				{
 					File: "authserver/internal/endpoint/ui/render.go",
@@ -159,11 +166,11 @@ func bitesOfThePages() []bite {
 					New:  `; base-uri 'none'`,
 				},
 			},
-			"TestNoPageIsFramed",
+			"TestPages_ForbidFraming",
 			"the policy lacks frame-ancestors 'none'",
 		},
 		{
-			"return leads anywhere",
+			"open redirect by return",
 			[]harness.Fault{
 				{
 					File: "authserver/internal/endpoint/ui/localpath.go",
@@ -172,11 +179,11 @@ func bitesOfThePages() []bite {
 				},
 				{File: "authserver/internal/endpoint/ui/localpath.go", Old: ` || parsed.Host != ""`, New: ``},
 			},
-			"TestNoPageLeadsOutOfTheApp",
-			`led to "//evil.example"`,
+			"TestPages_DoNotRedirectOutOfTheApp",
+			`redirects to "//evil.example"`,
 		},
 		{
-			"other people's connections disconnected",
+			"other users' connections disconnected",
 			[]harness.Fault{
 				{
 					File: "authserver/internal/store/postgres/connectedapps.go",
@@ -184,11 +191,11 @@ func bitesOfThePages() []bite {
 					New:  `where $1::uuid is not null and`,
 				},
 			},
-			"TestFormsReachNothingOfOthers",
+			"TestForms_ChangeNothingOfOtherUsers",
 			"changed something in the victim's workspace",
 		},
 		{
-			"nobody refused at once",
+			"unknown user refused without hashing",
 			[]harness.Fault{
 				{
 					File: "authserver/internal/signin/session/passwords.go",
@@ -196,8 +203,8 @@ func bitesOfThePages() []bite {
 					New:  "\tif unknown {\n\t\treturn false, nil\n\t}\n\tif unknown {\n",
 				},
 			},
-			"TestNobodyLearnsWhoHasAnAccount",
-			"time tells",
+			"TestLogin_DoesNotRevealAccounts",
+			"response time differs",
 		},
 	}
 }
@@ -205,7 +212,7 @@ func bitesOfThePages() []bite {
 func bitesOfTheServer() []bite {
 	return []bite{
 		{
-			"programmes of any workspace",
+			"programmes of any workspace readable",
 			[]harness.Fault{
 				{
 					File: "resourceapi/internal/store/postgres/programmes.go",
@@ -213,11 +220,11 @@ func bitesOfTheServer() []bite {
 					New:  `from resource.programmes where $1::uuid is not null and id = $2"` + "\n",
 				},
 			},
-			"TestNobodyReachesThingsOfAnotherWorkspace",
-			"is told of the victim's things",
+			"TestAPI_ReachesNoOtherWorkspace",
+			"sees the victim's data",
 		},
 		{
-			"status of any submission",
+			"status of any submission readable",
 			[]harness.Fault{
 				{
 					File: "resourceapi/internal/engage/tokens.go",
@@ -225,27 +232,27 @@ func bitesOfTheServer() []bite {
 					New:  `err == nil && about != uuid.Nil`,
 				},
 			},
-			"TestPublicRoutesTellNothingOfOthers",
+			"TestPublicRoutes_RevealNothingOfOthers",
 			"another submission's token reads the status",
 		},
 		{
-			"workspace named twice",
+			"two tenant headers accepted",
 			[]harness.Fault{
 				{File: "resourceapi/internal/gate/tenant.go", Old: `len(values) == 1`, New: `len(values) > 0`},
 			},
-			"TestWorkspaceIsNamedOnceAndPlainly",
+			"TestTenantHeader_MustBeSingleAndWellFormed",
 			"twice the same: ",
 		},
 		{
-			"whatever address is claimed",
+			"claimed address believed",
 			[]harness.Fault{
 				{File: "shared/web/address.go", Old: `if prefix.Contains(address) {`, New: `if prefix.IsValid() {`},
 			},
-			"TestNobodyChoosesTheirOwnAddress",
-			"an address that the caller chose is believed",
+			"TestLoginLimit_IgnoresClaimedAddress",
+			"an address that the caller claims is believed",
 		},
 		{
-			"connection goes on after chunks",
+			"connection kept open after a chunked body",
 			[]harness.Fault{
 				{
 					File: "shared/web/serve.go",
@@ -253,11 +260,11 @@ func bitesOfTheServer() []bite {
 					New:  `if len(r.TransferEncoding) > 9 {`,
 				},
 			},
-			"TestNothingIsSmuggledThroughTheGateway",
+			"TestGateway_RefusesSmuggledRequests",
 			"a hidden request was served",
 		},
 		{
-			"errors of the stores told",
+			"store errors returned",
 			[]harness.Fault{
 				{
 					File: "shared/apierr/apierr.go",
@@ -265,15 +272,15 @@ func bitesOfTheServer() []bite {
 					New:  `map[string]body{"error": {code, e.Error(), e.Fields}}`,
 				},
 			},
-			"TestErrorsOfTheStoresAreForTheLogAlone",
-			`tells the caller "canary"`,
+			"TestStoreErrors_AreLoggedNotReturned",
+			`returns "canary" to the caller`,
 		},
 	}
 }
 
-// All protections are gone from one build: the attacks are on different ones, and each must be noticed by its own
-// words.
-func TestAttacksSucceedWithoutTheProtections(t *testing.T) {
+// TestAttacks_SucceedWithoutProtections removes all protections from one build. The attacks target different
+// protections, so each must fail with its own message.
+func TestAttacks_SucceedWithoutProtections(t *testing.T) {
 	var faults []harness.Fault
 	var attacks []string
 	for _, b := range bites() {
@@ -283,7 +290,7 @@ func TestAttacksSucceedWithoutTheProtections(t *testing.T) {
 	for _, b := range bites() {
 		t.Run(b.name, func(t *testing.T) {
 			if !strings.Contains(output, "--- FAIL: "+b.attack) || !strings.Contains(output, b.complaint) {
-				t.Errorf("%s does not complain that %q", b.attack, b.complaint)
+				t.Errorf("%s does not report %q", b.attack, b.complaint)
 			}
 		})
 	}

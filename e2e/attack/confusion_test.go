@@ -9,19 +9,19 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// One thing in the place of another. Everything that the product signs, seals or hands out is tried everywhere where
-// something of the kind is taken, and is good in its own place alone.
+// These tests try everything that the product signs, seals or issues wherever a value of that sort is accepted. A value
+// must be accepted only for its own purpose.
 
-// A place is somewhere where a secret or a sealed text is taken.
+// A place is an input that accepts a secret or a sealed text.
 type place struct {
-	right string                  // the name of what belongs there
-	takes func(value string) bool // whether the value was taken
+	right string                  // the name of the value that belongs there
+	takes func(value string) bool // reports whether the value was accepted
 }
 
-func TestEachSealedThingIsGoodInItsOwnPlaceAlone(t *testing.T) {
+func TestSecrets_AreAcceptedForTheirPurposeOnly(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	for range 2 { // a second page of programmes, for a cursor
 		p.In(e.Workspace, e.Token).
 			JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}).
@@ -36,36 +36,33 @@ func TestEachSealedThingIsGoodInItsOwnPlaceAlone(t *testing.T) {
 	consent := e.head.Consent(t, attempt.Query).DecisionForm(t, "approve")
 	other := e.connector.Begin()
 	cursor := func(path string) string {
-		meta, _ := p.In(e.Workspace, e.Token).Get(t, path+"?limit=1").Wants(t, http.StatusOK).Object(t)["meta"].(map[string]any)
+		answer := p.In(e.Workspace, e.Token).Get(t, path+"?limit=1").Wants(t, http.StatusOK)
+		meta, _ := answer.Object(t)["meta"].(map[string]any)
 		text, _ := meta["nextCursor"].(string)
 		return text
 	}
 	_, cookies, _ := strings.Cut(e.head.Cookies(), "=")
-	cookie, _, _ := strings.Cut(cookies, ";") // the session's, which comes first
+	cookie, _, _ := strings.Cut(cookies, ";") // the session cookie comes first
 	things := map[string]string{
 		"personal access token": e.Token,
 		"access token":          e.long.AccessToken,
 		"refresh token":         e.tokens.RefreshToken,
 		"code":                  other.Code(t, e.head),
 		"client secret":         e.app.Secret,
-		"consent ticket": consent.Fields.Get(
-			"ticket",
-		),
-		"form key":         keyOf(t, p, e.head),
-		"submission token": e.submissionToken(t),
-		"status token":     e.status,
-		"cursor of programmes": cursor(
-			harness.ListPath,
-		),
-		"cursor of forms": cursor("/v1/engage/forms"),
-		"embed key":       e.embedKey,
-		"session cookie":  cookie,
-		"grant":           e.grant,
-		"sign-in":         e.signIn,
-		"client":          e.app.ClientID,
-		"empty":           "",
-		"null":            "null",
-		"PKCE challenge":  attempt.Query.Get("code_challenge"),
+		"consent ticket":        consent.Fields.Get("ticket"),
+		"form key":              keyOf(t, p, e.head),
+		"submission token":      e.submissionToken(t),
+		"status token":          e.status,
+		"cursor of programmes":  cursor(harness.ListPath),
+		"cursor of forms":       cursor("/v1/engage/forms"),
+		"embed key":             e.embedKey,
+		"session cookie":        cookie,
+		"grant":                 e.grant,
+		"sign-in":               e.signIn,
+		"client":                e.app.ClientID,
+		"empty":                 "",
+		"null":                  "null",
+		"PKCE challenge":        attempt.Query.Get("code_challenge"),
 	}
 	places := placesOf(t, p, e, things, other, consent)
 	for where, place := range places {
@@ -73,15 +70,15 @@ func TestEachSealedThingIsGoodInItsOwnPlaceAlone(t *testing.T) {
 			t.Fatalf("%s: there is no %s", where, place.right)
 		}
 		for name, value := range things {
-			met.NoteAll(value)
+			seen.NoteAll(value)
 			if name != place.right && place.takes(value) {
-				t.Errorf("%s is taken for %s, %s", name, place.right, where)
+				t.Errorf("%s is accepted as %s, %s", name, place.right, where)
 			}
 		}
 	}
-	for where, place := range places { // last, as some are good once
+	for where, place := range places { // last, because some can be used only once
 		if !place.takes(things[place.right]) {
-			t.Errorf("%s is not taken %s: nothing was shown", place.right, where)
+			t.Errorf("%s is not accepted %s: the test proves nothing", place.right, where)
 		}
 	}
 }
@@ -89,14 +86,14 @@ func TestEachSealedThingIsGoodInItsOwnPlaceAlone(t *testing.T) {
 func placesOf(
 	t *testing.T,
 	p *harness.Product,
-	e *estate,
+	e *target,
 	things map[string]string,
 	other harness.Attempt,
 	consent harness.Form,
 ) map[string]place {
 	ok := func(answer harness.Answer) bool { return answer.Status < 400 }
 	_, cookies, _ := strings.Cut(e.head.Cookies(), "=")
-	cookie, _, _ := strings.Cut(cookies, ";") // the session's, which comes first
+	cookie, _, _ := strings.Cut(cookies, ";") // the session cookie comes first
 	secret := map[string]bool{
 		e.Token:                      true,
 		e.long.AccessToken:           true,
@@ -108,7 +105,7 @@ func placesOf(
 		things["code"]:               true,
 	}
 	return map[string]place{
-		// The access token is a bearer as well: the two rows hold each other's right one.
+		// The access token is a bearer too: each of the next two rows excludes the other's valid token.
 		"as bearer of the API": {"personal access token", func(v string) bool {
 			return v != e.long.AccessToken && ok(p.In(e.Workspace, v).Get(t, harness.ListPath))
 		}},
@@ -128,7 +125,7 @@ func placesOf(
 		"as secret": {"client secret", func(v string) bool {
 			body := e.app.Body("alm_ac_nonsense")
 			body["client_secret"] = v
-			// the secret was right, the code is not
+			// The secret is right and the code is wrong.
 			return e.app.Exchange(t, body).Object(t)["error"] == "invalid_grant"
 		}},
 		"as consent ticket": {"consent ticket", func(v string) bool {
@@ -137,7 +134,7 @@ func placesOf(
 		}},
 		"as ticket of a choice": {
 			"consent ticket",
-			func(v string) bool { // whose own tickets are given for other clients alone
+			func(v string) bool { // metadata clients alone get tickets of this kind
 				if v == consent.Fields.Get("ticket") {
 					return true
 				}
@@ -181,16 +178,16 @@ func placesOf(
 		}},
 		"as embed key": {"embed key", func(v string) bool {
 			if v == "" || secret[v] {
-				return false // paths are logged: nobody's secret belongs there, and no key of a form is one
+				return false // paths are logged, and no secret may be logged
 			}
 			return ok(p.API().Get(t, "/v1/engage/public/forms/"+url.PathEscape(v)))
 		}},
 		"as session": {"session cookie", func(v string) bool {
-			who := p.Person(t, e.Head)
-			who.Header = http.Header{"Cookie": {"almoner=" + url.QueryEscape(v)}}
-			return who.Open(t, p.AppURL+"/settings/user").Status == http.StatusOK
+			user := p.Person(t, e.Head)
+			user.Header = http.Header{"Cookie": {"almoner=" + url.QueryEscape(v)}}
+			return user.Open(t, p.AppURL+"/settings/user").Status == http.StatusOK
 		}},
-		"as service's secret": {"client secret", func(v string) bool { // of another client: never right
+		"as service's secret": {"client secret", func(v string) bool { // the secret of another client is always wrong
 			if v == e.app.Secret {
 				return !ok(
 					p.API().
@@ -207,11 +204,12 @@ func placesOf(
 	}
 }
 
-// A credential of the one kind of caller is none of the other's: introspection is for services, tokens are for users.
-func TestServicesAndUsersAreNotEachOther(t *testing.T) {
+// TestCredentials_OfServicesAndUsersAreSeparate checks that introspection accepts only services and that user routes
+// accept only users.
+func TestCredentials_OfServicesAndUsersAreSeparate(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	service := p.Demo.Clients.Service
 	for name, header := range map[string]string{
 		"a user's token":           "Bearer " + e.Token,
@@ -220,7 +218,8 @@ func TestServicesAndUsersAreNotEachOther(t *testing.T) {
 		"a user":                   harness.Basic(e.Head.Email, e.Head.Password),
 		"a connector":              harness.Basic(e.connector.ClientID, ""),
 		"a service without secret": harness.Basic(service.ClientID, ""),
-		"a service, twice":         harness.Basic(service.ClientID, service.ClientSecret) + ", " + harness.Basic(service.ClientID, service.ClientSecret),
+		"a service, twice": harness.Basic(service.ClientID, service.ClientSecret) + ", " +
+			harness.Basic(service.ClientID, service.ClientSecret),
 	} {
 		answer := p.API().With("Authorization", header).Form(t, harness.IntrospectPath, url.Values{"token": {e.Token}})
 		if answer.Status != http.StatusUnauthorized || strings.Contains(string(answer.Body), "active") {

@@ -1,9 +1,9 @@
-// Package attack answers: does the product withstand what has broken others, and what else can be tried from outside?
+// Package attack tests the product against known attacks on similar products and against further attacks from outside.
 //
-// README.md here has a row for each known attack and names its test: many are in e2e and in the packages concerned, and
-// what was missing is here, one file for each kind of attack. TestEveryAttackNamesATest holds the two together.
+// README.md has a row for each known attack with the tests that try it. Many of these tests are in e2e and in the
+// packages concerned; the others are here, one file for each kind of attack. TestREADME_NamesATestForEachAttack checks
+// that README.md and the tests agree.
 //
-// The routes that an attack goes through are read from the product itself (routes_test.go), so a new one without its
-// row is a failing test. And an attack that cannot succeed proves nothing: bites_test.go builds the product without its
-// protections and wants each attack to be noticed.
+// The tests read the routes to attack from the product itself (routes_test.go), so a new route without a row fails a
+// test. bites_test.go builds the product without its protections and checks that each attack then succeeds.
 package attack

@@ -17,19 +17,19 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Clients that nobody has registered: what their documents say is a stranger's word, and so is every address.
+// Metadata clients are not registered here: their documents and their addresses are untrusted input.
 
-// documented is a deployment that serves the clients of one website.
+// documented is a deployment that accepts the clients of one website.
 type documented struct {
 	*harness.Product
 	site *harness.Publisher
 }
 
-func TestClientsByDocumentAreTriedLikeAllOthers(t *testing.T) {
+func TestMetadataClients_WithstandAttacks(t *testing.T) {
 	t.Parallel()
 	site := harness.NewPublisher(t)
 	d := documented{
-		harness.Enter(t, harness.Private(t, harness.Options{Settings: site.Settings("claude")}), &met),
+		harness.Enter(t, harness.Private(t, harness.Options{Settings: site.Settings("claude")}), &seen),
 		site,
 	}
 	t.Run("redirects", d.redirects)
@@ -38,7 +38,7 @@ func TestClientsByDocumentAreTriedLikeAllOthers(t *testing.T) {
 	t.Run("assertions", d.assertions)
 }
 
-// "Any port of one's own computer" is no other host, scheme, path or query.
+// redirects tests that "any loopback port" allows no other host, scheme, path or query.
 func (d documented) redirects(t *testing.T) {
 	address := d.site.Client(
 		"/oauth/native",
@@ -91,7 +91,7 @@ func (d documented) redirects(t *testing.T) {
 	}
 }
 
-// The ticket of the choice of a workspace is no ticket of a consent, and neither is anybody else's.
+// tickets tests that a workspace ticket is not a consent ticket, and that another user's ticket is refused.
 func (d documented) tickets(t *testing.T) {
 	address := d.site.Client("/oauth/tickets", []string{"http://127.0.0.1/callback"}, nil)
 	client := d.DescribedBy(address, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1")
@@ -105,30 +105,38 @@ func (d documented) tickets(t *testing.T) {
 			Fields: url.Values{"ticket": {ticket}, "decision": {decision}, "workspace": {workspace}},
 		}
 	}
+	choose := func(ticket, workspace string) harness.Form {
+		return form("/oauth/authorize/workspace", ticket, "choose", workspace)
+	}
 	first, second := choice.Fields.Get("ticket"), consent.Fields.Get("ticket")
 	for name, answer := range map[string]harness.Page{
-		"a choice as a consent":    owner.Submit(t, form("/oauth/authorize", first, "approve", "")),
-		"a consent as a choice":    owner.Submit(t, form("/oauth/authorize/workspace", second, "choose", d.Demo.Workspaces.Empty.ID)),
-		"another user's choice":    outsider.Submit(t, form("/oauth/authorize/workspace", first, "choose", d.Demo.Workspaces.Empty.ID)),
-		"another user's consent":   outsider.Submit(t, form("/oauth/authorize", second, "approve", "")),
-		"another sign-in's choice": d.Person(t, d.Demo.Users.Owner).SignedIn(t).Submit(t, form("/oauth/authorize/workspace", first, "choose", d.Demo.Workspaces.Main.ID)),
-		"a workspace of others":    d.Person(t, d.Demo.Users.Reader).SignedIn(t).Open(t, d.AuthorizeURL(client.Begin().Query)).Choose(t, d.Demo.Workspaces.Empty),
-		"no such workspace":        owner.Submit(t, form("/oauth/authorize/workspace", first, "choose", uuid.NewString())),
+		"a choice as a consent":  owner.Submit(t, form("/oauth/authorize", first, "approve", "")),
+		"a consent as a choice":  owner.Submit(t, choose(second, d.Demo.Workspaces.Empty.ID)),
+		"another user's choice":  outsider.Submit(t, choose(first, d.Demo.Workspaces.Empty.ID)),
+		"another user's consent": outsider.Submit(t, form("/oauth/authorize", second, "approve", "")),
+		"another sign-in's choice": d.Person(t, d.Demo.Users.Owner).SignedIn(t).
+			Submit(t, choose(first, d.Demo.Workspaces.Main.ID)),
+		"a workspace of others": d.Person(t, d.Demo.Users.Reader).SignedIn(t).
+			Open(t, d.AuthorizeURL(client.Begin().Query)).
+			Choose(t, d.Demo.Workspaces.Empty),
+		"no such workspace": owner.Submit(t, choose(first, uuid.NewString())),
 	} {
 		if answer.Status != http.StatusForbidden || answer.Header.Get("Location") != "" {
 			t.Errorf("%s: want 403:\n%s", name, answer)
 		}
 	}
-	if n := d.World.Count(t, `select count(*) from account.grants g join account.oauth_clients c on c.id = g.client_id where c.metadata_url = $1`, address); n != 0 {
-		t.Errorf("%d grants were made", n)
+	n := d.World.Count(t, `select count(*) from account.grants g
+			join account.oauth_clients c on c.id = g.client_id where c.metadata_url = $1`, address)
+	if n != 0 {
+		t.Errorf("%d grants were created", n)
 	}
 	if callback := owner.Submit(t, consent).Callback(t); callback.Code() == "" {
-		t.Error("the right one gives no code: nothing was shown")
+		t.Error("the right consent gives no code: the test proves nothing")
 	}
 }
 
-// A name that is not to the letter that of a document is no client, and asks nobody: the service is no way to other
-// machines.
+// names tests that a client_id must match a document's address exactly. Other names cause no request, so the service
+// cannot be used to reach other machines (SSRF).
 func (d documented) names(t *testing.T) {
 	good := d.site.Client("/oauth/named", []string{"http://127.0.0.1/callback"}, nil)
 	owner := d.Person(t, d.Demo.Users.Owner).SignedIn(t)
@@ -165,9 +173,9 @@ func (d documented) names(t *testing.T) {
 		wantsNoRedirect(t, page, name)
 	}
 	if now := d.site.Asked.Load(); now != asked {
-		t.Errorf("the website was asked %d times for names that are none", now-asked)
+		t.Errorf("the website got %d requests for invalid names", now-asked)
 	}
-	// which could have a document
+	// These addresses could have a document.
 	for _, other := range []string{
 		good + "/",
 		strings.Replace(good, "/oauth/", "//oauth/", 1),
@@ -186,11 +194,12 @@ func (d documented) names(t *testing.T) {
 	owner.Open(t, d.AuthorizeURL(d.DescribedBy(good, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query)).
 		WantsPage(t, http.StatusOK)
 	if d.site.Asked.Load() == asked {
-		t.Error("nor for a good one: nothing was shown")
+		t.Error("the good name caused no request either: the test proves nothing")
 	}
 }
 
-// A client that signs proves itself with its own key, to us, now, and once (RFC 7523, section 3).
+// assertions tests that a client assertion must be signed with the client's own key, name us as audience, be current
+// and be used once (RFC 7523, section 3).
 func (d documented) assertions(t *testing.T) {
 	key, other := newSigner(t, "k"), newSigner(t, "k")
 	public := key.jwk(t)
@@ -207,8 +216,8 @@ func (d documented) assertions(t *testing.T) {
 		Approve(t)
 
 	now := time.Now().Unix()
-	is := func(name, value string) story {
-		return story{
+	is := func(name, value string) claimSet {
+		return claimSet{
 			"iss": quoted(address),
 			"sub": quoted(address),
 			"aud": quoted(d.BaseURL),
@@ -230,48 +239,34 @@ func (d documented) assertions(t *testing.T) {
 	}
 	content, _ := json.Marshal(public)
 	wrong := map[string]string{
-		"nothing":      "",
-		"nonsense":     "x.y.z",
-		"no signature": strings.Join(strings.Split(good(), ".")[:2], ".") + ".",
-		"alg none":     encode(header("none")) + "." + encode(is("iat", fmt.Sprint(now)).text()) + ".",
-		"HMAC of the public key": hashed(
-			content,
-		),
-		"HMAC of nothing": hashed(nil),
-		"another key":     other.sign(t, header("ES256"), is("iat", fmt.Sprint(now)).text()),
-		"a key of its own": other.sign(
+		"nothing":                "",
+		"nonsense":               "x.y.z",
+		"no signature":           strings.Join(strings.Split(good(), ".")[:2], ".") + ".",
+		"alg none":               encode(header("none")) + "." + encode(is("iat", fmt.Sprint(now)).text()) + ".",
+		"HMAC of the public key": hashed(content),
+		"HMAC of nothing":        hashed(nil),
+		"another key":            other.sign(t, header("ES256"), is("iat", fmt.Sprint(now)).text()),
+		"an embedded key": other.sign(
 			t,
 			`{"alg":"ES256","kid":"k","jwk":`+string(mustJSON(t, other.jwk(t)))+`}`,
 			is("iat", fmt.Sprint(now)).text(),
 		),
-		"to somebody else": key.sign(
+		"foreign audience": key.sign(t, header("ES256"), is("aud", quoted("https://evil.example")).text()),
+		"no audience":      key.sign(t, header("ES256"), is("aud", "").text()),
+		"foreign issuer":   key.sign(t, header("ES256"), is("iss", quoted(sibling)).text()),
+		"foreign subject":  key.sign(t, header("ES256"), is("sub", quoted(sibling)).text()),
+		"no subject":       key.sign(t, header("ES256"), is("sub", "").text()),
+		"expired":          key.sign(t, header("ES256"), is("exp", fmt.Sprint(now-120)).text()),
+		"no expiry":        key.sign(t, header("ES256"), is("exp", "").text()),
+		"expiry in years":  key.sign(t, header("ES256"), is("exp", fmt.Sprint(now+1e8)).text()),
+		"expiry as text":   key.sign(t, header("ES256"), is("exp", quoted(fmt.Sprint(now+60))).text()),
+		"no jti":           key.sign(t, header("ES256"), is("jti", "").text()),
+		"not yet valid":    key.sign(t, header("ES256"), is("nbf", fmt.Sprint(now+600)).text()),
+		"two audiences": key.sign(
 			t,
 			header("ES256"),
-			is("aud", quoted("https://evil.example")).text(),
+			is("aud", `["https://evil.example",`+quoted(d.BaseURL)+`]`).text(),
 		),
-		"to nobody": key.sign(t, header("ES256"), is("aud", "").text()),
-		"of somebody else": key.sign(
-			t,
-			header("ES256"),
-			is("iss", quoted(sibling)).text(),
-		),
-		"about somebody else": key.sign(t, header("ES256"), is("sub", quoted(sibling)).text()),
-		"about nobody":        key.sign(t, header("ES256"), is("sub", "").text()),
-		"over": key.sign(
-			t,
-			header("ES256"),
-			is("exp", fmt.Sprint(now-120)).text(),
-		),
-		"without end": key.sign(t, header("ES256"), is("exp", "").text()),
-		"for years":   key.sign(t, header("ES256"), is("exp", fmt.Sprint(now+1e8)).text()),
-		"end as text": key.sign(t, header("ES256"), is("exp", quoted(fmt.Sprint(now+60))).text()),
-		"without a name": key.sign(
-			t,
-			header("ES256"),
-			is("jti", "").text(),
-		),
-		"not yet":         key.sign(t, header("ES256"), is("nbf", fmt.Sprint(now+600)).text()),
-		"to many":         key.sign(t, header("ES256"), is("aud", `["https://evil.example",`+quoted(d.BaseURL)+`]`).text()),
 		"an access token": d.Demo.Tokens.Owner,
 	}
 	send := func(assertion string) harness.Answer {
@@ -283,7 +278,7 @@ func (d documented) assertions(t *testing.T) {
 	for name, assertion := range wrong {
 		if answer := send(assertion); answer.Status != http.StatusBadRequest ||
 			answer.Object(t)["error"] == "invalid_grant" {
-			t.Errorf("%s proves the client:\n%s", name, answer)
+			t.Errorf("%s authenticates the client:\n%s", name, answer)
 		}
 	}
 	attempt.Post(t, attempt.CodeForm(code)).Wants(t, http.StatusBadRequest)
@@ -291,10 +286,10 @@ func (d documented) assertions(t *testing.T) {
 	tokens := send(once).Tokens(t)
 	form := client.RefreshForm(tokens.RefreshToken)
 	form.Set("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
-	for _, again := range []string{once, once + "=", ""} {
-		form.Set("client_assertion", again)
+	for _, repeated := range []string{once, once + "=", ""} {
+		form.Set("client_assertion", repeated)
 		if answer := client.Post(t, form); answer.Status != http.StatusBadRequest {
-			t.Errorf("the same proof, twice:\n%s", answer)
+			t.Errorf("the same assertion, twice:\n%s", answer)
 		}
 	}
 	d.As(once).With("X-Tenant-Id", tokens.WorkspaceID).Get(t, harness.ListPath).Wants(t, http.StatusUnauthorized)

@@ -20,10 +20,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Who has an account, and which client exists: neither the words nor the time of an answer tell.
+// Neither the text nor the time of a response may reveal who has an account or which client exists.
 
-// A proxy is where the gateway's connections come from: what it says of the caller's address is believed, so each try
-// can come from an address of its own and meets no limit.
+// A proxy connects from the gateway's address, so the address in its X-Forwarded-For header is believed. Each attempt
+// can use another address and reaches no limit.
 type proxy struct {
 	client *http.Client
 	next   int
@@ -48,7 +48,7 @@ func newProxy(t *testing.T) *proxy {
 	}
 }
 
-// signIn tries a password from a fresh address. It returns the status, what the page says, and how long it took.
+// signIn tries a password from a new address. It returns the status, the page and the time that the request took.
 func (x *proxy) signIn(
 	t *testing.T,
 	p *harness.Product,
@@ -80,20 +80,20 @@ func (x *proxy) signIn(
 	return response.StatusCode, string(body), time.Since(began)
 }
 
-// A kind of caller that no other is to be told from.
+// A kind is a sort of caller whose response time must not differ from that of other kinds.
 type kind struct {
-	name string
-	ask  func() time.Duration
+	name   string
+	sample func() time.Duration
 }
 
 const (
 	manySamples   = 2_000
-	nothingToHear = 5 * time.Millisecond // between medians of many samples
+	maxDifference = 5 * time.Millisecond // between medians of many samples
 )
 
-// likeInTime compares the medians of interleaved samples of each kind with those of the first. Noise hits all kinds
-// alike; a run in which they differ is repeated, and only three such runs in a row are a finding. Medians of a few
-// samples may differ by floor, or by a third.
+// likeInTime compares the median of interleaved samples of each kind with the median of the first kind. Noise affects
+// all kinds equally. A run with a difference is repeated, and only three such runs in a row fail the test. Medians of
+// few samples may differ by floor or by a third.
 func likeInTime(t *testing.T, few int, floor time.Duration, kinds ...kind) {
 	t.Helper()
 	samples := harness.Rounds(few, manySamples)
@@ -104,7 +104,7 @@ func likeInTime(t *testing.T, few int, floor time.Duration, kinds ...kind) {
 		took := make([][]time.Duration, len(kinds))
 		for range samples {
 			for i, k := range kinds {
-				took[i] = append(took[i], k.ask())
+				took[i] = append(took[i], k.sample())
 			}
 		}
 		first := median(took[0])
@@ -112,8 +112,8 @@ func likeInTime(t *testing.T, few int, floor time.Duration, kinds ...kind) {
 			m := median(took[i])
 			medians += fmt.Sprintf(", %s %s", k.name, m.Round(10*time.Microsecond))
 			difference := (m - first).Abs()
-			if told := difference > floor && difference > max(m, first)/3; told ||
-				(harness.Long() && difference > nothingToHear) {
+			different := difference > floor && difference > max(m, first)/3
+			if different || (harness.Long() && difference > maxDifference) {
 				finding = fmt.Sprintf("%s takes %s, and %s %s", k.name, m, kinds[0].name, first)
 			}
 		}
@@ -122,7 +122,7 @@ func likeInTime(t *testing.T, few int, floor time.Duration, kinds ...kind) {
 		}
 		t.Log(finding)
 	}
-	t.Errorf("time tells: %s", finding)
+	t.Errorf("response time differs: %s", finding)
 }
 
 func median(durations []time.Duration) time.Duration {
@@ -132,14 +132,15 @@ func median(durations []time.Duration) time.Duration {
 
 var requestID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
-	p := enter(t) // not in parallel: it looks at the clock
+func TestLogin_DoesNotRevealAccounts(t *testing.T) {
+	p := newProduct(t) // not in parallel: it measures time
 	x := newProxy(t)
 	known, disabled, without := p.World.User(t), p.World.User(t), p.World.User(t)
-	// The hash costs what those of real users cost: that of the demo's owner.
+	// The hash has the same cost as real users' hashes: it is the hash of the demo's owner.
 	p.World.Exec(
 		t,
-		`update account.users set password_hash = (select password_hash from account.users where id = $2) where id = $1 or id = $3`,
+		`update account.users set password_hash = (select password_hash from account.users where id = $2)
+				where id = $1 or id = $3`,
 		known.ID,
 		p.Demo.Users.Owner.ID,
 		disabled.ID,
@@ -154,9 +155,9 @@ func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
 		return requestID.ReplaceAllString(strings.ReplaceAll(page, email, "EMAIL"), "ID"), took
 	}
 	want, _ := ask(known.Email, "wrong")
-	nobody := func() string { return "nobody." + strings.ToLower(rand.Text()) + "@example.org" }
+	unknown := func() string { return "nobody." + strings.ToLower(rand.Text()) + "@example.org" }
 	for name, email := range map[string]string{
-		"nobody":                    nobody(),
+		"an unknown user":           unknown(),
 		"a disabled user":           disabled.Email,
 		"a user without a password": without.Email,
 	} {
@@ -178,41 +179,24 @@ func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
 		t,
 		15,
 		8*time.Millisecond,
-		sample(
-			"a wrong password",
-			is(known.Email),
-			"wrong",
-		),
-		sample("nobody", nobody, "wrong"),
+		sample("a wrong password", is(known.Email), "wrong"),
+		sample("an unknown user", unknown, "wrong"),
 		sample("a user without a password", is(without.Email), "wrong"),
 		sample("a disabled user with the right password", is(disabled.Email), p.Demo.Users.Owner.Password),
 	)
 }
 
-func TestNobodyLearnsWhichClientExists(t *testing.T) {
-	p := enter(t) // not in parallel: it looks at the clock
+func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
+	p := newProduct(t) // not in parallel: it measures time
 	office := p.Office(t)
-	app, deleted := office.Confidential(
-		t,
-		"",
-		harness.ReadProgrammes,
-	), office.Confidential(
-		t,
-		"",
-		harness.ReadProgrammes,
-	)
-	basic, connector := office.Confidential(
-		t,
-		"client_secret_basic",
-		harness.ReadProgrammes,
-	), office.Connector(
-		t,
-		harness.ReadProgrammes,
-	)
+	app := office.Confidential(t, "", harness.ReadProgrammes)
+	deleted := office.Confidential(t, "", harness.ReadProgrammes)
+	basic := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	connector := office.Connector(t, harness.ReadProgrammes)
 	p.As(office.Token).
 		Send(t, http.MethodDelete, office.Clients()+"/"+deleted.ClientID, "", "").
 		Wants(t, http.StatusNoContent)
-	wrong := deleted.Secret // well spelled, and of another client
+	wrong := deleted.Secret // well-formed, but of another client
 	ask := func(id, secret string) (harness.Answer, time.Duration) {
 		began := time.Now()
 		answer := app.Exchange(
@@ -239,7 +223,7 @@ func TestNobodyLearnsWhichClientExists(t *testing.T) {
 	} {
 		if answer, _ := ask(pair[0], pair[1]); answer.Status != known.Status ||
 			string(answer.Body) != string(known.Body) {
-			t.Errorf("%s is told apart:\n%s\n%s", name, answer, known)
+			t.Errorf("%s differs:\n%s\n%s", name, answer, known)
 		}
 	}
 	basicWrong := p.API().
@@ -257,12 +241,12 @@ func TestNobodyLearnsWhichClientExists(t *testing.T) {
 			"redirect_uri": {"x"},
 		})
 	if basicWrong.Status != basicUnknown.Status || string(basicWrong.Body) != string(basicUnknown.Body) {
-		t.Errorf("told apart by Basic:\n%s\n%s", basicWrong, basicUnknown)
+		t.Errorf("Basic authentication differs:\n%s\n%s", basicWrong, basicUnknown)
 	}
 	for _, token := range []string{"alm_rt_x", app.Secret, office.Token} {
 		one, other := connector.Revoke(t, token), harness.Connector.Revoke(connector, t, token+"x")
 		if one.Status != other.Status || string(one.Body) != string(other.Body) {
-			t.Errorf("a token is told apart:\n%s\n%s", one, other)
+			t.Errorf("a token's response differs:\n%s\n%s", one, other)
 		}
 	}
 	sample := func(name string, id func() string, secret string) kind {
@@ -272,17 +256,13 @@ func TestNobodyLearnsWhichClientExists(t *testing.T) {
 		}}
 	}
 	is := func(id string) func() string { return func() string { return id } }
-	// One unknown client, not another each time: whoever fails for the first time is asked about in Redis, known or
+	// All samples use one unknown client: the first failure of a client ID queries Redis, whether the client exists or
 	// not.
 	likeInTime(
 		t,
 		100,
 		5*time.Millisecond,
-		sample(
-			"a wrong secret",
-			is(app.ClientID),
-			wrong,
-		),
+		sample("a wrong secret", is(app.ClientID), wrong),
 		sample("an unknown client", is(uuid.NewString()), wrong),
 		sample("a misspelt secret", is(app.ClientID), "nonsense"),
 		sample("a deleted client", is(deleted.ClientID), wrong),

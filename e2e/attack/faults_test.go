@@ -10,30 +10,34 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What goes wrong on our side is for the log: the caller reads that it did, and the id under which the log has the
-// cause.
+// The causes of server errors are for the log: the response says only that an error occurred and names the request ID
+// under which the log has the cause.
 
-// canary is what the broken store says: the name of a table, the words of an error, a value.
+// canary is the error text of the broken store: a table name, an error and a value.
 const canary = "canary in account.secret_relation, value of a stranger"
 
-// breakStore lets every insert and update of the workspace's rows in these tables fail, as a full disk would.
-func breakStore(t *testing.T, p *harness.Product, e *estate, tables ...string) {
+// breakStore makes every insert and update of the workspace's rows in these tables fail, as on a full disk.
+func breakStore(t *testing.T, p *harness.Product, e *target, tables ...string) {
 	t.Helper()
 	name := "fault_" + strings.ReplaceAll(e.Workspace.ID, "-", "")
 	p.World.Define(t, `create function public.`+name+`() returns trigger language plpgsql as $$ begin
-		if new.tenant_id = '`+e.Workspace.ID+`' then raise exception '`+canary+`' using errcode = 'disk_full', detail = '`+canary+`', hint = '`+canary+`'; end if; return new; end $$`)
+		if new.tenant_id = '`+e.Workspace.ID+`' then
+					raise exception '`+canary+`'
+						using errcode = 'disk_full', detail = '`+canary+`', hint = '`+canary+`';
+				end if; return new; end $$`)
 	for _, table := range tables {
 		p.World.Define(
 			t,
-			`create trigger `+name+` before insert or update on `+table+` for each row execute function public.`+name+`()`,
+			`create trigger `+name+` before insert or update on `+table+`
+							for each row execute function public.`+name+`()`,
 		)
 	}
 }
 
-func TestErrorsOfTheStoresAreForTheLogAlone(t *testing.T) {
+func TestStoreErrors_AreLoggedNotReturned(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	attempt, waiting := e.connector.Begin(), e.connector.Begin()
 	code, page := attempt.Code(t, e.head), e.head.Consent(t, waiting.Query)
 	key, token := keyOf(t, p, e.head), e.submissionToken(t)
@@ -54,12 +58,7 @@ func TestErrorsOfTheStoresAreForTheLogAlone(t *testing.T) {
 		return e.head.Submit(t, sent(t, p, path, e.Workspace.ID, key, values)).Answer
 	}
 	answers := map[string]harness.Answer{
-		"create": api.JSON(
-			t,
-			http.MethodPost,
-			harness.ListPath,
-			map[string]any{"name": "Pantry"},
-		),
+		"create": api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}),
 		"change": api.JSON(t, http.MethodPatch, harness.ListPath+"/"+e.programme, map[string]any{"name": "Pantry"}),
 		"move": api.JSON(
 			t,
@@ -67,13 +66,8 @@ func TestErrorsOfTheStoresAreForTheLogAlone(t *testing.T) {
 			harness.ListPath+"/"+e.programme+"/transitions",
 			map[string]any{"to": "archived"},
 		),
-		"import": api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nPantry\n"),
-		"form": api.JSON(
-			t,
-			http.MethodPatch,
-			"/v1/engage/forms/"+e.form,
-			map[string]any{"enabled": false},
-		),
+		"import":   api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nPantry\n"),
+		"form":     api.JSON(t, http.MethodPatch, "/v1/engage/forms/"+e.form, map[string]any{"enabled": false}),
 		"register": e.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)),
 		"submit": p.API().
 			With("Origin", site).
@@ -81,32 +75,22 @@ func TestErrorsOfTheStoresAreForTheLogAlone(t *testing.T) {
 				"submissionToken": token,
 				"answers":         map[string]any{"email": "b@example.org"},
 			}),
-		"delete": p.As(e.Token).
-			Send(t, http.MethodDelete, e.Clients()+"/"+e.app.ClientID, "", ""),
-		"exchange": attempt.Post(t, attempt.CodeForm(code)),
-		"refresh":  e.connector.Refresh(t, e.tokens.RefreshToken),
-		"revoke": e.app.Revoke(
-			t,
-			e.long.AccessToken,
-		),
-		"approve": page.Press(t, "approve").Answer,
-		"token":   settings("/settings/developers/tokens", fields(e)["/settings/developers/tokens"]),
-		"application": settings(
-			"/settings/developers/apps",
-			fields(e)["/settings/developers/apps"],
-		),
-		"disconnect": settings("/settings/apps/disconnect", url.Values{"id": {e.grant}}),
-		"revoke token": settings(
-			"/settings/developers/tokens/revoke",
-			url.Values{"id": {e.personal}},
-		),
-		"policy": settings("/settings/connectors/policy", fields(e)["/settings/connectors/policy"]),
+		"delete":       p.As(e.Token).Send(t, http.MethodDelete, e.Clients()+"/"+e.app.ClientID, "", ""),
+		"exchange":     attempt.Post(t, attempt.CodeForm(code)),
+		"refresh":      e.connector.Refresh(t, e.tokens.RefreshToken),
+		"revoke":       e.app.Revoke(t, e.long.AccessToken),
+		"approve":      page.Press(t, "approve").Answer,
+		"token":        settings("/settings/developers/tokens", fields(e)["/settings/developers/tokens"]),
+		"application":  settings("/settings/developers/apps", fields(e)["/settings/developers/apps"]),
+		"disconnect":   settings("/settings/apps/disconnect", url.Values{"id": {e.grant}}),
+		"revoke token": settings("/settings/developers/tokens/revoke", url.Values{"id": {e.personal}}),
+		"policy":       settings("/settings/connectors/policy", fields(e)["/settings/connectors/policy"]),
 	}
 	causes := causesInLogs(t)
 	for name, answer := range answers {
 		id := answer.Header.Get("X-Request-Id")
 		if answer.Status < 500 {
-			t.Errorf("%s works although the store is broken:\n%s", name, answer)
+			t.Errorf("%s succeeds although the store is broken:\n%s", name, answer)
 			continue
 		}
 		for _, word := range []string{
@@ -122,7 +106,7 @@ func TestErrorsOfTheStoresAreForTheLogAlone(t *testing.T) {
 			".go:",
 		} {
 			if strings.Contains(string(answer.Body), word) {
-				t.Errorf("%s tells the caller %q:\n%s", name, word, answer)
+				t.Errorf("%s returns %q to the caller:\n%s", name, word, answer)
 			}
 		}
 		if !requestID.MatchString(id) || !strings.Contains(causes[id], "canary") {
@@ -130,12 +114,12 @@ func TestErrorsOfTheStoresAreForTheLogAlone(t *testing.T) {
 		}
 		if strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") &&
 			!strings.Contains(string(answer.Body), id) {
-			t.Errorf("%s: the page does not say the request's id", name)
+			t.Errorf("%s: the page does not show the request ID", name)
 		}
 	}
 }
 
-// causesInLogs are the errors that the services have logged, by request.
+// causesInLogs returns the errors that the services have logged, by request ID.
 func causesInLogs(t *testing.T) map[string]string {
 	t.Helper()
 	logs, err := harness.ReadLogs(shared(t).LogDir())

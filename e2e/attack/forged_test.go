@@ -22,15 +22,15 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Access tokens that say the wrong thing. Those signed by the believed key are refused by the check of what they say,
-// or by nothing; the others try to choose the key or the algorithm themselves (RFC 8725).
+// Access tokens with wrong content. Those that the trusted key signs can be refused only by the check of their claims;
+// the others try to choose the key or the algorithm themselves (RFC 8725).
 
-// A story is what the token of a grant says, each member as JSON.
-type story map[string]string
+// A claimSet is the claims of an access token, each value as JSON.
+type claimSet map[string]string
 
-func storyOf(t *testing.T, accessToken string) story {
+func claimsOf(t *testing.T, accessToken string) claimSet {
 	t.Helper()
-	out := story{}
+	out := claimSet{}
 	for name, value := range harness.Decode(t, accessToken).Claims {
 		content, err := json.Marshal(value)
 		if err != nil {
@@ -44,8 +44,8 @@ func storyOf(t *testing.T, accessToken string) story {
 	return out
 }
 
-// with is the story with a member changed; a value of "" leaves it out.
-func (s story) with(name, value string) story {
+// with returns a copy of the claims with one member changed. A value of "" removes the member.
+func (s claimSet) with(name, value string) claimSet {
 	out := maps.Clone(s)
 	out[name] = value
 	if value == "" {
@@ -54,7 +54,7 @@ func (s story) with(name, value string) story {
 	return out
 }
 
-func (s story) text() string {
+func (s claimSet) text() string {
 	var members []string
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		members = append(members, name, s[name])
@@ -64,74 +64,51 @@ func (s story) text() string {
 
 func quoted(text string) string { return fmt.Sprintf("%q", text) }
 
-// wrongStories are claims that are wrong in one thing.
-func wrongStories(p *harness.Product, s story, other story) map[string]string {
+// wrongClaims returns sets of claims with one mistake each.
+func wrongClaims(p *harness.Product, s claimSet, other claimSet) map[string]string {
 	now := time.Now()
 	is := func(name, value string) string { return s.with(name, value).text() }
 	moment := func(d time.Duration) string { return fmt.Sprint(now.Add(d).Unix()) }
 	return map[string]string{
-		"iss of somebody else": is(
-			"iss",
-			quoted("https://evil.example"),
-		),
-		"iss with a slash": is("iss", quoted(p.BaseURL+"/")),
-		"no iss":           is("iss", ""),
-		"iss in capitals":  is("iss", quoted(strings.ToUpper(p.BaseURL))),
-		"iss, two":         is("iss", `["`+p.BaseURL+`"]`),
-		"aud of the client": is(
-			"aud",
-			s["client_id"],
-		),
-		"aud the issuer": is("aud", quoted(p.BaseURL)),
-		"aud above":      is("aud", quoted(p.BaseURL+"/")),
-		"aud with a slash": is(
-			"aud",
-			quoted(p.BaseURL+"/v1/"),
-		),
-		"aud below": is("aud", quoted(p.BaseURL+"/v1/programmes")),
-		"no aud":    is("aud", ""),
-		"aud, two": is(
-			"aud",
-			`["`+p.BaseURL+`/v1","https://evil.example"]`,
-		),
-		"aud, one of many": is("aud", `["https://evil.example","`+p.BaseURL+`/v1"]`),
-		"aud empty":        is("aud", `""`),
-		"aud null":         is("aud", "null"),
-		"exp over": is(
-			"exp",
-			moment(-time.Minute),
-		),
-		"no exp":   is("exp", ""),
-		"exp null": is("exp", "null"),
-		"exp text": is("exp", quoted(moment(time.Hour))),
-		"exp fraction": is(
-			"exp",
-			moment(time.Hour)+".5",
-		),
-		"exp negative": is("exp", "-1"),
-		"exp endless":  is("exp", "1e300"),
-		"iat to come":  is("iat", moment(time.Hour)),
-		"no iat":       is("iat", ""),
-		"iat text":     is("iat", quoted(moment(0))),
-		"sub of another": is(
-			"sub",
-			other["sub"],
-		),
-		"no sub":               is("sub", ""),
-		"sub unknown":          is("sub", quoted(uuid.NewString())),
-		"sub number":           is("sub", "1"),
-		"client of another":    is("client_id", other["client_id"]),
-		"no client":            is("client_id", ""),
-		"workspace of another": is("tenant_id", other["tenant_id"]),
-		"no workspace":         is("tenant_id", ""),
-		"grant of another": is(
-			"grant_id",
-			other["grant_id"],
-		),
-		"grant unknown": is("grant_id", quoted(uuid.NewString())),
-		"no grant":      is("grant_id", ""),
-		"no jti":        is("jti", ""),
-		"exp twice":     strings.TrimSuffix(s.with("exp", "").text(), "}") + `,"exp":1,"exp":` + s["exp"] + "}",
+		"foreign iss":                is("iss", quoted("https://evil.example")),
+		"iss with a slash":           is("iss", quoted(p.BaseURL+"/")),
+		"no iss":                     is("iss", ""),
+		"iss in capitals":            is("iss", quoted(strings.ToUpper(p.BaseURL))),
+		"iss, two":                   is("iss", `["`+p.BaseURL+`"]`),
+		"aud of the client":          is("aud", s["client_id"]),
+		"aud the issuer":             is("aud", quoted(p.BaseURL)),
+		"aud of the parent path":     is("aud", quoted(p.BaseURL+"/")),
+		"aud with a slash":           is("aud", quoted(p.BaseURL+"/v1/")),
+		"aud of a subpath":           is("aud", quoted(p.BaseURL+"/v1/programmes")),
+		"no aud":                     is("aud", ""),
+		"aud, two":                   is("aud", `["`+p.BaseURL+`/v1","https://evil.example"]`),
+		"aud, one of many":           is("aud", `["https://evil.example","`+p.BaseURL+`/v1"]`),
+		"aud empty":                  is("aud", `""`),
+		"aud null":                   is("aud", "null"),
+		"exp in the past":            is("exp", moment(-time.Minute)),
+		"no exp":                     is("exp", ""),
+		"exp null":                   is("exp", "null"),
+		"exp text":                   is("exp", quoted(moment(time.Hour))),
+		"exp fraction":               is("exp", moment(time.Hour)+".5"),
+		"exp negative":               is("exp", "-1"),
+		"exp endless":                is("exp", "1e300"),
+		"iat in the future":          is("iat", moment(time.Hour)),
+		"no iat":                     is("iat", ""),
+		"iat text":                   is("iat", quoted(moment(0))),
+		"sub of another user":        is("sub", other["sub"]),
+		"no sub":                     is("sub", ""),
+		"sub unknown":                is("sub", quoted(uuid.NewString())),
+		"sub number":                 is("sub", "1"),
+		"client of another grant":    is("client_id", other["client_id"]),
+		"no client":                  is("client_id", ""),
+		"workspace of another grant": is("tenant_id", other["tenant_id"]),
+		"no workspace":               is("tenant_id", ""),
+		"grant of another user":      is("grant_id", other["grant_id"]),
+		"grant unknown":              is("grant_id", quoted(uuid.NewString())),
+		"no grant":                   is("grant_id", ""),
+		"no jti":                     is("jti", ""),
+		"exp twice": strings.TrimSuffix(s.with("exp", "").text(), "}") +
+			`,"exp":1,"exp":` + s["exp"] + "}",
 		"sub twice":     strings.TrimSuffix(s.text(), "}") + `,"sub":` + other["sub"] + "}",
 		"Sub too":       strings.TrimSuffix(s.text(), "}") + `,"Sub":` + other["sub"] + "}",
 		"not JSON":      "nonsense",
@@ -142,68 +119,30 @@ func wrongStories(p *harness.Product, s story, other story) map[string]string {
 	}
 }
 
-// wrongHeaders are headers that are wrong in one thing.
+// wrongHeaders returns headers with one mistake each.
 func wrongHeaders(kid string) map[string]string {
 	k := quoted(kid)
 	return map[string]string{
-		"typ JWT": object("alg", `"ES256"`, "typ", `"JWT"`, "kid", k),
-		"no typ":  object("alg", `"ES256"`, "kid", k),
-		"typ id token": object(
-			"alg",
-			`"ES256"`,
-			"typ",
-			`"id_token"`,
-			"kid",
-			k,
-		),
-		"typ logout": object("alg", `"ES256"`, "typ", `"logout+jwt"`, "kid", k),
-		"typ list":   object("alg", `"ES256"`, "typ", `["at+jwt"]`, "kid", k),
-		"alg none": object(
-			"alg",
-			`"none"`,
-			"typ",
-			`"at+jwt"`,
-			"kid",
-			k,
-		),
-		"alg None": object("alg", `"None"`, "typ", `"at+jwt"`, "kid", k),
-		"no alg": object(
-			"typ",
-			`"at+jwt"`,
-			"kid",
-			k,
-		),
-		"alg HS256": object("alg", `"HS256"`, "typ", `"at+jwt"`, "kid", k),
-		"alg ES384": object(
-			"alg",
-			`"ES384"`,
-			"typ",
-			`"at+jwt"`,
-			"kid",
-			k,
-		),
-		"alg small": object("alg", `"es256"`, "typ", `"at+jwt"`, "kid", k),
-		"alg twice": `{"alg":"none","alg":"ES256","typ":"at+jwt","kid":` + k + `}`,
-		"Alg too":   `{"Alg":"none","alg":"ES256","typ":"at+jwt","kid":` + k + `}`,
-		"no kid": object(
-			"alg",
-			`"ES256"`,
-			"typ",
-			`"at+jwt"`,
-		),
+		"typ JWT":         object("alg", `"ES256"`, "typ", `"JWT"`, "kid", k),
+		"no typ":          object("alg", `"ES256"`, "kid", k),
+		"typ id token":    object("alg", `"ES256"`, "typ", `"id_token"`, "kid", k),
+		"typ logout":      object("alg", `"ES256"`, "typ", `"logout+jwt"`, "kid", k),
+		"typ list":        object("alg", `"ES256"`, "typ", `["at+jwt"]`, "kid", k),
+		"alg none":        object("alg", `"none"`, "typ", `"at+jwt"`, "kid", k),
+		"alg None":        object("alg", `"None"`, "typ", `"at+jwt"`, "kid", k),
+		"no alg":          object("typ", `"at+jwt"`, "kid", k),
+		"alg HS256":       object("alg", `"HS256"`, "typ", `"at+jwt"`, "kid", k),
+		"alg ES384":       object("alg", `"ES384"`, "typ", `"at+jwt"`, "kid", k),
+		"alg small":       object("alg", `"es256"`, "typ", `"at+jwt"`, "kid", k),
+		"alg twice":       `{"alg":"none","alg":"ES256","typ":"at+jwt","kid":` + k + `}`,
+		"Alg too":         `{"Alg":"none","alg":"ES256","typ":"at+jwt","kid":` + k + `}`,
+		"no kid":          object("alg", `"ES256"`, "typ", `"at+jwt"`),
 		"kid empty":       object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", `""`),
 		"kid in capitals": object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(strings.ToUpper(kid))),
 		"kid a path":      object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", `"../../../../dev/null"`),
-		"kid SQL": object(
-			"alg",
-			`"ES256"`,
-			"typ",
-			`"at+jwt"`,
-			"kid",
-			`"' union select 'x"`,
-		),
-		"kid number": object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", "1"),
-		"kid twice":  `{"alg":"ES256","typ":"at+jwt","kid":"other","kid":` + k + `}`,
+		"kid SQL":         object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", `"' union select 'x"`),
+		"kid number":      object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", "1"),
+		"kid twice":       `{"alg":"ES256","typ":"at+jwt","kid":"other","kid":` + k + `}`,
 		"critical": object(
 			"alg",
 			`"ES256"`,
@@ -222,7 +161,7 @@ func wrongHeaders(kid string) map[string]string {
 	}
 }
 
-// foreign are tokens that name a key of their own, or mistake ours for another thing.
+// foreign returns tokens that bring their own key or misuse ours.
 func foreign(t *testing.T, s signer, mine signer, claims string) map[string]string {
 	t.Helper()
 	key, err := json.Marshal(mine.jwk(t))
@@ -280,7 +219,7 @@ func foreign(t *testing.T, s signer, mine signer, claims string) map[string]stri
 	return out
 }
 
-// misspelt are the spellings of a good token that a kind parser takes for it.
+// misspelt returns spellings of a good token that a lenient parser accepts.
 func misspelt(good string) map[string]string {
 	parts := strings.Split(good, ".")
 	return map[string]string{
@@ -289,15 +228,17 @@ func misspelt(good string) map[string]string {
 		"without a signature": parts[0] + "." + parts[1] + ".",
 		"two parts":           parts[0] + "." + parts[1],
 		"standard base64":     strings.NewReplacer("-", "+", "_", "/").Replace(good) + "+",
-		"JSON, flattened":     `{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`,
-		"JSON, general":       `{"payload":"` + parts[1] + `","signatures":[{"protected":"` + parts[0] + `","signature":"` + parts[2] + `"}]}`,
-		"signature of two":    good + parts[2],
+		"JSON, flattened": `{"protected":"` + parts[0] + `","payload":"` + parts[1] +
+			`","signature":"` + parts[2] + `"}`,
+		"JSON, general": `{"payload":"` + parts[1] + `","signatures":[{"protected":"` + parts[0] +
+			`","signature":"` + parts[2] + `"}]}`,
+		"signature of two": good + parts[2],
 	}
 }
 
-func TestForgedAccessTokensAreRefusedEverywhere(t *testing.T) {
+func TestAccessToken_ForgeryIsRefusedEverywhere(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office, elsewhere := p.Office(t), p.Office(t)
 	p.World.Join(t, elsewhere.Workspace, office.Head, harness.Everything()...)
 	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
@@ -306,22 +247,25 @@ func TestForgedAccessTokensAreRefusedEverywhere(t *testing.T) {
 	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).
 		Connect(t, p.Person(t, office.Head)).
 		AccessToken
-	s, mine := believed(t, p), newSigner(t, "mine")
-	good, header := storyOf(t, token), object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid))
+	s, mine := trustedSigner(t, p), newSigner(t, "mine")
+	good, header := claimsOf(t, token), object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid))
 
-	// The control: signed by the believed key and right in everything, the token is taken. All that follows differs in
-	// one thing.
+	// The control token is signed by the trusted key and correct, so it is accepted. Every token below differs from it
+	// in one thing.
 	control := s.sign(t, header, good.text())
-	for began := time.Now(); p.In(office.Workspace, control).Get(t, harness.ListPath).Status != http.StatusOK; time.Sleep(500 * time.Millisecond) {
-		if time.Since(began) > 40*time.Second { // the resource API asks for new keys twice a minute
-			t.Fatal("the believed key is not believed")
+	accepted := func() bool {
+		return p.In(office.Workspace, control).Get(t, harness.ListPath).Status == http.StatusOK
+	}
+	for began := time.Now(); !accepted(); time.Sleep(500 * time.Millisecond) {
+		if time.Since(began) > 40*time.Second { // the resource API reads the keys twice a minute
+			t.Fatal("the services do not accept the trusted key")
 		}
 	}
 	p.As(control).Get(t, office.Clients()).Wants(t, http.StatusOK)
 	wantsActive(t, p, control, true)
 
 	tokens := map[string]string{}
-	for name, claims := range wrongStories(p, good, storyOf(t, other)) {
+	for name, claims := range wrongClaims(p, good, claimsOf(t, other)) {
 		tokens["claims: "+name] = s.sign(t, header, claims)
 	}
 	for name, wrong := range wrongHeaders(s.kid) {
@@ -337,25 +281,26 @@ func TestForgedAccessTokensAreRefusedEverywhere(t *testing.T) {
 	tokens["of the other resource's grant"] = s.sign(
 		t,
 		header,
-		storyOf(t, mcp).with("aud", quoted(p.BaseURL+"/v1")).text(),
+		claimsOf(t, mcp).with("aud", quoted(p.BaseURL+"/v1")).text(),
 	)
 	if len(tokens) < 80 {
 		t.Fatalf("only %d forgeries", len(tokens))
 	}
 	for name, forged := range tokens {
-		met.NoteAll(forged)
+		seen.NoteAll(forged)
 		if answer := p.In(office.Workspace, forged).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized {
-			t.Errorf("%s is taken by the API:\n%s", name, answer)
+			t.Errorf("%s is accepted by the API:\n%s", name, answer)
 		}
 		if answer := p.As(forged).Get(t, office.Clients()); answer.Status != http.StatusForbidden ||
 			!strings.Contains(string(answer.Body), `"message":"Forbidden"`) {
-			t.Errorf("%s is taken by the account routes:\n%s", name, answer)
+			t.Errorf("%s is accepted by the account routes:\n%s", name, answer)
 		}
 		if strings.Contains(name, "the other resource") {
-			continue // which may be right there
+			continue // the token may be valid there
 		}
-		if answer := p.As(forged).JSON(t, http.MethodPost, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`); answer.Status != http.StatusUnauthorized {
-			t.Errorf("%s is taken by the MCP endpoint:\n%s", name, answer)
+		answer := p.As(forged).JSON(t, http.MethodPost, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+		if answer.Status != http.StatusUnauthorized {
+			t.Errorf("%s is accepted by the MCP endpoint:\n%s", name, answer)
 		}
 		wantsActive(t, p, forged, false)
 	}
@@ -366,27 +311,29 @@ func TestForgedAccessTokensAreRefusedEverywhere(t *testing.T) {
 func wantsActive(t *testing.T, p *harness.Product, token string, active bool) {
 	t.Helper()
 	if got := p.DemoService().Introspect(t, token).Wants(t, http.StatusOK).Object(t)["active"]; got != active {
-		t.Errorf("introspection says active: %v, want %v", got, active)
+		t.Errorf("introspection returns active: %v, want %v", got, active)
 	}
 }
 
-// A token that claims more than its grant gets no more than its grant.
-func TestTokenThatClaimsMorePermissionsGetsNone(t *testing.T) {
+// TestAccessToken_ClaimedScopeGrantsNothing checks that a token with more scope than its grant gets no more
+// permissions.
+func TestAccessToken_ClaimedScopeGrantsNothing(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	token := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head)).AccessToken
-	s := believed(t, p)
+	s := trustedSigner(t, p)
 	wide := s.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid)),
-		storyOf(t, token).with("scope", quoted(strings.Join(harness.Everything(), " "))).text())
-	met.NoteAll(wide)
+		claimsOf(t, token).with("scope", quoted(strings.Join(harness.Everything(), " "))).text())
+	seen.NoteAll(wide)
 	answer := p.In(office.Workspace, wide).
 		JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Mine now"})
 	if answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
-		t.Errorf("a permission out of thin air:\n%s", answer)
+		t.Errorf("a token claimed a permission beyond its grant:\n%s", answer)
 	}
 	p.As(wide).Get(t, office.Clients()).Wants(t, http.StatusForbidden)
-	if n := p.World.Count(t, `select count(*) from resource.programmes where tenant_id = $1`, office.Workspace.ID); n != 0 {
-		t.Errorf("%d programmes were made", n)
+	n := p.World.Count(t, `select count(*) from resource.programmes where tenant_id = $1`, office.Workspace.ID)
+	if n != 0 {
+		t.Errorf("%d programmes were created", n)
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Every form that a browser sends: from another site, with a key of somebody else, about the things of somebody else.
+// These tests send every form of the product from another site, with another user's key, and with identifiers of
+// another user's data.
 
-// fields are what a form sends that would do the victim harm, by its path; key and tenant are added. forColleague are
-// the forms by which a colleague who manages the workspace's applications does nothing to the victim alone.
-func fields(e *estate) map[string]url.Values {
+// fields returns, by path, the values with which each form would harm the victim. The caller adds key and tenant.
+func fields(e *target) map[string]url.Values {
 	about := func(id string) url.Values { return url.Values{"id": {id}} }
 	return map[string]url.Values{
 		"/settings/developers/tokens": {
@@ -22,10 +22,8 @@ func fields(e *estate) map[string]url.Values {
 			"days":        {"90"},
 			"permissions": harness.Everything(),
 		},
-		"/settings/developers/tokens/replace": about(
-			e.personal,
-		),
-		"/settings/developers/tokens/revoke": about(e.personal),
+		"/settings/developers/tokens/replace": about(e.personal),
+		"/settings/developers/tokens/revoke":  about(e.personal),
 		"/settings/developers/apps": {
 			"name":          {"Planted"},
 			"kind":          {"confidential"},
@@ -37,15 +35,11 @@ func fields(e *estate) map[string]url.Values {
 			"id":         {e.app.ClientID},
 			"expire_old": {"yes"},
 		},
-		"/settings/developers/apps/delete": about(e.app.ClientID),
-		"/settings/apps/disconnect": about(
-			e.grant,
-		),
+		"/settings/developers/apps/delete":   about(e.app.ClientID),
+		"/settings/apps/disconnect":          about(e.grant),
 		"/settings/security/sign-out":        about(e.signIn),
 		"/settings/security/sign-out-others": {},
-		"/settings/security/tokens/revoke": about(
-			e.personal,
-		),
+		"/settings/security/tokens/revoke":   about(e.personal),
 		"/settings/connectors/policy": {
 			"platforms":   {"other"},
 			"permissions": {harness.ReadForms},
@@ -53,50 +47,44 @@ func fields(e *estate) map[string]url.Values {
 			"confirm":     {"yes"},
 			"seen":        {e.policy},
 		},
-		"/settings/passkeys/remove": about(
-			e.passkey,
-		),
-		"/settings/passkeys":         {"name": {"Planted"}, "answer": {"{}"}},
-		"/settings/passkeys/options": {},
-		"/logout":                    {},
-		"/login":                     {"email": {e.Head.Email}, "password": {e.Head.Password}},
-		"/login/again":               {"password": {e.Head.Password}},
-		"/login/passkey": {
-			"answer": {"{}"},
-		},
+		"/settings/passkeys/remove":    about(e.passkey),
+		"/settings/passkeys":           {"name": {"Planted"}, "answer": {"{}"}},
+		"/settings/passkeys/options":   {},
+		"/logout":                      {},
+		"/login":                       {"email": {e.Head.Email}, "password": {e.Head.Password}},
+		"/login/again":                 {"password": {e.Head.Password}},
+		"/login/passkey":               {"answer": {"{}"}},
 		"/login/passkey/options":       {},
 		"/login/again/passkey":         {"answer": {"{}"}},
 		"/login/again/passkey/options": {},
-		"/oauth/authorize": {
-			"decision": {"approve"},
-		},
-		"/oauth/authorize/workspace": {"decision": {"choose"}, "workspace": {e.Workspace.ID}},
+		"/oauth/authorize":             {"decision": {"approve"}},
+		"/oauth/authorize/workspace":   {"decision": {"choose"}, "workspace": {e.Workspace.ID}},
 	}
 }
 
-// elsewhere are forms that this stack does not offer, with where they are tried.
+// elsewhere lists the forms that this stack does not offer, with the test that tries them.
 var elsewhere = map[string]string{
 	"/settings/provider/unlink": "needs an upstream provider: authserver/internal/app, " +
 		"TestUnlink_LastSignInMethodIsRefused",
 }
 
-func TestEveryFormIsTried(t *testing.T) {
+func TestForms_EachHasAnAttack(t *testing.T) {
 	t.Parallel()
 	_, sent := pagesAndForms(t)
-	known := fields(&estate{})
+	known := fields(&target{})
 	for _, path := range sent {
 		if _, tried := known[path]; !tried && elsewhere[path] == "" {
-			t.Errorf("POST %s is a form, and no attack knows it: add a row to fields", path)
+			t.Errorf("POST %s is a form without an attack: add a row to fields", path)
 		}
 	}
 	for path := range known {
 		if !slices.Contains(sent, path) {
-			t.Errorf("POST %s is no form any more", path)
+			t.Errorf("POST %s is no longer a form", path)
 		}
 	}
 }
 
-// sent is a form as a page of the product would send it: with the key that who's own page holds.
+// sent returns a form as a page of the product would send it, with the given key.
 func sent(t *testing.T, p *harness.Product, path, workspace, key string, values url.Values) harness.Form {
 	t.Helper()
 	all := url.Values{"tenant": {workspace}, "key": {key}}
@@ -106,7 +94,7 @@ func sent(t *testing.T, p *harness.Product, path, workspace, key string, values 
 	return harness.Form{Action: p.AppURL + path, Fields: all}
 }
 
-// keyOf is the key of a form that is on the person's own page.
+// keyOf returns the form key from the user's own page.
 func keyOf(t *testing.T, p *harness.Product, who *harness.Person) string {
 	t.Helper()
 	key := who.Open(t, p.AppURL+"/settings/security").
@@ -120,18 +108,18 @@ func keyOf(t *testing.T, p *harness.Product, who *harness.Person) string {
 	return key
 }
 
-// signedInMember is another member of the victim's workspace, with a token that their own page can revoke.
-func signedInMember(t *testing.T, p *harness.Product, victim *estate, permissions ...string) *harness.Person {
+// signedInMember returns another member of the victim's workspace, who has a token that their own page can revoke.
+func signedInMember(t *testing.T, p *harness.Product, victim *target, permissions ...string) *harness.Person {
 	t.Helper()
 	user := victim.Member(t, permissions...)
 	p.World.Token(t, victim.Workspace, user, harness.ReadProgrammes)
 	return p.Person(t, user).SignedIn(t)
 }
 
-func TestFormsOfOtherSitesDoNothing(t *testing.T) {
+func TestForms_CrossSitePostIsRefused(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	victim := newEstate(t, p)
+	p := newProduct(t)
+	victim := newTarget(t, p)
 	key, was, cookies := keyOf(t, p, victim.head), victim.inventory(t), victim.head.Cookies()
 	approve := victim.head.Consent(t, victim.connector.Begin().Query).DecisionForm(t, "approve").Fields
 	for path, values := range fields(victim) {
@@ -155,7 +143,7 @@ func TestFormsOfOtherSitesDoNothing(t *testing.T) {
 				t.Errorf("%s, from another site (%s): want 403:\n%s", path, name, answer)
 			}
 		}
-		// A page of another site cannot send JSON without asking first; nobody is told that it may.
+		// A page of another site cannot send JSON without a preflight request, and no preflight may allow it.
 		victim.head.Header = http.Header{
 			"Origin":                         {"https://evil.example"},
 			"Access-Control-Request-Method":  {"POST"},
@@ -170,17 +158,17 @@ func TestFormsOfOtherSitesDoNothing(t *testing.T) {
 	victim.head.Header = http.Header{}
 	victim.untouched(t, was, "a form of another site")
 	if victim.head.Cookies() != cookies {
-		t.Error("the victim's session is another one now")
+		t.Error("the victim's session has changed")
 	}
 	victim.head.Open(t, p.AppURL+"/settings/security").WantsPage(t, http.StatusOK)
 }
 
-// A form without the key of this very sign-in does nothing, wherever it comes from: the attacker's own key, an older
-// sign-in's.
-func TestFormsWithoutTheSignInsKeyDoNothing(t *testing.T) {
+// TestForms_KeyOfAnotherSignInIsRefused sends forms without the key of the current sign-in, with another user's key
+// and with the key of an earlier sign-in.
+func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	victim := newEstate(t, p)
+	p := newProduct(t)
+	victim := newTarget(t, p)
 	attacker := signedInMember(t, p, victim, harness.Everything()...)
 	earlier := p.Person(t, victim.Head).SignedIn(t)
 	keys := map[string]string{
@@ -190,19 +178,18 @@ func TestFormsWithoutTheSignInsKeyDoNothing(t *testing.T) {
 		"another sign-in's": keyOf(t, p, earlier),
 		"a consent ticket": victim.head.Consent(t, victim.connector.Begin().Query).
 			DecisionForm(t, "approve").
-			Fields.Get(
-			"ticket",
-		),
+			Fields.Get("ticket"),
 	}
 	earlier.Submit(t, harness.Form{Action: p.AppURL + "/logout", Fields: url.Values{}})
 	was := victim.inventory(t)
 	for path, values := range fields(victim) {
 		if !strings.HasPrefix(path, "/settings/") ||
 			strings.HasPrefix(path, "/settings/passkeys") && path != "/settings/passkeys/remove" {
-			continue // these have other keys: the session, a challenge, a ticket, a password
+			continue // these forms are protected by the session, a challenge, a ticket or a password
 		}
 		for name, key := range keys {
-			if answer := victim.head.Submit(t, sent(t, p, path, victim.Workspace.ID, key, values)); answer.Status != http.StatusForbidden {
+			answer := victim.head.Submit(t, sent(t, p, path, victim.Workspace.ID, key, values))
+			if answer.Status != http.StatusForbidden {
 				t.Errorf("%s with this key: %s: want 403:\n%s", path, name, answer)
 			}
 		}
@@ -210,13 +197,13 @@ func TestFormsWithoutTheSignInsKeyDoNothing(t *testing.T) {
 	victim.untouched(t, was, "a form with a wrong key")
 }
 
-// Somebody signed in sends the identifiers of somebody else's things, with a good key.
-func TestFormsReachNothingOfOthers(t *testing.T) {
+// TestForms_ChangeNothingOfOtherUsers sends the identifiers of another user's data with a valid key.
+func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	victim, stranger := newEstate(t, p), newEstate(t, p)
+	p := newProduct(t)
+	victim, stranger := newTarget(t, p), newTarget(t, p)
 	plain, colleague := signedInMember(t, p, victim), signedInMember(t, p, victim, harness.Everything()...)
-	manages := []string{ // for whoever manages the workspace's applications
+	manages := []string{ // a colleague who manages applications may send these
 		"/settings/developers/tokens",
 		"/settings/developers/apps",
 		"/settings/developers/apps/secret",
@@ -240,7 +227,7 @@ func TestFormsReachNothingOfOthers(t *testing.T) {
 				[]string{"/settings/developers/tokens", "/settings/developers/apps", "/settings/connectors/policy"},
 				path,
 			) {
-				places = places[:1] // without an identifier these are about one's own
+				places = places[:1] // without an identifier these change the user's own workspace
 			}
 			for _, workspace := range places {
 				answer := who.Submit(t, sent(t, p, path, workspace, keyOf(t, p, who), values))
@@ -270,22 +257,28 @@ func TestFormsReachNothingOfOthers(t *testing.T) {
 			}
 		}
 	}
-	// The same by whoever may: it would have worked.
-	if answer := victim.head.Submit(t, sent(t, p, "/settings/apps/disconnect", victim.Workspace.ID, keyOf(t, p, victim.head), url.Values{
-		"id": {victim.grant},
-	})); answer.Status != http.StatusSeeOther {
+	// The victim's own form succeeds, so the forms above failed for the right reason.
+	disconnect := sent(
+		t,
+		p,
+		"/settings/apps/disconnect",
+		victim.Workspace.ID,
+		keyOf(t, p, victim.head),
+		url.Values{"id": {victim.grant}},
+	)
+	if answer := victim.head.Submit(t, disconnect); answer.Status != http.StatusSeeOther {
 		t.Errorf("the victim's own form: %s", answer)
 	}
 	if victim.inventory(t) == was {
-		t.Error("the inventory does not notice a grant that ended")
+		t.Error("the inventory does not show a grant that ended")
 	}
 }
 
-// The identifier of a sign-in is no way into it, and its page shows one's own alone.
-func TestPagesShowOnesOwnAlone(t *testing.T) {
+// TestPages_ShowOnlyOwnData checks that no query parameter shows another user's data.
+func TestPages_ShowOnlyOwnData(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	victim, stranger := newEstate(t, p), newEstate(t, p)
+	p := newProduct(t)
+	victim, stranger := newTarget(t, p), newTarget(t, p)
 	for _, path := range []string{
 		"/settings/user",
 		"/settings/apps",
@@ -313,7 +306,7 @@ func TestPagesShowOnesOwnAlone(t *testing.T) {
 			} {
 				if strings.Contains(page.Text(), theirs) ||
 					(query == "" && strings.Contains(string(page.Body), theirs)) {
-					t.Errorf("%s%s shows a stranger's: %s", path, query, theirs)
+					t.Errorf("%s%s shows another user's data: %s", path, query, theirs)
 				}
 			}
 		}

@@ -11,10 +11,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Clickjacking and reading across sites: no page of ours stands in a frame of somebody else, and none is read from
-// there.
+// Clickjacking and cross-site reading: no other site may frame or read a page.
 
-// wantsNoFrame checks the headers that keep a page to itself (TestNoPageIsFramed says of which answers).
+// wantsNoFrame checks the headers that forbid framing and cross-site reading.
 func wantsNoFrame(t *testing.T, page harness.Page) {
 	t.Helper()
 	policy := page.Header.Get("Content-Security-Policy")
@@ -42,10 +41,10 @@ func wantsNoFrame(t *testing.T, page harness.Page) {
 	}
 }
 
-func TestNoPageIsFramed(t *testing.T) {
+func TestPages_ForbidFraming(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	opened, sendable := pagesAndForms(t)
 	stranger := p.Person(t, e.Head)
 	for _, who := range []*harness.Person{stranger, e.head} {
@@ -83,25 +82,22 @@ func TestNoPageIsFramed(t *testing.T) {
 			}
 		}
 		if seen < 12 {
-			t.Errorf("only %d pages were looked at", seen)
+			t.Errorf("only %d pages were checked", seen)
 		}
 	}
 }
 
-// The same as a browser sees it, with the victim signed in and the attacker's page on the same site: another port of
-// the host.
-func TestInARealBrowserAnEvilPageDoesNothing(t *testing.T) {
+// TestBrowser_CrossSitePageChangesNothing repeats this in a real browser: the victim is signed in, and the attacker's
+// page is on the same site, at another port of the host.
+func TestBrowser_CrossSitePageChangesNothing(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	var page string
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(
-			[]byte(
-				`<!doctype html><title>Prizes</title><link rel="icon" href="data:,"><p id="evil">You have won</p>` + page,
-			),
-		)
+		_, _ = w.Write([]byte(`<!doctype html><title>Prizes</title><link rel="icon" href="data:,">` +
+			`<p id="evil">You have won</p>` + page))
 	}))
 	t.Cleanup(evil.Close)
 	address := strings.Replace(evil.URL, "127.0.0.1", "localhost", 1)
@@ -117,7 +113,8 @@ func TestInARealBrowserAnEvilPageDoesNothing(t *testing.T) {
 		{"/login", `<input name="email" value="eve@example.org"><input name="password" value="x">`},
 		{"/oauth/authorize", `<input name="decision" value="approve">`},
 	} {
-		page = `<form method="post" action="` + p.AppURL + form.action + `">` + form.fields + `</form><script>document.forms[0].submit()</script>`
+		page = `<form method="post" action="` + p.AppURL + form.action + `">` + form.fields +
+			`</form><script>document.forms[0].submit()</script>`
 		browser.Open(address)
 		browser.Leave("#evil")
 	}
@@ -136,10 +133,15 @@ func TestInARealBrowserAnEvilPageDoesNothing(t *testing.T) {
 	}
 	for began := time.Now(); !framed(); time.Sleep(50 * time.Millisecond) {
 		if time.Since(began) > 10*time.Second {
-			t.Fatal("the consent page stands in a frame of another site")
+			t.Fatal("the consent page is shown in a frame of another site")
 		}
 	}
-	page = `<p id="read"></p><script>fetch("` + p.AppURL + `/settings/user", {credentials: "include"}).then(r => r.text()).then(x => { document.getElementById("read").textContent = "read " + x.length }, () => { document.getElementById("read").textContent = "refused" })</script>`
+	page = `<p id="read"></p><script>
+			const show = text => { document.getElementById("read").textContent = text }
+			fetch("` + p.AppURL + `/settings/user", {credentials: "include"}).
+				then(r => r.text()).
+				then(x => show("read " + x.length), () => show("refused"))
+		</script>`
 	browser.Open(address)
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		text := harness.Ask[string](

@@ -11,27 +11,28 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Identifiers of other people's things, in every route that takes one.
+// These tests send identifiers of other users' data to every route that takes one.
 
-// A thing is what a request puts where the path has a variable, and the body that would do harm.
+// A thing is what a request puts into the path in place of a variable, and a body that would do harm.
 type thing struct {
-	id   func(e *estate) string // for the variable that is not the workspace; nil: there is none
+	id   func(e *target) string // of the variable that is not the workspace; nil if there is none
 	body string
-	kind string // of the body; "" is JSON where there is a body
+	kind string // content type of the body; "" means JSON if there is a body
 }
 
-// things has a row for each operation of the API that takes an identifier. Where the operation needs no credential,
-// public says why that is no hole, or what TestPublicRoutesTellNothingOfOthers tries instead.
+// things has a row for each API operation that takes an identifier. For operations without a credential, public says
+// why they need none, or that TestPublicRoutes_RevealNothingOfOthers tries them.
 func things() (rows map[operation]thing, public map[operation]string) {
 	clients := "/v1/account/tenants/{tenantId}/oauth-clients"
 	programmes, forms := harness.ListPath, "/v1/engage/forms"
-	app := func(e *estate) string { return e.app.ClientID }
-	programme := func(e *estate) string { return e.programme }
-	form := func(e *estate) string { return e.form }
+	app := func(e *target) string { return e.app.ClientID }
+	programme := func(e *target) string { return e.programme }
+	form := func(e *target) string { return e.form }
 	rows = map[operation]thing{
 		{"GET", clients}: {},
 		{"POST", clients}: {
-			body: `{"name":"Mine","redirectUris":["https://evil.example/"],"requiredPermissions":["programmes:read:programmes"]}`,
+			body: `{"name":"Mine","redirectUris":["https://evil.example/"],
+							"requiredPermissions":["programmes:read:programmes"]}`,
 		},
 		{"GET", clients + "/{clientId}"}:           {id: app},
 		{"DELETE", clients + "/{clientId}"}:        {id: app},
@@ -42,10 +43,11 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"PATCH", programmes + "/{id}"}:            {id: programme, body: `{"name":"Mine"}`},
 		{"POST", programmes + "/{id}/transitions"}: {id: programme, body: `{"to":"archived"}`},
 		{"POST", programmes + "/imports"}:          {body: "name\nMine\n", kind: "text/csv"},
-		{"GET", programmes + "/imports/{id}"}:      {id: func(e *estate) string { return e.imported }},
+		{"GET", programmes + "/imports/{id}"}:      {id: func(e *target) string { return e.imported }},
 		{"GET", forms}:                             {},
 		{"POST", forms}: {
-			body: `{"title":"Mine","allowedOrigins":["https://evil.example"],"fields":[{"name":"a","label":"a","type":"text","required":false}]}`,
+			body: `{"title":"Mine","allowedOrigins":["https://evil.example"],
+							"fields":[{"name":"a","label":"a","type":"text","required":false}]}`,
 		},
 		{"GET", forms + "/{id}"}:             {id: form},
 		{"PATCH", forms + "/{id}"}:           {id: form, body: `{"enabled":false}`},
@@ -53,15 +55,12 @@ func things() (rows map[operation]thing, public map[operation]string) {
 	}
 	embed := "/v1/engage/public/forms/{embedKey}"
 	public = map[operation]string{
-		{"GET", embed}:                                "public: it is the form",
-		{"POST", embed + "/submissions"}:              "public: it is sent by anybody",
-		{"GET", embed + "/embed"}:                     "public: it is the form as a page",
-		{"POST", embed + "/embed"}:                    "public: it is sent by anybody",
-		{"GET", "/v1/engage/public/submissions/{id}"}: "tried by TestPublicRoutesTellNothingOfOthers",
-		{
-			"POST",
-			"/mcp",
-		}: "tried by TestToolsReachNothingOfAnotherWorkspace",
+		{"GET", embed}:                                                "public: it is the form",
+		{"POST", embed + "/submissions"}:                              "public: any visitor may submit",
+		{"GET", embed + "/embed"}:                                     "public: it is the form as a page",
+		{"POST", embed + "/embed"}:                                    "public: any visitor may submit",
+		{"GET", "/v1/engage/public/submissions/{id}"}:                 "see TestPublicRoutes_RevealNothingOfOthers",
+		{"POST", "/mcp"}:                                              "see TestMCPTools_ReachNoOtherWorkspace",
 		{"GET", "/.well-known/oauth-protected-resource/{resource}"}:   "names a document",
 		{"GET", "/.well-known/oauth-authorization-server/{resource}"}: "names a document",
 		{"GET", "/.well-known/openid-configuration/{resource}"}:       "names a document",
@@ -70,14 +69,14 @@ func things() (rows map[operation]thing, public map[operation]string) {
 	return rows, public
 }
 
-// An intruder has a good credential that is not good for this. It sends the header of the one workspace or of the
-// other, and puts it into the path.
+// An intruder has a valid credential without access to the victim's data. It names its own workspace or the victim's in
+// the header and in the path.
 type intruder struct {
 	name, token string
 	own         string // the workspace that the token is for
 }
 
-func intruders(t *testing.T, p *harness.Product, victim *estate) []intruder {
+func intruders(t *testing.T, p *harness.Product, victim *target) []intruder {
 	t.Helper()
 	stranger, second := p.Office(t), p.Office(t)
 	plain := victim.Member(t)
@@ -100,11 +99,11 @@ func intruders(t *testing.T, p *harness.Product, victim *estate) []intruder {
 			elsewhere.Connect(t, p.Person(t, victim.Head)).AccessToken,
 			second.Workspace.ID,
 		},
-		{"somebody who left", leaver(t, p, victim), victim.Workspace.ID},
+		{"a former member", leaver(t, p, victim), victim.Workspace.ID},
 	}
 }
 
-func leaver(t *testing.T, p *harness.Product, victim *estate) string {
+func leaver(t *testing.T, p *harness.Product, victim *target) string {
 	t.Helper()
 	gone := victim.Member(t, harness.Everything()...)
 	token := p.World.Token(t, victim.Workspace, gone, harness.Everything()...)
@@ -112,13 +111,13 @@ func leaver(t *testing.T, p *harness.Product, victim *estate) string {
 	return token
 }
 
-// try sends one operation with the victim's identifiers. in is the workspace of the path and of the header.
+// try sends one operation with the victim's identifiers. in is the workspace in the path and in the header.
 func (i intruder) try(
 	t *testing.T,
 	p *harness.Product,
 	op operation,
 	row thing,
-	victim *estate,
+	victim *target,
 	in string,
 ) harness.Answer {
 	t.Helper()
@@ -135,21 +134,21 @@ func (i intruder) try(
 	return p.As(i.token).With("X-Tenant-Id", in).Send(t, op.method, path, kind, row.body)
 }
 
-func TestNobodyReachesThingsOfAnotherWorkspace(t *testing.T) {
+func TestAPI_ReachesNoOtherWorkspace(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	victim := newEstate(t, p)
+	p := newProduct(t)
+	victim := newTarget(t, p)
 	rows, public := things()
 	operations := operationsOnThings(t, p)
 	for _, op := range operations {
 		_, tried := rows[op]
 		if _, isPublic := public[op]; !tried && !isPublic {
-			t.Errorf("%s %s takes an identifier, and no attack knows it: add a row to things", op.method, op.path)
+			t.Errorf("%s %s takes an identifier and has no attack: add a row to things", op.method, op.path)
 		}
 	}
 	for op := range rows {
 		if !slices.Contains(operations, op) {
-			t.Errorf("%s %s is not described any more", op.method, op.path)
+			t.Errorf("%s %s is no longer in the OpenAPI description", op.method, op.path)
 		}
 	}
 	attackers := intruders(t, p, victim)
@@ -158,7 +157,7 @@ func TestNobodyReachesThingsOfAnotherWorkspace(t *testing.T) {
 		for op, row := range rows {
 			places := []string{victim.Workspace.ID}
 			if row.id != nil && who.own != victim.Workspace.ID {
-				places = append(places, who.own) // the victim's thing, in the intruder's own workspace
+				places = append(places, who.own) // the victim's identifier in the intruder's workspace
 			}
 			for _, in := range places {
 				answer := who.try(t, p, op, row, victim, in)
@@ -177,14 +176,14 @@ func TestNobodyReachesThingsOfAnotherWorkspace(t *testing.T) {
 					"ada@example.org",
 				} {
 					if strings.Contains(string(answer.Body), secret) {
-						t.Errorf("%s is told of the victim's things:\n%s", who.name, answer)
+						t.Errorf("%s sees the victim's data:\n%s", who.name, answer)
 					}
 				}
 			}
 		}
 		victim.untouched(t, was, who.name)
 	}
-	// The same by whoever may: all of it would have worked.
+	// A token with access succeeds, so the requests above failed for the right reason.
 	owner := intruder{token: victim.Token}
 	for op, row := range rows {
 		if op.method == http.MethodGet {
@@ -193,11 +192,12 @@ func TestNobodyReachesThingsOfAnotherWorkspace(t *testing.T) {
 	}
 }
 
-// A thing that exists and one that does not are told apart by nobody who may not see it.
-func TestThingsOfOthersLookLikeThoseThatNeverWere(t *testing.T) {
+// TestAPI_ForeignAndMissingIDsLookAlike checks that a caller without access cannot tell existing data from
+// missing data.
+func TestAPI_ForeignAndMissingIDsLookAlike(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	victim := newEstate(t, p)
+	p := newProduct(t)
+	victim := newTarget(t, p)
 	stranger := p.Office(t)
 	nothing := *victim
 	nothing.programme, nothing.imported, nothing.form = uuid.NewString(), uuid.NewString(), uuid.NewString()
@@ -211,36 +211,24 @@ func TestThingsOfOthersLookLikeThoseThatNeverWere(t *testing.T) {
 			}
 			theirs, none := who.try(t, p, op, row, victim, in), who.try(t, p, op, row, &nothing, in)
 			if theirs.Status != none.Status || string(theirs.Body) != string(none.Body) {
-				t.Errorf("told apart:\n%s\n%s", theirs, none)
+				t.Errorf("the responses differ:\n%s\n%s", theirs, none)
 			}
 		}
-		// Nor is a workspace that exists told from one that does not.
-		known, unknown := who.try(
-			t,
-			p,
-			op,
-			row,
-			victim,
-			victim.Workspace.ID,
-		), who.try(
-			t,
-			p,
-			op,
-			row,
-			victim,
-			uuid.NewString(),
-		)
+		// Existing and missing workspaces must look alike too.
+		known := who.try(t, p, op, row, victim, victim.Workspace.ID)
+		unknown := who.try(t, p, op, row, victim, uuid.NewString())
 		if known.Status != unknown.Status || string(known.Body) != string(unknown.Body) {
-			t.Errorf("a workspace is told apart:\n%s\n%s", known, unknown)
+			t.Errorf("the responses for a known and an unknown workspace differ:\n%s\n%s", known, unknown)
 		}
 	}
 }
 
-// The status of a submission is for whoever was given its token; a public form takes its own tokens alone.
-func TestPublicRoutesTellNothingOfOthers(t *testing.T) {
+// TestPublicRoutes_RevealNothingOfOthers checks that a submission's status needs that submission's token, and that a
+// public form accepts only tokens issued for it.
+func TestPublicRoutes_RevealNothingOfOthers(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	victim, stranger := newEstate(t, p), newEstate(t, p)
+	p := newProduct(t)
+	victim, stranger := newTarget(t, p), newTarget(t, p)
 	api := p.API()
 	api.Get(t, victim.statusPath()).Wants(t, http.StatusOK)
 	for name, token := range map[string]string{
@@ -260,9 +248,10 @@ func TestPublicRoutesTellNothingOfOthers(t *testing.T) {
 			t.Errorf("%s reads the status through a page:\n%s", name, page)
 		}
 	}
-	// A status through the page of another form, with its right token.
-	if page := api.Get(t, stranger.publicForm()+"/embed?submission="+victim.submission+"&token="+victim.status); page.Status == http.StatusOK {
-		t.Errorf("a form shows what was sent to another:\n%s", page)
+	// The submission's own token, on the page of another form.
+	page := api.Get(t, stranger.publicForm()+"/embed?submission="+victim.submission+"&token="+victim.status)
+	if page.Status == http.StatusOK {
+		t.Errorf("a form shows a submission of another form:\n%s", page)
 	}
 	was := victim.inventory(t)
 	for _, token := range []string{stranger.submissionToken(t), victim.status, victim.Token, ""} {
@@ -273,11 +262,11 @@ func TestPublicRoutesTellNothingOfOthers(t *testing.T) {
 	victim.untouched(t, was, "a token of another form")
 }
 
-// A tool of the MCP endpoint that takes an identifier is a route like any other.
-func TestToolsReachNothingOfAnotherWorkspace(t *testing.T) {
+// TestMCPTools_ReachNoOtherWorkspace tries the MCP tools, which take identifiers as routes do.
+func TestMCPTools_ReachNoOtherWorkspace(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	victim, stranger := newEstate(t, p), p.Office(t)
+	p := newProduct(t)
+	victim, stranger := newTarget(t, p), p.Office(t)
 	api := p.As(stranger.Token).With("Accept", "application/json, text/event-stream")
 	call := func(method string, params any) harness.Answer {
 		return api.With("X-Tenant-Id", victim.Workspace.ID).
@@ -309,7 +298,7 @@ func TestToolsReachNothingOfAnotherWorkspace(t *testing.T) {
 		)
 		for _, theirs := range []string{"Winter pantry", victim.Workspace.Name, victim.Workspace.ID} {
 			if strings.Contains(string(answer.Body), theirs) {
-				t.Errorf("%s tells of the victim's workspace:\n%s", name, answer)
+				t.Errorf("%s reveals the victim's workspace:\n%s", name, answer)
 			}
 		}
 	}
@@ -318,6 +307,6 @@ func TestToolsReachNothingOfAnotherWorkspace(t *testing.T) {
 		map[string]any{"name": "get_programme", "arguments": map[string]any{"id": victim.programme}},
 	)
 	if !strings.Contains(string(own.Body), `"isError":true`) && own.Status == http.StatusOK {
-		t.Errorf("want an error of the tool:\n%s", own)
+		t.Errorf("want a tool error:\n%s", own)
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// met are the secrets that the tests of this process have met.
-var met harness.Secrets
+// seen collects the secrets that the tests of this process have seen.
+var seen harness.Secrets
 
 func TestMain(m *testing.M) { os.Exit(harness.Main(m, 4)) }
 
-// started is the stack of all tests here. Every way to sign in that it can offer by itself is one more way to attack.
+// started returns the stack that all tests here share. It offers every sign-in method that needs no other service,
+// since each can be attacked.
 var started = sync.OnceValues(func() (*stack.Stack, error) {
 	return harness.Lasting(harness.Options{Traced: true, Settings: map[string]string{"ALMONER_PASSKEYS": "true"}})
 })
@@ -28,8 +29,8 @@ func shared(t *testing.T) *stack.Stack {
 	return s
 }
 
-// enter is how a test meets the product.
-func enter(t *testing.T) *harness.Product {
+// enter returns the product on the shared stack.
+func newProduct(t *testing.T) *harness.Product {
 	t.Helper()
-	return harness.Enter(t, shared(t), &met)
+	return harness.Enter(t, shared(t), &seen)
 }

@@ -12,24 +12,24 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Stored and reflected markup: every name that somebody can choose, on every page that shows it.
+// Stored and reflected markup: every name that a user can choose, on every page that shows it.
 
-// markup runs a script wherever it is taken for HTML, as text or within an attribute; were it taken for a template, 49
-// would be read.
+// markup runs a script if it is parsed as HTML, as text or in an attribute. Evaluated as a template, it renders 49.
 const markup = `"'><img src=x onerror=pwned=1><script>pwned=1</script>{{7*7}}`
 
-// markedName is a name with markup that says where it was planted.
+// markedName returns a name with markup, which starts with the place where it is stored.
 func markedName(where string) string { return where + " " + markup }
 
-// markEstate plants markup in every name. What the product itself refuses is planted in the database.
-func markEstate(t *testing.T, p *harness.Product) *estate {
+// newMarkedTarget stores markup in every name. Names that the product refuses are written to the database directly.
+func newMarkedTarget(t *testing.T, p *harness.Product) *target {
 	t.Helper()
-	e := newEstate(t, p)
+	e := newTarget(t, p)
 	e.Head.Email = `"<img/src=x/onerror=pwned=1>".` + strings.ToLower(e.Head.ID[:8]) + `@example.org`
 	for _, change := range []struct{ sql, name string }{
 		{`update account.tenants set name = $2 where id = $1`, markedName("workspace")},
 		{
-			`update account.organisations set name = $2 where id = (select organisation_id from account.tenants where id = $1)`,
+			`update account.organisations set name = $2
+						where id = (select organisation_id from account.tenants where id = $1)`,
 			markedName("organisation"),
 		},
 		{`update account.oauth_clients set name = $2 where tenant_id = $1`, markedName("application")},
@@ -37,33 +37,43 @@ func markEstate(t *testing.T, p *harness.Product) *estate {
 		{`update resource.programmes set name = $2, summary = $2 where tenant_id = $1`, markedName("programme")},
 		{`update resource.forms set title = $2 where tenant_id = $1`, markedName("form")},
 		{
-			`update account.users set name = $2 where id in (select user_id from account.memberships where tenant_id = $1)`,
+			`update account.users set name = $2
+						where id in (select user_id from account.memberships where tenant_id = $1)`,
 			markedName("person"),
 		},
 		{
-			`update account.users set email = $2 where id in (select user_id from account.memberships where tenant_id = $1)`,
+			`update account.users set email = $2
+						where id in (select user_id from account.memberships where tenant_id = $1)`,
 			e.Head.Email,
 		},
 		{
-			`update account.passkeys set name = $2 where user_id in (select user_id from account.memberships where tenant_id = $1)`,
+			`update account.passkeys set name = $2
+						where user_id in (select user_id from account.memberships where tenant_id = $1)`,
 			markedName("passkey"),
 		},
 		{
-			`update account.oauth_clients set redirect_uris = redirect_uris || ('https://app.canal-lane.example/cb?x=' || $2) where tenant_id = $1`,
+			`update account.oauth_clients
+						set redirect_uris = redirect_uris || ('https://app.canal-lane.example/cb?x=' || $2)
+						where tenant_id = $1`,
 			`"'><script>pwned=1</script>`,
 		},
 		{
-			`update account.sign_ins set user_agent = $2 where user_id in (select user_id from account.memberships where tenant_id = $1)`,
+			`update account.sign_ins set user_agent = $2
+						where user_id in (select user_id from account.memberships where tenant_id = $1)`,
 			markedName("browser"),
 		},
 		{
 			`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-			select gen_random_uuid(), $1, user_id, $2, $2, $2, jsonb_build_object('name', $2::text, 'address', $2::text, 'reason', $2::text), $2 from account.memberships where tenant_id = $1`,
+			select gen_random_uuid(), $1, user_id, $2, $2, $2,
+							jsonb_build_object('name', $2::text, 'address', $2::text, 'reason', $2::text), $2
+						from account.memberships where tenant_id = $1`,
 			markedName("event"),
 		},
 		{
 			`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-			select gen_random_uuid(), $1, user_id, 'user:' || user_id, 'token.created', 'token:x', jsonb_build_object('name', $2::text, 'address', $2::text), '' from account.memberships where tenant_id = $1`,
+			select gen_random_uuid(), $1, user_id, 'user:' || user_id, 'token.created', 'token:x',
+							jsonb_build_object('name', $2::text, 'address', $2::text), ''
+						from account.memberships where tenant_id = $1`,
 			markedName("event of a token"),
 		},
 	} {
@@ -73,25 +83,16 @@ func markEstate(t *testing.T, p *harness.Product) *estate {
 	return e
 }
 
-// pagesOf are the addresses that show what was planted, and the words that have to be readable there.
-func pagesOf(p *harness.Product, e *estate) map[string][]string {
+// pagesOf returns the addresses that show the stored names, with the names that must be readable there.
+func pagesOf(p *harness.Product, e *target) map[string][]string {
 	in := "?tenant=" + e.Workspace.ID
 	return map[string][]string{
-		p.AppURL + "/settings/user": {
-			"person",
-			"workspace",
-			"organisation",
-		},
-		p.AppURL + "/settings/developers" + in: {"token", "application", "workspace"},
-		p.AppURL + "/settings/apps": {
-			"application",
-			"workspace",
-		},
-		p.AppURL + "/settings/security":   {"token", "event of a token"},
-		p.AppURL + "/settings/audit" + in: {"event", "workspace"},
-		p.AppURL + "/settings/connectors" + in: {
-			"workspace",
-		},
+		p.AppURL + "/settings/user":               {"person", "workspace", "organisation"},
+		p.AppURL + "/settings/developers" + in:    {"token", "application", "workspace"},
+		p.AppURL + "/settings/apps":               {"application", "workspace"},
+		p.AppURL + "/settings/security":           {"token", "event of a token"},
+		p.AppURL + "/settings/audit" + in:         {"event", "workspace"},
+		p.AppURL + "/settings/connectors" + in:    {"workspace"},
 		p.AppURL + "/settings/passkeys":           {"passkey"},
 		p.AppURL + "/login/again":                 nil,
 		p.AuthorizeURL(e.connector.Begin().Query): {"application", "workspace"},
@@ -100,7 +101,7 @@ func pagesOf(p *harness.Product, e *estate) map[string][]string {
 	}
 }
 
-// wantsInert checks that nothing on a page is alive that we did not put there.
+// wantsInert checks that a page holds no script, frame or event handler besides our own.
 func wantsInert(t *testing.T, page harness.Page, where string) {
 	t.Helper()
 	for _, element := range page.Find("*").EachIter() {
@@ -126,10 +127,10 @@ func wantsInert(t *testing.T, page harness.Page, where string) {
 	}
 }
 
-func TestNamesAreTextOnEveryPage(t *testing.T) {
+func TestMarkup_StoredNamesAreEscaped(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := markEstate(t, p)
+	p := newProduct(t)
+	e := newMarkedTarget(t, p)
 	for address, words := range pagesOf(p, e) {
 		page := e.head.Open(t, address)
 		_, path, _ := strings.Cut(address, "//")
@@ -137,7 +138,7 @@ func TestNamesAreTextOnEveryPage(t *testing.T) {
 		for _, word := range words {
 			if !strings.Contains(page.Text(), markedName(word)) &&
 				!strings.Contains(allValues(page), markedName(word)) {
-				t.Errorf("%s does not show the %s, so nothing was shown of it", path, word)
+				t.Errorf("%s does not show the %s: the test proves nothing", path, word)
 			}
 		}
 	}
@@ -149,7 +150,7 @@ func TestNamesAreTextOnEveryPage(t *testing.T) {
 	refusal := stranger.Open(t, p.AuthorizeURL(e.connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
 	wantsInert(t, refusal, "refusal")
 	refusal.WantsText(t, markedName("application"))
-	// What a form did is said in words with the name in them.
+	// The notice after a form names the application.
 	done := e.head.Submit(
 		t,
 		sent(t, p, "/settings/apps/disconnect", e.Workspace.ID, keyOf(t, p, e.head), url.Values{"id": {e.grant}}),
@@ -167,11 +168,11 @@ func allValues(page harness.Page) string {
 	return out.String()
 }
 
-// What a request says comes back as text, or not at all.
-func TestNothingOfARequestIsMarkup(t *testing.T) {
+// TestMarkup_RequestValuesAreEscaped checks that request values come back as text or not at all.
+func TestMarkup_RequestValuesAreEscaped(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	opened, _ := pagesAndForms(t)
 	stranger := p.Person(t, e.Head)
 	for _, path := range append(opened, "/nothing", "/"+url.PathEscape(markup)) {
@@ -237,10 +238,11 @@ func TestNothingOfARequestIsMarkup(t *testing.T) {
 	wantsInert(t, page, "the public form")
 }
 
-// A redirect URI and the origin of a form's website are written into a policy: neither may bring one of its own.
-func TestPoliciesTakeNothingFromNames(t *testing.T) {
+// TestContentSecurityPolicy_CannotBeInjected checks redirect URIs and form origins, which are written into the
+// Content-Security-Policy: neither may add a directive.
+func TestContentSecurityPolicy_CannotBeInjected(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	lax := regexp.MustCompile(`unsafe|\*|evil|script-src [^'s]|script-src 'self' |script-src 'n`)
@@ -257,15 +259,13 @@ func TestPoliciesTakeNothingFromNames(t *testing.T) {
 		body["redirectUris"] = []string{"https://" + host + "/callback"}
 		answer := office.Register(t, body)
 		if answer.Status != http.StatusCreated {
-			continue // refused, which is as good
+			continue // refusal is fine too
 		}
 		app := p.DemoConfidential()
 		app.ClientID, _ = answer.Object(t)["clientId"].(string)
 		app.RedirectURI = "https://" + host + "/callback"
-		if policy := head.Open(t, p.AuthorizeURL(app.Request())).Header.Get("Content-Security-Policy"); lax.MatchString(
-			policy,
-		) ||
-			strings.Count(policy, ";") > 6 {
+		policy := head.Open(t, p.AuthorizeURL(app.Request())).Header.Get("Content-Security-Policy")
+		if lax.MatchString(policy) || strings.Count(policy, ";") > 6 {
 			t.Errorf("%s is in the policy: %s", host, policy)
 		}
 	}
@@ -294,10 +294,10 @@ func TestPoliciesTakeNothingFromNames(t *testing.T) {
 	}
 }
 
-func TestInARealBrowserNoNameRuns(t *testing.T) {
+func TestBrowser_StoredNamesRunNoScript(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := markEstate(t, p)
+	p := newProduct(t)
+	e := newMarkedTarget(t, p)
 	browser := p.Browser(t, harness.Laptop)
 	browser.Open(p.AuthorizeURL(e.connector.Begin().Query))
 	browser.Fill("#email", e.Head.Email)
@@ -311,7 +311,7 @@ func TestInARealBrowserNoNameRuns(t *testing.T) {
 			t.Errorf("a name ran as a script at %s", path)
 		}
 	}
-	for _, complaint := range browser.Complaints() { // of what the policy had to stop
+	for _, complaint := range browser.Complaints() { // about what the policy blocked
 		t.Errorf("the browser complains: %s", complaint)
 	}
 }

@@ -9,26 +9,18 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Codes and refresh tokens in the wrong hands: of another client, another user's attempt, another resource, or put
-// together from parts of good ones.
+// Codes and refresh tokens in the wrong hands: used by another client, in another user's attempt or for another
+// resource, or spliced from parts of valid ones.
 
-func TestCodeIsGoodForItsClientAndAttemptAlone(t *testing.T) {
+func TestCode_IsBoundToClientAndAttempt(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office, evil := p.Office(t), p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
-	sibling, theirs, theirApp := office.Connector(
-		t,
-		harness.ReadProgrammes,
-	), evil.Connector(
-		t,
-		harness.ReadProgrammes,
-	), evil.Confidential(
-		t,
-		"",
-		harness.ReadProgrammes,
-	)
+	sibling := office.Connector(t, harness.ReadProgrammes)
+	theirs := evil.Connector(t, harness.ReadProgrammes)
+	theirApp := evil.Confidential(t, "", harness.ReadProgrammes)
 	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 
 	victim, attacker := connector.Begin(), connector.Begin()
@@ -48,7 +40,7 @@ func TestCodeIsGoodForItsClientAndAttemptAlone(t *testing.T) {
 	for _, other := range []harness.ConfidentialApp{app, theirApp} {
 		other.Exchange(t, other.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	}
-	// Code injection: the victim's code in the attacker's own attempt, with the verifier that the attacker knows.
+	// Code injection: the victim's code in the attacker's attempt, with the attacker's verifier.
 	connector.Post(t, copied(victim.CodeForm(code), "code_verifier", attacker.Verifier)).
 		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	tokens := victim.Post(t, victim.CodeForm(code)).Tokens(t)
@@ -66,17 +58,17 @@ func TestCodeIsGoodForItsClientAndAttemptAlone(t *testing.T) {
 	connector.WantsAlive(t, tokens)
 }
 
-// What is authenticated is all of a token: parts of good ones make no other.
-func TestTokensPutTogetherFromPartsAreNone(t *testing.T) {
+// TestTokens_SplicedTokenIsRefused checks that the whole token is authenticated: a token spliced from valid ones
+// is refused.
+func TestTokens_SplicedTokenIsRefused(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	connector := office.Connector(t, harness.ReadProgrammes)
 	first, second := connector.Connect(t, head), connector.Connect(t, head)
-	next := connector.Refresh(t, first.RefreshToken).
-		Tokens(t)
-		// first's token is superseded: a replay would end the grant
+	// first's token is superseded now: its replay would revoke the grant.
+	next := connector.Refresh(t, first.RefreshToken).Tokens(t)
 	attempt := connector.Begin()
 	code := attempt.Code(t, head)
 	body := func(token string) string { return token[len("alm_rt_"):] }
@@ -115,17 +107,17 @@ func TestTokensPutTogetherFromPartsAreNone(t *testing.T) {
 	for _, wrong := range []string{"alm_ac_" + body(next.RefreshToken), "alm_ac_" + body(first.RefreshToken)} {
 		attempt.Post(t, attempt.CodeForm(wrong)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	}
-	// None of it harmed anybody: not the grants, and not the code.
+	// No forged token harmed a grant or the code.
 	connector.WantsAlive(t, next)
 	connector.WantsAlive(t, second)
 	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 }
 
-// Mix-up (RFC 9207): every answer of the authorization endpoint says whose it is, errors and refusals too, and so does
-// the metadata.
-func TestEveryAnswerAtTheCallbackSaysWhoseItIs(t *testing.T) {
+// TestAuthorize_EveryResponseCarriesIssuer checks against mix-up (RFC 9207): every authorization response names its
+// issuer, errors and refusals included, and the metadata says so.
+func TestAuthorize_EveryResponseCarriesIssuer(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	connector := office.Connector(t, harness.ReadProgrammes)
@@ -136,10 +128,14 @@ func TestEveryAnswerAtTheCallbackSaysWhoseItIs(t *testing.T) {
 		"denied": head.Consent(t, connector.Begin().Query).Press(t, "deny").Callback(t),
 	}
 	for name, query := range map[string]url.Values{
-		"no challenge":        copied(connector.Begin().Query, "code_challenge", "-"),
-		"bad scope":           copied(connector.Begin().Query, "scope", "x"),
-		"no state":            copied(connector.Begin().Query, "state", "-"),
-		"an iss of one's own": copied(copied(connector.Begin().Query, "iss", "https://evil.example"), "response_type", "token"),
+		"no challenge": copied(connector.Begin().Query, "code_challenge", "-"),
+		"bad scope":    copied(connector.Begin().Query, "scope", "x"),
+		"no state":     copied(connector.Begin().Query, "state", "-"),
+		"an iss of one's own": copied(
+			copied(connector.Begin().Query, "iss", "https://evil.example"),
+			"response_type",
+			"token",
+		),
 	} {
 		callbacks[name] = head.Open(t, p.AuthorizeURL(query)).Callback(t)
 	}
@@ -150,6 +146,6 @@ func TestEveryAnswerAtTheCallbackSaysWhoseItIs(t *testing.T) {
 	}
 	metadata := p.API().Get(t, "/.well-known/oauth-authorization-server").Object(t)
 	if metadata["authorization_response_iss_parameter_supported"] != true || metadata["issuer"] != p.BaseURL {
-		t.Error("the metadata does not say so")
+		t.Error("the metadata does not announce the iss parameter")
 	}
 }

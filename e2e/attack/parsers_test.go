@@ -9,10 +9,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Texts that parsers stumble over, in every place that takes one: never a fault of ours, never the words of a store.
+// Hostile input for parsers, in every place that takes text: no server error, and no error text of a store.
 
-// stumbling are values for a parameter, a field or a header.
-func stumbling() []string {
+// hostileTexts returns values for a parameter, a field or a header.
+func hostileTexts() []string {
 	return []string{
 		"\x00",
 		"a\x00b",
@@ -47,11 +47,11 @@ func stumbling() []string {
 	}
 }
 
-// wantsNoFault checks that an answer is the caller's fault and says nothing of how we work.
+// wantsNoFault checks that a response is no server error and reveals no internals.
 func wantsNoFault(t *testing.T, answer harness.Answer, sent string) {
 	t.Helper()
 	if answer.Status >= http.StatusInternalServerError {
-		t.Errorf("%.60q: a fault of ours:\n%s", sent, answer)
+		t.Errorf("%.60q: a server error:\n%s", sent, answer)
 	}
 	for _, word := range []string{
 		"SQLSTATE",
@@ -69,24 +69,21 @@ func wantsNoFault(t *testing.T, answer harness.Answer, sent string) {
 		"root:x:0",
 	} {
 		if strings.Contains(string(answer.Body), word) && !strings.Contains(sent, word) {
-			t.Errorf("%.60q: the answer says %q:\n%s", sent, word, answer)
+			t.Errorf("%.60q: the response contains %q:\n%s", sent, word, answer)
 		}
 	}
 }
 
-func TestNoTextIsAFaultOfOurs(t *testing.T) {
+func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	api, account := p.In(e.Workspace, e.Token), p.As(e.Token)
 	connect, confidential := e.connector.Begin().Query, e.app.Request()
-	for _, text := range stumbling() {
+	for _, text := range hostileTexts() {
 		escaped, path := url.QueryEscape(text), url.PathEscape(text)
 		answers := []harness.Answer{
-			api.Get(
-				t,
-				harness.ListPath+"?q="+escaped,
-			),
+			api.Get(t, harness.ListPath+"?q="+escaped),
 			api.Get(t, harness.ListPath+"?status="+escaped),
 			api.Get(t, harness.ListPath+"?cursor="+escaped),
 			api.Get(t, harness.ListPath+"?limit="+escaped),
@@ -97,18 +94,18 @@ func TestNoTextIsAFaultOfOurs(t *testing.T) {
 				harness.ListPath,
 				map[string]any{"name": text, "summary": text, "startsOn": text},
 			),
-			api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name,summary\n\""+strings.ReplaceAll(text, `"`, `""`)+"\",x\n"),
-			api.Get(
+			api.Send(
 				t,
-				"/v1/engage/forms/"+path,
+				http.MethodPost,
+				harness.ListPath+"/imports",
+				"text/csv",
+				"name,summary\n\""+strings.ReplaceAll(text, `"`, `""`)+"\",x\n",
 			),
+			api.Get(t, "/v1/engage/forms/"+path),
 			p.API().Get(t, "/v1/engage/public/forms/"+path),
 			p.API().Get(t, "/v1/engage/public/submissions/"+path+"?token="+escaped),
 			p.API().Get(t, e.publicForm()+"/embed?submission="+escaped+"&token="+escaped),
-			account.Get(
-				t,
-				e.Clients()+"/"+path,
-			),
+			account.Get(t, e.Clients()+"/"+path),
 			account.Get(t, "/v1/account/tenants/"+path+"/oauth-clients"),
 			e.app.Exchange(t, map[string]any{
 				"client_id":     text,
@@ -127,10 +124,7 @@ func TestNoTextIsAFaultOfOurs(t *testing.T) {
 				},
 			),
 			e.connector.Post(t, url.Values{"grant_type": {text}, "client_id": {text}, "refresh_token": {text}}),
-			e.connector.Refresh(
-				t,
-				text,
-			),
+			e.connector.Refresh(t, text),
 			e.connector.Revoke(t, text),
 			p.DemoService().Introspect(t, text),
 			p.API().With("Authorization", harness.Basic(text, text)).Form(t, harness.IntrospectPath, url.Values{
@@ -138,10 +132,7 @@ func TestNoTextIsAFaultOfOurs(t *testing.T) {
 			}),
 			p.App().
 				Form(t, "/login", url.Values{"email": {text + "@example.org"}, "password": {text}}),
-			e.head.Open(
-				t,
-				p.AppURL+"/settings/audit?before="+escaped,
-			).Answer,
+			e.head.Open(t, p.AppURL+"/settings/audit?before="+escaped).Answer,
 			e.head.Open(t, p.AppURL+"/settings/developers?tenant="+escaped).Answer,
 			e.Register(
 				t,
@@ -209,7 +200,7 @@ func TestNoTextIsAFaultOfOurs(t *testing.T) {
 				)
 			}
 		}
-		if !strings.ContainsAny(text, "\x00\r\n") { // which a client cannot send in a header; smuggling_test.go does
+		if !strings.ContainsAny(text, "\x00\r\n") { // a Go client cannot send these in a header; smuggling_test.go does
 			for _, header := range []string{
 				"Idempotency-Key",
 				"If-Match",
@@ -238,11 +229,12 @@ func TestNoTextIsAFaultOfOurs(t *testing.T) {
 	p.In(e.Workspace, e.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
-// Bodies that are not what they say, or are two things at once, at every address that takes one.
-func TestNoBodyIsAFaultOfOurs(t *testing.T) {
+// TestParsers_HostileBodyCausesNoServerError sends bodies that do not match their content type or can be read in two
+// ways, to every route that takes a body.
+func TestParsers_HostileBodyCausesNoServerError(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	deep := strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)
 	bodies := []string{
 		"",
@@ -335,11 +327,12 @@ func TestNoBodyIsAFaultOfOurs(t *testing.T) {
 	}
 }
 
-// A JSON key is what it is to the letter, and stands once: what is read twice is read by two readers.
-func TestKeysAreReadToTheLetter(t *testing.T) {
+// TestJSON_KeysMatchExactlyAndOnce checks that a JSON key must match exactly and occur once, so that no two readers can
+// disagree.
+func TestJSON_KeysMatchExactlyAndOnce(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	api, mcp := p.In(e.Workspace, e.Token), p.As(e.Token)
 	for _, body := range []string{
 		`{"Name":"x"}`,
@@ -372,12 +365,13 @@ func TestKeysAreReadToTheLetter(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/list"}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"Name":"whoami"}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_programmes","name":"whoami"}}`,
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_programme","arguments":{"ID":"` + e.programme + `"}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_programme","arguments":{"ID":"` +
+			e.programme + `"}}}`,
 	} {
 		if answer := mcp.JSON(t, http.MethodPost, "/mcp", body); strings.Contains(string(answer.Body), `"tools":`) ||
 			strings.Contains(string(answer.Body), e.Workspace.ID) ||
 			strings.Contains(string(answer.Body), "Winter pantry") {
-			t.Errorf("%s is read as something else:\n%s", body, answer)
+			t.Errorf("%s is read as another key:\n%s", body, answer)
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// PKCE (RFC 7636; RFC 9700, section 4.8): no way of leaving it out, weakening it, or adding it afterwards.
+// PKCE (RFC 7636; RFC 9700, section 4.8): it cannot be omitted, weakened or added later.
 
-// copied is a form with a field changed; a value of "-" leaves it out.
+// copied returns a copy of the form with one field changed. A value of "-" removes the field.
 func copied(form url.Values, name, value string) url.Values {
 	out := maps.Clone(form)
 	out.Set(name, value)
@@ -22,13 +22,13 @@ func copied(form url.Values, name, value string) url.Values {
 	return out
 }
 
-func TestVerifierIsWantedHoweverOftenItWasWrong(t *testing.T) {
+func TestPKCE_VerifierIsRequiredAfterFailedAttempts(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	connector := office.Connector(t, harness.ReadProgrammes)
-	stolen := connector.Begin() // the attacker's own attempt, whose verifier they know
+	stolen := connector.Begin() // the attacker's attempt and verifier
 	for _, tries := range [][]string{
 		{"wrong" + strings.Repeat("x", 43), "-"},
 		{"-", ""},
@@ -43,7 +43,7 @@ func TestVerifierIsWantedHoweverOftenItWasWrong(t *testing.T) {
 		form := attempt.CodeForm(code)
 		for _, wrong := range tries {
 			switch wrong {
-			case "challenge": // S256 taken for plain
+			case "challenge": // the S256 challenge as a plain verifier
 				wrong = attempt.Query.Get("code_challenge")
 			case "verifier, cut":
 				wrong = attempt.Verifier[:len(attempt.Verifier)-1]
@@ -56,19 +56,19 @@ func TestVerifierIsWantedHoweverOftenItWasWrong(t *testing.T) {
 			}
 			answer := connector.Post(t, copied(form, "code_verifier", wrong))
 			if answer.Status != http.StatusBadRequest {
-				t.Errorf("a code without its verifier:\n%s", answer)
+				t.Errorf("a code was exchanged without its verifier:\n%s", answer)
 			}
 		}
 		twice := maps.Clone(form)
 		twice["code_verifier"] = []string{attempt.Verifier, attempt.Verifier}
 		connector.Post(t, twice).WantsFlat(t, http.StatusBadRequest, "invalid_request")
-		connector.Post(t, form).Tokens(t) // and whoever has it is not shut out by all this
+		connector.Post(t, form).Tokens(t) // the right verifier still works
 	}
 }
 
-func TestPKCECannotBeLeftOutOrAddedAfterwards(t *testing.T) {
+func TestPKCE_CannotBeOmittedOrAddedLater(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
@@ -90,7 +90,7 @@ func TestPKCECannotBeLeftOutOrAddedAfterwards(t *testing.T) {
 			t.Errorf("%s: %v %s", name, callback.Names(), callback.Values.Get("error"))
 		}
 	}
-	// The attacker strips the challenge from a confidential application's request, and the application sends its
+	// The attacker removes the challenge from a confidential application's request, and the application sends its
 	// verifier.
 	verifier := connector.Begin().Verifier
 	body := app.Body(app.Code(t, head))
@@ -109,7 +109,7 @@ func TestPKCECannotBeLeftOutOrAddedAfterwards(t *testing.T) {
 			delete(body, "code_verifier")
 		}
 		if answer := app.Exchange(t, body); answer.Status != http.StatusBadRequest {
-			t.Errorf("a code whose challenge was forgotten:\n%s", answer)
+			t.Errorf("a code was exchanged without regard to its challenge:\n%s", answer)
 		}
 	}
 	body["code_verifier"] = verifier

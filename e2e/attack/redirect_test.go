@@ -10,9 +10,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Where a code may go, and where a page may lead: redirect URIs to the letter, and no way out of the app's own pages.
+// Where a code may go and where a page may lead: redirect URIs must match exactly, and no page leads out of the app.
 
-// lookalikes are what a kind comparison takes for the registered URI https://app.canal-lane.example/oauth/callback.
+// lookalikes returns URIs that a lenient comparison takes for the registered URI
+// https://app.canal-lane.example/oauth/callback.
 func lookalikes() []string {
 	return []string{
 		"https://app.canal-lane.example/oauth/callback/",
@@ -78,9 +79,9 @@ func lookalikes() []string {
 	}
 }
 
-func TestCodeGoesToTheRegisteredURIAlone(t *testing.T) {
+func TestAuthorize_RedirectsOnlyToRegisteredURI(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
@@ -92,7 +93,7 @@ func TestCodeGoesToTheRegisteredURIAlone(t *testing.T) {
 			wantsNoRedirect(t, head.Open(t, p.AuthorizeURL(query)), wrong)
 		}
 	}
-	// The registered one works, so the others were refused for what they are.
+	// The registered URI works, so the others were refused for their differences.
 	head.Consent(t, connector.Begin().Query)
 	query := connector.Begin().Query
 	query.Set("redirect_uri", connector.RedirectURI)
@@ -110,11 +111,11 @@ func wantsNoRedirect(t *testing.T, page harness.Page, what string) {
 	}
 }
 
-// A loopback URI of a registered client is compared like any other: another port, another name of the host, is another
-// URI.
-func TestLoopbackIsNoExceptionForRegisteredClients(t *testing.T) {
+// TestAuthorize_LoopbackURIOfRegisteredClientIsExact checks that a loopback URI of a registered client is compared like
+// any other: another port or host name is another URI.
+func TestAuthorize_LoopbackURIOfRegisteredClientIsExact(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	body := harness.ConnectorBody(p.BaseURL+"/v1", harness.ReadProgrammes)
@@ -148,14 +149,14 @@ func TestLoopbackIsNoExceptionForRegisteredClients(t *testing.T) {
 	head.Consent(t, query)
 }
 
-// The token endpoint compares it once more, whatever the authorization request said.
-func TestExchangeWantsTheSameRedirectURI(t *testing.T) {
+// TestExchange_RequiresSameRedirectURI checks that the token endpoint compares the redirect URI again.
+func TestExchange_RequiresSameRedirectURI(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
-	for at, wrong := range slices.Collect(slices.Chunk(lookalikes(), 4)) { // the fifth mistake burns a code
+	for at, wrong := range slices.Collect(slices.Chunk(lookalikes(), 4)) { // the fifth mistake invalidates a code
 		attempt := connector.Begin()
 		code, other := attempt.Code(t, head), app.Code(t, head)
 		for _, uri := range wrong {
@@ -177,9 +178,9 @@ func TestExchangeWantsTheSameRedirectURI(t *testing.T) {
 	}
 }
 
-func TestDangerousRedirectURIsAreNotRegistered(t *testing.T) {
+func TestRegister_RefusesDangerousRedirectURIs(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	key := keyOf(t, p, head)
@@ -229,12 +230,10 @@ func TestDangerousRedirectURIsAreNotRegistered(t *testing.T) {
 		body["redirectUris"] = []string{harness.RedirectURI, wrong}
 		office.Register(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri")
 		if strings.ContainsAny(wrong, "\n") || wrong == "" {
-			continue // a line of the form is one URI
+			continue // the form separates URIs by lines
 		}
 		answer := head.Submit(t, sent(t, p, "/settings/developers/apps", office.Workspace.ID, key, url.Values{
-			"name": {
-				"Export",
-			},
+			"name":          {"Export"},
 			"kind":          {"confidential"},
 			"redirect_uris": {wrong},
 			"permissions":   {harness.ReadProgrammes},
@@ -244,12 +243,13 @@ func TestDangerousRedirectURIsAreNotRegistered(t *testing.T) {
 			t.Errorf("%q is registered in Settings:\n%s", wrong, answer)
 		}
 	}
-	if n := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Workspace.ID); n != 0 {
+	n := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Workspace.ID)
+	if n != 0 {
 		t.Errorf("%d applications were registered", n)
 	}
 }
 
-// outside are addresses that a browser takes for another host, or for a script.
+// outside returns addresses that a browser reads as another host or as a script.
 func outside() []string {
 	return []string{
 		"https://evil.example/",
@@ -276,10 +276,11 @@ func outside() []string {
 	}
 }
 
-// No parameter of any page leads out of the app: not by a redirect, not by a link or a form that the page then holds.
-func TestNoPageLeadsOutOfTheApp(t *testing.T) {
+// TestPages_DoNotRedirectOutOfTheApp checks that no parameter of a page leads out of the app by a redirect, a link or a
+// form.
+func TestPages_DoNotRedirectOutOfTheApp(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	opened, _ := pagesAndForms(t)
 	stranger, member := p.Person(t, office.Head), p.Person(t, office.Head).SignedIn(t)
@@ -287,7 +288,7 @@ func TestNoPageLeadsOutOfTheApp(t *testing.T) {
 		for at, name := range []string{"return", "next", "redirect_uri", "url", "return_to"} {
 			for _, elsewhere := range outside() {
 				if at > 0 && elsewhere != outside()[0] && elsewhere != outside()[1] {
-					continue // no page is known to have these
+					continue // no page uses these parameters
 				}
 				for _, who := range []*harness.Person{stranger, member} {
 					wantsToStay(t, p, who.Open(t, p.AppURL+path+"?"+url.Values{name: {elsewhere}}.Encode()), elsewhere)
@@ -295,7 +296,7 @@ func TestNoPageLeadsOutOfTheApp(t *testing.T) {
 			}
 		}
 	}
-	for _, elsewhere := range outside() { // and not by the path itself, or a field of a form
+	for _, elsewhere := range outside() { // form fields
 		wantsToStay(
 			t,
 			p,
@@ -337,7 +338,7 @@ func wantsToStay(t *testing.T, p *harness.Product, page harness.Page, elsewhere 
 		target, err := page.URL.Parse(location)
 		if err != nil || target.Scheme+"://"+target.Host != p.AppURL || strings.ContainsAny(location, "\\\t\r\n") ||
 			strings.HasPrefix(location, "//") {
-			t.Errorf("%q led to %q:\n%s", elsewhere, location, page)
+			t.Errorf("%q redirects to %q:\n%s", elsewhere, location, page)
 		}
 	}
 	for _, selector := range []string{"a[href]", "form[action]", "link[href]", "meta[http-equiv]"} {
@@ -349,9 +350,10 @@ func wantsToStay(t *testing.T, p *harness.Product, page harness.Page, elsewhere 
 			}
 		}
 	}
-	if kept := page.Find("input[name=return]").AttrOr("value", ""); strings.HasPrefix(kept, "//") ||
+	kept := page.Find("input[name=return]").AttrOr("value", "")
+	if strings.HasPrefix(kept, "//") ||
 		strings.Contains(kept, `\`) ||
 		(kept != "" && kept[0] != '/') {
-		t.Errorf("%q is kept on the page as %q", elsewhere, kept)
+		t.Errorf("%q is on the page as %q", elsewhere, kept)
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// An operation is a method of a path of the API, as the product's own description of it says. That nothing is missing
-// there is for TestO1_RoutesAreThoseDescribed of both services.
+// An operation is a method and a path of the API in the OpenAPI description. TestO1_RoutesAreThoseDescribed of both
+// services checks that the description is complete.
 type operation struct{ method, path string }
 
-// operationsOnThings are those that take the identifier of something, in the path or as the workspace's header.
+// operationsOnThings returns the operations that take an identifier, in the path or in the tenant header.
 func operationsOnThings(t *testing.T, p *harness.Product) []operation {
 	t.Helper()
 	type item struct {
@@ -52,13 +52,12 @@ func operationsOnThings(t *testing.T, p *harness.Product) []operation {
 		}
 	}
 	if len(out) < 20 {
-		t.Fatalf("only %d operations are described", len(out))
+		t.Fatalf("only %d operations are in the OpenAPI description", len(out))
 	}
 	return out
 }
 
-// pagesAndForms are the paths of pages and forms, by the methods that they take, read from the source of authserver's
-// routes.
+// pagesAndForms returns the paths of pages and forms by method, read from the source of authserver's routes.
 func pagesAndForms(t *testing.T) (opened, sent []string) {
 	t.Helper()
 	found := map[string]map[string]bool{"GET": {}, "POST": {}}
@@ -85,8 +84,8 @@ func pagesAndForms(t *testing.T) (opened, sent []string) {
 	return opened, sent
 }
 
-// readRoutes knows the three ways in which the routes are written: route(path, methods{…}), get(path, …) and post(path,
-// …), and a table from path to handler over which route is called.
+// readRoutes finds the three forms in which routes are written: route(path, methods{…}); get(path, …) and post(path,
+// …); and a loop that calls route over a table from path to handler.
 func readRoutes(body *ast.BlockStmt, found map[string]map[string]bool) {
 	add := func(path string, methods ...string) {
 		for _, method := range methods {

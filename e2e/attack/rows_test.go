@@ -13,8 +13,9 @@ import (
 	"testing"
 )
 
-// Every test that README.md names exists, every row has one, and every attack of this folder is named there.
-func TestEveryAttackNamesATest(t *testing.T) {
+// TestREADME_NamesATestForEachAttack checks that every test that README.md names exists, that every row names one, and
+// that README.md names every test of this folder.
+func TestREADME_NamesATestForEachAttack(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("README.md")
 	if err != nil {
@@ -47,12 +48,12 @@ func TestEveryAttackNamesATest(t *testing.T) {
 	}
 	for key := range exists {
 		if name, here := strings.CutPrefix(key, "attack."); here && !named[name] && name != "TestMain" {
-			t.Errorf("README.md does not say what %s is about", name)
+			t.Errorf("README.md does not name %s", name)
 		}
 	}
 }
 
-// testsOfTheRepository are the tests and fuzz targets of every package, as folder.Name.
+// testsOfTheRepository returns the tests and fuzz targets of every package, as folder.Name.
 func testsOfTheRepository(t *testing.T) map[string]bool {
 	t.Helper()
 	exists := map[string]bool{}
@@ -85,9 +86,9 @@ func testsOfTheRepository(t *testing.T) map[string]bool {
 	return exists
 }
 
-// mended are the first versions of libraries without a hole that is known, and those that are not to be used at all
-// ("").
-var mended = map[string]string{
+// fixedIn holds the first version of each library without a known vulnerability, or "" for a library that must not be
+// used.
+var fixedIn = map[string]string{
 	"github.com/go-jose/go-jose/v3": "v3.0.4",
 	"github.com/jackc/pgx/v5":       "v5.9.2",
 	"github.com/redis/go-redis/v9":  "v9.7.3",
@@ -100,7 +101,7 @@ var mended = map[string]string{
 	"gopkg.in/square/go-jose.v2":    "",
 }
 
-func TestNoLibraryIsOlderThanItsMendedVersion(t *testing.T) {
+func TestLibraries_IncludeSecurityFixes(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for _, service := range []string{"authserver", "resourceapi"} {
@@ -120,13 +121,13 @@ func TestNoLibraryIsOlderThanItsMendedVersion(t *testing.T) {
 		}
 		for line := range strings.Lines(string(out)) {
 			path, version, _ := strings.Cut(strings.TrimSpace(line), " ")
-			least, known := mended[path]
+			least, known := fixedIn[path]
 			if !known {
 				continue
 			}
 			seen++
 			if least == "" || olderThan(version, least) {
-				t.Errorf("%s is built with %s %s, which has a known hole", service, path, version)
+				t.Errorf("%s is built with %s %s, which has a known vulnerability", service, path, version)
 			}
 		}
 	}
@@ -135,7 +136,7 @@ func TestNoLibraryIsOlderThanItsMendedVersion(t *testing.T) {
 	}
 }
 
-// olderThan compares versions like v1.2.3 by number.
+// olderThan compares versions such as v1.2.3 numerically.
 func olderThan(version, least string) bool {
 	numbers := func(text string) [3]int {
 		var out [3]int

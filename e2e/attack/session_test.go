@@ -10,9 +10,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The browser's session: fixation, and what ends it.
+// The browser session: fixation, and what ends a session.
 
-// holder is a browser that sends one cookie which somebody else chose or copied.
+// holder returns a browser that sends a cookie which an attacker chose or copied.
 func holder(t *testing.T, p *harness.Product, who *harness.Person, cookies string) *harness.Person {
 	t.Helper()
 	other := p.Person(t, who.User)
@@ -25,9 +25,9 @@ func isSignedIn(t *testing.T, p *harness.Product, who *harness.Person) bool {
 	return who.Open(t, p.AppURL+"/settings/user").Status == http.StatusOK
 }
 
-func TestSessionIsNeverOneThatSomebodyChose(t *testing.T) {
+func TestSession_ChosenCookieIsReplaced(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	user := p.World.User(t)
 	for _, chosen := range []string{
 		"",
@@ -64,24 +64,25 @@ func TestSessionIsNeverOneThatSomebodyChose(t *testing.T) {
 			}
 		}
 		if answer.Status != http.StatusSeeOther || len(given) < 40 || given == chosen {
-			t.Errorf("a session of %d characters after one that was chosen (%q):\n%s", len(given), chosen, answer)
+			t.Errorf("got a session of %d characters after the chosen one (%q):\n%s", len(given), chosen, answer)
 		}
 		if strings.Contains(answer.Header.Get("Location"), given) {
-			t.Error("the session is in an address")
+			t.Error("the session is in a URL")
 		}
 		if isSignedIn(t, p, holder(t, p, victim, "almoner="+url.QueryEscape(chosen))) {
 			t.Errorf("the chosen session %q is signed in", chosen)
 		}
 		if !isSignedIn(t, p, holder(t, p, victim, "almoner="+given)) {
-			t.Error("the session that was given is not signed in: nothing was shown")
+			t.Error("the issued session is not signed in: the test proves nothing")
 		}
 	}
 }
 
-// Whatever renews or ends a session makes a copied cookie worthless at once.
-func TestCopiedCookieDiesWithItsSession(t *testing.T) {
+// TestSession_CopiedCookieEndsWithSession checks that renewing or ending a session invalidates a copied cookie
+// immediately.
+func TestSession_CopiedCookieEndsWithSession(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	user := p.World.User(t)
 	form := func(path string, values url.Values) harness.Form {
 		return harness.Form{Action: p.AppURL + path, Fields: values}
@@ -91,7 +92,7 @@ func TestCopiedCookieDiesWithItsSession(t *testing.T) {
 		"signed in again": func(who *harness.Person) {
 			who.Submit(t, form("/login", url.Values{"email": {user.Email}, "password": {user.Password}}))
 		},
-		"proved anew": func(who *harness.Person) {
+		"reauthenticated": func(who *harness.Person) {
 			who.Submit(t, form("/login/again", url.Values{"password": {user.Password}}))
 		},
 		"ended elsewhere": func(who *harness.Person) {
@@ -105,7 +106,7 @@ func TestCopiedCookieDiesWithItsSession(t *testing.T) {
 		who := p.Person(t, user).SignedIn(t)
 		copied := who.Cookies()
 		if !isSignedIn(t, p, holder(t, p, who, copied)) {
-			t.Fatalf("%s: the copy is no session to begin with", name)
+			t.Fatalf("%s: the copied cookie was never signed in", name)
 		}
 		end(who)
 		if isSignedIn(t, p, holder(t, p, who, copied)) {
@@ -117,11 +118,11 @@ func TestCopiedCookieDiesWithItsSession(t *testing.T) {
 	}
 }
 
-// Somebody who is disabled has nothing left: no token, no session, no refresh, no code.
-func TestDisabledUserHasNothingLeft(t *testing.T) {
+// TestDisabledUser_LosesAllAccess checks that a disabled user loses every token, session, refresh token and code.
+func TestDisabledUser_LosesAllAccess(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	attempt := e.connector.Begin()
 	page := e.head.Consent(t, attempt.Query)
 	code := page.Approve(t)
@@ -151,10 +152,10 @@ func TestDisabledUserHasNothingLeft(t *testing.T) {
 	fresh.SignIn(t, fresh.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusBadRequest)
 }
 
-// A password counts to its last byte (others cut it at the 72nd), and no other thing is one.
-func TestPasswordCountsToItsLastByte(t *testing.T) {
+// TestPassword_EveryByteCounts checks that every byte of a password counts (other products cut it at byte 72).
+func TestPassword_EveryByteCounts(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	user := p.World.User(t)
 	long := strings.Repeat("correct horse ", 8) // 112 bytes
 	p.World.Exec(t, `update account.users set password_hash = $2 where id = $1`, user.ID, hashOfLongPassword)
@@ -180,9 +181,10 @@ func TestPasswordCountsToItsLastByte(t *testing.T) {
 		}
 	}
 	if status := try(long); status != http.StatusSeeOther {
-		t.Errorf("the right one: %d", status)
+		t.Errorf("the right password: %d", status)
 	}
 }
 
-// hashOfLongPassword is a light argon2id hash of "correct horse ", eight times.
-const hashOfLongPassword = "$argon2id$v=19$m=1024,t=1,p=1$OhVcO6BZTNCjDpoZP5f3oQ$dWHg2bAdZmqVM01nu8RG2UeRyuw0RhF1+JTZHWLCu+A"
+// hashOfLongPassword is a cheap argon2id hash of "correct horse ", eight times.
+const hashOfLongPassword = "$argon2id$v=19$m=1024,t=1,p=1$OhVcO6BZTNCjDpoZP5f3oQ$" +
+	"dWHg2bAdZmqVM01nu8RG2UeRyuw0RhF1+JTZHWLCu+A"

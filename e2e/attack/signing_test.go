@@ -15,9 +15,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A signer is a key that we hold and the product believes: the owner of the database put its public half among the
-// retired ones. What it signs is wrong in what it says alone, so nothing but the check of that very thing can refuse
-// it.
+// A signer holds a key that the product trusts: the database owner stored its public half among the retired keys. A
+// token that it signs is wrong only in its claims or header, so only the check of those can refuse it.
 type signer struct {
 	kid string
 	key *ecdsa.PrivateKey
@@ -50,7 +49,7 @@ func (s signer) jwk(t *testing.T) map[string]any {
 	}
 }
 
-// sign makes a compact JWS (RFC 7515) of two texts, whatever they say.
+// sign returns a compact JWS (RFC 7515) of the two texts, which need not be valid.
 func (s signer) sign(t *testing.T, header, claims string) string {
 	t.Helper()
 	signed := encode(header) + "." + encode(claims)
@@ -65,7 +64,8 @@ func (s signer) sign(t *testing.T, header, claims string) string {
 
 func encode(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
-// object is JSON whose members are in the order given, each as it is: name, value, name, value. A name may stand twice.
+// object returns a JSON object with the members in the given order: name, value, name, value. Values are raw JSON, and
+// a name may occur twice.
 func object(members ...string) string {
 	var out strings.Builder
 	for i := 0; i < len(members); i += 2 {
@@ -79,17 +79,17 @@ func object(members ...string) string {
 }
 
 var (
-	planting sync.Mutex
-	planted  *signer
+	signing sync.Mutex
+	trusted *signer
 )
 
-// believed returns the planted key, once both services know it.
-func believed(t *testing.T, p *harness.Product) signer {
+// believed returns the stored key after both services have read it.
+func trustedSigner(t *testing.T, p *harness.Product) signer {
 	t.Helper()
-	planting.Lock()
-	defer planting.Unlock()
-	if planted != nil {
-		return *planted
+	signing.Lock()
+	defer signing.Unlock()
+	if trusted != nil {
+		return *trusted
 	}
 	s := newSigner(t, "believed-by-"+rand.Text()[:8])
 	public, err := json.Marshal(s.jwk(t))
@@ -98,15 +98,19 @@ func believed(t *testing.T, p *harness.Product) signer {
 	}
 	p.World.Exec(
 		t,
-		`insert into account.signing_keys (kid, public_jwk, private_sealed, state, retired_at) values ($1, $2, '\x00', 'retired', now())`,
+		`insert into account.signing_keys (kid, public_jwk, private_sealed, state, retired_at)
+				values ($1, $2, '\x00', 'retired', now())`,
 		s.kid,
 		public,
 	)
-	for began := time.Now(); !strings.Contains(string(p.API().Get(t, "/v1/account/oauth/jwks").Body), s.kid); time.Sleep(200 * time.Millisecond) {
+	published := func() bool {
+		return strings.Contains(string(p.API().Get(t, "/v1/account/oauth/jwks").Body), s.kid)
+	}
+	for began := time.Now(); !published(); time.Sleep(200 * time.Millisecond) {
 		if time.Since(began) > 20*time.Second {
-			t.Fatal("the planted key is not published")
+			t.Fatal("the trusted key is not published")
 		}
 	}
-	planted = &s
+	trusted = &s
 	return s
 }

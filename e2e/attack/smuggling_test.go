@@ -13,11 +13,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Requests that two readers could take for different things, byte by byte: the gateway reads them, and a service behind
-// it.
+// Requests that the gateway and the service behind it could read differently, sent byte by byte.
 
-// speak sends bytes to an address of the product as they are, and returns every answer that comes until the connection
-// ends.
+// speak sends raw bytes to an address of the product and returns every response until the connection ends.
 func speak(t *testing.T, address, text string) []*http.Response {
 	t.Helper()
 	_, port, _ := strings.Cut(strings.TrimPrefix(address, "http://"), ":")
@@ -33,15 +31,15 @@ func speak(t *testing.T, address, text string) []*http.Response {
 	return harness.Speak(connection, text)
 }
 
-// TestNothingIsSmuggledThroughTheGateway hides a request in each of them. It counts as served where a log has its path:
-// of the gateway or of a service.
-func TestNothingIsSmuggledThroughTheGateway(t *testing.T) {
+// TestGateway_RefusesSmuggledRequests hides a request in each of these requests. A hidden request was served if a
+// log of the gateway or of a service has its path.
+func TestGateway_RefusesSmuggledRequests(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	mark := strings.ToLower(rand.Text())
 	var group sync.WaitGroup
-	turns := make(chan struct{}, 24) // most wait for an answer that does not come
+	turns := make(chan struct{}, 24) // most wait for a response that never comes
 	for at, target := range [][2]string{
 		{p.BaseURL, harness.TokenPath},
 		{p.BaseURL, harness.ListPath},
@@ -54,7 +52,8 @@ func TestNothingIsSmuggledThroughTheGateway(t *testing.T) {
 			group.Go(func() {
 				turns <- struct{}{}
 				defer func() { <-turns }()
-				for _, response := range speak(t, address, strings.ReplaceAll(text, hidden, hidden+strings.NewReplacer(" ", "-", ",", "").Replace(name))) {
+				marked := hidden + strings.NewReplacer(" ", "-", ",", "").Replace(name)
+				for _, response := range speak(t, address, strings.ReplaceAll(text, hidden, marked)) {
 					if response.StatusCode >= 500 && response.StatusCode != http.StatusNotImplemented &&
 						response.StatusCode != http.StatusHTTPVersionNotSupported {
 						t.Errorf("%s at %s%s: %d", name, address, path, response.StatusCode)
@@ -64,7 +63,7 @@ func TestNothingIsSmuggledThroughTheGateway(t *testing.T) {
 		}
 	}
 	group.Wait()
-	// What is served is in a log: a second request in plain sight, on the same connection, is.
+	// Served requests are logged: a second request in plain sight on the same connection is.
 	plain := "/v1/account/plain-" + mark
 	for range 2 {
 		speak(
@@ -79,25 +78,26 @@ func TestNothingIsSmuggledThroughTheGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(logs), `"path":"`+plain) {
-		t.Fatal("a request that was served is in no log: nothing was shown")
+		t.Fatal("a request that was served is in no log: the test proves nothing")
 	}
 	for line := range strings.Lines(string(logs)) {
 		if strings.Contains(line, `"path":"/v1/account/smuggled-`+mark) {
 			t.Errorf("a hidden request was served: %s", harness.Redact(line))
 		}
 	}
-	// And whoever comes next on the gateway's connections to the services gets their own answer.
+	// The next users of the gateway's connections to the services get their own responses.
 	for range 20 {
 		p.In(e.Workspace, e.Token).Get(t, harness.ListPath+"/"+e.programme).Wants(t, http.StatusOK)
 		p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
 	}
 }
 
-// Other spellings of a path are other paths: none leads past a check, from one service to the other, or to the pages.
-func TestOtherSpellingsOfAPathLeadNowhere(t *testing.T) {
+// TestPaths_OtherSpellingsAreRefused checks that no other spelling of a path bypasses a check or reaches the other
+// service or the pages.
+func TestPaths_OtherSpellingsAreRefused(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	list, clients := harness.ListPath, e.Clients()
 	auth := "Authorization: Bearer " + e.Token + "\r\nX-Tenant-Id: " + e.Workspace.ID + "\r\n"
 	for _, target := range []string{
@@ -151,7 +151,7 @@ func TestOtherSpellingsOfAPathLeadNowhere(t *testing.T) {
 			}
 		}
 	}
-	// The pages are at the app's address alone: no path of the API's leads to them.
+	// The pages are served at the app's address only; no path at the API's address reaches them.
 	for _, target := range []string{
 		"/login",
 		"/settings/user",
@@ -178,7 +178,7 @@ func TestOtherSpellingsOfAPathLeadNowhere(t *testing.T) {
 			}
 		}
 	}
-	// Whole addresses and other hosts in the request line change nothing.
+	// Absolute URLs and other hosts in the request line change nothing.
 	for _, target := range []string{
 		"http://evil.example" + list,
 		"http://localhost" + list,
@@ -203,7 +203,8 @@ func TestOtherSpellingsOfAPathLeadNowhere(t *testing.T) {
 			"",
 		} {
 			for _, method := range []string{"GET", "CONNECT"} {
-				for _, response := range speak(t, p.BaseURL, method+" "+target+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n") {
+				request := method + " " + target + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n"
+				for _, response := range speak(t, p.BaseURL, request) {
 					if response.StatusCode < 400 ||
 						response.StatusCode >= 500 && response.StatusCode != http.StatusHTTPVersionNotSupported {
 						t.Errorf(

@@ -10,10 +10,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What a caller says about itself and about us in headers: believed of nobody but the configured proxy.
+// Headers in which a caller makes claims about itself or about us: only the configured proxy is believed.
 
-// liars are the headers in which a caller may claim an address.
-var liars = []string{
+// addressHeaders are the headers in which a caller can claim an address.
+var addressHeaders = []string{
 	"X-Forwarded-For",
 	"Forwarded",
 	"X-Real-Ip",
@@ -26,20 +26,20 @@ var liars = []string{
 	"X_Forwarded_For",
 }
 
-func TestNobodyChoosesTheirOwnAddress(t *testing.T) {
+func TestLoginLimit_IgnoresClaimedAddress(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	user := p.World.User(t)
 	try := func(path, password string, at int) int {
-		visitor := p.Person(t, user)
-		for _, name := range liars {
+		browser := p.Person(t, user)
+		for _, name := range addressHeaders {
 			address := fmt.Sprintf("203.0.113.%d", at)
 			if name == "Forwarded" {
 				address = "for=" + address
 			}
-			visitor.Header.Set(name, address)
+			browser.Header.Set(name, address)
 		}
-		return visitor.Submit(
+		return browser.Submit(
 			t,
 			harness.Form{Action: p.AppURL + path, Fields: url.Values{"email": {user.Email}, "password": {password}}},
 		).Status
@@ -50,14 +50,14 @@ func TestNobodyChoosesTheirOwnAddress(t *testing.T) {
 		}
 	}
 	if status := try("/login", user.Password, 200); status != http.StatusTooManyRequests {
-		t.Errorf("an address that the caller chose is believed: %d", status)
+		t.Errorf("an address that the caller claims is believed: %d", status)
 	}
 }
 
-// The limit holds wherever a password is asked for, all places counted as one.
-func TestPasswordsAreLimitedWhereverTheyAreAsked(t *testing.T) {
+// TestLoginLimit_CountsAllPasswordForms checks that one limit counts the attempts at all password forms together.
+func TestLoginLimit_CountsAllPasswordForms(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	office := p.Office(t)
 	member := p.Person(t, office.Head).SignedIn(t)
 	p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
@@ -85,15 +85,16 @@ func TestPasswordsAreLimitedWhereverTheyAreAsked(t *testing.T) {
 		Wants(t, http.StatusTooManyRequests)
 }
 
-// Through the gateway too: a form's limit counts the connection's address, not the one that was claimed.
-func TestGatewayPassesOnNoClaimedAddress(t *testing.T) {
+// TestGateway_DropsClaimedAddress checks through the gateway that a form's limit counts the connection's address,
+// not a claimed one.
+func TestGateway_DropsClaimedAddress(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	limited := 0
 	for at := range 130 {
 		api := p.API().With("Origin", site)
-		for _, name := range liars {
+		for _, name := range addressHeaders {
 			api = api.With(name, fmt.Sprintf("203.0.113.%d", at))
 		}
 		if api.JSON(t, http.MethodPost, e.publicForm()+"/submissions", `{}`).Status == http.StatusTooManyRequests {
@@ -101,15 +102,15 @@ func TestGatewayPassesOnNoClaimedAddress(t *testing.T) {
 		}
 	}
 	if limited == 0 {
-		t.Error("130 submissions within a minute, each from an address of its own, as the caller said")
+		t.Error("130 submissions within a minute, each with another claimed address, were not limited")
 	}
 }
 
-// Nothing that we write holds a host that the caller named.
-func TestNoAnswerNamesAHostThatTheCallerNamed(t *testing.T) {
+// TestResponses_DoNotEchoHostHeader checks that no response contains a host that the caller sent.
+func TestResponses_DoNotEchoHostHeader(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	for _, header := range []map[string]string{
 		{"Host": "evil.example"},
 		{"X-Forwarded-Host": "evil.example"},
@@ -134,28 +135,15 @@ func TestNoAnswerNamesAHostThatTheCallerNamed(t *testing.T) {
 		}
 		authorize := "/oauth/authorize?" + e.connector.Begin().Query.Encode()
 		answers := []harness.Answer{
-			stranger.Get(
-				t,
-				harness.ListPath,
-			),
+			stranger.Get(t, harness.ListPath),
 			api.Get(t, "/v1/openapi.json"),
 			stranger.Get(t, "/authorize?"+e.connector.Begin().Query.Encode()),
 			app.Get(t, authorize),
 			app.Get(t, "/settings/user"),
 			app.Get(t, "/login"),
-			app.Form(
-				t,
-				"/login",
-				url.Values{"email": {e.Head.Email}, "password": {e.Head.Password}},
-			),
+			app.Form(t, "/login", url.Values{"email": {e.Head.Email}, "password": {e.Head.Password}}),
 			api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}),
-			api.Send(
-				t,
-				http.MethodPost,
-				harness.ListPath+"/imports",
-				"text/csv",
-				"name\nPantry\n",
-			),
+			api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nPantry\n"),
 			stranger.Get(t, e.publicForm()+"/embed"),
 			stranger.JSON(t, http.MethodPost, "/mcp", `{}`),
 		}
@@ -175,20 +163,20 @@ func TestNoAnswerNamesAHostThatTheCallerNamed(t *testing.T) {
 			}
 			for name, values := range answer.Header {
 				if strings.Contains(strings.Join(values, " "), "evil") {
-					t.Errorf("%v: the header %s names it:\n%s", header, name, answer)
+					t.Errorf("%v: the header %s contains the host:\n%s", header, name, answer)
 				}
 			}
 			if strings.Contains(string(answer.Body), "evil.example") {
-				t.Errorf("%v: the body names it:\n%s", header, answer)
+				t.Errorf("%v: the body contains the host:\n%s", header, answer)
 			}
 		}
 	}
 }
 
-func TestWorkspaceIsNamedOnceAndPlainly(t *testing.T) {
+func TestTenantHeader_MustBeSingleAndWellFormed(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e, other := newEstate(t, p), p.Office(t)
+	p := newProduct(t)
+	e, other := newTarget(t, p), p.Office(t)
 	api := p.As(e.Token)
 	mine := e.Workspace.ID
 	for name, values := range map[string][]string{
@@ -231,16 +219,16 @@ func TestWorkspaceIsNamedOnceAndPlainly(t *testing.T) {
 			t.Errorf("%s: %s", name, answer)
 		}
 	}
-	// A header of the account routes is not looked at: the workspace is that of the address.
+	// The account routes ignore the header: the workspace is the one in the path.
 	api.With("X-Tenant-Id", other.Workspace.ID).Get(t, e.Clients()).Wants(t, http.StatusOK)
 	api.With("X-Tenant-Id", mine).Get(t, other.Clients()).Wants(t, http.StatusForbidden)
 	api.With("X-Tenant-Id", mine).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
-func TestBearerIsSentOnceAndInItsHeader(t *testing.T) {
+func TestBearer_IsAcceptedOnceAndInAuthorizationHeader(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	in := p.API().With("X-Tenant-Id", e.Workspace.ID)
 	for name, caller := range map[string]harness.API{
 		"twice":          in.With("Authorization", "Bearer "+e.Token, "Bearer "+e.Token),
@@ -265,7 +253,7 @@ func TestBearerIsSentOnceAndInItsHeader(t *testing.T) {
 			t.Errorf("%s, account: %s", name, answer)
 		}
 	}
-	// RFC 6750, section 2.3, is not offered
+	// The query parameter of RFC 6750, section 2.3, is not supported.
 	for _, query := range []string{"?access_token=", "?bearer=", "?token=", "?Authorization=Bearer+"} {
 		in.Get(t, harness.ListPath+query+e.Token).Wants(t, http.StatusUnauthorized)
 		p.API().Get(t, e.Clients()+query+e.Token).Wants(t, http.StatusUnauthorized)
@@ -274,11 +262,11 @@ func TestBearerIsSentOnceAndInItsHeader(t *testing.T) {
 	in.With("Authorization", "Bearer "+e.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
-// The method and the path are those of the request line.
-func TestNoHeaderChangesMethodOrPath(t *testing.T) {
+// TestHeaders_ChangeNeitherMethodNorPath checks that the request line alone decides the method and the path.
+func TestHeaders_ChangeNeitherMethodNorPath(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	was := e.inventory(t)
 	client := e.Clients() + "/" + e.app.ClientID
 	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Cells that a spreadsheet takes for formulas, and texts that a log takes for lines.
+// Cells that a spreadsheet reads as formulas, and texts that break log lines.
 
 var formulas = []string{
 	`=cmd|' /C calc'!A0`,
@@ -27,19 +27,20 @@ var formulas = []string{
 	"%0A=1+1",
 }
 
-// Formulas come in by an import as text, and nothing that goes out is a spreadsheet: neither what is described, nor the
-// audit log, which is one JSON object a line.
-func TestFormulasStayText(t *testing.T) {
+// TestImport_FormulasStayText checks that an import stores formulas as text, and that nothing is exported as a
+// spreadsheet: neither the API's responses nor the audit log, which has one JSON object a line.
+func TestImport_FormulasStayText(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	e := newEstate(t, p)
+	p := newProduct(t)
+	e := newTarget(t, p)
 	api := p.In(e.Workspace, e.Token)
 	csv := "name,summary\n"
 	for _, formula := range formulas {
 		cell := `"` + strings.ReplaceAll(formula, `"`, `""`) + `"`
 		csv += cell + "," + cell + "\n"
 	}
-	path := harness.ListPath + "/imports/" + api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", csv).Wants(t, http.StatusAccepted).Object(t)["id"].(string)
+	imported := api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", csv)
+	path := harness.ListPath + "/imports/" + imported.Wants(t, http.StatusAccepted).Object(t)["id"].(string)
 	for began := time.Now(); api.Get(t, path).Object(t)["status"] != "processed"; time.Sleep(50 * time.Millisecond) {
 		if time.Since(began) > 20*time.Second {
 			t.Fatalf("not imported:\n%s", api.Get(t, path))
@@ -61,10 +62,11 @@ func TestFormulasStayText(t *testing.T) {
 	}
 	for _, formula := range formulas {
 		if !names[formula] {
-			t.Errorf("%q did not come back as it was", formula)
+			t.Errorf("%q did not come back unchanged", formula)
 		}
 	}
-	rejected := api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name,status\nPantry,=1+1\n").Wants(t, http.StatusAccepted).Object(t)["id"].(string)
+	refused := api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name,status\nPantry,=1+1\n")
+	rejected := refused.Wants(t, http.StatusAccepted).Object(t)["id"].(string)
 	for api.Get(t, harness.ListPath+"/imports/"+rejected).Object(t)["status"] == "accepted" {
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -79,14 +81,16 @@ func TestFormulasStayText(t *testing.T) {
 	for _, kind := range answersOf(described) {
 		for _, spreadsheet := range []string{"csv", "excel", "spreadsheet", "tab-separated"} {
 			if strings.Contains(kind, spreadsheet) {
-				t.Errorf("an answer is %s: its cells need to be made safe, and a test here", kind)
+				t.Errorf("a response is %s: escape its cells and add a test here", kind)
 			}
 		}
 	}
 	for _, formula := range formulas {
 		p.World.Exec(
 			t,
-			`insert into account.audit_events (id, tenant_id, actor, action, subject, detail, request_id) values (gen_random_uuid(), $1, 'admin', 'token.created', 'token:x', jsonb_build_object('name', $2::text || E'\n{"action":"forged"}'), '')`,
+			`insert into account.audit_events (id, tenant_id, actor, action, subject, detail, request_id)
+						values (gen_random_uuid(), $1, 'admin', 'token.created', 'token:x',
+							jsonb_build_object('name', $2::text || E'\n{"action":"forged"}'), '')`,
 			e.Workspace.ID,
 			formula,
 		)
@@ -101,7 +105,7 @@ func TestFormulasStayText(t *testing.T) {
 	for scanner := bufio.NewScanner(bytes.NewReader(export.Body)); scanner.Scan(); lines++ {
 		var line map[string]any
 		if err := json.Unmarshal(scanner.Bytes(), &line); err != nil || line["action"] == "forged" {
-			t.Errorf("a line of the export is forged or no JSON: %s", harness.Redact(scanner.Text()))
+			t.Errorf("a line of the export is forged or not JSON: %s", harness.Redact(scanner.Text()))
 		}
 	}
 	if lines < len(formulas) {
@@ -109,7 +113,7 @@ func TestFormulasStayText(t *testing.T) {
 	}
 }
 
-// answersOf are the content types of the answers that a description names.
+// answersOf returns the content types of the responses in an OpenAPI description.
 func answersOf(described any) []string {
 	var out []string
 	switch node := described.(type) {
@@ -135,10 +139,10 @@ func answersOf(described any) []string {
 	return out
 }
 
-// No request writes a line of its own into a log.
-func TestLogLinesAreNotForged(t *testing.T) {
+// TestLogs_LinesCannotBeForged checks that no request can write a log line.
+func TestLogs_LinesCannotBeForged(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
+	p := newProduct(t)
 	forged := "\n" + `{"time":"2026-01-01T00:00:00Z","level":"INFO","msg":"forged by us"}` + "\n"
 	escaped := "%0d%0a%7b%22msg%22%3a%22forged%20by%20us%22%7d%0a"
 	for _, address := range []string{p.BaseURL, p.AppURL} {
@@ -146,7 +150,8 @@ func TestLogLinesAreNotForged(t *testing.T) {
 		speak(
 			t,
 			address,
-			"GET /login HTTP/1.1\r\nHost: x\r\nUser-Agent: x\u2028{\"msg\":\"forged by us\"}\r\nX-Request-Id: "+escaped+"\r\nConnection: close\r\n\r\n",
+			"GET /login HTTP/1.1\r\nHost: x\r\nUser-Agent: x\u2028{\"msg\":\"forged by us\"}\r\nX-Request-Id: "+
+				escaped+"\r\nConnection: close\r\n\r\n",
 		)
 	}
 	p.API().
@@ -173,7 +178,7 @@ func TestLogLinesAreNotForged(t *testing.T) {
 			var entry map[string]any
 			if strings.HasPrefix(line, "{") && strings.HasSuffix(line, "\n") &&
 				json.Unmarshal([]byte(line), &entry) != nil {
-				t.Errorf("%s has a line that is no JSON: %s", filepath.Base(name), harness.Redact(line))
+				t.Errorf("%s has a line that is not JSON: %s", filepath.Base(name), harness.Redact(line))
 			}
 			if entry["msg"] == "forged by us" {
 				t.Errorf("%s has a forged line", filepath.Base(name))

@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// TestCluster measures, behind the gateway, one of each service with one Redis beside two of each with a Redis Cluster
-// of three.
+// TestCluster compares, behind the gateway, one process of each service with one Redis against two of each with a Redis
+// Cluster of three.
 func TestCluster(t *testing.T) {
 	r := begin(t, "cluster")
 	const one, two = "one of each, one Redis", "two of each, three Redis"
@@ -55,7 +55,7 @@ func TestCluster(t *testing.T) {
 	r.write(t)
 }
 
-// behindGateway are loads that go through the gateway.
+// behindGateway returns loads that go through the gateway.
 func behindGateway(t *testing.T, name string, running *stack.Stack, cluster *localstore.RedisCluster) []load {
 	t.Helper()
 	b := &bench{product: harness.Enter(t, running, &harness.Secrets{}), held: map[int]string{}}

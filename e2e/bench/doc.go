@@ -1,18 +1,19 @@
-// Package bench answers: how fast is the product, beside the least that any server must do for the same answer, and
-// beside a peer?
+// Package bench measures the speed of the product, compared with a minimal server and with a peer.
 //
-// `make bench PART=…` runs one part and puts what came of it into the part's section of RESULTS.md. It decides nothing
-// in `make test`.
+// `make bench PART=…` runs one part and writes its results to the part's section of RESULTS.md. The measurements are no
+// part of `make test`.
 //
-//   - speed: every kind of request at 1, 8 and 32 connections, beside a floor server, which runs one Redis script and signs one access
-//     token; beside the product built without its gate, for lists; and beside node-oidc-provider (peer/), where Node is installed.
-//   - floor: a refresh beside the floor server, and beside one that also reads and writes a row of Postgres.
-//   - growth: the same with much in the stores as with little, and what a grant takes.
-//   - soak: the memory of both services through ten minutes of load.
-//   - startup: how long a service takes until it is ready.
-//   - cluster: two of each service with a Redis Cluster, beside one of each.
+//   - speed: every kind of request at 1, 8 and 32 connections, compared with a floor server, which runs one Redis
+//     script and signs one access token; for lists, with the product built without its gate; and with
+//     node-oidc-provider (peer/), if Node is installed.
+//   - floor: a refresh compared with the floor server, and with one that also reads and writes a row in Postgres.
+//   - growth: the same requests with little and with much data in the stores, and the storage that a grant takes.
+//   - soak: the memory of both services during ten minutes of load.
+//   - startup: the time until a service is ready.
+//   - cluster: two processes of each service with a Redis Cluster, compared with one of each.
 //
-// The stack is the one that `make run` starts, with durable stores. One generator asks everything in turn, in rounds,
-// in a closed loop, so that whatever else the machine does meets all alike: compare within one section alone. PROFILE=1
-// leaves profiles of the services under load; SHORT=1 tries all of a part at a small scale and writes nothing.
+// The stack is the one that `make run` starts, with durable stores. One generator sends all kinds of requests in turn,
+// in rounds, in a closed loop, so that other load on the machine affects all kinds alike: compare only figures of one
+// section. PROFILE=1 writes profiles of the services under load; SHORT=1 runs a part at a small scale and writes no
+// results.
 package bench

@@ -30,17 +30,17 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// floorVariable makes this test binary the floor server: it holds the URL of its Redis. Where the other one holds the
-// URL of a database, the server keeps there what it answers, too.
+// floorVariable makes this test binary the floor server; its value is the URL of its Redis. If floorDatabaseVariable is
+// set, it is the URL of a database in which the server also stores its responses.
 const (
 	floorVariable         = "ALMONER_BENCH_FLOOR"
 	floorDatabaseVariable = "ALMONER_BENCH_FLOOR_DATABASE"
 )
 
-// The script compares and sets, as the least that makes a token good for one use.
+// floorScript reads and writes one field, the minimum that makes a token single-use.
 const floorScript = `redis.call('HGET', KEYS[1], 'rh') redis.call('HSET', KEYS[1], 'rh', ARGV[1]) return 'ok'`
 
-// startFloor starts the floor server in a process of its own.
+// startFloor starts the floor server in its own process.
 func startFloor(t *testing.T, redis *localstore.Redis, settings ...string) target {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0])
@@ -49,7 +49,7 @@ func startFloor(t *testing.T, redis *localstore.Redis, settings ...string) targe
 	return target{name: "floor", url: address, pids: []int{pid}, redis: []int{redis.PID()}}
 }
 
-// startServer starts a server that prints its address, for as long as the test runs: it ends when its input does.
+// startServer starts a server that prints its address. It runs until its standard input ends, at the end of the test.
 func startServer(t *testing.T, command *exec.Cmd) (address string, pid int) {
 	t.Helper()
 	command.Stderr = os.Stderr
@@ -67,20 +67,20 @@ func startServer(t *testing.T, command *exec.Cmd) (address string, pid int) {
 	t.Cleanup(func() { _, _ = command.Process.Kill(), command.Wait() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		t.Fatalf("%s does not start", command.Path)
+		t.Fatalf("%s printed no address", command.Path)
 	}
 	return strings.TrimSpace(line), command.Process.Pid
 }
 
-// A floor is the floor server. One without a database leaves Postgres out.
+// A floor is the floor server. Without a database it does not use Postgres.
 type floor struct {
 	key      accesstoken.SigningKey
 	redis    string
-	idle     chan *redisLine // connections to Redis that nobody uses now
+	idle     chan *redisConn // idle connections to Redis
 	database *pgxpool.Pool
 }
 
-// serveFloor is its process.
+// serveFloor runs the floor server.
 func serveFloor(redis, database string) error {
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -93,7 +93,7 @@ func serveFloor(redis, database string) error {
 	if err != nil {
 		return err
 	}
-	f := &floor{redis: redis, idle: make(chan *redisLine, 64)}
+	f := &floor{redis: redis, idle: make(chan *redisConn, 64)}
 	if f.key, err = accesstoken.NewSigningKey(private); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func serveFloor(redis, database string) error {
 	fmt.Println("http://" + listener.Addr().String())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0) // whoever started us is gone
+		os.Exit(0) // the parent process has ended
 	}()
 	server := &http.Server{
 		ReadHeaderTimeout: time.Minute,
@@ -128,7 +128,7 @@ func (f *floor) answer(w http.ResponseWriter, r *http.Request) error {
 	}
 	work := f.decide
 	if f.database != nil {
-		work = f.keep
+		work = f.store
 	}
 	if err := work(r); err != nil {
 		return err
@@ -158,9 +158,9 @@ func (f *floor) answer(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// decide asks Redis.
+// decide runs the script in Redis.
 func (f *floor) decide(r *http.Request) error {
-	var line *redisLine
+	var line *redisConn
 	var err error
 	select {
 	case line = <-f.idle:
@@ -177,15 +177,16 @@ func (f *floor) decide(r *http.Request) error {
 	return nil
 }
 
-// keep does in Postgres the least that a decision which is to outlive Redis takes: a row is read by its key before it,
-// and written after it, without waiting for the disk.
-func (f *floor) keep(r *http.Request) error {
+// store does the minimum in Postgres for a decision that must survive the loss of Redis: it reads a row by its key
+// before the decision and writes it afterwards, without waiting for the disk.
+func (f *floor) store(r *http.Request) error {
 	row, err := strconv.Atoi(r.PostForm.Get("refresh_token"))
 	if err != nil {
 		return err
 	}
 	var generation int
-	if err := f.database.QueryRow(r.Context(), `select generation from floor where id = $1`, row).Scan(&generation); err != nil {
+	query := f.database.QueryRow(r.Context(), `select generation from floor where id = $1`, row)
+	if err := query.Scan(&generation); err != nil {
 		return err
 	}
 	if err := f.decide(r); err != nil {
@@ -195,7 +196,7 @@ func (f *floor) keep(r *http.Request) error {
 	return err
 }
 
-// newFloorDatabase is a database in the server with a row for each connection. Its commits do not wait for the disk.
+// newFloorDatabase creates a database with a row for each connection. Its commits do not wait for the disk.
 func newFloorDatabase(t *testing.T, server *localstore.Postgres, connections int) (address string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -220,9 +221,9 @@ func newFloorDatabase(t *testing.T, server *localstore.Postgres, connections int
 	return own.String()
 }
 
-const keepingWork = "one script, one signature, one row read and written"
+const storingWork = "one script, one signature, one row read and written"
 
-// TestFloor measures a refresh beside the floor, and beside one that keeps in Postgres what a refresh has to keep
+// TestFloor compares a refresh with the floor, and with a floor that stores in Postgres what a refresh must store
 // there.
 func TestFloor(t *testing.T) {
 	r := begin(t, "floor")
@@ -246,12 +247,12 @@ func TestFloor(t *testing.T) {
 			statuses: ok,
 		},
 		{
-			what:     keepingWork,
+			what:     storingWork,
 			at:       keeping,
 			statuses: ok,
-			worker: func(connection int) (asking, hearing) {
+			worker: func(connection int) (makeRequest, takeBody) {
 				own := b.connector.RefreshForm(strconv.Itoa(connection))
-				return func() *http.Request { return b.token(keeping, own) }, silent
+				return func() *http.Request { return b.token(keeping, own) }, ignoreBody
 			},
 		},
 	}
@@ -274,7 +275,7 @@ func TestFloor(t *testing.T) {
 	r.line(
 		"\nA refresh has %.2f of the rate of the first floor and %.2f of that of the second.",
 		share(floorWork),
-		share(keepingWork),
+		share(storingWork),
 	)
 	r.write(t)
 }

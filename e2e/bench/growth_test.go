@@ -19,28 +19,28 @@ var many = flag.Int(
 	"how many grants and programmes there are in the part growth, and ten times as many as workspaces",
 )
 
-// TestGrowth measures the same beside little and beside much: two installations, which take turns.
+// TestGrowth compares an installation with little data and one with much data, in turn.
 func TestGrowth(t *testing.T) {
 	r := begin(t, "growth")
 	if testing.Short() {
 		*many = min(*many, 20_000)
 	}
 	little, much := scale{1000, 1000, 10}, scale{*many, *many, *many / 10}
-	var estates []*estate
+	var stacks []*seededStack
 	var loads []load
 	for _, size := range []scale{little, much} {
 		running := harness.Private(t, harness.Options{Durable: true})
 		name := map[bool]string{true: "little", false: "much"}[size == little]
-		e := newEstate(t, enterQuietly(t, running, name), running, size)
-		estates, loads = append(estates, e), append(loads, e.loads()...)
+		e := newSeededStack(t, enterWithoutLogin(t, running, name), running, size)
+		stacks, loads = append(stacks, e), append(loads, e.loads()...)
 	}
 	all, order := measureAll(t, inTurn(loads), []int{32})
-	r.growth(t, all, order, estates[0], estates[1])
+	r.growth(t, all, order, stacks[0], stacks[1])
 	r.write(t)
 }
 
-// enterQuietly is a stack in which nobody signs in, which would be the most that its memory sees.
-func enterQuietly(t *testing.T, running *stack.Stack, name string) *bench {
+// enterWithoutLogin returns a bench without any login, since logins would dominate the memory peak.
+func enterWithoutLogin(t *testing.T, running *stack.Stack, name string) *bench {
 	t.Helper()
 	b := &bench{
 		product: harness.Enter(t, running, &harness.Secrets{}),
@@ -54,7 +54,7 @@ func enterQuietly(t *testing.T, running *stack.Stack, name string) *bench {
 
 const listByStatus = "list of 50, by status"
 
-func (e *estate) loads() []load {
+func (e *seededStack) loads() []load {
 	ok := []int{http.StatusOK}
 	pat := e.product.Demo.Tokens.Owner
 	return []load{
@@ -69,9 +69,8 @@ func (e *estate) loads() []load {
 	}
 }
 
-// refreshAny lets each connection refresh one of its grants after another, by chance: what was asked for last helps
-// nobody.
-func (e *estate) refreshAny(connection int) (asking, hearing) {
+// refreshAny makes each connection refresh its grants in random order, so that caches of recent requests do not help.
+func (e *seededStack) refreshAny(connection int) (makeRequest, takeBody) {
 	const connections = 32
 	grant := 0
 	return func() *http.Request {
@@ -93,8 +92,8 @@ func (e *estate) refreshAny(connection int) (asking, hearing) {
 		}
 }
 
-// walOfARefresh is what the database writes to its log for each refresh, in bytes, from a checkpoint on.
-func (e *estate) walOfARefresh(t *testing.T) float64 {
+// walOfARefresh returns the number of WAL bytes that Postgres writes for a refresh, right after a checkpoint.
+func (e *seededStack) walOfARefresh(t *testing.T) float64 {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	db, err := pgx.Connect(ctx, e.running.Postgres.URL)
@@ -102,7 +101,7 @@ func (e *estate) walOfARefresh(t *testing.T) float64 {
 	defer func() { _ = db.Close(ctx) }()
 	refresh := e.loads()[0]
 	if e.grants <= 1000 {
-		refresh.run(t, 32, *each) // touches every page
+		refresh.run(t, 32, *each) // modifies every page
 	} else {
 		_, err = db.Exec(ctx, "checkpoint")
 		must(t, err)
@@ -116,7 +115,7 @@ func (e *estate) walOfARefresh(t *testing.T) float64 {
 	return (written() - before) / float64(len(refreshed.latencies))
 }
 
-func (r *report) growth(t *testing.T, all results, order []key, little, much *estate) {
+func (r *report) growth(t *testing.T, all results, order []key, little, much *seededStack) {
 	r.line(
 		"Two installations, which take turns, %d rounds of %s each at 32 connections; generator and stores "+
 			"included. Postgres has 128 MB of",

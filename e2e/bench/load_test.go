@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A target is a server in processes of its own, and the stores that it works with.
+// A target is a server with its processes and its stores.
 type target struct {
 	name, url             string
 	pids, postgres, redis []int // processes
@@ -24,32 +24,32 @@ type target struct {
 type load struct {
 	what string
 	at   target
-	// worker makes what one connection sends, one request after the other, and hears.
-	worker   func(connection int) (asking, hearing)
-	statuses []int    // any of these is as it should be
-	from     net.Addr // of the connections; nil: any
+	// worker returns functions that make a connection's requests, one after the other, and check its responses.
+	worker   func(connection int) (makeRequest, takeBody)
+	statuses []int    // the accepted statuses
+	from     net.Addr // local address of the connections; nil for any
 	before   func(t testing.TB, connections int)
 	after    func(t testing.TB)
 }
 
-// asking makes the next request; nil when there is no more. hearing is told the body of its answer, and says what is
-// wrong with it.
+// makeRequest returns the next request, or nil if there is none. takeBody gets the body of its response and returns
+// what is wrong with it.
 type (
-	asking  func() *http.Request
-	hearing func(body []byte) error
+	makeRequest func() *http.Request
+	takeBody    func(body []byte) error
 )
 
-func silent([]byte) error { return nil }
+func ignoreBody([]byte) error { return nil }
 
-// A sample is what one load did in one round.
+// A sample is the result of one load in one round.
 type sample struct {
 	took      time.Duration
-	spent     [3]time.Duration // the processor time of the server's processes, of Postgres and of Redis
+	spent     [3]time.Duration // processor time of the server, Postgres and Redis
 	latencies []time.Duration  // sorted
 }
 
-// run drives a load in a closed loop: each connection waits for its answer before it sends again. What has to be there
-// before is made before the time begins.
+// run drives a load in a closed loop: each connection waits for its response before it sends again. Preparation is done
+// before the time starts.
 func (l load) run(t testing.TB, connections int, during time.Duration) sample {
 	t.Helper()
 	all, err := l.try(t, connections, during)
@@ -59,15 +59,15 @@ func (l load) run(t testing.TB, connections int, during time.Duration) sample {
 	return all
 }
 
-// try is run where it is not the test's own goroutine.
+// try is like run, for goroutines other than the test's own.
 func (l load) try(t testing.TB, connections int, during time.Duration) (sample, error) {
 	t.Helper()
 	if l.before != nil {
 		l.before(t, connections)
 	}
 	type worker struct {
-		next  asking
-		heard hearing
+		next  makeRequest
+		heard takeBody
 	}
 	var workers []worker
 	for i := range connections {
@@ -96,7 +96,7 @@ func (l load) try(t testing.TB, connections int, during time.Duration) (sample, 
 		all.spent[i] = now - before[i]
 	}
 	if failed == nil && len(all.latencies) == 0 {
-		failed = fmt.Errorf("%s of %s: nothing was asked", l.what, l.at.name)
+		failed = fmt.Errorf("%s of %s: no request was sent", l.what, l.at.name)
 	}
 	if l.after != nil {
 		l.after(t)
@@ -105,9 +105,9 @@ func (l load) try(t testing.TB, connections int, during time.Duration) (sample, 
 	return all, failed
 }
 
-// repeat asks over a connection of its own, and in this goroutine alone: an http.Transport has two more for each
-// connection, and what they wait for each other would be measured as if it were the server's.
-func (l load) repeat(next asking, heard hearing, end time.Time) ([]time.Duration, error) {
+// repeat sends requests over its own connection and in this goroutine only: an http.Transport has two more goroutines
+// for each connection, whose scheduling would be measured as part of the server's time.
+func (l load) repeat(next makeRequest, heard takeBody, end time.Time) ([]time.Duration, error) {
 	at, err := url.Parse(l.at.url)
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (l load) ask(connection net.Conn, answers *bufio.Reader, request *http.Requ
 	case !slices.Contains(l.statuses, response.StatusCode):
 		err = fmt.Errorf("%s of %s: status %d", l.what, l.at.name, response.StatusCode)
 	case response.Close:
-		err = fmt.Errorf("%s of %s: it closes the connection", l.what, l.at.name)
+		err = fmt.Errorf("%s of %s: the server closes the connection", l.what, l.at.name)
 	}
 	return body, err
 }
@@ -168,25 +168,25 @@ func (s sample) percentile(p float64) time.Duration {
 	return s.latencies[min(len(s.latencies)-1, int(p*float64(len(s.latencies))))]
 }
 
-// cost is what a request cost the i-th of them, in microseconds.
+// cost returns the processor time of a request in microseconds; i is an index of spent.
 func (s sample) cost(i int) float64 {
 	return s.spent[i].Seconds() * 1e6 / float64(len(s.latencies))
 }
 
-// A key names what was measured.
+// A key identifies a measurement.
 type key struct {
 	what, of    string
 	connections int
 }
 
-// results are the samples of each key, one a round.
+// results holds the samples of each key, one for each round.
 type results map[key][]sample
 
-// measureAll lets the loads take turns, so that whatever else the machine does meets them alike: round by round, and in
-// each round at every number of connections. It returns what came of it, and the keys in the order of the loads.
+// measureAll runs the loads in turn, so that other load on the machine affects them alike: round by round, and in each
+// round with every number of connections. It returns the results, and the keys in the order of the loads.
 func measureAll(t testing.TB, loads []load, at []int) (results, []key) {
 	t.Helper()
-	for _, l := range loads { // those that compile while they run have done so, and every pool is filled
+	for _, l := range loads { // warm up JIT compilers and connection pools
 		l.run(t, slices.Max(at), min(time.Second, *each))
 	}
 	all := results{}
@@ -205,7 +205,7 @@ func measureAll(t testing.TB, loads []load, at []int) (results, []key) {
 	return all, order
 }
 
-// median is that of a figure over the rounds.
+// median returns the median of a figure over the rounds.
 func (r results) median(k key, figure func(sample) float64) float64 {
 	var figures []float64
 	for _, s := range r[k] {
@@ -214,8 +214,8 @@ func (r results) median(k key, figure func(sample) float64) float64 {
 	return middle(figures)
 }
 
-// ratio is the median of how many times as many requests a second the one answered as the other, round by round: NaN
-// where one of them was not measured.
+// ratio returns the median, over the rounds, of the ratio of requests a second, or NaN if one of the two was not
+// measured.
 func (r results) ratio(k, to key) float64 {
 	var ratios []float64
 	for i := range min(len(r[k]), len(r[to])) {
@@ -224,7 +224,7 @@ func (r results) ratio(k, to key) float64 {
 	return middle(ratios)
 }
 
-// has says whether anything was measured of a target.
+// has reports whether anything was measured for a target.
 func (r results) has(of string) bool {
 	for k := range maps.Keys(r) {
 		if k.of == of {

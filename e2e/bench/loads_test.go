@@ -22,7 +22,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// The loads that are refused, by what is wrong with them, and the forms that people send in.
+// These are the loads that are refused, by the mistake in them, and the form submission.
 const (
 	garbage     = "garbage refused"
 	badMAC      = "token with a bad MAC refused"
@@ -31,37 +31,34 @@ const (
 	submission  = "embedded form submission"
 )
 
-func listOf(at target, workspace, token, query string) func(int) (asking, hearing) {
-	return func(int) (asking, hearing) {
+func listOf(at target, workspace, token, query string) func(int) (makeRequest, takeBody) {
+	return func(int) (makeRequest, takeBody) {
 		return func() *http.Request {
-				request, _ := http.NewRequest(
-					http.MethodGet,
-					at.url+harness.ListPath+query,
-					nil,
-				) // a fixed method, and addresses of ours
+				// The arguments are constant, so NewRequest cannot fail.
+				request, _ := http.NewRequest(http.MethodGet, at.url+harness.ListPath+query, nil)
 				request.Header.Set("X-Tenant-Id", workspace)
 				request.Header.Set("Authorization", "Bearer "+token)
 				return request
 			}, func(body []byte) error {
 				if !bytes.Contains(body, []byte(`"count":50,`)) {
-					return fmt.Errorf("%s does not answer with a full page", at.name)
+					return fmt.Errorf("%s does not return a full page", at.name)
 				}
 				return nil
 			}
 	}
 }
 
-// refusable is how many clients and grants share the refusals: none of them is refused so often that it is throttled.
+// refusable is the number of clients and grants that share the refusals, so that none is throttled.
 const refusable = 256
 
-// wrong are credentials that are refused, each for another reason.
+// wrong returns loads with credentials that are refused, each for another reason.
 func (b *bench) wrong(t *testing.T) []load {
 	t.Helper()
 	office := b.product.Office(t)
 	confidential := office.Confidential(t, "client_secret_post", harness.ReadProgrammes)
-	apps, connectors := b.likenesses(t, confidential.ClientID), b.likenesses(t, b.connector.ClientID)
+	apps, connectors := b.copies(t, confidential.ClientID), b.copies(t, b.connector.ClientID)
 	var tokens []string
-	for range refusable { // of grants that have ended
+	for range refusable { // tokens of ended grants
 		connected := b.connector.Connect(t, b.owner)
 		b.connector.Revoke(t, connected.RefreshToken).Wants(t, http.StatusOK)
 		tokens = append(tokens, connected.RefreshToken)
@@ -74,7 +71,7 @@ func (b *bench) wrong(t *testing.T) []load {
 		return out
 	}
 	refused := func(what, because string, make func() url.Values) load {
-		worker := func(int) (asking, hearing) {
+		worker := func(int) (makeRequest, takeBody) {
 			return func() *http.Request { return b.token(b.account, make()) }, func(body []byte) error {
 				if !bytes.Contains(body, []byte(`"error":"`+because+`"`)) {
 					return fmt.Errorf("%s for another reason: %s", what, body)
@@ -85,7 +82,7 @@ func (b *bench) wrong(t *testing.T) []load {
 		return load{what: what, at: b.account, worker: worker, statuses: []int{http.StatusBadRequest}}
 	}
 	head := b.product.Person(t, office.Head)
-	secret, err := credential.ClientSecret.New(rand.Reader) // nobody's
+	secret, err := credential.ClientSecret.New(rand.Reader) // of no client
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +100,8 @@ func (b *bench) wrong(t *testing.T) []load {
 	}
 }
 
-// likenesses are as many clients as are refusable, each like the one.
-func (b *bench) likenesses(t *testing.T, client string) []string {
+// copies creates refusable copies of a client.
+func (b *bench) copies(t *testing.T, client string) []string {
 	t.Helper()
 	ids := make([]string, refusable)
 	for i := range ids {
@@ -112,8 +109,10 @@ func (b *bench) likenesses(t *testing.T, client string) []string {
 	}
 	b.product.World.Exec(
 		t,
-		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by)
-		select new, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by
+		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
+				  connector_platform, resource, token_endpoint_auth_method, created_by)
+				select new, kind, tenant_id, name, redirect_uris, required_permissions,
+				  connector_platform, resource, token_endpoint_auth_method, created_by
 		from account.oauth_clients, unnest($2::uuid[]) new where id = $1`,
 		client,
 		ids,
@@ -121,17 +120,17 @@ func (b *bench) likenesses(t *testing.T, client string) []string {
 	return ids
 }
 
-// forged is a token of the right shape that we have not minted.
+// forged returns a well-formed token that authserver has not issued.
 func forged() string {
-	raw := make([]byte, 84) // grant id, generation, random part, MAC
+	raw := make([]byte, 84) // grant ID, generation, random part, MAC
 	_, _ = rand.Read(raw)   // never fails (crypto/rand)
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
 const openers = 4 // connections that open forms beforehand
 
-// submissions sends forms in, each from an address of its own: as many people do, of whom the gateway tells. What was
-// sent in is processed before anything else is measured.
+// submissions submits forms, each from another X-Forwarded-For address, as if from many users. The worker processes the
+// submissions before the next measurement.
 func (b *bench) submissions(t *testing.T) load {
 	form := b.product.Demo.Engage
 	path := "/v1/engage/public/forms/" + form.EmbedKey
@@ -143,11 +142,8 @@ func (b *bench) submissions(t *testing.T) load {
 	}
 	var sender atomic.Uint32
 	ask := func(method, path string, body []byte) *http.Request {
-		request, _ := http.NewRequest(
-			method,
-			b.lists.url+path,
-			bytes.NewReader(body),
-		) // fixed methods, and addresses of ours
+		// The arguments are constant, so NewRequest cannot fail.
+		request, _ := http.NewRequest(method, b.lists.url+path, bytes.NewReader(body))
 		request.Header.Set("Origin", form.AllowedOrigin)
 		request.Header.Set("Content-Type", "application/json")
 		n := sender.Add(1)
@@ -158,27 +154,27 @@ func (b *bench) submissions(t *testing.T) load {
 		what:     "form opened",
 		at:       b.lists,
 		statuses: []int{http.StatusOK},
-		worker: func(int) (asking, hearing) {
+		worker: func(int) (makeRequest, takeBody) {
 			return func() *http.Request { return ask(http.MethodGet, path, nil) }, func(body []byte) error {
 				var answer struct{ SubmissionToken string }
 				err := json.Unmarshal(body, &answer)
-				if err == nil && len(b.openForms) < mostCodes {
+				if err == nil && len(b.openForms) < maxCodes {
 					b.openForms <- answer.SubmissionToken
 				}
 				return err
 			}
 		},
 	}
-	send := func(int) (asking, hearing) {
+	send := func(int) (makeRequest, takeBody) {
 		return func() *http.Request {
 			select {
 			case token := <-b.openForms:
-				body, _ := json.Marshal(map[string]any{"submissionToken": token, "answers": answers}) // texts alone
+				body, _ := json.Marshal(map[string]any{"submissionToken": token, "answers": answers}) // strings only
 				return ask(http.MethodPost, path+"/submissions", body)
 			default:
 				return nil
 			}
-		}, silent
+		}, ignoreBody
 	}
 	return load{
 		what:     submission,
@@ -197,7 +193,7 @@ func (b *bench) submissions(t *testing.T) load {
 
 const processedWithin = time.Minute
 
-// allProcessed waits until the worker has done what was sent in.
+// allProcessed waits until the worker has processed all submissions.
 func (b *bench) allProcessed(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), processedWithin)

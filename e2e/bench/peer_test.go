@@ -21,10 +21,10 @@ import (
 const (
 	peerName   = "node-oidc-provider"
 	npmWithin  = 3 * time.Minute
-	peerFolder = "../../.almoner/bench-peer" // what npm brings is kept there
+	peerFolder = "../../.almoner/bench-peer" // npm's packages are stored there
 )
 
-// A peer is node-oidc-provider (peer/server.mjs) at work, with a Redis of its own that is as careful as ours.
+// A peer is a running node-oidc-provider (peer/server.mjs) with its own Redis, which is as durable as ours.
 type peer struct {
 	target
 	minted minted
@@ -32,7 +32,7 @@ type peer struct {
 	held   map[int]string // refresh tokens, by connection
 }
 
-// minted is what peer/server.mjs answers to /bench/mint.
+// minted is the response of peer/server.mjs to /bench/mint.
 type minted struct {
 	Codes                      []string
 	Verifier, Opaque, Resource string
@@ -40,7 +40,7 @@ type minted struct {
 	ServiceID, ServiceSecret   string
 }
 
-// startPeer starts it, or says why there is none: nil where Node is not installed or its packages do not come.
+// startPeer starts the peer. It returns nil and reports why if Node or its packages are not available.
 func startPeer(t *testing.T, r *report) *peer {
 	t.Helper()
 	folder, err := installPeer(t.Context())
@@ -62,14 +62,14 @@ func startPeer(t *testing.T, r *report) *peer {
 	)
 	p := &peer{
 		target: target{name: peerName, url: address, pids: []int{pid}, redis: []int{redis.PID()}},
-		codes:  make(chan string, mostCodes),
+		codes:  make(chan string, maxCodes),
 		held:   map[int]string{},
 	}
 	p.mint(t, 1)
 	return p
 }
 
-// freshRedis is a Redis with AOF everysec, as every one here.
+// freshRedis starts a Redis with AOF everysec, like every other Redis here.
 func freshRedis(t *testing.T) *localstore.Redis {
 	t.Helper()
 	dir, err := localstore.TempDir("almoner-bench-redis-")
@@ -88,7 +88,7 @@ func freshRedis(t *testing.T) *localstore.Redis {
 	return redis
 }
 
-// installPeer brings the peer and its packages, those of the lock file, into a folder that stays.
+// installPeer installs the peer and the packages of its lock file in a folder that is reused.
 func installPeer(ctx context.Context) (string, error) {
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -139,7 +139,7 @@ func peerVersion(t *testing.T) string {
 	return manifest.Dependencies["oidc-provider"]
 }
 
-// mint lets it make codes, as after consent.
+// mint makes the peer create codes, as after consent.
 func (p *peer) mint(t testing.TB, count int) {
 	t.Helper()
 	response, err := http.Get(fmt.Sprintf("%s/bench/mint?count=%d", p.url, count))
@@ -148,11 +148,11 @@ func (p *peer) mint(t testing.TB, count int) {
 	}
 	defer func() { _ = response.Body.Close() }()
 	if err := json.NewDecoder(response.Body).Decode(&p.minted); err != nil || len(p.minted.Codes) != count {
-		t.Fatalf("%s mints nothing: %v", peerName, err)
+		t.Fatalf("%s creates no codes: %v", peerName, err)
 	}
 }
 
-// fill makes codes, all of them fresh.
+// fill replaces the codes with new ones.
 func (p *peer) fill(t testing.TB, connections int) {
 	t.Helper()
 	for len(p.codes) > 0 {
@@ -170,10 +170,12 @@ func (p *peer) post(path string, form url.Values, header http.Header) *http.Requ
 
 func (p *peer) codeForm(code string) url.Values {
 	return url.Values{
-		"grant_type": {
-			"authorization_code",
-		}, "client_id": {p.minted.ClientID}, "code": {code}, "code_verifier": {p.minted.Verifier},
-		"redirect_uri": {p.minted.RedirectURI}, "resource": {p.minted.Resource},
+		"grant_type":    {"authorization_code"},
+		"client_id":     {p.minted.ClientID},
+		"code":          {code},
+		"code_verifier": {p.minted.Verifier},
+		"redirect_uri":  {p.minted.RedirectURI},
+		"resource":      {p.minted.Resource},
 	}
 }
 
@@ -190,14 +192,14 @@ func (p *peer) connect(t testing.TB) string {
 		RefreshToken string `json:"refresh_token"`
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || answer.RefreshToken == "" {
-		t.Fatalf("%s gives no refresh token: %d %v", peerName, response.StatusCode, err)
+		t.Fatalf("%s returns no refresh token: %d %v", peerName, response.StatusCode, err)
 	}
 	return answer.RefreshToken
 }
 
 func (p *peer) loads(t *testing.T) []load {
 	ok := []int{http.StatusOK}
-	exchange := func(int) (asking, hearing) {
+	exchange := func(int) (makeRequest, takeBody) {
 		return func() *http.Request {
 			select {
 			case code := <-p.codes:
@@ -205,10 +207,10 @@ func (p *peer) loads(t *testing.T) []load {
 			default:
 				return nil
 			}
-		}, silent
+		}, ignoreBody
 	}
 	var mu sync.Mutex
-	refresh := func(connection int) (asking, hearing) {
+	refresh := func(connection int) (makeRequest, takeBody) {
 		mu.Lock()
 		defer mu.Unlock()
 		if p.held[connection] == "" {
@@ -217,9 +219,10 @@ func (p *peer) loads(t *testing.T) []load {
 		current := p.held[connection]
 		return func() *http.Request {
 				return p.post("/token", url.Values{
-					"grant_type": {
-						"refresh_token",
-					}, "client_id": {p.minted.ClientID}, "refresh_token": {current}, "resource": {p.minted.Resource},
+					"grant_type":    {"refresh_token"},
+					"client_id":     {p.minted.ClientID},
+					"refresh_token": {current},
+					"resource":      {p.minted.Resource},
 				}, http.Header{})
 			}, func(body []byte) error {
 				current = refreshTokenIn(body)

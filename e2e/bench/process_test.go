@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// spent is the processor time that the target's processes have used so far.
+// spent returns the processor time that the target's processes have used so far.
 func (t target) spent() [3]time.Duration {
 	var out [3]time.Duration
 	for i, pids := range [][]int{t.pids, t.postgres, t.redis} {
@@ -21,13 +21,12 @@ func (t target) spent() [3]time.Duration {
 	return out
 }
 
-// processorTime is what a process and its children, those that have ended too, have used so far, in the kernel and
-// outside of it. The kernel counts hundredths of a second (proc(5), stat).
+// processorTime returns the user and system time that a process and its children, ended ones included, have used so
+// far. The kernel counts hundredths of a second (proc(5), stat).
 func processorTime(pid int) time.Duration {
 	ticks := ticksOf(strconv.Itoa(pid))
-	children, _ := os.ReadFile(
-		fmt.Sprintf("/proc/%d/task/%d/children", pid, pid),
-	) // none where the kernel does not tell
+	// The file is missing if the kernel does not provide it.
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	for _, child := range strings.Fields(string(children)) {
 		ticks += ticksOf(child)
 	}
@@ -39,17 +38,17 @@ func ticksOf(pid string) int {
 	_, fields, found := strings.Cut(string(content), ") ")
 	parts := strings.Fields(fields)
 	if err != nil || !found || len(parts) < 15 {
-		return 0 // it has ended
+		return 0 // the process has ended
 	}
 	sum := 0
-	for _, part := range parts[11:15] { // utime, stime, and those of children that were waited for
+	for _, part := range parts[11:15] { // utime, stime, cutime and cstime
 		ticks, _ := strconv.Atoi(part)
 		sum += ticks
 	}
 	return sum
 }
 
-// middle is the median: NaN of nothing.
+// middle returns the median, or NaN without figures.
 func middle(figures []float64) float64 {
 	if len(figures) == 0 {
 		return math.NaN()

@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/profile"
 )
 
-// Where make bench PROFILE=1 leaves profiles of the services; "" for none.
+// profiles is the directory for profiles of the services, which make bench PROFILE=1 sets; "" for none.
 var profiles = flag.String("profiles", "", "leave profiles of the services in this directory")
 
 const (
@@ -23,9 +23,9 @@ const (
 	writtenWithin   = time.Minute
 )
 
-// askForProfile tells a service (by the name that its files have) to write its memory and then where its time goes, and
-// returns the memory.
-func askForProfile(t testing.TB, dir, service string, pid int) profile.Memory {
+// requestProfile makes a service (by the name of its files) write its memory figures and then its profiles. It returns
+// the memory figures.
+func requestProfile(t testing.TB, dir, service string, pid int) profile.Memory {
 	t.Helper()
 	file := filepath.Join(dir, service+".memory.json")
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -52,8 +52,7 @@ func await(t testing.TB, file string) []byte {
 	return nil
 }
 
-// profileEach runs each load that can go on for long at 32 connections, and keeps where its service's time went
-// meanwhile.
+// profileEach runs each load that can run for long at 32 connections, and stores its service's profiles.
 func (r *report) profileEach(t *testing.T, loads []load, dir string) {
 	t.Helper()
 	if *profiles == "" {
@@ -69,12 +68,13 @@ func (r *report) profileEach(t *testing.T, loads []load, dir string) {
 			continue
 		}
 		name := service + "-" + strings.NewReplacer(",", "", "'", "", " ", "-").Replace(l.what)
-		askForProfile(t, dir, service, l.at.pids[0])
+		requestProfile(t, dir, service, l.at.pids[0])
 		l.run(t, 32, profile.CPUTime)
 		for _, kind := range []string{".cpu.pprof", ".heap.pprof"} {
 			from := filepath.Join(dir, service+kind)
 			content := await(t, from)
-			if err := errors.Join(os.WriteFile(filepath.Join(*profiles, name+kind), content, 0o600), os.Remove(from)); err != nil {
+			err := errors.Join(os.WriteFile(filepath.Join(*profiles, name+kind), content, 0o600), os.Remove(from))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -10,15 +10,14 @@ import (
 	"strings"
 )
 
-// A redisLine is a connection to Redis: the protocol (RESP 2) by hand is the least there is, and lets commands follow
-// one another without waiting for answers.
-type redisLine struct {
+// A redisConn is a connection to Redis that speaks RESP 2 directly: it costs little and allows pipelining.
+type redisConn struct {
 	connection net.Conn
 	in         *bufio.Reader
 	out        *bufio.Writer
 }
 
-func dialRedis(address string) (*redisLine, error) {
+func dialRedis(address string) (*redisConn, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, err
@@ -27,31 +26,31 @@ func dialRedis(address string) (*redisLine, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &redisLine{connection, bufio.NewReader(connection), bufio.NewWriterSize(connection, 1<<16)}
+	l := &redisConn{connection, bufio.NewReader(connection), bufio.NewWriterSize(connection, 1<<16)}
 	password, _ := u.User.Password()
 	_, err = l.do("AUTH", password)
 	return l, err
 }
 
-// do sends a command and returns its answer.
-func (l *redisLine) do(words ...string) (string, error) {
-	l.say(words...)
+// do sends a command and returns its reply.
+func (l *redisConn) do(words ...string) (string, error) {
+	l.queue(words...)
 	if err := l.out.Flush(); err != nil {
 		return "", err
 	}
-	return l.hear()
+	return l.receive()
 }
 
-// say puts a command on its way. Flush says whether it got there.
-func (l *redisLine) say(words ...string) {
-	_, _ = l.out.WriteString("*" + strconv.Itoa(len(words)) + "\r\n") // Flush tells
+// queue queues a command. Flush returns any error.
+func (l *redisConn) queue(words ...string) {
+	_, _ = l.out.WriteString("*" + strconv.Itoa(len(words)) + "\r\n") // Flush returns the error
 	for _, word := range words {
 		_, _ = l.out.WriteString("$" + strconv.Itoa(len(word)) + "\r\n" + word + "\r\n")
 	}
 }
 
-// hear reads the answer to the oldest command that has none yet: a simple string, a number or one bulk of text.
-func (l *redisLine) hear() (string, error) {
+// receive reads the next reply: a simple string, a number or one bulk string.
+func (l *redisConn) receive() (string, error) {
 	line, err := l.in.ReadString('\n')
 	if err != nil {
 		return "", err
@@ -72,8 +71,8 @@ func (l *redisLine) hear() (string, error) {
 	return rest, nil
 }
 
-// memory is what Redis uses, in bytes (INFO memory, used_memory).
-func (l *redisLine) memory() (float64, error) {
+// memory returns the memory that Redis uses, in bytes (INFO memory, used_memory).
+func (l *redisConn) memory() (float64, error) {
 	info, err := l.do("INFO", "memory")
 	if err != nil {
 		return 0, err

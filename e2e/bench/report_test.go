@@ -16,7 +16,8 @@ const (
 	resultsFile = "RESULTS.md"
 	preface     = `# What ` + "`make bench`" + ` measured
 
-Each section is what one part (` + "`make bench PART=…`" + `) wrote when it was last run, on the machine that it names; the others stay as they are.
+Each section is what one part (` + "`make bench PART=…`" + `) wrote when it was last run, ` +
+		`on the machine that it names; the others stay as they are.
 Absolute figures change from machine to machine and with whatever else runs there. Ratios within one section hold.
 `
 )
@@ -28,7 +29,7 @@ type report struct {
 	strings.Builder
 }
 
-// A goal is what issue or house asks of a figure.
+// A goal is a target for a figure, set by an issue or by the project.
 type goal struct {
 	what, asked string
 	measured    string
@@ -50,14 +51,11 @@ func newReport(part string) *report {
 	return r
 }
 
-func (r *report) line(
-	format string,
-	args ...any,
-) {
-	_, _ = fmt.Fprintf(r, format+"\n", args...)
-} // a Builder does not fail
+func (r *report) line(format string, args ...any) {
+	_, _ = fmt.Fprintf(r, format+"\n", args...) // a strings.Builder never fails
+}
 
-// wants notes a goal. A figure that was not measured is NaN, and meets nothing.
+// wants records a goal. A figure that was not measured is NaN and meets no goal.
 func (r *report) wants(what, asked string, measured float64, unit string, met bool) {
 	if math.IsNaN(measured) {
 		r.goals = append(r.goals, goal{what, asked, "not measured", false})
@@ -66,7 +64,7 @@ func (r *report) wants(what, asked string, measured float64, unit string, met bo
 	r.goals = append(r.goals, goal{what, asked, figure(measured) + unit, met})
 }
 
-// figure is a number with as many digits as mean something.
+// figure formats a number with its significant digits.
 func figure(n float64) string {
 	switch {
 	case math.Abs(n) >= 100:
@@ -77,7 +75,7 @@ func figure(n float64) string {
 	return fmt.Sprintf("%.2f", n)
 }
 
-// write prints the section and puts it in place of the one that was there, if anything was measured.
+// write prints the section and replaces the part's section in RESULTS.md.
 func (r *report) write(t testing.TB) {
 	t.Helper()
 	if len(r.goals) > 0 {
@@ -92,7 +90,7 @@ func (r *report) write(t testing.TB) {
 	}
 	fmt.Print(r.String())
 	if testing.Short() {
-		return // it tried whether all of it works, and measured nothing
+		return // a short run measures nothing
 	}
 	old, err := os.ReadFile(resultsFile)
 	if err != nil && !os.IsNotExist(err) {
@@ -103,7 +101,7 @@ func (r *report) write(t testing.TB) {
 	}
 }
 
-// replaceSection puts a section in the place of the one of the same part; one that is new comes last.
+// replaceSection replaces the section of the same part, or appends a new one.
 func replaceSection(page, part, section string) string {
 	parts := strings.Split("\n"+page, "\n## ")
 	var out strings.Builder
@@ -132,7 +130,8 @@ func machine() string {
 	commit, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
 		commit = []byte("unknown")
-	} else if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":(top)", ":(top,exclude)e2e/bench/"+resultsFile).Run() != nil {
+	} else if changed := exec.Command("git", "diff", "--quiet", "HEAD", "--", ":(top)",
+		":(top,exclude)e2e/bench/"+resultsFile).Run(); changed != nil {
 		commit = append(bytes.TrimSpace(commit), " with changes"...)
 	}
 	return fmt.Sprintf(
@@ -146,7 +145,7 @@ func machine() string {
 	)
 }
 
-// loadAverage is that of the last minute, 0 where the kernel does not tell.
+// loadAverage returns the load average of the last minute, or 0 if the kernel does not provide it.
 func loadAverage() float64 {
 	var load float64
 	content, _ := os.ReadFile("/proc/loadavg")
@@ -154,7 +153,7 @@ func loadAverage() float64 {
 	return load
 }
 
-func TestASectionTakesThePlaceOfItsOwnAlone(t *testing.T) {
+func TestReplaceSection_ReplacesOnlyItsPart(t *testing.T) {
 	page := replaceSection("# an older page\n\nwithout sections\n", "speed", "## speed\n\nfast\n")
 	page = replaceSection(page, "soak", "## soak\n\nlong\n")
 	page = replaceSection(page, "speed", "## speed\n\nfaster\n")
@@ -163,7 +162,7 @@ func TestASectionTakesThePlaceOfItsOwnAlone(t *testing.T) {
 	}
 }
 
-func TestTheMedian(t *testing.T) {
+func TestMiddle_ReturnsMedian(t *testing.T) {
 	if got := middle([]float64{9, 1, 2}); got != 2 {
 		t.Error(got)
 	}
@@ -171,6 +170,6 @@ func TestTheMedian(t *testing.T) {
 		t.Error(got)
 	}
 	if !math.IsNaN(middle(nil)) {
-		t.Error("there is no median of nothing")
+		t.Error("the median of no figures is not NaN")
 	}
 }

@@ -15,14 +15,14 @@ import (
 type footprint struct {
 	after    time.Duration // since the load began
 	resident float64       // MiB
-	// MiB: objects that live, and the spans that they are in, after a collection; NaN where none was asked for
+	// live and in are the MiB of live objects, and of the spans in use, after a collection; NaN without a collection.
 	live, in   float64
 	goroutines int
 }
 
 const mebibyte = 1 << 20
 
-// TestSoak keeps everything busy for ten minutes, and compares the memory at the end with that after a minute.
+// TestSoak runs all loads for ten minutes, and compares the memory at the end with the memory after a minute.
 func TestSoak(t *testing.T) {
 	r := begin(t, "soak")
 	during, first, every := 10*time.Minute, time.Minute, time.Minute
@@ -56,11 +56,11 @@ func (b *bench) services() map[string]int {
 	return map[string]int{"authserver": b.account.pids[0], "resourceapi": b.lists.pids[0]}
 }
 
-// collections is how often a service is asked for one: what requests hold that are under way is no growth, and the
-// least counts.
+// collections is the number of garbage collections that a service is made to run. The minimum counts, because memory of
+// requests in progress is no growth.
 const collections = 3
 
-// measureMemory reads what is resident before it asks for anything: collections give memory back.
+// measureMemory reads the resident memory before it triggers collections, which release memory.
 func measureMemory(t *testing.T, dir, service string, pid int, at time.Duration, collect bool) footprint {
 	t.Helper()
 	f := footprint{
@@ -74,14 +74,14 @@ func measureMemory(t *testing.T, dir, service string, pid int, at time.Duration,
 	}
 	f.live, f.in = math.Inf(1), math.Inf(1)
 	for range collections {
-		memory := askForProfile(t, dir, service, pid)
+		memory := requestProfile(t, dir, service, pid)
 		f.live, f.in = min(f.live, float64(memory.HeapAlloc)/mebibyte), min(f.in, float64(memory.HeapInuse)/mebibyte)
 		f.goroutines = memory.Goroutines
 	}
 	return f
 }
 
-// soakers are what both services do all day, with a wrong credential among it.
+// soakers returns typical loads of both services, and one with wrong credentials.
 func (b *bench) soakers(t *testing.T) []load {
 	t.Helper()
 	tokens := b.connector.Connect(t, b.owner)

@@ -25,7 +25,7 @@ var (
 	each    = flag.Duration("each", 1500*time.Millisecond, "how long each load runs in a round")
 )
 
-// The names of the loads.
+// These are the names of the loads.
 const (
 	codeExchange  = "code exchange"
 	refreshing    = "refresh"
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// begin begins a part, or skips it where nobody asked for measurements.
+// begin begins a part, or skips the test without -measure.
 func begin(t *testing.T, part string) *report {
 	t.Helper()
 	if !*measure {
@@ -72,23 +72,23 @@ func TestSpeed(t *testing.T) {
 	r.write(t)
 }
 
-// A bench is everything that is measured, running.
+// A bench is a running stack with everything that the loads need.
 type bench struct {
 	product        *harness.Product
 	owner          *harness.Person
 	connector      harness.Connector
 	account, lists target
 	ungated, floor target
-	demoWorkspaces map[string]string // by the target's address: each stack has a demo of its own
-	codes          chan [2]string    // a code and its verifier
-	openForms      chan string       // the tokens of public forms that were opened
-	profiles       string            // where the services leave theirs
+	demoWorkspaces map[string]string // by target URL: each stack has its own demo
+	codes          chan [2]string    // code and verifier
+	openForms      chan string       // tokens of opened public forms
+	profiles       string            // directory of the services' profiles
 
 	mu   sync.Mutex
 	held map[int]string // refresh tokens, by connection
 }
 
-// withoutGate removes the gate from the list: the same handler and query, with the same load, for any caller.
+// withoutGate removes the gate from the list: the same handler and query<<<<<<< /tmp/tmpmqks_do1, with the same load, for any caller======= without any credential>>>>>>> /tmp/tmp3w3h75dq.
 func withoutGate() []harness.Fault {
 	const gate, trips = "resourceapi/internal/gate/gate.go", "resourceapi/internal/store/postgres/trips.go"
 	return []harness.Fault{
@@ -154,19 +154,15 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// enter is one stack alone.
+// enter returns a bench of one stack.
 func enter(t *testing.T, running *stack.Stack) *bench {
 	t.Helper()
 	b := &bench{
-		product: harness.Enter(
-			t,
-			running,
-			&harness.Secrets{},
-		),
+		product:   harness.Enter(t, running, &harness.Secrets{}),
 		account:   accountOf(running, ourselves),
 		lists:     resourcesOf(running, ourselves),
-		codes:     make(chan [2]string, mostCodes),
-		openForms: make(chan string, mostCodes+openers),
+		codes:     make(chan [2]string, maxCodes),
+		openForms: make(chan string, maxCodes+openers),
 		held:      map[int]string{},
 	}
 	b.owner = b.product.Person(t, b.product.Demo.Users.Owner).SignedIn(t)
@@ -189,12 +185,12 @@ func resourcesOf(s *stack.Stack, name string) target {
 	return target{name, s.Resourceapi.URL, []int{s.Resourceapi.PID()}, []int{s.Postgres.PID()}, []int{s.Redis.PID()}}
 }
 
-// mostCodes is how many codes wait at most. Each is good once, and for a minute.
-const mostCodes = 1600
+// maxCodes is the maximum number of waiting codes. Each can be used once and for a minute.
+const maxCodes = 1600
 
-func codesAt(connections int) int { return min(mostCodes, 400+40*connections) }
+func codesAt(connections int) int { return min(maxCodes, 400+40*connections) }
 
-// fill makes codes, all of them fresh: several at once, as people consent.
+// fill replaces the codes with new ones, created concurrently.
 func (b *bench) fill(t testing.TB, connections int) {
 	t.Helper()
 	for len(b.codes) > 0 {
@@ -218,43 +214,41 @@ func (b *bench) fill(t testing.TB, connections int) {
 }
 
 func post(address string, form url.Values, header http.Header) *http.Request {
-	request, _ := http.NewRequest(
-		http.MethodPost,
-		address,
-		strings.NewReader(form.Encode()),
-	) // a fixed method, and addresses of ours
+	// The arguments are constant, so NewRequest cannot fail.
+	request, _ := http.NewRequest(http.MethodPost, address, strings.NewReader(form.Encode()))
 	request.Header = header.Clone()
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return request
 }
 
-// token posts a form to the token endpoint.
+// token returns a request that posts a form to the token endpoint.
 func (b *bench) token(at target, form url.Values) *http.Request {
 	return post(at.url+harness.TokenPath, form, http.Header{})
 }
 
-// constant sends one request again and again.
-func constant(make func() *http.Request) func(int) (asking, hearing) {
-	return func(int) (asking, hearing) { return make, silent }
+// constant repeats one request.
+func constant(make func() *http.Request) func(int) (makeRequest, takeBody) {
+	return func(int) (makeRequest, takeBody) { return make, ignoreBody }
 }
 
-// refreshTokenIn is the one in an answer of a token endpoint.
+// refreshTokenIn returns the refresh token in a token response.
 func refreshTokenIn(body []byte) string {
 	var answer struct {
 		RefreshToken string `json:"refresh_token"`
 	}
-	_ = json.Unmarshal(body, &answer) // "" is refused at the next request, which ends the run
+	_ = json.Unmarshal(body, &answer) // the next request with "" is refused, which ends the run
 	return answer.RefreshToken
 }
 
-// refresh lets each connection refresh a grant of its own, over and over.
-func (b *bench) refresh(t *testing.T) func(int) (asking, hearing) {
-	return func(connection int) (asking, hearing) {
+// refresh makes each connection refresh its own grant repeatedly.
+func (b *bench) refresh(t *testing.T) func(int) (makeRequest, takeBody) {
+	return func(connection int) (makeRequest, takeBody) {
 		if b.held[connection] == "" {
 			b.held[connection] = b.connector.Connect(t, b.owner).RefreshToken
 		}
 		current := b.held[connection]
-		return func() *http.Request { return b.token(b.account, b.connector.RefreshForm(current)) }, func(body []byte) error {
+		ask := func() *http.Request { return b.token(b.account, b.connector.RefreshForm(current)) }
+		return ask, func(body []byte) error {
 			current = refreshTokenIn(body)
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -264,8 +258,8 @@ func (b *bench) refresh(t *testing.T) func(int) (asking, hearing) {
 	}
 }
 
-// exchange exchanges the codes that there are, each once.
-func (b *bench) exchange(int) (asking, hearing) {
+// exchange exchanges the existing codes, each once.
+func (b *bench) exchange(int) (makeRequest, takeBody) {
 	return func() *http.Request {
 		select {
 		case code := <-b.codes:
@@ -275,11 +269,11 @@ func (b *bench) exchange(int) (asking, hearing) {
 		default:
 			return nil
 		}
-	}, silent
+	}, ignoreBody
 }
 
-// introspect asks about one access token, over and over.
-func (b *bench) introspect(token string) func(int) (asking, hearing) {
+// introspect introspects one access token repeatedly.
+func (b *bench) introspect(token string) func(int) (makeRequest, takeBody) {
 	service := b.product.DemoService()
 	header := http.Header{"Authorization": {harness.Basic(service.ClientID, service.Secret)}}
 	return constant(func() *http.Request {
@@ -287,8 +281,8 @@ func (b *bench) introspect(token string) func(int) (asking, hearing) {
 	})
 }
 
-// list asks for a page of programmes, which is to be a full one.
-func (b *bench) list(at target, token string) func(int) (asking, hearing) {
+// list requests a page of programmes, which must be full.
+func (b *bench) list(at target, token string) func(int) (makeRequest, takeBody) {
 	return listOf(at, b.demoWorkspaces[at.url], token, "")
 }
 
@@ -314,7 +308,7 @@ func (b *bench) loads(t *testing.T) []load {
 	return append(append(loads, b.wrong(t)...), b.submissions(t))
 }
 
-// inTurn puts loads of the same kind next to each other, so that what is compared meets the same moment.
+// inTurn groups loads of the same kind, so that compared loads run at nearly the same time.
 func inTurn(loads []load) []load {
 	var out []load
 	taken := map[int]bool{}
@@ -329,5 +323,5 @@ func inTurn(loads []load) []load {
 	return out
 }
 
-// random is text that nobody has seen.
+// random returns text that matches no token.
 func random() string { return rand.Text() + rand.Text() + uuid.NewString() }

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// What the floor of shared/speed.md did for each refresh and each code exchange of the peer. Ours is leaner: it costs
-// about half in its process and a seventh in Redis. Both were measured beside the same peer, so that what is measured
-// here can be put beside either.
+// These are the requests of the floor of shared/speed.md for each refresh and each code exchange of the peer. Our floor
+// is leaner: it costs about half in its process and a seventh in Redis. Both were measured with the same peer, so these
+// results can be compared with either.
 const (
 	documentedRefresh  = 4311. / 1538
 	documentedExchange = 3775. / 975
 )
 
-// speed writes the table of everything, and the goals of issue 7.
+// speed writes the table of all results, and the goals of issue 7.
 func (r *report) speed(all results, order []key) {
 	r.line(
 		"%d rounds of %s each, in which everything takes its turn; generator and stores included. Figures are "+
@@ -88,7 +88,7 @@ func (r *report) speed(all results, order []key) {
 	}
 }
 
-// capacity says what a million refreshes a minute would keep busy (deploy/SCALING.md).
+// capacity writes the processors that a million refreshes a minute would use (deploy/SCALING.md).
 func (r *report) capacity(all results) {
 	const perSecond = 1e6 / 60
 	refresh := key{refreshing, ourselves, 32}
@@ -102,7 +102,7 @@ func (r *report) capacity(all results) {
 	}
 }
 
-// table writes a row for each key. What was not measured beside it is no column.
+// table writes a row for each key, with columns only for what was measured.
 func (r *report) table(all results, order []key) {
 	beside, line := "", "|---|---|---|---|"
 	if all.has("floor") {
@@ -144,7 +144,7 @@ func (r *report) table(all results, order []key) {
 	}
 }
 
-// floorOf is what a row is compared with.
+// floorOf returns the key with which a row is compared.
 func floorOf(k key) key {
 	switch {
 	case strings.HasPrefix(k.what, "list"):
@@ -155,7 +155,7 @@ func floorOf(k key) key {
 	return key{floorWork, "floor", k.connections}
 }
 
-// orNone leaves a cell empty for what was not measured, or cost nothing.
+// orNone formats a number, or returns "" if it was not measured or is zero.
 func orNone(n float64, digits int) string {
 	if math.IsNaN(n) || n == 0 {
 		return ""

@@ -8,13 +8,13 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A bite is a build without a protection, the suite that must notice, and what it must complain of.
+// A bite is a build without one protection, the suite that must detect it, and the failure that the suite must report.
 type bite struct {
 	name      string
 	faults    []harness.Fault
 	suite     string
 	complaint string
-	slow      bool // in the long form alone
+	slow      bool // in the long form only
 }
 
 func bites() []bite {
@@ -22,107 +22,179 @@ func bites() []bite {
 		{
 			"compare-and-set off at refresh",
 			append(slices.Clone(rotateBlindly), fenceOff),
-			"TestRefreshRacesTwoWays",
+			"TestRefreshRace_OfTwoHasOneWinner",
 			"2 of 2 racers won",
 			false,
 		},
 		{
 			"compare-and-set off at exchange",
 			[]harness.Fault{redeemBlindly, fenceOff},
-			"TestCodeRacesFourWays",
+			"TestCodeRace_OfFourHasOneWinner",
 			"of 4 racers won",
 			false,
 		},
-		{"replay unrevoked", []harness.Fault{replayUnrevoked}, "TestRefreshRacesTwoWays", "want status 401", false},
 		{
-			"replay unrevoked, as a cluster shows it",
+			"replay does not revoke",
 			[]harness.Fault{replayUnrevoked},
-			"TestRedisClusterFailsOverAndMovesSlots",
+			"TestRefreshRace_OfTwoHasOneWinner",
+			"want status 401",
+			false,
+		},
+		{
+			"replay does not revoke, on a Redis Cluster",
+			[]harness.Fault{replayUnrevoked},
+			"TestRedisCluster_FailoverAndReshardingLoseNoGrant",
 			"want status 401",
 			true,
 		},
 		{
 			"membership cached",
 			membershipCached,
-			"TestRefreshAgainstRemovalOfTheMembership",
+			"TestMembershipRemoval_EndsConcurrentRefresh",
 			"an access token outlived the end",
 			false,
 		},
-		{"fence off", postgresSilent, "TestHistoriesOfGrantsAreLegal", "an illegal history of a grant", false},
-		{"repair off", []harness.Fault{repairOff}, "TestRedisLosesItsMemory", "want status 200", true},
 		{
-			"repair off, as a failover to the past shows it",
+			"Postgres update conditions off",
+			postgresSilent,
+			"TestHistories_OfGrantsAreLinearizable",
+			"an illegal history of a grant",
+			false,
+		},
+		{
+			"repair off",
 			[]harness.Fault{repairOff},
-			"TestRedisSentinelFailsOver",
+			"TestRedis_LostDataIsRepaired",
 			"want status 200",
 			true,
 		},
-		{"Redis blames the caller", []harness.Fault{redisBlamesTheCaller}, "TestRedisRefuses", "want status 503", true},
-		{"scripts taken for known", scriptsTakenForKnown, "TestRedisForgetsScripts", "want status 200", true},
-		{"undo off", []harness.Fault{undoOff}, "TestPostgresPoolExhausted", "want status 200", true},
-		{"nothing is taken back", []harness.Fault{takeBackOff}, "TestStallsOfRedisLoseNoGrant", "was lost", true},
-		{"deadlines off", []harness.Fault{deadlinesOff}, "TestStallsOfRedisLoseNoGrant", "was lost", true},
-		{"asked once", []harness.Fault{askedOnce}, "TestPostgresOutcomeUnknown", "want status 200", true},
 		{
-			"revoked later",
-			[]harness.Fault{revokedLater},
-			"TestRefreshAgainstRevocation",
+			"repair off, after failover to a lagging replica",
+			[]harness.Fault{repairOff},
+			"TestRedisSentinel_FailoverLosesNoGrant",
+			"want status 200",
+			true,
+		},
+		{
+			"Redis refusal blamed on the token",
+			[]harness.Fault{redisRefusalBlamesToken},
+			"TestRedis_RefusalLosesNothing",
+			"want status 503",
+			true,
+		},
+		{
+			"scripts assumed to be loaded",
+			scriptsAssumedLoaded,
+			"TestRedis_ScriptFlushIsUnnoticed",
+			"want status 200",
+			true,
+		},
+		{
+			"undo off",
+			[]harness.Fault{undoOff},
+			"TestPostgres_PoolExhaustionLosesNoToken",
+			"want status 200",
+			true,
+		},
+		{
+			"undo of uncertain decisions off",
+			[]harness.Fault{undoUncertainOff},
+			"TestStalls_OfRedisLoseNoGrant",
+			"was lost",
+			true,
+		},
+		{
+			"deadlines off",
+			[]harness.Fault{deadlinesOff},
+			"TestStalls_OfRedisLoseNoGrant",
+			"was lost",
+			true,
+		},
+		{
+			"update tried only once",
+			[]harness.Fault{triedOnce},
+			"TestPostgres_UnknownOutcomeIsResolved",
+			"want status 200",
+			true,
+		},
+		{
+			"revocation acknowledged before commit",
+			[]harness.Fault{acknowledgedBeforeCommit},
+			"TestRevocation_EndsConcurrentRefresh",
 			"an access token outlived the end",
 			true,
 		},
 		{
 			"grants outlive clients",
 			[]harness.Fault{grantsOutliveClients},
-			"TestRefreshAgainstDeletionOfTheClient",
+			"TestClientDeletion_EndsConcurrentRefresh",
 			"an access token outlived the end",
 			true,
 		},
 		{
 			"no time limits for requests",
 			[]harness.Fault{timeoutsOff},
-			"TestFloodHarmsNobodyElse",
+			"TestFlood_LeavesOtherClientsWorking",
 			"slow connections were held",
 			true,
 		},
-		{"MAC off", []harness.Fault{macOff}, "TestFloodHarmsNobodyElse", "a guess is answered with 200", true},
-		{"Idempotency-Key apart", keyApart, "TestKilledAtRandom", "programmes of one order", true},
-		{"no draining", drainOff, "TestRestartsFailNoRequest", "a request failed during a restart", true},
 		{
-			"membership cached, as the model sees it",
+			"MAC off",
+			[]harness.Fault{macOff},
+			"TestFlood_LeavesOtherClientsWorking",
+			"a guess got status 200",
+			true,
+		},
+		{
+			"Idempotency-Key stored in another transaction",
+			keyInOtherTransaction,
+			"TestKill_AtRandomLosesNothingAcknowledged",
+			"programmes of one request",
+			true,
+		},
+		{
+			"no draining",
+			drainOff,
+			"TestRestarts_FailNoRequest",
+			"a request failed during a restart",
+			true,
+		},
+		{
+			"membership cached, detected by the model",
 			membershipCached,
-			"TestTheSystemIsAsItsModel",
-			"the model says",
+			"TestModel_MatchesSystem",
+			"the model expects",
 			true,
 		},
 		{
 			"tenant comparison off",
 			[]harness.Fault{workspaceNotCompared},
-			"TestTheSystemIsAsItsModel",
-			"the model says 403 FORBIDDEN",
+			"TestModel_MatchesSystem",
+			"the model expects 403 FORBIDDEN",
 			true,
 		},
 		{
 			"a token is logged",
 			[]harness.Fault{tokenLogged},
-			"TestRefreshRacesTwoWays",
+			"TestRefreshRace_OfTwoHasOneWinner",
 			"secrets of this run are in the services' logs",
 			true,
 		},
 		{
 			"a token is stored in the clear",
 			[]harness.Fault{tokenStored},
-			"TestRefreshRacesTwoWays",
+			"TestRefreshRace_OfTwoHasOneWinner",
 			"secrets of this run are in Postgres",
 			true,
 		},
 	}
 }
 
-// tries is how often a suite may miss a protection whose absence shows by chance, as a race does.
+// tries is how often a suite runs against a broken build, since some faults show only by chance, as in a race.
 const tries = 3
 
-// Every fault fits the source, those of the slow builds too.
-func TestFaultsFitTheSource(t *testing.T) {
+// TestFaults_MatchSource checks that every fault matches the source, including the faults of the slow builds.
+func TestFaults_MatchSource(t *testing.T) {
 	t.Parallel()
 	check := func(name string, faults []harness.Fault) {
 		t.Run(name, func(t *testing.T) { harness.Faulty(t, faults...) })
@@ -133,8 +205,8 @@ func TestFaultsFitTheSource(t *testing.T) {
 	check("named steps", append(deaths(), deathsAtWork()...))
 }
 
-func TestBrokenBuildsAreNoticed(t *testing.T) {
-	harness.Note(t, "%d builds without a protection, each noticed by its suite", len(bites()))
+func TestBrokenBuilds_AreDetected(t *testing.T) {
+	harness.Note(t, "%d builds without a protection, each detected by its suite", len(bites()))
 	for _, b := range bites() {
 		if b.slow && !harness.Long() {
 			continue

@@ -16,7 +16,7 @@ const (
 	racesOn       = 2
 )
 
-// A crowd is clients that refresh, and clients that race, while a Redis of several servers is in trouble.
+// A crowd is a set of clients that refresh or race while a multi-server Redis is in trouble.
 type crowd struct {
 	*harness.Product
 	harness.Office
@@ -30,12 +30,12 @@ func newCrowd(t *testing.T, p *harness.Product) crowd {
 	return crowd{p, office, office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)}
 }
 
-// during lets clients work while trouble is made, and judges afterwards.
+// during runs the clients while trouble runs, and then checks their results.
 func (c crowd) during(t *testing.T, trouble func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
-	defer clients.Wait() // also where the trouble fails: they speak to this test
+	defer clients.Wait() // even if trouble fails: the clients report to this test
 	defer stop()
 	var refreshed, unavailable atomic.Int64
 	for i := range honestClients + racesOn {
@@ -54,7 +54,7 @@ func (c crowd) during(t *testing.T, trouble func()) {
 					refreshed.Add(1)
 				case http.StatusServiceUnavailable:
 					unavailable.Add(1)
-					time.Sleep(asTold)
+					time.Sleep(retryAfter)
 				default:
 					t.Errorf("a current token was refused:\n%s", answer)
 					return
@@ -70,19 +70,19 @@ func (c crowd) during(t *testing.T, trouble func()) {
 	clients.Wait()
 	t.Logf("%d refreshed, %d unavailable", refreshed.Load(), unavailable.Load())
 	if refreshed.Load() == 0 {
-		t.Error("nobody refreshed anything")
+		t.Error("no client refreshed")
 	}
 }
 
-// wantsAliveSoon lets the product answer 503 for as long as it may once the trouble is over.
+// wantsAliveSoon checks that the grant is alive. It allows 503 responses for normalWithin after the trouble.
 func (c crowd) wantsAliveSoon(t *testing.T, tokens harness.Tokens) {
-	const inARow = 4 // so that each process has answered
+	const inARow = 4 // so that each process has responded
 	end := time.Now().Add(normalWithin)
 	for good := 0; good < inARow; {
 		answer := c.connector.Refresh(t, tokens.RefreshToken)
 		if answer.Status == http.StatusServiceUnavailable && time.Now().Before(end) {
 			good = 0
-			time.Sleep(asTold)
+			time.Sleep(retryAfter)
 			continue
 		}
 		tokens = answer.Tokens(t)
@@ -91,10 +91,11 @@ func (c crowd) wantsAliveSoon(t *testing.T, tokens harness.Tokens) {
 	c.connector.WantsAlive(t, tokens)
 }
 
-// race presents one token from many sides at once: at most one gets the next.
+// race presents one token concurrently: at most one request gets the next token.
 func (c crowd) race(t *testing.T, tokens harness.Tokens) {
 	winners := 0
-	for _, answer := range harness.Together(4, func(int) harness.Answer { return c.connector.Refresh(t, tokens.RefreshToken) }) {
+	refresh := func(int) harness.Answer { return c.connector.Refresh(t, tokens.RefreshToken) }
+	for _, answer := range harness.Together(4, refresh) {
 		switch answer.Status {
 		case http.StatusOK:
 			winners++
@@ -108,7 +109,7 @@ func (c crowd) race(t *testing.T, tokens harness.Tokens) {
 	}
 }
 
-// reconnect makes a new connection as soon as it can.
+// reconnect makes a new connection as soon as the product allows it.
 func (c crowd) reconnect(t *testing.T) harness.Tokens {
 	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		attempt := c.connector.Begin()

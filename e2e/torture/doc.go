@@ -1,9 +1,8 @@
-// Package torture answers: do the promises about grants hold when everything happens at once, and when the ground gives
-// way?
+// Package torture tests the promises about grants under concurrency and while stores and processes fail.
 //
-// Each suite has a short form, which `make test` runs, and a long one: `make torture PART=races` (or another part;
-// README.md here lists them). What the long ones found is in e2e/EVIDENCE.md.
+// Each suite has a short form, which `make test` runs, and a long form: `make torture PART=races` or another part that
+// README.md lists. The results of the long forms are in e2e/EVIDENCE.md.
 //
-// A suite that cannot fail proves nothing. So bites_test.go builds the product with a protection taken away, runs the
-// suite against that build and wants it to fail; the source itself stays as it is (harness.Fault).
+// bites_test.go proves that each suite can fail: it builds the product without one protection, runs the suite against
+// that build and checks that it fails. The source files stay unchanged (harness.Fault).
 package torture

@@ -8,10 +8,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// G7 and G9: whatever ends access, a refresh that runs at the same moment brings nothing through. Once the ending was
-// acknowledged, no token works that anybody got before, during or after it.
+// G7 and G9: a refresh that runs while access ends gets nothing that works. After the end is acknowledged, no token
+// works that was issued before, during or after it.
 
-// An ending ends the access of one connection and returns once it was acknowledged.
+// An ending ends the access of one connection and returns after the acknowledgement.
 type ending func(t *testing.T, p *harness.Product, c connection)
 
 type connection struct {
@@ -21,19 +21,19 @@ type connection struct {
 	tokens    harness.Tokens
 }
 
-func TestRefreshAgainstRevocation(t *testing.T) {
+func TestRevocation_EndsConcurrentRefresh(t *testing.T) {
 	refreshAgainst(t, func(t *testing.T, _ *harness.Product, c connection) {
 		c.connector.Revoke(t, c.tokens.RefreshToken).Wants(t, http.StatusOK)
 	})
 }
 
-func TestRefreshAgainstRemovalOfTheMembership(t *testing.T) {
+func TestMembershipRemoval_EndsConcurrentRefresh(t *testing.T) {
 	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
 		p.World.Leave(t, c.office.Workspace, c.member.User)
 	})
 }
 
-func TestRefreshAgainstDeletionOfTheClient(t *testing.T) {
+func TestClientDeletion_EndsConcurrentRefresh(t *testing.T) {
 	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
 		p.As(c.office.Token).
 			Send(t, http.MethodDelete, c.office.Clients()+"/"+c.connector.ClientID, "", "").
@@ -61,8 +61,7 @@ func refreshAgainst(t *testing.T, end ending) {
 	})
 }
 
-// refreshesDuring refreshes again and again, each time with the newest token, while end runs, and returns all tokens
-// that it got.
+// refreshesDuring refreshes repeatedly with the newest token while end runs, and returns all tokens that it got.
 func refreshesDuring(t *testing.T, c connection, end func()) []harness.Tokens {
 	t.Helper()
 	var got []harness.Tokens
@@ -86,7 +85,8 @@ func refreshesDuring(t *testing.T, c connection, end func()) []harness.Tokens {
 	return got
 }
 
-// wantsNothing checks the newest token first: a superseded one would end the grant by itself.
+// wantsNothing checks that no token works. It tries the newest token first, since a superseded one would revoke the
+// grant.
 func (c connection) wantsNothing(t *testing.T, tokens []harness.Tokens) {
 	t.Helper()
 	slices.Reverse(tokens)

@@ -25,12 +25,12 @@ const (
 	greedyTokens   = 32
 	greedyWebsite  = "https://www.greedy.example"
 	bombFields     = 12
-	bombCharacters = 5000 // in each field: the most that is taken
+	bombCharacters = 5000 // in each field: the maximum that is accepted
 	importsPath    = harness.ListPath + "/imports"
 )
 
-// A greedyCaller has a workspace with many tokens, and speaks to the services from where the gateway does: what it says
-// of its address is believed.
+// A greedyCaller has a workspace with many tokens. It connects to the services from the gateway's address, so its
+// X-Forwarded-For header is believed.
 type greedyCaller struct {
 	p           *harness.Product
 	office      harness.Office
@@ -40,10 +40,10 @@ type greedyCaller struct {
 	account     string // authserver
 	resource    string // resourceapi
 	addresses   []string
-	submissions string // the path of those of its form
+	submissions string // path of its form's submissions
 
 	mu      sync.Mutex
-	answers map[int]int // status → how many in this round
+	answers map[int]int // status → count in this round
 }
 
 func newGreedyCaller(t *testing.T, p *harness.Product, running *stack.Stack) *greedyCaller {
@@ -78,7 +78,7 @@ func newGreedyCaller(t *testing.T, p *harness.Product, running *stack.Stack) *gr
 	return g
 }
 
-// fillProgrammes makes so many that a text which none of them has is expensive to search for.
+// fillProgrammes creates so many programmes that a search for a text in none of them is expensive.
 func (g *greedyCaller) fillProgrammes(t *testing.T) {
 	t.Helper()
 	g.p.World.Exec(t, `insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
@@ -87,7 +87,7 @@ func (g *greedyCaller) fillProgrammes(t *testing.T) {
 		from generate_series(1, $2::int) n`, g.office.Workspace.ID, harness.Rounds(10_000, 200_000))
 }
 
-// fillForm sends in what takes six times its size where JSON is escaped for HTML, each from an address of its own.
+// fillForm submits answers that grow sixfold when JSON is escaped for HTML, each from another address.
 func (g *greedyCaller) fillForm(t *testing.T) {
 	t.Helper()
 	var fields []client.Field
@@ -97,18 +97,12 @@ func (g *greedyCaller) fillForm(t *testing.T) {
 		fields = append(fields, client.Field{Name: name, Label: name, Type: "textarea"})
 		answers = append(answers, fmt.Sprintf("%q:%q", name, strings.Repeat("<", bombCharacters)))
 	}
-	form, err := g.p.Client(
-		t,
-		g.office.Workspace,
-		harness.Bearer(g.office.Token),
-	).Forms.Create(
-		t.Context(),
-		client.NewForm{
-			Title:          "Volunteer",
-			AllowedOrigins: []string{greedyWebsite},
-			Fields:         fields,
-		},
-	)
+	forms := g.p.Client(t, g.office.Workspace, harness.Bearer(g.office.Token)).Forms
+	form, err := forms.Create(t.Context(), client.NewForm{
+		Title:          "Volunteer",
+		AllowedOrigins: []string{greedyWebsite},
+		Fields:         fields,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +128,7 @@ func (g *greedyCaller) fillForm(t *testing.T) {
 					body,
 				)
 				if status != http.StatusAccepted {
-					t.Errorf("a submission is answered with %d", status)
+					t.Errorf("a submission got status %d", status)
 					return
 				}
 			}
@@ -151,15 +145,15 @@ func (g *greedyCaller) begin() {
 	g.answers = map[int]int{}
 }
 
-// outcomes are how many requests were answered with which status; 0 stands for no answer.
+// outcomes returns the number of responses by status; 0 means no response.
 func (g *greedyCaller) outcomes() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var said []string
+	var parts []string
 	for _, status := range slices.Sorted(maps.Keys(g.answers)) {
-		said = append(said, fmt.Sprintf("%d × %d", g.answers[status], status))
+		parts = append(parts, fmt.Sprintf("%d × %d", g.answers[status], status))
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(parts, ", ")
 }
 
 func (g *greedyCaller) count(status int) {
@@ -170,7 +164,7 @@ func (g *greedyCaller) count(status int) {
 	}
 }
 
-// ask sends a request from an address that nothing else comes from, and returns the status. authorization may be "".
+// ask sends a request from a random address and returns the status. authorization may be "".
 func (g *greedyCaller) ask(ctx context.Context, method, address, authorization, contentType, body string) int {
 	request, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
 	if err != nil {
@@ -198,17 +192,16 @@ func (g *greedyCaller) ask(ctx context.Context, method, address, authorization, 
 	return response.StatusCode
 }
 
-// bearer is one of the tokens.
+// bearer returns one of the tokens as an Authorization header.
 func (g *greedyCaller) bearer(i int) string { return "Bearer " + g.tokens[i%len(g.tokens)] }
 
-// head is the beginning of a request's header, for requests that are written by hand.
+// head returns the first header lines of a hand-written request.
 func (g *greedyCaller) head(caller int) string {
-	return "Host: localhost\r\nAuthorization: " + g.bearer(
-		caller,
-	) + "\r\nX-Tenant-Id: " + g.office.Workspace.ID + "\r\n"
+	return "Host: localhost\r\nAuthorization: " + g.bearer(caller) +
+		"\r\nX-Tenant-Id: " + g.office.Workspace.ID + "\r\n"
 }
 
-// repeat lets callers do the same again and again until ctx ends, with a pause after each.
+// repeat makes each caller run do repeatedly until ctx ends, with a pause after each run.
 func repeat(ctx context.Context, callers int, pause time.Duration, do func(caller int)) {
 	var all sync.WaitGroup
 	for caller := range callers {
@@ -225,13 +218,13 @@ func repeat(ctx context.Context, callers int, pause time.Duration, do func(calle
 	all.Wait()
 }
 
-// An attack goes on until ctx ends.
+// An attack runs until ctx ends.
 type attack struct {
 	name string
 	run  func(ctx context.Context, g *greedyCaller)
 }
 
-// headerBomb is F11: imports whose header is a line of commas.
+// headerBomb is F11: imports with a header line of commas.
 var headerBomb = attack{"header bomb", func(ctx context.Context, g *greedyCaller) {
 	body := strings.Repeat(",", 2_097_142) + "\nx\n"
 	repeat(ctx, harness.Rounds(8, 40), time.Second, func(caller int) {
@@ -246,14 +239,14 @@ var escapeBomb = attack{"escape bomb", func(ctx context.Context, g *greedyCaller
 	})
 }}
 
-// searchBomb is F13: 64 searches in flight for a text that is in no index and in no programme.
+// searchBomb is F13: 64 concurrent searches for a text that is in no index and no programme.
 var searchBomb = attack{"search bomb", func(ctx context.Context, g *greedyCaller) {
 	repeat(ctx, harness.Rounds(8, 2*greedyTokens), 50*time.Millisecond, func(caller int) {
 		g.ask(ctx, http.MethodGet, g.resource+harness.ListPath+"?limit=200&q=zq", g.bearer(caller), "", "")
 	})
 }}
 
-// slowReaders is F14: connections that ask for the longest pages and do not read them.
+// slowReaders is F14: connections that request the longest pages and do not read them.
 var slowReaders = attack{"slow readers", func(ctx context.Context, g *greedyCaller) {
 	address := strings.TrimPrefix(g.resource, "http://")
 	repeat(ctx, 64, 100*time.Millisecond, func(caller int) {
@@ -281,7 +274,7 @@ var slowReaders = attack{"slow readers", func(ctx context.Context, g *greedyCall
 	})
 }}
 
-// slowWriters are bodies that come a byte a second.
+// slowWriters sends bodies at one byte a second.
 var slowWriters = attack{"slow writers", func(ctx context.Context, g *greedyCaller) {
 	g.count(0)
 	repeat(ctx, 500, 100*time.Millisecond, func(caller int) {
@@ -294,7 +287,7 @@ var slowWriters = attack{"slow writers", func(ctx context.Context, g *greedyCall
 	})
 }}
 
-// manySecrets is F3: a client that is given a new secret all the time, and callers who name it with a wrong one.
+// manySecrets is F3: a client that gets new secrets constantly, and callers that authenticate as it with a wrong one.
 var manySecrets = attack{"many secrets", func(ctx context.Context, g *greedyCaller) {
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -319,7 +312,7 @@ var wrongPasswords = attack{"wrong passwords", func(ctx context.Context, g *gree
 	})
 }}
 
-// manyImports is F17: imports of many rows, as fast as they are taken.
+// manyImports is F17: imports of many rows, as fast as they are accepted.
 var manyImports = attack{"imports", func(ctx context.Context, g *greedyCaller) {
 	body := "name\n" + strings.Repeat("Lunch club\n", 9_999)
 	repeat(ctx, 40, 250*time.Millisecond, func(caller int) {

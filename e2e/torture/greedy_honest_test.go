@@ -15,28 +15,29 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// honestUsers are clients and people of one workspace who ask for a little at a time.
+// honestUsers are clients and users of one workspace that send few requests at a time.
 type honestUsers struct {
 	p         *harness.Product
 	office    harness.Office
 	connector harness.Connector
-	known     []*harness.Person // at browsers that they have signed in with before
+	known     []*harness.Person // at browsers with which they have signed in before
 	tokens    harness.Tokens
 	kinds     []honestKind
-	judged    bool // whether times are
+	judged    bool // whether times are checked
 
 	mu   sync.Mutex
-	took map[string][]time.Duration // by kind, of all rounds
-	busy int                        // how often a new browser was told to come back in a few seconds
+	took map[string][]time.Duration // by kind, over all rounds
+	busy int                        // 429 responses to new browsers
 }
 
-// An honestKind is a request that is sent again and again, and the status that answers it.
+// An honestKind is a request that is repeated, with the expected status.
 type honestKind struct {
 	name  string
 	want  int
 	pause time.Duration
 	ask   func(t *testing.T) (harness.Answer, error)
-	// mayWait: 429 is no fault. A flood of wrong passwords from everywhere cannot be told from people at new browsers.
+	// mayWait allows 429: a flood of wrong passwords from many addresses cannot be distinguished from users at new
+	// browsers.
 	mayWait bool
 }
 
@@ -102,7 +103,7 @@ func (h *honestUsers) signIn(t *testing.T, person *harness.Person) (harness.Answ
 	return page.Answer, err
 }
 
-// work sends requests of each kind until ctx ends, judges the answers, and returns a summary.
+// work sends requests of each kind until ctx ends, checks the responses, and returns a summary.
 func (h *honestUsers) work(ctx context.Context, t *testing.T, during string) string {
 	t.Helper()
 	var users sync.WaitGroup
@@ -119,12 +120,12 @@ func (h *honestUsers) work(ctx context.Context, t *testing.T, during string) str
 	users.Wait()
 	p99 := slowestOfAHundred(all)
 	if h.judged && p99 > honestAtMost {
-		t.Errorf("%s: one in a hundred honest requests took %s, want %s at most", during, p99, honestAtMost)
+		t.Errorf("%s: p99 of honest requests is %s, want at most %s", during, p99, honestAtMost)
 	}
 	return fmt.Sprintf("%d honest requests, p99 %s", len(all), p99)
 }
 
-// send sends requests of one kind, and returns how long each took.
+// send sends requests of one kind and returns their durations.
 func (h *honestUsers) send(ctx context.Context, t *testing.T, during string, kind honestKind) (took []time.Duration) {
 	failed := 0
 	for ctx.Err() == nil {
@@ -162,8 +163,7 @@ func (h *honestUsers) noteBusy() {
 	h.busy++
 }
 
-// judgeTimes lets the times of what follows be judged if the machine is quiet: honest requests were answered soon while
-// they were alone.
+// judgeTimes enables the checks of times if the machine is quiet: honest requests were fast while they ran alone.
 func (h *honestUsers) judgeTimes(t *testing.T) {
 	t.Helper()
 	var alone []time.Duration
@@ -173,28 +173,28 @@ func (h *honestUsers) judgeTimes(t *testing.T) {
 	clear(h.took)
 	p99 := slowestOfAHundred(alone)
 	if h.judged = p99 <= quietAtMost; !h.judged {
-		t.Logf("times are not judged: without any attack one honest request in a hundred took %s", p99)
+		t.Logf("times are not checked: without any attack the p99 of honest requests is %s", p99)
 	}
 }
 
-// byKind judges how long the requests of each kind took in all rounds, and returns a summary.
+// byKind checks the durations of each kind over all rounds, and returns a summary.
 func (h *honestUsers) byKind(t *testing.T) string {
 	t.Helper()
-	var said []string
+	var parts []string
 	if !h.judged {
-		said = append(said, "times not judged")
+		parts = append(parts, "times not checked")
 	}
 	for _, kind := range slices.Sorted(maps.Keys(h.took)) {
 		p99 := slowestOfAHundred(h.took[kind])
-		said = append(said, fmt.Sprintf("%s %s of %d", kind, p99, len(h.took[kind])))
+		parts = append(parts, fmt.Sprintf("%s %s of %d", kind, p99, len(h.took[kind])))
 		if h.judged && p99 > honestAtMost {
-			t.Errorf("of honest requests (%s) one in a hundred took longer than %s, want %s", kind, p99, honestAtMost)
+			t.Errorf("p99 of honest requests (%s) is %s, want at most %s", kind, p99, honestAtMost)
 		}
 	}
 	if h.busy > 0 {
-		said = append(said, fmt.Sprintf("%d sign-ins at a new browser told to come back", h.busy))
+		parts = append(parts, fmt.Sprintf("%d sign-ins at a new browser got 429", h.busy))
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(parts, ", ")
 }
 
 func slowestOfAHundred(took []time.Duration) time.Duration {

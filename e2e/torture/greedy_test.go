@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// One workspace, and strangers, ask for as much as they can get, while users of another workspace work.
+// One workspace and anonymous callers request as much as they can while users of another workspace work.
 
 const (
 	residentAtMost = 200 << 10 // KiB, of one service
@@ -24,9 +24,10 @@ const (
 	quietAtMost    = 100 * time.Millisecond // of honest requests while nothing else happens
 )
 
-// TestGreedyCallersHarmNobodyElse runs the services in the memory that systemd gives them, puts one attack after the
-// other on them and then all at once, and wants that another workspace notices nothing and no process ends.
-func TestGreedyCallersHarmNobodyElse(t *testing.T) {
+// TestGreedyCallers_LeaveOtherWorkspacesWorking runs the services with the memory limits of the systemd units, and runs
+// the attacks one at a time and then all together. Users of another workspace must see no effect, and no process may
+// end.
+func TestGreedyCallers_LeaveOtherWorkspacesWorking(t *testing.T) {
 	lasts, together := 1500*time.Millisecond, 2*time.Second
 	attacks := []attack{headerBomb, escapeBomb, searchBomb}
 	if harness.Long() {
@@ -36,7 +37,7 @@ func TestGreedyCallersHarmNobodyElse(t *testing.T) {
 	s := newGreedySite(t)
 	var summary strings.Builder
 	if harness.Long() {
-		_, _ = fmt.Fprint(&summary, " ", s.round(t, "no attack", lasts), ";") // which does not fail
+		_, _ = fmt.Fprint(&summary, " ", s.round(t, "no attack", lasts), ";") // a strings.Builder never fails
 		s.honest.judgeTimes(t)
 	}
 	harness.Note(t, "%d attacks for %s each, then all at once for %s;%v", len(attacks), lasts, together,
@@ -48,8 +49,8 @@ func TestGreedyCallersHarmNobodyElse(t *testing.T) {
 	_, _ = fmt.Fprint(&summary, " by kind: ", s.honest.byKind(t), "; ", s.memory, "; load average ", loadAverage())
 }
 
-// A greedySite is a product whose services have the memory that systemd gives them, a workspace that takes what it can
-// get, and users of another one.
+// A greedySite is a product whose services have the memory limits of the systemd units, with a greedy workspace and
+// with users of another one.
 type greedySite struct {
 	running *stack.Stack
 	greedy  *greedyCaller
@@ -76,7 +77,7 @@ func newGreedySite(t *testing.T) *greedySite {
 		if groups[i] != nil {
 			service.Through(groups[i].Through()...)
 		} else {
-			s.memory = "no control group could be made: resident memory alone was watched"
+			s.memory = "no control group could be created: only resident memory was checked"
 		}
 		starting.Go(func() {
 			if err := service.Restart(context.WithoutCancel(t.Context())); err != nil {
@@ -88,7 +89,7 @@ func newGreedySite(t *testing.T) *greedySite {
 	if t.Failed() {
 		t.FailNow()
 	}
-	p := harness.Enter(t, s.running, &met)
+	p := harness.Enter(t, s.running, &seenSecrets)
 	s.greedy, s.honest = newGreedyCaller(t, p, s.running), newHonestUsers(t, p)
 	return s
 }
@@ -97,12 +98,12 @@ func (s *greedySite) services() []*stack.Service {
 	return []*stack.Service{s.running.Authservers[0], s.running.Resourceapi, s.running.Worker}
 }
 
-// round puts the attacks on the services while honest users work, judges both, and returns a summary.
+// round runs the attacks while honest users work, checks both, and returns a summary.
 func (s *greedySite) round(t *testing.T, name string, lasts time.Duration, attacks ...attack) string {
 	t.Helper()
 	for _, service := range s.services() {
 		if !harness.ResetPeakMemory(service.PID()) {
-			t.Log("the peak of memory is that since the start")
+			t.Log("the memory peak cannot be reset: it counts from the start")
 		}
 	}
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
@@ -115,7 +116,7 @@ func (s *greedySite) round(t *testing.T, name string, lasts time.Duration, attac
 	for _, service := range s.services() {
 		all.Go(func() { s.watchReady(ctx, t, name, service) })
 	}
-	said := s.honest.work(ctx, t, name)
+	summary := s.honest.work(ctx, t, name)
 	all.Wait()
 	if t.Failed() {
 		s.showErrors(t)
@@ -127,20 +128,20 @@ func (s *greedySite) round(t *testing.T, name string, lasts time.Duration, attac
 		default:
 		}
 		peak := harness.PeakMemory(t, service.PID())
-		said += fmt.Sprintf(", %s %d MiB", service.Name, peak>>10)
+		summary += fmt.Sprintf(", %s %d MiB", service.Name, peak>>10)
 		if peak > residentAtMost {
-			t.Errorf("%s: %s had %d MiB resident, want %d at most", name, service.Name, peak>>10, residentAtMost>>10)
+			t.Errorf("%s: %s had %d MiB resident, want at most %d", name, service.Name, peak>>10, residentAtMost>>10)
 		}
 	}
 	outcomes := s.greedy.outcomes()
-	t.Logf("%s: %s; the greedy were answered %s", name, said, outcomes)
+	t.Logf("%s: %s; the greedy callers got %s", name, summary, outcomes)
 	if outcomes == "" && len(attacks) > 0 {
-		t.Errorf("%s: no attack was answered", name)
+		t.Errorf("%s: no attack got a response", name)
 	}
-	return name + " " + said
+	return name + " " + summary
 }
 
-// showErrors prints the newest errors that the services have logged, which are gone when the test ends.
+// showErrors prints the newest errors in the services' logs, which are deleted when the test ends.
 func (s *greedySite) showErrors(t *testing.T) {
 	t.Helper()
 	for _, service := range s.services() {
@@ -163,7 +164,7 @@ func (s *greedySite) showErrors(t *testing.T) {
 	}
 }
 
-// watchReady asks a service whether it is ready, and in the long form wants yes throughout.
+// watchReady polls a service's /readyz and fails in the long form unless it is always 200.
 func (s *greedySite) watchReady(ctx context.Context, t *testing.T, during string, service *stack.Service) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	asked, refused := 0, 0
@@ -185,8 +186,7 @@ func (s *greedySite) watchReady(ctx context.Context, t *testing.T, during string
 	}
 }
 
-// A unit is what a unit file of systemd gives a service: its memory in bytes, and the settings that say how much it
-// takes.
+// A unit is what a systemd unit file gives a service: its memory limit in bytes, and the settings that bound its use.
 type unit struct {
 	memory   int
 	settings map[string]string
@@ -218,14 +218,14 @@ func readUnit(t *testing.T, name string) unit {
 		}
 	}
 	if out.memory == 0 || out.settings["GOMEMLIMIT"] == "" {
-		t.Fatalf("%s.service bounds no memory: %+v", name, out)
+		t.Fatalf("%s.service sets no memory limit: %+v", name, out)
 	}
 	return out
 }
 
-// loadAverage is how busy the machine was in the last minutes (proc(5)).
+// loadAverage returns the load averages of the last 1 and 5 minutes (proc(5)).
 func loadAverage() string {
-	content, _ := os.ReadFile("/proc/loadavg") // absent, it is not known
+	content, _ := os.ReadFile("/proc/loadavg") // empty if it is absent
 	averages := strings.Fields(string(content))
 	return strings.Join(averages[:min(2, len(averages))], " ")
 }

@@ -10,25 +10,25 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Everything is killed at random moments while all kinds of work are under way. Nothing that was acknowledged is lost
-// or doubled: no revocation, token, registration, programme, submission or import.
-func TestKilledAtRandom(t *testing.T) {
+// TestKill_AtRandomLosesNothingAcknowledged kills processes and stores at random moments during all kinds of work.
+// Nothing acknowledged may be lost or doubled: no revocation, token, registration, programme, submission or import.
+func TestKill_AtRandomLosesNothingAcknowledged(t *testing.T) {
 	times := harness.Rounds(5, 200)
 	running := harness.Private(t, harness.Options{Worker: true})
-	p := harness.Enter(t, running, &met)
+	p := harness.Enter(t, running, &seenSecrets)
 	victims := victimsOf(running)
 	harness.Note(t, "%d kills of each of %d: the worker, authserver, resourceapi, redis, postgres", times, len(victims))
-	var places []*workplace
+	var workloads []*workload
 	for round := range times * len(victims) {
 		victim := victims[round%len(victims)]
-		w := newWorkplace(t, p)
-		places = append(places, w)
+		w := newWorkload(t, p)
+		workloads = append(workloads, w)
 		w.survives(t, victim)
 		if t.Failed() {
 			t.Fatalf("after %d kills, the last of %s", round+1, victim.name)
 		}
 	}
-	for _, w := range places {
+	for _, w := range workloads {
 		w.wantsCommands(t)
 	}
 }
@@ -40,7 +40,7 @@ type victim struct {
 }
 
 func victimsOf(s *stack.Stack) []victim {
-	return []victim{ // the worker first: what it was doing is taken up a minute later
+	return []victim{ // the worker first: its jobs are rescued a minute later
 		{"the worker", s.Worker.Kill, s.Worker.Restart},
 		{"authserver", s.Authservers[0].Kill, s.Authservers[0].Restart},
 		{"resourceapi", s.Resourceapi.Kill, s.Resourceapi.Restart},
@@ -49,28 +49,28 @@ func victimsOf(s *stack.Stack) []victim {
 	}
 }
 
-// survives lets the clerks work, kills the victim meanwhile, and looks whether everything is kept.
-func (w *workplace) survives(t *testing.T, v victim) {
+// survives runs the clients, kills the victim meanwhile, and checks that all acknowledged work is kept.
+func (w *workload) survives(t *testing.T, v victim) {
 	t.Helper()
 	all := w.newStock(t)
 	ctx, closing := context.WithCancel(t.Context())
 	defer closing()
-	clerks := w.work(ctx, t, all)
+	clients := w.work(ctx, t, all)
 	w.waitForWork(t)
 	time.Sleep(rand.N(150 * time.Millisecond))
 	v.kill()
 	if err := v.restart(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatalf("%s does not start again: %v", v.name, err)
+		t.Fatalf("%s does not restart: %v", v.name, err)
 	}
 	closing()
-	clerks.Wait()
+	clients.Wait()
 	w.World.Reconnect()
 	w.waitForCalm(t)
 	w.wantsAllKept(t)
 }
 
-// waitForWork waits until something of each kind was acknowledged, so that no victim is tried without.
-func (w *workplace) waitForWork(t *testing.T) {
+// waitForWork waits until each kind of work was acknowledged once, so that the kill can affect all of them.
+func (w *workload) waitForWork(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(calmWithin); w.missing() != ""; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -81,12 +81,12 @@ func (w *workplace) waitForWork(t *testing.T) {
 }
 
 // waitForCalm waits until a new connection can be made.
-func (w *workplace) waitForCalm(t *testing.T) {
+func (w *workload) waitForCalm(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if w.connector.Begin().TryCode(t, w.head) != "" {
 			return
 		}
 	}
-	t.Fatalf("no consent goes through within %s", calmWithin)
+	t.Fatalf("no consent succeeds within %s", calmWithin)
 }

@@ -6,17 +6,17 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What somebody does with one grant. Tokens have numbers of the test's own.
+// A call is an operation on one grant. The test numbers the tokens itself.
 type call struct {
 	does  string // exchange, refresh, use or revoke
-	token int    // refresh: which one
+	token int    // refresh: its number
 	of    int    // refresh: its generation
-	// forgotten: Redis may have lost an unused code, or its 60 seconds may be over, before this was answered
+	// forgotten: Redis may have lost the unused code, or the code's 60 seconds may be over, before the response.
 	forgotten bool
 }
 
-// What came of it. Unknown is a 503 or no answer: it happened, or it did not, or it is still to happen. Unavailable is
-// a 503 of a process that lives on: an honest exchange or refresh did not happen (G10).
+// An outcome is the result of a call. Unknown is a 503 or no response: the call happened, did not happen, or may still
+// happen. Unavailable is a 503 from a process that stays alive: an honest exchange or refresh did not happen (G10).
 type outcome struct {
 	is    string // ok, refused, unknown or unavailable
 	token int    // ok: the new refresh token
@@ -30,8 +30,8 @@ const (
 	unavailable = "unavailable"
 )
 
-// A life is all that matters of a grant. The current token is lost where its answer never came.
-type life struct {
+// A grantState is the state of a grant in the model. The current token is lost if its response was lost.
+type grantState struct {
 	state      string // pending, active or revoked
 	generation int
 	current    int
@@ -39,14 +39,14 @@ type life struct {
 
 const lost = -1
 
-// grantModel says which histories of one grant are legal: those that G1 to G9 allow, in some order of the calls that
-// agrees with who finished before whom began.
+// grantModel accepts the histories of one grant that G1 to G9 allow, in some order of the calls that respects which
+// call ended before another began.
 func grantModel() porcupine.Model {
 	model := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{life{state: "pending"}} },
+		Init: func() []any { return []any{grantState{state: "pending"}} },
 		Step: func(state, input, output any) []any {
 			var next []any
-			for _, l := range livesAfter(state.(life), input.(call), output.(outcome)) {
+			for _, l := range statesAfter(state.(grantState), input.(call), output.(outcome)) {
 				next = append(next, l)
 			}
 			return next
@@ -56,13 +56,13 @@ func grantModel() porcupine.Model {
 	return model.ToModel()
 }
 
-// livesAfter returns the lives that may follow; none means that this answer could not be given.
-func livesAfter(l life, c call, o outcome) []life {
-	var next []life
+// statesAfter returns the possible next states; none means that the outcome is illegal.
+func statesAfter(l grantState, c call, o outcome) []grantState {
+	var next []grantState
 	if o.is == unknown || o.is == unavailable {
-		next = append(next, l) // it did not happen
+		next = append(next, l) // the call did not happen
 	}
-	revoked := life{state: "revoked"}
+	revoked := grantState{state: "revoked"}
 	switch c.does {
 	case "exchange":
 		next = append(next, exchanged(l, c, o, revoked)...)
@@ -80,33 +80,33 @@ func livesAfter(l life, c call, o outcome) []life {
 	return next
 }
 
-func exchanged(l life, c call, o outcome, revoked life) []life {
+func exchanged(l grantState, c call, o outcome, revoked grantState) []grantState {
 	switch {
 	case l.state == "pending" && o.is == ok:
-		return []life{{"active", 1, o.token}}
+		return []grantState{{"active", 1, o.token}}
 	case l.state == "pending" && o.is == unknown:
-		return []life{{"active", 1, lost}}
+		return []grantState{{"active", 1, lost}}
 	case l.state == "pending" && c.forgotten:
-		return []life{l}
+		return []grantState{l}
 	case l.state == "active" && o.is != ok: // G1
-		return []life{revoked}
+		return []grantState{revoked}
 	case l.state == "revoked" && o.is == refused:
-		return []life{l}
+		return []grantState{l}
 	}
 	return nil
 }
 
-func refreshed(l life, c call, o outcome, revoked life) []life {
+func refreshed(l grantState, c call, o outcome, revoked grantState) []grantState {
 	current := l.state == "active" && l.current == c.token
 	switch {
 	case current && o.is == ok:
-		return []life{{"active", l.generation + 1, o.token}}
+		return []grantState{{"active", l.generation + 1, o.token}}
 	case current && o.is == unknown:
-		return []life{{"active", l.generation + 1, lost}}
+		return []grantState{{"active", l.generation + 1, lost}}
 	case l.state == "active" && c.of < l.generation && o.is != ok: // G3
-		return []life{revoked}
+		return []grantState{revoked}
 	case l.state == "revoked" && o.is == refused:
-		return []life{l}
+		return []grantState{l}
 	}
 	return nil
 }

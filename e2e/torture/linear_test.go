@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	storiesAtOnce = 30
-	callersEach   = 3
-	callsEach     = 9
-	checkWithin   = 20 * time.Second
-	codeLife      = 55 * time.Second // of 60, by our clock
+	grantsAtOnce = 30
+	callersEach  = 3
+	callsEach    = 9
+	checkWithin  = 20 * time.Second
+	codeLife     = 55 * time.Second // the limit is 60 s; this one is by our clock
 )
 
-// Clients use, refresh, replay and revoke grants through two processes while stores and processes crash, freeze and
-// lose their memory. Each grant's history must be one that the model allows (linearizability).
-func TestHistoriesOfGrantsAreLegal(t *testing.T) {
+// TestHistories_OfGrantsAreLinearizable lets clients use, refresh, replay and revoke grants through two processes while
+// stores and processes crash, freeze and lose data. The model must allow each grant's history (linearizability).
+func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 	batches := harness.Rounds(11, 360)
 	running := harness.Private(t, harness.Options{Authservers: 2})
-	p := harness.Enter(t, running, &met)
+	p := harness.Enter(t, running, &seenSecrets)
 	office := p.Office(t)
 	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
 	trouble := newTrouble(running)
@@ -34,25 +34,25 @@ func TestHistoriesOfGrantsAreLegal(t *testing.T) {
 	harness.Note(
 		t,
 		"%d grants, %v calls, %v faults",
-		batches*storiesAtOnce,
+		batches*grantsAtOnce,
 		harness.Later[int](func() int { return operations }),
 		harness.Later[int](trouble.faults),
 	)
 	for range batches {
 		p.World.Reconnect()
-		stories := make([]*story, storiesAtOnce)
-		for i := range stories {
-			stories[i] = newStory(t, connector, head)
+		histories := make([]*grantHistory, grantsAtOnce)
+		for i := range histories {
+			histories[i] = newHistory(t, connector, head)
 		}
 		var group sync.WaitGroup
-		for _, s := range stories {
+		for _, s := range histories {
 			for first := range callersEach {
 				group.Go(func() { s.play(t, first == 0) })
 			}
 		}
 		group.Go(func() { trouble.makeSome(t) })
 		group.Wait()
-		for _, s := range stories {
+		for _, s := range histories {
 			operations += len(s.history)
 			s.check(t, trouble)
 		}
@@ -63,7 +63,7 @@ func TestHistoriesOfGrantsAreLegal(t *testing.T) {
 	if leastCalls, leastFaults := harness.Rounds(7_000, 240_000), harness.Rounds(15, 600); operations < leastCalls ||
 		trouble.faults() < leastFaults {
 		t.Errorf(
-			"%d calls and %d faults are too few to say anything, want %d and %d",
+			"%d calls and %d faults are too few, want %d and %d",
 			operations,
 			trouble.faults(),
 			leastCalls,
@@ -72,33 +72,33 @@ func TestHistoriesOfGrantsAreLegal(t *testing.T) {
 	}
 }
 
-// Redis and Postgres freeze, and nothing else happens to anyone: every 503 to an honest client must have changed
-// nothing, whichever of two processes gets the retry, and a superseded token still ends its grant.
-func TestHistoriesOfStalledGrantsAreLegal(t *testing.T) {
+// TestHistories_OfStalledGrantsAreLinearizable only freezes Redis and Postgres. A 503 to an honest client must mean
+// that nothing changed, whichever of two processes gets the retry, and a superseded token must still revoke its grant.
+func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 	batches := harness.Rounds(4, 100)
 	running := harness.Private(t, harness.Options{Authservers: 2})
-	p := harness.Enter(t, running, &met)
+	p := harness.Enter(t, running, &seenSecrets)
 	office := p.Office(t)
 	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
 	trouble := newTrouble(running)
 	operations := 0
-	harness.Note(t, "%d grants, %v calls, %v stalls", batches*storiesAtOnce,
+	harness.Note(t, "%d grants, %v calls, %v stalls", batches*grantsAtOnce,
 		harness.Later[int](func() int { return operations }), harness.Later[int](trouble.faults))
 	for range batches {
-		stories := make([]*story, storiesAtOnce)
-		for i := range stories {
-			stories[i] = newStory(t, connector, head)
-			stories[i].stalled = true
+		histories := make([]*grantHistory, grantsAtOnce)
+		for i := range histories {
+			histories[i] = newHistory(t, connector, head)
+			histories[i].stalled = true
 		}
 		var group sync.WaitGroup
-		for _, s := range stories {
+		for _, s := range histories {
 			for first := range callersEach {
 				group.Go(func() { s.playOn(t, first == 0) })
 			}
 		}
 		group.Go(func() { trouble.stall(t) })
 		group.Wait()
-		for _, s := range stories {
+		for _, s := range histories {
 			operations += len(s.history)
 			s.check(t, trouble)
 		}
@@ -108,16 +108,16 @@ func TestHistoriesOfStalledGrantsAreLegal(t *testing.T) {
 	}
 }
 
-// A story is one grant and what was done with it.
-type story struct {
-	stalled   bool // stores freeze, and nothing else: what is answered 503 did not happen
+// A grantHistory is one grant and the operations on it.
+type grantHistory struct {
+	stalled   bool // stores only freeze: a call with a 503 did not happen
 	connector harness.Connector
 	attempt   harness.Attempt
 	code      string
 	began     time.Time
 
 	mu      sync.Mutex
-	tokens  []token // all that somebody got; their number is their place
+	tokens  []token // all issued tokens; a token's number is its index
 	history []porcupine.Operation
 }
 
@@ -126,20 +126,20 @@ type token struct {
 	generation int
 }
 
-func newStory(t *testing.T, connector harness.Connector, head *harness.Person) *story {
+func newHistory(t *testing.T, connector harness.Connector, head *harness.Person) *grantHistory {
 	t.Helper()
 	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		attempt := connector.Begin()
 		if code := attempt.TryCode(t, head); code != "" {
-			return &story{connector: connector, attempt: attempt, code: code, began: time.Now()}
+			return &grantHistory{connector: connector, attempt: attempt, code: code, began: time.Now()}
 		}
 	}
-	t.Fatalf("no consent goes through within %s of the last fault", calmWithin)
+	t.Fatalf("no consent succeeds within %s of the last fault", calmWithin)
 	return nil
 }
 
-// play makes calls at random. The first caller redeems the code and refreshes; the others mostly use what there is.
-func (s *story) play(t *testing.T, first bool) {
+// play makes random calls. The first caller redeems the code and refreshes; the others mostly use existing tokens.
+func (s *grantHistory) play(t *testing.T, first bool) {
 	for i := range callsEach {
 		time.Sleep(rand.N(160 * time.Millisecond))
 		known := s.known()
@@ -160,9 +160,9 @@ func (s *story) play(t *testing.T, first bool) {
 	}
 }
 
-// playOn is play of a grant whose current token one caller alone presents, for as long as it is not refused: two who
-// present it at once are a race, which revokes the grant whatever either is told.
-func (s *story) playOn(t *testing.T, honest bool) {
+// playOn is like play, but only one caller presents the current token, until it is refused. Two callers that present it
+// concurrently race, which revokes the grant whatever responses they get.
+func (s *grantHistory) playOn(t *testing.T, honest bool) {
 	for range callsEach {
 		time.Sleep(rand.N(160 * time.Millisecond))
 		known := s.known()
@@ -181,13 +181,13 @@ func (s *story) playOn(t *testing.T, honest bool) {
 	}
 }
 
-func (s *story) known() []token {
+func (s *grantHistory) known() []token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tokens[:len(s.tokens):len(s.tokens)]
 }
 
-func (s *story) exchange(t *testing.T) {
+func (s *grantHistory) exchange(t *testing.T) {
 	s.record(
 		t,
 		call{does: "exchange"},
@@ -196,7 +196,7 @@ func (s *story) exchange(t *testing.T) {
 	)
 }
 
-func (s *story) refresh(t *testing.T, known []token, number int) {
+func (s *grantHistory) refresh(t *testing.T, known []token, number int) {
 	old := known[number]
 	s.record(
 		t,
@@ -208,11 +208,11 @@ func (s *story) refresh(t *testing.T, known []token, number int) {
 	)
 }
 
-func (s *story) use(t *testing.T, with token) {
+func (s *grantHistory) use(t *testing.T, with token) {
 	s.record(t, call{does: "use"}, 0, func() (harness.Answer, error) { return s.connector.TryList(t, with.Tokens) })
 }
 
-func (s *story) revoke(t *testing.T, with token) {
+func (s *grantHistory) revoke(t *testing.T, with token) {
 	s.record(
 		t,
 		call{does: "revoke"},
@@ -221,8 +221,8 @@ func (s *story) revoke(t *testing.T, with token) {
 	)
 }
 
-// record makes a call, keeps the tokens of generation that it may bring, and adds it to the history.
-func (s *story) record(t *testing.T, c call, generation int, send func() (harness.Answer, error)) {
+// record makes a call, stores the tokens of the given generation that it returns, and adds the call to the history.
+func (s *grantHistory) record(t *testing.T, c call, generation int, send func() (harness.Answer, error)) {
 	began := time.Now()
 	answer, err := send()
 	ended := time.Now()
@@ -242,7 +242,7 @@ func (s *story) record(t *testing.T, c call, generation int, send func() (harnes
 	case answer.Status == http.StatusBadRequest || (answer.Status == http.StatusUnauthorized && c.does == "use"):
 		o.is = refused
 	default:
-		t.Errorf("no answer of this kind was expected to %s:\n%s", c.does, answer)
+		t.Errorf("unexpected response to %s:\n%s", c.does, answer)
 	}
 	s.history = append(
 		s.history,
@@ -250,8 +250,8 @@ func (s *story) record(t *testing.T, c call, generation int, send func() (harnes
 	)
 }
 
-// check asks whether the history is legal. A call whose outcome is unknown may happen at any later time.
-func (s *story) check(t *testing.T, trouble *trouble) {
+// check verifies that the history is legal. A call with an unknown outcome may happen at any later time.
+func (s *grantHistory) check(t *testing.T, trouble *trouble) {
 	t.Helper()
 	for i := range s.history {
 		operation := &s.history[i]

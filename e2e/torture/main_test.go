@@ -9,25 +9,26 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// met are the secrets that the run has met.
-var met harness.Secrets
+// seenSecrets collects the secrets that the tests of this process have seen.
+var seenSecrets harness.Secrets
 
 func TestMain(m *testing.M) {
 	os.Exit(harness.Main(m, 2))
 }
 
-// besideOthers lets a suite that mostly waits run beside others in its long form, which would take too long otherwise.
-func besideOthers(t *testing.T) {
+// parallelIfLong runs a suite that mostly waits in parallel with others in its long form, which would otherwise take
+// too long.
+func parallelIfLong(t *testing.T) {
 	t.Helper()
 	if harness.Long() {
 		t.Parallel()
 	}
 }
 
-// workers try at once, each on grants of its own. They wait for servers more than they compute.
+// workers is the number of concurrent workers, each with its own grants. They wait for servers more than they compute.
 const workers = 4
 
-// spread runs rounds, shared among the workers. Each worker is a subtest, so a failed round ends that worker alone.
+// spread divides the rounds among the workers. Each worker is a subtest, so a failed round ends only that worker.
 func spread(t *testing.T, rounds int, worker func(t *testing.T) (round func(t *testing.T))) {
 	t.Helper()
 	t.Run("at once", func(t *testing.T) {
@@ -43,11 +44,11 @@ func spread(t *testing.T, rounds int, worker func(t *testing.T) (round func(t *t
 	})
 }
 
-// pair is a product of two processes of authserver which take turns behind the gateway, shared by the suites that break
-// nothing.
+// pair returns a product with two authserver processes, which alternate behind the gateway. Suites that break nothing
+// share it.
 var pair = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(pairOfAuthservers()) })
 
-// pairOfAuthservers keeps no traces in the long form, where they would be gigabytes and take time from what is tried.
+// pairOfAuthservers disables traces in the long form, where they would take gigabytes and slow the tests down.
 func pairOfAuthservers() harness.Options {
 	return harness.Options{Authservers: 2, Traced: !harness.Long()}
 }
@@ -58,5 +59,5 @@ func enterPair(t *testing.T) *harness.Product {
 	if err != nil {
 		t.Fatalf("start the stack: %v", err)
 	}
-	return harness.Enter(t, s, &met)
+	return harness.Enter(t, s, &seenSecrets)
 }

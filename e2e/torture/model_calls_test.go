@@ -13,9 +13,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What callers do. The model says what must come back.
+// These steps are the callers' requests. The model states the expected response.
 
-// wants compares an answer with the status and the code of the error, which is flat or nested.
+// wants compares a response with the expected status and error code, which may be flat or nested.
 func wants(rt *rapid.T, answer harness.Answer, status int, code string) {
 	rt.Helper()
 	var body struct {
@@ -23,7 +23,7 @@ func wants(rt *rapid.T, answer harness.Answer, status int, code string) {
 	}
 	_ = json.Unmarshal(answer.Body, &body)
 	if answer.Status != status || (code != "" && !strings.Contains(string(body.Error), `"`+code+`"`)) {
-		rt.Fatalf("the model says %d %s:\n%s", status, code, answer)
+		rt.Fatalf("the model expects %d %s:\n%s", status, code, answer)
 	}
 }
 
@@ -54,7 +54,7 @@ func (m *model) lists(rt *rapid.T) {
 	}
 	if !maps.Equal(rows, asked.programmes) {
 		rt.Fatalf(
-			"the model has %d programmes of this workspace, and the product shows %d, not the same: %v %v",
+			"the model has %d programmes in this workspace and the product lists %d, which differ: %v %v",
 			len(asked.programmes),
 			len(rows),
 			asked.programmes,
@@ -63,7 +63,7 @@ func (m *model) lists(rt *rapid.T) {
 	}
 }
 
-// reads asks for one programme of any workspace, in any workspace.
+// reads requests one programme of any workspace, in any workspace.
 func (m *model) reads(rt *rapid.T) {
 	b, owner := one(rt, "credential", m.credentials), one(rt, "owner", m.workspaces)
 	if len(owner.programmes) == 0 {
@@ -100,25 +100,30 @@ func (m *model) introspects(rt *rapid.T) {
 	b := one(rt, "credential", m.credentials)
 	answer := m.p.DemoService().Introspect(m.t, b.text)
 	wants(rt, answer, http.StatusOK, "")
-	var said struct {
+	var result struct {
 		Active      bool
 		Permissions []string
 		Workspace   string `json:"tenant_id"`
 	}
-	_ = json.Unmarshal(answer.Body, &said)
+	_ = json.Unmarshal(answer.Body, &result)
 	permissions, active := b.may()
-	slices.Sort(said.Permissions)
+	slices.Sort(result.Permissions)
 	slices.Sort(permissions)
-	if said.Active != active || !slices.Equal(said.Permissions, permissions) ||
-		(active && said.Workspace != b.home.ID) {
-		rt.Fatalf("the model says active %t, permissions %v:\n%s", active, permissions, answer)
+	if result.Active != active || !slices.Equal(result.Permissions, permissions) ||
+		(active && result.Workspace != b.home.ID) {
+		rt.Fatalf("the model expects active %t, permissions %v:\n%s", active, permissions, answer)
 	}
 }
 
-// register is what an application's registration with this bearer gives: true if it is let in.
+// register registers an application with the bearer, and adds it to the model if the product accepts it.
 func (m *model) register(b *bearer, w *workspace, required []string) harness.Answer {
 	answer := m.p.As(b.text).
-		JSON(m.t, http.MethodPost, harness.ClientsPath(w.Workspace), harness.ConnectorBody(m.p.BaseURL+"/v1", required...))
+		JSON(
+			m.t,
+			http.MethodPost,
+			harness.ClientsPath(w.Workspace),
+			harness.ConnectorBody(m.p.BaseURL+"/v1", required...),
+		)
 	if answer.Status == http.StatusCreated {
 		id, _ := answer.Object(m.t)["clientId"].(string)
 		connector := harness.Connector{
@@ -132,7 +137,7 @@ func (m *model) register(b *bearer, w *workspace, required []string) harness.Ans
 	return answer
 }
 
-// manages says whether the credential may manage applications of the workspace that hold these permissions.
+// manages reports whether the credential may manage the workspace's applications with these permissions.
 func (b *bearer) manages(w *workspace, permissions ...string) bool {
 	held, active := b.may()
 	return active && b.home == w && len(both(append(permissions, harness.APIAccess), held)) == len(permissions)+1
@@ -140,15 +145,8 @@ func (b *bearer) manages(w *workspace, permissions ...string) bool {
 
 func (m *model) registers(rt *rapid.T) {
 	b := one(rt, "credential", m.credentials)
-	w, required := m.elsewhere(
-		rt,
-		b,
-	), some(
-		rt,
-		"required",
-		[]string{harness.ReadProgrammes, harness.WriteProgrammes},
-		1,
-	)
+	w := m.elsewhere(rt, b)
+	required := some(rt, "required", []string{harness.ReadProgrammes, harness.WriteProgrammes}, 1)
 	status := http.StatusForbidden
 	if b.manages(w, required...) {
 		status = http.StatusCreated
@@ -184,16 +182,16 @@ func (m *model) consent(rt *rapid.T, c *application, u *user) {
 	held, member := c.home.members[u]
 	granted := both(c.required, held)
 	if slices.Contains(c.required, harness.ReadProgrammes) && !slices.Contains(held, harness.ReadProgrammes) {
-		granted = nil // a write is not given without the read that goes with it
+		granted = nil // a write permission needs its read permission
 	}
 	if c.deleted || !member || !c.home.llm || len(granted) == 0 {
 		if page.IsConsent() || page.Status < 400 || page.Status >= 500 {
-			rt.Fatalf("the model says that nobody is asked:\n%s", page)
+			rt.Fatalf("the model expects no consent page:\n%s", page)
 		}
 		return
 	}
 	if !page.IsConsent() {
-		rt.Fatalf("the model says that the user is asked:\n%s", page)
+		rt.Fatalf("the model expects a consent page:\n%s", page)
 	}
 	g := &consent{client: c, attempt: attempt, code: page.Approve(m.t)}
 	answer := attempt.Post(m.t, attempt.CodeForm(g.code))
@@ -236,7 +234,7 @@ func (m *model) replaysCode(rt *rapid.T) {
 	m.replayed(rt, g, g.attempt.Post(m.t, g.attempt.CodeForm(g.code)))
 }
 
-// replayed is that the grant is over, whatever else is wrong with it.
+// replayed checks a replay, which ends the grant whatever else is wrong with it.
 func (m *model) replayed(rt *rapid.T, g *consent, answer harness.Answer) {
 	code := "invalid_grant"
 	if g.client.deleted {

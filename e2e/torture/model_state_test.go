@@ -11,9 +11,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A model is what should be so: who is a member where and holds what, which credentials there are, and which rows.
+// A model is the expected state: members and their permissions, credentials, and rows.
 type model struct {
-	t *testing.T // fails when the product cannot be brought into a state; what it answers is judged by rapid's
+	t *testing.T // fails if the product's state cannot be set up; rapid's T checks the responses
 	p *harness.Product
 
 	workspaces  []*workspace
@@ -42,27 +42,27 @@ type application struct {
 	deleted  bool
 }
 
-// A consent is a grant. Of its refresh tokens the last one is current.
+// A consent is a grant. The last of its refresh tokens is current.
 type consent struct {
 	client  *application
 	attempt harness.Attempt
 	code    string
 	id      string
 	refresh []string
-	over    bool // by revocation, by the client's end, or because its time has passed
+	over    bool // by revocation, by deletion of the client, or by expiry
 }
 
-// A bearer is a personal access token, or an access token of a grant.
+// A bearer is a personal access token or an access token of a grant.
 type bearer struct {
 	text        string
 	owner       *user
 	home        *workspace
 	permissions []string
-	grant       *consent // nil: a personal access token
+	grant       *consent // nil for a personal access token
 	dead        bool     // of a personal access token
 }
 
-// choices are the permissions that people hold and applications ask for here.
+// choices are the permissions that users hold and applications request here.
 func choices() []string {
 	return []string{harness.APIAccess, harness.ReadProgrammes, harness.WriteProgrammes}
 }
@@ -82,7 +82,7 @@ func newModel(t *testing.T, rt *rapid.T, p *harness.Product) *model {
 	return m
 }
 
-// ended says whether the credential is good for nothing, wherever it is presented.
+// ended reports whether the credential works nowhere.
 func (b *bearer) ended() bool {
 	if b.grant != nil {
 		return b.grant.over
@@ -90,8 +90,8 @@ func (b *bearer) ended() bool {
 	return b.dead
 }
 
-// may is what the credential may do in its workspace at this moment: token ∩ user. Without active it is no credential
-// there at all.
+// may returns the credential's current permissions in its workspace: token ∩ user. If active is false, the credential
+// is invalid there.
 func (b *bearer) may() (permissions []string, active bool) {
 	held, member := b.home.members[b.owner]
 	if b.ended() || !member || (b.grant != nil && !b.home.llm) {
@@ -100,8 +100,8 @@ func (b *bearer) may() (permissions []string, active bool) {
 	return both(b.permissions, held), true
 }
 
-// answer is what a route of Programmes that needs a permission answers in a workspace (contract, section 6); 0 is that
-// it works.
+// answer returns the status and code with which a Programmes route that needs a permission refuses in a workspace
+// (contract, section 6); 0 means success.
 func (b *bearer) answer(asked *workspace, needed string) (status int, code string) {
 	permissions, active := b.may()
 	switch {
@@ -117,7 +117,7 @@ func (b *bearer) answer(asked *workspace, needed string) (status int, code strin
 	return 0, ""
 }
 
-// refusal is why the grant's client gets no tokens at this moment (contract, section 3); "" is that it does.
+// refusal returns the error that the grant's client gets instead of tokens (contract, section 3); "" means success.
 func (m *model) refusal(c *consent) string {
 	b := m.bearerOf(c)
 	if c.client.deleted {
@@ -129,7 +129,7 @@ func (m *model) refusal(c *consent) string {
 	return ""
 }
 
-// bearerOf is any access token of the grant: they are all alike.
+// bearerOf returns any access token of the grant; all are equal.
 func (m *model) bearerOf(c *consent) *bearer {
 	for _, b := range m.credentials {
 		if b.grant == c {
@@ -146,7 +146,7 @@ func both(a, b []string) []string {
 
 func one[T any](rt *rapid.T, what string, of []T) T { return rapid.SampledFrom(of).Draw(rt, what) }
 
-// some draws a part of a list, in the list's order.
+// some draws a sublist, in the list's order.
 func some(rt *rapid.T, what string, of []string, least int) []string {
 	drawn := rapid.SliceOfNDistinct(rapid.SampledFrom(of), least, len(of), rapid.ID[string]).Draw(rt, what)
 	return both(of, drawn)

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	modelBatch  = 25 // models that share an entrance
+	modelBatch  = 25 // models that share a harness.Product
 	modelsShort = 100
 	modelsLong  = 10_000
 )
 
-// Users, memberships, grants, tokens, tenants and time change at random, and after each step the product must answer as
-// a model does that is a page long: status, permissions, and which rows of which workspace. Each model has workspaces
-// of its own, so many run at once.
-func TestTheSystemIsAsItsModel(t *testing.T) {
+// TestModel_MatchesSystem changes users, memberships, grants, tokens, workspaces and time at random. After each step
+// the product must respond as a one-page model does: status, permissions, and the rows of each workspace. Each model
+// has its own workspaces, so many run concurrently.
+func TestModel_MatchesSystem(t *testing.T) {
 	models, steps := harness.Rounds(modelsShort, modelsLong), harness.Rounds(50, 100)
 	harness.Note(t, "%d models, %d steps each on average", models, steps)
 	for name, value := range map[string]string{
@@ -38,18 +38,18 @@ func TestTheSystemIsAsItsModel(t *testing.T) {
 	}
 	spread(t, models/modelBatch, func(*testing.T) func(*testing.T) {
 		return func(t *testing.T) {
-			t.Run("batch", func(t *testing.T) { // which gives back what it holds
-				p := harness.Enter(t, running, &met)
+			t.Run("batch", func(t *testing.T) { // a subtest, which releases its resources
+				p := harness.Enter(t, running, &seenSecrets)
 				rapid.Check(t, func(rt *rapid.T) { newModel(t, rt, p).live(rt) })
 			})
 		}
 	})
 }
 
-// live takes steps. The names are those that a failed run prints.
+// live takes random steps. A failed run prints their names.
 func (m *model) live(rt *rapid.T) {
 	rt.Repeat(map[string]func(*rapid.T){
-		"tenant":        m.opensWorkspace,
+		"workspace":     m.opensWorkspace,
 		"user":          m.hasUser,
 		"join":          m.joins,
 		"leave":         m.leaves,

@@ -10,13 +10,13 @@ import (
 
 const (
 	heldGrants = 40              // more than the connections of two processes
-	promptly   = 8 * time.Second // the longest that an answer may take
+	promptly   = 8 * time.Second // the longest allowed response time
 )
 
-// Somebody holds the rows of grants whose clients refresh, until every connection of authserver waits. Its callers are
-// told 503 in time, the API goes on, and afterwards each of the clients still has its token: what Postgres certainly
-// did not do, Redis has undone.
-func TestPostgresPoolExhausted(t *testing.T) {
+// TestPostgres_PoolExhaustionLosesNoToken locks the rows of grants whose clients refresh, until every connection of
+// authserver waits. Its callers get 503 in time, the API works, and afterwards each client still has its token: Redis
+// has undone what Postgres certainly did not commit.
+func TestPostgres_PoolExhaustionLosesNoToken(t *testing.T) {
 	times := harness.Rounds(1, 100)
 	harness.Note(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
 	s := newPostgresStage(t)
@@ -35,7 +35,7 @@ func TestPostgresPoolExhausted(t *testing.T) {
 			began := time.Now()
 			defer func() {
 				if took := time.Since(began); took > promptly {
-					t.Errorf("answered after %s", took)
+					t.Errorf("got a response after %s", took)
 				}
 			}()
 			switch racer {

@@ -10,14 +10,14 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The suites of Postgres: while it is away, slow or held up, callers are told 503, and it is all normal again by itself
-// soon after. Nothing is half done: a grant goes on with the token that its client has, or, where an answer was lost, a
-// replay ends it.
+// The Postgres suites: while it is down, slow or blocked, callers get 503, and soon afterwards everything works again
+// without intervention. Nothing is half done: a grant continues with its client's token or, if a response was lost, a
+// replay revokes it.
 
-// normalWithin is how long the product may take once Postgres is well again.
+// normalWithin is the time that the product may take after Postgres works again.
 const normalWithin = 5 * time.Second
 
-// A postgresStage is a product of two processes that reach Postgres through a relay.
+// A postgresStage is a product of two processes that connect to Postgres through a relay.
 type postgresStage struct {
 	*harness.Product
 	running   *stack.Stack
@@ -31,7 +31,7 @@ func newPostgresStage(t *testing.T) *postgresStage {
 	t.Helper()
 	relay := harness.NewRelay(t)
 	running := harness.Private(t, harness.Options{Authservers: 2, Between: relay})
-	p := harness.Enter(t, running, &met)
+	p := harness.Enter(t, running, &seenSecrets)
 	office := p.Office(t)
 	return &postgresStage{
 		p,
@@ -43,13 +43,13 @@ func newPostgresStage(t *testing.T) *postgresStage {
 	}
 }
 
-func (s *postgresStage) deposit(t *testing.T) *deposit {
+func (s *postgresStage) baseline(t *testing.T) *baseline {
 	t.Helper()
-	return newDeposit(t, s.Product, s.office, s.connector, s.app, func() {})
+	return newBaseline(t, s.Product, s.office, s.connector, s.app, func() {})
 }
 
-func TestPostgresIsAway(t *testing.T) {
-	besideOthers(t)
+func TestPostgres_OutageLosesNothing(t *testing.T) {
+	parallelIfLong(t)
 	times := harness.Rounds(1, 100)
 	harness.Note(t, "Postgres %d times each: stopped and started, killed and started", times)
 	s := newPostgresStage(t)
@@ -59,7 +59,7 @@ func TestPostgresIsAway(t *testing.T) {
 	}{{"restart", s.running.Postgres.Stop}, {"immediate crash", s.running.Postgres.Kill}} {
 		t.Run(away.name, func(t *testing.T) {
 			for range times {
-				d := s.deposit(t)
+				d := s.baseline(t)
 				busy := s.refreshing(t, 4)
 				away.end()
 				d.wantsUnavailable(t)
@@ -77,8 +77,8 @@ func TestPostgresIsAway(t *testing.T) {
 	}
 }
 
-// refreshing lets clients refresh until the returned function is called, which checks that none was half refused:
-// whoever was told that a token is no good had lost an answer, and its whole grant is dead.
+// refreshing runs clients that refresh until the returned function is called. That function checks that no client was
+// half refused: a client whose token was refused had lost a response, and its whole grant is dead.
 func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()) {
 	t.Helper()
 	head := s.Person(t, s.office.Head)
@@ -87,7 +87,7 @@ func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()
 	for range clients {
 		tokens := s.connector.Connect(t, head)
 		go func() {
-			// settled: the last request was answered, so that it is known what its token is worth
+			// settled means that the last request got a response, so the state of its token is known.
 			lost, settled := false, true
 			for ctx.Err() == nil || !settled {
 				answer, err := s.connector.TryPost(t, s.connector.RefreshForm(tokens.RefreshToken))
@@ -102,7 +102,7 @@ func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()
 					ended <- func() {
 						answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 						if !lost {
-							t.Errorf("refused although no answer was lost:\n%s", answer)
+							t.Errorf("refused although no response was lost:\n%s", answer)
 						}
 						s.connector.WantsDead(t, tokens)
 					}
@@ -121,7 +121,7 @@ func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()
 	}
 }
 
-// wantsNormalSoon waits until every process has answered again, each kind of request several times in turn.
+// wantsNormalSoon waits until every process works again: each kind of request must succeed several times in a row.
 func (s *postgresStage) wantsNormalSoon(t *testing.T) {
 	t.Helper()
 	s.World.Reconnect()
@@ -139,17 +139,17 @@ func (s *postgresStage) wantsNormalSoon(t *testing.T) {
 	}
 }
 
-// A slow Postgres makes answers slow, and wrong ones none.
-func TestPostgresIsSlow(t *testing.T) {
-	besideOthers(t)
+// TestPostgres_SlowQueriesStillSucceed checks that a slow Postgres causes slow responses but no wrong ones.
+func TestPostgres_SlowQueriesStillSucceed(t *testing.T) {
+	parallelIfLong(t)
 	times := harness.Rounds(1, 100)
-	harness.Note(t, "Postgres %d times 200 ms slower at every question", times)
+	harness.Note(t, "Postgres %d times 200 ms slower at every query", times)
 	s := newPostgresStage(t)
 	for range times {
-		d := s.deposit(t)
+		d := s.baseline(t)
 		s.relay.Slow(200 * time.Millisecond)
 		busy := s.refreshing(t, 4)
-		d.wantsUnnoticed(t)
+		d.wantsUnaffected(t)
 		d.honest = d.connector.WantsAlive(t, d.honest)
 		s.relay.Slow(0)
 		s.wantsNormalSoon(t)

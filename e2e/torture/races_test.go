@@ -7,10 +7,12 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// G1, G2 and G3 over HTTP, through two processes: one 200 each, the grant dead afterwards, no token survives, no 5xx.
+// G1, G2 and G3 over HTTP, through two processes: one 200 each, the grant dead afterwards, no token works, no 5xx.
 
-func TestRefreshRacesTwoWays(t *testing.T)     { refreshRaces(t, harness.Rounds(500, 10_000), 2) }
-func TestRefreshRacesSixteenWays(t *testing.T) { refreshRaces(t, harness.Rounds(100, 2_000), 16) }
+func TestRefreshRace_OfTwoHasOneWinner(t *testing.T) { refreshRaces(t, harness.Rounds(500, 10_000), 2) }
+func TestRefreshRace_OfSixteenHasOneWinner(t *testing.T) {
+	refreshRaces(t, harness.Rounds(100, 2_000), 16)
+}
 
 func refreshRaces(t *testing.T, times, racers int) {
 	harness.Note(t, "%d refresh races of %d", times, racers)
@@ -26,7 +28,7 @@ func refreshRaces(t *testing.T, times, racers int) {
 	})
 }
 
-func TestCodeRacesFourWays(t *testing.T) {
+func TestCodeRace_OfFourHasOneWinner(t *testing.T) {
 	times := harness.Rounds(300, 5_000)
 	harness.Note(t, "%d races of 4 on a code", times)
 	p := enterPair(t)
@@ -42,7 +44,8 @@ func TestCodeRacesFourWays(t *testing.T) {
 	})
 }
 
-// onlyWinner sends the same request from every racer at once. One is answered 200, and all others 400 invalid_grant.
+// onlyWinner sends the same request from every racer concurrently. One response is 200, and all others are 400
+// invalid_grant.
 func onlyWinner(t *testing.T, racers int, send func() harness.Answer) harness.Tokens {
 	t.Helper()
 	var winners []harness.Answer

@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The suites of Redis: what it forgets, Postgres knows; while it refuses or is silent, whoever needs it is told 503,
-// and nobody that they are at fault.
+// The Redis suites: Postgres knows what Redis forgets. While Redis refuses or does not respond, requests that need it
+// get 503, never a client error.
 
 // A redisStage is a product of two processes whose Redis is made to fail.
 type redisStage struct {
@@ -34,7 +34,7 @@ func newRedisStage(t *testing.T) *redisStage {
 	if err != nil {
 		t.Fatalf("start the stack: %v", err)
 	}
-	p := harness.Enter(t, running, &met)
+	p := harness.Enter(t, running, &seenSecrets)
 	office := p.Office(t)
 	return &redisStage{
 		p,
@@ -45,12 +45,12 @@ func newRedisStage(t *testing.T) *redisStage {
 	}
 }
 
-func (s *redisStage) deposit(t *testing.T, middle func()) *deposit {
+func (s *redisStage) baseline(t *testing.T, middle func()) *baseline {
 	t.Helper()
-	return newDeposit(t, s.Product, s.office, s.connector, s.app, middle)
+	return newBaseline(t, s.Product, s.office, s.connector, s.app, middle)
 }
 
-// A loss is a way for Redis to lose what it knew after the middle of a deposit, or all of it.
+// A loss is a way for Redis to lose what it stored after middle ran in newBaseline, or everything.
 type loss struct {
 	name   string
 	middle func(x *trouble) error
@@ -74,14 +74,14 @@ func losses() []loss {
 	}
 }
 
-func TestRedisLosesItsMemory(t *testing.T) {
+func TestRedis_LostDataIsRepaired(t *testing.T) {
 	times := harness.Rounds(1, 200)
 	harness.Note(t, "%d times each: FLUSHALL, an older copy put back, the tail of the append-only file cut", times)
 	s := newRedisStage(t)
 	for _, l := range losses() {
 		t.Run(l.name, func(t *testing.T) {
 			for range times {
-				d := s.deposit(t, func() { must(t, l.middle(s.trouble)) })
+				d := s.baseline(t, func() { must(t, l.middle(s.trouble)) })
 				must(t, l.lose(context.WithoutCancel(t.Context()), s.trouble))
 				d.wantsKept(t)
 			}
@@ -89,10 +89,10 @@ func TestRedisLosesItsMemory(t *testing.T) {
 	}
 }
 
-// A hanging Redis keeps its connections open. Nothing was consumed when it goes on, but what it was asked may have
-// reached it.
-func TestRedisHangs(t *testing.T) {
-	besideOthers(t)
+// TestRedis_HangLosesNothing freezes Redis, which keeps its connections open. Nothing may be consumed when it resumes,
+// though requests may have reached it.
+func TestRedis_HangLosesNothing(t *testing.T) {
+	parallelIfLong(t)
 	times := harness.Rounds(1, 200)
 	harness.Note(t, "frozen %d times for 2 s, each tenth time for 10 s", times)
 	s := newRedisStage(t)
@@ -102,25 +102,25 @@ func TestRedisHangs(t *testing.T) {
 		if round%10 == 9 {
 			silence = 10 * time.Second
 		}
-		d := s.deposit(t, func() {})
+		d := s.baseline(t, func() {})
 		until := time.Now().Add(silence)
 		must(t, redis.Pause())
-		t.Cleanup(redis.Resume) // where the test ends early
+		t.Cleanup(redis.Resume) // if the test ends early
 		for first := true; first || time.Now().Before(until); first = false {
-			d.wantsUnnoticed(t)
+			d.wantsUnaffected(t)
 			d.wantsUnavailable(t)
 		}
 		redis.Resume()
-		time.Sleep(asTold) // as the callers were told to
+		time.Sleep(retryAfter) // the Retry-After of the responses
 		d.wantsCode(t)
 		d.wantsKept(t)
 	}
 }
 
-// asTold is the Retry-After of a 503: what was asked of a silent Redis has been taken back by then.
-const asTold = 2 * time.Second
+// retryAfter is the Retry-After of a 503: by then the requests to the silent Redis are undone.
+const retryAfter = 2 * time.Second
 
-// markTail notes how long the append-only file is.
+// markTail records the length of the append-only file.
 func (x *trouble) markTail() error {
 	file, err := x.appendOnlyFile()
 	if err != nil {
@@ -134,7 +134,7 @@ func (x *trouble) markTail() error {
 	return nil
 }
 
-// cutTail lets Redis die, and cuts what it has written since the mark but for the beginning of a command.
+// cutTail kills Redis and truncates its append-only file to the mark plus the beginning of a command.
 func (x *trouble) cutTail(ctx context.Context) error {
 	file, err := x.appendOnlyFile()
 	if err != nil {

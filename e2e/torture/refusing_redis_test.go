@@ -6,14 +6,14 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A refusal is a way for Redis to answer and not to do its work. Commands begin and end it.
+// A refusal is a state in which Redis responds but does not do its work. Commands begin and end it.
 type refusal struct {
 	name       string
 	begin, end []string
 }
 
 func refusals() []refusal {
-	nowhere := "REPLICAOF 127.0.0.1 1" // where no master is
+	nowhere := "REPLICAOF 127.0.0.1 1" // no master is there
 	return []refusal{
 		{"OOM", []string{"CONFIG SET maxmemory 1mb"}, []string{"CONFIG SET maxmemory 0"}},
 		{"READONLY", []string{nowhere}, []string{"REPLICAOF NO ONE"}},
@@ -26,18 +26,19 @@ func refusals() []refusal {
 	}
 }
 
-// A Redis that refuses has decided nothing: at once afterwards everything is as it was.
-func TestRedisRefuses(t *testing.T) {
+// TestRedis_RefusalLosesNothing checks that a refusing Redis decides nothing: everything works again immediately
+// afterwards.
+func TestRedis_RefusalLosesNothing(t *testing.T) {
 	times := harness.Rounds(1, 200)
 	harness.Note(t, "%d times each: OOM, READONLY, MASTERDOWN, NOREPLICAS", times)
 	s := newRedisStage(t)
 	for _, r := range refusals() {
 		t.Run(r.name, func(t *testing.T) {
 			for range times {
-				d := s.deposit(t, func() {})
+				d := s.baseline(t, func() {})
 				s.tell(t, r.begin...)
 				d.wantsUnavailable(t)
-				d.wantsUnnoticed(t)
+				d.wantsUnaffected(t)
 				s.tell(t, r.end...)
 				d.wantsCode(t)
 				d.wantsKept(t)
@@ -46,8 +47,8 @@ func TestRedisRefuses(t *testing.T) {
 	}
 }
 
-// Redis forgets scripts when it starts, and when it is told to: nobody notices.
-func TestRedisForgetsScripts(t *testing.T) {
+// TestRedis_ScriptFlushIsUnnoticed flushes the scripts, which Redis also forgets when it restarts: no client notices.
+func TestRedis_ScriptFlushIsUnnoticed(t *testing.T) {
 	times := harness.Rounds(10, 2_000)
 	harness.Note(t, "SCRIPT FLUSH %d times", times)
 	s := newRedisStage(t)
@@ -62,7 +63,7 @@ func TestRedisForgetsScripts(t *testing.T) {
 func (s *redisStage) tell(t *testing.T, commands ...string) {
 	t.Helper()
 	for _, command := range commands {
-		if _, err := tellRedis(s.trouble.running.RedisURL, command); err != nil {
+		if _, err := redisCommand(s.trouble.running.RedisURL, command); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,16 +12,16 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Of one service a process ends only after the other is back: the gateway leaves out for 3 s one that said it was
-// leaving, and between the two a process of the other service is restarted, with a pause before and after.
+// A process of a service ends only after the other is back: the gateway skips for 3 s a process that announced its end,
+// and between the two restarts a process of the other service restarts, with a pause before and after.
 const (
 	notice = 2 * time.Second
 	pause  = 1500 * time.Millisecond
 )
 
-// One of two processes of a service is told to end, and started again, while clients work, and so in turn: none of
-// their requests fails.
-func TestRestartsFailNoRequest(t *testing.T) {
+// TestRestarts_FailNoRequest restarts one of two processes of each service in turn while clients work. No request may
+// fail.
+func TestRestarts_FailNoRequest(t *testing.T) {
 	times := harness.Rounds(4, 100)
 	harness.Note(
 		t,
@@ -32,7 +32,7 @@ func TestRestartsFailNoRequest(t *testing.T) {
 		t,
 		harness.Options{Authservers: 2, Resources: 2, Settings: map[string]string{"ALMONER_NOTICE": notice.String()}},
 	)
-	p := harness.Enter(t, running, &met)
+	p := harness.Enter(t, running, &seenSecrets)
 	office := p.Office(t)
 	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
 	ctx, stop := context.WithCancel(t.Context())
@@ -91,6 +91,6 @@ func TestRestartsFailNoRequest(t *testing.T) {
 	clients.Wait()
 	t.Logf("%d requests answered", answered.Load())
 	if least := int64(20 * times); answered.Load() < least {
-		t.Errorf("%d requests answered during %d restarts, want %d at least", answered.Load(), times, least)
+		t.Errorf("%d requests answered during %d restarts, want at least %d", answered.Load(), times, least)
 	}
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// A Redis that Sentinels watch over loses its master. The product finds the new one by itself; and if that one had
-// stopped following, so that it knows the past alone, nobody gets a wrong yes (G1, G2, G7): to the grant store it is an
-// older copy put back.
+// A Redis with Sentinels loses its master, and the product finds the new one without intervention. If the new master
+// had stopped replicating and has only old data, no request may wrongly succeed (G1, G2, G7): for the grant store this
+// is a restored older copy.
 
 type sentinelStage struct {
 	crowd
 	redis *localstore.RedisSentinel
 }
 
-func TestRedisSentinelFailsOver(t *testing.T) {
-	besideOthers(t)
+func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
+	parallelIfLong(t)
 	times := harness.Rounds(1, 20)
 	harness.Note(
 		t,
@@ -31,7 +31,7 @@ func TestRedisSentinelFailsOver(t *testing.T) {
 	)
 	redis := harness.Sentinel(t)
 	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: redis.URL, RedisDir: redis.Dir})
-	s := &sentinelStage{newCrowd(t, harness.Enter(t, running, &met)), redis}
+	s := &sentinelStage{newCrowd(t, harness.Enter(t, running, &seenSecrets)), redis}
 	app := s.Confidential(t, "", harness.ReadProgrammes)
 	for range times {
 		s.restartTheDead(t)
@@ -41,15 +41,15 @@ func TestRedisSentinelFailsOver(t *testing.T) {
 		})
 		t.Run("to a replica that lagged", func(t *testing.T) {
 			s.waitForReplicas(t)
-			d := newDeposit(t, s.Product, s.Office, s.connector, app, func() { s.stopFollowing(t) })
+			d := newBaseline(t, s.Product, s.Office, s.connector, app, func() { s.stopFollowing(t) })
 			s.failOver(t, func() { s.mayFollow(t) })
 			d.wantsKept(t)
 		})
 	}
 }
 
-// failOver kills the master, which stays dead, and returns when the product works with another one, before which
-// afterwards was called.
+// failOver kills the master, which stays dead. It calls afterwards when there is a new master, and returns when the
+// product works with it.
 func (s *sentinelStage) failOver(t *testing.T, afterwards func()) {
 	t.Helper()
 	wantSoon(t, "a master", func() bool { return s.redis.Master() != nil })
@@ -70,26 +70,26 @@ func (s *sentinelStage) restartTheDead(t *testing.T) {
 }
 
 func alive(node *localstore.Redis) bool {
-	_, err := tellRedis(node.URL, "PING")
+	_, err := redisCommand(node.URL, "PING")
 	return err == nil
 }
 
-// waitForReplicas waits until all others that live follow the master.
+// waitForReplicas waits until all other live nodes follow the master.
 func (s *sentinelStage) waitForReplicas(t *testing.T) {
 	t.Helper()
 	wantSoon(t, "every replica follows", func() bool {
 		living, following := 0, 0
 		for _, node := range s.redis.Nodes {
-			if said, err := tellRedis(node.URL, "INFO replication"); err == nil {
+			if reply, err := redisCommand(node.URL, "INFO replication"); err == nil {
 				living++
-				following += strings.Count(said, "master_link_status:up")
+				following += strings.Count(reply, "master_link_status:up")
 			}
 		}
 		return s.redis.Master() != nil && following == living-1
 	})
 }
 
-// stopFollowing makes every replica keep what it has: it can no longer log in at its master.
+// stopFollowing stops every replica from replicating: it can no longer log in to its master.
 func (s *sentinelStage) stopFollowing(t *testing.T) {
 	t.Helper()
 	master := s.redis.Master()
@@ -98,18 +98,18 @@ func (s *sentinelStage) stopFollowing(t *testing.T) {
 			continue
 		}
 		for _, command := range []string{"CONFIG SET masterauth wrong", "CLIENT KILL TYPE master"} {
-			_, err := tellRedis(node.URL, command)
+			_, err := redisCommand(node.URL, command)
 			must(t, err)
 		}
 		wantSoon(t, "the replica has stopped following", func() bool {
-			said, err := tellRedis(node.URL, "INFO replication")
-			return err == nil && strings.Contains(said, "master_link_status:down")
+			reply, err := redisCommand(node.URL, "INFO replication")
+			return err == nil && strings.Contains(reply, "master_link_status:down")
 		})
 	}
 }
 
-// mayFollow is the end of stopFollowing. Sentinel lets the servers write down what they have when it turns them to
-// another master, the wrong password too.
+// mayFollow reverts stopFollowing. Sentinel makes the servers write their configuration when it assigns another master,
+// with the wrong password too.
 func (s *sentinelStage) mayFollow(t *testing.T) {
 	t.Helper()
 	for _, node := range s.redis.Nodes {
@@ -117,7 +117,7 @@ func (s *sentinelStage) mayFollow(t *testing.T) {
 			continue
 		}
 		for _, command := range []string{"CONFIG SET masterauth " + s.password(t), "CONFIG REWRITE"} {
-			_, err := tellRedis(node.URL, command)
+			_, err := redisCommand(node.URL, command)
 			must(t, err)
 		}
 	}
@@ -131,9 +131,9 @@ func (s *sentinelStage) password(t *testing.T) string {
 	return password
 }
 
-func wantSoon(t *testing.T, what string, met func() bool) {
+func wantSoon(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(calmWithin); !met(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(calmWithin); !condition(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not within %s: %s", calmWithin, what)
 		}

@@ -12,17 +12,17 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A store stops answering while clients refresh and exchange through two processes, and goes on later with what it had
-// received. A client that was answered 503 and tries again ends with a working grant (grants.md, G10).
+// A store stops responding while clients refresh and exchange through two processes, and later resumes with the
+// requests that it had received. A client that got 503 and retries ends with a working grant (grants.md, G10).
 
 const (
 	stallRefreshers = 40
 	stallExchangers = 10
 	stallClients    = stallRefreshers + stallExchangers
 	beforeStall     = 100 * time.Millisecond
-	// stallTries bounds the requests of one client: those that are refused at once while the store is silent are many.
+	// stallTries bounds the requests of one client, since many are refused immediately while the store is silent.
 	stallTries = 2000
-	// patience is how long a request waits for Postgres before it is answered 503.
+	// patience is how long a request waits for Postgres before it gets 503.
 	patience = time.Second
 )
 
@@ -30,11 +30,11 @@ var stallDurations = []time.Duration{
 	600 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond, 3 * time.Second, 5500 * time.Millisecond,
 }
 
-func TestStallsOfRedisLoseNoGrant(t *testing.T) {
+func TestStalls_OfRedisLoseNoGrant(t *testing.T) {
 	testStalls(t, func(s *stack.Stack) (func() error, func()) { return s.Redis.Pause, s.Redis.Resume })
 }
 
-func TestStallsOfPostgresLoseNoGrant(t *testing.T) {
+func TestStalls_OfPostgresLoseNoGrant(t *testing.T) {
 	testStalls(t, func(s *stack.Stack) (func() error, func()) { return s.Postgres.Pause, s.Postgres.Resume })
 }
 
@@ -44,7 +44,7 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 		durations = []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond}
 	}
 	running := harness.Private(t, harness.Options{Authservers: 2})
-	p := harness.Enter(t, running, &met)
+	p := harness.Enter(t, running, &seenSecrets)
 	office := p.Office(t)
 	s := &stalling{
 		Product:   p,
@@ -61,7 +61,7 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 		slices.Sort(s.refused)
 		if len(s.refused) == 0 {
 			if duration > patience {
-				t.Errorf("%s: the stall was noticed by no client", duration)
+				t.Errorf("%s: no client noticed the stall", duration)
 			}
 			harness.Note(t, "silent for %s: %d grants, 0 lost, 0 answers of 503", duration, rounds*stallClients)
 			continue
@@ -90,10 +90,10 @@ type stalling struct {
 	resume    func()
 
 	mu      sync.Mutex
-	refused []time.Duration // how long each 503 took
+	refused []time.Duration // duration of each 503
 }
 
-// stall lets the clients work, one of them with a superseded token, while the store is silent.
+// stall runs the clients, one of them with a superseded token, while the store is silent.
 func (s *stalling) stall(t *testing.T, silence time.Duration) {
 	t.Helper()
 	stop, end := context.WithCancel(t.Context())
@@ -129,7 +129,7 @@ func (s *stalling) stall(t *testing.T, silence time.Duration) {
 	s.connector.WantsDead(t, current)
 }
 
-// refreshes refreshes until ctx is over, and then once more.
+// refreshes refreshes until ctx ends, and then once more.
 func (s *stalling) refreshes(ctx context.Context, t *testing.T, tokens harness.Tokens, atOnce bool) {
 	for more := true; more; {
 		more = ctx.Err() == nil
@@ -155,7 +155,7 @@ func (s *stalling) exchanges(t *testing.T, attempt harness.Attempt, code string,
 	}
 }
 
-// tries sends a request until it is answered with something else than 503: at once, or as it is told.
+// tries repeats a request until its status is not 503, either immediately or after the Retry-After time.
 func (s *stalling) tries(t *testing.T, atOnce bool, send func() harness.Answer) harness.Answer {
 	var answer harness.Answer
 	for range stallTries {
@@ -168,9 +168,9 @@ func (s *stalling) tries(t *testing.T, atOnce bool, send func() harness.Answer) 
 		s.refused = append(s.refused, time.Since(began))
 		s.mu.Unlock()
 		if !atOnce {
-			time.Sleep(asTold)
+			time.Sleep(retryAfter)
 		}
 	}
-	t.Errorf("no answer but 503 to %d requests", stallTries)
+	t.Errorf("only 503 responses to %d requests", stallTries)
 	return answer
 }

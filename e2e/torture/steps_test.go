@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A step is a place where a process may die. These are in the grant store: between what Redis decided and what Postgres
-// knows of it.
+// A step is a point at which a process may be killed. These are in the grant store, between Redis's decision and the
+// update of Postgres.
 type step string
 
 const (
@@ -25,18 +25,20 @@ const (
 	afterRevocation step = "after the revocation in Postgres"
 	stepsVariable        = "TORTURE_STEPS"
 	deathImports         = "import (\n\t\"os\"\n\t\"path/filepath\"\n\t\"syscall\"\n"
-	deathDefinition      = "\n\nfunc dieAt(step string) {\n\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
-	checkedExchange      = "	if err := k.answerExchange(ctx, *g, result); err != nil {\n\t\treturn Issued{}, " +
+	deathDefinition      = "\n\nfunc dieAt(step string) {\n" +
+		"\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n" +
+		"\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
+	checkedExchange = "	if err := k.answerExchange(ctx, *g, result); err != nil {\n\t\treturn Issued{}, " +
 		"err\n\t}\n"
 	checkedRotation = "	if err := k.answerRotation(ctx, *g, result); err != nil {\n\t\treturn Issued{}, " +
 		"err\n\t}\n"
 	issuedInRedis           = "	if result != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
 	rotationIsAnswered      = "	return Issued{Grant: *g, Now: snapshot.Now, Refresh: secret}, nil\n"
-	ledgerHasRevoked        = "	k.PropagateRevocation(ctx, id, ends, reason)\n\treturn nil\n"
+	storeHasRevoked         = "	k.PropagateRevocation(ctx, id, ends, reason)\n\treturn nil\n"
 	definitionsOfTheService = "// A Service stores grants in both stores"
 )
 
-// deaths puts a point of death behind each step: who finds a file of its name dies at once.
+// deaths inserts a kill point at each step: a process that finds a file with the step's name kills itself.
 func deaths() []harness.Fault {
 	die := func(s step) string { return "\tdieAt(\"" + string(s) + "\")\n" }
 	behind := func(text string, s step) harness.Fault {
@@ -48,19 +50,18 @@ func deaths() []harness.Fault {
 	return []harness.Fault{
 		{File: grantsFile, Old: "import (\n", New: deathImports},
 		{File: grantsFile, Old: definitionsOfTheService, New: deathDefinition + definitionsOfTheService},
-		behind(
-			issuedInRedis,
-			afterIssue,
-		), before("	return secret, nil\n", afterInsert), behind(checkedExchange, afterExchange),
-		before(
-			"	return issued, nil\n",
-			afterActivation,
-		), behind(checkedRotation, afterRotation), before(rotationIsAnswered, afterAdvance),
-		behind("	case Replay:\n", afterReplay), before(ledgerHasRevoked, afterRevocation),
+		behind(issuedInRedis, afterIssue),
+		before("	return secret, nil\n", afterInsert),
+		behind(checkedExchange, afterExchange),
+		before("	return issued, nil\n", afterActivation),
+		behind(checkedRotation, afterRotation),
+		before(rotationIsAnswered, afterAdvance),
+		behind("	case Replay:\n", afterReplay),
+		before(storeHasRevoked, afterRevocation),
 	}
 }
 
-// A stage is a product whose processes die where they are told to.
+// A stage is a product whose processes are killed at marked steps.
 type stage struct {
 	*harness.Product
 	running   *stack.Stack
@@ -70,7 +71,7 @@ type stage struct {
 	connector harness.Connector
 }
 
-func TestKilledAtNamedSteps(t *testing.T) {
+func TestKill_AtNamedStepsLeavesConsistentState(t *testing.T) {
 	times := harness.Rounds(1, 50)
 	harness.Note(t, "%d kills at each of 14 steps: 8 of authserver, 3 of the worker, 3 of resourceapi", times)
 	steps := t.TempDir()
@@ -82,7 +83,7 @@ func TestKilledAtNamedSteps(t *testing.T) {
 			Settings: map[string]string{stepsVariable: steps},
 		},
 	)
-	p := harness.Enter(t, running, &met)
+	p := harness.Enter(t, running, &seenSecrets)
 	office := p.Office(t)
 	s := stage{p, running, steps, office, p.Person(t, office.Head), office.Connector(t, harness.ReadProgrammes)}
 	for range times {
@@ -95,7 +96,7 @@ func TestKilledAtNamedSteps(t *testing.T) {
 	t.Run("commands", func(t *testing.T) { s.dieAtWork(t, times) })
 }
 
-// mark tells the first who comes to the step to die there. The file that it returns is gone when somebody has.
+// mark makes the first process that reaches the step kill itself. The returned file is gone once that has happened.
 func (s stage) mark(t *testing.T, at step) (file string) {
 	t.Helper()
 	file = filepath.Join(s.steps, string(at))
@@ -105,23 +106,23 @@ func (s stage) mark(t *testing.T, at step) (file string) {
 	return file
 }
 
-// dies makes a request during which authserver dies at the step, and starts it again.
+// dies sends a request during which authserver is killed at the step, and restarts authserver.
 func (s stage) dies(t *testing.T, at step, send func() (harness.Answer, error)) {
 	t.Helper()
 	file := s.mark(t, at)
 	answer, err := send()
 	if err == nil && answer.Status < http.StatusInternalServerError {
-		t.Fatalf("%s: an answer of somebody who died:\n%s", at, answer)
+		t.Fatalf("%s: a response from a killed process:\n%s", at, answer)
 	}
 	if _, err := os.Stat(file); err == nil {
-		t.Fatalf("nobody died %s", at)
+		t.Fatalf("no process was killed %s", at)
 	}
 	if err := s.running.Authservers[0].Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// F1, F2: the user tries again, on the page that is still open.
+// diesApproving is F1 and F2: the user tries again on the page that is still open.
 func (s stage) diesApproving(t *testing.T) {
 	for _, at := range []step{afterIssue, afterInsert} {
 		attempt := s.connector.Begin()
@@ -135,7 +136,7 @@ func (s stage) diesApproving(t *testing.T) {
 	}
 }
 
-// F3, F4: nobody has a token of that code, and nobody ever gets one.
+// diesExchanging is F3 and F4: no caller has or gets a token for that code.
 func (s stage) diesExchanging(t *testing.T) {
 	for _, at := range []step{afterExchange, afterActivation} {
 		attempt := s.connector.Begin()
@@ -146,7 +147,8 @@ func (s stage) diesExchanging(t *testing.T) {
 	}
 }
 
-// F5, F6: the client that lost the answer presents a superseded token, and consents again.
+// diesRefreshing is F5 and F6: the client that lost the response presents a superseded token, and the user consents
+// again.
 func (s stage) diesRefreshing(t *testing.T) {
 	for _, at := range []step{afterRotation, afterAdvance} {
 		tokens := s.connector.Connect(t, s.head)
@@ -159,7 +161,7 @@ func (s stage) diesRefreshing(t *testing.T) {
 	}
 }
 
-// F7: a replay that Redis alone knows of becomes true with the next presentation.
+// diesAtAReplay is F7: a replay that only Redis knows of takes effect with the next presentation.
 func (s stage) diesAtAReplay(t *testing.T) {
 	tokens := s.connector.Connect(t, s.head)
 	refresh := func() (harness.Answer, error) {
@@ -171,7 +173,7 @@ func (s stage) diesAtAReplay(t *testing.T) {
 	s.connector.WantsDead(t, tokens)
 }
 
-// F8: what Postgres has committed is dead at once, whatever Redis was told.
+// diesRevoking is F8: a revocation that Postgres has committed takes effect immediately, whatever Redis knows.
 func (s stage) diesRevoking(t *testing.T) {
 	tokens := s.connector.Connect(t, s.head)
 	s.dies(t, afterRevocation, func() (harness.Answer, error) { return s.connector.TryRevoke(t, tokens.RefreshToken) })

@@ -16,12 +16,12 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// trouble makes the ground give way, one fault after the other, and remembers when.
+// trouble causes one fault after the other and records the times.
 type trouble struct {
 	running *stack.Stack
 	turn    int
 	backup  string // an older copy of what Redis has stored
-	mark    int64  // how long its append-only file was (markTail)
+	mark    int64  // length of its append-only file (markTail)
 	made    []fault
 }
 
@@ -29,7 +29,7 @@ type fault struct {
 	name       string
 	from, to   time.Time
 	memoryLost bool // of Redis
-	harmless   bool // it prepares another
+	harmless   bool // it only prepares another fault
 }
 
 func (f fault) String() string { return f.name + " at " + f.from.Format("05.000") }
@@ -44,7 +44,7 @@ const (
 	troublesBatch = 2
 )
 
-// makeSome makes the next faults of the list while others play.
+// makeSome causes the next faults of the list while clients work.
 func (x *trouble) makeSome(t *testing.T) {
 	for range troublesBatch {
 		time.Sleep(100*time.Millisecond + rand.N(300*time.Millisecond))
@@ -61,7 +61,7 @@ func (x *trouble) makeSome(t *testing.T) {
 	}
 }
 
-// stall freezes one store and then the other while others play.
+// stall freezes one store and then the other while clients work.
 func (x *trouble) stall(t *testing.T) {
 	stores := []struct {
 		name   string
@@ -101,7 +101,7 @@ func (x *trouble) kinds() []kind {
 			return stop()
 		}
 	}
-	// The copy is put back while those play of whose past it is: two kinds to a batch.
+	// The copy must be restored in the batch in which it was made: a batch has two faults.
 	return []kind{
 		{"a copy of what redis stores is kept", false, true, func(context.Context) error { return x.keepCopy() }},
 		{"redis: the older copy is put back", true, false, func(ctx context.Context) error { return x.putBack(ctx) }},
@@ -133,12 +133,12 @@ func (x *trouble) kinds() []kind {
 }
 
 func flushAll(redisURL string) error {
-	_, err := tellRedis(redisURL, "FLUSHALL")
+	_, err := redisCommand(redisURL, "FLUSHALL")
 	return err
 }
 
-// tellRedis gives Redis a command as its owner, and returns the answer as it came.
-func tellRedis(redisURL, command string) (string, error) {
+// redisCommand sends a command to Redis with the owner's password and returns the raw reply.
+func redisCommand(redisURL, command string) (string, error) {
 	address, err := url.Parse(redisURL)
 	if err != nil {
 		return "", fmt.Errorf("the URL of redis cannot be parsed")
@@ -155,8 +155,8 @@ func tellRedis(redisURL, command string) (string, error) {
 	if _, err := fmt.Fprintf(connection, "AUTH %s\r\n%s\r\nQUIT\r\n", password, command); err != nil {
 		return "", err
 	}
-	said, err := io.ReadAll(connection)
-	greeting, answer, _ := strings.Cut(string(said), "\r\n")
+	reply, err := io.ReadAll(connection)
+	greeting, answer, _ := strings.Cut(string(reply), "\r\n")
 	if greeting != "+OK" || answer == "" || strings.HasPrefix(answer, "-") {
 		return "", fmt.Errorf("redis to %s: %q, then %q (%w)", command, greeting, answer, err)
 	}
@@ -183,7 +183,7 @@ func (x *trouble) putBack(ctx context.Context) error {
 	return x.running.Redis.Restart(ctx)
 }
 
-// faults counts what has harmed something.
+// faults counts the faults that caused harm.
 func (x *trouble) faults() int {
 	count := 0
 	for _, f := range x.made {

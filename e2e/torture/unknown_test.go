@@ -7,7 +7,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Parts of the statements after which a connection is cut.
+// These are parts of the statements at which a connection is cut.
 const (
 	ofActivation = "set state = 'active', generation = step"
 	ofAdvance    = "set generation = step"
@@ -15,17 +15,17 @@ const (
 	ofConsent    = "commit"
 	always       = 1 << 20
 
-	consentsTried = 5 // until it is the consent that is cut
+	consentsTried = 5 // until the cut hits the consent
 )
 
-// A connection to Postgres breaks when a statement was sent and its answer has not come: whether it was committed,
-// nobody can know.
-func TestPostgresOutcomeUnknown(t *testing.T) {
-	besideOthers(t)
+// TestPostgres_UnknownOutcomeIsResolved breaks a connection to Postgres after a statement was sent and before its
+// response, so it is unknown whether the statement was committed.
+func TestPostgres_UnknownOutcomeIsResolved(t *testing.T) {
+	parallelIfLong(t)
 	times := harness.Rounds(1, 100)
 	harness.Note(
 		t,
-		"%d times each the connection cut before and after Postgres did: activation, advance, revocation, consent",
+		"%d times each the connection cut before and after Postgres ran: activation, advance, revocation, consent",
 		times,
 	)
 	s := newPostgresStage(t)
@@ -41,7 +41,7 @@ func TestPostgresOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// wantsCut ends the cutting, which must have happened.
+// wantsCut checks that a connection was cut.
 func (s *postgresStage) wantsCut(t *testing.T, at string) {
 	t.Helper()
 	if s.relay.Made() == 0 {
@@ -49,7 +49,7 @@ func (s *postgresStage) wantsCut(t *testing.T, at string) {
 	}
 }
 
-// asksAgain: one lost answer is asked for again within the request, and nobody notices.
+// asksAgain checks that one lost response is retried within the request, without effect for the client.
 func (s *postgresStage) asksAgain(t *testing.T, head *harness.Person, done bool) {
 	t.Helper()
 	attempt := s.connector.Begin()
@@ -65,9 +65,9 @@ func (s *postgresStage) asksAgain(t *testing.T, head *harness.Person, done bool)
 	s.connector.WantsDead(t, next)
 }
 
-const atOnce = 6 // more than are asked one by one: the rest goes in one statement
+const atOnce = 6 // more than run singly: the rest go in one statement
 
-// asksAgainTogether: the lost answer is that of several grants.
+// asksAgainTogether loses the response to an update of several grants.
 func (s *postgresStage) asksAgainTogether(t *testing.T, head *harness.Person, done bool) {
 	t.Helper()
 	tokens := make([]harness.Tokens, atOnce)
@@ -86,7 +86,8 @@ func (s *postgresStage) asksAgainTogether(t *testing.T, head *harness.Person, do
 	}
 }
 
-// givesUp: where no answer comes at all it is a 503, and the decision is taken back: the next presentation succeeds.
+// givesUp checks that without any response the request gets 503 and the decision is undone: the next presentation
+// succeeds.
 func (s *postgresStage) givesUp(t *testing.T, head *harness.Person, done bool) {
 	t.Helper()
 	tokens := s.connector.Connect(t, head)
@@ -101,7 +102,7 @@ func (s *postgresStage) givesUp(t *testing.T, head *harness.Person, done bool) {
 	s.connector.WantsDead(t, next)
 }
 
-// revokesUnknowing: a revocation that was not acknowledged is asked for again. One that was, holds.
+// revokesUnknowing repeats a revocation that was not acknowledged. An acknowledged one holds.
 func (s *postgresStage) revokesUnknowing(t *testing.T, head *harness.Person, done bool) {
 	t.Helper()
 	tokens := s.connector.Connect(t, head)
@@ -115,7 +116,7 @@ func (s *postgresStage) revokesUnknowing(t *testing.T, head *harness.Person, don
 	s.connector.WantsDead(t, tokens)
 }
 
-// consentsUnknowing: the page is still there, and what is approved on it twice is one grant.
+// consentsUnknowing approves again on the page that is still open: both approvals make one grant.
 func (s *postgresStage) consentsUnknowing(t *testing.T, head *harness.Person, done bool) {
 	t.Helper()
 	var before int
@@ -130,12 +131,12 @@ func (s *postgresStage) consentsUnknowing(t *testing.T, head *harness.Person, do
 			t.Fatal(err)
 		}
 		s.wantsCut(t, ofConsent)
-		if refused.Status != http.StatusSeeOther { // else it was the commit of a note beside
+		if refused.Status != http.StatusSeeOther { // otherwise the cut hit another commit
 			break
 		}
 	}
 	if refused.Status != http.StatusServiceUnavailable {
-		t.Fatalf("a consent of which nobody can know the outcome:\n%s", refused)
+		t.Fatalf("a consent with an unknown outcome:\n%s", refused)
 	}
 	refused.WantsRetryAfter(t)
 	s.connector.WantsAlive(t, attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t))

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Steps of those who work off what was accepted with 202: the worker has submissions, resourceapi has imports.
+// These steps process what was accepted with 202: the worker processes submissions, and resourceapi imports.
 const (
 	submissionTaken     step = "after a submission was taken"
 	submissionDone      step = "before a submission's commit"
@@ -54,10 +54,10 @@ func deathsAtWork() []harness.Fault {
 	}
 }
 
-// dieAtWork lets the worker and resourceapi die at each of their steps. All that they had accepted is processed once in
+// dieAtWork kills the worker and resourceapi at each of their steps. All accepted work is processed exactly once in
 // effect.
 func (s stage) dieAtWork(t *testing.T, times int) {
-	w := newWorkplace(t, s.Product)
+	w := newWorkload(t, s.Product)
 	for range times {
 		for _, at := range []step{importTaken, importDone, importCommitted} {
 			s.diesAtWork(t, at, s.running.Resourceapi, w.orders)
@@ -70,31 +70,31 @@ func (s stage) dieAtWork(t *testing.T, times int) {
 	w.wantsCommands(t)
 }
 
-// diesAtWork gives an order, during or after which the service dies at the step, and starts the service again.
+// diesAtWork sends a request during or after which the service is killed at the step, and restarts the service.
 func (s stage) diesAtWork(t *testing.T, at step, service *stack.Service, order func(*testing.T) bool) {
 	t.Helper()
 	file := s.mark(t, at)
-	var clerk sync.WaitGroup
-	clerk.Go(func() { order(t) })
+	var client sync.WaitGroup
+	client.Go(func() { order(t) })
 	for end := time.Now().Add(calmWithin); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(file); err != nil {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("nobody died %s", at)
+			t.Fatalf("no process was killed %s", at)
 		}
 	}
 	if err := service.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	clerk.Wait()
+	client.Wait()
 }
 
-// aMinutePasses, after which another worker looks after the jobs whose process died.
+// aMinutePasses makes another worker rescue the jobs whose process was killed.
 func (s stage) aMinutePasses(t *testing.T) {
 	t.Helper()
 	s.running.Worker.Kill()
-	s.World.Exec(t, `with office as (delete from river.river_leader)
+	s.World.Exec(t, `with leader as (delete from river.river_leader)
 		update river.river_job set attempted_at = attempted_at - interval '1 minute' where state = 'running'`)
 	if err := s.running.Worker.Restart(t.Context()); err != nil {
 		t.Fatal(err)

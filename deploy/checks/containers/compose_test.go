@@ -15,7 +15,7 @@ import (
 
 const composeFile = root + "/deploy/compose.yaml"
 
-// answers are what whoever starts the compose file has to say.
+// answers returns the settings that a user of the compose file must give.
 func answers() []string {
 	return []string{
 		"GATEWAY_API_HOST=api.example.org",
@@ -34,7 +34,7 @@ func load(t *testing.T, environ []string) (*types.Project, error) {
 	return options.LoadProject(t.Context())
 }
 
-// project is the compose file as Compose reads it.
+// project returns the compose file as Compose reads it.
 func project(t *testing.T) *types.Project {
 	t.Helper()
 	p, err := load(t, answers())
@@ -44,7 +44,7 @@ func project(t *testing.T) *types.Project {
 	return p
 }
 
-func TestComposeAsksForWhatItCannotKnow(t *testing.T) {
+func TestCompose_RequiresDeploymentSettings(t *testing.T) {
 	for i, answer := range answers() {
 		name, _, _ := strings.Cut(answer, "=")
 		rest := slices.Delete(answers(), i, i+1)
@@ -55,10 +55,10 @@ func TestComposeAsksForWhatItCannotKnow(t *testing.T) {
 	}
 }
 
-// isJob says whether a service does its work and ends.
+// isJob reports whether a service does its work and ends.
 func isJob(s types.ServiceConfig) bool { return s.Restart == "no" }
 
-// loose lists what a service may do that it need not.
+// loose returns the rights and omissions of a service that it does not need.
 func loose(s types.ServiceConfig) []string {
 	var found []string
 	complain := func(wrong bool, words string) {
@@ -70,41 +70,43 @@ func loose(s types.ServiceConfig) []string {
 	complain(!s.ReadOnly, "it may write to its image")
 	var needed []string
 	if s.Name == "gateway" {
-		needed = []string{"NET_BIND_SERVICE"} // TestTheGatewaysProgramStarts
+		needed = []string{"NET_BIND_SERVICE"} // TestCompose_GatewayProgramStartsWithItsCapability
 	}
 	complain(!slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.CapAdd, needed), "it has capabilities")
 	complain(!slices.Contains(s.SecurityOpt, "no-new-privileges:true"), "it may gain privileges")
 	complain(
 		s.Privileged || s.NetworkMode == "host" || s.Pid != "" || s.Ipc != "" || len(s.Devices) > 0,
-		"it reaches into the host",
+		"it has host access",
 	)
 	limits := s.Deploy
-	complain(limits == nil || limits.Resources.Limits == nil || limits.Resources.Limits.NanoCPUs <= 0 ||
-		limits.Resources.Limits.MemoryBytes <= 0 || limits.Resources.Limits.Pids <= 0, "it has no limit of CPU, memory and processes")
+	unlimited := limits == nil || limits.Resources.Limits == nil || limits.Resources.Limits.NanoCPUs <= 0 ||
+		limits.Resources.Limits.MemoryBytes <= 0 || limits.Resources.Limits.Pids <= 0
+	complain(unlimited, "it has no limit of CPU, memory and processes")
 	if isJob(s) {
-		complain(s.HealthCheck != nil && !s.HealthCheck.Disable, "it is a job, and its health is looked at")
+		complain(s.HealthCheck != nil && !s.HealthCheck.Disable, "it is a job with a health check")
 	} else {
-		complain(s.HealthCheck == nil || s.HealthCheck.Disable || len(s.HealthCheck.Test) < 2, "nobody looks at its health")
-		complain(s.Restart != "unless-stopped", "it stays dead")
+		noCheck := s.HealthCheck == nil || s.HealthCheck.Disable || len(s.HealthCheck.Test) < 2
+		complain(noCheck, "it has no health check")
+		complain(s.Restart != "unless-stopped", "it is not restarted")
 	}
 	complain(s.Name != "gateway" && len(s.Ports) > 0, "it is published")
-	complain(s.Logging == nil || s.Logging.Options["max-size"] == "", "its log fills the disk")
+	complain(s.Logging == nil || s.Logging.Options["max-size"] == "", "its log size is unlimited")
 	complain(strings.HasSuffix(s.Image, ":latest") || !strings.Contains(s.Image, ":"), "its image has no version")
 	for name, value := range s.Environment {
 		secret := regexp.MustCompile(`KEY|PASSWORD|SECRET|DATABASE_URL|REDIS_URL`).MatchString(name)
 		complain(
 			secret && !(strings.HasSuffix(name, "_FILE") && value != nil && strings.HasPrefix(*value, "/run/secrets/")),
-			name+" is no file",
+			name+" is not a file",
 		)
 	}
 	for _, mount := range s.Volumes {
 		complain(mount.Type == types.VolumeTypeBind && !mount.ReadOnly, "it may write to the host's "+mount.Source)
-		complain(strings.Contains(mount.Source, "docker.sock"), "it rules the engine")
+		complain(strings.Contains(mount.Source, "docker.sock"), "it has access to the engine")
 	}
 	return found
 }
 
-func TestComposeGivesNobodyMoreThanTheyNeed(t *testing.T) {
+func TestCompose_GrantsLeastPrivilege(t *testing.T) {
 	p := project(t)
 	for name, s := range p.Services {
 		for _, words := range loose(s) {
@@ -112,17 +114,17 @@ func TestComposeGivesNobodyMoreThanTheyNeed(t *testing.T) {
 		}
 		for _, secret := range s.Secrets {
 			if s.Environment == nil && s.Name != "redis" {
-				t.Errorf("%s is given %s and reads none", name, secret.Source)
+				t.Errorf("%s gets %s and reads no secret", name, secret.Source)
 			}
 		}
 	}
 	for name, secret := range p.Secrets {
 		if secret.File == "" || secret.Environment != "" || secret.Content != "" {
-			t.Errorf("the secret %s is no file", name)
+			t.Errorf("the secret %s is not a file", name)
 		}
 	}
 	if !p.Networks["stores"].Internal {
-		t.Error("the stores reach the internet")
+		t.Error("the stores can reach the internet")
 	}
 	for _, name := range []string{"postgres", "redis"} {
 		if networks := p.Services[name].Networks; len(networks) != 1 ||
@@ -131,12 +133,12 @@ func TestComposeGivesNobodyMoreThanTheyNeed(t *testing.T) {
 		}
 	}
 	if _, reached := p.Services["gateway"].Networks["stores"]; reached {
-		t.Error("the gateway reaches the stores")
+		t.Error("the gateway can reach the stores")
 	}
 }
 
-// The test above notices what it is there to notice.
-func TestALooseServiceIsNoticed(t *testing.T) {
+// TestLoose_ReportsEachViolation checks that loose reports each violation.
+func TestLoose_ReportsEachViolation(t *testing.T) {
 	tight := project(t).Services["authserver-1"]
 	for words, loosen := range map[string]func(*types.ServiceConfig){
 		"its user is not a number": func(s *types.ServiceConfig) { s.User = "0:0" },
@@ -144,18 +146,18 @@ func TestALooseServiceIsNoticed(t *testing.T) {
 		"write to its image":       func(s *types.ServiceConfig) { s.ReadOnly = false },
 		"it has capabilities":      func(s *types.ServiceConfig) { s.CapAdd = []string{"NET_ADMIN"} },
 		"gain privileges":          func(s *types.ServiceConfig) { s.SecurityOpt = nil },
-		"into the host":            func(s *types.ServiceConfig) { s.NetworkMode = "host" },
+		"host access":              func(s *types.ServiceConfig) { s.NetworkMode = "host" },
 		"no limit":                 func(s *types.ServiceConfig) { s.Deploy = nil },
-		"nobody looks":             func(s *types.ServiceConfig) { s.HealthCheck = nil },
-		"stays dead":               func(s *types.ServiceConfig) { s.Restart = "" },
+		"no health check":          func(s *types.ServiceConfig) { s.HealthCheck = nil },
+		"not restarted":            func(s *types.ServiceConfig) { s.Restart = "" },
 		"is published": func(s *types.ServiceConfig) {
 			s.Ports = []types.ServicePortConfig{
 				{Target: 8081},
 			}
 		},
-		"fills the disk": func(s *types.ServiceConfig) { s.Logging = nil },
+		"log size":       func(s *types.ServiceConfig) { s.Logging = nil },
 		"has no version": func(s *types.ServiceConfig) { s.Image = "almoner/authserver" },
-		"is no file": func(s *types.ServiceConfig) {
+		"is not a file": func(s *types.ServiceConfig) {
 			s.Environment = types.NewMapping([]string{"ALMONER_KEYS=x"}).ToMappingWithEquals()
 		},
 		"to the host's": func(s *types.ServiceConfig) {
@@ -170,7 +172,7 @@ func TestALooseServiceIsNoticed(t *testing.T) {
 	}
 }
 
-func TestComposeRunsWhatTheDockerfileMakes(t *testing.T) {
+func TestCompose_UsesImagesOfTheDockerfile(t *testing.T) {
 	for name, s := range project(t).Services {
 		if s.Build == nil {
 			continue
@@ -182,13 +184,14 @@ func TestComposeRunsWhatTheDockerfileMakes(t *testing.T) {
 			t.Errorf("%s is built in %s", name, s.Build.Context)
 		}
 		if final := stage(t, s.Build.Target); !strings.HasPrefix(s.Image, "almoner/"+final.Name+":") {
-			t.Errorf("%s: the target %s is called %s", name, final.Name, s.Image)
+			t.Errorf("%s: the image of target %s is %s", name, final.Name, s.Image)
 		}
 	}
 }
 
-// The places of secrets are those that the script fills, and nothing that it made is made again.
-func TestTheScriptMakesEverySecretOnce(t *testing.T) {
+// TestSecretsScript_CreatesEachSecretOnce checks that the script writes every secret of the compose file and replaces
+// none.
+func TestSecretsScript_CreatesEachSecretOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "secrets")
 	makeSecrets(t, dir)
 	before := map[string]string{}
@@ -206,19 +209,19 @@ func TestTheScriptMakesEverySecretOnce(t *testing.T) {
 		t.Errorf("%d files for %d secrets, %v", len(entries), len(before), err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("others look into the directory: %v", err)
+		t.Errorf("the directory's mode is not 0700: %v", err)
 	}
 	makeSecrets(t, dir)
 	for name, content := range before {
 		if again, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(again) != content {
-			t.Errorf("%s was made anew, %v", name, err)
+			t.Errorf("%s was replaced, %v", name, err)
 		}
 	}
 }
 
 func makeSecrets(t *testing.T, dir string) {
 	t.Helper()
-	if said, err := exec.Command("sh", root+"/deploy/compose/secrets.sh", dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
+	if output, err := exec.Command("sh", root+"/deploy/compose/secrets.sh", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
 	}
 }

@@ -1,4 +1,4 @@
-// Package containers tries what runs Almoner in containers, without an engine: the Dockerfile and the compose file are
-// read by the libraries of those who run them; what they say is done is done, by the programs themselves, in a root
-// directory that holds what the image would.
+// Package containers tests the container deployment without an engine. It parses the Dockerfile and the compose file
+// with the libraries of Docker and Compose, and runs the programs as these files say, in a root directory with the
+// contents of the image.
 package containers

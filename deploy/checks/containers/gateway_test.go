@@ -16,8 +16,9 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// The settings that the compose file makes are such as our Caddyfile reads, and it is this one that Caddy reads.
-func TestTheGatewayReadsOurCaddyfile(t *testing.T) {
+// TestCompose_GatewayReadsOurCaddyfile checks that Caddy reads our Caddyfile and that the Caddyfile uses every setting
+// of the compose file.
+func TestCompose_GatewayReadsOurCaddyfile(t *testing.T) {
 	s := project(t).Services["gateway"]
 	ours, err := filepath.Abs(root + "/deploy/gateway/Caddyfile")
 	if err != nil {
@@ -33,31 +34,32 @@ func TestTheGatewayReadsOurCaddyfile(t *testing.T) {
 	for name := range s.Environment {
 		if strings.HasPrefix(name, "GATEWAY_") && !bytes.Contains(content, []byte("{$"+name+"}")) &&
 			!bytes.Contains(content, []byte("{$"+name+":")) {
-			t.Errorf("the Caddyfile does not know %s", name)
+			t.Errorf("the Caddyfile does not use %s", name)
 		}
 	}
 	for published, name := range map[string]string{"80": "GATEWAY_HTTP_PORT", "443": "GATEWAY_HTTPS_PORT"} {
 		i := slices.IndexFunc(s.Ports, func(p types.ServicePortConfig) bool { return p.Published == published })
 		if i < 0 || strconv.Itoa(int(s.Ports[i].Target)) != setting(s, name) || s.Ports[i].Target < 1024 {
-			t.Errorf("port %s: %+v, and Caddy listens at %s", published, s.Ports, setting(s, name))
+			t.Errorf("port %s: %+v, but Caddy listens on %s", published, s.Ports, setting(s, name))
 		}
 	}
 	if test := s.HealthCheck.Test; test[len(test)-1] != setting(s, "GATEWAY_HTTPS_PORT") {
-		t.Errorf("its health is asked by %v", test)
+		t.Errorf("its health check is %v", test)
 	}
 }
 
-// Certificates outlive the container: authorities give only so many in a week.
-func TestTheGatewayKeepsItsCertificates(t *testing.T) {
+// TestCompose_GatewayCertificatesOutliveTheContainer checks that certificates outlive the container: authorities limit
+// how many they issue in a week.
+func TestCompose_GatewayCertificatesOutliveTheContainer(t *testing.T) {
 	s := project(t).Services["gateway"]
 	if mount := mounted(s, "/data/caddy"); mount.Type != types.VolumeTypeVolume || mount.Source == "" ||
 		mount.ReadOnly ||
 		s.Environment["XDG_DATA_HOME"] != nil {
-		t.Errorf("where the image has Caddy keep them there is %+v", mount)
+		t.Errorf("the mount of Caddy's data directory is %+v", mount)
 	}
 }
 
-// setting is a value in a service's environment; "-" for none.
+// setting returns a value in a service's environment, or "-" if it is not set.
 func setting(s types.ServiceConfig, name string) string {
 	if value := s.Environment[name]; value != nil {
 		return *value
@@ -73,9 +75,9 @@ func mounted(s types.ServiceConfig, target string) types.ServiceVolumeConfig {
 	return s.Volumes[i]
 }
 
-// Whoever names a collector has traces of all, and nobody else has any. Caddy before 2.11 may put queries into them,
-// and sends them otherwise.
-func TestTracesAreForThoseWhoNameACollector(t *testing.T) {
+// TestCompose_TracesNeedACollector checks that traces are sent only if a collector is set. Caddy before 2.11 may
+// put queries into traces, and sends them without a collector too.
+func TestCompose_TracesNeedACollector(t *testing.T) {
 	const collector = "http://collector.internal:4318"
 	for named, tracing := range map[string]string{"": "", collector: "tracing"} {
 		p, err := load(t, append(answers(), "OTEL_EXPORTER_OTLP_ENDPOINT="+named, "OTEL_TRACES_SAMPLER_ARG=0.5"))
@@ -90,13 +92,8 @@ func TestTracesAreForThoseWhoNameACollector(t *testing.T) {
 			"resourceapi-2",
 			"worker",
 		} {
-			endpoint, share := setting(
-				p.Services[name],
-				"OTEL_EXPORTER_OTLP_ENDPOINT",
-			), setting(
-				p.Services[name],
-				"OTEL_TRACES_SAMPLER_ARG",
-			)
+			endpoint := setting(p.Services[name], "OTEL_EXPORTER_OTLP_ENDPOINT")
+			share := setting(p.Services[name], "OTEL_TRACES_SAMPLER_ARG")
 			if endpoint != named || share != "0.5" {
 				t.Errorf("with the collector %q, %s sends traces to %q, the share %s", named, name, endpoint, share)
 			}
@@ -107,16 +104,16 @@ func TestTracesAreForThoseWhoNameACollector(t *testing.T) {
 	}
 	if image := project(t).Services["gateway"].Image; !regexp.MustCompile(`^caddy:2\.(1[1-9]|[2-9][0-9])\.[0-9]+$`).
 		MatchString(image) {
-		t.Errorf("the gateway is %s", image)
+		t.Errorf("the gateway's image is %s", image)
 	}
 }
 
-// The program in Caddy's image has the capability to use ports below 1024 as an attribute of its file. Another program
-// with the same attribute starts with what the compose file gives the gateway, and does not without it. It has no
-// capability then.
-func TestTheGatewaysProgramStarts(t *testing.T) {
+// TestCompose_GatewayProgramStartsWithItsCapability uses that Caddy's program has the capability for ports below 1024
+// as an attribute of its file. Another program with that attribute must start with the capabilities that the compose
+// file allows, and must not start without them. It has no capability itself then.
+func TestCompose_GatewayProgramStartsWithItsCapability(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root gives a file a capability")
+		t.Skip("only root can give a file a capability")
 	}
 	setpriv, err := exec.LookPath("setpriv")
 	if err != nil {
@@ -138,24 +135,34 @@ func TestTheGatewaysProgramStarts(t *testing.T) {
 			bounding += ",+" + strings.ToLower(name)
 		}
 		uid, gid, _ := strings.Cut(s.User, ":")
-		// The shell between them has no capabilities any more, as an engine's process has none when it becomes the
-		// container's program.
-		said, err := exec.CommandContext(t.Context(), setpriv, "--reuid="+uid, "--regid="+gid, "--clear-groups", "--no-new-privs", "--inh-caps=-all",
-			"--bounding-set="+bounding, "sh", "-c", file+" /proc/self/status").
-			CombinedOutput()
-		return string(said), err
+		// The shell in between has no capabilities, like an engine's process when it executes the container's program.
+		command := exec.CommandContext(
+			t.Context(),
+			setpriv,
+			"--reuid="+uid,
+			"--regid="+gid,
+			"--clear-groups",
+			"--no-new-privs",
+			"--inh-caps=-all",
+			"--bounding-set="+bounding,
+			"sh",
+			"-c",
+			file+" /proc/self/status",
+		)
+		output, err := command.CombinedOutput()
+		return string(output), err
 	}
-	if said, err := start(nil); err == nil {
-		t.Skipf("this file system keeps no capabilities: %s", said)
+	if output, err := start(nil); err == nil {
+		t.Skipf("this file system has no capabilities: %s", output)
 	}
-	said, err := start(s.CapAdd)
-	if err != nil || !strings.Contains(said, "CapPrm:\t0000000000000000\n") ||
-		!strings.Contains(said, "CapEff:\t0000000000000000\n") {
-		t.Errorf("with %v: %v %s", s.CapAdd, err, said)
+	output, err := start(s.CapAdd)
+	if err != nil || !strings.Contains(output, "CapPrm:\t0000000000000000\n") ||
+		!strings.Contains(output, "CapEff:\t0000000000000000\n") {
+		t.Errorf("with %v: %v %s", s.CapAdd, err, output)
 	}
 }
 
-// mayBindAnyPort does what `setcap cap_net_bind_service=+ep` does.
+// mayBindAnyPort sets the attribute that `setcap cap_net_bind_service=+ep` sets.
 func mayBindAnyPort(t *testing.T, file string) {
 	t.Helper()
 	const ( // linux/capability.h
@@ -168,6 +175,6 @@ func mayBindAnyPort(t *testing.T, file string) {
 		attribute = binary.LittleEndian.AppendUint32(attribute, word)
 	}
 	if err := syscall.Setxattr(file, "security.capability", attribute, 0); err != nil {
-		t.Skipf("this file system keeps no capabilities: %v", err)
+		t.Skipf("this file system has no capabilities: %v", err)
 	}
 }

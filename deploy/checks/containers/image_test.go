@@ -49,7 +49,7 @@ func stage(t *testing.T, name string) instructions.Stage {
 	return all[i]
 }
 
-// only returns the one command of its kind in a stage.
+// only returns the single command of its kind in a stage.
 func only[C instructions.Command](t *testing.T, s instructions.Stage) C {
 	t.Helper()
 	var found []C
@@ -64,14 +64,14 @@ func only[C instructions.Command](t *testing.T, s instructions.Stage) C {
 	return found[0]
 }
 
-// A recipe is what the Dockerfile says of one program: what its build sees, and what is done with it.
+// A recipe is the build of one program in the Dockerfile: its sources, environment and commands.
 type recipe struct {
 	sources     []string // below the repository's root
 	environment []string
 	script      string
 }
 
-// recipeFor reads the stages that build a service: its own and the one that this is made from.
+// recipeFor reads the stages that build a service: its own and the base of that.
 func recipeFor(t *testing.T, service string) recipe {
 	t.Helper()
 	build := stage(t, "build-"+service)
@@ -81,7 +81,7 @@ func recipeFor(t *testing.T, service string) recipe {
 		switch c := command.(type) {
 		case *instructions.CopyCommand:
 			if c.From != "" || len(c.SourcePaths) != 1 || c.SourcePaths[0] != c.DestPath {
-				t.Fatalf("%s: a build copies from the repository alone, each thing to where it was", c)
+				t.Fatalf("%s: a build may copy only from the repository, to the same path", c)
 			}
 			r.sources = append(r.sources, c.SourcePaths...)
 		case *instructions.EnvCommand:
@@ -92,20 +92,20 @@ func recipeFor(t *testing.T, service string) recipe {
 			r.script += strings.Join(c.CmdLine, " ") + "\n"
 		case *instructions.ArgCommand:
 			if len(c.Args) != 1 || c.Args[0].Key != "COMMIT" {
-				t.Fatalf("%s: no other argument is known here", c)
+				t.Fatalf("%s: this test knows no other argument", c)
 			}
 		case *instructions.WorkdirCommand:
 			if c.Path != "/src" {
-				t.Fatalf("%s: builds are in /src", c)
+				t.Fatalf("%s: builds must run in /src", c)
 			}
 		default:
-			t.Fatalf("%s: not known here", c)
+			t.Fatalf("%s: this test does not know the command", c)
 		}
 	}
 	return r
 }
 
-// build does in a fresh directory what the Dockerfile says, and returns the program's path.
+// build runs a service's build of the Dockerfile in a new directory and returns the program's path.
 func build(t *testing.T, service string) string {
 	t.Helper()
 	dir := newDir(t)
@@ -115,7 +115,7 @@ func build(t *testing.T, service string) string {
 	}
 	out := filepath.Join(dir, "out") + "/"
 	if !strings.Contains(r.script, " /out/"+service+" ") {
-		t.Fatalf("the program is not put into /out: %s", r.script)
+		t.Fatalf("the program is not written to /out: %s", r.script)
 	}
 	command := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(r.script, " /out/", " "+out))
 	command.Dir = filepath.Join(dir, "src")
@@ -131,8 +131,8 @@ func build(t *testing.T, service string) string {
 	return out + service
 }
 
-// parallel keeps what the tests were told about how many programs may be compiled at once; nothing else of GOFLAGS
-// reaches a build.
+// parallel returns the -p flag of GOFLAGS, which limits concurrent compilation. No other part of GOFLAGS reaches a
+// build.
 func parallel() string {
 	for _, flag := range strings.Fields(os.Getenv("GOFLAGS")) {
 		if strings.HasPrefix(flag, "-p=") {
@@ -142,7 +142,7 @@ func parallel() string {
 	return ""
 }
 
-// newDir is a directory that other users can look into: the programs run as another one.
+// newDir returns a directory that other users can enter, since the programs run as another user.
 func newDir(t *testing.T) string {
 	t.Helper()
 	dir, err := localstore.TempDir("almoner-image-")
@@ -156,7 +156,7 @@ func newDir(t *testing.T) string {
 	return dir
 }
 
-// copyTree copies what .dockerignore lets through.
+// copyTree copies the files that .dockerignore allows.
 func copyTree(t *testing.T, from, to string) {
 	t.Helper()
 	err := filepath.WalkDir(from, func(path string, entry os.DirEntry, err error) error {
@@ -204,7 +204,7 @@ func copyFile(from, to string) error {
 	return err
 }
 
-// programs are built once for all tests of this process.
+// programs holds the built programs, for all tests of this process.
 var programs sync.Map
 
 func program(t *testing.T, service string) []byte {
@@ -227,7 +227,7 @@ type image struct {
 	user       string
 }
 
-// assemble puts together what the image of a service holds, by the Dockerfile.
+// assemble creates the contents of a service's image as the Dockerfile says.
 func assemble(t *testing.T, service string) image {
 	t.Helper()
 	final := stage(t, service)
@@ -251,7 +251,7 @@ func assemble(t *testing.T, service string) image {
 			case "build-" + service:
 				err = os.WriteFile(destination, program(t, service), 0o755)
 			case "go":
-				err = copyFile(source, destination) // this machine's own, in the place of the builder's
+				err = copyFile(source, destination) // this machine's file instead of the builder's
 			case "":
 				err = copyFile(filepath.Join(root, source), destination)
 			default:
@@ -267,7 +267,7 @@ func assemble(t *testing.T, service string) image {
 
 func services() []string { return []string{"authserver", "resourceapi"} }
 
-func TestAnImageIsSmallAndItsUserIsNobody(t *testing.T) {
+func TestImage_IsSmallAndUnprivileged(t *testing.T) {
 	for _, service := range services() {
 		i := assemble(t, service)
 		if i.user != "65532:65532" {
@@ -289,7 +289,7 @@ func TestAnImageIsSmallAndItsUserIsNobody(t *testing.T) {
 	}
 }
 
-func TestAProgramNeedsNoLibraryAndNamesNoPlace(t *testing.T) {
+func TestProgram_IsStaticAndHasNoBuildPaths(t *testing.T) {
 	modules, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -307,29 +307,30 @@ func TestAProgramNeedsNoLibraryAndNamesNoPlace(t *testing.T) {
 		}
 		for _, place := range []string{strings.TrimSpace(string(modules)), "/almoner-image-"} {
 			if bytes.Contains(content, []byte(place)) {
-				t.Errorf("%s knows where it was built: %s", service, place)
+				t.Errorf("%s contains a build path: %s", service, place)
 			}
 		}
 		if !bytes.Contains(content, []byte(commit)) {
-			t.Errorf("%s does not know its commit", service)
+			t.Errorf("%s does not contain its commit", service)
 		}
 	}
 }
 
-func TestTheSameSourcesGiveTheSameProgramAnywhere(t *testing.T) {
+func TestProgram_BuildIsReproducible(t *testing.T) {
 	for _, service := range services() {
-		again, err := os.ReadFile(build(t, service))
+		rebuilt, err := os.ReadFile(build(t, service))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(program(t, service), again) {
-			t.Errorf("%s built in another directory has other bytes", service)
+		if !bytes.Equal(program(t, service), rebuilt) {
+			t.Errorf("%s differs when it is built in another directory", service)
 		}
 	}
 }
 
-// What is copied is the same wherever it is built, and nothing is made in the image itself.
-func TestAnImageIsFilesWhoseModeIsSaid(t *testing.T) {
+// TestImage_CopiesFilesWithExplicitModes checks that an image only copies files, with explicit modes, and runs no
+// command.
+func TestImage_CopiesFilesWithExplicitModes(t *testing.T) {
 	modes := map[string]string{"/LICENCES.txt": "0644", "/etc/ssl/certs/ca-certificates.crt": "0644"}
 	for _, service := range services() {
 		modes["/"+service] = "0755"
@@ -339,7 +340,11 @@ func TestAnImageIsFilesWhoseModeIsSaid(t *testing.T) {
 				if want := modes[c.DestPath]; want == "" || c.Chmod != want {
 					t.Errorf("%s: %s has the mode %q", service, c.DestPath, c.Chmod)
 				}
-			case *instructions.UserCommand, *instructions.ExposeCommand, *instructions.HealthCheckCommand, *instructions.EntrypointCommand, *instructions.CmdCommand:
+			case *instructions.UserCommand,
+				*instructions.ExposeCommand,
+				*instructions.HealthCheckCommand,
+				*instructions.EntrypointCommand,
+				*instructions.CmdCommand:
 			default:
 				t.Errorf("%s: %s", service, c)
 			}
@@ -347,7 +352,7 @@ func TestAnImageIsFilesWhoseModeIsSaid(t *testing.T) {
 	}
 }
 
-func TestTheBuildTagsAreThoseOfTheTests(t *testing.T) {
+func TestDockerfile_UsesBuildTagsOfTheTests(t *testing.T) {
 	for _, service := range services() {
 		if script := recipeFor(t, service).script; !strings.Contains(script, " -tags="+version.BuildTags+" ") {
 			t.Errorf("%s is built with other tags than %s", service, version.BuildTags)

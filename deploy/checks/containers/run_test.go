@@ -16,7 +16,7 @@ import (
 
 const uid = 65532 // the images' user
 
-// command is the image's program, in a root directory that holds nothing but the image, as the image's user.
+// command returns a command that runs the image's program in the image's root directory, as the image's user.
 func (i image) command(t *testing.T, environ []string, arguments ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -34,17 +34,17 @@ func (i image) command(t *testing.T, environ []string, arguments ...string) *exe
 	return command
 }
 
-// output is what a command that has ended left.
+// output is the result of a command that has ended.
 type output struct {
-	code         int
-	said, errors string
+	code           int
+	stdout, stderr string
 }
 
 func (i image) run(t *testing.T, environ []string, arguments ...string) output {
 	t.Helper()
 	command := i.command(t, environ, arguments...)
-	var said, complained bytes.Buffer
-	command.Stdout, command.Stderr = &said, &complained
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
 	err := command.Run()
 	if errors.Is(err, syscall.EPERM) ||
 		errors.Is(err, syscall.ENOSPC) { // no right to chroot; no user namespaces at all
@@ -54,18 +54,18 @@ func (i image) run(t *testing.T, environ []string, arguments ...string) output {
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return output{command.ProcessState.ExitCode(), said.String(), complained.String()}
+	return output{command.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-func TestAProgramRunsWhereThereIsNothingElse(t *testing.T) {
+func TestImage_ProgramRunsWithoutOtherFiles(t *testing.T) {
 	for _, service := range services() {
 		i := assemble(t, service)
 		got := i.run(t, nil, "--version")
-		if got.code != 0 || !strings.HasPrefix(got.said, service+" "+version.Number+", commit "+commit+", go1.") ||
-			got.errors != "" {
+		if got.code != 0 || !strings.HasPrefix(got.stdout, service+" "+version.Number+", commit "+commit+", go1.") ||
+			got.stderr != "" {
 			t.Errorf("%s --version: %+v", service, got)
 		}
-		// Refusals are a line each, no trace of a panic.
+		// Refusals are one line, without the trace of a panic.
 		for _, c := range []struct {
 			arguments, says string
 			environ         []string
@@ -77,8 +77,8 @@ func TestAProgramRunsWhereThereIsNothingElse(t *testing.T) {
 			{"healthcheck 127.0.0.1:1", "nobody answers at 127.0.0.1:1", []string{"ALMONER_LISTEN=:9"}},
 		} {
 			got := i.run(t, c.environ, strings.Fields(c.arguments)...)
-			if got.code == 0 || got.said != "" || !strings.Contains(got.errors, c.says) ||
-				strings.Contains(got.errors, "goroutine") {
+			if got.code == 0 || got.stdout != "" || !strings.Contains(got.stderr, c.says) ||
+				strings.Contains(got.stderr, "goroutine") {
 				t.Errorf("%s %s: %+v", service, c.arguments, got)
 			}
 		}

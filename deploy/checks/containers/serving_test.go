@@ -25,16 +25,15 @@ import (
 
 const healthyWithin = 90 * time.Second
 
-// A host does by hand what an engine would do with the compose file: it prepares the stores, gives each container its
-// files and its environment, and starts the programs in their order. Only addresses are others, since all share this
-// machine's network.
+// A host does what an engine does with the compose file: it prepares the stores, gives each container its files and
+// environment, and starts the programs in order. Only addresses differ, since all share this machine's network.
 type host struct {
 	t       *testing.T
 	project *types.Project
-	secrets string // the directory
+	secrets string // directory
 	images  map[string]image
 	places  map[string]string // in the compose file → here
-	own     map[string]string // service → where it listens
+	own     map[string]string // service → address
 }
 
 func freeAddress(t *testing.T) string {
@@ -78,7 +77,8 @@ func (h *host) secret(name string) string {
 	return strings.TrimSpace(string(content))
 }
 
-// tool finds a program of the stores, which Debian keeps outside PATH, and `make test` perhaps in a place of its own.
+// tool returns a command of the stores' programs, which Debian installs outside PATH and `make test` may install in a
+// private directory.
 func tool(t *testing.T, name string, arguments ...string) *exec.Cmd {
 	t.Helper()
 	private := filepath.Join(os.Getenv("ALMONER_TEST_TOOLS"), "root")
@@ -99,12 +99,12 @@ func tool(t *testing.T, name string, arguments ...string) *exec.Cmd {
 		command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		return command
 	}
-	t.Fatalf("%s is not here", name)
+	t.Fatalf("%s is not installed", name)
 	return nil
 }
 
-// startPostgres starts a server of our own, since roles belong to a whole server, and lets psql read what the image
-// would let it read.
+// startPostgres starts a private server, since roles belong to a whole server, and makes psql run the initialization
+// files of the compose file.
 func (h *host) startPostgres() string {
 	h.t.Helper()
 	server, err := localstore.StartPostgres(h.t.Context(), localstore.Options{
@@ -130,8 +130,8 @@ func (h *host) startPostgres() string {
 	return address.Host
 }
 
-// newLoginsConnect: runbooks/keys.md replaces a login by another one of the same group, which has to be let in as the
-// first one was.
+// newLoginsConnect checks that a new login of the same group may connect, because runbooks/keys.md replaces logins that
+// way.
 func (h *host) newLoginsConnect(database string) {
 	h.t.Helper()
 	for _, group := range []string{"almoner_authserver", "almoner_resourceapi"} {
@@ -150,21 +150,21 @@ func (h *host) newLoginsConnect(database string) {
 
 func (h *host) psql(database string, arguments ...string) {
 	h.t.Helper()
-	said, err := tool(
+	output, err := tool(
 		h.t,
 		"psql",
 		slices.Concat([]string{"--no-psqlrc", "-v", "ON_ERROR_STOP=1", "-d", database}, arguments)...).CombinedOutput()
 	if err != nil {
-		h.t.Fatalf("psql %v: %v: %s", arguments, err, said)
+		h.t.Fatalf("psql %v: %v: %s", arguments, err, output)
 	}
 	for _, name := range []string{"owner_password", "authserver_password", "resourceapi_password"} {
-		if bytes.Contains(said, []byte(h.secret(name))) {
-			h.t.Errorf("psql says the %s", name)
+		if bytes.Contains(output, []byte(h.secret(name))) {
+			h.t.Errorf("psql prints the %s", name)
 		}
 	}
 }
 
-// startRedis starts the server with the arguments of the compose file.
+// startRedis starts Redis with the arguments of the compose file.
 func (h *host) startRedis() string {
 	h.t.Helper()
 	address := freeAddress(h.t)
@@ -188,8 +188,8 @@ func (h *host) startRedis() string {
 	}
 	h.t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
 	h.eventually("Redis", func() string {
-		said, _ := h.redis(port, "ping")
-		return strings.TrimSuffix(said, "PONG\n")
+		reply, _ := h.redis(port, "ping")
+		return strings.TrimSuffix(reply, "PONG\n")
 	})
 	return address
 }
@@ -197,23 +197,23 @@ func (h *host) startRedis() string {
 func (h *host) redis(port string, arguments ...string) (string, error) {
 	command := tool(h.t, "redis-cli", append([]string{"-p", port}, arguments...)...)
 	command.Env = append(command.Env, "REDISCLI_AUTH="+h.secret("redis_password"))
-	said, err := command.CombinedOutput()
-	return string(said), err
+	output, err := command.CombinedOutput()
+	return string(output), err
 }
 
-// eventually asks until nothing is wrong any more.
+// eventually repeats a check until it returns "", for at most healthyWithin.
 func (h *host) eventually(what string, wrong func() string) {
 	h.t.Helper()
-	words := wrong()
-	for deadline := time.Now().Add(healthyWithin); words != "" && time.Now().Before(deadline); words = wrong() {
+	problem := wrong()
+	for deadline := time.Now().Add(healthyWithin); problem != "" && time.Now().Before(deadline); problem = wrong() {
 		time.Sleep(50 * time.Millisecond)
 	}
-	if words != "" {
-		h.t.Fatalf("%s: %s", what, words)
+	if problem != "" {
+		h.t.Fatalf("%s: %s", what, problem)
 	}
 }
 
-// A container is one service of the compose file, here.
+// A container is one service of the compose file.
 type container struct {
 	image
 	host    *host
@@ -221,7 +221,7 @@ type container struct {
 	places  *strings.Replacer
 }
 
-// container gives a service a root directory with its image and its secrets, and nobody else's.
+// container gives a service a root directory with its image and only its own secrets.
 func (h *host) container(name string) container {
 	h.t.Helper()
 	s := h.project.Services[name]
@@ -258,7 +258,8 @@ func (h *host) container(name string) container {
 		h.t.Fatal(err)
 	}
 	for _, secret := range s.Secrets {
-		if err := os.WriteFile(filepath.Join(c.root, "run/secrets", secret.Source), []byte(stores.Replace(h.secret(secret.Source))), 0o444); err != nil {
+		path, content := filepath.Join(c.root, "run/secrets", secret.Source), stores.Replace(h.secret(secret.Source))
+		if err := os.WriteFile(path, []byte(content), 0o444); err != nil {
 			h.t.Fatal(err)
 		}
 	}
@@ -275,7 +276,7 @@ func (c container) environ() []string {
 	return pairs
 }
 
-// start starts the container's command. stop asks it to end, as an engine does, and says how it did.
+// start runs the container's command. stop ends it as an engine does and returns its error.
 func (c container) start() (stop func() error) {
 	t := c.host.t
 	t.Helper()
@@ -299,12 +300,12 @@ func (c container) start() (stop func() error) {
 		case err := <-ended:
 			return err
 		case <-time.After(time.Duration(*c.service.StopGracePeriod) + 30*time.Second):
-			return fmt.Errorf("it does not end")
+			return fmt.Errorf("the process does not end")
 		}
 	}
 }
 
-// unhealthy is what the container's health check complains of.
+// unhealthy returns the error of the container's health check, or "".
 func (c container) unhealthy() string {
 	test := c.service.HealthCheck.Test
 	if test[0] != "CMD" || test[1] != c.entrypoint[0] {
@@ -318,26 +319,26 @@ func (c container) unhealthy() string {
 	if got.code == 0 {
 		return ""
 	}
-	return got.errors
+	return got.stderr
 }
 
-// What the compose file says is done: from an empty database to healthy processes, which end in time when they are told
-// to.
-func TestComposeComesUpAndGoesDown(t *testing.T) {
-	assemble(t, "authserver").run(t, nil, "--version") // or this is skipped
+// TestCompose_StartsAndStops starts what the compose file says, from an empty database to healthy processes, which
+// end in time after SIGTERM.
+func TestCompose_StartsAndStops(t *testing.T) {
+	assemble(t, "authserver").run(t, nil, "--version") // skips the test if programs cannot run here
 	h := newHost(t)
 	for _, job := range []string{"migrate-authserver", "migrate-resourceapi"} {
 		c := h.container(job)
 		if got := c.run(t, c.environ(), c.service.Command...); got.code != 0 {
-			t.Fatalf("%s: %s", job, got.errors)
+			t.Fatalf("%s: %s", job, got.stderr)
 		}
 	}
 	stops := map[string]func() error{}
 	for _, name := range []string{"authserver-1", "authserver-2", "resourceapi-1", "resourceapi-2", "worker"} {
 		c := h.container(name)
 		if got := c.run(t, c.environ(), "check-config"); got.code != 0 ||
-			strings.Contains(got.said, h.secret("redis_password")) {
-			t.Fatalf("%s: %s", name, got.errors)
+			strings.Contains(got.stdout, h.secret("redis_password")) {
+			t.Fatalf("%s: %s", name, got.stderr)
 		}
 		if c.unhealthy() == "" {
 			t.Errorf("%s is healthy before it runs", name)
@@ -355,27 +356,28 @@ func TestComposeComesUpAndGoesDown(t *testing.T) {
 	}
 }
 
-// answers looks at what only works if the parts know each other.
+// answers checks responses that need the parts to be connected.
 func (h *host) answers() {
 	h.t.Helper()
+	metadata := "http://" + h.own["authserver-1"] + "/.well-known/oauth-authorization-server"
 	for path, want := range map[string]string{
-		"http://" + h.own["authserver-1"] + "/.well-known/oauth-authorization-server": `"issuer":"https://api.example.org"`,
-		"http://" + h.own["authserver-2"] + "/v1/account/oauth/jwks":                  `"keys"`,
-		"http://" + h.own["resourceapi-1"] + "/v1/programmes/programmes":              "UNAUTHENTICATED",
+		metadata: `"issuer":"https://api.example.org"`,
+		"http://" + h.own["authserver-2"] + "/v1/account/oauth/jwks":     `"keys"`,
+		"http://" + h.own["resourceapi-1"] + "/v1/programmes/programmes": "UNAUTHENTICATED",
 	} {
 		response, err := http.Get(path)
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		said, err := io.ReadAll(response.Body)
+		body, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		if err != nil || !strings.Contains(string(said), want) {
-			h.t.Errorf("%s: %s %s %v", path, response.Status, said, err)
+		if err != nil || !strings.Contains(string(body), want) {
+			h.t.Errorf("%s: %s %s %v", path, response.Status, body, err)
 		}
 	}
 }
 
-// storesAreHealthy runs the commands that ask for the health of the stores, at the ports that they have here.
+// storesAreHealthy runs the stores' health checks, at the ports used here.
 func (h *host) storesAreHealthy() {
 	h.t.Helper()
 	_, port, _ := net.SplitHostPort(h.places["postgres:5432"])
@@ -394,13 +396,13 @@ func (h *host) storesAreHealthy() {
 	})
 }
 
-// complaint is why a command failed; "" if it did not.
+// complaint returns the error and output of a failed command, or "".
 func complaint(command *exec.Cmd) string {
-	said, err := command.CombinedOutput()
+	output, err := command.CombinedOutput()
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("%v %s", err, said)
+	return fmt.Sprintf("%v %s", err, output)
 }
 
 func (h *host) redisKeepsWhatItIsTold() {
@@ -412,14 +414,12 @@ func (h *host) redisKeepsWhatItIsTold() {
 		"maxmemory-policy": "noeviction",
 		"maxmemory":        "536870912",
 	} {
-		if said, err := h.redis(port, "config", "get", name); err != nil || said != name+"\n"+want+"\n" {
-			h.t.Errorf("%q %v", said, err)
+		if output, err := h.redis(port, "config", "get", name); err != nil || output != name+"\n"+want+"\n" {
+			h.t.Errorf("%q %v", output, err)
 		}
 	}
-	if said, _ := tool(h.t, "redis-cli", "-p", port, "ping").CombinedOutput(); !strings.Contains(
-		string(said),
-		"NOAUTH",
-	) {
-		h.t.Errorf("Redis answers anybody: %s", said)
+	output, _ := tool(h.t, "redis-cli", "-p", port, "ping").CombinedOutput()
+	if !strings.Contains(string(output), "NOAUTH") {
+		h.t.Errorf("Redis replies without a password: %s", output)
 	}
 }

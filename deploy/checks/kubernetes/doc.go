@@ -1,3 +1,3 @@
-// Package kubernetes tests deploy/kubernetes without a cluster: what kustomize makes of it, decoded strictly with
-// Kubernetes' own types, and the real binaries started as the manifests say.
+// Package kubernetes tests deploy/kubernetes without a cluster: it decodes the output of kustomize strictly with
+// Kubernetes' own types, and starts the real binaries as the manifests say.
 package kubernetes

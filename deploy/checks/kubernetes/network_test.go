@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// A peer is who is at one end of a connection: a pod, known by labels of its own and of its namespace, or an address.
+// A peer is one end of a connection: a pod with its labels and namespace, or an address.
 type peer struct {
 	namespace, name string
 	labels          map[string]string
-	template        core.PodTemplateSpec // of a pod of ours
+	template        core.PodTemplateSpec // of our own pods
 	address         string
 }
 
-// ours are the pods of a workload.
+// ours returns the pods of a workload.
 func (c cluster) ours(t *testing.T, name string) peer {
 	t.Helper()
 	for _, w := range c.workloads() {
@@ -40,31 +40,31 @@ func matches(t *testing.T, selector *meta.LabelSelector, of map[string]string) b
 	return chosen.Matches(labels.Set(of))
 }
 
-// isPeer says whether somebody is meant by a peer of a policy (NetworkPolicyPeer of the API's reference).
-func isPeer(t *testing.T, meant networking.NetworkPolicyPeer, policy string, who peer) bool {
+// isPeer reports whether a policy's peer matches (NetworkPolicyPeer of the API's reference).
+func isPeer(t *testing.T, meant networking.NetworkPolicyPeer, policy string, end peer) bool {
 	t.Helper()
 	if meant.IPBlock != nil {
-		address, err := netip.ParseAddr(who.address)
+		address, err := netip.ParseAddr(end.address)
 		if err != nil {
 			return false
 		}
 		inside := func(cidr string) bool { return netip.MustParsePrefix(cidr).Contains(address) }
 		return inside(meant.IPBlock.CIDR) && !slices.ContainsFunc(meant.IPBlock.Except, inside)
 	}
-	if who.address != "" {
+	if end.address != "" {
 		return false
 	}
 	if meant.NamespaceSelector == nil {
-		if who.namespace != policy {
+		if end.namespace != policy {
 			return false
 		}
-	} else if !matches(t, meant.NamespaceSelector, map[string]string{"kubernetes.io/metadata.name": who.namespace}) {
+	} else if !matches(t, meant.NamespaceSelector, map[string]string{"kubernetes.io/metadata.name": end.namespace}) {
 		return false
 	}
-	return meant.PodSelector == nil || matches(t, meant.PodSelector, who.labels)
+	return meant.PodSelector == nil || matches(t, meant.PodSelector, end.labels)
 }
 
-// isPort says whether a port is among those of a rule. A name is one of the pods that the connection goes to.
+// isPort reports whether a rule has the port. A port name refers to the pods that the connection goes to.
 func isPort(ports []networking.NetworkPolicyPort, to peer, protocol core.Protocol, port int32) bool {
 	return len(ports) == 0 || slices.ContainsFunc(ports, func(p networking.NetworkPolicyPort) bool {
 		number := p.Port.IntVal
@@ -75,11 +75,11 @@ func isPort(ports []networking.NetworkPolicyPort, to peer, protocol core.Protoco
 	})
 }
 
-// allows says whether a connection may be opened: every pod that a policy selects is shut but for what one of its
-// policies lets through, at both ends.
+// allows reports whether a connection may be opened: a pod that a policy selects accepts and opens only the connections
+// that a policy allows.
 func (c cluster) allows(t *testing.T, from, to peer, protocol core.Protocol, port int32) bool {
 	t.Helper()
-	out, in := len(from.template.Labels) == 0, len(to.template.Labels) == 0 // no business of ours
+	out, in := len(from.template.Labels) == 0, len(to.template.Labels) == 0 // not our pods
 	for _, policy := range c.policies {
 		if from.template.Labels != nil && matches(t, &policy.Spec.PodSelector, from.labels) {
 			for _, rule := range policy.Spec.Egress {
@@ -105,7 +105,7 @@ func (c cluster) allows(t *testing.T, from, to peer, protocol core.Protocol, por
 	return out && in
 }
 
-func TestEveryPodIsShutIn(t *testing.T) {
+func TestNetworkPolicies_DenyByDefault(t *testing.T) {
 	c := example(t)
 	for _, w := range c.workloads() {
 		shut := slices.ContainsFunc(c.policies, func(p networking.NetworkPolicy) bool {
@@ -115,58 +115,34 @@ func TestEveryPodIsShutIn(t *testing.T) {
 				slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress)
 		})
 		if !shut {
-			t.Errorf("%s: no policy denies what none allows", w.name)
+			t.Errorf("%s: no policy denies by default", w.name)
 		}
 	}
 	for _, p := range c.policies {
 		if len(c.selected(t, &p.Spec.PodSelector)) == 0 {
 			t.Errorf("NetworkPolicy %s selects nothing", p.Name)
 		}
-		if ingress, egress := slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeIngress), slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress); len(
-			p.Spec.Ingress,
-		) > 0 &&
-			!ingress ||
-			len(p.Spec.Egress) > 0 && !egress {
-			t.Errorf("NetworkPolicy %s: a rule that its policyTypes leave out", p.Name)
+		ingress := slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeIngress)
+		egress := slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress)
+		if len(p.Spec.Ingress) > 0 && !ingress || len(p.Spec.Egress) > 0 && !egress {
+			t.Errorf("NetworkPolicy %s: a rule is not covered by policyTypes", p.Name)
 		}
 	}
 }
 
-func TestWhoMayTalkToWhom(t *testing.T) {
+func TestNetworkPolicies_AllowOnlyListedConnections(t *testing.T) {
 	base, c := render(t, "base"), example(t)
 	for i := range base.policies {
 		base.policies[i].Namespace = "almoner"
 	}
-	authserver, resourceapi, worker, migrate := c.ours(
-		t,
-		"authserver",
-	), c.ours(
-		t,
-		"resourceapi",
-	), c.ours(
-		t,
-		"worker",
-	), c.ours(
-		t,
-		"migrate",
-	)
+	authserver, resourceapi := c.ours(t, "authserver"), c.ours(t, "resourceapi")
+	worker, migrate := c.ours(t, "worker"), c.ours(t, "migrate")
 	pod := func(namespace string, labels map[string]string) peer {
 		return peer{namespace: namespace, name: "a pod", labels: labels}
 	}
 	at := func(address string) peer { return peer{name: address, address: address} }
-	gateway, monitoring, stranger, neighbour := pod(
-		"gateway",
-		nil,
-	), pod(
-		"monitoring",
-		nil,
-	), pod(
-		"elsewhere",
-		nil,
-	), pod(
-		"almoner",
-		nil,
-	)
+	gateway, monitoring := pod("gateway", nil), pod("monitoring", nil)
+	stranger, neighbour := pod("elsewhere", nil), pod("almoner", nil)
 	dns := pod("kube-system", map[string]string{"k8s-app": "kube-dns"})
 	for _, line := range []struct {
 		from, to peer
@@ -257,9 +233,10 @@ func TestWhoMayTalkToWhom(t *testing.T) {
 		if service.name == "migrate" {
 			continue
 		}
-		for _, who := range []peer{gateway, stranger, neighbour, authserver, monitoring} {
-			if got := c.allows(t, who, service, core.ProtocolTCP, portOf(service.template, "metrics")); got != (who.namespace == "monitoring") {
-				t.Errorf("%s %s reads the metrics of %s: %v", who.namespace, who.name, service.name, got)
+		for _, reader := range []peer{gateway, stranger, neighbour, authserver, monitoring} {
+			got := c.allows(t, reader, service, core.ProtocolTCP, portOf(service.template, "metrics"))
+			if got != (reader.namespace == "monitoring") {
+				t.Errorf("%s %s reads the metrics of %s: %v", reader.namespace, reader.name, service.name, got)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-func TestEveryContainerIsHardened(t *testing.T) {
+func TestContainers_MeetRestrictedStandard(t *testing.T) {
 	standards, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestEveryContainerIsHardened(t *testing.T) {
 			}
 		}
 		if mounts := w.template.Spec.AutomountServiceAccountToken; mounts == nil || *mounts {
-			t.Errorf("%s: its pods get a token for the cluster's API, which they never call", w.name)
+			t.Errorf("%s: its pods get a token for the cluster's API, which they do not use", w.name)
 		}
 		for _, c := range w.containers() {
 			if c.SecurityContext == nil || c.SecurityContext.ReadOnlyRootFilesystem == nil ||
@@ -45,14 +45,15 @@ func TestEveryContainerIsHardened(t *testing.T) {
 	}
 }
 
-// The collector is told of nine sixteenths of what the kernel allows, and the scheduler of what there must be.
-func TestEveryContainerHasItsMeasure(t *testing.T) {
+// TestContainers_HaveResourceLimits checks that GOMEMLIMIT is nine sixteenths of the memory limit, and that requests
+// are set for the scheduler.
+func TestContainers_HaveResourceLimits(t *testing.T) {
 	for _, w := range example(t).workloads() {
 		for _, c := range w.containers() {
 			memory := c.Resources.Limits[core.ResourceMemory]
 			if request := c.Resources.Requests[core.ResourceMemory]; memory.IsZero() || request.Cmp(memory) != 0 {
 				t.Errorf(
-					"%s/%s: of memory it asks for %s, and may have %s",
+					"%s/%s: the memory request is %s, the limit %s",
 					w.name,
 					c.Name,
 					request.String(),
@@ -61,13 +62,16 @@ func TestEveryContainerHasItsMeasure(t *testing.T) {
 				continue
 			}
 			if cpu := c.Resources.Requests[core.ResourceCPU]; cpu.IsZero() {
-				t.Errorf("%s/%s asks for no CPU", w.name, c.Name)
+				t.Errorf("%s/%s has no CPU request", w.name, c.Name)
 			}
 			collector, err := resource.ParseQuantity(strings.TrimSuffix(valueOf(c, "GOMEMLIMIT"), "B"))
 			if err != nil {
 				t.Errorf("%s/%s: GOMEMLIMIT: %v", w.name, c.Name, err)
-			} else if share := collector.AsApproximateFloat64() / memory.AsApproximateFloat64(); share < 0.55 || share > 0.6 {
-				t.Errorf("%s/%s: GOMEMLIMIT is %.0f %% of the limit", w.name, c.Name, 100*share)
+			} else {
+				share := collector.AsApproximateFloat64() / memory.AsApproximateFloat64()
+				if share < 0.55 || share > 0.6 {
+					t.Errorf("%s/%s: GOMEMLIMIT is %.0f %% of the limit", w.name, c.Name, 100*share)
+				}
 			}
 		}
 	}
@@ -91,7 +95,7 @@ func selects(t *testing.T, selector *meta.LabelSelector, w workload) bool {
 	return chosen.Matches(labels.Set(w.template.Labels))
 }
 
-// selected lists the workloads whose pods a selector chooses.
+// selected returns the workloads whose pods match a selector.
 func (c cluster) selected(t *testing.T, selector *meta.LabelSelector) []string {
 	t.Helper()
 	var names []string
@@ -103,7 +107,7 @@ func (c cluster) selected(t *testing.T, selector *meta.LabelSelector) []string {
 	return names
 }
 
-func TestEverySelectorChoosesThePodsThatItMeans(t *testing.T) {
+func TestSelectors_MatchTheirPods(t *testing.T) {
 	c := example(t)
 	means := func(what string, selector *meta.LabelSelector, name string) {
 		t.Helper()
@@ -117,7 +121,7 @@ func TestEverySelectorChoosesThePodsThatItMeans(t *testing.T) {
 			means("spread over "+spread.TopologyKey+" of", spread.LabelSelector, d.Name)
 		}
 		if len(d.Spec.Template.Spec.TopologySpreadConstraints) == 0 {
-			t.Errorf("%s: its pods may all be on one node", d.Name)
+			t.Errorf("%s: all its pods may run on one node", d.Name)
 		}
 	}
 	for _, s := range c.services {
@@ -126,7 +130,7 @@ func TestEverySelectorChoosesThePodsThatItMeans(t *testing.T) {
 			if d := c.deployment(t, s.Name); portOf(d.template, port.TargetPort.StrVal) == 0 {
 				t.Errorf("Service %s: its pods have no port %s", s.Name, port.TargetPort.String())
 			} else if portOf(d.template, port.TargetPort.StrVal) != port.Port {
-				t.Errorf("Service %s: port %d is another one in the pods", s.Name, port.Port)
+				t.Errorf("Service %s: port %d differs from the pods' port", s.Name, port.Port)
 			}
 		}
 	}
@@ -147,7 +151,7 @@ func (c cluster) deployment(t *testing.T, name string) workload {
 	return workload{}
 }
 
-// portOf is the number of a named port, or 0.
+// portOf returns the number of a named port, or 0.
 func portOf(template core.PodTemplateSpec, name string) int32 {
 	for _, c := range template.Spec.Containers {
 		for _, port := range c.Ports {
@@ -159,13 +163,14 @@ func portOf(template core.PodTemplateSpec, name string) int32 {
 	return 0
 }
 
-// Somebody answers while a node is emptied: there are always two, and a budget of one.
-func TestSomebodyIsAlwaysThere(t *testing.T) {
+// TestDeployments_KeepAPodDuringDisruption checks that a pod runs while a node is drained: there are at least two pods
+// and a budget of one.
+func TestDeployments_KeepAPodDuringDisruption(t *testing.T) {
 	c := example(t)
-	least := map[string]int32{}
+	minimum := map[string]int32{}
 	for _, d := range c.deployments {
 		if d.Spec.Replicas != nil {
-			least[d.Name] = *d.Spec.Replicas
+			minimum[d.Name] = *d.Spec.Replicas
 		}
 	}
 	for _, s := range c.scalers {
@@ -175,35 +180,35 @@ func TestSomebodyIsAlwaysThere(t *testing.T) {
 			continue
 		}
 		c.deployment(t, target.Name)
-		if _, said := least[target.Name]; said {
-			t.Errorf("%s: both its Deployment and its autoscaler say how many", target.Name)
+		if _, set := minimum[target.Name]; set {
+			t.Errorf("%s: both its Deployment and its autoscaler set the replicas", target.Name)
 		}
-		least[target.Name] = *s.Spec.MinReplicas
+		minimum[target.Name] = *s.Spec.MinReplicas
 	}
 	for _, d := range c.deployments {
-		if least[d.Name] < 2 {
-			t.Errorf("%s: %d pods at least", d.Name, least[d.Name])
+		if minimum[d.Name] < 2 {
+			t.Errorf("%s: only %d pods", d.Name, minimum[d.Name])
 		}
 	}
-	kept := map[string]bool{}
+	budgeted := map[string]bool{}
 	for _, b := range c.budgets {
-		kept[b.Name] = b.Spec.MaxUnavailable != nil && b.Spec.MaxUnavailable.IntValue() == 1
+		budgeted[b.Name] = b.Spec.MaxUnavailable != nil && b.Spec.MaxUnavailable.IntValue() == 1
 	}
 	for _, d := range c.deployments {
-		if !kept[d.Name] {
-			t.Errorf("%s: no budget of one", d.Name)
+		if !budgeted[d.Name] {
+			t.Errorf("%s: no disruption budget of one", d.Name)
 		}
 	}
 }
 
-// What a process takes after SIGTERM, besides ALMONER_NOTICE.
+// These are the times that a process takes after SIGTERM, besides ALMONER_NOTICE.
 const (
 	drain          = 20 * time.Second // for requests in flight: shared/web
 	importAtWork   = 20 * time.Second // resourceapi/internal/store/postgres
 	submissionDone = 15 * time.Second // resourceapi/internal/worker
 )
 
-func TestPodsHaveTheTimeToLeave(t *testing.T) {
+func TestPods_GracePeriodCoversShutdown(t *testing.T) {
 	c := example(t)
 	for _, d := range c.deployments {
 		container := d.Spec.Template.Spec.Containers[0]
@@ -217,7 +222,7 @@ func TestPodsHaveTheTimeToLeave(t *testing.T) {
 		}
 		grace := d.Spec.Template.Spec.TerminationGracePeriodSeconds
 		if grace == nil || time.Duration(*grace)*time.Second <= needs {
-			t.Errorf("%s: pods are killed within the %v that they need to leave", d.Name, needs)
+			t.Errorf("%s: pods are killed before the %v that shutdown takes", d.Name, needs)
 		}
 	}
 }

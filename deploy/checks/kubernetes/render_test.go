@@ -24,7 +24,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
-// A cluster is every object of an overlay.
+// A cluster holds every object of an overlay.
 type cluster struct {
 	namespaces  []core.Namespace
 	configs     []core.ConfigMap
@@ -38,10 +38,10 @@ type cluster struct {
 	routes      []gateway.HTTPRoute
 }
 
-// secretsFolder is where the example overlay looks for secrets: they are made up here, as whoever deploys makes them.
+// secretsFolder is the directory where the example overlay expects secrets. The tests make them up.
 const secretsFolder = "example/secrets/"
 
-// files is deploy/kubernetes in memory, with secrets.
+// files returns deploy/kubernetes in memory, with secrets.
 func files(t *testing.T) filesys.FileSystem {
 	t.Helper()
 	inMemory := filesys.MakeFsInMemory()
@@ -92,7 +92,7 @@ func render(t *testing.T, folder string) cluster {
 	return c
 }
 
-// example is the example overlay, which most tests look at: base and all that one deployment adds.
+// example returns the example overlay, which most tests use: base with the additions of one deployment.
 func example(t *testing.T) cluster {
 	t.Helper()
 	return rendered(t)
@@ -133,7 +133,7 @@ func (c *cluster) add(kind, version string, text []byte) error {
 	return fmt.Errorf("no test knows %s %s", version, kind)
 }
 
-// decode appends an object. A field that its type does not have is an error.
+// decode appends an object. A field that the type does not have is an error.
 func decode[T any](into *[]T, text []byte) error {
 	var object T
 	err := yaml.UnmarshalStrict(text, &object)
@@ -141,7 +141,7 @@ func decode[T any](into *[]T, text []byte) error {
 	return err
 }
 
-// A workload is what runs pods.
+// A workload runs pods.
 type workload struct {
 	name     string
 	template core.PodTemplateSpec
@@ -162,7 +162,7 @@ func (c cluster) workloads() []workload {
 	return all
 }
 
-func TestEveryObjectIsWhatItsKindAllows(t *testing.T) {
+func TestObjects_DecodeStrictly(t *testing.T) {
 	base := render(t, "base")
 	for _, w := range base.workloads() {
 		if w.template.Namespace != "" {
@@ -171,7 +171,7 @@ func TestEveryObjectIsWhatItsKindAllows(t *testing.T) {
 	}
 	for _, d := range base.deployments {
 		if d.Namespace != "" {
-			t.Errorf("base: %s is in a namespace: an overlay says which", d.Name)
+			t.Errorf("base: %s is in a namespace, which only an overlay may set", d.Name)
 		}
 	}
 	c := example(t)
@@ -185,7 +185,7 @@ func TestEveryObjectIsWhatItsKindAllows(t *testing.T) {
 		"Secret":                  len(c.secrets) - 3,
 	} {
 		if found != 0 {
-			t.Errorf("%s: %+d of what is expected", what, found)
+			t.Errorf("%s: %+d objects compared with the expected number", what, found)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 )
 
-// goesTo is the service that a request for a path belongs to: exact matches come first, then the longest prefix of
-// whole segments (HTTPRouteRule of the Gateway API's reference).
+// goesTo returns the backend of a request for a path: exact matches come first, then the longest prefix of whole
+// segments (HTTPRouteRule of the Gateway API's reference).
 func goesTo(t *testing.T, route gatewayapi.HTTPRoute, path string) gatewayapi.HTTPBackendRef {
 	t.Helper()
 	best, backend := -1, gatewayapi.HTTPBackendRef{}
@@ -26,7 +26,7 @@ func goesTo(t *testing.T, route gatewayapi.HTTPRoute, path string) gatewayapi.HT
 				whole := strings.TrimSuffix(value, "/")
 				length = map[bool]int{true: len(whole), false: -1}[path == whole || strings.HasPrefix(path, whole+"/")]
 			default:
-				t.Fatalf("%s is matched in a way that no gateway has to know", value)
+				t.Fatalf("%s uses a match type that gateways need not support", value)
 			}
 			if length > best {
 				best, backend = length, gatewayapi.HTTPBackendRef{}
@@ -54,8 +54,8 @@ func (c cluster) route(t *testing.T, name string) gatewayapi.HTTPRoute {
 	return gatewayapi.HTTPRoute{}
 }
 
-// The paths of the API belong to whom the gateway of make run gives them.
-func TestPathsBelongToWhomTheGatewaySays(t *testing.T) {
+// TestRoutes_MatchTheLocalGateway checks that the routes agree with the gateway of make run.
+func TestRoutes_MatchTheLocalGateway(t *testing.T) {
 	c := example(t)
 	for _, path := range []string{
 		"/",
@@ -109,11 +109,12 @@ func TestPathsBelongToWhomTheGatewaySays(t *testing.T) {
 	}
 }
 
-// claims are the headers by which a caller could say where it is, how it got here and what it belongs to.
+// claims are the headers in which a caller can claim its address, its route or its trace.
 var claims = []string{"Forwarded", "X-Real-IP", "X-Request-Id", "Traceparent", "Tracestate", "Baggage"}
 
-// Nobody outside asks for probes and figures, and neither a trace nor an id of a caller's own is believed.
-func TestWhatIsForTheInsideStaysThere(t *testing.T) {
+// TestRoutes_HideProbesAndRemoveClaims checks that callers outside cannot reach probes and metrics, and that their
+// trace and request IDs are removed.
+func TestRoutes_HideProbesAndRemoveClaims(t *testing.T) {
 	c := example(t)
 	for _, name := range []string{"api", "app"} {
 		route := c.route(t, name)
@@ -127,19 +128,19 @@ func TestWhatIsForTheInsideStaysThere(t *testing.T) {
 				continue
 			}
 			if len(rule.Filters) != 1 || rule.Filters[0].RequestHeaderModifier == nil {
-				t.Errorf("%s: a rule with other filters than the one that removes headers", name)
+				t.Errorf("%s: a rule has other filters than the one that removes headers", name)
 				continue
 			}
 			for _, claim := range claims {
 				if !slices.Contains(rule.Filters[0].RequestHeaderModifier.Remove, claim) {
-					t.Errorf("%s: a rule lets a caller's %s through", name, claim)
+					t.Errorf("%s: a rule passes a caller's %s on", name, claim)
 				}
 			}
 		}
 	}
 }
 
-func TestRoutesAreOfTheAddressesThatTheServicesKnow(t *testing.T) {
+func TestRoutes_MatchServiceAddresses(t *testing.T) {
 	c := example(t)
 	settings := c.config(
 		t,
@@ -165,7 +166,7 @@ func TestRoutesAreOfTheAddressesThatTheServicesKnow(t *testing.T) {
 					}
 				}
 				if !found {
-					t.Errorf("HTTPRoute %s leads to %s, where nothing is", name, to.Name)
+					t.Errorf("HTTPRoute %s leads to %s, which has no such port", name, to.Name)
 				}
 			}
 		}

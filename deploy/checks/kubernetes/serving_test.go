@@ -14,9 +14,9 @@ import (
 	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
-// The real binaries, started as the manifests say and with real stores: the Job ends well, every probe is answered, and
-// every port is listened on.
-func TestWhatTheManifestsStartAnswersItsProbes(t *testing.T) {
+// TestManifests_StartHealthyServices starts the real binaries as the manifests say, with real stores: the Job
+// succeeds, every probe succeeds, and every port is listened on.
+func TestManifests_StartHealthyServices(t *testing.T) {
 	stores := product.Stores(t)
 	c := example(t)
 	put := func(command product.Command, of string) {
@@ -49,9 +49,9 @@ func TestWhatTheManifestsStartAnswersItsProbes(t *testing.T) {
 		command := c.inPlace(t, d.Namespace, d.Spec.Template.Spec, container)
 		put(command, command.Binary)
 		if command.Environment["ALMONER_JWKS_URL"] != "" {
-			command = command.With(map[string]string{"ALMONER_JWKS_URL": keys}) // where the Service leads
+			command = command.With(map[string]string{"ALMONER_JWKS_URL": keys}) // the address behind the Service
 		}
-		listens := map[string]string{} // port of the manifest → where that is now
+		listens := map[string]string{} // port of the manifest → address here
 		process := command.Start(t)
 		for name, address := range process.Addresses {
 			listens[portIn(t, command.Environment[name])] = address
@@ -73,7 +73,8 @@ func TestWhatTheManifestsStartAnswersItsProbes(t *testing.T) {
 			}
 		}
 		probe(t, process, container, listens)
-		if err := process.Becomes("http://"+process.Addresses["ALMONER_METRICS_LISTEN"]+"/metrics", http.StatusOK); err != nil {
+		metrics := "http://" + process.Addresses["ALMONER_METRICS_LISTEN"] + "/metrics"
+		if err := process.Becomes(metrics, http.StatusOK); err != nil {
 			t.Errorf("%s: its metrics: %v", d.Name, err)
 		}
 	}
@@ -83,7 +84,7 @@ func portIn(t *testing.T, address string) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host != "" {
-		t.Errorf("a pod listens on every address, not on %s", address)
+		t.Errorf("a pod must listen on every address, not on %s", address)
 	}
 	return port
 }
@@ -104,10 +105,10 @@ func probe(t *testing.T, process *product.Process, container core.Container, lis
 		ask := probe.HTTPGet
 		address := listens[number(container, ask.Port)]
 		if want := map[bool]string{true: "/readyz", false: "/healthz"}[what == "readiness"]; ask.Path != want {
-			t.Errorf("%s: the %s probe asks %s", container.Name, what, ask.Path)
+			t.Errorf("%s: the path of the %s probe is %s", container.Name, what, ask.Path)
 		}
 		if address == "" {
-			t.Errorf("%s: the %s probe asks port %s, where nothing listens", container.Name, what, ask.Port.String())
+			t.Errorf("%s: nothing listens on port %s of the %s probe", container.Name, ask.Port.String(), what)
 			continue
 		}
 		if err := process.Becomes("http://"+address+ask.Path, http.StatusOK); err != nil {

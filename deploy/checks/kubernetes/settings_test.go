@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
-// command is what a container runs: the binary is its image's entry point.
+// command returns the command of a container. The binary is the entry point of its image.
 func (c cluster) command(t *testing.T, namespace string, container core.Container) product.Command {
 	t.Helper()
 	binary, _, _ := strings.Cut(path.Base(container.Image), ":")
@@ -26,10 +26,10 @@ func (c cluster) command(t *testing.T, namespace string, container core.Containe
 	}
 	for _, variable := range container.Env {
 		if variable.ValueFrom != nil {
-			t.Errorf("%s: %s is not said here", container.Name, variable.Name)
+			t.Errorf("%s: the value of %s is not in the manifest", container.Name, variable.Name)
 		}
 		if _, twice := environment[variable.Name]; twice {
-			t.Errorf("%s: %s is said twice", container.Name, variable.Name)
+			t.Errorf("%s: %s is set twice", container.Name, variable.Name)
 		}
 		environment[variable.Name] = variable.Value
 	}
@@ -58,8 +58,7 @@ func (c cluster) secret(t *testing.T, namespace, name string) core.Secret {
 	return core.Secret{}
 }
 
-// mounted writes the Secrets that a container mounts into a directory and returns where they are there, by where they
-// are in the container.
+// mounted writes the Secrets that a container mounts to directories and returns these by mount path.
 func (c cluster) mounted(t *testing.T, namespace string, pod core.PodSpec, container core.Container) map[string]string {
 	t.Helper()
 	places := map[string]string{}
@@ -70,7 +69,7 @@ func (c cluster) mounted(t *testing.T, namespace string, pod core.PodSpec, conta
 			}
 			if volume.Secret == nil || volume.Secret.DefaultMode == nil || *volume.Secret.DefaultMode != 0o440 ||
 				!mount.ReadOnly {
-				t.Errorf("%s: %s is not a Secret for its group alone to read", container.Name, volume.Name)
+				t.Errorf("%s: %s is not a Secret that only its group can read", container.Name, volume.Name)
 				continue
 			}
 			places[mount.MountPath] = t.TempDir()
@@ -84,7 +83,7 @@ func (c cluster) mounted(t *testing.T, namespace string, pod core.PodSpec, conta
 	return places
 }
 
-// each calls do for every container with what it runs, its secrets in place.
+// each calls do for every container with its command and its secrets in place.
 func (c cluster) each(t *testing.T, do func(name string, command product.Command)) {
 	t.Helper()
 	for _, d := range c.deployments {
@@ -108,7 +107,7 @@ func (c cluster) inPlace(t *testing.T, namespace string, pod core.PodSpec, conta
 	return command
 }
 
-func TestEverySettingIsOneThatTheBinaryKnows(t *testing.T) {
+func TestSettings_AreKnownToTheBinaries(t *testing.T) {
 	example(t).each(t, func(name string, command product.Command) {
 		if err := command.Offered(t); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -119,13 +118,13 @@ func TestEverySettingIsOneThatTheBinaryKnows(t *testing.T) {
 			}
 		}
 		asked := command
-		if command.Arguments[0] == "migrate" { // which has one setting of those that check-config wants
+		if command.Arguments[0] == "migrate" { // has only one of the settings that check-config needs
 			asked = command.With(map[string]string{
 				"ALMONER_BASE_URL": "https://api.example.org", "ALMONER_APP_URL": "https://app.example.org",
 				"ALMONER_KEYS": product.Keys(), "ALMONER_REDIS_URL": "redis://stores.invalid:6379",
 			})
 			if len(command.Environment) != 2 || command.Environment["ALMONER_DATABASE_URL_FILE"] == "" {
-				t.Errorf("%s: migrate wants the owner's database and nothing else", name)
+				t.Errorf("%s: migrate needs the owner's database and nothing else", name)
 			}
 		}
 		settings, err := asked.Settings(t)
@@ -134,12 +133,12 @@ func TestEverySettingIsOneThatTheBinaryKnows(t *testing.T) {
 			return
 		}
 		if unknown := command.Unknown(settings); len(unknown) > 0 {
-			t.Errorf("%s: no setting is called %q", name, unknown)
+			t.Errorf("%s: unknown settings %q", name, unknown)
 		}
 	})
 }
 
-func TestSubmissionsAreProcessedByTheWorkerAlone(t *testing.T) {
+func TestSettings_OnlyTheWorkerProcessesSubmissions(t *testing.T) {
 	example(t).each(t, func(name string, command product.Command) {
 		if name == "resourceapi" && command.Environment["ALMONER_WORKER"] != "false" {
 			t.Errorf("resourceapi: ALMONER_WORKER is %q", command.Environment["ALMONER_WORKER"])
@@ -147,31 +146,34 @@ func TestSubmissionsAreProcessedByTheWorkerAlone(t *testing.T) {
 	})
 }
 
-// What is applied first (-l app.kubernetes.io/name=migrate) is all that the Job needs.
-func TestTheMigrationCanBeAppliedFirst(t *testing.T) {
+// TestMigration_CanBeAppliedFirst checks that -l app.kubernetes.io/name=migrate selects everything that the Job
+// needs.
+func TestMigration_CanBeAppliedFirst(t *testing.T) {
 	c := example(t)
 	for _, j := range c.jobs {
 		label := j.Labels["app.kubernetes.io/name"]
 		if label != "migrate" {
-			t.Errorf("Job %s is not among it", j.Name)
+			t.Errorf("Job %s is not selected", j.Name)
 		}
 		for _, volume := range j.Spec.Template.Spec.Volumes {
-			if secret := c.secret(t, j.Namespace, volume.Secret.SecretName); secret.Labels["app.kubernetes.io/name"] != label {
-				t.Errorf("Secret %s is not among it", secret.Name)
+			secret := c.secret(t, j.Namespace, volume.Secret.SecretName)
+			if secret.Labels["app.kubernetes.io/name"] != label {
+				t.Errorf("Secret %s is not selected", secret.Name)
 			}
 		}
-		if pod := j.Spec.Template.Spec; len(pod.InitContainers) != 1 || !strings.Contains(pod.InitContainers[0].Image, "authserver") ||
+		pod := j.Spec.Template.Spec
+		if len(pod.InitContainers) != 1 || !strings.Contains(pod.InitContainers[0].Image, "authserver") ||
 			len(pod.Containers) != 1 ||
 			!strings.Contains(pod.Containers[0].Image, "resourceapi") {
-			t.Errorf("Job %s: authserver's migrations come first, then resourceapi's", j.Name)
+			t.Errorf("Job %s: authserver's migrations must run before resourceapi's", j.Name)
 		}
 	}
 }
 
-// maxConnections is what README.md says PostgreSQL is to allow.
+// maxConnections is the connection limit of PostgreSQL that README.md requires.
 const maxConnections = 200
 
-func TestPostgresHasEnoughConnections(t *testing.T) {
+func TestSettings_ConnectionsFitPostgresLimit(t *testing.T) {
 	c := example(t)
 	most := map[string]int32{}
 	for _, d := range c.deployments {
@@ -184,13 +186,13 @@ func TestPostgresHasEnoughConnections(t *testing.T) {
 	}
 	sum := 0
 	for _, d := range c.deployments {
-		each := 16 // authserver's, and what resourceapi has unless it is told otherwise
-		if said := valueOf(d.Spec.Template.Spec.Containers[0], "ALMONER_DATABASE_CONNECTIONS"); said != "" {
-			each, _ = strconv.Atoi(said)
+		each := 16 // authserver's number, and resourceapi's default
+		if setting := valueOf(d.Spec.Template.Spec.Containers[0], "ALMONER_DATABASE_CONNECTIONS"); setting != "" {
+			each, _ = strconv.Atoi(setting)
 		}
-		sum += each * int(most[d.Name]+1) // one more while a version is replaced
+		sum += each * int(most[d.Name]+1) // one more during a rollout
 	}
 	if sum < 100 || sum > maxConnections-10 {
-		t.Errorf("the services may have %d connections", sum)
+		t.Errorf("the services may open %d connections", sum)
 	}
 }

@@ -1,4 +1,4 @@
-// Package observability tests what deploys the watching: alert rules and the example of a Prometheus.
+// Package observability tests the alert rules, the dashboard and the example configuration of Prometheus.
 package observability
 
 import (
@@ -10,7 +10,7 @@ import (
 
 const folder = "../../observability"
 
-// promtool is Prometheus' own checker, of Debian's package prometheus: installed, or unpacked privately.
+// promtool returns the path of Prometheus' checker, of Debian's package prometheus: installed, or unpacked privately.
 func promtool(t *testing.T) string {
 	t.Helper()
 	if path, err := exec.LookPath("promtool"); err == nil {
@@ -18,13 +18,14 @@ func promtool(t *testing.T) string {
 	}
 	path := filepath.Join(os.Getenv("ALMONER_TEST_TOOLS"), "root", "usr", "bin", "promtool")
 	if _, err := os.Stat(path); err != nil {
-		t.Skip("promtool is not here: apt-get install prometheus")
+		t.Skip("promtool is not installed: apt-get install prometheus")
 	}
 	return path
 }
 
-// alerts_test.yaml has planted series: each alert fires at its example, and is quiet just below.
-func TestPrometheusReadsTheRulesAndTheyFire(t *testing.T) {
+// TestAlerts_RulesAreValidAndFire runs promtool. alerts_test.yaml has example series: each alert fires in its
+// example and not just below its threshold.
+func TestAlerts_RulesAreValidAndFire(t *testing.T) {
 	tool := promtool(t)
 	for _, arguments := range [][]string{
 		{"check", "rules", "alerts.yaml"}, {"check", "config", "prometheus.yml"}, {"test", "rules", "alerts_test.yaml"},

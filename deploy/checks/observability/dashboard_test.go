@@ -11,17 +11,17 @@ import (
 	"testing"
 )
 
-// variable is one of Grafana's, like $__rate_interval, ${source} or [[source]].
+// variable matches a variable of Grafana, such as $__rate_interval, ${source} or [[source]].
 var variable = regexp.MustCompile(`\$\{?\w+\}?|\[\[\w+\]\]`)
 
-// A panel is one of a dashboard, which may hold others.
+// A panel is a panel of a dashboard, which may hold other panels.
 type panel struct {
 	Title   string
 	Targets []struct{ Expr string }
 	Panels  []panel
 }
 
-// expressions are what panels ask of Prometheus, with a time in place of every variable.
+// expressions returns the panels' queries, with a duration in place of every variable.
 func expressions(panels []panel) []string {
 	var all []string
 	for _, p := range panels {
@@ -33,7 +33,7 @@ func expressions(panels []panel) []string {
 	return all
 }
 
-func TestPrometheusUnderstandsWhatTheDashboardAsks(t *testing.T) {
+func TestDashboard_ExpressionsAreValid(t *testing.T) {
 	tool := promtool(t)
 	content, err := os.ReadFile(filepath.Join(folder, "dashboard.json"))
 	if err != nil {
@@ -45,7 +45,7 @@ func TestPrometheusUnderstandsWhatTheDashboardAsks(t *testing.T) {
 	}
 	asked := expressions(dashboard.Panels)
 	if written := strings.Count(string(content), `"expr":`); len(asked) == 0 || len(asked) != written {
-		t.Fatalf("%d expressions are found, of %d", len(asked), written)
+		t.Fatalf("found %d of %d expressions", len(asked), written)
 	}
 	type rule struct {
 		Record string `json:"record"`

@@ -11,15 +11,15 @@ import (
 	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
-// exposed is the most that systemd-analyze security may find, in tenths of its points from 0.0 (safe) to 10.0. What is
-// left is that a service opens connections and ports, to any address: 1.1 with systemd 252. Later versions ask for
+// exposed is the maximum that systemd-analyze security may report, in tenths of its scale from 0.0 (safe) to 10.0. The
+// rest, 1.1 with systemd 252, is that a service opens connections and ports, to any address. Later versions report
 // more.
 const exposed = "20"
 
-// oldest is the first systemd-analyze that judges files.
+// oldest is the first version of systemd-analyze that checks files.
 const oldest = 250
 
-// version is that of "systemd 252 (252.39-1)".
+// version returns the number in "systemd 252 (252.39-1)".
 func version(t *testing.T, program string) int {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program, "--version").Output()
@@ -33,13 +33,13 @@ func version(t *testing.T, program string) int {
 	return number
 }
 
-func TestSystemdAnalyzeFindsNothing(t *testing.T) {
+func TestUnits_PassSystemdAnalyze(t *testing.T) {
 	program, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Skip("systemd-analyze is not installed: the units are judged by the other tests alone")
+		t.Skip("systemd-analyze is not installed: only the other tests check the units")
 	}
 	if found := version(t, program); found < oldest {
-		t.Skipf("systemd-analyze %d does not judge files: the units are judged by the other tests alone", found)
+		t.Skipf("systemd-analyze %d does not check files: only the other tests check the units", found)
 	}
 	dir, units := t.TempDir(), []string{}
 	binaries := filepath.Dir(product.Command{Binary: "authserver"}.Path(t)) + "/"
@@ -49,7 +49,7 @@ func TestSystemdAnalyzeFindsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		units = append(units, filepath.Join(dir, s.file))
-		moved := strings.ReplaceAll(string(content), programs, binaries) // it looks whether the program is there
+		moved := strings.ReplaceAll(string(content), programs, binaries) // it checks that the program exists
 		if err := os.WriteFile(filepath.Join(dir, s.file), []byte(moved), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -60,12 +60,20 @@ func TestSystemdAnalyzeFindsNothing(t *testing.T) {
 		"--recursive-errors=no",
 	}, units...)...).
 		CombinedOutput()
-	if err != nil || strings.Contains(string(out), dir) { // it may have a word to say about others of this machine
+	if err != nil || strings.Contains(string(out), dir) { // it may report other units of this machine
 		t.Errorf("verify: %v\n%s", err, out)
 	}
 	for _, path := range units {
-		out, err := exec.CommandContext(t.Context(), program, "security", "--offline=true", "--no-pager", "--threshold="+exposed, path).
-			CombinedOutput()
+		security := exec.CommandContext(
+			t.Context(),
+			program,
+			"security",
+			"--offline=true",
+			"--no-pager",
+			"--threshold="+exposed,
+			path,
+		)
+		out, err := security.CombinedOutput()
 		if err != nil {
 			t.Errorf("security of %s: %v\n%s", filepath.Base(path), err, out)
 		}

@@ -1,3 +1,3 @@
-// Package systemd tests deploy/systemd without a running systemd: what its units say, the real binaries started as they
-// say, and, where it is installed, what systemd-analyze thinks of them.
+// Package systemd tests deploy/systemd without a running systemd: the contents of its units, the real binaries started
+// as the units say, and the report of systemd-analyze if it is installed.
 package systemd

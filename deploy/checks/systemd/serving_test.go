@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
-// held are the files of secrets that README.md tells to make.
-func held(t *testing.T) map[string]string {
+// secretFiles returns the files of secrets that README.md describes.
+func secretFiles(t *testing.T) map[string]string {
 	t.Helper()
 	stores := product.Stores(t)
 	return map[string]string{
@@ -28,16 +28,16 @@ func held(t *testing.T) map[string]string {
 	}
 }
 
-// The real binaries, started as the units say and with real stores: the migration ends well, the services know every
-// setting and become ready.
-func TestWhatTheUnitsStartBecomesReady(t *testing.T) {
-	secrets, ports, moved := held(t), map[string]string{}, map[string]string{}
-	for _, s := range services(t) { // almoner-migrate is the first
+// TestUnits_StartReadyServices starts the real binaries as the units say, with real stores: the migration
+// succeeds, and the services know every setting and become ready.
+func TestUnits_StartReadyServices(t *testing.T) {
+	secrets, ports, moved := secretFiles(t), map[string]string{}, map[string]string{}
+	for _, s := range services(t) { // almoner-migrate comes first
 		credentials := t.TempDir()
 		var used []string
 		for name, file := range s.loaded(t) {
 			if secrets[file] == "" {
-				t.Errorf("%s: nobody makes the secret %s", s.file, file)
+				t.Errorf("%s: README.md does not describe the secret %s", s.file, file)
 			}
 			if err := os.WriteFile(filepath.Join(credentials, name), []byte(secrets[file]+"\n"), 0o600); err != nil {
 				t.Fatal(err)
@@ -71,8 +71,8 @@ func TestWhatTheUnitsStartBecomesReady(t *testing.T) {
 	}
 }
 
-// becomesReady starts a service. ports are those that others listen on already, by number; moved is where those
-// addresses are now.
+// becomesReady starts a service. ports are the ports in use by other services; moved maps configured addresses to those
+// used here.
 func (s service) becomesReady(t *testing.T, c product.Command, ports, moved map[string]string) {
 	t.Helper()
 	if keys, err := url.Parse(c.Environment["ALMONER_JWKS_URL"]); err != nil {
@@ -87,7 +87,7 @@ func (s service) becomesReady(t *testing.T, c product.Command, ports, moved map[
 		return
 	}
 	if unknown := c.Unknown(known); len(unknown) > 0 {
-		t.Errorf("%s: no setting is called %q", s.file, unknown)
+		t.Errorf("%s: unknown settings %q", s.file, unknown)
 	}
 	s.hasTimeToLeave(t, c.Arguments[0], known["ALMONER_NOTICE"])
 	process := c.Start(t)
@@ -95,10 +95,10 @@ func (s service) becomesReady(t *testing.T, c product.Command, ports, moved map[
 		moved[c.Environment[name]] = address
 		host, port, err := net.SplitHostPort(c.Environment[name])
 		if err != nil || host != "127.0.0.1" {
-			t.Errorf("%s: %s=%s is not for the proxy on this machine alone", s.file, name, c.Environment[name])
+			t.Errorf("%s: %s=%s is not a loopback address", s.file, name, c.Environment[name])
 		}
 		if ports[port] != "" {
-			t.Errorf("%s: %s listens on port %s already", s.file, ports[port], port)
+			t.Errorf("%s: %s already listens on port %s", s.file, ports[port], port)
 		}
 		ports[port] = s.file
 	}

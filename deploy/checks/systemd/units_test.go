@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// programs and secrets are where the units look for them, settings is what all of them read.
+	// programs and secrets are the directories that the units use; settings is the file that all of them read.
 	programs = "/usr/local/bin/"
 	secrets  = "/etc/almoner/secrets/"
 	settings = "/etc/almoner/almoner.env"
@@ -52,12 +52,12 @@ func services(t *testing.T) []service {
 	}
 	found, err := filepath.Glob(filepath.Join(folder(), "*.service"))
 	if err != nil || len(found) != len(all) {
-		t.Errorf("there are other units, which no test knows: %q", found)
+		t.Errorf("there are units without tests: %q", found)
 	}
 	return all
 }
 
-// values are those that a directive is given, one after the other.
+// values returns the values of a directive, in order.
 func (s service) values(section, name string) []string {
 	var values []string
 	for _, o := range s.options {
@@ -68,18 +68,18 @@ func (s service) values(section, name string) []string {
 	return values
 }
 
-// value is what a directive that is given once is given.
+// value returns the value of a directive that must occur once.
 func (s service) value(t *testing.T, name string) string {
 	t.Helper()
 	values := s.values("Service", name)
 	if len(values) != 1 {
-		t.Errorf("%s: %s is given %d times", s.file, name, len(values))
+		t.Errorf("%s: %s occurs %d times", s.file, name, len(values))
 		return ""
 	}
 	return values[0]
 }
 
-// protection is what every unit says to shut its process in (systemd.exec(5)).
+// protection holds the sandbox directives of every unit (systemd.exec(5)).
 var protection = map[string]string{
 	"DynamicUser":             "yes",
 	"NoNewPrivileges":         "yes",
@@ -111,7 +111,7 @@ var protection = map[string]string{
 	"UMask":                   "0077",
 }
 
-// others are the directives besides, by section (systemd.unit(5), systemd.service(5), systemd.exec(5),
+// others holds the other directives, by section (systemd.unit(5), systemd.service(5), systemd.exec(5),
 // systemd.resource-control(5), systemd.kill(5)).
 var others = map[string][]string{
 	"Unit": {"Description", "Wants", "After"},
@@ -132,7 +132,7 @@ var others = map[string][]string{
 	"Install": {"WantedBy"},
 }
 
-func TestEveryDirectiveIsOneThatSystemdKnows(t *testing.T) {
+func TestUnits_UseKnownDirectives(t *testing.T) {
 	for _, s := range services(t) {
 		for _, o := range s.options {
 			_, protects := protection[o.Name]
@@ -143,7 +143,7 @@ func TestEveryDirectiveIsOneThatSystemdKnows(t *testing.T) {
 	}
 }
 
-func TestEveryUnitShutsItsProcessIn(t *testing.T) {
+func TestUnits_SandboxTheirProcess(t *testing.T) {
 	for _, s := range services(t) {
 		for name, want := range protection {
 			if got := s.value(t, name); got != want {
@@ -159,26 +159,26 @@ func TestEveryUnitShutsItsProcessIn(t *testing.T) {
 	}
 }
 
-// What a process takes after SIGTERM, besides ALMONER_NOTICE.
+// These are the times that a process takes after SIGTERM, besides ALMONER_NOTICE.
 const (
 	drain          = 20 * time.Second // for requests in flight: shared/web
 	importAtWork   = 20 * time.Second // resourceapi/internal/store/postgres
 	submissionDone = 15 * time.Second // resourceapi/internal/worker
 )
 
-func TestServicesComeBack(t *testing.T) {
+func TestUnits_RestartOnFailure(t *testing.T) {
 	for _, s := range services(t) {
 		if s.value(t, "Type") == "oneshot" {
 			continue
 		}
 		if s.value(t, "Type") != "exec" || s.value(t, "Restart") != "on-failure" ||
 			len(s.values("Install", "WantedBy")) != 1 {
-			t.Errorf("%s: it does not come back", s.file)
+			t.Errorf("%s: it is not restarted", s.file)
 		}
 	}
 }
 
-// hasTimeToLeave says whether a service has longer to stop than it takes.
+// hasTimeToLeave checks that TimeoutStopSec is longer than the time that shutdown takes.
 func (s service) hasTimeToLeave(t *testing.T, command, notice string) {
 	t.Helper()
 	warning, err := time.ParseDuration(notice)
@@ -189,12 +189,12 @@ func (s service) hasTimeToLeave(t *testing.T, command, notice string) {
 	if stop, stopErr := time.ParseDuration(s.value(t, "TimeoutStopSec")); err != nil || stopErr != nil ||
 		warning == 0 ||
 		stop <= needs {
-		t.Errorf("%s: killed after %v, and leaving takes %v (%v, %v)", s.file, stop, needs, err, stopErr)
+		t.Errorf("%s: killed after %v, but shutdown takes %v (%v, %v)", s.file, stop, needs, err, stopErr)
 	}
 }
 
-// The collector is told of nine sixteenths of what the kernel allows.
-func TestEveryUnitHasItsMeasure(t *testing.T) {
+// TestUnits_GOMEMLIMITFitsMemoryLimit checks that GOMEMLIMIT is nine sixteenths of the memory limit.
+func TestUnits_GOMEMLIMITFitsMemoryLimit(t *testing.T) {
 	for _, s := range services(t) {
 		memory, err := resource.ParseQuantity(s.value(t, "MemoryMax") + "i")
 		if err != nil {
@@ -211,7 +211,7 @@ func TestEveryUnitHasItsMeasure(t *testing.T) {
 	}
 }
 
-// commands are what a unit runs, with its credentials in a directory.
+// commands returns the commands of a unit, with its credentials in a directory.
 func (s service) commands(t *testing.T, credentials string) []product.Command {
 	t.Helper()
 	environment := map[string]string{}
@@ -231,7 +231,7 @@ func (s service) commands(t *testing.T, credentials string) []product.Command {
 		for _, pair := range strings.Fields(line) {
 			name, value, _ := strings.Cut(pair, "=")
 			if _, twice := environment[name]; twice {
-				t.Errorf("%s: %s is said twice", s.file, name)
+				t.Errorf("%s: %s is set twice", s.file, name)
 			}
 			environment[name] = strings.ReplaceAll(value, "%d", credentials)
 		}
@@ -248,7 +248,7 @@ func (s service) commands(t *testing.T, credentials string) []product.Command {
 	return all
 }
 
-// loaded are the files of a unit's credentials below secrets, by name.
+// loaded returns the files of a unit's credentials, relative to secrets, by name.
 func (s service) loaded(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}

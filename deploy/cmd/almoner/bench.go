@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// measurements are the parts of `make bench`: what each runs, and how long it may take at most.
+// measurements are the parts of `make bench`: the test of each, and its time limit.
 func measurements() map[string][2]string {
 	return map[string][2]string{
 		"speed":   {"^TestSpeed$", "20m"},
@@ -24,9 +24,8 @@ func measurements() map[string][2]string {
 
 const defaultMeasurement = "speed"
 
-// bench measures, and writes what came of it to a section of e2e/bench/RESULTS.md. It says nothing about right and
-// wrong. With PROFILE=1 it leaves profiles of the services, too; with SHORT=1 it tries everything at a small scale,
-// which measures nothing.
+// bench measures a part and writes the results to its section of e2e/bench/RESULTS.md. It checks nothing else.
+// PROFILE=1 also writes profiles of the services; SHORT=1 runs everything at a small scale, which measures nothing.
 func bench(ctx context.Context, root, part string) error {
 	if part == "" {
 		part = defaultMeasurement
@@ -41,7 +40,7 @@ func bench(ctx context.Context, root, part string) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
-	t := newTrial(root)
+	t := newTestRun(root)
 	if _, err := t.ensurePackages(ctx); err != nil {
 		return err
 	}

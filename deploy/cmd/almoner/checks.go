@@ -20,11 +20,11 @@ const (
 	scanWithin            = 3 * time.Minute
 )
 
-// check runs everything that looks at the code without running it.
-func (t *trial) check(ctx context.Context) {
+// check runs the static checks.
+func (t *testRun) check(ctx context.Context) {
 	t.formatted(ctx)
 	for _, m := range modules() {
-		// Without the workspace each module stands on its own go.mod and go.sum, as in a container image.
+		// Without the workspace each module depends on its own go.mod and go.sum, as in a container image.
 		t.step(ctx, "go build without the workspace, "+m.name, m.name, []string{"GOWORK=off"}, "go", "build", "./...")
 	}
 	for _, m := range modules() {
@@ -48,7 +48,7 @@ func (t *trial) check(ctx context.Context) {
 	t.scanForVulnerabilities(ctx)
 }
 
-func (t *trial) formatted(ctx context.Context) {
+func (t *testRun) formatted(ctx context.Context) {
 	fmt.Println("almoner: gofmt")
 	var out bytes.Buffer
 	command := t.command(ctx, ".", nil, &out, "gofmt", "-l")
@@ -61,9 +61,9 @@ func (t *trial) formatted(ctx context.Context) {
 	}
 }
 
-// scanForVulnerabilities tells of known holes in what we depend on. It never fails the trial: its database changes
-// while the code does not, and is not reachable from everywhere.
-func (t *trial) scanForVulnerabilities(ctx context.Context) {
+// scanForVulnerabilities reports known vulnerabilities in dependencies. It never fails the run, since its database
+// changes without the code and is not reachable from everywhere.
+func (t *testRun) scanForVulnerabilities(ctx context.Context) {
 	if !answers(ctx, vulnerabilityDatabase) {
 		fmt.Println("almoner: govulncheck left out: its database does not answer from here")
 		return
@@ -72,10 +72,11 @@ func (t *trial) scanForVulnerabilities(ctx context.Context) {
 	defer cancel()
 	for _, m := range modules() {
 		if m.name != "authserver" && m.name != "resourceapi" {
-			continue // what is not in the services reaches nobody
+			continue // only the services are deployed
 		}
 		fmt.Println("almoner: govulncheck, " + m.name)
-		if err := t.command(ctx, m.name, nil, os.Stdout, filepath.Join(t.bin, "govulncheck"), "./...").Run(); err != nil {
+		scan := t.command(ctx, m.name, nil, os.Stdout, filepath.Join(t.bin, "govulncheck"), "./...")
+		if err := scan.Run(); err != nil {
 			fmt.Printf("almoner: LOOK AT THIS: govulncheck, %s: %v\n", m.name, err)
 		}
 	}
@@ -96,15 +97,16 @@ func answers(ctx context.Context, address string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// raceWorks tries whether a C program compiles, which the race detector needs.
-func (t *trial) raceWorks(ctx context.Context) bool {
+// raceWorks reports whether a C program compiles, which the race detector needs.
+func (t *testRun) raceWorks(ctx context.Context) bool {
 	compiler := t.command(ctx, ".", nil, io.Discard, "gcc", "-x", "c", "-o", os.DevNull, "-")
 	compiler.Stdin = strings.NewReader("#include <stdlib.h>\nint main(void) { return 0; }\n")
 	return compiler.Run() == nil
 }
 
-// command is a command in a folder of the repository. When ctx ends, its whole group is interrupted, as by Ctrl-C.
-func (t *trial) command(
+// command returns a command that runs in a folder of the repository. When ctx ends, its process group is interrupted as
+// by Ctrl-C.
+func (t *testRun) command(
 	ctx context.Context,
 	folder string,
 	extra []string,

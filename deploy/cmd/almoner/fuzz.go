@@ -18,18 +18,18 @@ import (
 // A target is one fuzz test.
 type target struct {
 	module  string
-	pattern string // of its package, for go
+	pattern string // package pattern for go
 	name    string
 }
 
-// shorten is how often go may try to make an input shorter that found something. What a whole service does beside
-// depends on the moment, so that many an input seems to have found something, and go's own minute for each would leave
-// no time for new ones.
+// shorten limits go's attempts to minimize an input that found something. The coverage of a whole service depends on
+// timing, so many inputs seem to find something, and go's default of a minute for each would leave no time for new
+// inputs.
 const shorten = "10x"
 
-// fuzz runs every fuzz test of the repository whose name matches only for a time (30s) or a number of runs (10000000x),
-// one after the other on all processors, and adds what came of it to the page of evidence. What it finds is kept in the
-// package's testdata/fuzz, where every `make test` tries it again.
+// fuzz runs every fuzz test of the repository whose name matches only, for a time (30s) or a number of runs
+// (10000000x), one after the other on all processors, and adds the results to EVIDENCE.md. Inputs that fail are stored
+// in the package's testdata/fuzz, where every `make test` runs them again.
 func fuzz(ctx context.Context, root, each, only string) error {
 	if err := dieWithParent(); err != nil {
 		return err
@@ -44,7 +44,7 @@ func fuzz(ctx context.Context, root, each, only string) error {
 	if err != nil {
 		return fmt.Errorf("ONLY is a pattern of names: %w", err)
 	}
-	t := newTrial(root)
+	t := newTestRun(root)
 	if err := ensureStores(ctx, stack.Options{
 		Tools: t.tools,
 		Say:   func(line string) { fmt.Println("almoner: " + line) },
@@ -69,8 +69,8 @@ func fuzz(ctx context.Context, root, each, only string) error {
 	return fuzzing
 }
 
-// fuzzEach runs one target after the other, and adds what came of each to the page of evidence at once.
-func (t *trial) fuzzEach(ctx context.Context, targets []target, each, lines string) error {
+// fuzzEach runs the targets one after the other, and adds each result to EVIDENCE.md immediately.
+func (t *testRun) fuzzEach(ctx context.Context, targets []target, each, lines string) error {
 	for _, one := range targets {
 		began := time.Now()
 		noted := t.fuzzOne(ctx, one, each)
@@ -87,9 +87,9 @@ func (t *trial) fuzzEach(ctx context.Context, targets []target, each, lines stri
 	return nil
 }
 
-// fuzzTargets finds the fuzz tests of every module whose names match: go prints the names of a package, and then the
+// fuzzTargets returns the fuzz tests of every module whose names match: go prints a package's test names and then the
 // package.
-func (t *trial) fuzzTargets(ctx context.Context, only *regexp.Regexp) ([]target, error) {
+func (t *testRun) fuzzTargets(ctx context.Context, only *regexp.Regexp) ([]target, error) {
 	var targets []target
 	for _, m := range modules() {
 		var out bytes.Buffer
@@ -103,7 +103,8 @@ func (t *trial) fuzzTargets(ctx context.Context, only *regexp.Regexp) ([]target,
 			case strings.HasPrefix(line, "Fuzz"):
 				names = append(names, fields[0])
 			case strings.HasPrefix(line, "ok") && len(fields) > 1:
-				for _, name := range slices.DeleteFunc(names, func(name string) bool { return !only.MatchString(name) }) {
+				matching := slices.DeleteFunc(names, func(name string) bool { return !only.MatchString(name) })
+				for _, name := range matching {
 					targets = append(targets, target{m.name, fields[1], name})
 				}
 				names = nil
@@ -118,16 +119,28 @@ func (t *trial) fuzzTargets(ctx context.Context, only *regexp.Regexp) ([]target,
 
 var executions = regexp.MustCompile(`execs: ([0-9]+)`)
 
-// fuzzOne runs one target and returns its line for the page of evidence.
-func (t *trial) fuzzOne(ctx context.Context, one target, each string) string {
+// fuzzOne runs one target and returns its line for EVIDENCE.md.
+func (t *testRun) fuzzOne(ctx context.Context, one target, each string) string {
 	if ctx.Err() != nil {
 		return ""
 	}
 	fmt.Printf("almoner: %s in %s\n", one.name, one.pattern)
 	var out bytes.Buffer
 	began, result := time.Now(), "passed"
-	err := t.command(ctx, one.module, nil, io.MultiWriter(os.Stdout, &out), "go", "test", "-run=^$", "-fuzz=^"+one.name+"$", "-fuzztime="+each, "-fuzzminimizetime="+shorten, "-toolexec='"+filepath.Join(t.root, ".almoner/bin/almoner")+"' "+guidedCompiler, one.pattern).
-		Run()
+	err := t.command(
+		ctx,
+		one.module,
+		nil,
+		io.MultiWriter(os.Stdout, &out),
+		"go",
+		"test",
+		"-run=^$",
+		"-fuzz=^"+one.name+"$",
+		"-fuzztime="+each,
+		"-fuzzminimizetime="+shorten,
+		"-toolexec='"+filepath.Join(t.root, ".almoner/bin/almoner")+"' "+guidedCompiler,
+		one.pattern,
+	).Run()
 	if err != nil && ctx.Err() == nil {
 		t.failed, result = append(t.failed, one.name), "FAILED"
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// generate writes anew what is in the repository and follows from the code.
+// generate rewrites the files in the repository that are generated from the code.
 func generate(ctx context.Context, root string) error {
 	bin := filepath.Join(root, ".almoner", "bin")
 	if err := stack.Build(ctx, root, bin); err != nil {

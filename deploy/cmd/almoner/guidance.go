@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// go looks at every branch of everything that a fuzz test is linked with after each input, which takes many times as
-// long as the input itself. Here it looks at our own packages and those that read what callers send, and at no others.
+// guiding lists the packages whose branches guide the fuzzer: our own and those that parse requests. By default go
+// examines every branch of every linked package after each input, which takes many times as long as the input itself.
 var guiding = []string{
 	"github.com/almonerhq/",
 	"github.com/ory/fosite",
@@ -27,8 +27,8 @@ const guidedCompiler = "guided-compiler"
 
 const instrumented = "-d=libfuzzer"
 
-// compileGuided is a -toolexec of go: it runs a tool of go's as it is told, but that a package which does not guide is
-// compiled without the counters.
+// compileGuided is a -toolexec of go. It runs a tool of go unchanged, except that packages not listed in guiding are
+// compiled without coverage counters.
 func compileGuided(tool string, args []string) error {
 	if filepath.Base(tool) == "compile" && slices.Equal(args, []string{"-V=full"}) {
 		return compilerVersion(tool)
@@ -43,8 +43,8 @@ func compileGuided(tool string, args []string) error {
 	return syscall.Exec(tool, append([]string{tool}, args...), os.Environ())
 }
 
-// compilerVersion prints another version than the compiler's own, by which go tells in its cache what each of them has
-// compiled.
+// compilerVersion prints a version other than the compiler's own, so that go's cache distinguishes the results of the
+// two.
 func compilerVersion(tool string) error {
 	out, err := exec.Command(tool, "-V=full").Output()
 	if err != nil {

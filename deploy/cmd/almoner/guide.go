@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// printGuide shows the way in: addresses, logins, and requests to paste.
+// printGuide prints addresses, logins and example requests.
 func printGuide(out io.Writer, s *stack.Stack, file string) {
 	d := s.Demo
 	line := func(format string, arguments ...any) { _, _ = fmt.Fprintf(out, format+"\n", arguments...) }
@@ -51,8 +51,8 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 	line("Logs: %s    Data: %s", s.LogDir(), s.StoreDir())
 }
 
-// consentURL asks for consent as a connector does. Its PKCE challenge is the example of RFC 7636, appendix B, whose
-// verifier is dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk.
+// consentURL returns an authorization request of a connector. Its PKCE challenge is the example of RFC 7636, appendix
+// B, whose verifier is dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk.
 func consentURL(d demo.Demo) string {
 	c := d.Clients.MCP
 	return d.AppURL + "/oauth/authorize?" + url.Values{

@@ -1,6 +1,6 @@
-// Command almoner is the program behind the Makefile: it runs the whole of Almoner on this machine (make run), all
-// tests (make test), the long forms of those that torture it (make torture), those that make inputs up (make fuzz), and
-// the measurements (make bench).
+// Command almoner is the program behind the Makefile: it runs all of Almoner on this machine (make run), all tests
+// (make test), the long forms of the torture suites (make torture), the fuzz tests (make fuzz), and the measurements
+// (make bench).
 package main
 
 import (
@@ -19,13 +19,14 @@ const usage = `usage: almoner run    start everything, with demo data, and stay 
        almoner generate       write anew what follows from the code: the tables of settings
        almoner bench [PART]   measure how fast it is, into e2e/bench/RESULTS.md
        almoner torture PART   a suite's long form, up to 40 minutes; its result goes into e2e/EVIDENCE.md
-       almoner fuzz TIME ONLY  the fuzz tests whose names match the pattern ONLY ("" for all), each for a time (30s) or a
+       almoner fuzz TIME ONLY  the fuzz tests whose names match the pattern ONLY ("" for all), each for a time (30s) ` +
+	`or a
                               number of inputs (1000000x); likewise
 
 The settings of run are in deploy/README.md.`
 
 func main() {
-	if len(os.Args) > 2 && os.Args[1] == guidedCompiler { // go does, for fuzz, in any directory
+	if len(os.Args) > 2 && os.Args[1] == guidedCompiler { // go runs this for fuzz, in any directory
 		if err := compileGuided(os.Args[2], os.Args[3:]); err != nil {
 			fmt.Fprintln(os.Stderr, "almoner:", err)
 			os.Exit(1)
@@ -36,7 +37,7 @@ func main() {
 	defer stop()
 	go func() {
 		<-ctx.Done()
-		stop() // a second Ctrl-C ends us at once, and the kernel our children
+		stop() // a second Ctrl-C ends this process, and the kernel ends its children
 	}()
 	root, err := findRoot()
 	if err == nil {
@@ -47,7 +48,7 @@ func main() {
 	case errors.Is(err, errUsage):
 		fmt.Fprintln(os.Stderr, usage)
 		os.Exit(2)
-	case ctx.Err() != nil: // whatever it was that failed, it failed since we were told to end
+	case ctx.Err() != nil: // the failure follows from the interruption
 		fmt.Fprintln(os.Stderr, "almoner: interrupted; everything is stopped")
 		os.Exit(130)
 	default:
@@ -78,7 +79,7 @@ func command(ctx context.Context, root string) error {
 	return errUsage
 }
 
-// findRoot is the directory at or above ours that holds go.work.
+// findRoot returns the directory at or above the working directory that holds go.work.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

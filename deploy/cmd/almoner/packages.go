@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore/apt"
 )
 
-// ensureStores gets the servers that are to be started and are not there.
+// ensureStores installs the stores that are to be started and are missing.
 func ensureStores(ctx context.Context, options stack.Options) error {
 	missing, packages := missingStores(options)
 	if len(missing) == 0 {
@@ -52,8 +52,8 @@ func missingStores(options stack.Options) (missing []error, packages []string) {
 	return missing, packages
 }
 
-// findChromium returns the path of a Chromium, or "". One that was unpacked privately gets a starter that tells it
-// where its libraries are.
+// findChromium returns the path of a Chromium, or "". For a privately unpacked one it writes a script that sets the
+// library path.
 func findChromium(tools string) string {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
 		if path, err := exec.LookPath(name); err == nil {

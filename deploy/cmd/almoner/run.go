@@ -15,11 +15,11 @@ func run(ctx context.Context, root string) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
-	var told settings.Run
-	if _, err := envconf.Load(&told, os.Environ()); err != nil {
+	var config settings.Run
+	if _, err := envconf.Load(&config, os.Environ()); err != nil {
 		return err
 	}
-	home := told.Home
+	home := config.Home
 	if home == "" {
 		home = filepath.Join(root, ".almoner")
 	}
@@ -27,9 +27,9 @@ func run(ctx context.Context, root string) error {
 		Home:        home,
 		Binaries:    filepath.Join(home, "bin"),
 		Tools:       filepath.Join(home, "tools"),
-		Port:        told.Port,
-		DatabaseURL: told.DatabaseURL.Reveal(),
-		RedisURL:    told.RedisURL.Reveal(),
+		Port:        config.Port,
+		DatabaseURL: config.DatabaseURL.Reveal(),
+		RedisURL:    config.RedisURL.Reveal(),
 		Say:         func(line string) { fmt.Println("almoner: " + line) },
 	}
 	if err := stack.Check(options); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// running is `almoner run` in a process group of its own, as a terminal has it.
+// running is `almoner run` in its own process group, as in a terminal.
 type running struct {
 	command *exec.Cmd
 	home    string
@@ -75,19 +75,19 @@ func (r *running) waitFor(t *testing.T, text string) string {
 		select {
 		case line, open := <-r.lines:
 			if !open {
-				t.Fatalf("it ended without saying %q: %q", text, all)
+				t.Fatalf("the process ended without printing %q: %q", text, all)
 			}
 			if strings.Contains(line, text) {
 				return line
 			}
 			all = append(all, line)
 		case <-patience:
-			t.Fatalf("it never said %q: %q", text, all)
+			t.Fatalf("the process did not print %q: %q", text, all)
 		}
 	}
 }
 
-// end waits for the end and returns the last line and the exit code.
+// end waits for the end of the process and returns the last line and the exit code.
 func (r *running) end(t *testing.T) (string, int) {
 	t.Helper()
 	last := ""
@@ -106,7 +106,7 @@ func (r *running) end(t *testing.T) (string, int) {
 			}
 			return last, r.command.ProcessState.ExitCode()
 		case <-patience:
-			t.Fatal("it does not end")
+			t.Fatal("the process does not end")
 		}
 	}
 }
@@ -131,7 +131,7 @@ func threePorts(t *testing.T) int {
 	return 0
 }
 
-// expectNothingLeft waits for the kernel to be done, and names what it left.
+// expectNothingLeft waits until no process is left, and reports those that remain.
 func (r *running) expectNothingLeft(t *testing.T) {
 	t.Helper()
 	var left []string
@@ -157,12 +157,12 @@ func (r *running) processes() []string {
 	return found
 }
 
-func TestCtrlCStopsEverything(t *testing.T) {
+func TestRun_CtrlCStopsEverything(t *testing.T) {
 	r := startRun(t)
 	if len(r.processes()) < 5 { // two services, PostgreSQL with its own processes, Redis
 		t.Fatalf("only %q run", r.processes())
 	}
-	// As a terminal does: to the whole foreground group.
+	// A terminal sends the signal to the whole foreground group.
 	if err := syscall.Kill(-r.command.Process.Pid, syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestCtrlCStopsEverything(t *testing.T) {
 	}
 }
 
-func TestKillingTheRunnerLeavesNothing(t *testing.T) {
+func TestRun_KillLeavesNoProcess(t *testing.T) {
 	r := startRun(t)
 	if err := r.command.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestKillingTheRunnerLeavesNothing(t *testing.T) {
 	r.expectNothingLeft(t)
 }
 
-func TestAChildThatDiesStopsTheRestWithOneLine(t *testing.T) {
+func TestRun_DeadServiceStopsTheRest(t *testing.T) {
 	r := startRun(t)
 	for _, process := range r.processes() {
 		if pid, command, _ := strings.Cut(process, " "); strings.Contains(command, "bin/resourceapi") {
@@ -208,8 +208,8 @@ func kill(t *testing.T, pid string) {
 	}
 }
 
-func TestTheFirstProblemIsOneLine(t *testing.T) {
-	home, err := localstore.TempDir("almoner-run-") // reachable: else a place for stores is made elsewhere
+func TestRun_InvalidPortIsOneLine(t *testing.T) {
+	home, err := localstore.TempDir("almoner-run-") // reachable: otherwise the stores' directory is created elsewhere
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,8 @@ func TestTheFirstProblemIsOneLine(t *testing.T) {
 	}
 }
 
-// F25: a URL that cannot be read is told by its setting and by what is expected, and is not quoted.
+// TestRun_MalformedStoreURLIsNamed (F25) checks that the error for an unreadable URL names its setting and the expected
+// form, and does not quote the URL.
 func TestRun_MalformedStoreURLIsNamed(t *testing.T) {
 	home, err := localstore.TempDir("almoner-run-")
 	if err != nil {

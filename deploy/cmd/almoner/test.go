@@ -16,17 +16,17 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore/apt"
 )
 
-// module is a part of the workspace, in the order in which it is tested: what others stand on first.
+// A module is a module of the repository. modules lists dependencies first.
 type module struct {
 	name string
-	race bool // its tests look for data races; e2e has none to find, for the product runs in other processes
+	race bool // test with the race detector; e2e does not, since the product runs in other processes
 
-	alone bool // its packages are tested one after the other: each starts servers of its own and looks at the clock
+	alone bool // test one package at a time: each starts its own servers and depends on time
 
-	outside bool // of go.work: what it needs is nobody else's business
+	outside bool // not in go.work, since its dependencies are its own
 }
 
-// workspace is what go has to be told so that it looks at the module at all.
+// workspace returns the environment that go needs for the module.
 func (m module) workspace() []string {
 	if m.outside {
 		return []string{"GOWORK=off"}
@@ -48,21 +48,21 @@ func modules() []module {
 	}
 }
 
-// A trial is one run of `make test`. A step that fails does not keep the others from running.
-type trial struct {
+// A testRun is one run of `make test`. A failed step does not prevent later steps.
+type testRun struct {
 	root   string
-	tools  string   // private packages
-	bin    string   // what was built: services and checkers
-	env    []string // of every step
+	tools  string   // privately installed packages
+	bin    string   // built services and checkers
+	env    []string // environment of every step
 	failed []string
 }
 
-// newTrial compiles everything as what is shipped is compiled (stack.Flags): once for all steps, the container images'
-// too.
-func newTrial(root string) *trial {
+// newTestRun sets the build flags of what is shipped (stack.Flags), so that the build cache serves all steps, including
+// the container images.
+func newTestRun(root string) *testRun {
 	home := filepath.Join(root, ".almoner")
 	flags := append([]string{os.Getenv("GOFLAGS"), "-mod=readonly"}, stack.Flags()...)
-	return &trial{
+	return &testRun{
 		root:  root,
 		tools: filepath.Join(home, "tools"),
 		bin:   filepath.Join(home, "test-bin"),
@@ -79,7 +79,7 @@ func test(ctx context.Context, root string) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
-	t := newTrial(root)
+	t := newTestRun(root)
 	race, err := t.ensurePackages(ctx)
 	if err != nil {
 		return err
@@ -102,12 +102,12 @@ func test(ctx context.Context, root string) error {
 }
 
 // testModules runs the tests of every module.
-func (t *trial) testModules(ctx context.Context, race bool) error {
+func (t *testRun) testModules(ctx context.Context, race bool) error {
 	return t.withServers(ctx, func() { t.testEach(ctx, race) })
 }
 
-// withServers runs tests with one PostgreSQL server, started and stopped here, and with the services built.
-func (t *trial) withServers(ctx context.Context, run func()) error {
+// withServers calls run with one PostgreSQL server, which it starts and stops, and with the services built.
+func (t *testRun) withServers(ctx context.Context, run func()) error {
 	dir, err := localstore.TempDir("almoner-test-postgres-")
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (t *trial) withServers(ctx context.Context, run func()) error {
 	return nil
 }
 
-func (t *trial) testEach(ctx context.Context, race bool) {
+func (t *testRun) testEach(ctx context.Context, race bool) {
 	for _, m := range modules() {
 		flags := []string{"-timeout=20m"}
 		if m.race && race {
@@ -144,8 +144,8 @@ func (t *trial) testEach(ctx context.Context, race bool) {
 	}
 }
 
-// step runs a command in a module, its output before our eyes, and remembers a failure.
-func (t *trial) step(ctx context.Context, name, module string, extra []string, program string, arguments ...string) {
+// step runs a command in a module, shows its output, and records a failure.
+func (t *testRun) step(ctx context.Context, name, module string, extra []string, program string, arguments ...string) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -158,9 +158,9 @@ func (t *trial) step(ctx context.Context, name, module string, extra []string, p
 	}
 }
 
-// ensureGateways gets what stands before the services of a deployment. Its tests say so, where they are skipped for
-// want of it.
-func (t *trial) ensureGateways(ctx context.Context, say func(string)) {
+// ensureGateways installs the reverse proxies of a deployment. Their tests are skipped with a message if they are
+// missing.
+func (t *testRun) ensureGateways(ctx context.Context, say func(string)) {
 	for _, name := range gateway.Packages() {
 		if _, err := gateway.Find(name, t.tools); err == nil {
 			continue
@@ -171,8 +171,8 @@ func (t *trial) ensureGateways(ctx context.Context, say func(string)) {
 	}
 }
 
-// ensurePromtool gets what reads the alerts. Their test says so, where it is skipped for want of it.
-func (t *trial) ensurePromtool(ctx context.Context, say func(string)) {
+// ensurePromtool installs promtool. The alerts' test is skipped with a message if it is missing.
+func (t *testRun) ensurePromtool(ctx context.Context, say func(string)) {
 	_, err := exec.LookPath("promtool")
 	if _, missing := os.Stat(filepath.Join(t.tools, "root", "usr", "bin", "promtool")); err == nil || missing == nil {
 		return
@@ -182,8 +182,9 @@ func (t *trial) ensurePromtool(ctx context.Context, say func(string)) {
 	}
 }
 
-// ensurePackages gets what the tests need and says whether the race detector works here. Only the stores are a must.
-func (t *trial) ensurePackages(ctx context.Context) (race bool, err error) {
+// ensurePackages installs what the tests need and reports whether the race detector works. Only the stores are
+// required.
+func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
 	say := func(line string) { fmt.Println("almoner: " + line) }
 	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Say: say}); err != nil {
 		return false, err

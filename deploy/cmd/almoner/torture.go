@@ -14,26 +14,26 @@ import (
 	"time"
 )
 
-// A suite is tests of a package of e2e, by a pattern of go test's -run.
+// A suite is a set of tests of a package of e2e, by a pattern for go test's -run.
 type suite struct{ pattern, folder string }
 
-// parts are the suites that have a long form, by the names that `make torture` takes.
+// parts are the suites with a long form, by the names that `make torture` accepts.
 func parts() map[string]suite {
 	const folder = "./torture"
 	return map[string]suite{
-		"races":    {"^Test(RefreshRaces|CodeRaces|RefreshAgainst)", folder},
-		"bites":    {"^TestBrokenBuilds", folder},
-		"model":    {"^TestTheSystem", folder},
-		"linear":   {"^TestHistories", folder},
-		"kill":     {"^TestKilled", folder},
+		"races":    {"^Test(RefreshRace|CodeRace|.*_EndsConcurrentRefresh)", folder},
+		"bites":    {"^TestBrokenBuilds_", folder},
+		"model":    {"^TestModel_", folder},
+		"linear":   {"^TestHistories_", folder},
+		"kill":     {"^TestKill_", folder},
 		"redis":    {"^TestRedis", folder},
-		"postgres": {"^TestPostgres", folder},
-		"flood":    {"^TestFlood", folder},
-		"restart":  {"^TestRestarts", folder},
+		"postgres": {"^TestPostgres_", folder},
+		"flood":    {"^TestFlood_", folder},
+		"restart":  {"^TestRestarts_", folder},
 		"gateways": {"^TestRestarts", "./gateway"},
-		"stalls":   {"^TestStalls", folder},
-		"greedy":   {"^TestGreedy", folder},
-		"time":     {"^TestNobodyLearnsWh", "./attack"},
+		"stalls":   {"^TestStalls_", folder},
+		"greedy":   {"^TestGreedyCallers_", folder},
+		"time":     {"_DoesNotReveal(Accounts|Clients)$", "./attack"},
 	}
 }
 
@@ -42,7 +42,7 @@ const (
 	tortureWithin = "45m"
 )
 
-// torture runs the long form of one part and adds what came of it to the page of evidence.
+// torture runs the long form of one part and adds the results to EVIDENCE.md.
 func torture(ctx context.Context, root, part string) error {
 	what, known := parts()[part]
 	if !known {
@@ -51,7 +51,7 @@ func torture(ctx context.Context, root, part string) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
-	t := newTrial(root)
+	t := newTestRun(root)
 	if _, err := t.ensurePackages(ctx); err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func torture(ctx context.Context, root, part string) error {
 	return nil
 }
 
-// addEvidence adds a section to the page: on what the part was run, and the line of each suite.
-func (t *trial) addEvidence(ctx context.Context, part, lines string, began time.Time) error {
+// addEvidence adds a section to EVIDENCE.md: commit and machine, and the line of each suite.
+func (t *testRun) addEvidence(ctx context.Context, part, lines string, began time.Time) error {
 	noted, err := os.ReadFile(lines)
 	if err != nil {
 		return fmt.Errorf("no suite has noted anything: %w", err)
@@ -107,9 +107,7 @@ func (t *trial) addEvidence(ctx context.Context, part, lines string, began time.
 		"\n### %s, %s\n\nCommit %s; %d processors; %s in all.\n\n- %s\n",
 		part,
 		began.UTC().Format("2006-01-02 15:04 UTC"),
-		t.commit(
-			ctx,
-		),
+		t.commit(ctx),
 		runtime.NumCPU(),
 		time.Since(began).Round(time.Second),
 		strings.ReplaceAll(strings.TrimSpace(string(noted)), "\n", "\n- "),
@@ -117,13 +115,14 @@ func (t *trial) addEvidence(ctx context.Context, part, lines string, began time.
 	return err
 }
 
-// commit names what is tried. It is dirty where anything but the page of evidence differs from it.
-func (t *trial) commit(ctx context.Context) string {
+// commit returns the current commit, with "-dirty" if any file but EVIDENCE.md has changed.
+func (t *testRun) commit(ctx context.Context) string {
 	var name strings.Builder
 	if err := t.command(ctx, ".", nil, &name, "git", "rev-parse", "--short", "HEAD").Run(); err != nil {
 		return "unknown"
 	}
-	if err := t.command(ctx, ".", nil, io.Discard, "git", "diff", "--quiet", "HEAD", "--", ".", ":(exclude)"+evidenceFile).Run(); err != nil {
+	diff := t.command(ctx, ".", nil, io.Discard, "git", "diff", "--quiet", "HEAD", "--", ".", ":(exclude)"+evidenceFile)
+	if err := diff.Run(); err != nil {
 		return strings.TrimSpace(name.String()) + "-dirty"
 	}
 	return strings.TrimSpace(name.String())

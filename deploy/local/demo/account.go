@@ -12,12 +12,13 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// passwordCost is what authserver asks of a hash: 19 MiB, two passes, one lane (OWASP's minimum for argon2id).
+// passwordCost returns the parameters of authserver's password hashes: 19 MiB, two passes, one lane (OWASP's minimum
+// for argon2id).
 func passwordCost() *argon2id.Params {
 	return &argon2id.Params{Memory: 19 * 1024, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 }
 
-func plantAccount(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
+func insertAccount(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
 	batch := &pgx.Batch{}
 	queueWorkspaces(batch, s, d)
 	if err := queuePeople(batch, d); err != nil {
@@ -39,7 +40,7 @@ func queueWorkspaces(batch *pgx.Batch, s seed.Seed, d Demo) {
 	for _, w := range []struct {
 		workspace               Workspace
 		organisation            int
-		programmes, provisioned bool // the Programmes module is enabled, is provisioned
+		programmes, provisioned bool // whether the Programmes module is enabled and provisioned
 		llm                     bool
 	}{
 		{d.Workspaces.Main, 0, true, true, true},
@@ -103,7 +104,8 @@ func queuePeople(batch *pgx.Batch, d Demo) error {
 }
 
 const insertClient = `insert into account.oauth_clients
-	(id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by)
+	(id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource,
+	 token_endpoint_auth_method, created_by)
 	values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
 func queueClients(batch *pgx.Batch, d Demo) {
@@ -147,8 +149,8 @@ func queueClients(batch *pgx.Batch, d Demo) {
 	}
 }
 
-// followAddress keeps the demo connectors' resource, of which the address is a part, true when `make run` moves to
-// another port: a connector whose resource nobody serves would be of no use.
+// followAddress updates the demo connectors' resource, which contains the address, after `make run` moved to another
+// port: a connector for an address that is not served would be useless.
 func followAddress(ctx context.Context, db *pgx.Conn, d Demo) error {
 	for _, connector := range []Connector{d.Clients.Connector, d.Clients.MCP} {
 		_, err := db.Exec(

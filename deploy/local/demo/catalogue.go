@@ -1,6 +1,6 @@
 package demo
 
-// theme is a kind of programme; * stands for a place.
+// A theme is a kind of programme; * stands for a place.
 type theme struct {
 	names     []string
 	summaries []string
@@ -214,7 +214,8 @@ var themes = []theme{
 		},
 		[]string{
 			"Mentors, mock interviews and bus fares for people who have been out of work for more than a year.",
-			"Year-long placements with employers around * for young adults with learning disabilities; 7 in 10 stay on.",
+			"Year-long placements with employers around * for young adults with learning disabilities; 7 in 10 " +
+				"stay on.",
 		},
 	},
 	{[]string{"* Counselling", "Talking Rooms *", "Mind Matters, *", "* Men's Shed", "Walk & Talk *"},

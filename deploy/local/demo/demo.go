@@ -1,8 +1,8 @@
-// Package demo answers: what is there to try Almoner with, straight after `make run`?
+// Package demo creates the demo data of `make run`.
 //
-// Five workspaces, four people, four applications, 230 programmes and a public form, as section 8 of the contract lists
-// them. Types mirror .almoner/demo.json; its values come from the installation's seed, so they are the same at every
-// start.
+// It consists of five workspaces, four users, four applications, 230 programmes and a public form, as section 8 of the
+// contract lists them. The types mirror .almoner/demo.json. Their values are derived from the installation's seed, so
+// they are the same at every start.
 package demo
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// RedirectURI is where the demo applications are called back. Nothing needs to listen there.
+// RedirectURI is the redirect URI of the demo applications. Nothing needs to listen there.
 const RedirectURI = "http://127.0.0.1:8090/callback"
 
 // A Demo is the content of demo.json.
@@ -30,7 +30,7 @@ type Demo struct {
 	Engage     Engage     `json:"engage"`
 }
 
-// Workspaces are the workspaces; the field says what is special about each.
+// Workspaces are the demo workspaces, by their purpose.
 type Workspaces struct {
 	Main               Workspace `json:"main"`
 	Empty              Workspace `json:"empty"`
@@ -39,13 +39,13 @@ type Workspaces struct {
 	LLMDisabled        Workspace `json:"llmDisabled"`
 }
 
-// A Workspace is a workspace.
+// A Workspace is a demo workspace.
 type Workspace struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 }
 
-// Users are the people, by their role in main.
+// Users are the demo users, by their role in main.
 type Users struct {
 	Owner     User `json:"owner"`
 	Reader    User `json:"reader"`
@@ -53,7 +53,7 @@ type Users struct {
 	Outsider  User `json:"outsider"`
 }
 
-// A User can sign in with e-mail and password.
+// A User can sign in with e-mail address and password.
 type User struct {
 	ID       string `json:"id"`
 	Email    string `json:"email"`
@@ -68,7 +68,7 @@ type Tokens struct {
 	OwnerIn   OwnerIn `json:"ownerIn"`
 }
 
-// OwnerIn has a token of the owner's for each workspace.
+// OwnerIn has a token of the owner for each workspace.
 type OwnerIn struct {
 	Main               string `json:"main"`
 	Empty              string `json:"empty"`
@@ -77,7 +77,7 @@ type OwnerIn struct {
 	LLMDisabled        string `json:"llmDisabled"`
 }
 
-// Clients are the applications, all of main but the service.
+// Clients are the applications. All except the service belong to main.
 type Clients struct {
 	Confidential Confidential `json:"confidential"`
 	Connector    Connector    `json:"connector"`
@@ -102,7 +102,7 @@ type Connector struct {
 	Scope       string `json:"scope"`
 }
 
-// A Service may introspect.
+// A Service may introspect tokens.
 type Service struct {
 	ClientID     string `json:"clientId"`
 	ClientSecret string `json:"clientSecret"`
@@ -114,7 +114,7 @@ type Engage struct {
 	AllowedOrigin string `json:"allowedOrigin"`
 }
 
-// Describe returns the demo of an installation, except for what only its database knows: the tokens that are good now.
+// Describe returns the demo of an installation without the current tokens, which only its database knows.
 func Describe(s seed.Seed, baseURL, appURL string) (Demo, error) {
 	secrets := map[string]string{}
 	for _, name := range []string{"confidential", "service"} {
@@ -169,7 +169,7 @@ func Describe(s seed.Seed, baseURL, appURL string) (Demo, error) {
 
 func connectorPermissions() perm.Set { return perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite) }
 
-// WriteFile writes demo.json whole or not at all, for its owner's eyes: it is full of passwords.
+// WriteFile writes demo.json atomically and readable only by its owner, since it contains passwords.
 func (d Demo) WriteFile(path string) error {
 	content, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {

@@ -39,7 +39,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return db
 }
 
-// marked is a migrated database that belongs to the seed's installation.
+// marked returns a migrated database that belongs to the seed's installation.
 func marked(t *testing.T, s seed.Seed) *pgx.Conn {
 	t.Helper()
 	db := connect(t, testkit.NewDatabase(t).Owner)
@@ -79,7 +79,7 @@ func execute(t *testing.T, db *pgx.Conn, sql string, args ...any) {
 	}
 }
 
-func TestEveryTokenMayDoWhatTheContractSays(t *testing.T) {
+func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 	s := newSeed(t)
 	db := marked(t, s)
 	d := plant(t, db, s, base, time.Now())
@@ -142,15 +142,15 @@ func TestEveryTokenMayDoWhatTheContractSays(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 		if !credential.PersonalAccessToken.Matches(c.token) {
-			t.Errorf("%s: not spelled like a token", c.name)
+			t.Errorf("%s: not formatted like a token", c.name)
 		}
 	}
 	if d.Tokens.Owner == d.Tokens.OwnerIn.Main {
-		t.Error("the owner's two tokens for main are one: revoking one would end both")
+		t.Error("the owner's two tokens for main are the same, so revoking one would revoke both")
 	}
 }
 
-func TestPeopleCanSignInAndTheOutsiderIsOutside(t *testing.T) {
+func TestPlant_UsersCanSignIn(t *testing.T) {
 	s := newSeed(t)
 	db := marked(t, s)
 	d := plant(t, db, s, base, time.Now())
@@ -178,7 +178,7 @@ func TestPeopleCanSignInAndTheOutsiderIsOutside(t *testing.T) {
 	}
 }
 
-func TestASecondPlantingChangesNothingTheUserDid(t *testing.T) {
+func TestPlant_SecondRunKeepsUserChanges(t *testing.T) {
 	s := newSeed(t)
 	db := marked(t, s)
 	first := plant(t, db, s, base, time.Now())
@@ -196,21 +196,23 @@ func TestASecondPlantingChangesNothingTheUserDid(t *testing.T) {
 	if first != second {
 		t.Error("the second start describes another demo")
 	}
-	if name := value[string](t, db, "select name from account.users where id = $1", first.Users.Owner.ID); name != "Changed" {
-		t.Errorf("the owner is %s again", name)
+	name := value[string](t, db, "select name from account.users where id = $1", first.Users.Owner.ID)
+	if name != "Changed" {
+		t.Errorf("the owner's name is %s again", name)
 	}
-	if n := value[int](t, db, "select count(*) from account.memberships where user_id = $1", first.Users.Reader.ID); n != 0 {
-		t.Error("a membership that was ended is back")
+	memberships := "select count(*) from account.memberships where user_id = $1"
+	if n := value[int](t, db, memberships, first.Users.Reader.ID); n != 0 {
+		t.Error("a deleted membership is back")
 	}
 	if n := value[int](t, db, "select count(*) from resource.programmes where id = $1", s.UUID("programme 7")); n != 0 {
-		t.Error("a programme that was deleted is back")
+		t.Error("a deleted programme is back")
 	}
 	if n := value[int](t, db, "select count(*) from resource.programmes where name = 'Mine'"); n != 1 {
 		t.Error("the user's programme is gone")
 	}
 }
 
-func TestATokenThatEndedGetsASuccessor(t *testing.T) {
+func TestPlant_EndedTokenGetsASuccessor(t *testing.T) {
 	s := newSeed(t)
 	db := marked(t, s)
 	now := time.Now()
@@ -224,40 +226,48 @@ func TestATokenThatEndedGetsASuccessor(t *testing.T) {
 
 	second := plant(t, db, s, base, now)
 	if second.Tokens.Reader == first.Tokens.Reader || second.Tokens.Owner != first.Tokens.Owner {
-		t.Error("the revoked one alone should have a successor")
+		t.Error("only the revoked token should have a successor")
 	}
-	if revoked := value[bool](t, db, "select revoked_at is not null from account.personal_access_tokens where hash = $1", credential.Hash(first.Tokens.Reader)); !revoked {
-		t.Error("a revoked token lives again")
+	revoked := value[bool](
+		t,
+		db,
+		"select revoked_at is not null from account.personal_access_tokens where hash = $1",
+		credential.Hash(first.Tokens.Reader),
+	)
+	if !revoked {
+		t.Error("a revoked token is valid again")
 	}
 	later := plant(t, db, s, base, now.Add(tokenLife))
 	if later.Tokens.Owner == first.Tokens.Owner || later.Tokens.Reader == second.Tokens.Reader {
-		t.Error("an expired token is handed out")
+		t.Error("an expired token is described")
 	}
 	if again := plant(t, db, s, base, now.Add(tokenLife)); again != later {
-		t.Error("a successor is not kept")
+		t.Error("the next start replaces a successor")
 	}
 }
 
-func TestConnectorsFollowTheInstallationToAnotherPort(t *testing.T) {
+func TestPlant_ConnectorsFollowThePort(t *testing.T) {
 	s := newSeed(t)
 	db := marked(t, s)
 	plant(t, db, s, base, time.Now())
 	d := plant(t, db, s, "http://localhost:9000", time.Now())
 	for _, c := range []Connector{d.Clients.Connector, d.Clients.MCP} {
-		if got := value[string](t, db, "select resource from account.oauth_clients where id = $1", c.ClientID); got != c.Resource {
+		got := value[string](t, db, "select resource from account.oauth_clients where id = $1", c.ClientID)
+		if got != c.Resource {
 			t.Errorf("registered for %s, described for %s", got, c.Resource)
 		}
 	}
 }
 
-func TestOnlyAnEmptyDatabaseOrOurOwnIsClaimed(t *testing.T) {
+func TestClaim_RefusesForeignDatabase(t *testing.T) {
 	s := newSeed(t)
-	foreign := testkit.NewDatabase(t) // migrated, perhaps in use: not ours
+	foreign := testkit.NewDatabase(t) // migrated, perhaps in use, and not ours
 	if err := Claim(t.Context(), connect(t, foreign.Owner), s); !errors.Is(err, ErrForeign) {
 		t.Errorf("a database with tables: %v", err)
 	}
-	if n := value[int](t, connect(t, foreign.Owner), "select count(*) from pg_namespace where nspname = 'demo'"); n != 0 {
-		t.Error("a refused database was written to")
+	n := value[int](t, connect(t, foreign.Owner), "select count(*) from pg_namespace where nspname = 'demo'")
+	if n != 0 {
+		t.Error("Claim has written to a refused database")
 	}
 
 	empty := emptyDatabase(t, foreign)
@@ -276,12 +286,14 @@ func emptyDatabase(t *testing.T, db testkit.Database) string {
 	t.Helper()
 	execute(t, connect(t, db.Owner), "drop schema account, resource cascade")
 	execute(t, connect(t, db.Superuser), `do $$ declare name text; begin
-		for name in select tablename from pg_tables where schemaname = 'public' loop execute format('drop table public.%I', name); end loop;
+		for name in select tablename from pg_tables where schemaname = 'public' loop
+					execute format('drop table public.%I', name);
+				end loop;
 	end $$`)
 	return db.Owner
 }
 
-func TestProgrammesAreManyAndVaried(t *testing.T) {
+func TestImagine_ProgrammesAreVaried(t *testing.T) {
 	now := time.Now()
 	names, moments, states := map[string]bool{}, map[time.Time]int{}, map[string]int{}
 	for _, p := range imagine(newSeed(t), now) {
@@ -307,11 +319,11 @@ func TestProgrammesAreManyAndVaried(t *testing.T) {
 		}
 	}
 	if len(moments) == programmeCount || len(moments) < programmeCount/2 {
-		t.Errorf("%d different moments: some should be shared, most not", len(moments))
+		t.Errorf("%d different times: some should be shared, most not", len(moments))
 	}
 }
 
-func TestTheFileHasTheKeysOfTheContract(t *testing.T) {
+func TestWriteFile_HasContractKeys(t *testing.T) {
 	s := newSeed(t)
 	d := plant(t, marked(t, s), s, base, time.Now())
 	path := filepath.Join(t.TempDir(), "demo.json")
@@ -372,6 +384,6 @@ func TestTheFileHasTheKeysOfTheContract(t *testing.T) {
 	check("service", keys.Clients["service"], "clientId", "clientSecret")
 	if keys.Clients["mcp"]["resource"] != base+"/mcp" || keys.Resource != base+"/v1" ||
 		keys.Clients["connector"]["resource"] != base+"/v1" {
-		t.Error("a resource is another one")
+		t.Error("a resource is wrong")
 	}
 }

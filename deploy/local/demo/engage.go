@@ -10,10 +10,10 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// AllowedOrigin is the website that may show the demo form. Nothing needs to listen there.
+// AllowedOrigin is the website that may embed the demo form. Nothing needs to listen there.
 const AllowedOrigin = "http://127.0.0.1:8099"
 
-// question is a field as resourceapi keeps it.
+// A question is a form field as resourceapi stores it.
 type question struct {
 	Name     string   `json:"name"`
 	Label    string   `json:"label"`
@@ -55,7 +55,7 @@ func describeEngage(s seed.Seed) (Engage, error) {
 	return Engage{EmbedKey: embedKey.Reveal(), AllowedOrigin: AllowedOrigin}, err
 }
 
-func plantEngage(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
+func insertEngage(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
 	workspaceID, err := uuid.Parse(d.Workspaces.Main.ID)
 	if err != nil {
 		return err

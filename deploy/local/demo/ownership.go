@@ -10,11 +10,11 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/seed"
 )
 
-// ErrForeign says that a database holds something else than our demo, so nothing may be put into it.
+// ErrForeign means that a database holds other data than our demo, so nothing may be written to it.
 var ErrForeign = errors.New("refusing to put demo data into it")
 
-// Claim marks an empty database as the demo of this installation, and recognises the mark later. It comes before the
-// migrations, so that a first start that was interrupted is taken up again. Everything else is ErrForeign.
+// Claim marks an empty database as the demo of this installation, or recognises its mark. It precedes the migrations,
+// so that an interrupted first start can be continued. Any other database is ErrForeign.
 func Claim(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
 	var marked bool
 	if err := db.QueryRow(ctx, "select to_regclass('demo.installation') is not null").Scan(&marked); err != nil {
@@ -39,14 +39,16 @@ func Claim(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
 }
 
 func claimEmpty(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
-	// What an extension brought along (pg_stat_statements, say) is nobody's data.
+	// Objects of an extension, such as pg_stat_statements, are no data.
 	var found string
 	err := db.QueryRow(ctx, `
 		select n.nspname || '.' || c.relname
 		from pg_class c join pg_namespace n on n.oid = c.relnamespace
 		where c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
 		  and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname not like 'pg\_toast%'
-		  and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
+		  and not exists (
+		    select from pg_depend d
+		    where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
 		limit 1`).Scan(&found)
 	if err == nil {
 		return fmt.Errorf(
@@ -78,7 +80,7 @@ func mark(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
 	})
 }
 
-// once makes a part of the demo unless it was made before: what the user changed or deleted since stays so.
+// once creates a part of the demo unless it was created before, so that the user's changes and deletions stay.
 func once(ctx context.Context, db *pgx.Conn, part string, put func(pgx.Tx) error) error {
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, "insert into demo.parts (name) values ($1) on conflict do nothing", part)

@@ -9,21 +9,22 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/seed"
 )
 
-// Plant puts the demo into a database that Claim has accepted and the services have migrated, as its owner, and
-// completes d with what is good now. A second time it changes nothing but this: a demo token that expired or was
-// revoked gets a successor, and the connectors follow the installation to another port.
+// Plant writes the demo data, as the owner, to a database that Claim has accepted and the services have migrated, and
+// adds the current tokens to d. A second call only replaces demo tokens that expired or were revoked, and updates the
+// connectors to the installation's port.
 func Plant(ctx context.Context, db *pgx.Conn, s seed.Seed, d *Demo, now time.Time) error {
-	if err := once(ctx, db, "account", func(tx pgx.Tx) error { return plantAccount(ctx, tx, s, *d) }); err != nil {
+	if err := once(ctx, db, "account", func(tx pgx.Tx) error { return insertAccount(ctx, tx, s, *d) }); err != nil {
 		return err
 	}
-	if err := once(ctx, db, "programmes", func(tx pgx.Tx) error { return plantProgrammes(ctx, tx, s, *d, now) }); err != nil {
+	err := once(ctx, db, "programmes", func(tx pgx.Tx) error { return insertProgrammes(ctx, tx, s, *d, now) })
+	if err != nil {
 		return err
 	}
-	if err := once(ctx, db, "engage", func(tx pgx.Tx) error { return plantEngage(ctx, tx, s, *d) }); err != nil {
+	if err := once(ctx, db, "engage", func(tx pgx.Tx) error { return insertEngage(ctx, tx, s, *d) }); err != nil {
 		return err
 	}
 	if err := followAddress(ctx, db, *d); err != nil {
 		return err
 	}
-	return plantTokens(ctx, db, s, d, now)
+	return ensureTokens(ctx, db, s, d, now)
 }

@@ -26,7 +26,7 @@ type programme struct {
 	Created, Updated time.Time
 }
 
-func plantProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now time.Time) error {
+func insertProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now time.Time) error {
 	workspaceID, err := uuid.Parse(d.Workspaces.Main.ID)
 	if err != nil {
 		return err
@@ -51,15 +51,15 @@ func plantProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now ti
 	return err
 }
 
-// imagine makes up the programmes of a charity over the three years before now, the oldest first. All installations
-// have the same ones, but for ids and dates.
+// imagine makes up a charity's programmes over the three years before now, oldest first. They are the same in all
+// installations except for IDs and dates.
 func imagine(s seed.Seed, now time.Time) []programme {
-	random := rand.New(rand.NewPCG(1834, 2026)) //nolint:gosec // a story, not a secret
+	random := rand.New(rand.NewPCG(1834, 2026)) //nolint:gosec // demo data, not a secret
 	out := make([]programme, programmeCount)
 	created := now.Add(-3 * 365 * day).Truncate(time.Second)
 	step := 3 * 365 * day / programmeCount
 	for i := range out {
-		// Some were brought in together from a spreadsheet: one moment for several, as pages must cope with.
+		// Some were imported together and share a creation time, which pagination must handle.
 		if i%23 > 4 || i%23 == 0 {
 			created = now.Add(-3*365*day + time.Duration(i)*step + time.Duration(random.Int64N(int64(step)))).
 				Truncate(time.Microsecond)
@@ -77,7 +77,7 @@ func imagine(s seed.Seed, now time.Time) []programme {
 	return out
 }
 
-// schedule gives a programme dates and a status that go together.
+// schedule gives a programme consistent dates and status.
 func schedule(p *programme, random *rand.Rand, now time.Time) {
 	age := now.Sub(p.Created)
 	starts := p.Created.Add(time.Duration(7+random.IntN(90)) * day).Truncate(day)
@@ -88,7 +88,7 @@ func schedule(p *programme, random *rand.Rand, now time.Time) {
 	case starts.After(now) || (age < 60*day && random.IntN(3) > 0):
 		p.Status = "draft"
 		if random.IntN(3) == 0 {
-			p.StartsOn, p.EndsOn = nil, nil // not even planned yet
+			p.StartsOn, p.EndsOn = nil, nil // not planned yet
 		}
 	case ends.After(now) || openEnded:
 		p.Status = "active"

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	tokenLife = 90 * 24 * time.Hour // the longest of the three that there are (spec 2.1)
-	// tokenSpare keeps a token that expires within the hour from being printed as good.
+	tokenLife = 90 * 24 * time.Hour // the longest of the three lifetimes (spec 2.1)
+	// tokenSpare excludes a token that expires within the hour from the tokens that are printed.
 	tokenSpare = time.Hour
 )
 
-// token is a personal access token that the demo must have.
+// A token is a personal access token that the demo must have.
 type token struct {
-	label     string // of the seed; its successors are numbered
+	label     string // label in the seed; successors are numbered
 	user      User
 	workspace Workspace
 	may       perm.Set
-	value     *string // where the text goes
+	value     *string // where the token is stored
 }
 
 func (d *Demo) tokens() []token {
@@ -43,7 +43,7 @@ func (d *Demo) tokens() []token {
 	}
 }
 
-func plantTokens(ctx context.Context, db *pgx.Conn, s seed.Seed, d *Demo, now time.Time) error {
+func ensureTokens(ctx context.Context, db *pgx.Conn, s seed.Seed, d *Demo, now time.Time) error {
 	for _, wanted := range d.tokens() {
 		value, err := ensureToken(ctx, db, s, wanted, now)
 		if err != nil {
@@ -54,7 +54,7 @@ func plantTokens(ctx context.Context, db *pgx.Conn, s seed.Seed, d *Demo, now ti
 	return nil
 }
 
-// ensureToken walks along the successors of a token to the first one that is good, or makes it.
+// ensureToken returns the first valid token among a token and its successors, or creates the next one.
 func ensureToken(ctx context.Context, db *pgx.Conn, s seed.Seed, wanted token, now time.Time) (string, error) {
 	for number := 1; ; number++ {
 		id := fmt.Sprintf("token %s %d", wanted.label, number)
@@ -71,10 +71,9 @@ func ensureToken(ctx context.Context, db *pgx.Conn, s seed.Seed, wanted token, n
 			_, err = db.Exec(
 				ctx,
 				`insert into account.personal_access_tokens
-				(id, hash, user_id, tenant_id, name, permissions, created_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-				s.UUID(
-					id,
-				),
+				(id, hash, user_id, tenant_id, name, permissions, created_at, expires_at)
+				values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+				s.UUID(id),
 				credential.Hash(secret.Reveal()),
 				wanted.user.ID,
 				wanted.workspace.ID,

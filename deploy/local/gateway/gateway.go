@@ -1,8 +1,8 @@
-// Package gateway answers: which service does a request to the API's address belong to?
+// Package gateway routes requests at the API's address to the services.
 //
-// It stands where a deployment has its reverse proxy: one address before authserver and resourceapi (contract,
-// section 1). What a caller claims about its own address is thrown away and said anew, so the services may believe
-// the gateway; everything else passes as it came: Host, path and query byte by byte.
+// It takes the place of a deployment's reverse proxy: one address in front of authserver and resourceapi (contract,
+// section 1). It replaces the caller's claims about its address, so that the services may believe the gateway.
+// Everything else passes unchanged: Host, path and query byte by byte.
 package gateway
 
 import (
@@ -23,21 +23,20 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// SourceAddress is where the gateway's own connections come from. It is a loopback address that no other program uses
-// by accident, so a service can trust the gateway (ALMONER_TRUSTED_PROXIES) without trusting whoever else calls it
-// from 127.0.0.1.
+// SourceAddress is the source of the gateway's own connections. It is a loopback address that no other program uses by
+// accident, so a service can trust the gateway (ALMONER_TRUSTED_PROXIES) without trusting other callers from 127.0.0.1.
 const SourceAddress = "127.0.0.2"
 
 const (
-	maxBody       = 16 << 20 // the services have narrower limits of their own
+	maxBody       = 16 << 20 // the services have narrower limits
 	dialTimeout   = 2 * time.Second
-	answerTimeout = 28 * time.Second // below the write timeout of the server, so that a caller gets an answer
-	idleTimeout   = 30 * time.Second // below that of the services, so that no request meets a connection just closed
+	answerTimeout = 28 * time.Second // below the server's write timeout, so that a caller gets a response
+	idleTimeout   = 30 * time.Second // below the services' timeout, so that no request meets a closed connection
 )
 
-// Backends are the services' addresses, like http://127.0.0.1:8082.
+// Backends are the services' addresses, such as http://127.0.0.1:8082.
 type Backends struct {
-	Account  []*url.URL // authserver processes, taken in turn; at least one
+	Account  []*url.URL // authserver processes, used in turn; at least one
 	Resource []*url.URL // resourceapi processes, likewise
 }
 
@@ -47,18 +46,18 @@ func New(backends Backends, traces *tracing.Tracing, log *slog.Logger) http.Hand
 		DialContext: (&net.Dialer{
 			Timeout: dialTimeout, LocalAddr: &net.TCPAddr{IP: net.ParseIP(SourceAddress)},
 		}).DialContext,
-		DisableCompression:    true, // bodies pass as they are
+		DisableCompression:    true, // bodies pass unchanged
 		MaxIdleConnsPerHost:   256,
 		IdleConnTimeout:       idleTimeout,
 		ResponseHeaderTimeout: answerTimeout,
 	}
-	account := proxy(newCrew(traces.Client(transport), backends.Account), apierr.Flat, log)
-	resource := proxy(newCrew(traces.Client(transport), backends.Resource), apierr.Nested, log)
+	account := proxy(newPool(traces.Client(transport), backends.Account), apierr.Flat, log)
+	resource := proxy(newPool(traces.Client(transport), backends.Resource), apierr.Nested, log)
 	route := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := &incoming{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody)}
 		r = r.WithContext(context.WithValue(r.Context(), incomingKey{}, body))
 		r.Body = body
-		if IsAccount(r.URL.EscapedPath()) { // as it was sent, like the services: no other spelling is a path of theirs
+		if IsAccount(r.URL.EscapedPath()) { // the path as sent: the services accept no other spelling
 			account.ServeHTTP(w, r)
 			return
 		}
@@ -70,7 +69,7 @@ func New(backends Backends, traces *tracing.Tracing, log *slog.Logger) http.Hand
 	return traces.Server(web.Observe(route, log, lastResort, traces.Watchers()...), nil)
 }
 
-// IsAccount says whether a path belongs to authserver (contract, section 1).
+// IsAccount reports whether a path belongs to authserver (contract, section 1).
 func IsAccount(path string) bool {
 	switch path {
 	case "/v1/account", "/authorize", "/token", "/register",
@@ -82,22 +81,21 @@ func IsAccount(path string) bool {
 		strings.HasPrefix(path, "/.well-known/openid-configuration")
 }
 
-func proxy(processes *crew, shape apierr.Shape, log *slog.Logger) http.Handler {
+func proxy(processes *pool, shape apierr.Shape, log *slog.Logger) http.Handler {
 	return &httputil.ReverseProxy{
 		Transport: processes,
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Scheme = "http" // where to, the crew says
+			p.Out.URL.Scheme = "http" // the pool sets the host
 			p.Out.Host = p.In.Host
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // ReverseProxy drops what it cannot parse; the service decides
-			forgetHearsay(p.Out.Header)
+			removeClaims(p.Out.Header)
 			p.SetXForwarded()
-			p.Out.Header.Del(
-				"Expect",
-			) // it is this server that says 100: a second one from behind would take the headers set here with it
+			// This server sends 100 Continue: a second one from the service would consume the headers set here.
+			p.Out.Header.Del("Expect")
 			p.Out.Header.Set(web.RequestIDHeader, web.RequestID(p.In.Context()))
 		},
 		ModifyResponse: func(response *http.Response) error {
-			response.Header.Del(web.RequestIDHeader) // it is set already, to the same
+			response.Header.Del(web.RequestIDHeader) // already set, to the same value
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { fail(w, r, shape, log, err) },
@@ -105,14 +103,14 @@ func proxy(processes *crew, shape apierr.Shape, log *slog.Logger) http.Handler {
 	}
 }
 
-// incoming is a caller's body, which remembers that it could not be read: the error that the proxy reports does not say
-// on which side something broke.
+// incoming is a caller's body, which records a read error: the error that the proxy reports does not say on which side
+// it occurred.
 type incoming struct {
 	io.ReadCloser
 	broken atomic.Bool
 }
 
-// Read reads on.
+// Read reads from the body and records an error.
 func (b *incoming) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -128,8 +126,8 @@ func isBroken(r *http.Request) bool {
 	return ok && body.broken.Load()
 }
 
-// forgetHearsay removes what a caller says about where it comes from, how it got here and which trace it belongs to.
-func forgetHearsay(header http.Header) {
+// removeClaims removes a caller's claims about its address, its route and its trace.
+func removeClaims(header http.Header) {
 	for name := range header {
 		if strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip" ||
 			name == "Traceparent" ||
@@ -145,7 +143,7 @@ func fail(w http.ResponseWriter, r *http.Request, shape apierr.Shape, log *slog.
 	case errors.As(err, &tooLarge):
 		apierr.Write(w, shape, apierr.New(apierr.TooLarge, "The body is larger than 16 MiB."))
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
-		panic(http.ErrAbortHandler) // the caller has left
+		panic(http.ErrAbortHandler) // the caller has disconnected
 	case isBroken(r):
 		apierr.Write(
 			w,

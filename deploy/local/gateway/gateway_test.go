@@ -17,7 +17,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// echo is a service that answers with its name and what it was asked.
+// echo starts a service that returns its name and the request.
 func echo(t *testing.T, name string) *url.URL {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -80,7 +80,7 @@ func get(t *testing.T, address string) *http.Request {
 	return request
 }
 
-func TestPathsGoWhereTheContractSays(t *testing.T) {
+func TestGateway_RoutesPathsByContract(t *testing.T) {
 	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	for path, want := range map[string]string{
 		"/v1/account/oauth/token":                     "account",
@@ -113,7 +113,7 @@ func TestPathsGoWhereTheContractSays(t *testing.T) {
 	}
 }
 
-func TestNothingThatTheCallerClaimsAboutItselfPasses(t *testing.T) {
+func TestGateway_RemovesCallerClaims(t *testing.T) {
 	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	request := get(t, base+"/v1/programmes/programmes")
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port",
@@ -134,7 +134,7 @@ func TestNothingThatTheCallerClaimsAboutItselfPasses(t *testing.T) {
 	}
 }
 
-func TestPathAndQueryPassByteByByte(t *testing.T) {
+func TestGateway_PassesPathAndQueryUnchanged(t *testing.T) {
 	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	host := strings.TrimPrefix(base, "http://")
 	for _, uri := range []string{"/v1/a%2Fb/?q=a+b&q=%zz;x=1&limit=", "/v1/x?a=1;b=2", "/v1/%7Ehome?%20"} {
@@ -158,12 +158,12 @@ func TestPathAndQueryPassByteByByte(t *testing.T) {
 	}
 }
 
-func TestTheRequestHasOneIDOnBothSides(t *testing.T) {
+func TestGateway_KeepsOneRequestID(t *testing.T) {
 	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	got, response := ask(t, get(t, base+"/v1/programmes/programmes"))
 	oneID(t, got, response)
 
-	// A client that waits for leave to send its body is given it once.
+	// A client that waits for 100 Continue gets it once.
 	patient := get(t, base+"/v1/programmes/programmes")
 	patient.Method, patient.Body, patient.ContentLength = http.MethodPost, io.NopCloser(strings.NewReader("body")), 4
 	patient.Header.Set("Expect", "100-continue")
@@ -185,7 +185,7 @@ func oneID(t *testing.T, got echoed, response *http.Response) {
 	}
 }
 
-func TestAuthserversTakeTurns(t *testing.T) {
+func TestGateway_AlternatesProcesses(t *testing.T) {
 	base := serve(
 		t,
 		Backends{Account: []*url.URL{echo(t, "one"), echo(t, "two")}, Resource: []*url.URL{echo(t, "resource")}},
@@ -200,12 +200,12 @@ func TestAuthserversTakeTurns(t *testing.T) {
 	}
 }
 
-func TestAServiceThatIsDownIsA503InTheShapeOfThePath(t *testing.T) {
-	nobody := httptest.NewServer(http.NotFoundHandler())
-	nobody.Close()
+func TestGateway_DownServiceIs503InRouteShape(t *testing.T) {
+	down := httptest.NewServer(http.NotFoundHandler())
+	down.Close()
 	base := serve(
 		t,
-		Backends{Account: []*url.URL{address(t, nobody.URL)}, Resource: []*url.URL{address(t, nobody.URL)}},
+		Backends{Account: []*url.URL{address(t, down.URL)}, Resource: []*url.URL{address(t, down.URL)}},
 	)
 	for path, want := range map[string]string{
 		"/v1/programmes/programmes": `{"error":{"code":"UNAVAILABLE",`,
@@ -225,7 +225,7 @@ func TestAServiceThatIsDownIsA503InTheShapeOfThePath(t *testing.T) {
 	}
 }
 
-func TestABodyWithoutEndIsA413(t *testing.T) {
+func TestGateway_EndlessBodyIs413(t *testing.T) {
 	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	body := io.LimitReader(endless{}, maxBody+1)
 	response, err := http.Post(base+"/v1/programmes/programmes/imports", "text/csv", body)
@@ -238,8 +238,9 @@ func TestABodyWithoutEndIsA413(t *testing.T) {
 	}
 }
 
-// It is the caller's mistake, so it is no 503, which would ask them to send it again.
-func TestABodyThatCannotBeReadIsA400(t *testing.T) {
+// TestGateway_UnreadableBodyIs400 checks that a malformed body is the caller's mistake: a 503 would make the caller
+// retry.
+func TestGateway_UnreadableBodyIs400(t *testing.T) {
 	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	for path, code := range map[string]string{
 		"/v1/account/oauth/token":   "invalid_request",
@@ -276,7 +277,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestACallerWhoLeavesEndsTheRequestBehind(t *testing.T) {
+func TestGateway_CallerDisconnectEndsRequest(t *testing.T) {
 	entered, left := make(chan struct{}), make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(entered)
@@ -290,7 +291,7 @@ func TestACallerWhoLeavesEndsTheRequestBehind(t *testing.T) {
 	go func() { <-entered; leave() }()
 	if response, err := http.DefaultTransport.RoundTrip(request); err == nil {
 		_ = response.Body.Close()
-		t.Error("answered although the caller had left")
+		t.Error("got a response although the caller had disconnected")
 	}
 	<-left
 }

@@ -1,8 +1,8 @@
-// Package seed answers: which secrets does this local installation use?
+// Package seed derives the secrets of a local installation from one file.
 //
-// Everything random about an installation comes from one file of 32 random bytes: keys, passwords, demo tokens, ids.
-// So a second start finds the same ones without any of them being written anywhere else, and removing the file
-// makes an installation that shares nothing with the former one.
+// All random values of an installation are derived from a file of 32 random bytes: keys, passwords, demo tokens and
+// IDs. So a second start finds the same values without storing them elsewhere, and after removing the file the next
+// installation shares nothing with the former one.
 package seed
 
 import (
@@ -23,10 +23,10 @@ import (
 
 const length = 32
 
-// A Seed is what an installation's secrets are derived from (HKDF-SHA256, RFC 5869), one label for each secret.
+// A Seed derives an installation's secrets (HKDF-SHA256, RFC 5869), with one label for each secret.
 type Seed struct{ secret [length]byte }
 
-// Load reads the seed in the file, which it makes at the first call.
+// Load reads the seed from the file, which the first call creates.
 func Load(path string) (Seed, error) {
 	var s Seed
 	content, err := os.ReadFile(path)
@@ -48,10 +48,11 @@ func Load(path string) (Seed, error) {
 	return s, nil
 }
 
-// write lets no crash leave half a seed: data encrypted under it would be lost.
+// write writes the file atomically: data encrypted under half a seed would be lost.
 func (s Seed) write(path string) error {
 	temporary := path + ".new"
-	if err := os.WriteFile(temporary, []byte(base64.RawURLEncoding.EncodeToString(s.secret[:])+"\n"), 0o600); err != nil {
+	content := []byte(base64.RawURLEncoding.EncodeToString(s.secret[:]) + "\n")
+	if err := os.WriteFile(temporary, content, 0o600); err != nil {
 		return fmt.Errorf("write the seed: %w", err)
 	}
 	if err := os.Rename(temporary, path); err != nil {
@@ -63,25 +64,25 @@ func (s Seed) write(path string) error {
 func (s Seed) derive(label string, size int) []byte {
 	out, err := hkdf.Key(sha256.New, s.secret[:], nil, "almoner local "+label, size)
 	if err != nil {
-		panic(err) // only for more than 8160 bytes, and every size here is a constant
+		panic(err) // only for more than 8160 bytes; every size here is a smaller constant
 	}
 	return out
 }
 
-// Fingerprint names the installation without giving anything away.
+// Fingerprint returns a name of the installation that reveals no secret.
 func (s Seed) Fingerprint() string { return hex.EncodeToString(s.derive("fingerprint", 8)) }
 
-// Key is a key of 32 bytes in base64url, as ALMONER_KEYS takes it.
+// Key returns a key of 32 bytes in base64url, as ALMONER_KEYS expects it.
 func (s Seed) Key(label string) string {
 	return base64.RawURLEncoding.EncodeToString(s.derive("key "+label, 32))
 }
 
-// Hex is a secret of 128 bits that needs no quoting anywhere.
+// Hex returns a secret of 128 bits that needs no quoting.
 func (s Seed) Hex(label string) string { return hex.EncodeToString(s.derive("hex "+label, 16)) }
 
-// Password is a password of 100 bits that people can read and type: four groups of five letters and digits.
+// Password returns a password of 100 bits that is easy to read and type: four groups of five letters and digits.
 func (s Seed) Password(label string) string {
-	const letters = "abcdefghjkmnpqrstuvwxyz023456789" // 32 of them, none mistaken for another
+	const letters = "abcdefghjkmnpqrstuvwxyz023456789" // 32 characters that are hard to confuse
 	var out strings.Builder
 	for i, b := range s.derive("password "+label, 20) {
 		if i > 0 && i%5 == 0 {
@@ -92,15 +93,15 @@ func (s Seed) Password(label string) string {
 	return out.String()
 }
 
-// UUID is an identifier.
+// UUID returns an identifier.
 func (s Seed) UUID(label string) uuid.UUID {
 	id := uuid.UUID(s.derive("uuid "+label, 16))
-	id[6] = id[6]&0x0f | 0x80 // version 8: made in a way of our own (RFC 9562, section 5.8)
+	id[6] = id[6]&0x0f | 0x80 // version 8: custom (RFC 9562, section 5.8)
 	id[8] = id[8]&0x3f | 0x80
 	return id
 }
 
-// Reader is a source of randomness for whoever mints credentials from one.
+// Reader returns a source of randomness for creating credentials.
 func (s Seed) Reader(label string) io.Reader {
 	return bytes.NewReader(s.derive("reader "+label, 4096))
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTheSameFileGivesTheSameSecretsAndAnotherOneOthers(t *testing.T) {
+func TestLoad_SecretsDependOnTheFile(t *testing.T) {
 	dir := t.TempDir()
 	load := func(name string) Seed {
 		s, err := Load(filepath.Join(dir, name))
@@ -26,16 +26,21 @@ func TestTheSameFileGivesTheSameSecretsAndAnotherOneOthers(t *testing.T) {
 	seen := map[string]string{}
 	for name, value := range first {
 		if second[name] != value || other[name] == value {
-			t.Errorf("%s: again the same: %v, elsewhere another: %v", name, second[name] == value, other[name] != value)
+			t.Errorf(
+				"%s: the same at the second load: %v, different in another file: %v",
+				name,
+				second[name] == value,
+				other[name] != value,
+			)
 		}
 		if before, ok := seen[value]; ok {
-			t.Errorf("%s is %s", name, before)
+			t.Errorf("%s equals %s", name, before)
 		}
 		seen[value] = name
 	}
 }
 
-func TestTheFileIsPrivateAndADamagedOneIsRefused(t *testing.T) {
+func TestLoad_FileIsPrivateAndDamagedOneIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seed")
 	if _, err := Load(path); err != nil {
 		t.Fatal(err)
@@ -48,16 +53,16 @@ func TestTheFileIsPrivateAndADamagedOneIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Load(path); err == nil {
-		t.Error("a damaged seed is taken")
+		t.Error("a damaged seed is accepted")
 	}
 }
 
-func TestPasswordsCanBeTyped(t *testing.T) {
+func TestPassword_HasReadableForm(t *testing.T) {
 	s, err := Load(filepath.Join(t.TempDir(), "seed"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if password := s.Password("x"); !regexp.MustCompile(`^[a-z0-9]{5}(-[a-z0-9]{5}){3}$`).MatchString(password) {
-		t.Error("a password of another form")
+		t.Error("the password has another form")
 	}
 }

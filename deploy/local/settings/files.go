@@ -15,13 +15,14 @@ import (
 	"github.com/almonerhq/almoner/shared/envconf"
 )
 
-// A program and what it reads.
+// A program is a program and the settings that it reads.
 type program struct {
 	name     string
 	settings []envconf.Setting
 }
 
-// Files returns what is generated in the repository at root, by path below it: of the programs in the folder binaries.
+// Files returns the generated files of the repository at root, by path relative to it, using the programs in the folder
+// binaries.
 func Files(ctx context.Context, root, binaries string) (map[string]string, error) {
 	var services []program
 	for _, name := range []string{"authserver", "resourceapi"} {
@@ -66,7 +67,7 @@ func between(text, marker, rows string) (string, error) {
 	return before + first + rows + last + after, nil
 }
 
-// names are those of all programs, one in a line.
+// names returns the setting names of all programs, one on a line.
 func names(programs []program) string {
 	var all []string
 	for _, p := range programs {
@@ -78,7 +79,7 @@ func names(programs []program) string {
 	return strings.Join(slices.Compact(all), "")
 }
 
-// table has a row for each setting, in the order of the structs; what several programs are told alike is in one.
+// table returns a row for each setting, in the order of the structs. Equal settings of several programs share a row.
 func table(of string, programs []program) string {
 	type row struct{ name, doc, value, programs string }
 	var rows []row
@@ -96,7 +97,7 @@ func table(of string, programs []program) string {
 				rows[same].programs = "both"
 				continue
 			}
-			after := len(rows) // or after the other program's
+			after := len(rows) // or after the other program's row
 			for i, r := range rows {
 				if r.name == next.name {
 					after = i + 1

@@ -1,8 +1,8 @@
-// Package settings answers: what may be set, in which program, and what does it mean?
+// Package settings generates the documentation of the settings.
 //
-// The structs that the programs read are the only source. What is written of them, the tables in deploy/README.md and
-// the names in shared/envconf that every program knows, is generated (Files): `make generate` writes it, and a test in
-// e2e sees that it is current.
+// The structs that the programs read are the only source. Files generates the tables in deploy/README.md and the names
+// in shared/envconf that every program knows. `make generate` writes them, and a test in e2e checks that they are
+// current.
 package settings
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/redisurl"
 )
 
-// A Run is what `make run` is told.
+// A Run holds the settings of `make run`.
 type Run struct {
 	Port        int               `env:"PORT" envDefault:"8080" doc:"Port of the API; sign-in and settings have the next one, resourceapi the one after that."`
 	Home        string            `env:"ALMONER_HOME" doc:"Where everything is kept. Default: .almoner in the checkout."`
@@ -23,7 +23,8 @@ type Run struct {
 	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL" doc:"Use this Redis (7 or newer) and start none."`
 }
 
-// Check reports what the types alone cannot. envconf calls it. It quotes no URL: they hold passwords.
+// Check reports errors that the types cannot express. envconf calls it. It quotes no URL, because URLs contain
+// passwords.
 func (r *Run) Check() []error {
 	var mistakes []error
 	if r.Port < 1 {
@@ -40,12 +41,12 @@ func (r *Run) Check() []error {
 		if err != nil {
 			return append(mistakes, errors.New("ALMONER_REDIS_URL looks like redis://:password@127.0.0.1:6379/0"))
 		}
-		_ = client.Close() // it was never used
+		_ = client.Close() // never used
 	}
 	return mistakes
 }
 
-// isPostgresURL says whether text names a database by a URL, as the services are given it with another user.
+// isPostgresURL reports whether text is a database URL in which the user can be replaced for the services.
 func isPostgresURL(text string) bool {
 	parsed, err := url.Parse(text)
 	if err != nil || parsed.Scheme != "postgres" && parsed.Scheme != "postgresql" {

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// AdminFile names what `authserver admin` needs to know of this installation, as a file of settings, which its owner
-// alone can read.
+// AdminFile returns the path of the settings file for `authserver admin` of this installation, which only its owner can
+// read.
 func (s *Stack) AdminFile() string { return s.home.path("admin.env") }
 
-// Authserver is the program of the account service.
+// Authserver returns the path of the authserver binary.
 func (s *Stack) Authserver() string { return filepath.Join(s.options.Binaries, authserver) }
 
-// writeAdminFile writes it anew at each start: the stores' ports change.
+// writeAdminFile replaces the file at each start, because the stores' ports change.
 func (s *Stack) writeAdminFile() error {
 	var lines strings.Builder
 	for _, setting := range [][2]string{
@@ -22,12 +22,8 @@ func (s *Stack) writeAdminFile() error {
 		{"ALMONER_REDIS_URL", s.RedisURL},
 		{"ALMONER_KEYS", s.home.seed.Key(authserver)},
 	} {
-		_, _ = fmt.Fprintf(
-			&lines,
-			"%s='%s'\n",
-			setting[0],
-			strings.ReplaceAll(setting[1], "'", "%27"),
-		) // of URLs and keys, only a URL can have a quote; a Builder does not fail
+		// Only a URL can contain a quote; a strings.Builder never fails.
+		_, _ = fmt.Fprintf(&lines, "%s='%s'\n", setting[0], strings.ReplaceAll(setting[1], "'", "%27"))
 	}
 	next := s.AdminFile() + ".next"
 	if err := os.WriteFile(next, []byte(lines.String()), 0o600); err != nil {

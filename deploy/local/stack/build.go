@@ -12,18 +12,17 @@ import (
 	"github.com/almonerhq/almoner/shared/version"
 )
 
-// The services, in the order in which their migrations are applied: authserver's make the roles that resourceapi's
-// need.
+// These are the services in the order of their migrations: authserver's create the roles that resourceapi's need.
 const (
 	authserver  = "authserver"
 	resourceapi = "resourceapi"
 )
 
-// Flags are those that everything is compiled with that is run or shipped (deploy/image/Dockerfile), for Go without C.
+// Flags returns the build flags of everything that is run or shipped (deploy/image/Dockerfile), for Go without C.
 func Flags() []string { return []string{"-trimpath", "-tags=" + version.BuildTags} }
 
-// Build compiles both services of the repository at root into a directory, with Flags and further ones. An error holds
-// what the compiler said.
+// Build compiles both services of the repository at root into a directory, with Flags and further flags. An error
+// contains the compiler's output.
 func Build(ctx context.Context, root, into string, flags ...string) error {
 	into, err := filepath.Abs(into)
 	if err != nil {
@@ -38,11 +37,11 @@ func Build(ctx context.Context, root, into string, flags ...string) error {
 	command.Dir = root
 	command.Env = append(os.Environ(), "GOTOOLCHAIN=local", "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {
-		said := strings.TrimSpace(string(out))
-		if said == "" {
-			said = "go wrote nothing"
+		output := strings.TrimSpace(string(out))
+		if output == "" {
+			output = "go wrote nothing"
 		}
-		return fmt.Errorf("the services do not build (%w): %s", err, said)
+		return fmt.Errorf("the services do not build (%w): %s", err, output)
 	}
 	return nil
 }

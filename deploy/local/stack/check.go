@@ -1,7 +1,7 @@
 package stack
 
-// Check says what would keep Start from starting and can be known without starting anything: another one that runs in
-// the same place, a directory that cannot be written to, a port in use.
+// Check returns an error that would prevent Start and can be detected without starting anything: another stack in the
+// same directory, a directory that is not writable, or a port in use.
 func Check(options Options) error {
 	h, err := openHome(options.Home)
 	if err != nil {

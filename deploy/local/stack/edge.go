@@ -13,21 +13,21 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// edge is the gateway, listening.
+// An edge is the running gateway.
 type edge struct {
 	stop context.CancelFunc
 	done chan struct{}
-	err  error // why it ended; read after done is closed
+	err  error // why the gateway ended; read after done is closed
 	both sync.WaitGroup
 	log  *os.File
 
 	traces *tracing.Tracing
 }
 
-// traceDelay is short, as whoever looks at traces here looks at once.
+// traceDelay is short, so that traces appear immediately on a developer's machine.
 const traceDelay = 200 * time.Millisecond
 
-// openEdge listens on both loopback addresses, as "localhost" may be either; without IPv6, on the one.
+// openEdge listens on both loopback addresses, because "localhost" may be either; without IPv6, on one.
 func openEdge(port int, backends gateway.Backends, settings tracing.Settings, logFile string) (*edge, error) {
 	log, file, err := openLog(logFile)
 	if err != nil {

@@ -13,15 +13,15 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// home is the directory where an installation keeps what it must find again.
+// A home is the directory in which an installation stores its persistent data.
 type home struct {
 	dir    string
-	stores string // where PostgreSQL and Redis keep theirs; dir itself where their user can reach it
+	stores string // directory of PostgreSQL and Redis; dir itself if their user can reach it
 	seed   seed.Seed
 	lock   *os.File
 }
 
-// openHome makes the directory at the first start and locks it against a second one.
+// openHome creates the directory at the first start and locks it against a second stack.
 func openHome(dir string) (*home, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -51,14 +51,14 @@ func (h *home) logFile(service string) string { return filepath.Join(h.dir, "log
 func (h *home) make() error {
 	mode := os.FileMode(0o700)
 	if os.Geteuid() == 0 {
-		mode = 0o711 // the stores run as another user, who passes through but sees nothing
+		mode = 0o711 // the stores run as another user, who may enter but not list it
 	}
 	if info, err := os.Stat(h.dir); err == nil && os.Geteuid() == 0 && ownerOf(info) != 0 {
 		return fmt.Errorf("%s belongs to another user (id %d): run this as that user", h.dir, ownerOf(info))
 	}
 	err := os.MkdirAll(h.path("log"), 0o700)
 	if err == nil {
-		err = os.Chmod(h.dir, mode) // whatever the umask said
+		err = os.Chmod(h.dir, mode) // regardless of the umask
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%s cannot be written to (did root make it?): %w", h.dir, err)
@@ -73,14 +73,14 @@ func ownerOf(info os.FileInfo) uint32 {
 	return 0
 }
 
-// acquire holds the directory for this process; the kernel lets go of it when the process ends, however it does.
+// acquire locks the directory for this process. The kernel releases the lock when the process ends.
 func (h *home) acquire() error {
 	file, err := os.OpenFile(h.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", h.dir, err)
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(h.path("lock")) // a hint, no more
+		holder, _ := os.ReadFile(h.path("lock")) // only a hint
 		_ = file.Close()
 		return fmt.Errorf(
 			"another almoner is running in %s (process %s): stop that one first",
@@ -98,8 +98,8 @@ func (h *home) acquire() error {
 
 func (h *home) release() { _ = h.lock.Close() }
 
-// findStores returns where the stores keep their data: here, or, below a directory that only root can enter, in a
-// place of their own, which is written down.
+// findStores returns the stores' data directory: the home, or, if only root can enter that, another directory whose
+// path is stored in the home.
 func (h *home) findStores() (string, error) {
 	note := h.path("stores")
 	content, err := os.ReadFile(note)
@@ -125,7 +125,7 @@ func (h *home) findStores() (string, error) {
 	)
 }
 
-// ownDirectory makes a directory that others may pass through, or makes sure that nobody else has put it there.
+// ownDirectory creates a directory that other users may enter, or checks that an existing one belongs to this user.
 func ownDirectory(dir string) error {
 	err := os.Mkdir(dir, 0o711)
 	if err == nil {

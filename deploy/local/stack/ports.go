@@ -11,10 +11,10 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// ports are where callers find the parts.
+// ports are the ports of the API, the pages and resourceapi.
 type ports struct{ api, app, resource int }
 
-// choosePorts returns the three that follow one another from first on, all free, or any three when first is 0.
+// choosePorts returns three consecutive free ports starting at first, or any three if first is 0.
 func choosePorts(first int) (ports, error) {
 	if first == 0 {
 		free, err := freePorts(3)
@@ -34,8 +34,8 @@ func choosePorts(first int) (ports, error) {
 	return ports{first, first + 1, first + 2}, nil
 }
 
-// isFree asks on both loopback addresses: "localhost" is either, and another program on one of them would get a part of
-// the callers.
+// isFree checks both loopback addresses: "localhost" is either, and another program on one of them would get some of
+// the requests.
 func isFree(port int) error {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
@@ -49,7 +49,7 @@ func isFree(port int) error {
 			)
 		case host == "127.0.0.1":
 			return fmt.Errorf("port %d cannot be used (%w): choose others with: make run PORT=9000", port, err)
-		} // else there is no IPv6 here
+		} // otherwise there is no IPv6
 	}
 	return nil
 }

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	askWithin  = 5 * time.Second // longer than a service waits for its stores one after the other
+	askWithin  = 5 * time.Second // longer than a service waits for all its stores in turn
 	watchEvery = 5 * time.Second
 )
 
-// readiness is what a service says of itself (/readyz).
+// readiness is the state that a service reports (/readyz).
 type readiness struct {
 	ready   bool
-	trouble string // what does not work, also where requests are answered all the same; "": everything works
+	trouble string // what does not work, even if the service is ready; "" if everything works
 }
 
-// ask reads the readiness of the service at an address.
+// ask returns the readiness of the service at an address.
 func ask(ctx context.Context, address string) readiness {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
@@ -36,11 +36,11 @@ func ask(ctx context.Context, address string) readiness {
 		return readiness{trouble: "it does not answer: " + withoutURL(err).Error()}
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<12)) // without it there is the status
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<12)) // without the body, the status is used
 	return readiness{response.StatusCode == http.StatusOK, troubleIn(response.StatusCode, body)}
 }
 
-// troubleIn reads the parts that do not answer ({"redis":"does not answer"}), or the message of an error.
+// troubleIn returns the parts that do not work ({"redis":"does not answer"}), or the message of an error.
 func troubleIn(status int, body []byte) string {
 	var parts map[string]string
 	if json.Unmarshal(body, &parts) == nil {
@@ -64,11 +64,11 @@ func troubleIn(status int, body []byte) string {
 	return fmt.Sprint("it answers with status ", status)
 }
 
-// Watch tells Options.Say what the services say of themselves whenever that changes, until ctx ends.
+// Watch reports every change of the services' readiness to Options.Say, until ctx ends.
 func (s *Stack) Watch(ctx context.Context) {
-	told := map[*Service]string{}
+	reported := map[*Service]string{}
 	for {
-		s.look(ctx, told)
+		s.look(ctx, reported)
 		select {
 		case <-ctx.Done():
 			return
@@ -77,21 +77,21 @@ func (s *Stack) Watch(ctx context.Context) {
 	}
 }
 
-// look asks each service once. told is what was said of each before.
-func (s *Stack) look(ctx context.Context, told map[*Service]string) {
+// look checks each service once. reported holds the last report for each.
+func (s *Stack) look(ctx context.Context, reported map[*Service]string) {
 	for _, service := range s.services() {
 		trouble := ask(ctx, service.URL).trouble
 		if ctx.Err() != nil {
 			return
 		}
-		if trouble != told[service] {
-			told[service] = trouble
+		if trouble != reported[service] {
+			reported[service] = trouble
 			s.options.say(s.report(service, trouble))
 		}
 	}
 }
 
-// report says what is wrong with a service, and where to look.
+// report describes what is wrong with a service and where to look.
 func (s *Stack) report(service *Service, trouble string) string {
 	if trouble == "" {
 		return service.Name + " works again"

@@ -38,22 +38,23 @@ func TestTroubleIn_NamesWhatDoesNotWork(t *testing.T) {
 	}
 }
 
-// F22: a store that does not answer is said as soon as a service says so, with the setting that names it.
+// TestLook_SaysEachChangeOnce (F22) checks that a store that does not respond is reported as soon as a service reports
+// it, with the setting that names it.
 func TestLook_SaysEachChangeOnce(t *testing.T) {
 	body := `{"postgres":"ok","redis":"ok"}`
 	server := httptest.NewServer(
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }),
 	)
 	t.Cleanup(server.Close)
-	var said []string
+	var lines []string
 	s := &Stack{
 		options: Options{
 			RedisURL: "redis://:hidden@127.0.0.1:1/0",
-			Say:      func(line string) { said = append(said, line) },
+			Say:      func(line string) { lines = append(lines, line) },
 		},
 	}
 	s.Authservers = []*Service{{Name: "authserver", URL: server.URL, spec: child.Spec{Log: "/x/authserver.log"}}}
-	told := map[*Service]string{}
+	reported := map[*Service]string{}
 	for _, next := range []string{
 		body,
 		`{"postgres":"ok","redis":"does not answer"}`,
@@ -61,18 +62,19 @@ func TestLook_SaysEachChangeOnce(t *testing.T) {
 		body,
 	} {
 		body = next
-		s.look(t.Context(), told)
+		s.look(t.Context(), reported)
 	}
 	if want := []string{
 		"authserver does not work as it should: redis does not answer (ALMONER_REDIS_URL names the redis that it " +
 			"needs; its log is /x/authserver.log)",
 		"authserver works again",
-	}; !slices.Equal(said, want) {
-		t.Errorf("%q", said)
+	}; !slices.Equal(lines, want) {
+		t.Errorf("%q", lines)
 	}
 }
 
-// Nothing is started with a store that does not answer. The message names the setting, and no password.
+// TestStart_DeadStoreIsNamed checks that nothing starts with a store that does not respond. The message names the
+// setting and contains no password.
 func TestStart_DeadStoreIsNamed(t *testing.T) {
 	for setting, options := range map[string]Options{
 		"ALMONER_REDIS_URL":    {RedisURL: "redis://:hidden@127.0.0.1:1/0"},
@@ -83,15 +85,15 @@ func TestStart_DeadStoreIsNamed(t *testing.T) {
 		s, err := Start(t.Context(), with)
 		if err == nil {
 			s.Stop()
-			t.Errorf("%s of nobody: it started", setting)
+			t.Errorf("%s names a dead store, but Start succeeded", setting)
 			continue
 		}
-		said := err.Error()
-		if !strings.Contains(said, setting) || !strings.Contains(said, "127.0.0.1:1") ||
-			!strings.Contains(said, "refused") ||
-			!strings.Contains(said, "unset") ||
-			strings.Contains(said, "hidden") {
-			t.Errorf("%s", said)
+		message := err.Error()
+		if !strings.Contains(message, setting) || !strings.Contains(message, "127.0.0.1:1") ||
+			!strings.Contains(message, "refused") ||
+			!strings.Contains(message, "unset") ||
+			strings.Contains(message, "hidden") {
+			t.Errorf("%s", message)
 		}
 	}
 }

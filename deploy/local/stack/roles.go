@@ -14,12 +14,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// checkRights says early, and in words, what would fail later in SQL.
+// checkRights returns a clear error early instead of a SQL error later.
 func checkRights(ctx context.Context, owner *pgx.Conn) error {
 	var user, database string
 	var roles, schemas bool
-	err := owner.QueryRow(ctx, `select current_user, current_database(), rolsuper or rolcreaterole,
-		has_database_privilege(current_database(), 'create') from pg_roles where rolname = current_user`).Scan(&user, &database, &roles, &schemas)
+	query := owner.QueryRow(ctx, `select current_user, current_database(), rolsuper or rolcreaterole,
+			has_database_privilege(current_database(), 'create') from pg_roles where rolname = current_user`)
+	err := query.Scan(&user, &database, &roles, &schemas)
 	if err != nil {
 		return fmt.Errorf("look at the database user's rights: %w", err)
 	}
@@ -41,10 +42,10 @@ func checkRights(ctx context.Context, owner *pgx.Conn) error {
 	return nil
 }
 
-// loginFor makes the role that a service of this installation connects as, a member of the service's group role, which
-// the migrations have made. It returns the service's URL.
+// loginFor creates the role as which a service of this installation connects, a member of the service's group role,
+// which the migrations create. It returns the service's URL.
 func (s *Stack) loginFor(ctx context.Context, owner *pgx.Conn, ownerURL, service string) (string, error) {
-	// A server may hold several installations: the name says whose role it is.
+	// A server may hold several installations, so the name contains the fingerprint.
 	role := "almoner_" + s.home.seed.Fingerprint()[:8] + "_" + service
 	password := s.home.seed.Hex("database " + service)
 	if err := ensureRole(ctx, owner, role, password, ""); err != nil {
@@ -74,8 +75,8 @@ func (s *Stack) loginFor(ctx context.Context, owner *pgx.Conn, ownerURL, service
 	return serviceURL, probe.Close(ctx)
 }
 
-// ensureRole makes a role that can log in, or gives it its password anew. The server is told a SCRAM verifier, never
-// the password itself, which it might log.
+// ensureRole creates a role that can log in, or sets its password. The server gets a SCRAM verifier instead of the
+// password, which it might log.
 func ensureRole(ctx context.Context, db *pgx.Conn, role, password, options string) error {
 	verifier, err := scramVerifier(password)
 	if err != nil {
@@ -93,9 +94,10 @@ func ensureRole(ctx context.Context, db *pgx.Conn, role, password, options strin
 	return nil
 }
 
-// scramVerifier is what PostgreSQL stores of a password (RFC 5803): base64 and a few signs, nothing to quote.
+// scramVerifier returns the form in which PostgreSQL stores a password (RFC 5803): base64 and a few symbols, which need
+// no quoting.
 func scramVerifier(password string) (string, error) {
-	const iterations = 4096 // PostgreSQL's own
+	const iterations = 4096 // PostgreSQL's default
 	salt := make([]byte, 16)
 	_, _ = rand.Read(salt) // never fails (crypto/rand)
 	salted, err := pbkdf2.Key(sha256.New, password, salt, iterations, sha256.Size)
@@ -118,7 +120,7 @@ func scramVerifier(password string) (string, error) {
 	), nil
 }
 
-// withoutURL keeps what the server or the network said of a failed connection and drops where it went and as whom.
+// withoutURL returns the cause of a failed connection without its address and user.
 func withoutURL(err error) error {
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return errors.New(fault.Message)

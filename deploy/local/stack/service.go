@@ -14,14 +14,14 @@ import (
 
 const (
 	readyWithin = 60 * time.Second
-	stopWithin  = 22 * time.Second // a service lets requests in flight finish for 20
+	stopWithin  = 22 * time.Second // a service waits 20 s for requests in flight
 )
 
 // A Service is a process of authserver or resourceapi.
 type Service struct {
 	Name string
-	URL  string // its own address, past the gateway
-	// Metrics is where its metrics are; "" where Options.Observed is false.
+	URL  string // its own address, without the gateway
+	// Metrics is the address of its metrics; "" if Options.Observed is false.
 	Metrics string
 
 	spec child.Spec
@@ -68,7 +68,7 @@ func (s *Service) ended(process *child.Child) error {
 	return fmt.Errorf("%s (its log is %s)", process.Outcome(), s.spec.Log)
 }
 
-// Setting is the value of a setting that the service is given, ALMONER_…; "" where it is given none.
+// Setting returns the value of a setting of the service, ALMONER_…; "" if it has none.
 func (s *Service) Setting(name string) string {
 	for _, setting := range s.spec.Env {
 		if value, is := strings.CutPrefix(setting, name+"="); is {
@@ -78,7 +78,7 @@ func (s *Service) Setting(name string) string {
 	return ""
 }
 
-// Set changes a setting, from the next start on.
+// Set changes a setting from the next start on.
 func (s *Service) Set(name, value string) {
 	others := slices.DeleteFunc(
 		slices.Clone(s.spec.Env),
@@ -87,8 +87,8 @@ func (s *Service) Set(name, value string) {
 	s.spec.Env = append(others, name+"="+value)
 }
 
-// Through lets another program start the service, from the next start on: it is given the service's command line as its
-// last arguments, and must become that process (exec).
+// Through makes another program start the service from the next start on. The program gets the service's command line
+// as its last arguments and must become that process (exec).
 func (s *Service) Through(command ...string) {
 	s.spec.Args = slices.Concat(command[1:], []string{s.spec.Path}, s.spec.Args)
 	s.spec.Path = command[0]
@@ -100,25 +100,25 @@ func (s *Service) current() *child.Child {
 	return s.run
 }
 
-// PID is the id of the process that runs now.
+// PID returns the ID of the current process.
 func (s *Service) PID() int { return s.current().PID() }
 
-// Done is closed when the process that runs now has ended, for whatever reason.
+// Done returns a channel that is closed when the current process has ended, for any reason.
 func (s *Service) Done() <-chan struct{} { return s.current().Done() }
 
-// Stop asks the service to end (SIGTERM), which lets requests in flight finish, and waits for it.
+// Stop sends SIGTERM, which lets requests in flight finish, and waits for the end.
 func (s *Service) Stop() { s.current().Stop(syscall.SIGTERM, stopWithin) }
 
-// Kill ends the service at once (SIGKILL).
+// Kill ends the service immediately (SIGKILL).
 func (s *Service) Kill() { s.current().Kill() }
 
-// Pause freezes the service (SIGSTOP): connections stay open, nothing answers.
+// Pause freezes the service (SIGSTOP): connections stay open without responses.
 func (s *Service) Pause() error { return s.current().Pause() }
 
-// Resume lets a paused service go on.
+// Resume continues a paused service.
 func (s *Service) Resume() { s.current().Resume() }
 
-// Restart ends the service if it runs, starts it again at the same address and waits until it is ready.
+// Restart stops the service if it runs, starts it at the same address and waits until it is ready.
 func (s *Service) Restart(ctx context.Context) error {
 	s.Stop()
 	return s.start(ctx)

@@ -29,31 +29,31 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A Stack is Almoner, running.
+// A Stack is a running Almoner.
 type Stack struct {
-	BaseURL     string // the API, by way of the gateway
+	BaseURL     string // the API, through the gateway
 	AppURL      string // login, consent, settings
-	ResourceURL string // resourceapi, past the gateway
+	ResourceURL string // resourceapi, without the gateway
 	Demo        demo.Demo
 
 	DatabaseURL string // as the database's owner
 	RedisURL    string
-	Postgres    *localstore.Postgres // nil when Options.DatabaseURL named another
-	Redis       *localstore.Redis    // nil when Options.RedisURL named another
+	Postgres    *localstore.Postgres // nil if Options.DatabaseURL is set
+	Redis       *localstore.Redis    // nil if Options.RedisURL is set
 	Authservers []*Service           // the first one serves AppURL
 	Resourceapi *Service             // the first one, at ResourceURL
-	Resources   []*Service           // all of resourceapi's
+	Resources   []*Service           // all processes of resourceapi
 	Worker      *Service             // nil unless Options.Worker
 
 	options Options
 	home    *home
 	ports   ports
 	edge    *edge
-	logins  map[string]string // a service's database URL
+	logins  map[string]string // service → database URL
 	stop    sync.Once
 }
 
-// Start starts everything and returns once everything answers. When it fails, nothing that it started is left.
+// Start starts everything and returns when everything is ready. If it fails, it stops whatever it started.
 func Start(ctx context.Context, options Options) (*Stack, error) {
 	s := &Stack{options: options, logins: map[string]string{}}
 	var err error
@@ -107,7 +107,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	return s.Demo.WriteFile(s.home.path("demo.json"))
 }
 
-// prepareDatabase claims the database, brings its schema up to date and puts the demo into it.
+// prepareDatabase claims the database, migrates its schema and writes the demo data.
 func (s *Stack) prepareDatabase(ctx context.Context) error {
 	owner, err := pgx.Connect(ctx, s.DatabaseURL)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *Stack) prepareDatabase(ctx context.Context) error {
 	return demo.Plant(ctx, owner, s.home.seed, &s.Demo, time.Now())
 }
 
-// explainDatabase says which setting named a database that cannot be used, and what to do.
+// explainDatabase returns an error that names the setting of an unusable database and says what to do.
 func (s *Stack) explainDatabase(cause error) error {
 	if s.options.DatabaseURL == "" {
 		return fmt.Errorf("the database does not answer: %w", cause)
@@ -153,7 +153,7 @@ func (s *Stack) explainDatabase(cause error) error {
 	)
 }
 
-// database is a service's URL of Postgres, or of what stands before it.
+// database returns a service's Postgres URL, changed by Options.Detour.
 func (s *Stack) database(service string) (string, error) {
 	if s.options.Detour == nil {
 		return s.logins[service], nil
@@ -186,12 +186,12 @@ func (s *Stack) startServices(ctx context.Context) error {
 		"ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[resourceapi],
 		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(resourceapi),
 		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
-		// Straight to authserver: the gateway opens after the services.
+		// Directly from authserver, because the gateway starts after the services.
 		"ALMONER_JWKS_URL": s.Authservers[0].URL + "/v1/account/oauth/jwks",
 		"ALMONER_WORKER":   strconv.FormatBool(!s.options.Worker),
 	}
-	if err := s.startEach(ctx, resourceapi, s.ports.resource, s.options.Resources, &s.Resources, settings); err != nil ||
-		!s.options.Worker {
+	err = s.startEach(ctx, resourceapi, s.ports.resource, s.options.Resources, &s.Resources, settings)
+	if err != nil || !s.options.Worker {
 		return err
 	}
 	return s.startWorker(ctx, settings)
@@ -213,7 +213,8 @@ func (s *Stack) startWorker(ctx context.Context, settings map[string]string) err
 	return worker.start(ctx)
 }
 
-// startEach starts the processes of a service, the first at the port, and keeps them even where one does not start.
+// startEach starts the processes of a service, the first at the port. It appends each process to into, even if it does
+// not start.
 func (s *Stack) startEach(
 	ctx context.Context,
 	name string,
@@ -253,7 +254,7 @@ func (s *Stack) startEach(
 	return nil
 }
 
-// observed lets a service serve metrics, where it should.
+// observed makes a service serve metrics if Options.Observed is set.
 func (s *Stack) observed(service *Service) (*Service, error) {
 	if !s.options.Observed {
 		return service, nil
@@ -267,7 +268,7 @@ func (s *Stack) observed(service *Service) (*Service, error) {
 	return service, nil
 }
 
-// services are the processes of both.
+// services returns all processes of both services.
 func (s *Stack) services() []*Service {
 	all := slices.Concat(s.Authservers, s.Resources)
 	if s.Worker != nil {
@@ -276,7 +277,8 @@ func (s *Stack) services() []*Service {
 	return all
 }
 
-// spec is how a service is run: with these settings, those of the options, and nothing else of our environment.
+// spec returns how a service is run: with these settings and those of the options, and without the rest of the
+// environment.
 func (s *Stack) spec(service, command string, settings map[string]string) child.Spec {
 	all := map[string]string{
 		"ALMONER_BASE_URL": s.BaseURL,
@@ -300,7 +302,7 @@ func (s *Stack) spec(service, command string, settings map[string]string) child.
 	}
 }
 
-// pairs are settings as an environment has them.
+// pairs returns settings in the form of an environment.
 func pairs(settings map[string]string) []string {
 	var environ []string
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -309,10 +311,10 @@ func pairs(settings map[string]string) []string {
 	return environ
 }
 
-// Collector is where services and gateway were told to send their traces; "" for what our environment says.
+// Collector returns Options.Collector.
 func (s *Stack) Collector() string { return s.options.Collector }
 
-// traceSettings are the standard ones of OpenTelemetry: ours, or those of a test.
+// traceSettings returns the standard OpenTelemetry settings: those of the environment, or a test's.
 func (s *Stack) traceSettings() map[string]string {
 	out := map[string]string{}
 	for _, pair := range os.Environ() {
@@ -372,13 +374,13 @@ func (s *Stack) Wait(ctx context.Context) error {
 	}
 }
 
-// LogDir is where the services' logs are.
+// LogDir returns the directory of the services' logs.
 func (s *Stack) LogDir() string { return s.home.path("log") }
 
-// StoreDir is where PostgreSQL and Redis keep their data.
+// StoreDir returns the data directory of PostgreSQL and Redis.
 func (s *Stack) StoreDir() string { return s.home.stores }
 
-// Stop ends everything that Start started, callers first and stores last, and returns when it is gone.
+// Stop stops everything that Start started, the gateway first and the stores last, and waits for the end.
 func (s *Stack) Stop() {
 	s.stop.Do(func() {
 		if s.edge != nil {

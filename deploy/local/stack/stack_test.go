@@ -42,7 +42,7 @@ var binaries = sync.OnceValues(func() (built, error) {
 	return built{dir, lifeline}, Build(context.Background(), "../../..", dir)
 })
 
-// newHome is a directory that the stores' user can reach.
+// newHome returns a directory that the stores' user can reach.
 func newHome(t *testing.T) string {
 	t.Helper()
 	dir, err := localstore.TempDir("almoner-stack-")
@@ -72,7 +72,7 @@ func start(t *testing.T, options Options) *Stack {
 	return s
 }
 
-// threePorts finds three free ports in a row.
+// threePorts finds three consecutive free ports.
 func threePorts(t *testing.T) int {
 	t.Helper()
 	for first := 21000 + os.Getpid()%5000*3; first < 60000; first += 3 {
@@ -84,7 +84,7 @@ func threePorts(t *testing.T) int {
 	return 0
 }
 
-// leftIn lists the processes that work in a directory or were started from it.
+// leftIn returns the processes that work in a directory or were started from it.
 func leftIn(dir string) []string {
 	var left []string
 	entries, _ := filepath.Glob("/proc/[0-9]*")
@@ -123,7 +123,7 @@ func listProgrammes(t *testing.T, s *Stack) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-func TestASecondStartFindsWhatTheFirstOneStored(t *testing.T) {
+func TestStart_SecondStartFindsStoredData(t *testing.T) {
 	options := optionsFor(t, newHome(t))
 	options.Port = threePorts(t)
 	first := start(t, options)
@@ -146,7 +146,7 @@ func TestASecondStartFindsWhatTheFirstOneStored(t *testing.T) {
 
 	second := start(t, options)
 	if second.Demo != first.Demo {
-		t.Error("the second start has another demo")
+		t.Error("the second start has other demo data")
 	}
 	after, err := os.ReadFile(filepath.Join(options.Home, "demo.json"))
 	if err != nil || string(after) != string(before) {
@@ -155,7 +155,7 @@ func TestASecondStartFindsWhatTheFirstOneStored(t *testing.T) {
 	if status, body := listProgrammes(t, second); status != http.StatusOK || !strings.Contains(body, "Put in between") {
 		t.Errorf("%d %.200s", status, body)
 	}
-	// The stores may be at other ports now.
+	// The stores may use other ports now.
 	administration, err := os.ReadFile(second.AdminFile())
 	if err != nil || !strings.Contains(string(administration), "ALMONER_REDIS_URL='"+second.RedisURL+"'\n") {
 		t.Errorf("admin.env is not of this start, %v", err)
@@ -165,7 +165,7 @@ func TestASecondStartFindsWhatTheFirstOneStored(t *testing.T) {
 	}
 }
 
-func TestTheAddressesAnswerAsTheContractSays(t *testing.T) {
+func TestStart_AddressesServeTheContract(t *testing.T) {
 	options := optionsFor(t, newHome(t))
 	options.Authservers = 2
 	s := start(t, options)
@@ -197,7 +197,7 @@ func TestTheAddressesAnswerAsTheContractSays(t *testing.T) {
 	}
 }
 
-func TestAPartThatDiesIsNamed(t *testing.T) {
+func TestWait_NamesDeadService(t *testing.T) {
 	options := optionsFor(t, newHome(t))
 	s := start(t, options)
 	quiet, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -217,7 +217,7 @@ func TestAPartThatDiesIsNamed(t *testing.T) {
 	}
 }
 
-func TestAPortInUseIsNamedBeforeAnythingStarts(t *testing.T) {
+func TestStart_PortInUseIsNamedFirst(t *testing.T) {
 	options := optionsFor(t, newHome(t))
 	options.Port = threePorts(t)
 	for _, taken := range []string{"127.0.0.1", "0.0.0.0"} {
@@ -233,11 +233,11 @@ func TestAPortInUseIsNamedBeforeAnythingStarts(t *testing.T) {
 		_ = listener.Close()
 	}
 	if _, err := os.Stat(filepath.Join(options.Home, "postgres")); !errors.Is(err, os.ErrNotExist) {
-		t.Error("a store was made before the ports were looked at")
+		t.Error("a store was created before the ports were checked")
 	}
 }
 
-func TestTwoStacksDoNotShareAHome(t *testing.T) {
+func TestStart_HomeIsExclusive(t *testing.T) {
 	options := optionsFor(t, newHome(t))
 	start(t, options)
 	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "is running in") {
@@ -245,7 +245,7 @@ func TestTwoStacksDoNotShareAHome(t *testing.T) {
 	}
 }
 
-func TestAStartThatFailsLeavesNothing(t *testing.T) {
+func TestStart_FailureLeavesNothing(t *testing.T) {
 	options := optionsFor(t, newHome(t))
 	options.Binaries = t.TempDir()
 	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "authserver") {
@@ -254,7 +254,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	if left := leftIn(options.Home); len(left) > 0 {
 		t.Errorf("left running: %q", left)
 	}
-	// And the home is free again.
+	// The home is unlocked again.
 	options = optionsFor(t, options.Home)
 	options.Settings = map[string]string{"ALMONER_KEYS": "too short"}
 	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "ALMONER_KEYS") {
@@ -265,7 +265,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestStoresFindAPlaceWhenTheHomeIsClosedToTheirUser(t *testing.T) {
+func TestStart_StoresMoveOutOfPrivateHome(t *testing.T) {
 	closed := t.TempDir()
 	if err := os.Chmod(closed, 0o700); err != nil {
 		t.Fatal(err)
@@ -291,7 +291,7 @@ func TestStoresFindAPlaceWhenTheHomeIsClosedToTheirUser(t *testing.T) {
 	}
 }
 
-// givenDatabase makes a database in the tests' server, empty, for a user who may or may not create roles.
+// givenDatabase creates an empty database in the tests' server, for a user who may or may not create roles.
 func givenDatabase(t *testing.T, mayCreateRoles bool) string {
 	t.Helper()
 	db := testkit.NewDatabase(t)
@@ -301,7 +301,7 @@ func givenDatabase(t *testing.T, mayCreateRoles bool) string {
 		option = "createrole"
 	}
 	execute(t, db.Superuser, "create role "+name+" login password 'given' "+option)
-	if mayCreateRoles { // as the one who made the group roles would be
+	if mayCreateRoles { // as if the user had created the group roles
 		execute(t, db.Superuser, "grant almoner_authserver, almoner_resourceapi to "+name+" with admin option")
 	}
 	execute(t, db.Superuser, "create database "+name+" owner "+name)
@@ -329,39 +329,39 @@ func execute(t *testing.T, url, sql string) {
 	}
 }
 
-func TestServersThatAreGivenAreUsedAndNoneOfTheirKindIsStarted(t *testing.T) {
+func TestStart_UsesGivenStores(t *testing.T) {
 	options := optionsFor(t, newHome(t))
 	options.DatabaseURL, options.RedisURL = givenDatabase(t, true), testkit.NewRedis(t).URL
 	s := start(t, options)
 	if s.Postgres != nil || s.Redis != nil {
-		t.Error("a store was started all the same")
+		t.Error("a private store was started")
 	}
 	if status, body := listProgrammes(t, s); status != http.StatusOK {
 		t.Errorf("%d %.200s", status, body)
 	}
 	for _, service := range []string{authserver, resourceapi} {
 		if url := s.logins[service]; url == options.DatabaseURL || !strings.Contains(url, "_"+service+":") {
-			t.Errorf("%s connects as another role than its own", service)
+			t.Errorf("%s does not connect as its own role", service)
 		}
 	}
 	s.Stop()
 	again := start(t, options)
 	if again.Demo.Users != s.Demo.Users || again.Demo.Clients.Confidential != s.Demo.Clients.Confidential ||
 		again.Demo.Clients.Service != s.Demo.Clients.Service {
-		t.Error("the second start has another demo")
+		t.Error("the second start has other demo data")
 	}
 	again.Stop()
 	t.Cleanup(func() { dropLogins(t, again) })
 }
 
-// dropLogins removes the roles of an installation from the tests' server, once its database is gone.
+// dropLogins removes an installation's roles from the tests' server after its database is dropped.
 func dropLogins(t *testing.T, s *Stack) {
 	for _, service := range []string{authserver, resourceapi} {
 		execute(t, testkit.NewDatabase(t).Superuser, "drop role almoner_"+s.home.seed.Fingerprint()[:8]+"_"+service)
 	}
 }
 
-func TestADatabaseOfSomebodyElseIsRefused(t *testing.T) {
+func TestStart_RefusesForeignDatabase(t *testing.T) {
 	options := optionsFor(t, newHome(t))
 	options.DatabaseURL, options.RedisURL = testkit.NewDatabase(t).Owner, testkit.NewRedis(t).URL
 	_, err := Start(t.Context(), options)
@@ -370,7 +370,7 @@ func TestADatabaseOfSomebodyElseIsRefused(t *testing.T) {
 	}
 }
 
-func TestAUserWithoutTheRightIsToldWhichOne(t *testing.T) {
+func TestStart_NamesMissingDatabaseRight(t *testing.T) {
 	options := optionsFor(t, newHome(t))
 	options.DatabaseURL, options.RedisURL = givenDatabase(t, false), testkit.NewRedis(t).URL
 	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "may not create roles") {
@@ -378,7 +378,7 @@ func TestAUserWithoutTheRightIsToldWhichOne(t *testing.T) {
 	}
 }
 
-func TestAnUnreachableDatabaseIsSaidWithoutItsPassword(t *testing.T) {
+func TestStart_UnreachableDatabaseHidesPassword(t *testing.T) {
 	options := optionsFor(t, newHome(t))
 	options.DatabaseURL, options.RedisURL = "postgres://u:verysecret@127.0.0.1:1/x", "redis://127.0.0.1:1/0"
 	_, err := Start(t.Context(), options)

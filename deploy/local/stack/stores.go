@@ -20,8 +20,7 @@ const (
 	ownerRole    = "almoner_owner"
 )
 
-// startStores starts the stores that the options do not name, and returns the URLs of the database's owner and of
-// Redis.
+// startStores starts the stores that the options do not name, and returns the URLs of the database owner and of Redis.
 func (s *Stack) startStores(ctx context.Context) (owner, redis string, err error) {
 	owner, redis = s.options.DatabaseURL, s.options.RedisURL
 	if redis != "" {
@@ -50,10 +49,10 @@ func (s *Stack) startStores(ctx context.Context) (owner, redis string, err error
 	return owner, redis, nil
 }
 
-// redisWithin is how long a Redis that was named may take to answer.
+// redisWithin limits the response time of a Redis named by the options.
 const redisWithin = 5 * time.Second
 
-// askRedis says what is wrong with a Redis that does not answer. It names the setting and the address, and no password.
+// askRedis returns an error if a Redis does not respond. The error names the setting and the address, and no password.
 func askRedis(ctx context.Context, address string) error {
 	client, err := redisurl.Open(credential.Secret(address), redisurl.Limits{
 		Dial:        redisWithin,
@@ -84,7 +83,7 @@ func (s *Stack) storeOptions(name string) localstore.Options {
 	}
 }
 
-// ensureDatabase makes the database and its owner in a server of ours. The owner is no superuser, as elsewhere.
+// ensureDatabase creates the database and its owner in a private server. The owner is no superuser, as in a deployment.
 func ensureDatabase(ctx context.Context, superuser string, s seed.Seed) (string, error) {
 	db, err := pgx.Connect(ctx, superuser)
 	if err != nil {
@@ -96,7 +95,8 @@ func ensureDatabase(ctx context.Context, superuser string, s seed.Seed) (string,
 		return "", err
 	}
 	var exists bool
-	if err := db.QueryRow(ctx, "select exists (select from pg_database where datname = $1)", databaseName).Scan(&exists); err != nil {
+	row := db.QueryRow(ctx, "select exists (select from pg_database where datname = $1)", databaseName)
+	if err := row.Scan(&exists); err != nil {
 		return "", fmt.Errorf("make the database: %w", err)
 	}
 	if !exists {
@@ -107,7 +107,7 @@ func ensureDatabase(ctx context.Context, superuser string, s seed.Seed) (string,
 	return withLogin(superuser, ownerRole, password, databaseName)
 }
 
-// withLogin is the URL for another user, and, unless it is "", another database.
+// withLogin returns the URL for another user and, unless database is "", another database.
 func withLogin(base, role, password, database string) (string, error) {
 	parsed, err := url.Parse(base)
 	if err != nil || (parsed.Scheme != "postgres" && parsed.Scheme != "postgresql") {

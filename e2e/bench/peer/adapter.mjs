@@ -1,7 +1,7 @@
-// How node-oidc-provider keeps what it knows in Redis: the commands of the adapter among its examples, on a newer ioredis.
+// The Redis adapter of node-oidc-provider: the commands of its example adapter, with a newer ioredis.
 import { Redis } from 'ioredis';
 
-const spent = new Set(['AuthorizationCode', 'RefreshToken', 'DeviceCode', 'BackchannelAuthenticationRequest']); // once
+const spent = new Set(['AuthorizationCode', 'RefreshToken', 'DeviceCode', 'BackchannelAuthenticationRequest']); // single-use
 const ofGrants = new Set([...spent, 'AccessToken']);
 const redis = new Redis(process.env.REDIS_URL, { keyPrefix: 'oidc:' });
 
@@ -44,7 +44,7 @@ export class RedisAdapter {
   }
 
   async findByUserCode() {
-    return undefined; // no devices here
+    return undefined; // device codes are not used
   }
 
   async consume(id) {

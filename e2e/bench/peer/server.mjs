@@ -1,8 +1,8 @@
-// node-oidc-provider as a peer of the product in make bench. It is asked for the same: a code with PKCE for a JWT access token
-// (ES256, for one resource) and a rotating refresh token; a refresh; the introspection of an opaque access token. What a person
-// would do in a browser is left out: /bench/mint makes codes that are approved, and one opaque token.
+// node-oidc-provider as the peer in make bench. It gets the same requests as the product: a code with PKCE for a JWT
+// access token (ES256, for one resource) and a rotating refresh token; a refresh; the introspection of an opaque access
+// token. The browser steps are left out: /bench/mint creates approved codes and one opaque token.
 // REDIS_URL names its Redis. It listens on a free port of the loopback interface, prints its address, and ends when
-// its input does.
+// its input ends.
 import { createHash, generateKeyPairSync, randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
 import { Provider } from 'oidc-provider';
@@ -77,5 +77,5 @@ server.listen(0, '127.0.0.1', () => {
     }
   });
   console.log(issuer);
-  process.stdin.on('end', () => process.exit()).resume(); // whoever started us is gone
+  process.stdin.on('end', () => process.exit()).resume(); // the parent process has ended
 });

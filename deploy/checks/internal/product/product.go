@@ -1,6 +1,6 @@
-// Package product answers: does a real binary do with its settings what a manifest or unit expects of it?
+// Package product runs the real binaries with the settings of a manifest or unit.
 //
-// Tests take from a file how a process is started, put the secrets where the file says, and run the binary itself.
+// Tests read from a file how a process is started, write the secrets to the files that it names, and run the binary.
 package product
 
 import (
@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	// binariesVariable names a directory with binaries that were built before, as `make test` does.
+	// binariesVariable names a directory with prebuilt binaries, as `make test` provides it.
 	binariesVariable = "ALMONER_TEST_BINARIES"
 
 	answersWithin = time.Minute
@@ -43,7 +43,7 @@ type Command struct {
 	Environment map[string]string
 }
 
-// Root is the repository's, above the directory of the package that is tested: where go.work is.
+// Root returns the repository's root: the directory that holds go.work, at or above the working directory.
 func Root() string {
 	dir, err := os.Getwd()
 	for err == nil && dir != filepath.Dir(dir) {
@@ -55,14 +55,14 @@ func Root() string {
 	return "."
 }
 
-// built is where the binaries are.
+// built holds the directory of the binaries.
 type built struct {
 	dir string
-	// lifeline is closed by the kernel when this process is gone; kept here so that nothing closes it before.
+	// The kernel closes lifeline when this process ends; it is stored here so that nothing closes it before.
 	lifeline io.Closer
 }
 
-// binaries builds both services once a process, unless they are there.
+// binaries builds both services once for each process, unless prebuilt binaries exist.
 var binaries = sync.OnceValues(func() (built, error) {
 	if dir := os.Getenv(binariesVariable); dir != "" {
 		return built{dir: dir}, nil
@@ -92,7 +92,7 @@ var binaries = sync.OnceValues(func() (built, error) {
 	return built{dir, lifeline}, nil
 })
 
-// Path is where the binary is.
+// Path returns the path of the binary.
 func (c Command) Path(t testing.TB) string {
 	t.Helper()
 	there, err := binaries()
@@ -106,10 +106,10 @@ func (c Command) Path(t testing.TB) string {
 	return path
 }
 
-// Run runs the command to its end and returns what it wrote.
+// Run runs the command to its end and returns its output.
 func (c Command) Run(t testing.TB, arguments ...string) (string, error) {
 	t.Helper()
-	path := c.Path(t) // which may build it first
+	path := c.Path(t) // may build the binary first
 	ctx, cancel := context.WithTimeout(t.Context(), answersWithin)
 	defer cancel()
 	process := exec.CommandContext(ctx, path, arguments...)
@@ -118,7 +118,7 @@ func (c Command) Run(t testing.TB, arguments ...string) (string, error) {
 	return string(out), err
 }
 
-// Offered says whether the binary has the subcommand that the arguments name.
+// Offered returns an error unless the binary has the subcommand in the arguments.
 func (c Command) Offered(t testing.TB) error {
 	t.Helper()
 	if len(c.Arguments) == 0 {
@@ -131,8 +131,8 @@ func (c Command) Offered(t testing.TB) error {
 	return nil
 }
 
-// Settings are the names that the binary knows, with what is in force under this command's environment. An error says
-// what is wrong with that.
+// Settings returns the binary's settings with the values in force under this command's environment, or an error if
+// these are invalid.
 func (c Command) Settings(t testing.TB) (map[string]string, error) {
 	t.Helper()
 	out, err := c.Run(t, "check-config", "--json")
@@ -150,7 +150,7 @@ func (c Command) Settings(t testing.TB) (map[string]string, error) {
 	return settings, nil
 }
 
-// Unknown lists the names in the environment that stand for no setting: NAME, or NAME_FILE for what a file holds.
+// Unknown returns the names in the environment that belong to no setting, either NAME or NAME_FILE.
 func (c Command) Unknown(settings map[string]string) []string {
 	var unknown []string
 	for name := range c.Environment {
@@ -163,7 +163,7 @@ func (c Command) Unknown(settings map[string]string) []string {
 	return unknown
 }
 
-// With is the command with other settings.
+// With returns the command with changed settings.
 func (c Command) With(settings map[string]string) Command {
 	environment := map[string]string{}
 	for _, from := range []map[string]string{c.Environment, settings} {
@@ -175,7 +175,7 @@ func (c Command) With(settings map[string]string) Command {
 	return c
 }
 
-// WithFilesAt is the command where files that are below from lie below to.
+// WithFilesAt returns the command with the paths of files below from moved to below to.
 func (c Command) WithFilesAt(from, to string) Command {
 	moved := map[string]string{}
 	for name, value := range c.Environment {
@@ -186,15 +186,15 @@ func (c Command) WithFilesAt(from, to string) Command {
 	return c.With(moved)
 }
 
-// A Process is a command that was started.
+// A Process is a started command.
 type Process struct {
-	// Addresses are where it listens, by the name of the setting that said so: ALMONER_LISTEN and the like.
+	// Addresses are the addresses that it listens on, by setting (ALMONER_LISTEN and others).
 	Addresses map[string]string
 
 	ended chan struct{}
 }
 
-// Start starts the command until the test ends, with whatever it listens on at a free port of the loopback interface.
+// Start runs the command until the test ends. It listens on free ports of the loopback interface.
 func (c Command) Start(t testing.TB) *Process {
 	t.Helper()
 	p := &Process{Addresses: map[string]string{}, ended: make(chan struct{})}
@@ -211,8 +211,8 @@ func (c Command) Start(t testing.TB) *Process {
 	process := exec.Command(c.Path(t), c.Arguments...)
 	process.Env = c.environ()
 	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var said bytes.Buffer
-	process.Stdout, process.Stderr = &said, &said
+	var output bytes.Buffer
+	process.Stdout, process.Stderr = &output, &output
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -224,13 +224,13 @@ func (c Command) Start(t testing.TB) *Process {
 		_ = process.Process.Kill()
 		<-p.ended
 		if t.Failed() {
-			t.Logf("%s said:\n%s", c.Binary, said.String())
+			t.Logf("%s wrote:\n%s", c.Binary, output.String())
 		}
 	})
 	return p
 }
 
-// Becomes asks an address of the process until it answers with the status, or the process has ended.
+// Becomes requests an address of the process until the status matches or the process has ended.
 func (p *Process) Becomes(url string, status int) error {
 	var last error
 	for deadline := time.Now().Add(answersWithin); time.Now().Before(deadline); {
@@ -252,15 +252,14 @@ func (p *Process) Becomes(url string, status int) error {
 	return last
 }
 
-// Keys makes a value of ALMONER_KEYS.
+// Keys returns a value for ALMONER_KEYS.
 func Keys() string {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	return base64.RawURLEncoding.EncodeToString(key)
 }
 
-// Stores are a database and a Redis for a test, as the values of settings by service: owner, authserver, resourceapi
-// and redis.
+// Stores returns a new database and Redis as values of settings, by service: owner, authserver, resourceapi and redis.
 func Stores(t testing.TB) map[string]string {
 	t.Helper()
 	database := testkit.NewDatabase(t)

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// Tests here kill servers, cut connections and look at the clock, on machines that others use too. A package that fails
-// is therefore tried once more, whole and alone, and both results are shown: what is broken fails again, what was
-// disturbed does not.
+// Tests here kill servers, cut connections and depend on time, on machines that other programs use too. So a failed
+// package is tested once more, whole and alone, and both results are shown: a defect fails again, a disturbance does
+// not.
 
-// mostTriedAgain is how many packages of a module may have been disturbed: more than that are broken.
-const mostTriedAgain = 3
+// maxRetried is the maximum number of a module's packages that are tested again: more are broken, not disturbed.
+const maxRetried = 3
 
-// testModule runs the tests of a module and remembers a failure.
-func (t *trial) testModule(ctx context.Context, m module, flags []string) {
+// testModule runs the tests of a module and records a failure.
+func (t *testRun) testModule(ctx context.Context, m module, flags []string) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -28,7 +28,7 @@ func (t *trial) testModule(ctx context.Context, m module, flags []string) {
 	fmt.Println("almoner: " + name)
 	began := time.Now()
 	printed, err := t.goTest(ctx, m, append(flags, "./..."))
-	again := triedAgain(printed)
+	again := retryable(printed)
 	if err != nil && len(again) > 0 && ctx.Err() == nil {
 		fmt.Printf("almoner: FAILED AT FIRST, tried once more, alone: %s\n", strings.Join(again, " "))
 		_, err = t.goTest(ctx, m, append(append(slices.Clone(flags), "-p=1", "-count=1"), again...))
@@ -39,13 +39,13 @@ func (t *trial) testModule(ctx context.Context, m module, flags []string) {
 	}
 }
 
-func (t *trial) goTest(ctx context.Context, m module, arguments []string) (printed []byte, err error) {
+func (t *testRun) goTest(ctx context.Context, m module, arguments []string) (printed []byte, err error) {
 	var out bytes.Buffer
 	environment := m.workspace()
 	if slices.Contains(arguments, "-race") {
-		environment = append(environment, "CGO_ENABLED=1") // which the race detector needs
+		environment = append(environment, "CGO_ENABLED=1") // the race detector needs it
 	}
-	if m.alone { // browsers and gateways speak HTTP/2, which the services are built without
+	if m.alone { // browsers and gateways use HTTP/2, which the services' build tags exclude
 		environment = append(environment, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=readonly -trimpath"))
 	}
 	err = t.command(ctx, m.name, environment, io.MultiWriter(os.Stdout, &out), "go", append([]string{
@@ -58,20 +58,21 @@ func (t *trial) goTest(ctx context.Context, m module, arguments []string) (print
 var (
 	failedPackage = regexp.MustCompile(`(?m)^FAIL\t(\S+)\t[0-9.]+s$`)
 
-	// unforgiven is what no second try makes good: a data race, and a secret where it must not be (package harness).
-	unforgiven = regexp.MustCompile(`WARNING: DATA RACE|secrets of this run are in|\[build failed\]|\[setup failed\]`)
+	// neverRetried matches failures that are never retried: data races, leaked secrets (package harness) and build
+	// errors.
+	neverRetried = regexp.MustCompile(`WARNING: DATA RACE|secrets of this run are in|\[build failed\]|\[setup failed\]`)
 )
 
-// triedAgain names the packages, of those that failed by what go test printed, that deserve a second try.
-func triedAgain(printed []byte) []string {
-	if unforgiven.Match(printed) {
+// retryable returns the packages to retry, from the output of go test.
+func retryable(printed []byte) []string {
+	if neverRetried.Match(printed) {
 		return nil
 	}
 	var packages []string
 	for _, found := range failedPackage.FindAllSubmatch(printed, -1) {
 		packages = append(packages, string(found[1]))
 	}
-	if len(packages) > mostTriedAgain {
+	if len(packages) > maxRetried {
 		return nil
 	}
 	return packages

@@ -17,11 +17,12 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Clerks do the product's daily work while it is killed, and remember what was acknowledged. What was not is asked for
-// again with the same Idempotency-Key, or the same form, where there is one, as a careful client does.
+// Simulated clients do the product's daily work while it is killed, and record what was acknowledged. A request that
+// was not acknowledged is repeated with the same Idempotency-Key, or the same form, if it has one, as a careful client
+// does.
 
-// An office is where the clerks of one round work.
-type workplace struct {
+// A workload is the workspace of one round's clients and the work that was acknowledged there.
+type workload struct {
 	*harness.Product
 	harness.Office
 	head      *harness.Person
@@ -30,22 +31,22 @@ type workplace struct {
 	form      string // path of a public form
 
 	mu           sync.Mutex
-	current      []harness.Tokens // newest tokens of connections of which no answer was lost
+	current      []harness.Tokens // newest tokens of connections that lost no response
 	confidential []harness.Tokens
-	personal     map[string]string // name → personal access token, "" where the page that showed it was lost
+	personal     map[string]string // name → personal access token, "" if the page that showed it was lost
 	revoked      []harness.Tokens
-	clients      []string          // ids of registered applications
+	clients      []string          // IDs of registered applications
 	programmes   map[string]string // name → id
-	submissions  map[string]string // e-mail → path of the status
-	imports      map[string]string // name of its rows → path of the status
+	submissions  map[string]string // e-mail → status path
+	imports      map[string]string // row name → status path
 }
 
 const submissionsOrigin = "https://www.canal-lane.example"
 
-func newWorkplace(t *testing.T, p *harness.Product) *workplace {
+func newWorkload(t *testing.T, p *harness.Product) *workload {
 	t.Helper()
 	office := p.Office(t)
-	w := &workplace{
+	w := &workload{
 		Product:     p,
 		Office:      office,
 		head:        p.Person(t, office.Head),
@@ -64,7 +65,7 @@ func newWorkplace(t *testing.T, p *harness.Product) *workplace {
 	return w
 }
 
-// A stock is what a round's clerks use up, of which people have to have approved each piece.
+// A stock holds what the clients of one round use up. Users have approved each item in advance.
 type stock struct {
 	refreshed, revoked []harness.Tokens
 	consents           []approved
@@ -76,13 +77,13 @@ type approved struct {
 	code string
 }
 
-// stockedWith is how much there is of each.
-const stockedWith = 4
+// stockSize is the number of items of each kind.
+const stockSize = 4
 
-func (w *workplace) newStock(t *testing.T) stock {
+func (w *workload) newStock(t *testing.T) stock {
 	t.Helper()
 	var s stock
-	for range stockedWith {
+	for range stockSize {
 		s.refreshed = append(s.refreshed, w.connector.Connect(t, w.head))
 		s.revoked = append(s.revoked, w.connector.Connect(t, w.head))
 		attempt := w.connector.Begin()
@@ -92,27 +93,27 @@ func (w *workplace) newStock(t *testing.T) stock {
 	return s
 }
 
-// work lets every clerk work until ctx ends.
-func (w *workplace) work(ctx context.Context, t *testing.T, s stock) *sync.WaitGroup {
-	var clerks sync.WaitGroup
+// work runs all clients until ctx ends.
+func (w *workload) work(ctx context.Context, t *testing.T, s stock) *sync.WaitGroup {
+	var clients sync.WaitGroup
 	for _, tokens := range s.refreshed {
-		clerks.Go(func() { w.refreshes(ctx, t, tokens) })
+		clients.Go(func() { w.refreshes(ctx, t, tokens) })
 	}
-	clerks.Go(func() { oneByOne(ctx, s.revoked, func(tokens harness.Tokens) { w.revokes(t, tokens) }) })
-	clerks.Go(func() { oneByOne(ctx, s.consents, func(c approved) { w.connects(t, c) }) })
-	clerks.Go(func() { oneByOne(ctx, s.appCodes, func(code string) { w.connectsApp(t, code) }) })
+	clients.Go(func() { oneByOne(ctx, s.revoked, func(tokens harness.Tokens) { w.revokes(t, tokens) }) })
+	clients.Go(func() { oneByOne(ctx, s.consents, func(c approved) { w.connects(t, c) }) })
+	clients.Go(func() { oneByOne(ctx, s.appCodes, func(code string) { w.connectsApp(t, code) }) })
 	developers := w.head.Arrive(t, w.AppURL+"/settings/developers?tenant="+w.Workspace.ID)
-	clerks.Go(func() { w.makesTokens(ctx, t, developers) })
-	for _, clerk := range []func(*testing.T) bool{w.registers, w.writes, w.submits, w.orders} {
-		clerks.Go(func() {
-			for ctx.Err() == nil && clerk(t) {
+	clients.Go(func() { w.makesTokens(ctx, t, developers) })
+	for _, client := range []func(*testing.T) bool{w.registers, w.writes, w.submits, w.orders} {
+		clients.Go(func() {
+			for ctx.Err() == nil && client(t) {
 			}
 		})
 	}
-	return &clerks
+	return &clients
 }
 
-// oneByOne uses things up, with pauses in which others work and the victim may die.
+// oneByOne uses the things one at a time, with pauses in which other clients work and the victim may be killed.
 func oneByOne[Thing any](ctx context.Context, things []Thing, use func(Thing)) {
 	for _, thing := range things {
 		if ctx.Err() != nil {
@@ -123,7 +124,7 @@ func oneByOne[Thing any](ctx context.Context, things []Thing, use func(Thing)) {
 	}
 }
 
-func (w *workplace) remember(what func()) {
+func (w *workload) remember(what func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	what()
@@ -133,8 +134,8 @@ func unanswered(answer harness.Answer, err error) bool {
 	return err != nil || answer.Status >= http.StatusInternalServerError
 }
 
-// refreshes one connection. Once an answer is lost, whether its token is current cannot be known.
-func (w *workplace) refreshes(ctx context.Context, t *testing.T, newest harness.Tokens) {
+// refreshes refreshes one connection. After a lost response, the current token is unknown.
+func (w *workload) refreshes(ctx context.Context, t *testing.T, newest harness.Tokens) {
 	for ctx.Err() == nil {
 		answer, err := w.connector.TryPost(t, w.connector.RefreshForm(newest.RefreshToken))
 		if unanswered(answer, err) {
@@ -146,8 +147,8 @@ func (w *workplace) refreshes(ctx context.Context, t *testing.T, newest harness.
 	w.remember(func() { w.current = append(w.current, newest) })
 }
 
-// connects an assistant and lets it refresh once. Its tokens are put aside, unused.
-func (w *workplace) connects(t *testing.T, c approved) {
+// connects connects an assistant and refreshes once. The new tokens are recorded and not used.
+func (w *workload) connects(t *testing.T, c approved) {
 	answer, err := c.TryPost(t, c.CodeForm(c.code))
 	if unanswered(answer, err) {
 		return
@@ -160,7 +161,7 @@ func (w *workplace) connects(t *testing.T, c approved) {
 	w.remember(func() { w.current = append(w.current, tokens) })
 }
 
-func (w *workplace) connectsApp(t *testing.T, code string) {
+func (w *workload) connectsApp(t *testing.T, code string) {
 	answer, err := w.app.TryExchange(t, code)
 	if unanswered(answer, err) {
 		return
@@ -171,8 +172,8 @@ func (w *workplace) connectsApp(t *testing.T, code string) {
 
 var personalToken = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
 
-// makesTokens fills in the form for a personal access token, and sends it again until a page answers.
-func (w *workplace) makesTokens(ctx context.Context, t *testing.T, page harness.Page) {
+// makesTokens submits the form for a personal access token until a page acknowledges it.
+func (w *workload) makesTokens(ctx context.Context, t *testing.T, page harness.Page) {
 	for ctx.Err() == nil {
 		name := "Token " + uuid.NewString()
 		form := page.FormWith(t, `form:has(input[name=days]) input[name=name]`)
@@ -185,14 +186,14 @@ func (w *workplace) makesTokens(ctx context.Context, t *testing.T, page harness.
 			return page.Answer, err
 		}, http.StatusOK)
 		if !acknowledged {
-			t.Errorf("a personal access token was not made within %s:\n%s", calmWithin, answer)
+			t.Errorf("a personal access token was not created within %s:\n%s", calmWithin, answer)
 			return
 		}
 		w.remember(func() { w.personal[name] = string(personalToken.Find(answer.Body)) })
 	}
 }
 
-func (w *workplace) revokes(t *testing.T, tokens harness.Tokens) {
+func (w *workload) revokes(t *testing.T, tokens harness.Tokens) {
 	answer, err := w.connector.TryRevoke(t, tokens.RefreshToken)
 	if err != nil || answer.Status != http.StatusOK {
 		return
@@ -200,7 +201,7 @@ func (w *workplace) revokes(t *testing.T, tokens harness.Tokens) {
 	w.remember(func() { w.revoked = append(w.revoked, tokens) })
 }
 
-func (w *workplace) registers(t *testing.T) bool {
+func (w *workload) registers(t *testing.T) bool {
 	body, err := json.Marshal(harness.ConfidentialBody(harness.ReadProgrammes))
 	if err != nil {
 		t.Error(err)
@@ -215,15 +216,15 @@ func (w *workplace) registers(t *testing.T) bool {
 	return true
 }
 
-// writes a programme, and asks again with the same key until it is told that it was made.
-func (w *workplace) writes(t *testing.T) bool {
+// writes creates a programme, and repeats the request with the same key until it is acknowledged.
+func (w *workload) writes(t *testing.T) bool {
 	name := "Programme " + uuid.NewString()
 	api := w.In(w.Workspace, w.Token).With("Idempotency-Key", uuid.NewString())
 	answer, acknowledged := w.insist(func() (harness.Answer, error) {
 		return api.Try(t, http.MethodPost, harness.ListPath, "application/json", fmt.Sprintf(`{"name":%q}`, name))
 	}, http.StatusCreated)
 	if !acknowledged {
-		t.Errorf("a programme was not made within %s:\n%s", calmWithin, answer)
+		t.Errorf("a programme was not created within %s:\n%s", calmWithin, answer)
 		return false
 	}
 	id, _ := answer.Object(t)["id"].(string)
@@ -231,7 +232,7 @@ func (w *workplace) writes(t *testing.T) bool {
 	return true
 }
 
-func (w *workplace) submits(t *testing.T) bool {
+func (w *workload) submits(t *testing.T) bool {
 	email := uuid.NewString() + "@example.org"
 	api := w.API().With("Origin", submissionsOrigin).With("Idempotency-Key", uuid.NewString())
 	form, ready := w.insist(
@@ -257,12 +258,12 @@ func (w *workplace) submits(t *testing.T) bool {
 		return false
 	}
 	w.remember(func() { w.submissions[email] = w.statusPath(t, answer) })
-	time.Sleep(20 * time.Millisecond) // 120 a minute are let through
+	time.Sleep(20 * time.Millisecond) // the limit is 120 a minute
 	return true
 }
 
-// orders an import, likewise.
-func (w *workplace) orders(t *testing.T) bool {
+// orders starts an import, and repeats the request in the same way.
+func (w *workload) orders(t *testing.T) bool {
 	name := "Import " + uuid.NewString()
 	api := w.In(w.Workspace, w.Token).With("Idempotency-Key", uuid.NewString())
 	rows := rowsOf(name)
@@ -274,25 +275,25 @@ func (w *workplace) orders(t *testing.T) bool {
 		return false
 	}
 	w.remember(func() { w.imports[name] = w.statusPath(t, answer) })
-	time.Sleep(20 * time.Millisecond) // they are worked off one after the other
+	time.Sleep(20 * time.Millisecond) // imports are processed one at a time
 	return true
 }
 
-// rowsOf are the programmes of an import.
+// rowsOf returns the programmes of an import.
 func rowsOf(name string) [2]string { return [2]string{name + " first", name + " second"} }
 
-func (w *workplace) statusPath(t *testing.T, accepted harness.Answer) string {
+func (w *workload) statusPath(t *testing.T, accepted harness.Answer) string {
 	t.Helper()
 	address, _ := accepted.Object(t)["statusUrl"].(string)
 	path, ours := strings.CutPrefix(address, w.BaseURL)
 	if !ours {
-		t.Errorf("accepted, and a statusUrl elsewhere:\n%s", accepted)
+		t.Errorf("the statusUrl is not at our address:\n%s", accepted)
 	}
 	return path
 }
 
-// insist repeats a request until it is answered with the status.
-func (w *workplace) insist(send func() (harness.Answer, error), status int) (answer harness.Answer, done bool) {
+// insist repeats a request until the response has the status.
+func (w *workload) insist(send func() (harness.Answer, error), status int) (answer harness.Answer, done bool) {
 	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		var err error
 		if answer, err = send(); err == nil && answer.Status == status {

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// An estate is a workspace in which there is one of everything that an attacker could be after.
-type estate struct {
+// A target is a workspace that contains one of everything that an attacker could want.
+type target struct {
 	harness.Office
 	product *harness.Product
 	head    *harness.Person // signed in
@@ -20,17 +20,17 @@ type estate struct {
 	programme, imported, form, embedKey, submission, status string
 	app                                                     harness.ConfidentialApp
 	connector                                               harness.Connector
-	long, tokens                                            harness.Tokens // of the app and the connector
+	long, tokens                                            harness.Tokens // issued to the app and to the connector
 	grant, personal, signIn, passkey                        string         // identifiers
-	// the connector policy's digest, as its page has it
+	// policy is the digest of the connector policy, as the policy page shows it.
 	policy string
 }
 
 const site = "https://www.canal-lane.example"
 
-func newEstate(t *testing.T, p *harness.Product) *estate {
+func newTarget(t *testing.T, p *harness.Product) *target {
 	t.Helper()
-	e := &estate{Office: p.Office(t), product: p}
+	e := &target{Office: p.Office(t), product: p}
 	e.head = p.Person(t, e.Head).SignedIn(t)
 	api := p.In(e.Workspace, e.Token)
 	text := func(answer harness.Answer, key string) string {
@@ -75,12 +75,13 @@ func newEstate(t *testing.T, p *harness.Product) *estate {
 	e.passkey = uuid.NewString()
 	p.World.Exec(
 		t,
-		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
+		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports,
+					backup_eligible, backed_up)
 		values ($1::uuid, $2, 'Laptop', decode(md5($1::text), 'hex'), '\\x00', 0, '\\x00', '{}', false, false)`,
 		e.passkey,
 		e.Head.ID,
 	)
-	// the worker has its say first
+	// The worker processes both before the inventory is read.
 	for _, path := range []string{harness.ListPath + "/imports/" + e.imported, e.statusPath()} {
 		for api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"] == "accepted" {
 			time.Sleep(50 * time.Millisecond)
@@ -89,28 +90,29 @@ func newEstate(t *testing.T, p *harness.Product) *estate {
 	return e
 }
 
-func (e *estate) statusPath() string {
+func (e *target) statusPath() string {
 	return "/v1/engage/public/submissions/" + e.submission + "?token=" + e.status
 }
 
-// submissionToken is what the public form hands out.
-func (e *estate) submissionToken(t *testing.T) string {
+// submissionToken returns the token that the public form issues.
+func (e *target) submissionToken(t *testing.T) string {
 	t.Helper()
-	token, _ := e.product.API().With("Origin", site).Get(t, e.publicForm()).Wants(t, http.StatusOK).Object(t)["submissionToken"].(string)
+	form := e.product.API().With("Origin", site).Get(t, e.publicForm()).Wants(t, http.StatusOK).Object(t)
+	token, _ := form["submissionToken"].(string)
 	return token
 }
 
-func (e *estate) publicForm() string { return "/v1/engage/public/forms/" + e.embedKey }
+func (e *target) publicForm() string { return "/v1/engage/public/forms/" + e.embedKey }
 
-func (e *estate) submit(t *testing.T, email string) harness.Answer {
+func (e *target) submit(t *testing.T, email string) harness.Answer {
 	t.Helper()
 	return e.product.API().With("Origin", site).JSON(t, http.MethodPost, e.publicForm()+"/submissions",
 		map[string]any{"submissionToken": e.submissionToken(t), "answers": map[string]any{"email": email}})
 }
 
-// inventory is everything in the workspace and of its head, as the stores have it; what time changes by itself is left
-// out.
-func (e *estate) inventory(t *testing.T) string {
+// inventory returns all rows of the workspace and its head from the database, without the columns that change with
+// time.
+func (e *target) inventory(t *testing.T) string {
 	t.Helper()
 	rows := func(table, where string, without ...string) string {
 		return `select '` + table + `: ' || coalesce(string_agg((to_jsonb(r) - '{` + strings.Join(
@@ -120,38 +122,25 @@ func (e *estate) inventory(t *testing.T) string {
 			from ` + table + ` r where ` + where
 	}
 	parts := []string{
-		rows(
-			"resource.programmes",
-			"tenant_id = $1",
-		), rows("resource.forms", "tenant_id = $1"), rows("account.oauth_clients", "tenant_id = $1"),
-		rows(
-			"resource.submissions",
-			"tenant_id = $1",
-			"status",
-			"processed_at",
-			"supporter_id",
-		), rows("resource.imports", "tenant_id = $1", "status", "imported", "finished_at", "taken_at"),
+		rows("resource.programmes", "tenant_id = $1"),
+		rows("resource.forms", "tenant_id = $1"),
+		rows("account.oauth_clients", "tenant_id = $1"),
+		rows("resource.submissions", "tenant_id = $1", "status", "processed_at", "supporter_id"),
+		rows("resource.imports", "tenant_id = $1", "status", "imported", "finished_at", "taken_at"),
 		rows(
 			"account.client_secrets",
 			"client_id in (select id from account.oauth_clients where tenant_id = $1)",
 			"last_used_at",
 		),
-		rows(
-			"account.grants",
-			"tenant_id = $1",
-			"last_used_at",
-			"used_at",
-		), rows("account.personal_access_tokens", "tenant_id = $1", "last_used_at"),
-		rows(
-			"account.memberships",
-			"tenant_id = $1 or user_id = $2",
-		), rows("account.passkeys", "user_id = $2", "last_used_at"),
-		rows(
-			"account.sign_ins",
-			"user_id = $2",
-			"last_seen_at",
-		), rows("account.tenants", "id = $1"), rows("account.tenant_features", "tenant_id = $1"),
-		rows("account.connector_policies", "tenant_id = $1"), rows("resource.supporters", "tenant_id = $1"),
+		rows("account.grants", "tenant_id = $1", "last_used_at", "used_at"),
+		rows("account.personal_access_tokens", "tenant_id = $1", "last_used_at"),
+		rows("account.memberships", "tenant_id = $1 or user_id = $2"),
+		rows("account.passkeys", "user_id = $2", "last_used_at"),
+		rows("account.sign_ins", "user_id = $2", "last_seen_at"),
+		rows("account.tenants", "id = $1"),
+		rows("account.tenant_features", "tenant_id = $1"),
+		rows("account.connector_policies", "tenant_id = $1"),
+		rows("resource.supporters", "tenant_id = $1"),
 	}
 	return e.product.World.Text(
 		t,
@@ -164,8 +153,8 @@ func (e *estate) inventory(t *testing.T) string {
 	)
 }
 
-// untouched ends the test unless the estate is what it was.
-func (e *estate) untouched(t *testing.T, was, by string) {
+// untouched ends the test if the inventory differs from was.
+func (e *target) untouched(t *testing.T, was, by string) {
 	t.Helper()
 	if is := e.inventory(t); is != was {
 		before := map[string]bool{}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What go test prints of packages that failed, and which of them get a second try.
-func TestAPackageIsTriedAgainUnlessNothingCouldExcuseIt(t *testing.T) {
+// TestRetryable_ExcludesRacesLeaksAndBuildFailures checks which packages are retried, from output of go test.
+func TestRetryable_ExcludesRacesLeaksAndBuildFailures(t *testing.T) {
 	one := "--- FAIL: TestSlow (5.00s)\n    slow_test.go:9: not within 5 " +
 		"s\nFAIL\nFAIL\texample.org/slow\t5.012s\nok  \texample.org/fine\t0.1s\nFAIL\n"
 	for name, each := range map[string]struct {
@@ -22,7 +22,7 @@ func TestAPackageIsTriedAgainUnlessNothingCouldExcuseIt(t *testing.T) {
 		"four failed":             {strings.Repeat(one, 4), nil},
 		"three failed":            {strings.Repeat(one, 3), slices.Repeat([]string{"example.org/slow"}, 3)},
 	} {
-		if got := triedAgain([]byte(each.printed)); !slices.Equal(got, each.want) {
+		if got := retryable([]byte(each.printed)); !slices.Equal(got, each.want) {
 			t.Errorf("%s: tried again: %v, want %v", name, got, each.want)
 		}
 	}

@@ -7,37 +7,37 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A deposit is what stands ready before a store fails: one credential of every kind and in every state. Afterwards
-// nobody may have got anything back that was gone, and nobody may have lost what was theirs.
-type deposit struct {
+// A baseline is one credential of every kind and state, made before a store fails. After the failure no revoked or used
+// credential may work again, and no current one may be lost.
+type baseline struct {
 	*harness.Product
 	harness.Office
 	connector harness.Connector
 	head      *harness.Person
 
-	redeemed      harness.Attempt // its code was used
+	redeemed      harness.Attempt // its code is used
 	redeemedForm  string
 	ofRedeemed    harness.Tokens
-	waiting       harness.Attempt // its code was not used
+	waiting       harness.Attempt // its code is unused
 	waitingCode   string
 	honest        harness.Tokens // current
-	old, replayed harness.Tokens // superseded, and what came after it
+	old, replayed harness.Tokens // superseded, and its successor
 	revoked       harness.Tokens
 	long          harness.Tokens // of a confidential application
 }
 
-// newDeposit makes everything, so that what is decided before middle is called can be told from what is decided after
-// it: an older copy of a store that is kept in the middle knows every grant, and none as it is now.
-func newDeposit(
+// newBaseline creates all credentials and calls middle in between. A copy of a store that is made in middle knows every
+// grant, but none in its final state.
+func newBaseline(
 	t *testing.T,
 	p *harness.Product,
 	office harness.Office,
 	connector harness.Connector,
 	app harness.ConfidentialApp,
 	middle func(),
-) *deposit {
+) *baseline {
 	t.Helper()
-	d := &deposit{
+	d := &baseline{
 		Product:   p,
 		Office:    office,
 		connector: connector,
@@ -46,16 +46,9 @@ func newDeposit(
 		waiting:   connector.Begin(),
 	}
 	d.redeemedForm = d.redeemed.Code(t, d.head)
-	d.honest, d.old, d.revoked = connector.Connect(
-		t,
-		d.head,
-	), connector.Connect(
-		t,
-		d.head,
-	), connector.Connect(
-		t,
-		d.head,
-	)
+	d.honest = connector.Connect(t, d.head)
+	d.old = connector.Connect(t, d.head)
+	d.revoked = connector.Connect(t, d.head)
 	d.long = app.Connect(t, d.head)
 	middle()
 	d.ofRedeemed = d.redeemed.Post(t, d.redeemed.CodeForm(d.redeemedForm)).Tokens(t)
@@ -66,17 +59,17 @@ func newDeposit(
 	return d
 }
 
-// wantsUnnoticed checks those who never notice that Redis fails: personal access tokens, confidential tokens, access
-// tokens.
-func (d *deposit) wantsUnnoticed(t *testing.T) {
+// wantsUnaffected checks the credentials that work without Redis: personal access tokens, confidential tokens and
+// access tokens.
+func (d *baseline) wantsUnaffected(t *testing.T) {
 	t.Helper()
 	for _, token := range []string{d.Token, d.long.AccessToken, d.honest.AccessToken} {
 		d.In(d.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 	}
 }
 
-// wantsUnavailable checks that whoever needs the failing store is told 503, and never that they are at fault.
-func (d *deposit) wantsUnavailable(t *testing.T) {
+// wantsUnavailable checks that requests that need the failing store get 503 and no client error.
+func (d *baseline) wantsUnavailable(t *testing.T) {
 	t.Helper()
 	for _, answer := range []harness.Answer{
 		d.connector.Refresh(t, d.honest.RefreshToken), d.waiting.Post(t, d.waiting.CodeForm(d.waitingCode)),
@@ -86,10 +79,10 @@ func (d *deposit) wantsUnavailable(t *testing.T) {
 	}
 }
 
-// wantsKept is the table at the end of the grant store's description.
-func (d *deposit) wantsKept(t *testing.T) {
+// wantsKept checks the table at the end of the grant store's description.
+func (d *baseline) wantsKept(t *testing.T) {
 	t.Helper()
-	d.wantsUnnoticed(t)
+	d.wantsUnaffected(t)
 	d.honest = d.connector.WantsAlive(t, d.honest)
 	d.connector.WantsAlive(t, d.honest)
 	d.connector.WantsDead(t, d.revoked)
@@ -100,9 +93,8 @@ func (d *deposit) wantsKept(t *testing.T) {
 	d.connector.WantsDead(t, d.revoked)
 }
 
-// wantsCode checks that a code that nobody used is still good. Only a store that has lost its memory may have forgotten
-// it.
-func (d *deposit) wantsCode(t *testing.T) {
+// wantsCode checks that the unused code still works. Only a store that has lost its data may refuse it.
+func (d *baseline) wantsCode(t *testing.T) {
 	t.Helper()
 	d.connector.WantsAlive(t, d.waiting.Post(t, d.waiting.CodeForm(d.waitingCode)).Tokens(t))
 }

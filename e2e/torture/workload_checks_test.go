@@ -8,10 +8,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What must be true of a workplace after a kill.
+// These functions check a workload after a kill.
 
-// missing names a kind of work of which nothing was acknowledged yet; "" where there is some of each.
-func (w *workplace) missing() string {
+// missing returns a kind of work without any acknowledged request, or "" if every kind has one.
+func (w *workload) missing() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for kind, count := range map[string]int{
@@ -31,8 +31,8 @@ func (w *workplace) missing() string {
 	return ""
 }
 
-// wantsAllKept checks everything that was acknowledged but the commands.
-func (w *workplace) wantsAllKept(t *testing.T) {
+// wantsAllKept checks all acknowledged work except the queued jobs.
+func (w *workload) wantsAllKept(t *testing.T) {
 	t.Helper()
 	for _, tokens := range w.revoked {
 		w.connector.WantsDead(t, tokens)
@@ -59,22 +59,22 @@ func (w *workplace) wantsAllKept(t *testing.T) {
 	}
 	for name, id := range w.programmes {
 		w.In(w.Workspace, w.Token).Get(t, harness.ListPath+"/"+id).Wants(t, http.StatusOK)
-		w.wantsOne(t, "programmes of one order", programmesOfName, name)
+		w.wantsOne(t, "programmes of one request", programmesOfName, name)
 	}
 }
 
 const programmesOfName = `select count(*) from resource.programmes where tenant_id = $1 and name = $2`
 
-// wantsOne counts the workspace's rows of a name.
-func (w *workplace) wantsOne(t *testing.T, what, sql, name string) {
+// wantsOne checks that the workspace has exactly one row of that name.
+func (w *workload) wantsOne(t *testing.T, what, sql, name string) {
 	t.Helper()
 	if count := w.World.Count(t, sql, w.Workspace.ID, name); count != 1 {
 		t.Errorf("%d %s", count, what)
 	}
 }
 
-// wantsCommands checks that each that was accepted was processed, and once in effect.
-func (w *workplace) wantsCommands(t *testing.T) {
+// wantsCommands checks that every accepted submission and import was processed exactly once in effect.
+func (w *workload) wantsCommands(t *testing.T) {
 	t.Helper()
 	for email, path := range w.submissions {
 		wantsProcessed(t, "a submission", w.API(), path)
@@ -99,7 +99,7 @@ func (w *workplace) wantsCommands(t *testing.T) {
 	}
 }
 
-// processedWithin is more than a job waits whose process died.
+// processedWithin exceeds the time that a job waits after its process died.
 const processedWithin = 3 * time.Minute
 
 func wantsProcessed(t *testing.T, what string, api harness.API, path string) {
@@ -110,5 +110,5 @@ func wantsProcessed(t *testing.T, what string, api harness.API, path string) {
 			return
 		}
 	}
-	t.Errorf("%s is %s in the end", what, status)
+	t.Errorf("%s is still %s", what, status)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A request with a body, which the first try must not use up.
+// post sends a request with a body, which the first attempt must not consume.
 func post(t *testing.T, base string) string {
 	t.Helper()
 	response, err := http.Post(base+"/token", "text/plain", strings.NewReader("a body"))
@@ -37,14 +37,14 @@ func named(t *testing.T, name string, leaving bool) *url.URL {
 	return address(t, server.URL)
 }
 
-func TestAProcessThatIsDownIsLeftOut(t *testing.T) {
-	nobody := httptest.NewServer(http.NotFoundHandler())
-	nobody.Close()
+func TestPool_SkipsProcessThatIsDown(t *testing.T) {
+	down := httptest.NewServer(http.NotFoundHandler())
+	down.Close()
 	base := serve(
 		t,
 		Backends{
-			Account:  []*url.URL{address(t, nobody.URL), named(t, "two", false)},
-			Resource: []*url.URL{address(t, nobody.URL)},
+			Account:  []*url.URL{address(t, down.URL), named(t, "two", false)},
+			Resource: []*url.URL{address(t, down.URL)},
 		},
 	)
 	for range 6 {
@@ -54,7 +54,7 @@ func TestAProcessThatIsDownIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestAProcessThatIsLeavingIsLeftOut(t *testing.T) {
+func TestPool_SkipsProcessThatIsLeaving(t *testing.T) {
 	two := named(t, "two", false)
 	base := serve(t, Backends{Account: []*url.URL{named(t, "one", true), two}, Resource: []*url.URL{two}})
 	if got := post(t, base); got != "one: a body" {

@@ -4,7 +4,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What happens behind the product's back: administration, and time.
+// These steps change the state by administration and time, not through the product.
 
 func (m *model) opensWorkspace(*rapid.T) {
 	if len(m.workspaces) == 4 {

@@ -20,9 +20,9 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// Strangers who mean no good. They speak HTTP by themselves, as the actors of the harness are too well-mannered.
+// Malicious callers. They speak raw HTTP, since the harness's actors send only well-formed requests.
 
-// addressesOf are all that somebody can connect to: the gateway, and both services past it.
+// addressesOf returns all addresses that a caller can connect to: the gateway, and both services directly.
 func addressesOf(t *testing.T, running *stack.Stack) []string {
 	t.Helper()
 	var addresses []string
@@ -36,7 +36,7 @@ func addressesOf(t *testing.T, running *stack.Stack) []string {
 	return addresses
 }
 
-// slowRequests are beginnings of requests: the rest of a header, and that of a body, come one byte a second.
+// slowRequests returns beginnings of requests whose remaining header or body follows at one byte a second.
 func slowRequests() []string {
 	return []string{
 		"GET " + harness.ListPath + " HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
@@ -46,8 +46,8 @@ func slowRequests() []string {
 	}
 }
 
-// trickle sends the beginning at once and then a byte a second, and returns how long it was let. 0 where it gave up
-// itself.
+// trickle sends the beginning immediately and then one byte a second. It returns how long the server kept the
+// connection, or 0 if trickle ended it.
 func trickle(ctx context.Context, address, beginning string) time.Duration {
 	connection, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -58,10 +58,10 @@ func trickle(ctx context.Context, address, beginning string) time.Duration {
 	began := time.Now()
 	cut := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(io.Discard, connection) // until the other side, or we ourselves, end it
+		_, _ = io.Copy(io.Discard, connection) // until either side closes the connection
 		close(cut)
 	}()
-	_, _ = io.WriteString(connection, beginning) // a connection that is cut already says so below
+	_, _ = io.WriteString(connection, beginning) // a closed connection is detected below
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -79,7 +79,7 @@ func trickle(ctx context.Context, address, beginning string) time.Duration {
 	}
 }
 
-// endless is a body without end.
+// endless is an endless body.
 type endless struct{ ctx context.Context }
 
 func (e endless) Read(p []byte) (int, error) {
@@ -94,7 +94,7 @@ func (e endless) Read(p []byte) (int, error) {
 
 const betweenFloods = 50 * time.Millisecond
 
-// floodsWithBodies sends one body without end after the other.
+// floodsWithBodies sends endless bodies one after the other.
 func floodsWithBodies(ctx context.Context, addresses []string) {
 	for turn := 0; ctx.Err() == nil; turn++ {
 		time.Sleep(betweenFloods)
@@ -113,19 +113,19 @@ const (
 	guessersAtOnce = 4
 
 	refreshPrefix = "alm_rt_"
-	refreshSize   = 84 // bytes; the last are the MAC
+	refreshSize   = 84 // bytes; the MAC comes last
 	macSize       = 32
 )
 
-// A guesser tries secrets of an application, and refresh tokens of a connector, as fast as it is answered. Nothing is
-// wrong with the spelling of either, so that each costs what a right one costs until it is refused.
+// A guesser guesses secrets of an application and refresh tokens of a connector as fast as it gets responses. Its
+// guesses are well-formed, so each costs as much as a valid one until it is refused.
 type guesser struct {
 	address   string
 	client    *http.Client
 	app       harness.ConfidentialApp
 	connector harness.Connector
 	current   harness.Tokens // of the connector
-	raw       []byte         // its refresh token, decoded: each guess is that with another MAC
+	raw       []byte         // its refresh token, decoded; each guess has another MAC
 
 	secrets, tokens atomic.Int64 // refused
 }
@@ -138,11 +138,11 @@ func newGuesser(
 	current harness.Tokens,
 ) *guesser {
 	t.Helper()
-	transport := &http.Transport{MaxIdleConnsPerHost: guessersAtOnce} // else each guess would use up a port
+	transport := &http.Transport{MaxIdleConnsPerHost: guessersAtOnce} // otherwise each guess would use up a port
 	t.Cleanup(transport.CloseIdleConnections)
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(current.RefreshToken, refreshPrefix))
 	if err != nil || len(raw) != refreshSize {
-		t.Fatalf("a refresh token is not spelled as the guesses are: %d bytes, %v", len(raw), err)
+		t.Fatalf("a refresh token has another format than the guesses: %d bytes, %v", len(raw), err)
 	}
 	return &guesser{
 		address:   base + harness.TokenPath,
@@ -154,7 +154,7 @@ func newGuesser(
 	}
 }
 
-// guess returns at the end of ctx, or when a guess was not refused as one.
+// guess returns when ctx ends or when a guess is not refused as a guess.
 func (g *guesser) guess(ctx context.Context, t *testing.T) {
 	for turn := 0; ctx.Err() == nil; turn++ {
 		form := g.connector.RefreshForm(g.withOtherMAC(turn)).Encode()
@@ -176,45 +176,45 @@ func (g *guesser) guess(ctx context.Context, t *testing.T) {
 	}
 }
 
-// refused counts an answer that refuses, be it for the number of guesses. None at all, or that the server is busy, is
-// no refusal and no fault.
+// refused counts a refusal, including one by the rate limit. No response, or a busy server, counts neither as a refusal
+// nor as a failure.
 func (g *guesser) refused(ctx context.Context, t *testing.T, contentType, body, code string, count *atomic.Int64) bool {
-	status, said := send(ctx, g.client, g.address, contentType, strings.NewReader(body))
+	status, reply := send(ctx, g.client, g.address, contentType, strings.NewReader(body))
 	switch {
-	case status == http.StatusTooManyRequests, status == http.StatusBadRequest && strings.Contains(said, code):
+	case status == http.StatusTooManyRequests, status == http.StatusBadRequest && strings.Contains(reply, code):
 		count.Add(1)
 	case status != 0 && status < http.StatusInternalServerError:
-		t.Errorf("a guess is answered with %d, want %s:\n%s", status, code, harness.Redact(said))
+		t.Errorf("a guess got status %d, want %s:\n%s", status, code, harness.Redact(reply))
 		return false
 	}
 	return true
 }
 
-// withOtherMAC is the current refresh token, spelled as well, with one byte of its MAC changed.
+// withOtherMAC returns the current refresh token, equally well-formed, with one byte of its MAC changed.
 func (g *guesser) withOtherMAC(turn int) string {
 	raw := slices.Clone(g.raw)
 	raw[len(raw)-1-turn%macSize] ^= byte(1 + turn/macSize%255)
 	return refreshPrefix + base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// wantsNothingFound checks that the guesses came, none of them right, and that they have cost nobody their access (G3).
+// wantsNothingFound checks that enough guesses were made and refused, and that they revoked no grant (G3).
 func (g *guesser) wantsNothingFound(t *testing.T, during time.Duration) {
 	t.Helper()
 	for what, refused := range map[string]int64{"secrets": g.secrets.Load(), "tokens": g.tokens.Load()} {
 		if least := guessesASecond * int64(during/time.Second); refused < least {
-			t.Errorf("%d guessed %s were refused, want %d at least", refused, what, least)
+			t.Errorf("%d guessed %s were refused, want at least %d", refused, what, least)
 		}
 	}
 	g.connector.WantsAlive(t, g.current)
 }
 
-// send returns the status and the body of the answer, or 0 where the request is cut off.
+// send returns the status and the body of the response, or 0 if the request was cut off.
 func send(
 	ctx context.Context,
 	client *http.Client,
 	address, contentType string,
 	body io.Reader,
-) (status int, said string) {
+) (status int, reply string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, body)
 	if err != nil {
 		return 0, ""

@@ -22,28 +22,28 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// A scale is how much there is of everything.
+// A scale is the number of rows of each kind.
 type scale struct{ grants, programmes, workspaces int }
 
 func (s scale) String() string {
 	return fmt.Sprintf("%d grants, %d programmes in the workspace, %d workspaces", s.grants, s.programmes, s.workspaces)
 }
 
-// An estate is a stack with much in it. Its grants are as two refreshes have left them: in Redis by the product's own
-// scripts, in Postgres by COPY. What a grant is called, whose it is and its refresh token follow from its number.
-type estate struct {
+// A seededStack is a stack with seeded data. Its grants are in the state after two refreshes: in Redis by the product's
+// own scripts, in Postgres by COPY. A grant's ID, owner and refresh token are derived from its number.
+type seededStack struct {
 	scale
 	*bench
 	running *stack.Stack
-	key     []byte // of the grants' tokens
+	key     []byte // key of the grants' tokens
 
-	grantBytesRedis, grantBytesPostgres, auditBytes float64 // one, indexes included
+	grantBytesRedis, grantBytesPostgres, auditBytes float64 // bytes of one row, indexes included
 
 	of        sync.Mutex
-	refreshed map[int]string // refresh tokens, by number of the grant
+	refreshed map[int]string // refresh tokens by grant number
 }
 
-// An estate's connectors ask for this resource and come back to an address as long as that of a real one.
+// callback is the redirect URI of the seeded connectors, as long as a real one.
 const callback = "https://claude.ai/api/mcp/auth_callback"
 
 func id(kind string, number int) uuid.UUID {
@@ -53,11 +53,11 @@ func id(kind string, number int) uuid.UUID {
 	return made
 }
 
-func (e *estate) workspace(grant int) int { return grant % e.workspaces }
+func (e *seededStack) workspace(grant int) int { return grant % e.workspaces }
 
-func (e *estate) resource() string { return e.running.BaseURL + "/v1" }
+func (e *seededStack) resource() string { return e.running.BaseURL + "/v1" }
 
-// secret is the random part of a grant's token of a generation; 0: of its code.
+// secret returns the random part of a grant's token of a generation; generation 0 is its code.
 func secret(grant, generation int) [32]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "secret %d %d", grant, generation))
 }
@@ -68,11 +68,11 @@ func hash(grant, generation int) string {
 	return string(sum[:])
 }
 
-// seededGeneration is that of the refresh tokens of an estate's grants.
+// seededGeneration is the generation of the seeded refresh tokens.
 const seededGeneration = 2
 
-// refreshToken is a grant's first one here, made as authserver makes it (package grant).
-func (e *estate) refreshToken(grant int) string {
+// refreshToken returns a grant's seeded refresh token, built as authserver builds it (package grant).
+func (e *seededStack) refreshToken(grant int) string {
 	name, random := id("grant", grant), secret(grant, seededGeneration)
 	body := append(binary.BigEndian.AppendUint32(name[:], seededGeneration), random[:]...)
 	mac := hmac.New(sha256.New, e.key)
@@ -81,10 +81,10 @@ func (e *estate) refreshToken(grant int) string {
 	return "alm_rt_" + base64.RawURLEncoding.EncodeToString(mac.Sum(body))
 }
 
-// newEstate fills a stack.
-func newEstate(t *testing.T, b *bench, running *stack.Stack, s scale) *estate {
+// newSeededStack seeds a stack.
+func newSeededStack(t *testing.T, b *bench, running *stack.Stack, s scale) *seededStack {
 	t.Helper()
-	e := &estate{scale: s, bench: b, running: running, refreshed: map[int]string{}, key: tokenKey(t, running)}
+	e := &seededStack{scale: s, bench: b, running: running, refreshed: map[int]string{}, key: tokenKey(t, running)}
 	ctx := context.WithoutCancel(t.Context())
 	db, err := pgx.Connect(ctx, running.DatabaseURL)
 	if err != nil {
@@ -96,16 +96,16 @@ func newEstate(t *testing.T, b *bench, running *stack.Stack, s scale) *estate {
 		t.Fatal(err)
 	}
 	defer func() { _ = redis.connection.Close() }()
-	must(t, e.plantWorkspaces(ctx, db))
+	must(t, e.seedWorkspaces(ctx, db))
 	before := e.size(ctx, t, db, "account.grants")
 	var group sync.WaitGroup
 	var inRedis error
-	group.Go(func() { inRedis = e.plantRedis(redis) })
-	must(t, e.plantGrants(ctx, db))
+	group.Go(func() { inRedis = e.seedRedis(redis) })
+	must(t, e.seedGrants(ctx, db))
 	e.grantBytesPostgres = (e.size(ctx, t, db, "account.grants") - before) / float64(s.grants)
-	must(t, e.plantProgrammes(ctx, db))
+	must(t, e.seedProgrammes(ctx, db))
 	before = e.size(ctx, t, db, "account.audit_events")
-	audited, err := e.plantAudit(ctx, db)
+	audited, err := e.seedAudit(ctx, db)
 	must(t, err)
 	e.auditBytes = (e.size(ctx, t, db, "account.audit_events") - before) / float64(audited)
 	group.Wait()
@@ -121,7 +121,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// tokenKey is the key that the installation's authserver mints tokens with.
+// tokenKey returns the key with which the stack's authserver makes tokens.
 func tokenKey(t *testing.T, running *stack.Stack) []byte {
 	t.Helper()
 	content, err := os.ReadFile(running.AdminFile())
@@ -135,17 +135,18 @@ func tokenKey(t *testing.T, running *stack.Stack) []byte {
 	return derived[0]
 }
 
-// size is that of a table with its indexes, in bytes.
-func (e *estate) size(ctx context.Context, t *testing.T, db *pgx.Conn, table string) float64 {
+// size returns the size of a table with its indexes, in bytes.
+func (e *seededStack) size(ctx context.Context, t *testing.T, db *pgx.Conn, table string) float64 {
 	t.Helper()
 	var size float64
 	must(t, db.QueryRow(ctx, `select pg_total_relation_size($1::text::regclass)::float8`, table).Scan(&size))
 	return size
 }
 
-// settle lets the database do now what it would do soon: while it is measured it should not.
+// settle makes Postgres vacuum and checkpoint now, so that it does not do so during the measurement.
 func settle(ctx context.Context, db *pgx.Conn, running *stack.Stack) error {
-	if _, err := db.Exec(ctx, `vacuum (analyze) account.grants, account.tenants, account.users, account.memberships, account.oauth_clients,
+	if _, err := db.Exec(ctx, `vacuum (analyze) account.grants, account.tenants, account.users, account.memberships,
+			account.oauth_clients,
 		account.tenant_modules, account.tenant_features, account.audit_events, resource.programmes`); err != nil {
 		return err
 	}
@@ -158,20 +159,13 @@ func settle(ctx context.Context, db *pgx.Conn, running *stack.Stack) error {
 	return err
 }
 
-// plantWorkspaces makes workspaces, each with a member who has approved a connector.
-func (e *estate) plantWorkspaces(ctx context.Context, db *pgx.Conn) error {
+// seedWorkspaces creates workspaces, each with a member who has approved a connector.
+func (e *seededStack) seedWorkspaces(ctx context.Context, db *pgx.Conn) error {
 	var workspaces, users, clients []uuid.UUID
 	for i := range e.workspaces {
-		workspaces, users, clients = append(
-			workspaces,
-			id("tenant", i),
-		), append(
-			users,
-			id("user", i),
-		), append(
-			clients,
-			id("client", i),
-		)
+		workspaces = append(workspaces, id("tenant", i))
+		users = append(users, id("user", i))
+		clients = append(clients, id("client", i))
 	}
 	all := pgx.NamedArgs{
 		"tenants":      workspaces,
@@ -183,13 +177,21 @@ func (e *estate) plantWorkspaces(ctx context.Context, db *pgx.Conn) error {
 	}
 	for _, sql := range []string{
 		`insert into account.organisations (id, name) values (@organisation, 'Canal Lane Trust')`,
-		`insert into account.tenants (id, organisation_id, name) select t, @organisation, 'Canal Lane Pantry ' || t from unnest(@tenants::uuid[]) t`,
-		`insert into account.tenant_modules (tenant_id, module, enabled, provisioned) select t, m, true, true from unnest(@tenants::uuid[]) t, unnest(array['programmes', 'engage']) m`,
-		`insert into account.tenant_features (tenant_id, feature, enabled) select t, 'llm_integration', true from unnest(@tenants::uuid[]) t`,
-		`insert into account.users (id, email, name) select u, u || '@example.org', 'Ada Okafor' from unnest(@users::uuid[]) u`,
-		`insert into account.memberships (tenant_id, user_id, permissions) select t, u, array['programmes:read:programmes'] from unnest(@tenants::uuid[], @users::uuid[]) as x(t, u)`,
-		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by)
-			select c, 'connector', t, 'Claude', array[@callback], array['programmes:read:programmes'], 'claude', @resource, 'none', u
+		`insert into account.tenants (id, organisation_id, name)
+				  select t, @organisation, 'Canal Lane Pantry ' || t from unnest(@tenants::uuid[]) t`,
+		`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
+				  select t, m, true, true from unnest(@tenants::uuid[]) t, unnest(array['programmes', 'engage']) m`,
+		`insert into account.tenant_features (tenant_id, feature, enabled)
+				  select t, 'llm_integration', true from unnest(@tenants::uuid[]) t`,
+		`insert into account.users (id, email, name)
+				  select u, u || '@example.org', 'Ada Okafor' from unnest(@users::uuid[]) u`,
+		`insert into account.memberships (tenant_id, user_id, permissions)
+				  select t, u, array['programmes:read:programmes']
+				  from unnest(@tenants::uuid[], @users::uuid[]) as x(t, u)`,
+		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
+				    connector_platform, resource, token_endpoint_auth_method, created_by)
+			select c, 'connector', t, 'Claude', array[@callback], array['programmes:read:programmes'],
+			  'claude', @resource, 'none', u
 			from unnest(@tenants::uuid[], @users::uuid[], @clients::uuid[]) as x(t, u, c)`,
 	} {
 		if _, err := db.Exec(ctx, sql, all); err != nil {
@@ -199,15 +201,12 @@ func (e *estate) plantWorkspaces(ctx context.Context, db *pgx.Conn) error {
 	return nil
 }
 
-func (e *estate) plantGrants(ctx context.Context, db *pgx.Conn) error {
+func (e *seededStack) seedGrants(ctx context.Context, db *pgx.Conn) error {
 	now := time.Now()
 	rows := pgx.CopyFromSlice(e.grants, func(i int) ([]any, error) {
 		workspace := e.workspace(i)
 		return []any{
-			id(
-				"grant",
-				i,
-			),
+			id("grant", i),
 			"connector",
 			id("client", workspace),
 			id("user", workspace),
@@ -242,13 +241,15 @@ func (e *estate) plantGrants(ctx context.Context, db *pgx.Conn) error {
 	return err
 }
 
-// plantProgrammes fills the workspace whose list is measured.
-func (e *estate) plantProgrammes(ctx context.Context, db *pgx.Conn) error {
+// seedProgrammes fills the workspace whose list is measured.
+func (e *seededStack) seedProgrammes(ctx context.Context, db *pgx.Conn) error {
 	_, err := db.Exec(
 		ctx,
 		`insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
-		select gen_random_uuid(), $1::uuid, 'Lunch club ' || n, 'A hot meal and company every Thursday, for whoever comes.',
-			(array['draft', 'active', 'active', 'completed', 'archived'])[1 + n % 5], current_date, now() - n * interval '1 minute'
+		select gen_random_uuid(), $1::uuid, 'Lunch club ' || n,
+					'A hot meal and company every Thursday, for whoever comes.',
+					(array['draft', 'active', 'active', 'completed', 'archived'])[1 + n % 5],
+					current_date, now() - n * interval '1 minute'
 		from generate_series(1, $2::int) n`,
 		e.product.Demo.Workspaces.Main.ID,
 		e.programmes,
@@ -256,8 +257,8 @@ func (e *estate) plantProgrammes(ctx context.Context, db *pgx.Conn) error {
 	return err
 }
 
-// plantAudit notes consents as authserver does, of a part of the grants.
-func (e *estate) plantAudit(ctx context.Context, db *pgx.Conn) (int64, error) {
+// seedAudit inserts consent events as authserver does, for some of the grants.
+func (e *seededStack) seedAudit(ctx context.Context, db *pgx.Conn) (int64, error) {
 	tag, err := db.Exec(
 		ctx,
 		`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
@@ -268,8 +269,8 @@ func (e *estate) plantAudit(ctx context.Context, db *pgx.Conn) (int64, error) {
 	return tag.RowsAffected(), err
 }
 
-// The scripts of authserver that make a grant what it is after its code was redeemed and its token refreshed.
-func luaScripts(redis *redisLine) (map[string]string, error) {
+// luaScripts loads the authserver scripts that redeem a grant's code and refresh its token.
+func luaScripts(redis *redisConn) (map[string]string, error) {
 	hashes := map[string]string{}
 	for _, name := range []string{"issue", "exchange", "rotate"} {
 		source, err := os.ReadFile("../../authserver/internal/store/redis/lua/" + name + ".lua")
@@ -283,9 +284,9 @@ func luaScripts(redis *redisLine) (map[string]string, error) {
 	return hashes, nil
 }
 
-const grantsAtOnce = 500 // whose commands are on their way together
+const grantsAtOnce = 500 // pipelined together
 
-func (e *estate) plantRedis(redis *redisLine) error {
+func (e *seededStack) seedRedis(redis *redisConn) error {
 	scripts, err := luaScripts(redis)
 	if err != nil {
 		return err
@@ -300,7 +301,7 @@ func (e *estate) plantRedis(redis *redisLine) error {
 		last := min(first+grantsAtOnce, e.grants)
 		for i := first; i < last; i++ {
 			key, client := "g:{"+id("grant", i).String()+"}", id("client", e.workspace(i)).String()
-			redis.say(
+			redis.queue(
 				"EVALSHA",
 				scripts["issue"],
 				"1",
@@ -314,7 +315,7 @@ func (e *estate) plantRedis(redis *redisLine) error {
 				ends,
 				"1",
 			)
-			redis.say(
+			redis.queue(
 				"EVALSHA",
 				scripts["exchange"],
 				"1",
@@ -327,7 +328,7 @@ func (e *estate) plantRedis(redis *redisLine) error {
 				challenge,
 				hash(i, 1),
 			)
-			redis.say(
+			redis.queue(
 				"EVALSHA",
 				scripts["rotate"],
 				"1",
@@ -344,8 +345,8 @@ func (e *estate) plantRedis(redis *redisLine) error {
 			return err
 		}
 		for range 3 * (last - first) {
-			if word, err := redis.hear(); err != nil || word != "ok" {
-				return fmt.Errorf("a grant is not taken: %s %w", word, err)
+			if result, err := redis.receive(); err != nil || result != "ok" {
+				return fmt.Errorf("a grant was not accepted: %s %w", result, err)
 			}
 		}
 	}
