@@ -29,7 +29,8 @@ func TestIdentifiersComeBackAsTheyWere(t *testing.T) {
 	var value uuid.UUID
 	var pointer, none *uuid.UUID
 	var text string
-	err := db.QueryRow(t.Context(), `select $1::uuid, $2::uuid, $3::uuid, ($1::uuid)::text`, want, &want, (*uuid.UUID)(nil)).
+	err := db.QueryRow(t.Context(), `select $1::uuid, $2::uuid, $3::uuid,
+		($1::uuid)::text`, want, &want, (*uuid.UUID)(nil)).
 		Scan(&value, &pointer, &none, &text)
 	if err != nil {
 		t.Fatal(err)

@@ -27,15 +27,20 @@ func TestTheUseOfCredentialsReachesTheirRows(t *testing.T) {
 	pat, unused, grant := uuid.New(), uuid.New(), uuid.New()
 	for _, statement := range []string{
 		`insert into account.organisations (id, name) values ('00000000-0000-4000-8000-000000000001', 'o')`,
-		`insert into account.tenants (id, organisation_id, name) values ('00000000-0000-4000-8000-000000000002', '00000000-0000-4000-8000-000000000001', 't')`,
+		`insert into account.tenants (id, organisation_id, name)
+			values ('00000000-0000-4000-8000-000000000002', '00000000-0000-4000-8000-000000000001', 't')`,
 		`insert into account.users (id, email, name) values ('00000000-0000-4000-8000-000000000003', 'a@b.c', 'u')`,
-		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, token_endpoint_auth_method)
-			values ('00000000-0000-4000-8000-000000000004', 'confidential', '00000000-0000-4000-8000-000000000002', 'c', '{}', '{}', 'client_secret_json')`,
+		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
+			token_endpoint_auth_method)
+			values ('00000000-0000-4000-8000-000000000004', 'confidential', '00000000-0000-4000-8000-000000000002',
+			'c', '{}', '{}', 'client_secret_json')`,
 		`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
-			select id, sha256(id::text::bytea), '00000000-0000-4000-8000-000000000003', '00000000-0000-4000-8000-000000000002', 'p', '{}', now() + interval '1 day'
+			select id, sha256(id::text::bytea), '00000000-0000-4000-8000-000000000003',
+			'00000000-0000-4000-8000-000000000002', 'p', '{}', now() + interval '1 day'
 			from unnest(array['` + pat.String() + `'::uuid, '` + unused.String() + `'::uuid]) as id`,
 		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
-			values ('` + grant.String() + `', 'confidential', '00000000-0000-4000-8000-000000000004', '00000000-0000-4000-8000-000000000003', '00000000-0000-4000-8000-000000000002', '{}', 'r', 'active', now() + interval '1 day')`,
+			values ('` + grant.String() + `', 'confidential', '00000000-0000-4000-8000-000000000004',
+			'00000000-0000-4000-8000-000000000003', '00000000-0000-4000-8000-000000000002', '{}', 'r', 'active', now() + interval '1 day')`,
 	} {
 		if _, err := owner.Exec(t.Context(), statement); err != nil {
 			t.Fatal(err)
@@ -64,7 +69,8 @@ func TestTheUseOfCredentialsReachesTheirRows(t *testing.T) {
 			var used string
 			err = owner.QueryRow(t.Context(), `
 				select string_agg(id::text, ' ' order by id::text) from (
-					select id, last_used_at from account.personal_access_tokens union all select id, last_used_at from account.grants) as c
+					select id, last_used_at from account.personal_access_tokens union all select id, last_used_at
+					from account.grants) as c
 				where last_used_at > now() - interval '1 minute'`).Scan(&used)
 			if err != nil || !strings.Contains(used, pat.String()) || !strings.Contains(used, grant.String()) ||
 				strings.Contains(used, unused.String()) {

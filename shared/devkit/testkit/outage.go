@@ -46,7 +46,8 @@ func (d Database) EndSessions(t testing.TB) {
 	}
 	defer func() { _ = admin.Close(t.Context()) }()
 	var ended bool
-	err = admin.QueryRow(t.Context(), `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), false) from pg_stat_activity
+	err = admin.QueryRow(t.Context(), `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), false)
+		from pg_stat_activity
 		where datname = current_database() and pid <> pg_backend_pid()`).
 		Scan(&ended)
 	if err != nil || !ended {
