@@ -183,15 +183,15 @@ func TestVerify_RefusesForgeriesAndOtherEncodings(t *testing.T) {
 				issuer + "/mcp",
 			}
 		}),
-		"no grant":           forge(t, key, Type, nil, func(p map[string]any) { delete(p, "grant_id") }),
-		"padding":            good + "=",
-		"white space":        " " + good,
-		"line break":         parts[0] + "." + parts[1] + ".\n" + parts[2],
-		"four parts":         good + ".x",
+		"no grant":    forge(t, key, Type, nil, func(p map[string]any) { delete(p, "grant_id") }),
+		"padding":     good + "=",
+		"white space": " " + good,
+		"line break":  parts[0] + "." + parts[1] + ".\n" + parts[2],
+		"four parts":  good + ".x",
 		"JSON serialisation": `{"protected":"` + parts[0] + `","payload":"` + parts[1] +
 			`","signature":"` + parts[2] + `"}`,
-		"cut":                good[:len(good)-4],
-		"very long":          good + strings.Repeat("A", maxLength),
+		"cut":       good[:len(good)-4],
+		"very long": good + strings.Repeat("A", maxLength),
 	} {
 		if _, err := Verify(token, public, issuer, now); err == nil {
 			t.Errorf("%s: accepted", name)

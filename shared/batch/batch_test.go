@@ -297,7 +297,7 @@ func TestDo_SlowStatementFailsNoCallerBeforeDeadline(t *testing.T) {
 						defer cancel()
 						began := time.Now()
 						if answer, err := g.Do(ctx, i); err != nil || answer != i {
-							t.Errorf("caller %d: %d, %v after %v, before its deadline", i, answer, err, time.Since(began))
+							t.Errorf("caller %d: %d, %v after %v, before deadline", i, answer, err, time.Since(began))
 						}
 					})
 					time.Sleep(apart)

@@ -15,7 +15,8 @@ func TestConnectionGuard_RemembersTryThatMayHaveArrived(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Err: io.EOF}
 	guard := new(connectionGuard)
 	try := func(err error) {
-		_ = guard.ProcessHook(func(context.Context, goredis.Cmder) error { return err })(ctx, goredis.NewCmd(ctx, "ping"))
+		process := guard.ProcessHook(func(context.Context, goredis.Cmder) error { return err })
+		_ = process(ctx, goredis.NewCmd(ctx, "ping"))
 	}
 	try(nil)
 	try(dial)

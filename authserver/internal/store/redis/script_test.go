@@ -18,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-// shifted is a hook that cache replaces a script's response with another. It sits between the connectionGuard
+// shifted is a hook that replaces one response of a script with another. It sits between the connectionGuard
 // and the connection.
 type shifted struct {
 	loses
