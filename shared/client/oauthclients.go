@@ -27,7 +27,7 @@ type Registration struct {
 type OAuthClient struct {
 	Registration
 	ClientID     string    `json:"clientId"`
-	ClientSecret Secret    `json:"clientSecret"` // of a confidential application, only in the response that creates or replaces it
+	ClientSecret Secret    `json:"clientSecret"` // only in responses that create it
 	Kind         string    `json:"kind"`         // confidential or connector
 	WorkspaceID  string    `json:"tenantId"`
 	CreatedAt    time.Time `json:"createdAt"`

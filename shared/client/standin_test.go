@@ -19,7 +19,8 @@ func standIn() *httptest.Server {
 			answer(
 				w,
 				200,
-				`{"data":[{"name":"Night shelter","startsOn":"2026-11-01"},{"name":"Tool bank","startsOn":"2026-03-01"}],
+				`{"data":[{"name":"Night shelter","startsOn":"2026-11-01"},
+				{"name":"Tool bank","startsOn":"2026-03-01"}],
 				"meta":{"count":2,"nextCursor":"2"}}`,
 			)
 		} else {

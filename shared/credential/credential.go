@@ -4,7 +4,7 @@
 // A credential is a prefix that secret scanners can find, base62 random characters, and six base62 characters
 // of CRC32 over everything before them, so that typing errors and false positives of scanners are detected
 // without a database query (contract, section 2). Only its SHA-256 is stored: the random part has at least
-// 142 bits, so a slow hash would protect nothing and cost every request.
+// 178 bits, so a slow hash would protect nothing and cost every request.
 package credential
 
 import (

@@ -1,4 +1,4 @@
-// Package heap answers: how much memory may garbage take before it is collected?
+// Package heap configures Go's garbage collector for a service.
 package heap
 
 import (
@@ -7,16 +7,17 @@ import (
 )
 
 const (
-	// percent of what is in use may be garbage. A service has about 10 MiB in use and makes some 60 KB of garbage a
-	// request: Go's own 100 would collect a dozen times a second under load, for which the processors have better use.
+	// percent is the amount of garbage relative to the live heap, as GOGC. A service has about 10 MiB of live
+	// heap and produces some 60 KB of garbage per request: Go's default of 100 would collect a dozen times a
+	// second under load.
 	percent = 400
 
-	// limit is where garbage is collected whatever the percentage, in bytes. A service stays below 80 MiB resident
-	// under load without logins, what is no heap included.
+	// limit is the memory in bytes at which garbage is collected regardless of percent. Under load without
+	// logins, the resident memory of a service stays below 80 MiB, including memory outside the heap.
 	limit = 48 << 20
 )
 
-// Tune sets Go's garbage collector for a service. GOGC and GOMEMLIMIT win over it where the operator has set them.
+// Tune sets GOGC and GOMEMLIMIT for a service, unless the operator has set them.
 func Tune() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)

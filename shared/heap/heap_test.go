@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheOperatorHasTheLastWord(t *testing.T) {
+func TestTune_KeepsOperatorSettings(t *testing.T) {
 	restore := func() { debug.SetGCPercent(100); debug.SetMemoryLimit(math.MaxInt64) }
 	t.Cleanup(restore)
 	for _, c := range []struct {
@@ -15,7 +15,7 @@ func TestTheOperatorHasTheLastWord(t *testing.T) {
 		wantLimit    int64
 	}{
 		{"", "", percent, limit},
-		{"50", "", 100, limit}, // 100 is what Go had read at its start, here
+		{"50", "", 100, limit}, // 100 is what Go read at its start
 		{"", "1GiB", percent, math.MaxInt64},
 	} {
 		restore()

@@ -103,7 +103,7 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 	for _, statement := range []string{
 		ensureRole(authserverRole, t.password, ""), "grant almoner_authserver to " + authserverRole,
 		ensureRole(resourceapiRole, t.password, ""), "grant almoner_resourceapi to " + resourceapiRole,
-		"alter database " + name + " with is_template true allow_connections false", // last: marks the template as finished
+		"alter database " + name + " with is_template true allow_connections false", // last: marks it finished
 	} {
 		if _, err := superuser.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("make the template database: %w", err)

@@ -16,9 +16,13 @@ func TestCause_IsFirstLineThatNamesFailure(t *testing.T) {
 			"\"pg_wal/xlogtemp.7\": No space left on device",
 		"LOG:  starting PostgreSQL\nLOG:  could not bind IPv4 address\nHINT:  wait\nFATAL:  could not create any " +
 			"TCP/IP sockets\nLOG:  database system is shut down\n": "LOG:  could not bind IPv4 address",
-		"panic: nil map\n\ngoroutine 1 [running]:\nmain.main()\nexit status 2\n":                                                                  "panic: nil map",
-		`{"level":"INFO","msg":"listens"}` + "\n" + `{"level":"ERROR","msg":"serve: address in use"}` + "\n" + `{"level":"INFO","msg":"stopped"}`: `{"level":"ERROR","msg":"serve: address in use"}`,
-		`{"level":"WARN","msg":"connection refused"}` + "\n" + `{"level":"ERROR","msg":"request"}` + "\n" + `{"level":"INFO","msg":"stopped"}`:    `{"level":"INFO","msg":"stopped"}`,
+		"panic: nil map\n\ngoroutine 1 [running]:\nmain.main()\nexit status 2\n": "panic: nil map",
+		`{"level":"INFO","msg":"listens"}` + "\n" +
+			`{"level":"ERROR","msg":"serve: address in use"}` + "\n" +
+			`{"level":"INFO","msg":"stopped"}`: `{"level":"ERROR","msg":"serve: address in use"}`,
+		`{"level":"WARN","msg":"connection refused"}` + "\n" +
+			`{"level":"ERROR","msg":"request"}` + "\n" +
+			`{"level":"INFO","msg":"stopped"}`: `{"level":"INFO","msg":"stopped"}`,
 		"one\ntwo\n": "two",
 		"error: an old one\n" + strings.Repeat("fine\n", 30): "fine",
 	} {
