@@ -311,7 +311,7 @@ func TestLoad_WarnsOfWorldReadableSecret(t *testing.T) {
 		"ALMONER_CONFIG names a file with a secret that every user of this machine can read: chmod o-rwx",
 	)
 	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", "ALMONER_LISTEN_FILE="+path)) // no secret
-	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", own))                         // the secret of the file is overridden
+	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", own))                         // overridden secret
 	expect(t, warnings(0o640, 0o755, file))
 	expect(t, warnings(0o644, 0o750, file)) // other users cannot enter the folder
 	link := filepath.Join(top, "link")      // as in Kubernetes: the mode of the link does not count
