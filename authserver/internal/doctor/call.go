@@ -215,8 +215,8 @@ func (w *run) oneTool(ctx context.Context, tools []tool) error {
 }
 
 // workspaceOf returns the name of the workspace in the result of whoami.
-func workspaceOf(said map[string]any) string {
-	switch name := said["workspace"].(type) {
+func workspaceOf(content map[string]any) string {
+	switch name := content["workspace"].(type) {
 	case string:
 		return name
 	case map[string]any:

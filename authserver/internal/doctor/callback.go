@@ -79,7 +79,8 @@ func listen(ctx context.Context, callback *url.URL) (net.Listener, error) {
 func (w *run) readPasted(ctx context.Context) (string, error) {
 	w.Prompt(
 		"Open this address in a browser, sign in and consent. The browser ends at an address that begins with\n" +
-			w.redirect + " and may show an error there: paste that whole address here.\n\n  " + w.attempt.address + "\n",
+			w.redirect + " and may show an error there: paste that whole address here.\n\n  " +
+			w.attempt.address + "\n",
 	)
 	came := make(chan arrival, 1)
 	go func() {
