@@ -72,7 +72,7 @@ func TestT2_OnlyTrustedProxyControlsTrace(t *testing.T) {
 			t.Errorf("%s: %d spans", name, len(spans))
 			continue
 		}
-		if len(spans) == 1 && (spans[0].SpanContext.TraceID().String() == theirs) != c.goesOn {
+		if len(spans) == 1 && (spans[0].SpanContext.TraceID().String() == theirs) != c.continues {
 			t.Errorf("%s: trace %s", name, spans[0].SpanContext.TraceID())
 		}
 	}

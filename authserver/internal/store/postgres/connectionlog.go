@@ -21,7 +21,7 @@ const keptAttempts = 50
 // entry of the consent page that waited for it. A user who is not a member of the workspace is recorded as
 // anonymous.
 func (s *Store) RecordStopped(ctx context.Context, stopped connectionlog.StoppedAttempt) error {
-	return s.atomically(ctx, "note stopped", func(tx pgx.Tx) error {
+	return s.atomically(ctx, "note stop", func(tx pgx.Tx) error {
 		if stopped.UserID != nil {
 			var member bool
 			err := tx.QueryRow(ctx, `select exists (select from account.memberships where tenant_id = $1
