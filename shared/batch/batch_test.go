@@ -196,7 +196,7 @@ func TestDo_CancelledQueryIsNotSent(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		d.let <- nil
-		synctest.Wait() // 3 and 2 were asked
+		synctest.Wait() // 3 and 2 were sent
 		hangUp()
 		synctest.Wait()
 		close(d.let)
@@ -260,7 +260,7 @@ func TestDo_PanicIsErrorOfItsCallers(t *testing.T) {
 		}
 		d.begin(t.Context(), 0)
 		unlucky := d.begin(t.Context(), 12, 13, 14)
-		time.Sleep(patience[0]) // one of them asks for all
+		time.Sleep(patience[0]) // one of them starts a statement for all
 		late := d.begin(t.Context(), 15, 13)
 		close(d.let)
 		for _, one := range append(unlucky, late...) {

@@ -56,9 +56,9 @@ func ExampleProgrammes_Update() {
 	change := client.ProgrammeChange{Summary: new("Beds from November"), EndsOn: new(client.Date(""))}
 	_, err = c.Programmes.Update(ctx, programme.ID, change, client.IfMatch(programme.ETag))
 	if refusal, ok := errors.AsType[*client.Error](err); ok && refusal.Code == client.CodePreconditionFailed {
-		fmt.Println("somebody was faster:", refusal.Message)
+		fmt.Println("changed by another user:", refusal.Message)
 	}
-	// Output: somebody was faster: The programme was changed since you read it.
+	// Output: changed by another user: The programme was changed since you read it.
 }
 
 // A file of programmes is accepted first and processed later, as a whole or not at all.

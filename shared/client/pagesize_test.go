@@ -9,7 +9,7 @@ import (
 )
 
 // Records may be long: a program with little memory requests fewer per page (F12).
-func TestF12_ListsUsePageSize(t *testing.T) {
+func TestLists_UsePageSize(t *testing.T) {
 	var asked []string
 	c := against(t, func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.Path+"?"+r.URL.Query().Get("limit"))

@@ -34,7 +34,7 @@ var ErrUnknown = errors.New("unknown credential")
 // A Query names a credential, the workspace it acts in, and the module it uses.
 type Query struct {
 	PATHash     []byte    // SHA-256 of a personal access token, or nil
-	GrantID     uuid.UUID // the grant of an access token, where PATHash is nil
+	GrantID     uuid.UUID // the grant of an access token, if PATHash is nil
 	KeyID       string    // the key that signed this access token; a removed or unknown key is refused
 	WorkspaceID uuid.UUID // zero for the credential's own workspace
 	Module      string    // "" for none

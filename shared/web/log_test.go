@@ -80,7 +80,7 @@ type discard struct{}
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // F18: the access log names the credential and the address of a request, and no secret.
-func TestF18_AccessLogNamesCaller(t *testing.T) {
+func TestObserve_AccessLogNamesCaller(t *testing.T) {
 	var out bytes.Buffer
 	log := NewLogger(&out, slog.LevelInfo)
 	c := Caller{Credential: uuid.New(), Workspace: uuid.New(), User: uuid.New(), Client: uuid.New()}

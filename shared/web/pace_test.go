@@ -40,7 +40,7 @@ func ask(t *testing.T, address string) net.Conn {
 }
 
 // F14: the connection of a client that does not read a response, or reads a byte now and then, is cut.
-func TestF14_SlowReadersAreCutOff(t *testing.T) {
+func TestPace_CutsOffSlowReaders(t *testing.T) {
 	for name, read := range map[string]func(c net.Conn){
 		"that read nothing": func(net.Conn) {},
 		"that trickle": func(c net.Conn) {

@@ -3,11 +3,11 @@
 //   - F1 Only refusals are counted, after the refusal. A valid request is never checked and so never throttled: an
 //     attacker cannot lock a client out by failing in its name.
 //   - F2 The effects of a refusal (revoking a replayed grant) happen before it is counted.
-//   - F3 A refusal does not wait for a store: each process counts locally, reports to the shared count soon after (Share),
-//     and blocks keys for which all processes together exceeded the limit. Without the shared count, each process
-//     continues to count locally.
-//   - F4 Attackers cannot make the counts grow: clients share 65,536 slots, whatever identifiers are invented, and a grant
-//     counts only with a token that we issued for it.
+//   - F3 A refusal does not wait for a store: each process counts locally, reports to the shared count soon after
+//     (Share), and blocks keys for which all processes together exceeded the limit. Without the shared count, each
+//     process continues to count locally.
+//   - F4 Attackers cannot make the counts grow: clients share 65,536 slots, whatever identifiers are invented, and a
+//     grant counts only with a token that we issued for it.
 //
 // Addresses do not count: all users of a connector platform share a few. The callers are the token,
 // revocation and introspection endpoints.

@@ -142,7 +142,7 @@ func majorVersion(path string, libraries []string) int {
 	if match == nil {
 		return 0
 	}
-	major, _ := strconv.Atoi(string(match[1])) // digits alone
+	major, _ := strconv.Atoi(string(match[1])) // only digits
 	return major
 }
 

@@ -92,10 +92,10 @@ func (s *Store) AddWorkspace(ctx context.Context, id, organisation uuid.UUID, na
 const workspacesSQL = `
 select t.id, t.organisation_id, o.name, t.name, t.created_at,
   coalesce((select jsonb_agg(jsonb_build_object('name', m.module, 'enabled', m.enabled, 'provisioned', m.provisioned)
-  order by m.module)
+      order by m.module)
     from account.tenant_modules m where m.tenant_id = t.id), '[]'),
   coalesce((select array_agg(f.feature order by f.feature) from account.tenant_features f where f.tenant_id = t.id
-  and f.enabled), '{}')
+    and f.enabled), '{}')
 from account.tenants t join account.organisations o on o.id = t.organisation_id
 where @organisation::uuid is null or t.organisation_id = @organisation
 order by o.name, t.name, t.id`

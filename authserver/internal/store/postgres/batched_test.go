@@ -311,18 +311,19 @@ with asked as (
 ), together as materialized (
   select s.place, to_jsonb(s) - 'place' answer from arrays, account.standings(pats, ids, tenants, modules) s
 ), answers as (
-  select (select to_jsonb(s) from account.first_standing(pat, id, tenant, module) s) first, (select to_jsonb(s)
-  from account.standing(pat, id, tenant, module) s) earlier,
+  select (select to_jsonb(s) from account.first_standing(pat, id, tenant, module) s) first,
+    (select to_jsonb(s) from account.standing(pat, id, tenant, module) s) earlier,
     (select to_jsonb(s) - 'place' from account.standings(array[pat], array[id], array[tenant], array[module]) s) alone,
-    (select to_jsonb(s) - 'place' - 'replaces' from account.standings(array[pat], array[id], array[tenant],
-    array[module], array[null]) s) without_key,
-    (select to_jsonb(s) - 'place' - 'replaces' from account.standings(array[pat], array[id], array[tenant],
-    array[module], array['signing']) s) with_key,
+    (select to_jsonb(s) - 'place' - 'replaces'
+      from account.standings(array[pat], array[id], array[tenant], array[module], array[null]) s) without_key,
+    (select to_jsonb(s) - 'place' - 'replaces'
+      from account.standings(array[pat], array[id], array[tenant], array[module], array['signing']) s) with_key,
     (select answer from together where together.place = asked.place) among
   from arrays, unnest(pats, ids, tenants, modules) with ordinality asked (pat, id, tenant, module, place)
 )
-select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (where (first, first, first, first,
-  first) is distinct from (earlier, alone, among, without_key, with_key)), '[]')::text from answers`
+select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (
+  where (first, first, first, first, first) is distinct from (earlier, alone, among, without_key, with_key)
+), '[]')::text from answers`
 	states := []string{
 		"update account.grants set state = 'active', revoked_at = null, revoke_reason = null",
 		"update account.grants set state = 'pending'",

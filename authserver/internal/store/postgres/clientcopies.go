@@ -45,15 +45,13 @@ func (s *Store) KeepClientCopy(ctx context.Context, c client.CachedClient) error
 	defer s.recent.forget()
 	tag, err := s.pool.Exec(ctx, `
 insert into account.oauth_clients as c (id, kind, name, redirect_uris, required_permissions, connector_platform,
-  resource,
-  token_endpoint_auth_method, metadata_url, keys, keys_url, document_read_at, document_fresh_until)
-values (@id, @kind, @name, @redirects, @required, nullif(@platform, ''), '', @auth, @address, @keys, nullif(@keys_url,
-  ''), @read, @fresh)
+  resource, token_endpoint_auth_method, metadata_url, keys, keys_url, document_read_at, document_fresh_until)
+values (@id, @kind, @name, @redirects, @required, nullif(@platform, ''), '', @auth, @address, @keys,
+  nullif(@keys_url, ''), @read, @fresh)
 on conflict (id) do update set name = excluded.name, redirect_uris = excluded.redirect_uris,
   required_permissions = excluded.required_permissions,
   connector_platform = excluded.connector_platform, token_endpoint_auth_method = excluded.token_endpoint_auth_method,
-  keys = excluded.keys,
-  keys_url = excluded.keys_url, document_read_at = excluded.document_read_at,
+  keys = excluded.keys, keys_url = excluded.keys_url, document_read_at = excluded.document_read_at,
   document_fresh_until = excluded.document_fresh_until
 where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 		pgx.NamedArgs{

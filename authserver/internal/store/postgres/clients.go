@@ -150,8 +150,8 @@ func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []by
 insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform,
   resource,
   token_endpoint_auth_method, created_by, created_at)
-values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth, @by,
-  @at)
+values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth,
+  @by, @at)
 on conflict (id) do nothing`,
 			pgx.NamedArgs{
 				"id":        c.ID,
@@ -227,7 +227,7 @@ func (s *Store) ReplaceSecret(
 			return err
 		}
 		var kind string
-		err := tx.QueryRow(ctx, `select kind from account.oauth_clients where id = $1 
+		err := tx.QueryRow(ctx, `select kind from account.oauth_clients where id = $1
 			and tenant_id is not distinct from $2
 			and deleted_at is null for update`, id, nullable(workspaceID)).
 			Scan(&kind)

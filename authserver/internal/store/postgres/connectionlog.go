@@ -109,7 +109,7 @@ from connectors c
 left join walks w on w.connector = c.id
 left join account.users u on u.id = w.user_id and (w.stray is null
   or exists (select from account.memberships m where m.tenant_id = @tenant
-  and m.user_id = w.user_id)) -- a stranger's name is no business of the workspace
+  and m.user_id = w.user_id)) -- hide names of non-members
 left join account.grants g on g.id = w.id and w.stray is null
 left join lateral (select e.at, e.detail ->> 'description' as words from account.audit_events e
   where e.subject = 'grant:' || g.id and e.action = 'grant.refused' order by e.at desc limit 1) f on true

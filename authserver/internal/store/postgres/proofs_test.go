@@ -173,8 +173,8 @@ func TestAllowed_EndedSignInCannotWrite(t *testing.T) {
 		}
 	}
 	var left int
-	err = l.fixture.Owner.QueryRow(ctx, `select (select count(*) from account.passkeys) + (select count(*)
-		from account.identities)
+	err = l.fixture.Owner.QueryRow(ctx, `select (select count(*) from account.passkeys) +
+		(select count(*) from account.identities)
 		+ (select count(*) from account.sign_ins where ended_at is null)`).
 		Scan(&left)
 	if err != nil || left != 3 {

@@ -9,7 +9,7 @@ import (
 )
 
 // F26: the first request after a restart of PostgreSQL succeeds.
-func TestF26_ClosedConnectionIsNotReused(t *testing.T) {
+func TestOpen_ClosedConnectionIsNotReused(t *testing.T) {
 	f := fixture.New(t)
 	store, err := postgres.Open(t.Context(), credential.Secret(f.Database.Authserver))
 	if err != nil {
