@@ -16,7 +16,7 @@ func (s *Store) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Co
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `
-select c.name, t.name, g.narrowed_at, m.user_id is not null, coalesce(m.permissions, '{}'), 
+select c.name, t.name, g.narrowed_at, m.user_id is not null, coalesce(m.permissions, '{}'),
   coalesce(f.enabled, false), `+grantColumns+`
 from account.grants g
 join account.oauth_clients c on c.id = g.client_id
