@@ -28,7 +28,7 @@ type Option func(*caller)
 
 // WithHTTPClient sends requests with the given client, using its Transport and Timeout. Its redirect policy
 // is ignored: no redirect is followed.
-func WithHTTPClient(h *http.Client) Option { return func(c *caller) { c.http = faithful(h) } }
+func WithHTTPClient(h *http.Client) Option { return func(c *caller) { c.http = withoutRedirects(h) } }
 
 // WithUserAgent prepends the name of the program to DefaultUserAgent.
 func WithUserAgent(name string) Option {
@@ -55,7 +55,7 @@ func New(baseURL, workspace string, tokens oauth2.TokenSource, options ...Option
 	if workspace == "" || tokens == nil {
 		return nil, errors.New("almoner: a client needs a workspace and a source of tokens")
 	}
-	c := &caller{base: base, workspace: workspace, tokens: tokens, http: faithful(nil), agent: DefaultUserAgent}
+	c := &caller{base: base, workspace: workspace, tokens: tokens, http: withoutRedirects(nil), agent: DefaultUserAgent}
 	for _, option := range options {
 		option(c)
 	}
@@ -74,8 +74,8 @@ func address(text string) (string, error) {
 	return strings.TrimRight(text, "/"), nil
 }
 
-// faithful returns a copy of the client, or of the default one, that follows no redirect (C5).
-func faithful(h *http.Client) *http.Client {
+// withoutRedirects returns a copy of the client, or of the default one, that follows no redirect (C5).
+func withoutRedirects(h *http.Client) *http.Client {
 	if h == nil {
 		h = &http.Client{Timeout: patience}
 	}

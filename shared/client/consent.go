@@ -155,5 +155,5 @@ func (a Application) caller() (*caller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (the application's base URL)", err)
 	}
-	return &caller{base: base, http: faithful(a.HTTPClient), agent: DefaultUserAgent}, nil
+	return &caller{base: base, http: withoutRedirects(a.HTTPClient), agent: DefaultUserAgent}, nil
 }

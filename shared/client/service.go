@@ -47,6 +47,6 @@ func (s Service) Introspect(ctx context.Context, token string) (Introspection, e
 	credentials := http.Request{Header: r.header}
 	credentials.SetBasicAuth(url.QueryEscape(s.ClientID), url.QueryEscape(s.Secret.Reveal()))
 	var out Introspection
-	_, err = (&caller{base: base, http: faithful(s.HTTPClient), agent: DefaultUserAgent}).do(ctx, r, &out)
+	_, err = (&caller{base: base, http: withoutRedirects(s.HTTPClient), agent: DefaultUserAgent}).do(ctx, r, &out)
 	return out, err
 }

@@ -27,17 +27,17 @@ func IdempotencyKey(key string) WriteOption {
 	return func(h http.Header) { h.Set("Idempotency-Key", key) }
 }
 
-// workspaceed returns the headers of a request within the workspace (spec 5.1).
-func (c *caller) workspaceed() http.Header { return http.Header{"X-Tenant-Id": {c.workspace}} }
+// workspaceHeader returns the headers of a request within the workspace (spec 5.1).
+func (c *caller) workspaceHeader() http.Header { return http.Header{"X-Tenant-Id": {c.workspace}} }
 
 // get returns a read within the workspace.
 func (c *caller) get(path string, query url.Values) request {
-	return request{method: http.MethodGet, path: path, query: query, header: c.workspaceed(), again: true}
+	return request{method: http.MethodGet, path: path, query: query, header: c.workspaceHeader(), again: true}
 }
 
 // write returns a write within the workspace (C3).
 func (c *caller) write(method, path, contentType string, body []byte, options []WriteOption) request {
-	header := c.workspaceed()
+	header := c.workspaceHeader()
 	header.Set("Content-Type", contentType)
 	header.Set("Idempotency-Key", rand.Text())
 	for _, option := range options {

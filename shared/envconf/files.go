@@ -114,10 +114,10 @@ func endsInsideValue(line []byte) bool {
 		!bytes.HasSuffix(before, []byte("\t"))
 }
 
-// everybodyReads reports whether any user of the machine can read the file, according to its mode and the
+// worldReadable reports whether any user of the machine can read the file, according to its mode and the
 // modes of all folders above it. It reports false for a read-only mount, because Kubernetes, Docker and
 // systemd provide secrets that way and isolate them by other means.
-func everybodyReads(path string) bool {
+func worldReadable(path string) bool {
 	path, err := filepath.EvalSymlinks(path)
 	if err == nil {
 		path, err = filepath.Abs(path)

@@ -70,7 +70,7 @@ func (r *reader) take(place map[string]string, from found) (secret bool) {
 }
 
 func (r *reader) exposed(name, path string) {
-	if everybodyReads(path) {
+	if worldReadable(path) {
 		r.warnings = append(
 			r.warnings,
 			name+" names a file with a secret that every user of this machine can read: chmod o-rwx",

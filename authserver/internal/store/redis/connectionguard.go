@@ -21,8 +21,8 @@ type question struct {
 
 type questionKey struct{}
 
-// witnessed returns a context in which the command is observed.
-func witnessed(ctx context.Context) (watched context.Context, q *question) {
+// observe returns a context in which the command is observed.
+func observe(ctx context.Context) (watched context.Context, q *question) {
 	q = new(question)
 	return context.WithValue(ctx, questionKey{}, q), q
 }

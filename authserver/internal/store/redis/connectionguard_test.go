@@ -11,7 +11,7 @@ import (
 
 // The last try failed to connect, which says nothing about the previous try, whose response was lost.
 func TestConnectionGuard_RemembersTryThatMayHaveArrived(t *testing.T) {
-	ctx, observed := witnessed(t.Context())
+	ctx, observed := observe(t.Context())
 	dial := &net.OpError{Op: "dial", Err: io.EOF}
 	guard := new(connectionGuard)
 	try := func(err error) {

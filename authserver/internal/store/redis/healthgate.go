@@ -15,8 +15,8 @@ type healthGate struct {
 
 const probePause = 20 * time.Millisecond
 
-// beats reports whether the server answers. It waits up to within for a server that does not.
-func (p *healthGate) beats(ctx context.Context, within time.Duration) bool {
+// available reports whether the server answers. It waits up to within for a server that does not.
+func (p *healthGate) available(ctx context.Context, within time.Duration) bool {
 	p.mu.Lock()
 	answers := p.answers
 	p.mu.Unlock()

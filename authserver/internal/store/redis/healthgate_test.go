@@ -10,7 +10,7 @@ import (
 func TestHealthGate_WaitsForServerWithinLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p healthGate
-		answers := func(within time.Duration) bool { return p.beats(t.Context(), within) }
+		answers := func(within time.Duration) bool { return p.available(t.Context(), within) }
 		if !answers(0) {
 			t.Error("the zero value reports a silent server")
 		}
@@ -27,7 +27,7 @@ func TestHealthGate_WaitsForServerWithinLimit(t *testing.T) {
 		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		if p.beats(over, time.Hour) {
+		if p.available(over, time.Hour) {
 			t.Error("reports true after the caller's context ended")
 		}
 		if !answers(time.Minute) || time.Since(began) > 2*time.Second {

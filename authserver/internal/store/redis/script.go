@@ -69,7 +69,7 @@ type call struct {
 // answer, nothing is sent.
 func (s *scripts) ask(ctx context.Context, c call) (answer string, reached bool, err error) {
 	one := s.servers.of(ctx, s.rdb, c.key)
-	if !one.pulse.beats(ctx, callTimeout) {
+	if !one.pulse.available(ctx, callTimeout) {
 		return "", false, errSilent
 	}
 	var deadline int64
@@ -122,7 +122,7 @@ func (s *scripts) run(
 	deadline int64,
 ) (answer string, reached bool, err error) {
 	mark := strconv.FormatUint(rand.Uint64(), 36)
-	ctx, question := witnessed(ctx)
+	ctx, question := observe(ctx)
 	sent := time.Now()
 	value, err := c.script.Run(ctx, s.rdb, []string{
 		c.key,
