@@ -1,8 +1,9 @@
-// Package accesstoken answers: what does an access token say, and how is it known to be ours?
+// Package accesstoken signs and verifies access tokens.
 //
-// Access tokens are JWTs of RFC 9068 (typ at+jwt), signed with ES256. authserver signs, both services verify; the two
-// stand side by side here so that neither can drift. A verified token proves only what was granted once: whether the
-// grant still lives and what its user may do is asked of Postgres at each request (package standing).
+// Access tokens are JWTs of RFC 9068 (typ at+jwt), signed with ES256. authserver signs them and both services
+// verify them; both sides are in this package so that they cannot diverge. A verified token proves only what
+// was granted: whether the grant is still active and what its user may do is read from Postgres at each
+// request (package standing).
 package accesstoken
 
 import (
@@ -25,10 +26,10 @@ import (
 // Type is the typ header (RFC 9068, section 2.1).
 const Type = "at+jwt"
 
-// Algorithm is the one algorithm that is signed with and accepted.
+// Algorithm is the only algorithm that is used to sign and accepted.
 const Algorithm = jwa.ES256
 
-// Claims are what a token says (contract, section 2). Times are whole seconds.
+// Claims are the claims of a token (contract, section 2). Times are whole seconds.
 type Claims struct {
 	Issuer      string
 	Subject     uuid.UUID // the user
@@ -40,7 +41,7 @@ type Claims struct {
 	Scope       perm.Set
 	WorkspaceID uuid.UUID
 	GrantID     uuid.UUID
-	KeyID       string // of the key that signed it: Verify says it, Sign takes that of its key
+	KeyID       string // of the signing key: set by Verify, ignored by Sign
 }
 
 const (
@@ -53,11 +54,11 @@ const (
 // A SigningKey signs access tokens.
 type SigningKey struct {
 	id      string
-	private *ecdsa.PrivateKey // always the same one: crypto/ecdsa remembers what it has worked out about it
+	private *ecdsa.PrivateKey // always the same pointer: crypto/ecdsa caches precomputed values for it
 	headers jws.Headers
 }
 
-// NewSigningKey makes a SigningKey of a private ES256 key with its kid.
+// NewSigningKey makes a SigningKey from a private ES256 key with its kid.
 func NewSigningKey(key jwk.Key) (SigningKey, error) {
 	private, headers := &ecdsa.PrivateKey{}, jws.NewHeaders()
 	if err := key.Raw(private); err != nil {
@@ -72,10 +73,10 @@ func NewSigningKey(key jwk.Key) (SigningKey, error) {
 	return SigningKey{key.KeyID(), private, headers}, nil
 }
 
-// KeyID is its kid.
+// KeyID returns the kid of the key.
 func (k SigningKey) KeyID() string { return k.id }
 
-// Sign makes the token.
+// Sign returns a signed token with the claims.
 func Sign(key SigningKey, c Claims) (credential.Secret, error) {
 	payload, err := json.Marshal(struct {
 		Issuer      string `json:"iss"`
@@ -110,18 +111,18 @@ func Sign(key SigningKey, c Claims) (credential.Secret, error) {
 	return credential.Secret(signed), nil
 }
 
-// Refusals of Verify. ErrUnknownKey is apart because the caller may fetch the keys again, once.
+// Errors of Verify. ErrUnknownKey is separate because the caller may fetch the keys again, once.
 var (
 	ErrInvalid    = errors.New("not a valid access token")
 	ErrUnknownKey = errors.New("access token of an unknown key")
 	ErrExpired    = errors.New("access token expired")
 )
 
-// leeway is what the clocks of two machines may differ.
+// leeway is the accepted difference between the clocks of two machines.
 const leeway = 5 * time.Second
 
-// Verify returns the claims of a token that one of keys signed for issuer and that has not expired at now. The audience
-// is for the caller to compare, byte by byte.
+// Verify returns the claims of a token that one of keys signed for issuer and that has not expired at now.
+// The caller must compare the audience, byte by byte.
 func Verify(text string, keys jwk.Set, issuer string, now time.Time) (Claims, error) {
 	header, err := checkSpelling(text)
 	if err != nil {

@@ -23,7 +23,7 @@ const issuer = "https://api.example.org"
 
 var now = time.Unix(1_800_000_000, 0)
 
-// signed signs by a key as it is kept.
+// signed signs claims with a stored key.
 func signed(t testing.TB, key jwk.Key, c Claims) string {
 	t.Helper()
 	signing, err := NewSigningKey(key)
@@ -72,7 +72,7 @@ func claims() Claims {
 	}
 }
 
-func TestWhatWasSignedIsVerified(t *testing.T) {
+func TestVerify_AcceptsSignedToken(t *testing.T) {
 	key, public := newKey(t, "k1")
 	want := claims()
 	got, err := Verify(signed(t, key, want), public, issuer, now)
@@ -86,21 +86,21 @@ func TestWhatWasSignedIsVerified(t *testing.T) {
 	}
 }
 
-func TestTimeAndIssuerAreChecked(t *testing.T) {
+func TestVerify_ChecksTimeAndIssuer(t *testing.T) {
 	key, public := newKey(t, "k1")
 	token := signed(t, key, claims())
 	if _, err := Verify(token, public, issuer, now.Add(time.Hour+leeway)); !errors.Is(err, ErrExpired) {
 		t.Errorf("expired: %v", err)
 	}
 	if _, err := Verify(token, public, issuer, now.Add(-time.Minute)); err == nil {
-		t.Error("from the future")
+		t.Error("token issued in the future was accepted")
 	}
 	if _, err := Verify(token, public, issuer+"/", now); err == nil {
-		t.Error("another issuer")
+		t.Error("token of another issuer was accepted")
 	}
 }
 
-func TestAnUnknownKeyIsTold(t *testing.T) {
+func TestVerify_ReportsUnknownKey(t *testing.T) {
 	key, _ := newKey(t, "k1")
 	_, others := newKey(t, "k2")
 	token := signed(t, key, claims())
@@ -113,7 +113,7 @@ func TestAnUnknownKeyIsTold(t *testing.T) {
 	}
 }
 
-// forge signs a payload with headers of the test's choice, as an insider with the key could.
+// forge signs a payload with arbitrary headers, as an insider with the key could.
 func forge(t *testing.T, key jwk.Key, typ string, extra map[string]any, change func(map[string]any)) string {
 	t.Helper()
 	c := claims()
@@ -145,11 +145,11 @@ func forge(t *testing.T, key jwk.Key, typ string, extra map[string]any, change f
 	return string(signed)
 }
 
-func TestForgeriesAndKindSpellingsAreRefused(t *testing.T) {
+func TestVerify_RefusesForgeriesAndOtherEncodings(t *testing.T) {
 	key, public := newKey(t, "k1")
 	good := forge(t, key, Type, nil, nil)
 	if _, err := Verify(good, public, issuer, now); err != nil {
-		t.Fatalf("the unaltered token is refused: %v", err)
+		t.Fatalf("unaltered token refused: %v", err)
 	}
 	parts := strings.Split(good, ".")
 	none := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","typ":"at+jwt","kid":"k1"}`))
@@ -183,14 +183,15 @@ func TestForgeriesAndKindSpellingsAreRefused(t *testing.T) {
 				issuer + "/mcp",
 			}
 		}),
-		"no grant":           forge(t, key, Type, nil, func(p map[string]any) { delete(p, "grant_id") }),
-		"padding":            good + "=",
-		"white space":        " " + good,
-		"line break":         parts[0] + "." + parts[1] + ".\n" + parts[2],
-		"four parts":         good + ".x",
-		"JSON serialisation": `{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`,
-		"cut":                good[:len(good)-4],
-		"very long":          good + strings.Repeat("A", maxLength),
+		"no grant":    forge(t, key, Type, nil, func(p map[string]any) { delete(p, "grant_id") }),
+		"padding":     good + "=",
+		"white space": " " + good,
+		"line break":  parts[0] + "." + parts[1] + ".\n" + parts[2],
+		"four parts":  good + ".x",
+		"JSON serialisation": `{"protected":"` + parts[0] + `","payload":"` + parts[1] +
+			`","signature":"` + parts[2] + `"}`,
+		"cut":       good[:len(good)-4],
+		"very long": good + strings.Repeat("A", maxLength),
 	} {
 		if _, err := Verify(token, public, issuer, now); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -207,7 +208,7 @@ func FuzzVerify(f *testing.F) {
 		if _, err := Verify(text, public, issuer, now); err == nil && text != token {
 			parts, original := strings.Split(text, "."), strings.Split(token, ".")
 			if parts[0] != original[0] || parts[1] != original[1] {
-				t.Error("a token that was never signed is accepted")
+				t.Error("a token that was never signed was accepted")
 			}
 		}
 	})

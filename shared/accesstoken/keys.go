@@ -6,20 +6,20 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jwk"
 )
 
-// Keys are the public keys that are believed, with the tokens that these very keys have verified. They are safe for
-// concurrent use, and never change: other keys are other Keys.
+// Keys holds the trusted public keys and the tokens that were verified with them. It is immutable and safe
+// for concurrent use.
 type Keys struct {
 	set      jwk.Set
 	verified verified
 }
 
-// NewKeys makes Keys of a set that nobody changes any more.
+// NewKeys makes Keys of a set. The set must not be modified afterwards.
 func NewKeys(set jwk.Set) *Keys { return &Keys{set: set} }
 
-// Len is how many keys there are.
+// Len returns the number of keys.
 func (k *Keys) Len() int { return k.set.Len() }
 
-// Verify is the function Verify, which checks a signature; here that is done once for each token.
+// Verify is like the function Verify, but checks the signature of each token only once.
 func (k *Keys) Verify(text, issuer string, now time.Time) (Claims, error) {
 	if claims, found := k.verified.find(text, now); found && claims.Issuer == issuer {
 		return claims, nil

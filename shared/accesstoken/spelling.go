@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// maxLength bounds what is looked at: our tokens have about 700 characters.
+// maxLength bounds the length of a token: our tokens have about 700 characters.
 const maxLength = 4096
 
 type header struct {
@@ -17,9 +17,9 @@ type header struct {
 	Critical  []string `json:"crit"`
 }
 
-// checkSpelling is stricter than jwx, which also takes the JSON serialisation, padding, line breaks, any typ and
-// unknown crit headers (RFC 8725, section 3): compact form, alphabet without padding, alg, typ and kid present, nothing
-// critical, and claims whose types are those we write.
+// checkSpelling is stricter than jwx, which also accepts the JSON serialisation, padding, line breaks, any
+// typ and unknown crit headers (RFC 8725, section 3). It requires the compact form, base64url without
+// padding, alg, typ and kid, no crit, and claims of the types that Sign writes.
 func checkSpelling(text string) (header, error) {
 	if len(text) > maxLength {
 		return header{}, ErrInvalid
@@ -52,7 +52,7 @@ func checkSpelling(text string) (header, error) {
 	return h, nil
 }
 
-// decodeOnce decodes one JSON object whose keys are all different, and nothing after it.
+// decodeOnce decodes a single JSON object with distinct keys.
 func decodeOnce(raw []byte, into any) bool {
 	if !distinctKeys(raw) {
 		return false
@@ -69,7 +69,8 @@ func distinctKeys(raw []byte) bool {
 	for decoder.More() {
 		token, err := decoder.Token()
 		key, ok := token.(string)
-		// encoding/json matches keys in any case; two that differ by case alone would be one to it.
+		// encoding/json matches keys case-insensitively, so keys that differ only in case would be the same
+		// to it.
 		if err != nil || !ok || seen[strings.ToLower(key)] {
 			return false
 		}

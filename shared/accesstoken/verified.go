@@ -6,16 +6,18 @@ import (
 	"time"
 )
 
-// verified remembers what tokens say whose signature was found good, because checking an ES256 signature costs more
-// than all else that a request does here. It remembers nothing of what a token may do: that is asked of Postgres each
-// time. It belongs to one set of keys, so a key that was removed takes its tokens along. The zero value is ready.
+// verified caches the claims of tokens with a valid signature, because checking an ES256 signature costs more
+// than everything else in a request. It does not cache what a token may do, which is read from Postgres each
+// time. It belongs to one set of keys, so that removing a key also drops its tokens. The zero value is ready
+// to use.
 type verified struct {
 	mu     sync.Mutex
 	recent map[[sha256.Size]byte]Claims
 	older  map[[sha256.Size]byte]Claims
 }
 
-// generationSize bounds each of the two generations; a full one becomes the older, and the older is dropped.
+// generationSize bounds each of the two generations. When the recent generation is full it becomes the older
+// one, and the previous older one is dropped.
 const generationSize = 4096
 
 // find returns the claims of a token that was added and has not expired at now.

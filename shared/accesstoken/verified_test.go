@@ -8,7 +8,7 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jwk"
 )
 
-func TestMemoryOfVerifiedTokensIsBounded(t *testing.T) {
+func TestVerified_SizeIsBounded(t *testing.T) {
 	var v verified
 	at := time.Unix(0, 0)
 	for i := range 3 * generationSize {
@@ -18,19 +18,18 @@ func TestMemoryOfVerifiedTokensIsBounded(t *testing.T) {
 		}
 	}
 	if len(v.recent)+len(v.older) > 2*generationSize {
-		t.Errorf("%d remembered", len(v.recent)+len(v.older))
+		t.Errorf("%d tokens cached", len(v.recent)+len(v.older))
 	}
 	if _, found := v.find("in use", at); !found {
-		t.Error("one in use was forgotten")
+		t.Error("a token in use was evicted")
 	}
 	if _, found := v.find("in use", at.Add(time.Hour)); found {
-		t.Error("an expired one is believed")
+		t.Error("an expired token was found")
 	}
 }
 
-// What is remembered is that a signature was good, and nothing else: not for another issuer, not once it is over, not
-// by other keys.
-func TestWhatWasVerifiedOnceIsJudgedAnew(t *testing.T) {
+// Only the validity of the signature is cached: the issuer, the expiry and the keys are checked each time.
+func TestKeysVerify_RechecksCachedToken(t *testing.T) {
 	key, public := newKey(t, "k1")
 	keys := NewKeys(public)
 	token := signed(t, key, claims())
@@ -40,16 +39,16 @@ func TestWhatWasVerifiedOnceIsJudgedAnew(t *testing.T) {
 		}
 	}
 	if len(keys.verified.recent) != 1 {
-		t.Errorf("%d remembered", len(keys.verified.recent))
+		t.Errorf("%d tokens cached", len(keys.verified.recent))
 	}
 	if _, err := keys.Verify(token, issuer+"/", now); err == nil {
-		t.Error("for another issuer")
+		t.Error("accepted for another issuer")
 	}
 	if _, err := keys.Verify(token, issuer, now.Add(time.Hour+leeway)); !errors.Is(err, ErrExpired) {
 		t.Errorf("expired: %v", err)
 	}
 	if _, err := keys.Verify(token[:len(token)-4]+"AAAA", issuer, now); err == nil {
-		t.Error("with another signature")
+		t.Error("accepted with another signature")
 	}
 	if _, err := NewKeys(jwk.NewSet()).Verify(token, issuer, now); !errors.Is(err, ErrUnknownKey) {
 		t.Errorf("without the key: %v", err)

@@ -1,7 +1,8 @@
-// Package apierr answers: what does a caller read when something went wrong?
+// Package apierr defines the errors that API callers receive.
 //
-// The kind belongs to the error, the shape belongs to the route (spec 7.1). A handler answers with an *Error; the
-// route writes it in its shape. An error that is no *Error is internal: it says nothing to the caller.
+// The kind belongs to the error, the shape belongs to the route (spec 7.1). A handler returns an *Error and
+// the route writes it in its shape. An error that is not an *Error is internal: the caller learns nothing
+// about it.
 package apierr
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A Kind is what went wrong, independent of the route; it fixes the HTTP status.
+// A Kind classifies an error independently of the route. It determines the HTTP status.
 type Kind int
 
 // The kinds (spec 7.2).
@@ -52,14 +53,15 @@ var kinds = map[Kind]struct {
 	Unavailable:        {http.StatusServiceUnavailable, "UNAVAILABLE", "temporarily_unavailable"},
 }
 
-// An Error is an answer to a caller. Message is for a person, says what to do where that is known, and echoes no input.
+// An Error is an error response. Message is for people, says what to do if that is known, and never echoes
+// input.
 type Error struct {
 	Kind       Kind
-	Code       string            // overrides the kind's code of the shape that is written
+	Code       string            // overrides the kind's code in the written shape
 	Message    string            // plain words
-	Fields     map[string]string // name → message, nested shape alone
-	RetryAfter int               // seconds; 0 lets the kind decide
-	Cause      error             // for the log, never written
+	Fields     map[string]string // name → message, nested shape only
+	RetryAfter int               // seconds; 0 for the kind's default
+	Cause      error             // for the log, never in the response
 }
 
 func (e *Error) Error() string {
@@ -69,13 +71,13 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Unwrap gives errors.Is the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
 // New makes an error of the kind with its default code.
 func New(kind Kind, message string) *Error { return &Error{Kind: kind, Message: message} }
 
-// Of returns err as an *Error; one that is none becomes Internal with err as its cause.
+// Of returns err as an *Error. Any other error becomes Internal with err as its cause.
 func Of(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -87,10 +89,10 @@ func Of(err error) *Error {
 	}
 }
 
-// Status is the HTTP status of the error.
+// Status returns the HTTP status of the error.
 func (e *Error) Status() int { return kinds[e.Kind].status }
 
-// SayWhen sets Retry-After where coming back may help.
+// SayWhen sets Retry-After if retrying may help.
 func (e *Error) SayWhen(h http.Header) {
 	retry := e.RetryAfter
 	if retry == 0 && e.Kind == Unavailable {
@@ -104,7 +106,7 @@ func (e *Error) SayWhen(h http.Header) {
 // A Shape writes an error's body (spec 7.1).
 type Shape func(*Error) any
 
-// Nested is {"error":{"code","message"}}: module endpoints.
+// Nested is {"error":{"code","message"}}, the shape of module endpoints.
 func Nested(e *Error) any {
 	code := e.Code
 	if code == "" {
@@ -118,7 +120,8 @@ func Nested(e *Error) any {
 	return map[string]body{"error": {code, e.Message, e.Fields}}
 }
 
-// Flat is {"error","error_description"}: Account endpoints, as OAuth errors are (RFC 6749, section 5.2).
+// Flat is {"error","error_description"}, the shape of Account endpoints and OAuth errors (RFC 6749, section
+// 5.2).
 func Flat(e *Error) any {
 	code := e.Code
 	if code == "" {
@@ -130,10 +133,11 @@ func Flat(e *Error) any {
 	}{code, e.Message}
 }
 
-// Gateway is {"message"}: failures of the Account authorizer.
+// Gateway is {"message"}, the shape of failures of the Account authorizer.
 func Gateway(e *Error) any { return map[string]string{"message": e.Message} }
 
-// Write answers with the error in the shape. Headers that the route needs (WWW-Authenticate, Allow) are set before.
+// Write writes the error in the shape. The caller sets the headers that the route needs (WWW-Authenticate,
+// Allow) first.
 func Write(w http.ResponseWriter, shape Shape, e *Error) {
 	e.SayWhen(w.Header())
 	web.JSON(w, e.Status(), shape(e))

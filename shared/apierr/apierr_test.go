@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestEachShapeIsTheSpecs(t *testing.T) {
+func TestWrite_ShapesMatchSpec(t *testing.T) {
 	e := New(Forbidden, "You are not a member.")
 	for _, c := range []struct {
 		name  string
@@ -26,7 +26,7 @@ func TestEachShapeIsTheSpecs(t *testing.T) {
 	}
 }
 
-func TestAnUnknownErrorTellsTheCallerNothing(t *testing.T) {
+func TestOf_HidesUnknownError(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	Write(recorder, Nested, Of(errors.New("pq: relation secret_table does not exist")))
 	if recorder.Code != 500 || strings.Contains(recorder.Body.String(), "secret_table") {
@@ -34,7 +34,7 @@ func TestAnUnknownErrorTellsTheCallerNothing(t *testing.T) {
 	}
 }
 
-func TestUnavailableSaysWhenToComeBack(t *testing.T) {
+func TestWrite_UnavailableSetsRetryAfter(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	Write(recorder, Flat, New(Unavailable, "The store does not answer."))
 	if recorder.Code != 503 || recorder.Header().Get("Retry-After") == "" {

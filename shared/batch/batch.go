@@ -1,4 +1,4 @@
-// Package batch asks PostgreSQL together what concurrent requests ask it.
+// Package batch combines concurrent queries to PostgreSQL into shared statements.
 package batch
 
 import (
@@ -11,37 +11,40 @@ import (
 	"time"
 )
 
-// patience is how long a question waits for a statement to end; then the next statement begins beside it. Each
-// statement that begins so makes the next one wait longer: one that hangs is a fault of its own, and several that take
-// their time are a Postgres that is slow, of which evenly spread statements ask least.
+// patience is how long a query waits for a running statement to end before another statement starts in
+// parallel. Each additional statement makes the next one wait longer: a single statement that hangs is an
+// isolated fault, while several slow ones mean that Postgres is slow, and evenly spread statements load it
+// least.
 var patience = [mostHanging]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}
 
 const (
-	mostHanging = 3                     // statements that begin so
-	tick        = 10 * time.Millisecond // how often a waiting asker looks whether it may do more than wait
+	mostHanging = 3                     // additional statements
+	tick        = 10 * time.Millisecond // how often a waiting caller checks what else it may do
 )
 
-// A Batcher asks the questions of concurrent requests together: what comes while a statement is under way is asked by
-// the next one, and nobody waits for company. A statement costs Postgres and us many times what one more row in it
-// does. A question is asked after it has come, never answered by what was read before. A statement that hangs holds up
-// what came with it alone. It is safe for concurrent use once its exported fields are set.
+// A Batcher combines the queries of concurrent requests: queries that arrive while a statement is running are
+// sent together in the next one, and no query waits for others to join. A statement costs Postgres and the
+// client many times the cost of one more row. A query is always sent after it arrives, never answered from an
+// earlier read. A hanging statement delays only the queries that it contains. A Batcher is safe for
+// concurrent use once its exported fields are set.
 type Batcher[Question, Answer any] struct {
-	// Answer has an answer for each question, in their order, or an error. Its context ends after Within. A question
-	// that is read by itself has no more time than its asker. An asker who hangs up does no harm to the others.
+	// Answer returns an answer for each query, in order, or an error. Its context ends after Within. For a
+	// single read the context ends no later than the caller's. A caller that leaves does not affect the
+	// others.
 	Answer func(context.Context, []Question) ([]Answer, error)
-	// Most is how many questions one statement asks at most.
+	// Most is the maximum number of queries in one statement.
 	Most int
-	// AtOnce is how many statements are under way at once where none hangs.
+	// AtOnce is the number of statements that run at once if none hangs.
 	AtOnce int
-	// Within is how long one statement may take. It begins with the statement, so that no asker fails because another
-	// one came earlier.
+	// Within limits the time of one statement. It starts with the statement, so that no caller fails because
+	// another query arrived earlier.
 	Within time.Duration
-	// Stay keeps an asker whose question is being asked until the outcome is known, for statements that write. Other
-	// askers leave when their context ends.
+	// Stay makes a caller whose query has been sent wait for the outcome, for statements that write.
+	// Otherwise callers return when their context ends.
 	Stay bool
-	// Alone is 0, or how long an asker waits in company. Then its question is asked by itself as well, for the company
-	// may be what takes so long, and the answer that comes first counts. At most MostAlone questions are asked so at
-	// once. Not for statements that write.
+	// Alone is 0, or how long a query waits in a shared statement before it is also sent by itself, because
+	// another query in the statement may be the slow one; the first answer counts. Up to MostAlone queries
+	// are sent this way at once. It must not be used for statements that write.
 	Alone     time.Duration
 	MostAlone int
 
@@ -59,11 +62,11 @@ type asked[Question, Answer any] struct {
 	done     chan struct{}
 }
 
-// ErrUnasked says that a question was never asked, because its context ended before its turn came.
+// ErrUnasked reports that a query was never sent, because its context ended first.
 var ErrUnasked = errors.New("not asked")
 
-// Do returns the answer once it is known. The context bounds the wait: an asker whose turn has not come by then gets
-// ErrUnasked.
+// Do returns the answer to the query. The context bounds the wait: if it ends before the query is sent, Do
+// returns ErrUnasked.
 func (g *Batcher[Q, A]) Do(ctx context.Context, question Q) (A, error) {
 	mine := newAsked[Q, A](ctx, question)
 	if g.enter(mine) {
@@ -73,26 +76,26 @@ func (g *Batcher[Q, A]) Do(ctx context.Context, question Q) (A, error) {
 	mine.came = time.Now()
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	var byItself *asked[Q, A]
-	var byItselfDone <-chan struct{}
+	var own *asked[Q, A]
+	var aloneDone <-chan struct{}
 	for {
 		select {
 		case <-mine.done:
 			return mine.answer, mine.err
-		case <-byItselfDone:
+		case <-aloneDone:
 			g.leave(mine)
-			return byItself.answer, byItself.err
+			return own.answer, own.err
 		case <-ticker.C:
 			if all := g.insist(mine); len(all) > 0 {
 				go g.settle(all)
 			}
-			if byItself == nil && g.mayGoAlone(mine) {
-				byItself = newAsked[Q, A](ctx, question)
-				byItselfDone = byItself.done
-				go g.goAlone(byItself)
+			if own == nil && g.mayGoAlone(mine) {
+				own = newAsked[Q, A](ctx, question)
+				aloneDone = own.done
+				go g.goAlone(own)
 			}
 		case <-ctx.Done():
-			if left := g.leave(mine); left && byItself == nil {
+			if left := g.leave(mine); left && own == nil {
 				return mine.answer, fmt.Errorf("%w: %w", ErrUnasked, ctx.Err())
 			}
 			if !g.Stay {
@@ -109,7 +112,7 @@ func newAsked[Q, A any](ctx context.Context, question Q) *asked[Q, A] {
 	return &asked[Q, A]{ctx: ctx, question: question, done: make(chan struct{})}
 }
 
-// mayGoAlone says whether mine has waited long enough in company to be asked by itself, and makes room for that.
+// mayGoAlone reports whether mine has waited long enough to be sent by itself, and counts it as alone if so.
 func (g *Batcher[Q, A]) mayGoAlone(mine *asked[Q, A]) bool {
 	if g.Alone == 0 || time.Since(mine.came) < g.Alone {
 		return false
@@ -123,7 +126,8 @@ func (g *Batcher[Q, A]) mayGoAlone(mine *asked[Q, A]) bool {
 	return true
 }
 
-// goAlone asks one question by itself. It is not cut off when the company answers first: that would cost a connection.
+// goAlone sends one query by itself. It is not cancelled when the shared statement answers first, because
+// that would cost a connection.
 func (g *Batcher[Q, A]) goAlone(one *asked[Q, A]) {
 	defer func() {
 		g.mu.Lock()
@@ -133,7 +137,7 @@ func (g *Batcher[Q, A]) goAlone(one *asked[Q, A]) {
 	g.ask([]*asked[Q, A]{one})
 }
 
-// enter says whether mine may be asked at once. Otherwise it waits.
+// enter reports whether mine may be sent at once. Otherwise it queues mine.
 func (g *Batcher[Q, A]) enter(mine *asked[Q, A]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -145,8 +149,8 @@ func (g *Batcher[Q, A]) enter(mine *asked[Q, A]) bool {
 	return false
 }
 
-// insist takes who waits for one statement more, where mine is among them, has waited long enough, and not too many are
-// under way.
+// insist takes the waiting queries for an additional statement if mine is among them and has waited long
+// enough, and not too many statements are running.
 func (g *Batcher[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -159,7 +163,7 @@ func (g *Batcher[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
 	return g.take()
 }
 
-// leave says whether mine was still waiting. It does not any more.
+// leave removes mine from the queue and reports whether it was there.
 func (g *Batcher[Q, A]) leave(mine *asked[Q, A]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -171,7 +175,7 @@ func (g *Batcher[Q, A]) leave(mine *asked[Q, A]) bool {
 	return true
 }
 
-// settle answers all of them. Those who wait by then come next.
+// settle answers all of them, then starts the next statement for the queries that wait by then.
 func (g *Batcher[Q, A]) settle(all []*asked[Q, A]) {
 	defer func() {
 		if next := g.next(); len(next) > 0 {
@@ -181,7 +185,7 @@ func (g *Batcher[Q, A]) settle(all []*asked[Q, A]) {
 	g.ask(all)
 }
 
-// ask asks all of them in one statement.
+// ask sends all of them in one statement.
 func (g *Batcher[Q, A]) ask(all []*asked[Q, A]) {
 	questions := make([]Q, len(all))
 	for i, one := range all {
@@ -202,8 +206,8 @@ func (g *Batcher[Q, A]) ask(all []*asked[Q, A]) {
 	}
 }
 
-// answer is Answer, whose panic is an error here: it would end the process, or leave waiting those who are in the same
-// statement.
+// answer calls Answer and converts a panic to an error: a panic would end the process or leave the callers in
+// the same statement waiting.
 func (g *Batcher[Q, A]) answer(ctx context.Context, questions []Q) (answers []A, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -213,7 +217,7 @@ func (g *Batcher[Q, A]) answer(ctx context.Context, questions []Q) (answers []A,
 	return g.Answer(ctx, questions)
 }
 
-// next takes who waits. Where that is nobody, one statement less is under way.
+// next takes the waiting queries. If there are none, it decrements the number of running statements.
 func (g *Batcher[Q, A]) next() []*asked[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -224,7 +228,7 @@ func (g *Batcher[Q, A]) next() []*asked[Q, A] {
 	return g.take()
 }
 
-// take takes who waits. Its caller holds the lock.
+// take takes the waiting queries, up to Most. The caller must hold the lock.
 func (g *Batcher[Q, A]) take() []*asked[Q, A] {
 	taken := slices.Clone(g.waiting[:min(len(g.waiting), g.Most)])
 	g.waiting = slices.Delete(g.waiting, 0, len(taken))

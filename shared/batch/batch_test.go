@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A doubler answers each question with twice its number, once it is let. It notes what it was asked together.
+// A doubler answers each query with twice its number, once it is allowed to. It records which queries were
+// sent together.
 type doubler struct {
 	Batcher[int, int]
 	let chan error
@@ -49,7 +50,8 @@ type outcome struct {
 	err    error
 }
 
-// begin asks for each of the numbers in a goroutine of its own, one after the other, and returns once all of them wait.
+// begin starts Do for each of the numbers in a new goroutine, one after the other, and returns once all of
+// them wait.
 func (d *doubler) begin(ctx context.Context, numbers ...int) []chan outcome {
 	var all []chan outcome
 	for _, number := range numbers {
@@ -64,7 +66,7 @@ func (d *doubler) begin(ctx context.Context, numbers ...int) []chan outcome {
 	return all
 }
 
-// statements are what was asked, together, so far.
+// statements returns the batches that were sent so far.
 func (d *doubler) statements() [][]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -76,17 +78,17 @@ func (d *doubler) last() []int {
 	return all[len(all)-1]
 }
 
-func TestWhatComesMeanwhileIsAskedTogether(t *testing.T) {
+func TestDo_CombinesWaitingQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		all := slices.Concat(d.begin(t.Context(), 0), d.begin(t.Context(), 1, 2, 3))
 		if len(d.statements()) != 1 {
-			t.Fatalf("asked %v while one may be under way", d.statements())
+			t.Fatalf("sent %v, want one running statement", d.statements())
 		}
 		d.let <- nil
 		synctest.Wait()
 		if last := d.last(); !slices.Equal(last, []int{1, 2, 3}) {
-			t.Errorf("asked %v", d.statements())
+			t.Errorf("sent %v", d.statements())
 		}
 		d.let <- nil
 		for i, one := range all {
@@ -96,7 +98,7 @@ func TestWhatComesMeanwhileIsAskedTogether(t *testing.T) {
 		}
 		synctest.Wait()
 		if d.underWay != 0 || len(d.waiting) != 0 {
-			t.Errorf("%d under way and %d waiting when all are answered", d.underWay, len(d.waiting))
+			t.Errorf("%d running and %d waiting after all answers", d.underWay, len(d.waiting))
 		}
 		last := d.begin(t.Context(), 5)[0] // at once again
 		d.let <- nil
@@ -106,25 +108,26 @@ func TestWhatComesMeanwhileIsAskedTogether(t *testing.T) {
 	})
 }
 
-func TestAsManyStatementsAsMayBeBeginAtOnce(t *testing.T) {
+func TestDo_RunsUpToAtOnceStatements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.AtOnce = 2
 		d.begin(t.Context(), 0, 1, 2, 3)
 		if all := d.statements(); !slices.EqualFunc(all, [][]int{{0}, {1}}, slices.Equal) {
-			t.Errorf("asked %v", all)
+			t.Errorf("sent %v", all)
 		}
 		d.let <- nil
 		synctest.Wait()
 		if last := d.last(); !slices.Equal(last, []int{2, 3}) {
-			t.Errorf("asked %v", d.statements())
+			t.Errorf("sent %v", d.statements())
 		}
 		close(d.let)
 	})
 }
 
-// A statement that hangs holds up nobody who comes later for longer than their patience, until as many hang as may be.
-func TestAStatementThatHangsHoldsUpNoOther(t *testing.T) {
+// A hanging statement delays later queries no longer than their patience, until the maximum number of
+// statements hang.
+func TestDo_HangingStatementDoesNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.begin(t.Context(), 0)
@@ -133,19 +136,19 @@ func TestAStatementThatHangsHoldsUpNoOther(t *testing.T) {
 			time.Sleep(patience[i] - time.Nanosecond)
 			synctest.Wait()
 			if len(d.statements()) != i+1 {
-				t.Fatalf("asked %v before anybody was impatient", d.statements())
+				t.Fatalf("sent %v before the patience ended", d.statements())
 			}
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			if last := d.last(); !slices.Equal(last, []int{10*i + 1, 10*i + 2}) {
-				t.Fatalf("asked %v", d.statements())
+				t.Fatalf("sent %v", d.statements())
 			}
 		}
 		late := d.begin(t.Context(), 7)[0]
 		time.Sleep(2 * patience[mostHanging-1])
 		synctest.Wait()
 		if len(d.statements()) != 1+mostHanging {
-			t.Fatalf("asked %v, more at once than may be", d.statements())
+			t.Fatalf("sent %v, more at once than allowed", d.statements())
 		}
 		d.let <- nil
 		synctest.Wait()
@@ -155,12 +158,12 @@ func TestAStatementThatHangsHoldsUpNoOther(t *testing.T) {
 		}
 		synctest.Wait()
 		if d.underWay != 0 || len(d.waiting) != 0 {
-			t.Errorf("%d under way and %d waiting when all are answered", d.underWay, len(d.waiting))
+			t.Errorf("%d running and %d waiting after all answers", d.underWay, len(d.waiting))
 		}
 	})
 }
 
-func TestNoStatementIsAskedTooMuch(t *testing.T) {
+func TestDo_StatementHoldsAtMostMostQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.begin(t.Context(), 0)
@@ -173,14 +176,14 @@ func TestNoStatementIsAskedTooMuch(t *testing.T) {
 			sizes = append(sizes, len(one))
 		}
 		if !slices.Equal(sizes, []int{d.Most, 1}) {
-			t.Errorf("asked %v together", sizes)
+			t.Errorf("batches %v", sizes)
 		}
 	})
 }
 
-// Whoever hangs up before the question was asked takes it along; whoever hangs up afterwards hears what came of it, and
-// so do the others.
-func TestWhoLeavesIsNotAsked(t *testing.T) {
+// A caller that leaves before its query is sent withdraws it; a caller that leaves afterwards gets the
+// outcome, as do the others.
+func TestDo_CancelledQueryIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.Stay = true
@@ -193,7 +196,7 @@ func TestWhoLeavesIsNotAsked(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		d.let <- nil
-		synctest.Wait() // 3 and 2 were asked
+		synctest.Wait() // 3 and 2 were sent
 		hangUp()
 		synctest.Wait()
 		close(d.let)
@@ -205,13 +208,13 @@ func TestWhoLeavesIsNotAsked(t *testing.T) {
 		}
 		for _, one := range d.statements() {
 			if slices.Contains(one, 1) {
-				t.Errorf("asked %v", d.statements())
+				t.Errorf("sent %v", d.statements())
 			}
 		}
 	})
 }
 
-func TestAnErrorIsEverybodys(t *testing.T) {
+func TestDo_ErrorReachesEveryCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, down := newDoubler(), errors.New("down")
 		d.begin(t.Context(), 0)
@@ -226,8 +229,8 @@ func TestAnErrorIsEverybodys(t *testing.T) {
 	})
 }
 
-// Whoever was too far behind to insist at first does so later.
-func TestWhoeverWaitsGoesOnInsisting(t *testing.T) {
+// A query that is too far back in the queue for an additional statement gets one later.
+func TestDo_QueuedQueryStartsAdditionalStatement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.Most = 1
@@ -237,14 +240,14 @@ func TestWhoeverWaitsGoesOnInsisting(t *testing.T) {
 		time.Sleep(patience[1] + tick)
 		synctest.Wait()
 		if all := d.statements(); !slices.EqualFunc(all, [][]int{{0}, {1}, {2}}, slices.Equal) {
-			t.Errorf("asked %v", all)
+			t.Errorf("sent %v", all)
 		}
 		close(d.let)
 	})
 }
 
-// Whatever goes wrong, everybody hears of it, and the next are asked for.
-func TestAPanicIsAnErrorOfThoseItConcerns(t *testing.T) {
+// After a panic every caller in the statement gets the error, and the next queries are sent.
+func TestDo_PanicIsErrorOfItsCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		double := d.Answer
@@ -257,7 +260,7 @@ func TestAPanicIsAnErrorOfThoseItConcerns(t *testing.T) {
 		}
 		d.begin(t.Context(), 0)
 		unlucky := d.begin(t.Context(), 12, 13, 14)
-		time.Sleep(patience[0]) // one of them asks for all
+		time.Sleep(patience[0]) // one of them starts a statement for all
 		late := d.begin(t.Context(), 15, 13)
 		close(d.let)
 		for _, one := range append(unlucky, late...) {
@@ -271,9 +274,9 @@ func TestAPanicIsAnErrorOfThoseItConcerns(t *testing.T) {
 	})
 }
 
-// A statement that takes 600 ms is slower than it should be, and no reason to fail a caller who has a second. Each
-// caller here comes 20 ms after the one before it.
-func TestAsk_SlowStatementFailsNoCallerBeforeItsOwnDeadline(t *testing.T) {
+// A statement that takes 600 ms is slow, but must not fail a caller that has a second. Callers arrive 20 ms
+// apart.
+func TestDo_SlowStatementFailsNoCallerBeforeDeadline(t *testing.T) {
 	for name, stay := range map[string]bool{"reads": false, "writes": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -294,7 +297,7 @@ func TestAsk_SlowStatementFailsNoCallerBeforeItsOwnDeadline(t *testing.T) {
 						defer cancel()
 						began := time.Now()
 						if answer, err := g.Do(ctx, i); err != nil || answer != i {
-							t.Errorf("caller %d: %d, %v after %v of its second", i, answer, err, time.Since(began))
+							t.Errorf("caller %d: %d, %v after %v, before deadline", i, answer, err, time.Since(began))
 						}
 					})
 					time.Sleep(apart)
@@ -305,8 +308,8 @@ func TestAsk_SlowStatementFailsNoCallerBeforeItsOwnDeadline(t *testing.T) {
 	}
 }
 
-// The time of a statement begins with the statement, whoever asks in it.
-func TestAsk_StatementHasItsOwnTime(t *testing.T) {
+// The time limit of a statement starts with the statement, not with the queries in it.
+func TestDo_TimeLimitStartsWithStatement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.begin(t.Context(), 0)
@@ -317,20 +320,20 @@ func TestAsk_StatementHasItsOwnTime(t *testing.T) {
 		time.Sleep(patience[0])
 		synctest.Wait()
 		if last := d.last(); !slices.Equal(last, []int{1, 2}) {
-			t.Fatalf("asked %v", d.statements())
+			t.Fatalf("sent %v", d.statements())
 		}
 		if got := <-first; !errors.Is(got.err, context.DeadlineExceeded) || time.Since(began) != 100*time.Millisecond {
-			t.Errorf("the one with a tenth of a second: %+v after %v", got, time.Since(began))
+			t.Errorf("caller with 100 ms: %+v after %v", got, time.Since(began))
 		}
 		if got := <-second; !errors.Is(got.err, context.DeadlineExceeded) || time.Since(began) != patience[0]+d.Within {
-			t.Errorf("the one with all the time: %+v after %v", got, time.Since(began))
+			t.Errorf("caller without deadline: %+v after %v", got, time.Since(began))
 		}
 		close(d.let)
 	})
 }
 
-// A question that is asked by itself has the time of its asker.
-func TestAsk_QuestionAskedByItselfEndsWithItsAsker(t *testing.T) {
+// A query that is sent by itself has the deadline of its caller.
+func TestDo_SingleQueryHasCallersDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -343,8 +346,8 @@ func TestAsk_QuestionAskedByItselfEndsWithItsAsker(t *testing.T) {
 	})
 }
 
-// A writer learns what became of its write, even if that takes longer than its context lasts.
-func TestAsk_WriterStaysUntilTheOutcomeIsKnown(t *testing.T) {
+// A writer gets the outcome of its write, even after its context ended.
+func TestDo_WriterWaitsForOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.Stay = true
@@ -366,8 +369,8 @@ func TestAsk_WriterStaysUntilTheOutcomeIsKnown(t *testing.T) {
 	})
 }
 
-// In company that hangs, a few questions at a time are asked by themselves as well.
-func TestAsk_QuestionInHangingCompanyIsAskedByItself(t *testing.T) {
+// If a shared statement hangs, a few of its queries at a time are also sent by themselves.
+func TestDo_QueryInHangingStatementIsAlsoSentAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.Alone, d.MostAlone, d.Within = 500*time.Millisecond, 1, 10*time.Second
@@ -389,13 +392,14 @@ func TestAsk_QuestionInHangingCompanyIsAskedByItself(t *testing.T) {
 		close(d.let)
 		synctest.Wait()
 		if d.underWay != 0 || d.alone != 0 || len(d.waiting) != 0 {
-			t.Errorf("%d under way, %d alone and %d waiting when all are answered", d.underWay, d.alone, len(d.waiting))
+			t.Errorf("%d running, %d alone and %d waiting after all answers", d.underWay, d.alone, len(d.waiting))
 		}
 	})
 }
 
-// As many go alone as MostAlone says: a Postgres that is slow as a whole is not asked everything twice.
-func TestAsk_FewGoAloneAtOnce(t *testing.T) {
+// MostAlone bounds the queries that are sent by themselves, so that a slow Postgres does not receive
+// everything twice.
+func TestDo_MostAloneBoundsQueriesSentAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.Alone, d.MostAlone = 100*time.Millisecond, 2
@@ -404,7 +408,7 @@ func TestAsk_FewGoAloneAtOnce(t *testing.T) {
 		time.Sleep(400 * time.Millisecond)
 		synctest.Wait()
 		if sent := d.statements(); len(sent) != 4 {
-			t.Errorf("asked %v, want the first, the company and two alone", sent)
+			t.Errorf("sent %v, want the first, the shared statement and two alone", sent)
 		}
 		close(d.let)
 		for i, one := range all {

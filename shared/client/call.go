@@ -16,8 +16,7 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Bounds of what is read of an answer, in bytes. No page of a list passes 4 MB;
-// releases before had longer ones.
+// Limits of a response in bytes. A page of a list has up to 4 MB; earlier releases returned longer ones.
 const (
 	longestAnswer  = 16 << 20
 	longestRefusal = 64 << 10
@@ -26,29 +25,30 @@ const (
 // caller sends requests to one deployment.
 type caller struct {
 	base      string
-	workspace string // "" for requests that are of no workspace
+	workspace string // "" for requests outside workspaces
 	tokens    oauth2.TokenSource
 	http      *http.Client
 	agent     string
 	retries   Retries
 }
 
-// A request is one call of the API.
+// A request is one API call.
 type request struct {
 	method string
-	path   string // below the base URL; no part of it is secret
+	path   string // below the base URL; contains no secret
 	query  url.Values
 	header http.Header
 	body   []byte
-	again  bool // it has one effect, however often it is sent
+	again  bool // idempotent: it may be sent again
 }
 
-// A silence is a request that no answer came to.
+// A silence is a request without a response.
 type silence struct{ error }
 
 func (s silence) Unwrap() error { return s.error }
 
-// do sends the request, again where that may help, and decodes the answer's JSON into the value, unless that is nil.
+// do sends the request, retries it if allowed and useful, and decodes the JSON response into the value,
+// unless that is nil.
 func (c *caller) do(ctx context.Context, r request, into any) (http.Header, error) {
 	for tried := 0; ; tried++ {
 		header, err := c.once(ctx, r, into)
@@ -67,14 +67,14 @@ func (c *caller) do(ctx context.Context, r request, into any) (http.Header, erro
 	}
 }
 
-// wait says how long to wait after the failure, and whether trying again can help.
+// wait returns how long to wait after the failure, and whether a retry can help.
 func (r Retries) wait(err error, tried int) (time.Duration, bool) {
 	longest := r.LongestWait
 	if longest == 0 {
 		longest = 30 * time.Second
 	}
 	backoff := min(longest, 200*time.Millisecond<<min(tried, 10))
-	backoff = backoff/2 + rand.N(backoff/2+1) // so that callers who failed together do not come back together
+	backoff = backoff/2 + rand.N(backoff/2+1) // jitter, so that callers do not retry at the same moment
 	refusal, answered := errors.AsType[*Error](err)
 	switch {
 	case answered && refusal.RetryAfter > longest:
@@ -115,7 +115,7 @@ func (c *caller) once(ctx context.Context, r request, into any) (http.Header, er
 	return response.Header, read(r, response, into)
 }
 
-// read reads an answer.
+// read reads a response.
 func read(r request, response *http.Response, into any) error {
 	success := response.StatusCode >= 200 && response.StatusCode < 300
 	longest := int64(longestRefusal)
@@ -156,7 +156,7 @@ func read(r request, response *http.Response, into any) error {
 	return nil
 }
 
-// withoutAddress takes the address out of the error: its query may hold what is nobody else's business.
+// withoutAddress removes the address from the error, because its query may be private.
 func withoutAddress(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err

@@ -10,44 +10,43 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// A Client speaks to one deployment about one workspace.
+// A Client calls one deployment on behalf of one workspace.
 type Client struct {
 	Programmes   Programmes
 	Forms        Forms
 	OAuthClients OAuthClients
 }
 
-// patience is how long a request may take, where the program brings no http.Client of its own.
+// patience is the timeout of a request, unless the program passes its own http.Client.
 const patience = 30 * time.Second
 
-// DefaultUserAgent is what the client calls itself.
+// DefaultUserAgent is the User-Agent of the client.
 const DefaultUserAgent = "almoner-go/1"
 
-// An Option changes how a Client works.
+// An Option configures a Client.
 type Option func(*caller)
 
-// WithHTTPClient sends requests with a client of the program's own, whose Transport and Timeout count. Its redirect
-// policy does not: no redirect is followed.
-func WithHTTPClient(h *http.Client) Option { return func(c *caller) { c.http = faithful(h) } }
+// WithHTTPClient sends requests with the given client, using its Transport and Timeout. Its redirect policy
+// is ignored: no redirect is followed.
+func WithHTTPClient(h *http.Client) Option { return func(c *caller) { c.http = withoutRedirects(h) } }
 
-// WithUserAgent names the program in front of DefaultUserAgent.
+// WithUserAgent prepends the name of the program to DefaultUserAgent.
 func WithUserAgent(name string) Option {
 	return func(c *caller) { c.agent = name + " " + DefaultUserAgent }
 }
 
-// Retries say how often and how long to wait for an answer that may be another one later. The zero value never tries
-// again.
+// Retries configures how often to retry and how long to wait. The zero value never retries.
 type Retries struct {
-	Most        int           // tries besides the first
-	LongestWait time.Duration // before one of them; a Retry-After beyond it is the caller's to wait for. 0: 30 seconds
+	Most        int           // retries after the first try
+	LongestWait time.Duration // before a retry; a longer Retry-After is returned to the caller. 0 means 30 seconds
 }
 
-// WithRetries sends reads, and writes with an Idempotency-Key, again where Error.Temporary says so, or where no answer
-// came. It waits as Retry-After says, or a little longer each time, and no longer than the context lasts.
+// WithRetries retries reads, and writes with an Idempotency-Key, if Error.Temporary is true or no response
+// came. It waits as Retry-After says, or with a growing backoff, and no longer than the context lasts.
 func WithRetries(r Retries) Option { return func(c *caller) { c.retries = r } }
 
-// New makes a client for the API at baseURL ("https://api.example.org"), which is the issuer of its tokens too. tenant
-// is the workspace's identifier, as Settings → User shows it.
+// New makes a client for the API at baseURL ("https://api.example.org"), which is also the issuer of its
+// tokens. workspace is the workspace's identifier, shown in Settings → User.
 func New(baseURL, workspace string, tokens oauth2.TokenSource, options ...Option) (*Client, error) {
 	base, err := address(baseURL)
 	if err != nil {
@@ -56,14 +55,14 @@ func New(baseURL, workspace string, tokens oauth2.TokenSource, options ...Option
 	if workspace == "" || tokens == nil {
 		return nil, errors.New("almoner: a client needs a workspace and a source of tokens")
 	}
-	c := &caller{base: base, workspace: workspace, tokens: tokens, http: faithful(nil), agent: DefaultUserAgent}
+	c := &caller{base: base, workspace: workspace, tokens: tokens, http: withoutRedirects(nil), agent: DefaultUserAgent}
 	for _, option := range options {
 		option(c)
 	}
 	return &Client{Programmes{c}, Forms{c}, OAuthClients{c}}, nil
 }
 
-// address reads the address of a deployment's host, without its trailing slash.
+// address returns the address of a deployment without its trailing slash.
 func address(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil || u.RawQuery != "" ||
@@ -75,8 +74,8 @@ func address(text string) (string, error) {
 	return strings.TrimRight(text, "/"), nil
 }
 
-// faithful is the client, or one of ours, made to follow no redirect (C5).
-func faithful(h *http.Client) *http.Client {
+// withoutRedirects returns a copy of the client, or of the default one, that follows no redirect (C5).
+func withoutRedirects(h *http.Client) *http.Client {
 	if h == nil {
 		h = &http.Client{Timeout: patience}
 	}

@@ -21,7 +21,7 @@ import (
 
 const secret = "alm_pat_this-must-be-seen-nowhere"
 
-// against makes a client of a server that answers as serve says.
+// against makes a client of a server with the handler serve.
 func against(t *testing.T, serve http.HandlerFunc, options ...client.Option) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(serve)
@@ -42,15 +42,15 @@ func get(t *testing.T, c *client.Client) *client.Error {
 	_, err := c.Programmes.Get(t.Context(), "p")
 	refusal, ok := errors.AsType[*client.Error](err)
 	if !ok {
-		t.Fatalf("%v is no *Error", err)
+		t.Fatalf("%v is not an *Error", err)
 	}
 	if strings.Contains(err.Error(), secret) {
-		t.Errorf("a credential in %q", err)
+		t.Errorf("credential in %q", err)
 	}
 	return refusal
 }
 
-func TestEachShapeIsRead(t *testing.T) {
+func TestError_ReadsEachShape(t *testing.T) {
 	for name, c := range map[string]struct {
 		status        int
 		kind, body    string
@@ -205,7 +205,7 @@ func TestEachShapeIsRead(t *testing.T) {
 	}
 }
 
-func TestFieldsAndRetryAfterAreRead(t *testing.T) {
+func TestError_ReadsFieldsAndRetryAfter(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"7":                    7 * time.Second,
 		"":                     0,
@@ -225,10 +225,10 @@ func TestFieldsAndRetryAfterAreRead(t *testing.T) {
 	}
 }
 
-// A redirect would carry the credential to wherever it leads (C5).
-func TestNoRedirectIsFollowed(t *testing.T) {
-	var strayed atomic.Int64
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strayed.Add(1) }))
+// A redirect would send the credential to another address (C5).
+func TestClient_FollowsNoRedirect(t *testing.T) {
+	var followed atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Add(1) }))
 	defer elsewhere.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		c := against(
@@ -240,15 +240,15 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		if _, err := c.Programmes.Create(t.Context(), client.NewProgramme{Name: "x"}); err == nil {
-			t.Error("a redirected write succeeds")
+			t.Error("a redirected write succeeded")
 		}
 	}
-	if strayed.Load() != 0 || http.DefaultClient.CheckRedirect != nil {
-		t.Errorf("%d requests went elsewhere, or the program's own client was changed", strayed.Load())
+	if followed.Load() != 0 || http.DefaultClient.CheckRedirect != nil {
+		t.Errorf("%d requests followed a redirect, or http.DefaultClient was changed", followed.Load())
 	}
 }
 
-func TestWhatIsSentAgainAndWhatIsNot(t *testing.T) {
+func TestRetries_RepeatOnlySafeRequests(t *testing.T) {
 	write := func(c *client.Client) error {
 		_, err := c.Programmes.Create(context.Background(), client.NewProgramme{Name: "x"})
 		return err
@@ -308,10 +308,10 @@ func TestWhatIsSentAgainAndWhatIsNot(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil || len(keys) != c.want || strings.Contains(err.Error(), secret) {
-				t.Errorf("asked %d times, want %d: %v", len(keys), c.want, err)
+				t.Errorf("sent %d times, want %d: %v", len(keys), c.want, err)
 			}
 			if len(slices.Compact(keys)) != 1 {
-				t.Errorf("sent again under another name: %q", keys)
+				t.Errorf("retried with another Idempotency-Key: %q", keys)
 			}
 		})
 	}
@@ -331,7 +331,7 @@ func TestWhatIsSentAgainAndWhatIsNot(t *testing.T) {
 	}
 }
 
-func TestWaitingEndsWithTheContext(t *testing.T) {
+func TestRetries_WaitEndsWithContext(t *testing.T) {
 	c := against(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "20")
 		answer(w, 503, `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`)
@@ -345,7 +345,7 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	}
 	short, done := context.WithTimeout(t.Context(), 5*time.Second)
 	defer done()
-	if _, err := c.Programmes.Get(short, "p"); err == nil { // which could not be over in time, so it is not waited for
+	if _, err := c.Programmes.Get(short, "p"); err == nil { // the wait would exceed the deadline, so it does not start
 		t.Error("no error")
 	}
 	if time.Since(began) > 2*time.Second {
@@ -353,7 +353,7 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	}
 }
 
-func TestHeadersOfARequest(t *testing.T) {
+func TestClient_SendsHeaders(t *testing.T) {
 	var seen http.Header
 	var method, path, body string
 	c := against(t, func(w http.ResponseWriter, r *http.Request) {
@@ -394,7 +394,7 @@ func TestHeadersOfARequest(t *testing.T) {
 	}
 }
 
-func TestListsEnd(t *testing.T) {
+func TestList_FollowsCursorsToTheEnd(t *testing.T) {
 	pages := []string{
 		`{"data":[{"id":"1"},{"id":"2"}],"meta":{"count":2,"nextCursor":"b"}}`,
 		`{"data":[],"meta":{"count":0,"nextCursor":"c"}}`,
@@ -405,12 +405,12 @@ func TestListsEnd(t *testing.T) {
 	c := against(t, func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		if r.FormValue("q") != "a&b" || r.FormValue("limit") != "2" {
-			t.Errorf("filters are lost: %s", r.URL.RawQuery)
+			t.Errorf("filters are missing: %s", r.URL.RawQuery)
 		}
 		answer(w, 200, pages[cursors[r.FormValue("cursor")]])
 	})
 	all := c.Programmes.List(t.Context(), client.ProgrammeFilter{Search: "a&b", PageSize: 2})
-	for range 2 { // an iterator can be gone through again
+	for range 2 { // an iterator can be used again
 		var ids string
 		for p, err := range all {
 			if err != nil {
@@ -427,7 +427,7 @@ func TestListsEnd(t *testing.T) {
 		break
 	}
 	if asked.Load() != 1 {
-		t.Errorf("%d pages for one record", asked.Load())
+		t.Errorf("%d pages fetched for one record", asked.Load())
 	}
 	pages[2] = `{"data":[{"id":"3"}],"meta":{"count":1,"nextCursor":"c"}}`
 	var last error
@@ -436,7 +436,7 @@ func TestListsEnd(t *testing.T) {
 		last, n = err, n+1
 	}
 	if last == nil || n != 3 {
-		t.Errorf("a page that leads to itself: %d records, %v", n, last)
+		t.Errorf("page with its own cursor: %d records, %v", n, last)
 	}
 	pages[1] = `{"error":`
 	n = 0
@@ -450,7 +450,7 @@ func TestListsEnd(t *testing.T) {
 	}
 }
 
-func TestAClientNeedsAnAddressAWorkspaceAndTokens(t *testing.T) {
+func TestNew_RequiresAddressWorkspaceAndTokens(t *testing.T) {
 	tokens := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret})
 	for _, bad := range []string{
 		"",
@@ -467,14 +467,14 @@ func TestAClientNeedsAnAddressAWorkspaceAndTokens(t *testing.T) {
 		}
 	}
 	if _, err := client.New("https://x", "", tokens); err == nil {
-		t.Error("no workspace")
+		t.Error("New accepted an empty workspace")
 	}
 	if _, err := client.New("https://x", "t", nil); err == nil {
-		t.Error("no tokens")
+		t.Error("New accepted nil tokens")
 	}
 }
 
-func TestNothingPrintsASecret(t *testing.T) {
+func TestSecrets_AreNotPrinted(t *testing.T) {
 	app := client.ConfidentialApp{
 		Application: client.Application{BaseURL: "http://127.0.0.1:1", ClientID: "c"},
 		Secret:      secret,
@@ -486,7 +486,7 @@ func TestNothingPrintsASecret(t *testing.T) {
 		map[string][]string{"state": {q.State}, "iss": {"http://127.0.0.1:1"}, "code": {secret}},
 	)
 	if err == nil {
-		t.Fatal("nobody answers there")
+		t.Fatal("no error although nothing listens at the address")
 	}
 	service := client.Service{BaseURL: "http://127.0.0.1:1", ClientID: "c", Secret: secret}
 	_, silent := service.Introspect(t.Context(), secret)
@@ -495,7 +495,7 @@ func TestNothingPrintsASecret(t *testing.T) {
 		fmt.Sprintf("%v %+v", service, service), fmt.Sprintf("%+v", client.OAuthClient{ClientSecret: secret}),
 	} {
 		if strings.Contains(text, secret) || strings.Contains(text, q.Verifier) {
-			t.Errorf("a secret in %q", text)
+			t.Errorf("secret in %q", text)
 		}
 	}
 }

@@ -13,40 +13,41 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// An Application is what is registered (spec 2.2), and where. It asks a user for consent and gets tokens in their name.
+// An Application is a registered application (spec 2.2) and its deployment. It asks a user for consent and
+// gets tokens on the user's behalf.
 type Application struct {
 	BaseURL     string // of the API, which is the issuer
 	AppURL      string // of the consent page
 	ClientID    string
 	RedirectURI string       // exactly as registered
-	HTTPClient  *http.Client // nil: one with a timeout of 30 seconds
+	HTTPClient  *http.Client // nil for a client with a timeout of 30 seconds
 }
 
 // A Connector is a public application with PKCE and refresh tokens (spec 5.2.3).
 type Connector struct {
 	Application
-	Resource string   // exactly as registered: the base URL and /v1, or /mcp
-	Scopes   []string // permissions to ask for; none: all that the connector is registered for
+	Resource string   // exactly as registered: the base URL followed by /v1 or /mcp
+	Scopes   []string // permissions to request; empty for all that the connector is registered for
 }
 
-// A ConfidentialApp is an application with a server, which keeps a secret (spec 5.2.2).
+// A ConfidentialApp is an application with a server that stores a secret (spec 5.2.2).
 type ConfidentialApp struct {
 	Application
 	Secret Secret
 }
 
-// A Question is one request for a user's consent: the address to send the browser to, and what to keep in the user's
-// session until it comes back.
+// A Question is one request for a user's consent: the address for the browser, and the values to store in the
+// user's session until the browser returns.
 type Question struct {
 	URL      string
 	State    string
 	Verifier string // of PKCE: a secret of this one request
 }
 
-// String keeps the verifier out of every log.
+// String does not reveal the verifier.
 func (q Question) String() string { return "[a request for consent]" }
 
-// GoString is String, for %#v.
+// GoString is String for %#v.
 func (q Question) GoString() string { return q.String() }
 
 // Ask makes a request for consent.
@@ -54,7 +55,7 @@ func (c Connector) Ask() Question {
 	return c.ask(c.Scopes, oauth2.SetAuthURLParam("resource", c.Resource))
 }
 
-// Ask makes a request for consent, with PKCE, which is optional for these applications and enforced once it was sent.
+// Ask makes a request for consent with PKCE, which is optional for these applications and enforced once sent.
 func (a ConfidentialApp) Ask() Question { return a.ask(nil) }
 
 func (a Application) ask(scopes []string, more ...oauth2.AuthCodeOption) Question {
@@ -69,8 +70,8 @@ func (a Application) ask(scopes []string, more ...oauth2.AuthCodeOption) Questio
 	return q
 }
 
-// Finish takes the query that the browser came back with and exchanges its code. The token has a refresh token: give it
-// to Source. A user who said no is an *Error with the code access_denied.
+// Finish checks the query of the browser's redirect and exchanges its code. The token has a refresh token:
+// pass it to Source. If the user refused, the error is an *Error with the code access_denied.
 func (c Connector) Finish(ctx context.Context, q Question, callback url.Values) (*oauth2.Token, error) {
 	code, err := c.code(q, callback)
 	if err != nil {
@@ -82,9 +83,9 @@ func (c Connector) Finish(ctx context.Context, q Question, callback url.Values) 
 	})
 }
 
-// Finish takes the query that the browser came back with and exchanges its code. The token is good for 90 days and is
-// not refreshed: give it to oauth2.StaticTokenSource, and ask again before its Expiry. A user who said no is an *Error
-// with the code access_denied.
+// Finish checks the query of the browser's redirect and exchanges its code. The token is valid for 90 days
+// and cannot be refreshed: pass it to oauth2.StaticTokenSource, and ask for consent again before its Expiry.
+// If the user refused, the error is an *Error with the code access_denied.
 func (a ConfidentialApp) Finish(ctx context.Context, q Question, callback url.Values) (*oauth2.Token, error) {
 	code, err := a.code(q, callback)
 	if err != nil {
@@ -105,7 +106,7 @@ var (
 	errNoCode = errors.New("almoner: the browser came back without a code")
 )
 
-// code judges what the browser brought back (spec 4.4; RFC 9207).
+// code checks the redirect's parameters and returns the code (spec 4.4; RFC 9207).
 func (a Application) code(q Question, callback url.Values) (string, error) {
 	if q.State == "" || subtle.ConstantTimeCompare([]byte(callback.Get("state")), []byte(q.State)) != 1 {
 		return "", errState
@@ -127,8 +128,8 @@ func (a Application) code(q Question, callback url.Values) (string, error) {
 	return callback.Get("code"), nil
 }
 
-// Revoke gives the grant back that a token belongs to, whichever of the two it is (RFC 7009). A token that is not known
-// is no error.
+// Revoke revokes the grant of an access token or a refresh token (RFC 7009). An unknown token is not an
+// error.
 func (c Connector) Revoke(ctx context.Context, token string) error {
 	return c.post(
 		ctx,
@@ -139,7 +140,7 @@ func (c Connector) Revoke(ctx context.Context, token string) error {
 	)
 }
 
-// Revoke gives the grant back that an access token belongs to (RFC 7009). A token that is not known is no error.
+// Revoke revokes the grant of an access token (RFC 7009). An unknown token is not an error.
 func (a ConfidentialApp) Revoke(ctx context.Context, token string) error {
 	return a.postJSON(
 		ctx,
@@ -154,5 +155,5 @@ func (a Application) caller() (*caller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (the application's base URL)", err)
 	}
-	return &caller{base: base, http: faithful(a.HTTPClient), agent: DefaultUserAgent}, nil
+	return &caller{base: base, http: withoutRedirects(a.HTTPClient), agent: DefaultUserAgent}, nil
 }

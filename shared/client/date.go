@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// A Date is a day, written YYYY-MM-DD; "" is none, which JSON writes as null.
+// A Date is a day in the form YYYY-MM-DD. "" means no date and is null in JSON.
 type Date string
 
-// DateOf is the day of the time, in the time's own zone.
+// DateOf returns the day of the time in its own time zone.
 func DateOf(t time.Time) Date { return Date(t.Format(time.DateOnly)) }
 
-// Time is the beginning of the day in UTC. It returns an error where the day does not exist, as where there is none.
+// Time returns the beginning of the day in UTC. It returns an error if the day does not exist or is empty.
 func (d Date) Time() (time.Time, error) { return time.Parse(time.DateOnly, string(d)) }
 
-// MarshalJSON writes the day, or null.
+// MarshalJSON implements json.Marshaler.
 func (d Date) MarshalJSON() ([]byte, error) {
 	if d == "" {
 		return []byte("null"), nil

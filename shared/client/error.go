@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A Shape is how a refusal was written (spec 7.1).
+// A Shape is the format of a refusal (spec 7.1).
 type Shape string
 
 // The shapes.
@@ -19,10 +19,10 @@ const (
 	Nested  Shape = "nested"  // {"error":{"code","message","fields"?}}: module endpoints
 	Flat    Shape = "flat"    // {"error","error_description"}: account endpoints, as in RFC 6749, section 5.2
 	Gateway Shape = "gateway" // {"message"}: the account authorizer
-	Foreign Shape = "foreign" // none of these: something between the program and Almoner answered
+	Foreign Shape = "foreign" // none of these: the response came from something between the program and Almoner
 )
 
-// Codes of the nested shape that a program may want to tell apart (contract, section 6).
+// Codes of the nested shape (contract, section 6).
 const (
 	CodeInvalid            = "VALIDATION_ERROR"
 	CodeUnauthenticated    = "UNAUTHENTICATED"
@@ -36,24 +36,24 @@ const (
 	CodeUnavailable        = "UNAVAILABLE"
 )
 
-// ErrConsentAgain is what an *Error is (errors.Is) when a grant has ended or was revoked: the user must be asked again,
-// and nothing else helps.
+// ErrConsentAgain matches an *Error (errors.Is) if a grant has ended or was revoked: the program must ask the
+// user for consent again.
 var ErrConsentAgain = errors.New("the user has to consent again")
 
 // An Error is a refusal of the API.
 type Error struct {
-	Status     int // of HTTP; 0 where the browser brought the refusal back from the consent page
+	Status     int // HTTP status; 0 if the refusal came from the consent page
 	Shape      Shape
 	Code       string            // "" in the gateway shape and in a foreign one
 	Message    string            // plain words
-	Fields     map[string]string // what is wrong, by the name of the field; nested shape alone
-	RetryAfter time.Duration     // 0: the answer did not say
+	Fields     map[string]string // what is wrong, by field name; nested shape only
+	RetryAfter time.Duration     // 0 if the response has none
 	RequestID  string            // to quote when reporting it
 
 	asked string // method and path
 }
 
-// Error names what was asked for and refused. It holds no query, header or body of the request.
+// Error names the request and its refusal. It contains no query, header or body of the request.
 func (e *Error) Error() string {
 	var text strings.Builder
 	text.WriteString("almoner: " + e.asked + ":")
@@ -72,8 +72,8 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
-// Temporary says whether the same request may succeed later. A module that is not provisioned is not temporary, though
-// it is a 503: "retrying cannot enable it" (spec 7.2).
+// Temporary reports whether the same request may succeed later. A module that is not provisioned is not
+// temporary, although its status is 503: "retrying cannot enable it" (spec 7.2).
 func (e *Error) Temporary() bool {
 	switch e.Status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -82,7 +82,7 @@ func (e *Error) Temporary() bool {
 	return false
 }
 
-// Is lets errors.Is find ErrConsentAgain.
+// Is makes errors.Is match ErrConsentAgain.
 func (e *Error) Is(target error) bool {
 	return target == ErrConsentAgain && e.Shape == Flat && e.Code == "invalid_grant"
 }
@@ -143,5 +143,5 @@ func retryAfter(h http.Header) time.Duration {
 	return 0
 }
 
-// shortened keeps what a stranger calls a request id short.
+// shortened limits the length of a received request id.
 func shortened(id string) string { return id[:min(len(id), 64)] }

@@ -42,7 +42,7 @@ func Example() {
 	// Seed library
 }
 
-// Two people change one programme: who comes second is told, and reads again.
+// Two people change one programme: the second gets an error and reads it again.
 func ExampleProgrammes_Update() {
 	api := standIn()
 	defer api.Close()
@@ -56,12 +56,12 @@ func ExampleProgrammes_Update() {
 	change := client.ProgrammeChange{Summary: new("Beds from November"), EndsOn: new(client.Date(""))}
 	_, err = c.Programmes.Update(ctx, programme.ID, change, client.IfMatch(programme.ETag))
 	if refusal, ok := errors.AsType[*client.Error](err); ok && refusal.Code == client.CodePreconditionFailed {
-		fmt.Println("somebody was faster:", refusal.Message)
+		fmt.Println("changed by another user:", refusal.Message)
 	}
-	// Output: somebody was faster: The programme was changed since you read it.
+	// Output: changed by another user: The programme was changed since you read it.
 }
 
-// A file of programmes is accepted first, and dealt with later: all of it, or nothing.
+// A file of programmes is accepted first and processed later, as a whole or not at all.
 func ExampleProgrammes_Import() {
 	api := standIn()
 	defer api.Close()
@@ -83,8 +83,8 @@ func ExampleProgrammes_Import() {
 	// Output: rejected: row 3, startsOn: Must be a day written YYYY-MM-DD.
 }
 
-// A connector asks a user for consent, keeps each token that replaces the one before, and asks again when the grant has
-// ended.
+// A connector asks a user for consent, stores each new token in place of the old one, and asks again when the
+// grant has ended.
 func ExampleConnector_Source() {
 	api := standIn()
 	defer api.Close()
@@ -98,20 +98,20 @@ func ExampleConnector_Source() {
 		},
 		Resource: api.URL + "/v1",
 	}
-	question := connector.Ask() // keep it in the user's session, and send their browser to question.URL
+	question := connector.Ask() // store it in the user's session and redirect the browser to question.URL
 	callback := consents(question)
 	token, err := connector.Finish(ctx, question, callback)
 	if err != nil {
 		log.Fatal(err)
 	}
 	source := connector.Source(ctx, token, func(_ context.Context, t *oauth2.Token) error {
-		return nil // store t where the program finds it after a restart
+		return nil // store t so that it survives a restart
 	})
 	c, err := client.New(api.URL, client.Workspace(token), source)
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = c.Programmes.Get(ctx, "night-shelter") // refreshes when the access token has run out
+	_, err = c.Programmes.Get(ctx, "night-shelter") // refreshes an expired access token
 	if errors.Is(err, client.ErrConsentAgain) {
 		fmt.Println("the grant has ended: ask the user again")
 	}

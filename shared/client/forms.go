@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Forms is the workspace's side of Engage: its public forms, and what was sent in.
+// Forms gives access to Engage in the workspace: its public forms and their submissions.
 type Forms struct{ c *caller }
 
 // A Form is a public form (contract, section 6).
 type Form struct {
 	ID             string    `json:"id"`
-	EmbedKey       string    `json:"embedKey"` // public: it names the form on websites
+	EmbedKey       string    `json:"embedKey"` // public: identifies the form on websites
 	Title          string    `json:"title"`
 	Fields         []Field   `json:"fields"`
 	AllowedOrigins []string  `json:"allowedOrigins"`
@@ -23,23 +23,24 @@ type Form struct {
 	ETag           string    `json:"-"` // of this version, for IfMatch; "" in a list
 }
 
-// A Field is one question. Types are text, textarea, email, phone, number, date, select, multiselect and consent.
+// A Field is one question of a form. Types are text, textarea, email, phone, number, date, select,
+// multiselect and consent.
 type Field struct {
 	Name     string   `json:"name"`
 	Label    string   `json:"label"`
 	Type     string   `json:"type"`
 	Required bool     `json:"required"`
-	Options  []string `json:"options,omitempty"` // of select and multiselect alone
+	Options  []string `json:"options,omitempty"` // for select and multiselect only
 }
 
 const formsPath = "/v1/engage/forms"
 
-// A FormFilter narrows a list of forms. The zero value lets everything through.
+// A FormFilter narrows a list of forms. The zero value matches every form.
 type FormFilter struct {
-	PageSize int // records fetched at a time, at most 200; 0: 50
+	PageSize int // records per page, up to 200; 0 means 50
 }
 
-// List goes through the forms, newest first. It takes one filter at most.
+// List returns the forms, newest first. It accepts up to one filter.
 func (f Forms) List(ctx context.Context, filter ...FormFilter) iter.Seq2[Form, error] {
 	query := url.Values{}
 	for _, one := range filter {
@@ -48,20 +49,20 @@ func (f Forms) List(ctx context.Context, filter ...FormFilter) iter.Seq2[Form, e
 	return list[Form](ctx, f.c, f.c.get(formsPath, query))
 }
 
-// Get reads one.
+// Get returns one form.
 func (f Forms) Get(ctx context.Context, id string) (Form, error) {
 	return f.one(ctx, f.c.get(f.path(id), nil))
 }
 
-// A NewForm is what to say of a new form.
+// A NewForm describes a form to create.
 type NewForm struct {
 	Title  string  `json:"title"`
 	Fields []Field `json:"fields"`
-	// websites that may show it, as browsers send them: https://www.example.org
+	// AllowedOrigins are the websites that may show the form, as browsers send them: https://www.example.org
 	AllowedOrigins []string `json:"allowedOrigins"`
 }
 
-// Create makes one.
+// Create creates a form.
 func (f Forms) Create(ctx context.Context, n NewForm, options ...WriteOption) (Form, error) {
 	if n.AllowedOrigins == nil {
 		n.AllowedOrigins = []string{}
@@ -69,19 +70,20 @@ func (f Forms) Create(ctx context.Context, n NewForm, options ...WriteOption) (F
 	return f.send(ctx, http.MethodPost, formsPath, n, options)
 }
 
-// A FormChange says what is to be different. Nil leaves a field as it is. What a form asks does not change.
+// A FormChange describes changes of a form. A nil field stays unchanged. The questions of a form cannot
+// change.
 type FormChange struct {
 	Title          *string   `json:"title,omitempty"`
 	AllowedOrigins *[]string `json:"allowedOrigins,omitempty"`
 	Enabled        *bool     `json:"enabled,omitempty"` // false closes the form
 }
 
-// Update changes one.
+// Update changes a form.
 func (f Forms) Update(ctx context.Context, id string, change FormChange, options ...WriteOption) (Form, error) {
 	return f.send(ctx, http.MethodPatch, f.path(id), change, options)
 }
 
-// A Submission is what somebody sent in.
+// A Submission is one set of answers to a form.
 type Submission struct {
 	ID          string         `json:"id"`
 	Status      string         `json:"status"`  // accepted, processed or rejected
@@ -94,20 +96,20 @@ type Submission struct {
 	FinishedAt  *time.Time     `json:"finishedAt"`
 }
 
-// A Consented is the answer to one consent, with the version of the notice that was on screen.
+// A Consented is the answer to one consent question, with the version of the notice that was shown.
 type Consented struct {
 	Field         string `json:"field"`
 	NoticeVersion string `json:"noticeVersion"`
 	Given         bool   `json:"given"`
 }
 
-// A SubmissionFilter narrows a list of submissions. The zero value lets everything through.
+// A SubmissionFilter narrows a list of submissions. The zero value matches every submission.
 type SubmissionFilter struct {
-	PageSize     int       // records fetched at a time, at most 200; 0: 50
+	PageSize     int       // records per page, up to 200; 0 means 50
 	UpdatedSince time.Time // as in ProgrammeFilter
 }
 
-// Submissions goes through what was sent in to a form, newest first. It takes one filter at most.
+// Submissions returns the submissions of a form, newest first. It accepts up to one filter.
 func (f Forms) Submissions(ctx context.Context, form string, filter ...SubmissionFilter) iter.Seq2[Submission, error] {
 	query := url.Values{}
 	for _, one := range filter {

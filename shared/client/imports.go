@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// MaxImport is the largest file that an import takes, in bytes.
+// MaxImport is the maximum size of an import file in bytes.
 const MaxImport = 2 << 20
 
-// An ImportStatus is how far an import is.
+// An ImportStatus is the status of an import.
 type ImportStatus string
 
-// An import is accepted first; then all its rows became programmes, or none did.
+// The statuses. An accepted import becomes processed if all rows became programmes, or rejected if none did.
 const (
 	ImportAccepted  ImportStatus = "accepted"
 	ImportProcessed ImportStatus = "processed"
 	ImportRejected  ImportStatus = "rejected"
 )
 
-// An Import is a file of programmes, and what became of it.
+// An Import is a file of programmes and its result.
 type Import struct {
 	ID       string        `json:"id"`
 	Status   ImportStatus  `json:"status"`
@@ -31,16 +31,16 @@ type Import struct {
 	Errors   []ImportError `json:"errors"`   // why it was rejected
 }
 
-// An ImportError says what is wrong in a row. The header is row 1.
+// An ImportError describes an error in a row. The header is row 1.
 type ImportError struct {
 	Row     int    `json:"row"`
-	Field   string `json:"field"` // "" where the row as a whole is meant
+	Field   string `json:"field"` // "" for the whole row
 	Message string `json:"message"`
 }
 
-// Import sends a file of CSV: a header of name, summary, status, startsOn and endsOn in any order, of which name alone
-// is required, then a programme a row. The answer means that the file was accepted, not that it is dealt with (spec
-// 4.5): WaitForImport tells.
+// Import sends a CSV file: a header with name, summary, status, startsOn and endsOn in any order, of which
+// only name is required, then one programme per row. The response means that the file was accepted, not that
+// it was processed (spec 4.5): use WaitForImport for the result.
 func (p Programmes) Import(ctx context.Context, csv io.Reader, options ...WriteOption) (Import, error) {
 	content, err := io.ReadAll(io.LimitReader(csv, MaxImport+1))
 	if err != nil {
@@ -54,15 +54,15 @@ func (p Programmes) Import(ctx context.Context, csv io.Reader, options ...WriteO
 	return accepted, err
 }
 
-// ReadImport reads where an import stands.
+// ReadImport returns the current state of an import.
 func (p Programmes) ReadImport(ctx context.Context, id string) (Import, error) {
 	var i Import
 	_, err := p.c.do(ctx, p.c.get(programmesPath+"/imports/"+url.PathEscape(id), nil), &i)
 	return i, err
 }
 
-// WaitForImport reads where an import stands until it is dealt with, or until ctx ends. That it was rejected is no
-// error of WaitForImport's: Status and Errors tell.
+// WaitForImport polls an import until it is processed or rejected, or until ctx ends. A rejected import is
+// not an error: see Status and Errors.
 func (p Programmes) WaitForImport(ctx context.Context, id string) (Import, error) {
 	const longest = 2 * time.Second
 	for wait := 50 * time.Millisecond; ; wait = min(longest, wait*2) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// setPage says how many records a page has and since when they were updated. Zero values say nothing.
+// setPage sets the page size and the time of the oldest update. Zero values are omitted.
 func setPage(query url.Values, size int, updatedSince time.Time) {
 	if size != 0 {
 		query.Set("limit", strconv.Itoa(size))
@@ -29,7 +29,7 @@ type page[T any] struct {
 
 var errSameCursor = errors.New("almoner: a page of the list leads to itself")
 
-// list goes through all pages of a list, of which r asks for the first (C1). After an error it ends.
+// list iterates over all pages of a list, starting with r (C1). It stops after an error.
 func list[T any](ctx context.Context, c *caller, r request) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		query := url.Values{}

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// OAuthClients are the applications that are registered in the workspace (spec 4.2; contract, section 5).
+// OAuthClients gives access to the applications registered in the workspace (spec 4.2; contract, section 5).
 type OAuthClients struct{ c *caller }
 
-// A Registration is what to say of a new application. ConnectorPlatform and Resource are for connectors alone.
+// A Registration describes a new application. ConnectorPlatform and Resource are for connectors only.
 type Registration struct {
 	Name                    string   `json:"name"`
 	RedirectURIs            []string `json:"redirectUris"`
@@ -27,7 +27,7 @@ type Registration struct {
 type OAuthClient struct {
 	Registration
 	ClientID     string    `json:"clientId"`
-	ClientSecret Secret    `json:"clientSecret"` // of a confidential one, when it is made or replaced, and never again
+	ClientSecret Secret    `json:"clientSecret"` // only in responses that create it
 	Kind         string    `json:"kind"`         // confidential or connector
 	WorkspaceID  string    `json:"tenantId"`
 	CreatedAt    time.Time `json:"createdAt"`
@@ -39,36 +39,37 @@ func (o OAuthClients) path() string {
 
 func (o OAuthClients) one(clientID string) string { return o.path() + "/" + url.PathEscape(clientID) }
 
-// reading is a read of a route that takes the workspace in its path.
+// reading returns a read of a route that has the workspace in its path.
 func reading(path string) request {
 	return request{method: http.MethodGet, path: path, again: true}
 }
 
-// List goes through the applications.
+// List returns the applications.
 func (o OAuthClients) List(ctx context.Context) iter.Seq2[OAuthClient, error] {
 	return list[OAuthClient](ctx, o.c, reading(o.path()))
 }
 
-// Get reads one.
+// Get returns one application.
 func (o OAuthClients) Get(ctx context.Context, clientID string) (OAuthClient, error) {
 	var out OAuthClient
 	_, err := o.c.do(ctx, reading(o.one(clientID)), &out)
 	return out, err
 }
 
-// Register makes one. The answer is the only one that holds its secret. It is never sent again by itself: each time
-// makes another application.
+// Register creates an application. Only this response contains its secret. It is never retried, because each
+// request creates another application.
 func (o OAuthClients) Register(ctx context.Context, r Registration) (OAuthClient, error) {
 	return o.post(ctx, o.path(), r)
 }
 
-// Delete ends one, with every grant that it has.
+// Delete deletes an application and ends all its grants.
 func (o OAuthClients) Delete(ctx context.Context, clientID string) error {
 	_, err := o.c.do(ctx, request{method: http.MethodDelete, path: o.one(clientID)}, nil)
 	return err
 }
 
-// ReplaceSecret makes a new secret. The old one works for 24 hours more, unless expireOld ends it at once.
+// ReplaceSecret creates a new secret. The old one stays valid for 24 hours, or ends at once if expireOld is
+// set.
 func (o OAuthClients) ReplaceSecret(ctx context.Context, clientID string, expireOld bool) (Secret, error) {
 	out, err := o.post(ctx, o.one(clientID)+"/secret", map[string]bool{"expireOld": expireOld})
 	return out.ClientSecret, err

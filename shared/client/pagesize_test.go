@@ -8,24 +8,24 @@ import (
 	"github.com/almonerhq/almoner/shared/client"
 )
 
-// Records may be long: a program that reads slowly, or has little memory, asks for fewer at a time (F12).
-func TestLists_AskForPagesOfTheSizeThatIsWanted(t *testing.T) {
+// Records may be long: a program with little memory requests fewer per page (F12).
+func TestLists_UsePageSize(t *testing.T) {
 	var asked []string
 	c := against(t, func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.Path+"?"+r.URL.Query().Get("limit"))
 		answer(w, 200, `{"data":[],"meta":{"count":0}}`)
 	})
 	for range c.Programmes.List(t.Context(), client.ProgrammeFilter{PageSize: 3}) {
-		t.Error("a programme")
+		t.Error("got a programme")
 	}
 	for range c.Forms.List(t.Context(), client.FormFilter{PageSize: 4}) {
-		t.Error("a form")
+		t.Error("got a form")
 	}
 	for range c.Forms.List(t.Context()) {
-		t.Error("a form")
+		t.Error("got a form")
 	}
 	for range c.Forms.Submissions(t.Context(), "f", client.SubmissionFilter{PageSize: 5}) {
-		t.Error("a submission")
+		t.Error("got a submission")
 	}
 	want := []string{
 		"/v1/programmes/programmes?3",

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Programmes is the Programmes module of the workspace.
+// Programmes gives access to the Programmes module of the workspace.
 type Programmes struct{ c *caller }
 
-// A ProgrammeStatus is where a programme stands.
+// A ProgrammeStatus is the status of a programme.
 type ProgrammeStatus string
 
-// The statuses. A programme goes from draft to active to completed to archived, or from draft to archived.
+// The statuses. A programme moves from draft to active to completed to archived, or from draft to archived.
 const (
 	Draft     ProgrammeStatus = "draft"
 	Active    ProgrammeStatus = "active"
@@ -22,7 +22,7 @@ const (
 	Archived  ProgrammeStatus = "archived"
 )
 
-// A Programme is a record of the list (contract, section 6).
+// A Programme is a programme record (contract, section 6).
 type Programme struct {
 	ID        string          `json:"id"`
 	Name      string          `json:"name"`
@@ -35,19 +35,20 @@ type Programme struct {
 	ETag      string          `json:"-"` // of this version, for IfMatch; "" in a list
 }
 
-// A ProgrammeFilter narrows the list. The zero value lets everything through.
+// A ProgrammeFilter narrows the list. The zero value matches every programme.
 type ProgrammeFilter struct {
 	Status   ProgrammeStatus
-	Search   string // a part of name or summary, in any case
-	PageSize int    // records fetched at a time, at most 200; 0: 50
-	// UpdatedSince leaves out what was neither created nor changed then or later. To follow the changes, ask again with
-	// the newest UpdatedAt of a list that was read to its end: no change is missed, and the newest record comes again.
+	Search   string // a part of name or summary, case-insensitive
+	PageSize int    // records per page, up to 200; 0 means 50
+	// UpdatedSince excludes programmes that were last changed before this time. To follow changes, list again
+	// with the newest UpdatedAt of a list that was read to its end: no change is missed, and the newest
+	// record is returned again.
 	UpdatedSince time.Time
 }
 
 const programmesPath = "/v1/programmes/programmes"
 
-// List goes through the programmes, newest first.
+// List returns the programmes, newest first.
 func (p Programmes) List(ctx context.Context, f ProgrammeFilter) iter.Seq2[Programme, error] {
 	query := url.Values{}
 	for name, value := range map[string]string{"status": string(f.Status), "q": f.Search} {
@@ -59,12 +60,12 @@ func (p Programmes) List(ctx context.Context, f ProgrammeFilter) iter.Seq2[Progr
 	return list[Programme](ctx, p.c, p.c.get(programmesPath, query))
 }
 
-// Get reads one.
+// Get returns one programme.
 func (p Programmes) Get(ctx context.Context, id string) (Programme, error) {
 	return p.one(ctx, p.c.get(p.path(id), nil))
 }
 
-// NewProgramme is what to say of a new programme. Name alone is required; without a status it is a draft.
+// NewProgramme describes a programme to create. Only Name is required; without a status it is a draft.
 type NewProgramme struct {
 	Name     string          `json:"name"`
 	Summary  string          `json:"summary"`
@@ -73,13 +74,13 @@ type NewProgramme struct {
 	EndsOn   Date            `json:"endsOn"`
 }
 
-// Create makes one.
+// Create creates a programme.
 func (p Programmes) Create(ctx context.Context, n NewProgramme, options ...WriteOption) (Programme, error) {
 	return p.send(ctx, http.MethodPost, programmesPath, n, options)
 }
 
-// A ProgrammeChange says what is to be different. Nil leaves a field as it is; a pointer to an empty Date takes the day
-// away.
+// A ProgrammeChange describes changes of a programme. A nil field stays unchanged; a pointer to an empty Date
+// removes the day.
 type ProgrammeChange struct {
 	Name     *string `json:"name,omitempty"`
 	Summary  *string `json:"summary,omitempty"`
@@ -87,7 +88,7 @@ type ProgrammeChange struct {
 	EndsOn   *Date   `json:"endsOn,omitempty"`
 }
 
-// Update changes one. The status changes by Move alone.
+// Update changes a programme. Use Move to change the status.
 func (p Programmes) Update(
 	ctx context.Context,
 	id string,
@@ -97,7 +98,7 @@ func (p Programmes) Update(
 	return p.send(ctx, http.MethodPatch, p.path(id), change, options)
 }
 
-// Move changes the status. One that is not allowed from the present one is refused with CodeConflict.
+// Move changes the status. A transition that is not allowed fails with CodeConflict.
 func (p Programmes) Move(
 	ctx context.Context,
 	id string,

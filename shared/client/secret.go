@@ -5,12 +5,13 @@ import (
 	"log/slog"
 )
 
-// Secret is a client secret. It formats as [redacted], so that it reaches no log and no error by mistake.
+// Secret is a client secret. It formats as [redacted], so that it does not appear in a log or an error by
+// mistake.
 type Secret string
 
 const redacted = "[redacted]"
 
-// Reveal returns the secret itself.
+// Reveal returns the plain secret.
 func (s Secret) Reveal() string { return string(s) }
 
 // String, Format, LogValue and MarshalText return [redacted] instead of the content.

@@ -6,15 +6,16 @@ import (
 	"net/url"
 )
 
-// A Service is an internal service, which may ask what a credential is good for (contract, section 5).
+// A Service is an internal service, which may introspect credentials (contract, section 5).
 type Service struct {
 	BaseURL    string
 	ClientID   string
 	Secret     Secret
-	HTTPClient *http.Client // nil: one with a timeout of 30 seconds
+	HTTPClient *http.Client // nil for a client with a timeout of 30 seconds
 }
 
-// An Introspection is what a credential may do right now (RFC 7662). Of one that is not active nothing else is said.
+// An Introspection is the current status of a credential (RFC 7662). If Active is false, the other fields are
+// empty.
 type Introspection struct {
 	Active      bool     `json:"active"`
 	Scope       string   `json:"scope"` // what was granted
@@ -26,11 +27,11 @@ type Introspection struct {
 	Audience    string   `json:"aud"`
 	TokenType   string   `json:"token_type"`
 	WorkspaceID string   `json:"tenant_id"`
-	Permissions []string `json:"permissions"` // what it may do in the workspace at this moment
+	Permissions []string `json:"permissions"` // what it may do in the workspace now
 }
 
-// Introspect asks what an access token or a personal access token is good for. Ask again for each request: an answer is
-// true for a moment.
+// Introspect returns the status of an access token or a personal access token. Call it for each request: a
+// result is valid for the moment only.
 func (s Service) Introspect(ctx context.Context, token string) (Introspection, error) {
 	base, err := address(s.BaseURL)
 	if err != nil {
@@ -46,6 +47,6 @@ func (s Service) Introspect(ctx context.Context, token string) (Introspection, e
 	credentials := http.Request{Header: r.header}
 	credentials.SetBasicAuth(url.QueryEscape(s.ClientID), url.QueryEscape(s.Secret.Reveal()))
 	var out Introspection
-	_, err = (&caller{base: base, http: faithful(s.HTTPClient), agent: DefaultUserAgent}).do(ctx, r, &out)
+	_, err = (&caller{base: base, http: withoutRedirects(s.HTTPClient), agent: DefaultUserAgent}).do(ctx, r, &out)
 	return out, err
 }

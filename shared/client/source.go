@@ -10,15 +10,16 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// A Keep stores a token, in place of the one before, where the program finds it after a restart. It is called before
-// the token is used, and again later if it returned an error.
+// A Keep stores a token in place of the previous one, so that it survives a restart. It is called before the
+// token is used, and called again if it returned an error.
 type Keep func(ctx context.Context, t *oauth2.Token) error
 
-// A Source hands out a connector's access token, and refreshes it when it has run out (C4). It is an
-// oauth2.TokenSource. One process has one Source for a grant: two that refresh with the same token end it.
+// A Source returns a connector's access token and refreshes it when it has expired (C4). It implements
+// oauth2.TokenSource. A process must have one Source per grant: two that refresh with the same token end the
+// grant.
 type Source struct {
 	connector Connector
-	ctx       context.Context // for its values: a refresh is not given up halfway
+	ctx       context.Context // for its values only: a refresh is not cancelled
 	keep      Keep
 
 	mu     sync.Mutex
@@ -27,9 +28,9 @@ type Source struct {
 	ended  error
 }
 
-// Source makes a source that begins with a token of Finish, or with one that was kept. golang.org/x/oauth2's own does
-// not send the resource when it refreshes, which Almoner requires (RFC 8707). keep may be nil where the grant may be
-// lost with the process.
+// Source makes a source that starts with a token from Finish or with a stored one. The token source of
+// golang.org/x/oauth2 does not send the resource when it refreshes, which Almoner requires (RFC 8707). keep
+// may be nil if the grant may be lost with the process.
 func (c Connector) Source(ctx context.Context, t *oauth2.Token, keep Keep) *Source {
 	if keep == nil {
 		keep = func(context.Context, *oauth2.Token) error { return nil }
@@ -43,13 +44,13 @@ func (c Connector) Source(ctx context.Context, t *oauth2.Token, keep Keep) *Sour
 
 var errNoRefreshToken = errors.New("almoner: there is no refresh token")
 
-// Token returns a token that is good at least for some seconds. Everybody who asks while it is being refreshed waits
-// for that one refresh, half a minute at most.
+// Token returns a token that is valid for at least some seconds. Concurrent callers wait for one refresh, up
+// to 30 seconds.
 //
-// An error that is ErrConsentAgain (errors.Is) is final: the grant has ended, and it is returned without asking again.
-// An *Error that is Temporary may be gone at the next call, as may one of the network. Where it is not known whether
-// the refresh token was used up, because no answer came, the next call tries with it again: if it was, the grant cannot
-// be saved anyway, for its successor went astray.
+// An error that matches ErrConsentAgain (errors.Is) is final: the grant has ended, and later calls return the
+// error without a request. A Temporary *Error or a network error may be gone at the next call. If no response
+// came and it is unknown whether the refresh token was used, the next call tries it again: if it was used,
+// the grant is lost anyway, because its successor was lost.
 func (s *Source) Token() (*oauth2.Token, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +95,8 @@ func (s *Source) refresh(ctx context.Context) error {
 	return nil
 }
 
-// keepIt keeps a new token. One that nobody kept would be lost with this process, and the one before it ends the grant.
+// keepIt stores a new token. A token that is not stored would be lost with this process, and using the
+// previous one ends the grant.
 func (s *Source) keepIt(ctx context.Context) error {
 	if !s.unkept {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/client"
 )
 
-// A tokenEndpoint rotates refresh tokens as Almoner does: r1, r2 and so on, each good once.
+// A tokenEndpoint rotates refresh tokens as Almoner does: r1, r2 and so on, each valid once.
 type tokenEndpoint struct {
 	mu     sync.Mutex
 	forms  []url.Values
@@ -44,7 +44,8 @@ func (e *tokenEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w,
 		200,
 		fmt.Sprintf(
-			`{"access_token":"a%d","token_type":"Bearer","expires_in":3600,"scope":"s","tenant_id":"t","refresh_token":"r%d","authorization_expires_in":60}`,
+			`{"access_token":"a%d","token_type":"Bearer","expires_in":3600,"scope":"s","tenant_id":"t",
+			"refresh_token":"r%d","authorization_expires_in":60}`,
 			e.next,
 			e.next,
 		),
@@ -66,7 +67,7 @@ func expired() *oauth2.Token {
 	return &oauth2.Token{AccessToken: "a1", RefreshToken: "r1", Expiry: time.Now().Add(-time.Minute)}
 }
 
-func TestManyCallersShareOneRefresh(t *testing.T) {
+func TestSource_ConcurrentCallersShareOneRefresh(t *testing.T) {
 	endpoint, connector := rotating(t)
 	var kept []string
 	source := connector.Source(t.Context(), expired(), func(_ context.Context, t *oauth2.Token) error {
@@ -100,8 +101,8 @@ func TestManyCallersShareOneRefresh(t *testing.T) {
 	}
 }
 
-// A new token is used only once it is kept, and is not refreshed away before.
-func TestATokenThatCannotBeKeptIsNotUsed(t *testing.T) {
+// A new token is used only after it was stored, and is not refreshed before.
+func TestSource_UnstoredTokenIsNotUsed(t *testing.T) {
 	endpoint, connector := rotating(t)
 	full := errors.New("disk full")
 	var kept string
@@ -125,7 +126,7 @@ func TestATokenThatCannotBeKeptIsNotUsed(t *testing.T) {
 	}
 }
 
-func TestAnEndedGrantIsAskedForOnce(t *testing.T) {
+func TestSource_EndedGrantIsNotRefreshedAgain(t *testing.T) {
 	endpoint, connector := rotating(t)
 	endpoint.next = 7 // r1 was replaced long ago
 	source := connector.Source(t.Context(), expired(), nil)
@@ -137,11 +138,11 @@ func TestAnEndedGrantIsAskedForOnce(t *testing.T) {
 		}
 	}
 	if len(endpoint.forms) != 1 {
-		t.Errorf("asked %d times", len(endpoint.forms))
+		t.Errorf("%d requests, want 1", len(endpoint.forms))
 	}
 }
 
-func TestAnOutageEndsNothing(t *testing.T) {
+func TestSource_OutageDoesNotEndGrant(t *testing.T) {
 	endpoint, connector := rotating(t)
 	failures := []string{`{"error":"temporarily_unavailable","error_description":"Soon."}`, `<html>`}
 	endpoint.refuse = func() (int, string, bool) {
@@ -165,8 +166,8 @@ func TestAnOutageEndsNothing(t *testing.T) {
 	}
 }
 
-// Whoever asks may leave; the refresh that they began is everybody's.
-func TestARefreshIsNotGivenUpHalfway(t *testing.T) {
+// Callers may leave; the refresh continues for all.
+func TestSource_RefreshSurvivesCancelledContext(t *testing.T) {
 	_, connector := rotating(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	source := connector.Source(ctx, expired(), nil)
@@ -176,7 +177,7 @@ func TestARefreshIsNotGivenUpHalfway(t *testing.T) {
 	}
 }
 
-func TestWhatTheBrowserBringsBackIsJudged(t *testing.T) {
+func TestFinish_ChecksCallback(t *testing.T) {
 	_, connector := rotating(t)
 	q := connector.Ask()
 	asked, err := url.Parse(q.URL)
@@ -220,7 +221,7 @@ func TestWhatTheBrowserBringsBackIsJudged(t *testing.T) {
 		url.Values{"state": {""}, "iss": {connector.BaseURL}, "code": {"x"}},
 	)
 	if _, asked := errors.AsType[*client.Error](err); err == nil || asked {
-		t.Errorf("an empty state is taken: %v", err)
+		t.Errorf("empty state accepted: %v", err)
 	}
 	denied := url.Values{
 		"state":             {q.State},

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/client"
 )
 
-// standIn answers the examples as Almoner does. That the client works with Almoner itself is shown in e2e.
+// standIn responds to the examples as Almoner does. The tests in e2e use the client with Almoner itself.
 func standIn() *httptest.Server {
 	const programmes = "/v1/programmes/programmes"
 	mux := http.NewServeMux()
@@ -19,7 +19,9 @@ func standIn() *httptest.Server {
 			answer(
 				w,
 				200,
-				`{"data":[{"name":"Night shelter","startsOn":"2026-11-01"},{"name":"Tool bank","startsOn":"2026-03-01"}],"meta":{"count":2,"nextCursor":"2"}}`,
+				`{"data":[{"name":"Night shelter","startsOn":"2026-11-01"},
+				{"name":"Tool bank","startsOn":"2026-03-01"}],
+				"meta":{"count":2,"nextCursor":"2"}}`,
 			)
 		} else {
 			answer(w, 200, `{"data":[{"name":"Seed library","startsOn":null}],"meta":{"count":1}}`)
@@ -43,7 +45,8 @@ func standIn() *httptest.Server {
 		answer(
 			w,
 			200,
-			`{"id":"i1","status":"rejected","imported":0,"errors":[{"row":3,"field":"startsOn","message":"Must be a day written YYYY-MM-DD."}]}`,
+			`{"id":"i1","status":"rejected","imported":0,
+			"errors":[{"row":3,"field":"startsOn","message":"Must be a day written YYYY-MM-DD."}]}`,
 		)
 	})
 	mux.HandleFunc("POST /v1/account/oauth/token", func(w http.ResponseWriter, r *http.Request) {
@@ -71,7 +74,7 @@ func answer(w http.ResponseWriter, status int, body string) {
 	_, _ = fmt.Fprint(w, body)
 }
 
-// consents plays the user's browser.
+// consents plays the user's browser and gives consent.
 func consents(q client.Question) url.Values {
 	asked, err := url.Parse(q.URL)
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	jsonType   = "application/json"
 )
 
-// granted is a success of the token endpoint (contract, section 3).
+// granted is a successful response of the token endpoint (contract, section 3).
 type granted struct {
 	AccessToken  string `json:"access_token"`
 	TokenType    string `json:"token_type"`
@@ -35,21 +35,21 @@ const (
 	extraGrantEnds = "almoner_grant_ends"
 )
 
-// Workspace is the workspace that a fresh token acts in. It is not part of a token's JSON.
+// Workspace returns the workspace of a fresh token. The token's JSON does not contain it.
 func Workspace(t *oauth2.Token) string {
 	id, _ := t.Extra(extraWorkspace).(string)
 	return id
 }
 
-// Scope is what was granted, permission identifiers separated by spaces, as a fresh token says. It is not part of its
-// JSON.
+// Scope returns the permissions granted to a fresh token, separated by spaces. The token's JSON does not
+// contain it.
 func Scope(t *oauth2.Token) string {
 	scope, _ := t.Extra(extraScope).(string)
 	return scope
 }
 
-// GrantEnds is when the grant of a fresh connector's token ends, however often it is refreshed; the zero time where the
-// token does not say. It is not part of a token's JSON.
+// GrantEnds returns when the grant of a fresh connector token ends, regardless of refreshes, or the zero time
+// if the token does not say. The token's JSON does not contain it.
 func GrantEnds(t *oauth2.Token) time.Time {
 	ends, _ := t.Extra(extraGrantEnds).(time.Time)
 	return ends
@@ -100,7 +100,7 @@ func (a Application) postJSON(ctx context.Context, path string, body map[string]
 	return a.post(ctx, path, jsonType, content, into)
 }
 
-// post sends a request that holds its own credential, once.
+// post sends a request that contains its own credential, without retries.
 func (a Application) post(ctx context.Context, path, contentType string, body []byte, into any) error {
 	c, err := a.caller()
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"net/url"
 )
 
-// A WriteOption says more about one write.
+// A WriteOption configures one write.
 type WriteOption func(http.Header)
 
-// IfMatch lets the write happen only while the record is the version that ETag names; else it is refused with
-// CodePreconditionFailed. An empty tag asks for nothing.
+// IfMatch makes the write conditional on the version that ETag names; otherwise it fails with
+// CodePreconditionFailed. An empty tag means no condition.
 func IfMatch(etag string) WriteOption {
 	return func(h http.Header) {
 		if etag != "" {
@@ -21,23 +21,23 @@ func IfMatch(etag string) WriteOption {
 	}
 }
 
-// IdempotencyKey names the write: sent again under the name within 24 hours, by whatever process, it gets the first
-// answer and has no second effect. Without it each call has a name of its own.
+// IdempotencyKey sets the key of the write: repeated with the same key within 24 hours, by any process, it
+// returns the first response and has no second effect. Without this option each call has a unique key.
 func IdempotencyKey(key string) WriteOption {
 	return func(h http.Header) { h.Set("Idempotency-Key", key) }
 }
 
-// workspaceed are the headers of a request within the workspace (spec 5.1).
-func (c *caller) workspaceed() http.Header { return http.Header{"X-Tenant-Id": {c.workspace}} }
+// workspaceHeader returns the headers of a request within the workspace (spec 5.1).
+func (c *caller) workspaceHeader() http.Header { return http.Header{"X-Tenant-Id": {c.workspace}} }
 
-// get is a read within the workspace.
+// get returns a read within the workspace.
 func (c *caller) get(path string, query url.Values) request {
-	return request{method: http.MethodGet, path: path, query: query, header: c.workspaceed(), again: true}
+	return request{method: http.MethodGet, path: path, query: query, header: c.workspaceHeader(), again: true}
 }
 
-// write is a write within the workspace (C3).
+// write returns a write within the workspace (C3).
 func (c *caller) write(method, path, contentType string, body []byte, options []WriteOption) request {
-	header := c.workspaceed()
+	header := c.workspaceHeader()
 	header.Set("Content-Type", contentType)
 	header.Set("Idempotency-Key", rand.Text())
 	for _, option := range options {
@@ -46,7 +46,7 @@ func (c *caller) write(method, path, contentType string, body []byte, options []
 	return request{method: method, path: path, header: header, body: body, again: true}
 }
 
-// writeJSON is a write of the value.
+// writeJSON returns a write of the value as JSON.
 func (c *caller) writeJSON(method, path string, value any, options []WriteOption) (request, error) {
 	body, err := json.Marshal(value)
 	if err != nil {

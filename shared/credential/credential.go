@@ -1,8 +1,9 @@
-// Package credential answers: how are the opaque secrets that people paste recognised and kept?
+// Package credential creates and recognises opaque secrets: personal access tokens, client secrets and embed
+// keys.
 //
 // A credential is a prefix that secret scanners can find, base62 random characters, and six base62 characters
-// of CRC32 over everything before them, so that a typing error or a scanner's false positive is told apart
-// without asking a database (contract, section 2). Only its SHA-256 is stored: the random part has at least
+// of CRC32 over everything before them, so that typing errors and false positives of scanners are detected
+// without a database query (contract, section 2). Only its SHA-256 is stored: the random part has at least
 // 178 bits, so a slow hash would protect nothing and cost every request.
 package credential
 
@@ -14,7 +15,7 @@ import (
 	"strings"
 )
 
-// A Kind is what a credential is for; its prefix begins every credential of the kind.
+// A Kind is a kind of credential. Its prefix begins every credential of the kind.
 type Kind struct {
 	Prefix string
 	random int // base62 characters
@@ -32,7 +33,7 @@ const (
 	checksumLength = 6
 )
 
-// New mints a credential of the kind from random, which must be a cryptographic source.
+// New makes a credential of the kind from random, which must be a cryptographic source.
 func (k Kind) New(random io.Reader) (Secret, error) {
 	body, err := randomText(random, k.random)
 	if err != nil {
@@ -42,8 +43,8 @@ func (k Kind) New(random io.Reader) (Secret, error) {
 	return Secret(text + checksum(text)), nil
 }
 
-// Matches says whether text is spelled like a credential of the kind: prefix, alphabet, length and checksum.
-// It says nothing about whether the credential exists.
+// Matches reports whether text has the format of the kind: prefix, alphabet, length and checksum. It does not
+// check whether the credential exists.
 func (k Kind) Matches(text string) bool {
 	if len(text) != len(k.Prefix)+k.random+checksumLength || !strings.HasPrefix(text, k.Prefix) {
 		return false
@@ -57,7 +58,7 @@ func (k Kind) Matches(text string) bool {
 	return text[len(body):] == checksum(body)
 }
 
-// Hash is what is stored of a credential: the SHA-256 of its whole text.
+// Hash returns the SHA-256 of the whole text, which is what is stored of a credential.
 func Hash(text string) []byte {
 	sum := sha256.Sum256([]byte(text))
 	return sum[:]
@@ -71,7 +72,7 @@ func randomText(random io.Reader, length int) (string, error) {
 			return "", err
 		}
 		for _, b := range buffer {
-			// 248 is the largest multiple of 62 in a byte: beyond it the first letters would be favoured.
+			// 248 is the largest multiple of 62 in a byte: larger values would favour the first letters.
 			if b < 248 && len(out) < length {
 				out = append(out, alphabet[b%62])
 			}

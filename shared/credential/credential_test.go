@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestMintedCredentialsMatchTheirKindAlone(t *testing.T) {
+func TestNew_CredentialMatchesOnlyItsKind(t *testing.T) {
 	kinds := []Kind{PersonalAccessToken, ClientSecret, EmbedKey}
 	for _, kind := range kinds {
 		secret, err := kind.New(rand.Reader)
@@ -25,14 +25,14 @@ func TestMintedCredentialsMatchTheirKindAlone(t *testing.T) {
 	}
 }
 
-func TestPersonalAccessTokenHasTheContractsFormat(t *testing.T) {
+func TestPersonalAccessToken_HasContractFormat(t *testing.T) {
 	secret, _ := PersonalAccessToken.New(rand.Reader)
 	if !regexp.MustCompile(`^alm_pat_[0-9A-Za-z]{30,}[0-9A-Za-z]{6}$`).MatchString(secret.Reveal()) {
 		t.Errorf("format of %d characters is not the contract's", len(secret))
 	}
 }
 
-func TestAnyChangedCharacterIsNoticed(t *testing.T) {
+func TestMatches_DetectsAnyChangedCharacter(t *testing.T) {
 	secret, _ := PersonalAccessToken.New(rand.Reader)
 	text := secret.Reveal()
 	for i := range text {
@@ -41,17 +41,17 @@ func TestAnyChangedCharacterIsNoticed(t *testing.T) {
 			replacement = 'B'
 		}
 		if changed := text[:i] + string(replacement) + text[i+1:]; PersonalAccessToken.Matches(changed) {
-			t.Fatalf("a change at %d went unnoticed", i)
+			t.Fatalf("a change at %d still matches", i)
 		}
 	}
 	for _, wrong := range []string{"", text + "0", text[:len(text)-1], " " + text, text + "\n", strings.ToUpper(text)} {
 		if PersonalAccessToken.Matches(wrong) {
-			t.Error("a wrong spelling matched")
+			t.Error("an invalid text matched")
 		}
 	}
 }
 
-func TestSecretPrintsNothingOfItself(t *testing.T) {
+func TestSecret_IsNotPrinted(t *testing.T) {
 	secret := Secret("alm_cs_hush")
 	encoded, err := json.Marshal(struct{ S Secret }{secret})
 	if err != nil {
@@ -69,7 +69,7 @@ func TestSecretPrintsNothingOfItself(t *testing.T) {
 	}
 }
 
-// What matches is spelled to the letter: any other byte anywhere breaks it, and it is of one kind.
+// A matching text is exact: any other byte breaks it, and it matches only one kind.
 func FuzzMatches(f *testing.F) {
 	kinds := []Kind{PersonalAccessToken, ClientSecret, EmbedKey}
 	for _, k := range kinds {
@@ -93,7 +93,7 @@ func FuzzMatches(f *testing.F) {
 			}
 		}
 		if matched > 1 {
-			t.Error("one text is of two kinds")
+			t.Error("one text matches two kinds")
 		}
 	})
 }

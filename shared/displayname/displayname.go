@@ -1,8 +1,9 @@
-// Package displayname decides whether a text may stand as a name that people see: of an application, a token, a
-// programme, a form, a person or a workspace (contract, section 5).
+// Package displayname checks names that people see: of an application, a token, a programme, a form, a person
+// or a workspace (contract, section 5).
 //
-// A name has at least one character that is seen, and none that hides, turns the direction of writing or piles up on
-// another line. An application's name, which people trust on the consent page, mixes no scripts within a word either.
+// A name has at least one visible character, and none that is hidden, changes the direction of writing or
+// overlaps other lines. An application's name, which people trust on the consent page, must not mix scripts
+// within a word.
 package displayname
 
 import (
@@ -12,13 +13,14 @@ import (
 	"unicode/utf8"
 )
 
-// MaxLength is the longest name of an application, a token, a person or a workspace, in characters.
+// MaxLength is the maximum length of the name of an application, a token, a person or a workspace, in
+// characters.
 const MaxLength = 100
 
-// maxMarks is how many combining marks may follow each other. Vietnamese, Hebrew and Thai need two.
+// maxMarks is the maximum number of consecutive combining marks. Vietnamese, Hebrew and Thai need two.
 const maxMarks = 2
 
-// Check returns what is wrong with a name of at most longest characters, in words for a person, or "".
+// Check returns what is wrong with a name of up to longest characters, as a message for people, or "".
 func Check(name string, longest int) string {
 	switch {
 	case !utf8.ValidString(name) || strings.ContainsRune(name, unicode.ReplacementChar):
@@ -35,8 +37,8 @@ func Check(name string, longest int) string {
 	return ""
 }
 
-// CheckApplication is Check for the name of an application, which has a letter or a number, and in which no word mixes
-// scripts.
+// CheckApplication is Check for the name of an application, which must have a letter or a number and must not
+// mix scripts within a word.
 func CheckApplication(name string) string {
 	if message := Check(name, MaxLength); message != "" {
 		return message
@@ -50,19 +52,20 @@ func CheckApplication(name string) string {
 	return ""
 }
 
-// Visible reports whether a text has a character that is seen.
+// Visible reports whether a text has a visible character.
 func Visible(text string) bool { return strings.ContainsFunc(text, visible) }
 
-// hidden says whether a name must not have the character: it is never seen, it changes how others are seen, or it ends
-// the line. Joiners are among them: Unicode lets a program ignore them, so two names could differ in nothing that is
-// seen.
+// hidden reports whether a name must not have the character: it is invisible, changes how other characters
+// look, or ends the line. This includes joiners: Unicode lets programs ignore them, so that two names could
+// look the same.
 func hidden(r rune) bool {
 	switch {
 	case r == ' ':
 		return false
 	case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp):
 		return true
-	case unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, unicode.Noncharacter_Code_Point):
+	case unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector),
+		unicode.Is(unicode.Noncharacter_Code_Point, r):
 		return true
 	}
 	return r == blankBraille
@@ -71,12 +74,12 @@ func hidden(r rune) bool {
 // blankBraille is a symbol that looks like a space.
 const blankBraille = '\u2800'
 
-// visible says whether a character is seen by itself.
+// visible reports whether a character is visible by itself.
 func visible(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) && !hidden(r)
 }
 
-// marksInARow returns the length of the longest row of combining marks.
+// marksInARow returns the length of the longest sequence of combining marks.
 func marksInARow(name string) (most int) {
 	row := 0
 	for _, r := range name {

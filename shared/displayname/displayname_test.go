@@ -7,7 +7,7 @@ import (
 	"github.com/almonerhq/almoner/shared/displayname"
 )
 
-func TestCheck_NamesThatPeopleGive(t *testing.T) {
+func TestCheck_AcceptsUsualNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"Donor sync",
@@ -34,7 +34,7 @@ func TestCheck_NamesThatPeopleGive(t *testing.T) {
 	}
 }
 
-func TestCheck_NamesThatCannotBeSeenOrDeceive(t *testing.T) {
+func TestCheck_RefusesInvisibleOrDeceptiveNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"",
@@ -43,7 +43,7 @@ func TestCheck_NamesThatCannotBeSeenOrDeceive(t *testing.T) {
 		"\u3000",
 		"\u2003",
 		"\u2800",
-		"\u0301", // nothing to see
+		"\u0301", // nothing visible
 		"\u3164",
 		"\uffa0",
 		"\u115f",
@@ -84,12 +84,12 @@ func TestCheck_NamesThatCannotBeSeenOrDeceive(t *testing.T) {
 			t.Errorf("%+q is accepted", name)
 		}
 		if displayname.CheckApplication(name) == "" {
-			t.Errorf("%+q is accepted of an application", name)
+			t.Errorf("%+q is accepted for an application", name)
 		}
 	}
 }
 
-func TestCheckApplication_NoWordMixesScripts(t *testing.T) {
+func TestCheckApplication_RefusesMixedScripts(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"Claude",
@@ -125,7 +125,7 @@ func TestCheckApplication_NoWordMixesScripts(t *testing.T) {
 			t.Errorf("%+q is accepted", name)
 		}
 		if message := displayname.Check(name, displayname.MaxLength); message != "" {
-			t.Errorf("%+q is no name at all: %s", name, message)
+			t.Errorf("Check refuses %+q: %s", name, message)
 		}
 	}
 }

@@ -5,19 +5,19 @@ import (
 	"unicode"
 )
 
-// A scripts is a set of scripts.
+// scripts is a set of scripts.
 type scripts map[string]bool
 
-// together are the scripts that one word may mix, because a language is written in them (Unicode Technical Standard 39,
-// section 5.1).
+// together lists the scripts that one word may mix, because a language uses them together (Unicode Technical
+// Standard 39, section 5.1).
 var together = []scripts{
 	{"Han": true, "Hiragana": true, "Katakana": true}, // Japanese
 	{"Han": true, "Hangul": true},                     // Korean
 	{"Han": true, "Bopomofo": true},                   // Chinese
 }
 
-// mixesScripts says whether a word has letters of scripts that no language mixes. A word ends at whatever is no letter,
-// mark or digit.
+// mixesScripts reports whether a word has letters of scripts that no language mixes. A word is a sequence of
+// letters, marks and digits.
 func mixesScripts(name string) bool {
 	for word := range strings.FieldsFuncSeq(name, endsWord) {
 		if mixed(word) {
@@ -56,7 +56,8 @@ func (s scripts) hasAll(others scripts) bool {
 	return true
 }
 
-// scriptOf returns the name of the script of a letter, and "" for what belongs to many: digits, and marks.
+// scriptOf returns the name of the script of a letter, or "" for characters of many scripts: digits and
+// marks.
 func scriptOf(r rune) string {
 	if r <= unicode.MaxASCII {
 		if unicode.IsLetter(r) {

@@ -7,10 +7,11 @@ import (
 	"reflect"
 )
 
-// Describe lists the settings of a configuration struct from its tags. A field is a secret by its type.
+// Describe lists the settings of a configuration struct from its tags. Fields of type credential.Secret are
+// secrets.
 func Describe(target any) []Setting { return settings(reflect.TypeOf(target)) }
 
-// PrintSettings writes what there is to set.
+// PrintSettings writes the list of settings.
 func PrintSettings(out io.Writer, all []Setting, asJSON bool) error {
 	if asJSON {
 		encoder := json.NewEncoder(out)

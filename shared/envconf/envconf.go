@@ -14,10 +14,10 @@ import (
 
 const prefix = "ALMONER_"
 
-// Config names the file of settings. It is read from the environment alone.
+// Config names the settings file. It is read from the environment only.
 const Config = prefix + "CONFIG"
 
-// Mistakes are what is wrong with the settings, in words, a line for each.
+// Mistakes lists what is wrong with the settings, one line each.
 type Mistakes []string
 
 func (m Mistakes) Error() string {
@@ -27,9 +27,9 @@ func (m Mistakes) Error() string {
 	return fmt.Sprintf("%d mistakes in the settings:\n  %s", len(m), strings.Join(m, "\n  "))
 }
 
-// Load fills target, a pointer to a struct, and returns what it read, with warnings. Its error is a Mistakes. Of
-// target's methods, Check() []error reports further mistakes, each beginning with the name of its setting, and
-// Complete() fills in what follows from other settings.
+// Load fills target, a pointer to a struct, and returns what it read, with warnings. Its error is a Mistakes.
+// If target has a method Check() []error, it reports further mistakes, each beginning with the name of its
+// setting. If target has a method Complete(), it derives settings from other settings.
 func Load(target any, environ []string) (Reading, error) {
 	r := reader{settings: settings(reflect.TypeOf(target).Elem()), found: map[string]found{}}
 	r.gather(environ)
@@ -47,12 +47,12 @@ func Load(target any, environ []string) (Reading, error) {
 	return out, nil
 }
 
-// A reader is one Load on its way.
+// A reader is the state of one Load.
 type reader struct {
 	settings []Setting
 	found    map[string]found // by the setting's name
 	mistakes Mistakes
-	wrong    []string // names of settings that a mistake was found in
+	wrong    []string // names of settings with a mistake
 	warnings []string
 }
 
@@ -61,7 +61,7 @@ func (r *reader) mistake(name, words string) {
 	r.wrong = append(r.wrong, name)
 }
 
-// parse turns texts into the fields of target.
+// parse parses the texts into the fields of target.
 func (r *reader) parse(target any) {
 	texts := map[string]string{}
 	for name, f := range r.found {
@@ -79,7 +79,7 @@ func (r *reader) parse(target any) {
 		switch {
 		case err == nil:
 		case errors.As(err, &unset):
-			if !slices.Contains(r.wrong, unset.Key) { // its file cannot be read, for one
+			if !slices.Contains(r.wrong, unset.Key) { // for example, its file cannot be read
 				r.mistake(unset.Key, "is not set")
 			}
 		case errors.As(err, &unparsed):
@@ -91,7 +91,7 @@ func (r *reader) parse(target any) {
 	}
 }
 
-// kind says what a setting's value looks like.
+// kind describes the format of a setting's value.
 func kind(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
@@ -108,12 +108,12 @@ func kind(t reflect.Type) string {
 	return "cannot be read"
 }
 
-// check takes what the target itself found, but for what follows from mistakes that are told already.
+// check adds the mistakes that the target itself reports. It skips errors about settings already reported.
 func (r *reader) check(mistakes []error) {
-	told := slices.Clone(r.wrong)
+	reported := slices.Clone(r.wrong)
 	for _, err := range mistakes {
 		words := strings.FieldsFunc(err.Error(), func(c rune) bool { return !partOfName(c) })
-		if !slices.ContainsFunc(words, func(word string) bool { return slices.Contains(told, word) }) {
+		if !slices.ContainsFunc(words, func(word string) bool { return slices.Contains(reported, word) }) {
 			r.mistakes = append(r.mistakes, err.Error())
 		}
 	}

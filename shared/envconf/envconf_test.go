@@ -41,7 +41,7 @@ func (c *config) Complete() {
 	}
 }
 
-// write makes a file that its owner alone can read, and names it.
+// write makes a file that only its owner can read, and returns its path.
 func write(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -51,8 +51,7 @@ func write(t *testing.T, content string) string {
 	return path
 }
 
-// mistakes loads a config that does not load, and sees that nothing is said of what it was told: each value holds
-// "hush".
+// mistakes loads a config that has mistakes, and checks that no value is quoted: each value contains "hush".
 func mistakes(t *testing.T, environ ...string) []string {
 	t.Helper()
 	reading, err := Load(&config{}, environ)
@@ -61,7 +60,7 @@ func mistakes(t *testing.T, environ ...string) []string {
 		t.Fatalf("%v, %v", err, reading.Mistakes)
 	}
 	if strings.Contains(err.Error(), "hush") {
-		t.Errorf("a value is quoted: %v", err)
+		t.Errorf("error quotes a value: %v", err)
 	}
 	return all
 }
@@ -73,19 +72,19 @@ func expect(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func TestEveryMistakeIsReportedAtOnceAndNoValueIsQuoted(t *testing.T) {
+func TestLoad_ReportsAllMistakesWithoutValues(t *testing.T) {
 	expect(t, mistakes(t, "ALMONER_LIMIT=hush", "ALMONER_WAIT=5hush", "ALMONER_ON=hush", "ALMONER_LISTEN=:hush"),
 		"ALMONER_KEY is not set",
 		"ALMONER_LIMIT is a whole number",
 		"ALMONER_WAIT is a time with its unit, like 90s, 5m or 12h",
 		"ALMONER_ON is true or false",
-		"ALMONER_LISTEN names an address") // and nothing a second time
+		"ALMONER_LISTEN names an address") // and none of them twice
 	if err := error(Mistakes{"one", "two"}); err.Error() != "2 mistakes in the settings:\n  one\n  two" {
 		t.Error(err)
 	}
 }
 
-func TestAValueOfNothingIsAsNoValue(t *testing.T) {
+func TestLoad_EmptyValueSelectsDefault(t *testing.T) {
 	var c config
 	if _, err := Load(&c, []string{
 		"ALMONER_KEY=k",
@@ -101,7 +100,7 @@ func TestAValueOfNothingIsAsNoValue(t *testing.T) {
 	expect(t, mistakes(t, "ALMONER_KEY="), "ALMONER_KEY is not set")
 }
 
-func TestASettingFromAFile(t *testing.T) {
+func TestLoad_ReadsValueFromFile(t *testing.T) {
 	for content, want := range map[string]credential.Secret{
 		"word":            "word",
 		"word\n":          "word",
@@ -120,7 +119,7 @@ func TestASettingFromAFile(t *testing.T) {
 	}
 }
 
-func TestMistakesWithFiles(t *testing.T) {
+func TestLoad_ReportsMistakesOfValueFiles(t *testing.T) {
 	good, folder := write(t, "hush"), t.TempDir()
 	for name, c := range map[string]struct {
 		environ []string
@@ -161,7 +160,7 @@ func TestMistakesWithFiles(t *testing.T) {
 	}
 }
 
-func TestTheEnvironmentWinsOverTheFileOfSettings(t *testing.T) {
+func TestLoad_EnvironmentOverridesSettingsFile(t *testing.T) {
 	path := write(
 		t,
 		"# ours\nALMONER_KEY=file\nexport ALMONER_LIMIT = 7 # "+
@@ -183,7 +182,7 @@ func TestTheEnvironmentWinsOverTheFileOfSettings(t *testing.T) {
 	if !slices.Equal(reading.Values, want) {
 		t.Errorf("%+v", reading.Values)
 	}
-	// NAME here overrules NAME_FILE there, and the other way round.
+	// NAME in the environment overrides NAME_FILE in the settings file, and vice versa.
 	there := write(t, "ALMONER_KEY_FILE=/nowhere\nALMONER_LIMIT=7\n")
 	if _, err := Load(&c, []string{
 		"ALMONER_CONFIG=" + there,
@@ -199,7 +198,7 @@ func TestTheEnvironmentWinsOverTheFileOfSettings(t *testing.T) {
 	}
 }
 
-func TestMistakesInTheFileOfSettings(t *testing.T) {
+func TestLoad_ReportsMistakesOfSettingsFile(t *testing.T) {
 	path := write(t, strings.Join([]string{
 		"ALMONER_KEY=hush",
 		"hush",
@@ -233,7 +232,7 @@ func TestMistakesInTheFileOfSettings(t *testing.T) {
 	)
 }
 
-func TestNamesThatNoProgramKnows(t *testing.T) {
+func TestLoad_ReportsUnknownNames(t *testing.T) {
 	expect(
 		t,
 		mistakes(
@@ -257,7 +256,7 @@ func TestNamesThatNoProgramKnows(t *testing.T) {
 		"ALMONER_TEST_THIS=x",
 		"ALMONER_HOME=x",
 		"PATH=x",
-		// What Kubernetes tells of a Service almoner, and of another one almoner-authserver.
+		// Variables that Kubernetes sets for a Service almoner and for another Service almoner-authserver.
 		"ALMONER_SERVICE_HOST=10.0.0.1",
 		"ALMONER_SERVICE_PORT=80",
 		"ALMONER_SERVICE_PORT_HTTP=80",
@@ -275,7 +274,7 @@ func TestNamesThatNoProgramKnows(t *testing.T) {
 	}
 }
 
-func TestASecretThatEverybodyCanReadIsWarnedOf(t *testing.T) {
+func TestLoad_WarnsOfWorldReadableSecret(t *testing.T) {
 	top := t.TempDir()
 	folder := filepath.Join(top, "open")
 	path := filepath.Join(folder, "key")
@@ -312,16 +311,16 @@ func TestASecretThatEverybodyCanReadIsWarnedOf(t *testing.T) {
 		"ALMONER_CONFIG names a file with a secret that every user of this machine can read: chmod o-rwx",
 	)
 	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", "ALMONER_LISTEN_FILE="+path)) // no secret
-	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", own))                         // not the secret in force
+	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", own))                         // overridden secret
 	expect(t, warnings(0o640, 0o755, file))
-	expect(t, warnings(0o644, 0o750, file)) // nobody else gets there
-	link := filepath.Join(top, "link")      // as Kubernetes has it: the link's own mode says nothing
+	expect(t, warnings(0o644, 0o750, file)) // other users cannot enter the folder
+	link := filepath.Join(top, "link")      // as in Kubernetes: the mode of the link does not count
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, warnings(0o644, 0o750, "ALMONER_KEY_FILE="+link))
 	if len(warnings(0o644, 0o755, "ALMONER_KEY_FILE="+link)) != 1 {
-		t.Error("a link hides the file")
+		t.Error("no warning for a file behind a link")
 	}
 }
 

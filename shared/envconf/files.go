@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// fileSuffix makes of a setting's name that of the variable which names its file.
+	// fileSuffix turns the name of a setting into the variable that names its file.
 	fileSuffix = "_FILE"
-	// maxFile is more than any setting needs, in bytes.
+	// maxFile is the maximum size of a file in bytes.
 	maxFile = 1 << 20
 )
 
-// readValue is what the file holds, without a line feed at its end. Its error goes on after "a file that …".
+// readValue returns the content of the file without a line feed at its end. Its error continues "a file that
+// …".
 func readValue(path string) (string, error) {
 	content, err := readSmall(path)
 	if err != nil {
@@ -41,7 +42,7 @@ func readSmall(path string) ([]byte, error) {
 	if err != nil {
 		return nil, cannotBeRead(err)
 	}
-	defer func() { _ = file.Close() }() // nothing was written
+	defer func() { _ = file.Close() }() // read only
 	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	switch {
 	case err != nil:
@@ -52,7 +53,7 @@ func readSmall(path string) ([]byte, error) {
 	return content, nil
 }
 
-// cannotBeRead drops the path, which may be a secret that was given in place of one.
+// cannotBeRead omits the path, which may be a secret that was given by mistake.
 func cannotBeRead(err error) error {
 	if reason, ok := errors.AsType[syscall.Errno](err); ok {
 		return fmt.Errorf("cannot be read: %w", reason)
@@ -60,8 +61,8 @@ func cannotBeRead(err error) error {
 	return errors.New("cannot be read")
 }
 
-// readSettings reads lines of NAME=value (go-envparse: ' and " quote, # comments, nothing is expanded), and says all
-// that is wrong with them.
+// readSettings reads lines of NAME=value (go-envparse: ' and " quote, # starts a comment, nothing is
+// expanded), and returns all mistakes.
 func readSettings(path string) (values map[string]string, mistakes []string) {
 	content, err := readSmall(path)
 	if err != nil {
@@ -90,7 +91,7 @@ func readSettings(path string) (values map[string]string, mistakes []string) {
 	return values, mistakes
 }
 
-// reason names the library's errors that quote nothing of the line.
+// reason returns the library's errors that do not quote the line.
 func reason(err error) string {
 	for _, plain := range []error{
 		envparse.ErrMissingSeparator,
@@ -104,7 +105,7 @@ func reason(err error) string {
 	return "it has a character where none can be"
 }
 
-// endsInsideValue says whether the library takes for a comment what looks like part of an unquoted value:
+// endsInsideValue reports whether the library treats a part of an unquoted value as a comment:
 // PASSWORD=one#two.
 func endsInsideValue(line []byte) bool {
 	_, value, _ := bytes.Cut(line, []byte("="))
@@ -113,10 +114,10 @@ func endsInsideValue(line []byte) bool {
 		!bytes.HasSuffix(before, []byte("\t"))
 }
 
-// everybodyReads says whether any user of the machine can read the file: its mode and those of all folders above let
-// them. A mount that cannot be written is let pass: so do Kubernetes, Docker and systemd hand over secrets, whoever
-// else is there is shut out by other means.
-func everybodyReads(path string) bool {
+// worldReadable reports whether any user of the machine can read the file, according to its mode and the
+// modes of all folders above it. It reports false for a read-only mount, because Kubernetes, Docker and
+// systemd provide secrets that way and isolate them by other means.
+func worldReadable(path string) bool {
 	path, err := filepath.EvalSymlinks(path)
 	if err == nil {
 		path, err = filepath.Abs(path)

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// found is a setting's text, and where it was.
+// found is a setting's text and its source.
 type found struct {
 	text   string
 	origin Origin
 	path   string
 }
 
-// gather looks for every setting in the environment, and then in the file of settings.
+// gather looks for every setting in the environment and then in the settings file.
 func (r *reader) gather(environ []string) {
 	outer := map[string]string{}
 	for _, pair := range environ {
@@ -38,7 +38,8 @@ func (r *reader) gather(environ []string) {
 	}
 }
 
-// take takes from one place what no earlier place had, and says whether a secret was spelled out there.
+// take adds the settings of one source that no earlier source had. It reports whether the source contains a
+// secret in plain text.
 func (r *reader) take(place map[string]string, from found) (secret bool) {
 	for _, s := range r.settings {
 		if _, earlier := r.found[s.Name]; earlier || slices.Contains(r.wrong, s.Name) {
@@ -69,7 +70,7 @@ func (r *reader) take(place map[string]string, from found) (secret bool) {
 }
 
 func (r *reader) exposed(name, path string) {
-	if everybodyReads(path) {
+	if worldReadable(path) {
 		r.warnings = append(
 			r.warnings,
 			name+" names a file with a secret that every user of this machine can read: chmod o-rwx",

@@ -10,18 +10,19 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// namesText lists the settings of all programs of Almoner, a name in a line. `make generate` writes it.
+// namesText lists the settings of all Almoner programs, one name per line. `make generate` writes it.
 //
 //go:embed names.txt
 var namesText string
 
-// elsewhere are variables that are no settings of a service: of make run, and of the examples of shared/client.
+// elsewhere lists variables that are not settings of a service: those of make run and of the examples of
+// shared/client.
 var elsewhere = []string{prefix + "HOME", prefix + "TOKEN", prefix + "TENANT"}
 
-// forTests begins the names of variables by which tests are told what they need.
+// forTests is the prefix of variables for tests.
 const forTests = prefix + "TEST_"
 
-// unknown reports names that no program knows, and what was probably meant.
+// unknown reports names that no program knows, with a suggestion.
 func (r *reader) unknown(place map[string]string, where string) {
 	var known []string
 	for _, s := range r.settings {
@@ -37,7 +38,7 @@ func (r *reader) unknown(place map[string]string, where string) {
 			continue
 		}
 		words := "is no setting" + where
-		if name == Config { // the environment's own was taken out
+		if name == Config { // the one of the environment was removed
 			words = "is read from the environment or --config alone, not" + where
 		} else if near := nearest(base, known); near != "" {
 			if isFile {
@@ -49,20 +50,20 @@ func (r *reader) unknown(place map[string]string, where string) {
 	}
 }
 
-// nearest is the known name that a slip of the hand makes into name, or "".
+// nearest returns the known name that name is probably a misspelling of, or "".
 func nearest(name string, known []string) string {
-	best, least := "", 3 // two letters may be wrong
+	best, least := "", 3 // up to two letters may differ
 	for _, one := range known {
-		if d := levenshtein.ComputeDistance(strings.TrimPrefix(name, prefix), strings.TrimPrefix(one, prefix)); d < least &&
-			d < len(one)-len(prefix) {
+		d := levenshtein.ComputeDistance(strings.TrimPrefix(name, prefix), strings.TrimPrefix(one, prefix))
+		if d < least && d < len(one)-len(prefix) {
 			best, least = one, d
 		}
 	}
 	return best
 }
 
-// fromCluster tells the variables that Kubernetes gives to every container about services (and Docker's links gave)
-// from settings that are misspelled: an ALMONER_PORT of Kubernetes is an address.
+// fromCluster reports whether a variable was set by Kubernetes (or Docker links) for a service, so that it is
+// not a misspelled setting: an ALMONER_PORT of Kubernetes is an address.
 func fromCluster(name, value string) bool {
 	return clusterName.MatchString(name) ||
 		strings.HasPrefix(name, prefix) && strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")

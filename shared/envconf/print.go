@@ -17,8 +17,9 @@ func (r Reading) Warn(log *slog.Logger) {
 	}
 }
 
-// Print writes what is in force: a line for each setting, with where it is from, and then the warnings; of settings
-// with mistakes nothing, as they are not in force. As JSON, it writes one object with all of it, mistakes too.
+// Print writes the settings in force: one line per setting with its source, then the warnings. It writes
+// nothing if there are mistakes, because the settings are not in force. As JSON it writes one object with
+// everything, including mistakes.
 func (r Reading) Print(out io.Writer, asJSON bool) error {
 	if asJSON {
 		encoder := json.NewEncoder(out)
@@ -40,7 +41,7 @@ func (r Reading) Print(out io.Writer, asJSON bool) error {
 		if v.Path != "" {
 			from += " " + v.Path
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", v.Setting, v.shown(), from) // Flush tells
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", v.Setting, v.shown(), from) // Flush returns the error
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -53,7 +54,7 @@ func (r Reading) Print(out io.Writer, asJSON bool) error {
 	return nil
 }
 
-// shown is the value in one line.
+// shown returns the value in one line.
 func (v Value) shown() string {
 	switch {
 	case !v.Set:

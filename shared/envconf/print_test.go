@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestWhatIsInForceIsPrintedWithoutSecrets(t *testing.T) {
+func TestPrint_OmitsSecrets(t *testing.T) {
 	reading, err := Load(
 		&config{},
 		[]string{"ALMONER_KEY=hush", "ALMONER_LIMIT_FILE=" + write(t, "7"), "ALMONER_ADDRESS=a\nb"},
@@ -52,7 +52,7 @@ func TestWhatIsInForceIsPrintedWithoutSecrets(t *testing.T) {
 	}
 }
 
-func TestSettingsWithMistakesAreNotPrintedAsIfInForce(t *testing.T) {
+func TestPrint_OmitsSettingsWithMistakes(t *testing.T) {
 	reading, err := Load(&config{}, []string{"ALMONER_KEY=hush", "ALMONER_LIMIT=hush"})
 	var text, object strings.Builder
 	if err == nil || reading.Print(&text, false) != nil || text.String() != "" {

@@ -5,28 +5,28 @@ import (
 	"reflect"
 )
 
-// An Origin is where a setting's value is from.
+// An Origin is the source of a setting's value.
 type Origin string
 
 // The origins.
 const (
 	FromDefault     Origin = "default"
 	FromEnvironment Origin = "environment"
-	FromConfig      Origin = "config" // the file of settings
+	FromConfig      Origin = "config" // the settings file
 	FromFile        Origin = "file"   // the file that NAME_FILE names
 )
 
 // A Value is a setting in force.
 type Value struct {
 	Setting string `json:"setting"`
-	Value   string `json:"value"` // "" where it is a secret or not set
+	Value   string `json:"value"` // "" if it is a secret or not set
 	Secret  bool   `json:"secret"`
-	Set     bool   `json:"set"` // false: it has neither value nor default
+	Set     bool   `json:"set"` // false if it has neither value nor default
 	From    Origin `json:"from"`
 	Path    string `json:"path,omitempty"` // of a file
 }
 
-// A Reading is what Load found.
+// A Reading is the result of Load.
 type Reading struct {
 	Values   []Value // in the order of the struct
 	Warnings []string

@@ -12,7 +12,7 @@ type Setting struct {
 	Name     string `json:"name"`
 	Default  string `json:"default,omitempty"`
 	Required bool   `json:"required"`
-	Secret   bool   `json:"secret"` // its value is shown nowhere
+	Secret   bool   `json:"secret"` // its value is never shown
 	Doc      string `json:"doc"`
 
 	field string
@@ -20,7 +20,7 @@ type Setting struct {
 
 func settings(structType reflect.Type) []Setting {
 	var out []Setting
-	for _, field := range reflect.VisibleFields(structType) { // those of embedded structs too
+	for _, field := range reflect.VisibleFields(structType) { // including embedded structs
 		tag := field.Tag.Get("env")
 		if tag == "" {
 			continue

@@ -1,8 +1,8 @@
-// Package identity answers: how is an identifier spelled?
+// Package identity parses and creates identifiers.
 //
-// Users, workspaces, clients and grants are known by UUIDs in one spelling alone, the canonical 36 characters
-// (RFC 9562, section 4). google/uuid also reads braces, URNs and bare hex; an identifier with several
-// spellings is an invitation to compare the wrong ones, so Parse refuses them.
+// Users, workspaces, clients and grants have UUIDs in the canonical form of 36 characters (RFC 9562, section
+// 4). google/uuid also accepts braces, URNs and bare hex; Parse refuses them, because several forms of one
+// identifier invite wrong comparisons.
 package identity
 
 import (
@@ -11,10 +11,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// ErrMalformed says that a text is not a UUID in its canonical form.
+// ErrMalformed reports that a text is not a UUID in canonical form.
 var ErrMalformed = errors.New("not a UUID in its canonical form")
 
-// Parse reads a UUID of exactly 36 characters. Upper case hex is accepted, as RFC 9562 section 4 asks of readers.
+// Parse parses a UUID of exactly 36 characters. It accepts upper case hex, as RFC 9562 section 4 requires of
+// readers.
 func Parse(text string) (uuid.UUID, error) {
 	if len(text) != 36 {
 		return uuid.Nil, ErrMalformed
@@ -26,8 +27,8 @@ func Parse(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// ParseExact is Parse for identifiers that are compared as text by others, such as OAuth client identifiers (RFC 6749,
-// section 2.2): only the spelling that String writes is that identifier.
+// ParseExact is Parse for identifiers that are compared as text, such as OAuth client identifiers (RFC 6749,
+// section 2.2): it accepts only the form that String returns.
 func ParseExact(text string) (uuid.UUID, error) {
 	id, err := Parse(text)
 	if err != nil || id.String() != text {
@@ -36,5 +37,5 @@ func ParseExact(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// New returns an identifier that sorts by the time of its making, which keeps Postgres indexes compact.
+// New returns an identifier that sorts by creation time, which keeps Postgres indexes compact.
 func New() uuid.UUID { return uuid.Must(uuid.NewV7()) }

@@ -2,7 +2,7 @@ package identity
 
 import "testing"
 
-func TestParseAcceptsTheCanonicalFormAlone(t *testing.T) {
+func TestParse_AcceptsOnlyCanonicalForm(t *testing.T) {
 	const canonical = "0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f"
 	if _, err := Parse(canonical); err != nil {
 		t.Fatalf("canonical form refused: %v", err)
@@ -17,12 +17,12 @@ func TestParseAcceptsTheCanonicalFormAlone(t *testing.T) {
 	}
 }
 
-func TestParseExactTakesOneSpellingAlone(t *testing.T) {
+func TestParseExact_AcceptsOnlyLowerCase(t *testing.T) {
 	const canonical = "0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f"
 	if _, err := ParseExact(canonical); err != nil {
 		t.Error(err)
 	}
 	if _, err := ParseExact("0190C5D2-7f3a-7c11-9d0e-1a2b3c4d5e6f"); err == nil {
-		t.Error("capitals accepted")
+		t.Error("upper case accepted")
 	}
 }

@@ -2,7 +2,7 @@ package inflight
 
 import "sync"
 
-// Bytes bounds how many bytes of answers are held in memory, in all and by key. It is safe for concurrent use.
+// Bytes bounds the response bytes in memory, in total and per key. It is safe for concurrent use.
 type Bytes[Key comparable] struct {
 	total int // of all keys
 	share int // of one
@@ -12,15 +12,15 @@ type Bytes[Key comparable] struct {
 	byKey map[Key]int
 }
 
-// NewBytes makes a Bytes with the bounds.
+// NewBytes makes a Bytes with these bounds.
 func NewBytes[Key comparable](total, share int) *Bytes[Key] {
 	return &Bytes[Key]{total: total, share: share, byKey: map[Key]int{}}
 }
 
-// Hold returns what one request of the key holds, which is nothing yet.
+// Hold returns a Hold of one request of the key. It holds nothing yet.
 func (b *Bytes[Key]) Hold(key Key) *Hold[Key] { return &Hold[Key]{bytes: b, key: key} }
 
-// A Hold is what one request holds. It is safe for concurrent use.
+// A Hold holds the bytes of one request. It is safe for concurrent use.
 type Hold[Key comparable] struct {
 	bytes *Bytes[Key]
 	key   Key
@@ -29,8 +29,8 @@ type Hold[Key comparable] struct {
 	released bool // guarded by bytes.mu
 }
 
-// Take takes n bytes more, and reports whether there was room for them. After Release there is none: work that outlives
-// its request takes nothing.
+// Take takes n more bytes and reports whether there was room. After Release it always returns false, so that
+// work that outlives its request takes nothing.
 func (h *Hold[Key]) Take(n int) bool {
 	b := h.bytes
 	b.mu.Lock()
@@ -44,7 +44,7 @@ func (h *Hold[Key]) Take(n int) bool {
 	return true
 }
 
-// Release gives back what was taken, for good.
+// Release returns the bytes. Take fails afterwards.
 func (h *Hold[Key]) Release() {
 	b := h.bytes
 	b.mu.Lock()

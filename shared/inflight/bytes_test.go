@@ -2,7 +2,7 @@ package inflight
 
 import "testing"
 
-func TestBytes_HaveABoundInAllAndByKey(t *testing.T) {
+func TestBytes_BoundsTotalAndPerKey(t *testing.T) {
 	b := NewBytes[string](100, 60)
 	a, again, other := b.Hold("a"), b.Hold("a"), b.Hold("b")
 	for _, c := range []struct {
@@ -25,26 +25,26 @@ func TestBytes_HaveABoundInAllAndByKey(t *testing.T) {
 	a.Release()
 	a.Release()
 	if !again.Take(40) || again.Take(1) {
-		t.Error("what was given back is not there, or twice")
+		t.Error("released bytes are not available, or counted twice")
 	}
 	again.Release()
 	other.Release()
 	if b.used != 0 || len(b.byKey) != 0 {
-		t.Errorf("%d bytes of %v are held by none", b.used, b.byKey)
+		t.Errorf("%d bytes of %v are still in use", b.used, b.byKey)
 	}
 }
 
-func TestBytes_ReleasedHoldTakesNothing(t *testing.T) {
+func TestBytes_TakeAfterReleaseFails(t *testing.T) {
 	b := NewBytes[string](100, 60)
 	hold := b.Hold("a")
 	if !hold.Take(10) {
-		t.Fatal("10 bytes of 60 are refused")
+		t.Fatal("Take(10) of 60 bytes failed")
 	}
 	hold.Release()
 	if hold.Take(30) {
-		t.Error("a released hold takes bytes, which no one gives back")
+		t.Error("Take succeeded after Release")
 	}
 	if b.used != 0 || len(b.byKey) != 0 {
-		t.Errorf("%d bytes of %v are held by none", b.used, b.byKey)
+		t.Errorf("%d bytes of %v are still in use", b.used, b.byKey)
 	}
 }

@@ -11,23 +11,23 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// What one credential may have in flight in one process (contract, section 6).
+// Limits of one credential in one process (contract, section 6).
 const (
 	MaxPerCredential = 64
 	maxAtOnce        = 8
-	// maxWait is above the time that 64 requests need at 8 at once, where each takes as long as a store may take.
+	// maxWait is longer than 64 requests need at 8 at a time if each takes as long as a store may take.
 	maxWait = 10 * time.Second
-	// retryAfter is when one of the requests in flight has ended, in seconds.
+	// retryAfter is the time in seconds after which one of the requests in flight has probably ended.
 	retryAfter = 1
 )
 
-// credentialPolicy names the bound of a credential in the headers RateLimit and RateLimit-Policy.
+// credentialPolicy is the name of the limit in the headers RateLimit and RateLimit-Policy.
 const credentialPolicy = "requests-in-flight"
 
 // A Credential identifies a credential in one process: the hash of a personal access token or the id of a grant.
 type Credential [32]byte
 
-// CredentialOf returns the credential that a question is about.
+// CredentialOf returns the credential of a query.
 func CredentialOf(q standing.Query) (c Credential) {
 	if q.PATHash != nil {
 		copy(c[:], q.PATHash)
@@ -37,10 +37,10 @@ func CredentialOf(q standing.Query) (c Credential) {
 	return c
 }
 
-// Credentials bound the requests of each credential. It is safe for concurrent use.
+// Credentials bounds the requests of each credential. It is safe for concurrent use.
 type Credentials struct{ requests *Requests[Credential] }
 
-// NewCredentials makes the bounds of one process.
+// NewCredentials makes the Credentials of one process.
 func NewCredentials() *Credentials {
 	return &Credentials{requests: New[Credential](Bounds{
 		InFlight: MaxPerCredential,
@@ -49,8 +49,8 @@ func NewCredentials() *Credentials {
 	})}
 }
 
-// Enter waits for the turn of a request, and says in h what the credential has left. Its error is an *apierr.Error. The
-// caller ends the turn by Leave.
+// Enter waits for the turn of a request and sets rate limit headers in h. Its error is an *apierr.Error. The
+// caller ends the turn with Leave.
 func (c *Credentials) Enter(ctx context.Context, h http.Header, by Credential) (Turn, error) {
 	turn, err := c.requests.Enter(ctx, by)
 	web.SetRateLimits(h, turn.RateLimit())
@@ -61,7 +61,7 @@ func (c *Credentials) Enter(ctx context.Context, h http.Header, by Credential) (
 	return turn, err
 }
 
-// RateLimit says what is left for the credential of a turn of Credentials.
+// RateLimit returns what is left for the credential of a turn.
 func (t Turn) RateLimit() web.RateLimit {
 	return web.RateLimit{
 		Name:      credentialPolicy,
@@ -71,7 +71,8 @@ func (t Turn) RateLimit() web.RateLimit {
 	}
 }
 
-// Refusal is the answer to a request whose turn has not come for the cause. message is for ErrTooMany.
+// Refusal returns the error response for a request that got no turn because of cause. message is for
+// ErrTooMany.
 func Refusal(cause error, message string) *apierr.Error {
 	switch {
 	case errors.Is(cause, ErrFailing):
@@ -84,7 +85,7 @@ func Refusal(cause error, message string) *apierr.Error {
 	case errors.Is(cause, ErrWaited):
 		message = "The requests of this credential that are ahead of this one take too long. Send fewer at once."
 	case errors.Is(cause, context.Canceled):
-		message = "The request was ended by its sender." // which does not read this
+		message = "The request was ended by its sender." // the sender does not read this
 	}
 	refusal := apierr.New(apierr.RateLimited, message)
 	refusal.RetryAfter = retryAfter

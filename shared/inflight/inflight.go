@@ -1,7 +1,7 @@
-// Package inflight bounds how many requests of one key are in flight, and how many of these are worked on at once.
+// Package inflight bounds how many requests of one key are in flight and how many of them run at once.
 //
-// Both services bound the requests of each credential with it (contract, section 6); resourceapi also bounds the
-// searches, the reads and the writes of a workspace. The bounds are those of one process.
+// Both services bound the requests of each credential with it (contract, section 6); resourceapi also bounds
+// the searches, the reads and the writes of a workspace. The bounds apply per process.
 package inflight
 
 import (
@@ -13,25 +13,26 @@ import (
 )
 
 var (
-	// ErrTooMany says that the key has as many requests in flight as it may have.
+	// ErrTooMany reports that the key has the maximum number of requests in flight.
 	ErrTooMany = errors.New("too many requests in flight")
-	// ErrWaited says that the turn of the request did not come in time.
+	// ErrWaited reports that the turn of the request did not come in time.
 	ErrWaited = errors.New("waited too long for a turn")
-	// ErrFailing says that the requests ahead failed because a store does not answer, so that waiting longer is no use.
+	// ErrFailing reports that the requests ahead failed because a store does not answer, so that waiting is
+	// useless.
 	ErrFailing = errors.New("the requests ahead failed")
 )
 
-// hopeless is how long a request has waited at least when the failure of one ahead ends its wait.
+// hopeless is the minimum time a request has waited when the failure of one ahead ends its wait.
 const hopeless = 500 * time.Millisecond
 
 // Bounds are the bounds of each key.
 type Bounds struct {
-	InFlight int           // requests at most
-	AtOnce   int           // of these are worked on at once; the others wait for their turn
-	Wait     time.Duration // how long one waits for its turn at most
+	InFlight int           // maximum number of requests
+	AtOnce   int           // number that run at once; the others wait
+	Wait     time.Duration // maximum time to wait for a turn
 }
 
-// Requests are the requests in flight by key. It is safe for concurrent use.
+// Requests tracks the requests in flight by key. It is safe for concurrent use.
 type Requests[Key comparable] struct {
 	bounds Bounds
 
@@ -39,7 +40,7 @@ type Requests[Key comparable] struct {
 	byKey map[Key]*requests
 }
 
-// requests are those of one key.
+// requests tracks the requests of one key.
 type requests struct {
 	inFlight int
 	working  int
@@ -48,7 +49,7 @@ type requests struct {
 
 type waiter struct {
 	since time.Time
-	turn  chan error // receives once: nil when the turn has come
+	turn  chan error // receives once: nil if the turn has come
 }
 
 // New makes a Requests.
@@ -56,19 +57,20 @@ func New[Key comparable](bounds Bounds) *Requests[Key] {
 	return &Requests[Key]{bounds: bounds, byKey: map[Key]*requests{}}
 }
 
-// A Turn is a request that is worked on. Leave ends it.
+// A Turn is a request that is running. Leave ends it.
 type Turn struct {
-	// Others is how many requests of the key were in flight when this one arrived.
+	// Others is the number of requests of the key that were in flight when this one arrived.
 	Others int
 
 	leave func(failed bool)
 }
 
-// Leave says that the request has ended. failed says that a store did not answer: requests that have waited long for
+// Leave ends the request. failed reports that a store did not answer: requests that have waited long for
 // their turn then fail as well.
 func (t Turn) Leave(failed bool) { t.leave(failed) }
 
-// Enter waits for the turn of a request. It returns ErrTooMany at once, ErrWaited, ErrFailing or the error of ctx.
+// Enter waits for the turn of a request. It returns ErrTooMany at once, or later ErrWaited, ErrFailing or the
+// error of ctx.
 func (r *Requests[Key]) Enter(ctx context.Context, key Key) (Turn, error) {
 	others, mine, err := r.arrive(key)
 	if err != nil {
@@ -90,7 +92,7 @@ func (r *Requests[Key]) Enter(ctx context.Context, key Key) (Turn, error) {
 	return turn, err
 }
 
-// arrive counts a request. The waiter is nil if it is its turn already.
+// arrive counts a request. It returns a nil waiter if the request may run at once.
 func (r *Requests[Key]) arrive(key Key) (others int, mine *waiter, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +115,7 @@ func (r *Requests[Key]) arrive(key Key) (others int, mine *waiter, err error) {
 	return others, mine, nil
 }
 
-// giveUp ends a wait for the cause, unless it has ended in this moment.
+// giveUp ends a wait with the cause, unless the wait has just ended.
 func (r *Requests[Key]) giveUp(key Key, mine *waiter, cause error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +141,7 @@ func (r *Requests[Key]) leave(key Key, failed bool) {
 		ended++
 	}
 	if len(all.waiting) > 0 {
-		all.waiting[0].turn <- nil // the place of the request that leaves is this one's now
+		all.waiting[0].turn <- nil // it takes the place of the leaving request
 		all.waiting = slices.Delete(all.waiting, 0, 1)
 	} else {
 		all.working--
@@ -147,14 +149,14 @@ func (r *Requests[Key]) leave(key Key, failed bool) {
 	r.forget(key, all, ended)
 }
 
-// forget ends requests in flight, and drops a key without any.
+// forget subtracts ended requests and removes a key without requests.
 func (r *Requests[Key]) forget(key Key, all *requests, ended int) {
 	if all.inFlight -= ended; all.inFlight == 0 {
 		delete(r.byKey, key)
 	}
 }
 
-// Len is how many keys have requests in flight.
+// Len returns the number of keys with requests in flight.
 func (r *Requests[Key]) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,7 +18,7 @@ func mustEnter(t *testing.T, r *Requests[string], key string) Turn {
 	return turn
 }
 
-func TestEnter_OneMoreThanInFlightIsRefusedAtOnce(t *testing.T) {
+func TestEnter_RefusesMoreThanInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New[string](Bounds{InFlight: 3, AtOnce: 1, Wait: time.Hour})
 		working := mustEnter(t, r, "a")
@@ -28,19 +28,19 @@ func TestEnter_OneMoreThanInFlightIsRefusedAtOnce(t *testing.T) {
 			synctest.Wait()
 		}
 		if turn, err := r.Enter(t.Context(), "a"); !errors.Is(err, ErrTooMany) || turn.Others != 3 {
-			t.Errorf("the fourth: %v beside %d others", err, turn.Others)
+			t.Errorf("fourth request: %v with %d others", err, turn.Others)
 		}
-		mustEnter(t, r, "b").Leave(false) // another key is not concerned
+		mustEnter(t, r, "b").Leave(false) // another key is not affected
 		working.Leave(false)
 		(<-done).Leave(false)
 		(<-done).Leave(false)
 		if r.Len() != 0 {
-			t.Errorf("%d keys are kept", r.Len())
+			t.Errorf("%d keys remain", r.Len())
 		}
 	})
 }
 
-func TestEnter_TurnsComeInOrderAndNoMoreAtOnceThanAllowed(t *testing.T) {
+func TestEnter_TurnsAreOrderedAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New[string](Bounds{InFlight: 64, AtOnce: 8, Wait: time.Hour})
 		var mu sync.Mutex
@@ -70,7 +70,7 @@ func TestEnter_TurnsComeInOrderAndNoMoreAtOnceThanAllowed(t *testing.T) {
 			}
 		}
 		if len(order) != 64 || most != 8 || r.Len() != 0 {
-			t.Errorf("%d had a turn, %d at once, %d keys are kept", len(order), most, r.Len())
+			t.Errorf("%d got a turn, %d at once, %d keys remain", len(order), most, r.Len())
 		}
 	})
 }
@@ -115,7 +115,7 @@ func TestEnter_WaitEnds(t *testing.T) {
 					working.Leave(false)
 				}
 				if r.Len() != 0 {
-					t.Errorf("%d keys are kept", r.Len())
+					t.Errorf("%d keys remain", r.Len())
 				}
 			})
 		})

@@ -1,5 +1,5 @@
-// Package jsontime reads and writes the times of JSON: RFC 3339, in UTC, to the microsecond, always with six decimals,
-// so that times compare as texts as well. Both services write their JSON with it.
+// Package jsontime reads and writes times in JSON: RFC 3339 in UTC with six decimals, so that times also
+// compare as text. Both services write their JSON with it.
 package jsontime
 
 import (
@@ -9,39 +9,39 @@ import (
 	"time"
 )
 
-// Layout is how a time is written. Times must be in UTC.
+// Layout is the format of a time. Times must be in UTC.
 const Layout = "2006-01-02T15:04:05.000000Z07:00"
 
-// A Time is a time that marshals as Format writes it.
+// A Time marshals in the format of Format.
 type Time time.Time
 
-// MarshalJSON is json.Marshaler's.
+// MarshalJSON implements json.Marshaler.
 func (t Time) MarshalJSON() ([]byte, error) {
 	b := append(make([]byte, 0, len(Layout)+2), '"')
 	return append(Append(b, time.Time(t)), '"'), nil
 }
 
-// Pointer is t as a *Time, nil if t is nil.
+// Pointer returns t as a *Time, or nil if t is nil.
 func Pointer(t *time.Time) *Time { return (*Time)(t) }
 
-// Format returns t as JSON has it.
+// Format returns t in the JSON format.
 func Format(t time.Time) string { return string(Append(nil, t)) }
 
-// Append appends what Format returns.
+// Append appends the result of Format.
 func Append(b []byte, t time.Time) []byte { return t.UTC().AppendFormat(b, Layout) }
 
-// ErrNotTime says that a text is no RFC 3339 time.
+// ErrNotTime reports that a text is not an RFC 3339 time.
 var ErrNotTime = errors.New("not a time as RFC 3339 writes it")
 
-// Message tells a caller what ErrNotTime means in a query string.
+// Message explains ErrNotTime to a caller.
 const Message = "Must be a time as RFC 3339 writes it: 2026-11-01T09:00:00.123456Z. In a query, the + of an offset " +
 	"is %2B."
 
-// shape is what time.Parse is more lenient about.
+// shape is stricter than time.Parse.
 var shape = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)
 
-// Parse reads an RFC 3339 time. What is finer than a microsecond is rounded up, so that no stored time before the one
-// given is at or after the one returned. It never returns the zero time, which stands for none.
+// Parse parses an RFC 3339 time. It rounds up to microseconds, so that no stored time before the given one is
+// at or after the returned one. It never returns the zero time, which means none.
 func Parse(text string) (time.Time, error) {
 	text = strings.ToUpper(text) // t and z are allowed
 	t, err := time.Parse(time.RFC3339, text)

@@ -28,7 +28,7 @@ func TestFormat_HasSixDecimalsInUTC(t *testing.T) {
 	}
 }
 
-func TestParse_ReadsRFC3339Alone(t *testing.T) {
+func TestParse_AcceptsOnlyRFC3339(t *testing.T) {
 	for text, want := range map[string]string{
 		"2026-11-01T09:00:00Z":                "2026-11-01T09:00:00.000000Z",
 		"2026-11-01T09:00:00.5+02:00":         "2026-11-01T07:00:00.500000Z",

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// HTTP counts requests by the pattern of their route. It is a web.Watcher.
+// HTTP counts requests by the pattern of their route. It implements web.Watcher.
 type HTTP struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -35,13 +35,13 @@ func NewHTTP(registry *Registry) *HTTP {
 	return h
 }
 
-// noRoute is the route of a request for nothing that there is.
+// noRoute is the route of a request without a matching route.
 const noRoute = "none"
 
-// Begins is web.Watcher's.
+// Begins implements web.Watcher.
 func (h *HTTP) Begins(*http.Request) { h.inFlight.Inc() }
 
-// Ends is web.Watcher's.
+// Ends implements web.Watcher.
 func (h *HTTP) Ends(r *http.Request, outcome web.Outcome) {
 	h.inFlight.Dec()
 	route := outcome.Route

@@ -1,8 +1,8 @@
-// Package metrics answers: how often, how long and how much, for whoever watches a service?
+// Package metrics provides Prometheus metrics of a service.
 //
-// Prometheus metrics (client_golang) in a registry that is handed in, served on an address of their own and never on
-// the public one. Their names begin with almoner_. M1: a label's values are few and known beforehand; an id, a path, a
-// name or a text that a caller sent is never one of them.
+// Metrics (client_golang) are in a registry that the caller passes, and are served on a separate address,
+// never on the public one. Their names begin with almoner_. M1: the values of a label are few and known
+// beforehand; an id, a path, a name or a text from a caller is never one of them.
 package metrics
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// A Registry is where a process keeps its metrics.
+// A Registry holds the metrics of a process.
 type Registry = prometheus.Registry
 
-// NewRegistry makes a registry that tells of the process and of Go's runtime. It fails for no reason that a running
-// program could have.
+// NewRegistry makes a registry with metrics of the process and of Go's runtime. It cannot fail in a running
+// program.
 func NewRegistry() *Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
-// Path is where the metrics are.
+// Path is the path of the metrics.
 const Path = "/metrics"
 
 const (
@@ -39,8 +39,8 @@ const (
 	headerWithin = 5 * time.Second
 )
 
-// Serve serves the metrics at address until stop is called. It fails at once where it cannot listen there. An empty
-// address serves nothing.
+// Serve serves the metrics at address until stop is called. It returns an error if it cannot listen there. An
+// empty address serves nothing.
 func Serve(address string, registry *Registry, log *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -51,9 +51,7 @@ func Serve(address string, registry *Registry, log *slog.Logger) (stop func(), e
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Path, promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog: complaints{
-			log,
-		},
+		ErrorLog:            complaints{log},
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: askersAtOnce,
 		Timeout:             answerWithin,
@@ -79,8 +77,8 @@ func Serve(address string, registry *Registry, log *slog.Logger) (stop func(), e
 	}, nil
 }
 
-// CheckAddress says what is wrong with an address to serve metrics at, where taken are those of the service. Another
-// address of the machine on the same port would be one slip from being public.
+// CheckAddress returns what is wrong with an address for metrics, where taken are the addresses of the
+// service. It refuses the same port on another address, because a small mistake would make it public.
 func CheckAddress(address string, taken ...string) error {
 	if address == "" {
 		return nil
@@ -99,10 +97,10 @@ func CheckAddress(address string, taken ...string) error {
 	return nil
 }
 
-// complaints are what a scrape could not gather.
+// complaints logs errors of a scrape.
 type complaints struct{ log *slog.Logger }
 
-// Println is promhttp.Logger's.
+// Println implements promhttp.Logger.
 func (c complaints) Println(words ...any) {
 	c.log.WarnContext(context.Background(), "metrics", "error", fmt.Sprint(words...))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// page is what a scrape gets, served and asked for as Prometheus does.
+// page returns the response to a scrape, served and requested as Prometheus does.
 func page(t *testing.T, registry *Registry) string {
 	t.Helper()
 	var log strings.Builder
@@ -49,9 +49,10 @@ func wants(t *testing.T, page string, lines ...string) {
 	}
 }
 
-func TestRequestsAreCountedByTheirPattern(t *testing.T) {
+func TestHTTP_CountsRequestsByRoute(t *testing.T) {
 	registry := NewRegistry()
 	inside := ""
+	lastResort := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
 	handler := web.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/things/1", "/things/2":
@@ -64,7 +65,7 @@ func TestRequestsAreCountedByTheirPattern(t *testing.T) {
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}
-	}), slog.New(slog.DiscardHandler), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }), NewHTTP(registry))
+	}), slog.New(slog.DiscardHandler), lastResort, NewHTTP(registry))
 	for _, path := range []string{"/things/1", "/things/2", "/panic", "/secret-7"} {
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
 	}
@@ -84,14 +85,14 @@ func TestRequestsAreCountedByTheirPattern(t *testing.T) {
 		`almoner_http_request_duration_seconds_count{route="/things/{id}"} 2`,
 		"almoner_http_requests_in_flight 0")
 	if strings.Contains(after, "secret-7") || strings.Contains(after, "BREW") {
-		t.Error("what a caller made up is a label")
+		t.Error("a label contains text from a caller")
 	}
 	if !strings.Contains(after, "\ngo_goroutines ") || !strings.Contains(after, "\nprocess_open_fds ") {
-		t.Error("nothing is said of the process")
+		t.Error("metrics of the process are missing")
 	}
 }
 
-func TestStoresAreMeasuredAndTheirFailuresTold(t *testing.T) {
+func TestStores_MeasuresOperationsAndFailures(t *testing.T) {
 	t.Parallel()
 	registry, database, server := NewRegistry(), testkit.NewDatabase(t), testkit.NewRedis(t)
 	stores := NewStores(registry)
@@ -148,11 +149,11 @@ func TestStoresAreMeasuredAndTheirFailuresTold(t *testing.T) {
 	unwell := page(t, registry)
 	wants(t, unwell, `almoner_store_failures_total{store="postgres"} 1`)
 	if strings.Contains(unwell, `almoner_store_failures_total{store="redis"} 0`) {
-		t.Error("a Redis that is away is no failure")
+		t.Error("a stopped Redis is not counted as a failure")
 	}
 }
 
-func TestMetricsHaveAPortOfTheirOwn(t *testing.T) {
+func TestCheckAddress_RefusesPortOfService(t *testing.T) {
 	for address, good := range map[string]bool{
 		"":               true,
 		"127.0.0.1:9090": true,
@@ -173,11 +174,11 @@ func TestMetricsHaveAPortOfTheirOwn(t *testing.T) {
 	}
 	stop()
 	if _, err := Serve("256.0.0.1:1", NewRegistry(), slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("an address that cannot be listened on is no error")
+		t.Error("no error for an address that cannot be used")
 	}
 }
 
-// What watching a request costs: compare with BenchmarkObserve of package web.
+// The cost of watching a request: compare with BenchmarkObserve of package web.
 func BenchmarkWatchedRequest(b *testing.B) {
 	for name, watchers := range map[string][]web.Watcher{"unwatched": nil, "watched": {NewHTTP(NewRegistry())}} {
 		b.Run(name, func(b *testing.B) {
@@ -197,7 +198,7 @@ func BenchmarkWatchedRequest(b *testing.B) {
 	}
 }
 
-// What measuring a statement costs, without the statement.
+// The cost of measuring a statement, without the statement.
 func BenchmarkMeasuredStatement(b *testing.B) {
 	one := statements{NewStores(NewRegistry())}
 	b.ReportAllocs()

@@ -6,7 +6,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// pools tells how the connections to the stores are used, asked at each scrape.
+// pools reports how the connections to the stores are used, at each scrape.
 type pools struct {
 	connections, most, waited, waits *prometheus.Desc
 
@@ -14,7 +14,7 @@ type pools struct {
 	redis    func() *goredis.PoolStats
 }
 
-// WatchPools tells of the connections to the stores. redis may be nil where there is none.
+// WatchPools registers metrics of the connections to the stores. redis may be nil.
 func WatchPools(registry *Registry, postgres func() *pgxpool.Stat, redis func() *goredis.PoolStats) {
 	registry.MustRegister(&pools{
 		connections: prometheus.NewDesc(
@@ -46,7 +46,7 @@ func WatchPools(registry *Registry, postgres func() *pgxpool.Stat, redis func() 
 	})
 }
 
-// WatchSearches tells of the connections to PostgreSQL that are for searches alone.
+// WatchSearches registers metrics of the PostgreSQL connections reserved for searches.
 func WatchSearches(registry *Registry, searches func() *pgxpool.Stat) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "almoner_searches", Help: "Searches under way.",
@@ -56,14 +56,14 @@ func WatchSearches(registry *Registry, searches func() *pgxpool.Stat) {
 	}, func() float64 { return float64(searches().MaxConns()) }))
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (p *pools) Describe(to chan<- *prometheus.Desc) {
 	for _, one := range []*prometheus.Desc{p.connections, p.most, p.waited, p.waits} {
 		to <- one
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (p *pools) Collect(to chan<- prometheus.Metric) {
 	gauge := func(what *prometheus.Desc, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(what, prometheus.GaugeValue, value, labels...)

@@ -13,7 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// Stores measures what is asked of PostgreSQL and Redis.
+// Stores measures the operations of PostgreSQL and Redis.
 type Stores struct {
 	duration *prometheus.HistogramVec
 	failures *prometheus.CounterVec
@@ -51,7 +51,7 @@ func (s *Stores) note(store, operation string, began time.Time, failed bool) {
 	}
 }
 
-// Postgres measures statements.
+// Postgres returns a tracer that measures statements.
 func (s *Stores) Postgres() interface {
 	pgx.QueryTracer
 	pgx.BatchTracer
@@ -79,40 +79,40 @@ func (t statements) end(ctx context.Context, err error) {
 	}
 }
 
-// TraceQueryStart is pgx.QueryTracer's.
+// TraceQueryStart implements pgx.QueryTracer.
 func (t statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	return t.begin(ctx, operation(data.SQL))
 }
 
-// TraceQueryEnd is pgx.QueryTracer's.
+// TraceQueryEnd implements pgx.QueryTracer.
 func (t statements) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
 	t.end(ctx, data.Err)
 }
 
-// TraceBatchStart is pgx.BatchTracer's.
+// TraceBatchStart implements pgx.BatchTracer.
 func (t statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return t.begin(ctx, "batch")
 }
 
-// TraceBatchQuery is pgx.BatchTracer's: the trip counts once.
+// TraceBatchQuery implements pgx.BatchTracer. The round trip counts once.
 func (t statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
-// TraceBatchEnd is pgx.BatchTracer's.
+// TraceBatchEnd implements pgx.BatchTracer.
 func (t statements) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
 	t.end(ctx, data.Err)
 }
 
-// TraceConnectStart is pgx.ConnectTracer's.
+// TraceConnectStart implements pgx.ConnectTracer.
 func (t statements) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartData) context.Context {
 	return t.begin(ctx, "connect")
 }
 
-// TraceConnectEnd is pgx.ConnectTracer's.
+// TraceConnectEnd implements pgx.ConnectTracer.
 func (t statements) TraceConnectEnd(ctx context.Context, data pgx.TraceConnectEndData) {
 	t.end(ctx, data.Err)
 }
 
-// operation is the first word of a statement, where it is one that there is.
+// operation returns the first word of a statement if it is a known one, or "other".
 func operation(sql string) string {
 	sql = strings.TrimSpace(sql)
 	end := strings.IndexFunc(sql, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') })
@@ -126,28 +126,29 @@ func operation(sql string) string {
 	return "other"
 }
 
-// postgresFailed tells a server that did not do its work from one that refused a statement, as a constraint does.
+// postgresFailed reports whether the server failed, as opposed to a refused statement such as a violated
+// constraint.
 func postgresFailed(err error) bool {
 	if err == nil || errors.Is(err, pgx.ErrNoRows) || errors.Is(err, context.Canceled) {
 		return false
 	}
-	var said *pgconn.PgError
-	if !errors.As(err, &said) {
-		return true // it did not get as far as an answer
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return true // no response from the server
 	}
-	switch said.Code[:min(2, len(said.Code))] {
+	switch pgErr.Code[:min(2, len(pgErr.Code))] {
 	case "08", "53", "55", "57", "58", "XX": // connections, resources, locks, shutdown and time, system, internal
 		return true
 	}
 	return false
 }
 
-// Redis measures commands.
+// Redis returns a hook that measures commands.
 func (s *Stores) Redis() goredis.Hook { return commands{s} }
 
 type commands struct{ stores *Stores }
 
-// DialHook is goredis.Hook's.
+// DialHook implements goredis.Hook.
 func (c commands) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		began := time.Now()
@@ -157,7 +158,7 @@ func (c commands) DialHook(next goredis.DialHook) goredis.DialHook {
 	}
 }
 
-// ProcessHook is goredis.Hook's.
+// ProcessHook implements goredis.Hook.
 func (c commands) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, command goredis.Cmder) error {
 		began := time.Now()
@@ -167,7 +168,7 @@ func (c commands) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook is goredis.Hook's.
+// ProcessPipelineHook implements goredis.Hook.
 func (c commands) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, all []goredis.Cmder) error {
 		began := time.Now()
@@ -177,7 +178,7 @@ func (c commands) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.
 	}
 }
 
-// commandName is one of the commands that the services send.
+// commandName returns the name of a command that the services send, or "other".
 func commandName(command goredis.Cmder) string {
 	switch name := command.Name(); name {
 	case "evalsha", "eval", "get", "set", "del", "ping", "hello", "auth", "script", "cluster", "info":
@@ -186,8 +187,7 @@ func commandName(command goredis.Cmder) string {
 	return "other"
 }
 
-// redisFailed tells a Redis that is away or unwell from one that says no such key, or that it does not know a script
-// yet.
+// redisFailed reports whether Redis failed, as opposed to a missing key or an unknown script.
 func redisFailed(err error) bool {
 	return err != nil && !errors.Is(err, goredis.Nil) && !errors.Is(err, context.Canceled) &&
 		!goredis.HasErrorPrefix(err, "NOSCRIPT")

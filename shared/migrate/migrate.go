@@ -1,30 +1,31 @@
-// Package migrate answers: is a service's schema the one that its program needs, and how does it become so?
+// Package migrate applies and checks the migrations of a service's schema.
 //
-// Migrations go forward only. Old and new processes run side by side while a deployment is replaced, so that each
-// migration leaves room for the program before it (deploy/README.md, Upgrading); whoever goes back to an older program
-// leaves the database as it is. Its rules:
+// Migrations only go forward. Old and new processes run side by side while a deployment is replaced, so each
+// migration must be compatible with the previous program (deploy/README.md, Upgrading); going back to an
+// older program leaves the database as it is. Its rules:
 //
-//  1. A migration is applied whole or not at all, in its own transaction, and once. One that cannot run in a transaction says
-//     so (-- +goose NO TRANSACTION) and can be repeated after any step of it.
-//  2. Several processes may migrate at once: one works, the others wait for it, for five minutes at most.
-//  3. A migration that waits for a lock makes everybody wait who comes after it. So it gives up after LockTimeout, undone.
+//  1. A migration is applied once and atomically, in its own transaction. A migration that cannot run in a transaction
+//     says so (-- +goose NO TRANSACTION) and can be repeated after any step of it.
+//  2. Several processes may migrate at once: one works, the others wait for it, up to five minutes.
+//  3. A migration that waits for a lock blocks every later query. So it gives up after LockTimeout and is rolled back.
 //  4. Look changes nothing.
 //
-// How to write one. While it is applied, and for a while after, the program before it serves on the new schema
-// (TestEarlierPrograms… in e2e holds that). So it adds: a column that may be null or has a constant default, a table,
-// an index, a right. What is no longer used is dropped, and what is new becomes required, only in a release whose
-// predecessor does without. A constraint on a table that may be large is added as not valid and validated by a
-// migration of its own. So is an index on one: alone in its file, concurrently,
+// How to write a migration. While it is applied, and for a while after, the previous program runs on the new
+// schema (TestEarlierPrograms… in e2e checks that). So a migration adds: a column that may be null or has a
+// constant default, a table, an index, a right. It drops what is no longer used, and makes new columns
+// required, only in a release whose predecessor does not depend on them. A constraint on a table that may be
+// large is added as not valid and validated by a separate migration. An index on such a table is created
+// concurrently, alone in its file:
 //
 //	-- +goose NO TRANSACTION
 //	-- +goose Up
-//	drop index concurrently if exists account.grants_by_x; -- what an interrupted try has left, which is not valid
+//	drop index concurrently if exists account.grants_by_x; -- left invalid by an interrupted try
 //	create index concurrently grants_by_x on account.grants (x);
 //
-// Rows are changed in the same file only where there are few. A file that was ever applied is not changed, nor are
-// numbers used twice.
+// Rows are changed in the same file only if there are few. A file that was ever applied must not be changed,
+// and numbers must not be reused.
 //
-// The stores of both services call it.
+// The stores of both services use this package.
 package migrate
 
 import (
@@ -44,7 +45,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// LockTimeout is how long a migration waits for a table that others use. Requests wait as long behind it, at most.
+// LockTimeout is how long a migration waits for a table in use. Requests wait behind it for up to this time.
 const LockTimeout = 3 * time.Second
 
 // SQLSTATE codes of PostgreSQL.
@@ -53,23 +54,23 @@ const (
 	lockNotAvailable = "55P03"
 )
 
-// ErrURL takes the place of the library's error, which quotes the URL.
+// ErrURL replaces the library's error, which quotes the URL.
 var ErrURL = errors.New("ALMONER_DATABASE_URL cannot be read: it looks like postgres://user:password@host:5432/almoner")
 
-// Migrations are those of one service.
+// Migrations are the migrations of one service.
 type Migrations struct {
 	Files fs.FS  // in goose's format: NNNNN_name.sql
-	Table string // remembers what was applied. Each service has its own, as they share a database
+	Table string // records what was applied; one table per service, as they share a database
 }
 
-// Up applies what is missing, as the owner of the database, and returns the names of what it applied.
+// Up applies the missing migrations as the owner of the database and returns their names.
 func (m Migrations) Up(ctx context.Context, url string) ([]string, error) {
 	config, err := Config(url)
 	if err != nil {
 		return nil, err
 	}
 	db := stdlib.OpenDB(*config)
-	defer func() { _ = db.Close() }() // nothing waits in it
+	defer func() { _ = db.Close() }() // no transaction is open
 	provider, err := m.provider(db)
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func (m Migrations) Up(ctx context.Context, url string) ([]string, error) {
 	return applied, Explain(err)
 }
 
-// Look compares, and changes nothing.
+// Look compares the schema with the migrations and changes nothing.
 func (m Migrations) Look(ctx context.Context, url string) (State, error) {
 	config, err := Config(url)
 	if err != nil {
@@ -133,7 +134,7 @@ func (m Migrations) provider(db *sql.DB) (*goose.Provider, error) {
 	return provider, nil
 }
 
-// Config is how whoever migrates connects: for no lock does it wait longer than LockTimeout.
+// Config returns the connection settings for migrations: they wait for a lock up to LockTimeout.
 func Config(url string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -144,7 +145,7 @@ func Config(url string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// Explain says in words what to do where a lock was not to be had.
+// Explain adds advice to the error of a lock timeout.
 func Explain(err error) error {
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == lockNotAvailable {
 		return fmt.Errorf(

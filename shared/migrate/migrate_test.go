@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// freshDatabase is where a test's migrations go, as the owner.
+// freshDatabase returns a database for a test's migrations, as the owner.
 func freshDatabase(t *testing.T) (url string, connection *pgx.Conn) {
 	t.Helper()
 	url = testkit.NewDatabase(t).Owner
@@ -24,7 +24,7 @@ func freshDatabase(t *testing.T) (url string, connection *pgx.Conn) {
 	return url, connection
 }
 
-// of makes migrations of SQL, numbered from 1.
+// of makes migrations from SQL, numbered from 1.
 func of(statements ...string) Migrations {
 	files := fstest.MapFS{}
 	for i, statement := range statements {
@@ -34,7 +34,7 @@ func of(statements ...string) Migrations {
 	return Migrations{Files: files, Table: "goose_trial"}
 }
 
-func TestLookSaysWhatDiffersAndChangesNothing(t *testing.T) {
+func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 	url, connection := freshDatabase(t)
 	all := of("create table one (x int)", "create table two (x int)")
 	look := func(m Migrations) (int, string) {
@@ -54,9 +54,9 @@ func TestLookSaysWhatDiffersAndChangesNothing(t *testing.T) {
 		t.Errorf("%d %s", status, words)
 	}
 	var there bool
-	if err := connection.QueryRow(t.Context(), "select to_regclass('goose_trial') is not null").Scan(&there); err != nil ||
-		there {
-		t.Errorf("Look made a table, %v", err)
+	err := connection.QueryRow(t.Context(), "select to_regclass('goose_trial') is not null").Scan(&there)
+	if err != nil || there {
+		t.Errorf("Look created a table, %v", err)
 	}
 	if applied, err := of("create table one (x int)").Up(t.Context(), url); err != nil ||
 		!slices.Equal(applied, []string{"00001_one.sql"}) {
@@ -78,7 +78,7 @@ func TestLookSaysWhatDiffersAndChangesNothing(t *testing.T) {
 		t.Errorf("%d %s", status, words)
 	}
 	if applied, err := older.Up(t.Context(), url); err != nil ||
-		len(applied) > 0 { // whoever goes back leaves the database as it is
+		len(applied) > 0 { // an older program leaves the database as it is
 		t.Errorf("%v, %v", applied, err)
 	}
 	if _, err := all.Look(t.Context(), "postgres://user:hush@host:port:x/a"); err == nil ||
@@ -87,7 +87,7 @@ func TestLookSaysWhatDiffersAndChangesNothing(t *testing.T) {
 	}
 }
 
-func TestAMigrationThatMeetsALockGivesUpAndLeavesNothing(t *testing.T) {
+func TestUp_LockTimeoutRollsBack(t *testing.T) {
 	url, connection := freshDatabase(t)
 	all := of("create table one (x int)", "create table two (x int); alter table one add column y int")
 	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
@@ -110,14 +110,14 @@ func TestAMigrationThatMeetsALockGivesUpAndLeavesNothing(t *testing.T) {
 	var left bool
 	if err := connection.QueryRow(t.Context(), "select to_regclass('two') is not null").Scan(&left); err != nil ||
 		left {
-		t.Errorf("half a migration is left, %v", err)
+		t.Errorf("part of a migration was committed, %v", err)
 	}
 	if applied, err := all.Up(t.Context(), url); err != nil || len(applied) != 1 {
 		t.Errorf("%v, %v", applied, err)
 	}
 }
 
-func TestOfSeveralAtOnceOneWorks(t *testing.T) {
+func TestUp_ConcurrentCallsApplyEachMigrationOnce(t *testing.T) {
 	url, _ := freshDatabase(t)
 	all := of("create table one (x int); select pg_sleep(0.5)", "create table two (x int)")
 	type result struct {

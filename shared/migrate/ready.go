@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An Asker asks the database, as the service itself, which may read the table of versions.
+// An Asker queries the database as the service itself, which may read the table of versions.
 type Asker interface {
 	Query(ctx context.Context, sql string, arguments ...any) (pgx.Rows, error)
 }
 
-// Missing returns the names of the migrations that the database has not. A newer database misses nothing: the program
-// before serves on it.
+// Missing returns the names of the migrations that the database lacks. A newer database lacks none: the
+// previous program can run on it.
 func (m Migrations) Missing(ctx context.Context, database Asker) ([]string, error) {
 	known, err := m.known()
 	if err != nil {
@@ -36,7 +36,7 @@ func (m Migrations) Missing(ctx context.Context, database Asker) ([]string, erro
 	return Compare(known, applied).Missing, nil
 }
 
-// known are the migrations by the names of their files: NNNNN_name.sql.
+// known returns the migrations by their file names: NNNNN_name.sql.
 func (m Migrations) known() ([]Version, error) {
 	names, err := fs.Glob(m.Files, "*.sql")
 	if err != nil {

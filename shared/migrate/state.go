@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Version is a migration's number, and its name.
+// A Version is the number and the name of a migration.
 type Version struct {
 	Number int64
 	Name   string
@@ -34,18 +34,18 @@ func Compare(known []Version, applied []int64) State {
 	return s
 }
 
-// Add is the state of two sets of migrations together.
+// Add combines the states of two sets of migrations.
 func (s State) Add(other State) State {
 	return State{slices.Concat(s.Missing, other.Missing), slices.Concat(s.Newer, other.Newer)}
 }
 
-// Statuses that `migrate --check` exits with. 0 is up to date; 1 and 2 are other failures.
+// Exit statuses of `migrate --check`. 0 is up to date; 1 and 2 are other failures.
 const (
 	StatusMissing = 3
 	StatusNewer   = 4
 )
 
-// A Difference is the error of a schema that is not the program's.
+// A Difference is the error of a schema that differs from what the program needs.
 type Difference struct{ State }
 
 func (d Difference) Error() string {
@@ -59,7 +59,7 @@ func (d Difference) Error() string {
 	)
 }
 
-// ExitStatus tells the cases apart for scripts.
+// ExitStatus returns the exit status for scripts.
 func (d Difference) ExitStatus() int {
 	if len(d.Missing) > 0 {
 		return StatusMissing
@@ -67,7 +67,7 @@ func (d Difference) ExitStatus() int {
 	return StatusNewer
 }
 
-// Err is nil where nothing differs, and else a Difference.
+// Err returns nil if nothing differs, or a Difference.
 func (s State) Err() error {
 	if len(s.Missing)+len(s.Newer) == 0 {
 		return nil

@@ -11,22 +11,22 @@ import (
 //go:embed parts/*.yaml
 var files embed.FS
 
-// The services, by whose routes the parts are.
+// The services whose routes the parts describe.
 const (
 	Authserver  = "authserver"
 	Resourceapi = "resourceapi"
 )
 
-// areas are the parts that describe operations, in the order in which people read of them.
+// areas are the parts that describe operations, in the order of the document.
 var areas = []struct{ name, service string }{
 	{"programmes", Resourceapi}, {"engage", Resourceapi}, {"account", Authserver}, {"metadata", Authserver},
 	{"mcp", Resourceapi}, {"discovery", Resourceapi},
 }
 
-// methods are the fields of a path item that are operations, in the order in which they are listed.
+// methods are the fields of a path item that are operations, in the order of the list.
 var methods = []string{"get", "post", "put", "patch", "delete", "options"}
 
-// A Document describes the API of one deployment. It does not change once it is made.
+// A Document describes the API of one deployment. It is immutable.
 type Document struct {
 	Root Object
 
@@ -36,14 +36,14 @@ type Document struct {
 
 // An Operation is one method of one path.
 type Operation struct {
-	Service string // whose route it is
+	Service string // the service that has the route
 	Method  string // in capitals
-	Path    string // with {names} for what varies
+	Path    string // with {names} for parameters
 	Object
-	Item Object // the path item that it is of, which may hold parameters of its own
+	Item Object // the path item, which may have further parameters
 }
 
-// New makes the description of the API at baseURL, which has no trailing slash.
+// New makes the description of the API at baseURL, which must have no trailing slash.
 func New(baseURL string) (*Document, error) {
 	fill := strings.NewReplacer("{base_url}", baseURL)
 	root, err := read("base", fill)
@@ -90,7 +90,7 @@ func read(name string, fill *strings.Replacer) (Object, error) {
 	return part, nil
 }
 
-// join puts the members of both together. A name in both would hide something.
+// join combines the members of both objects. A name in both is an error.
 func join(m, more Object) (Object, error) {
 	for _, member := range more {
 		if m.Value(member.Name) != nil {
@@ -101,10 +101,10 @@ func join(m, more Object) (Object, error) {
 	return m, nil
 }
 
-// JSON is the document as it is served.
+// JSON returns the document as JSON.
 func (d *Document) JSON() []byte { return slices.Clone(d.encoded) }
 
-// Operations are all there are, in the order in which they are described.
+// Operations returns all operations in the order of the document.
 func (d *Document) Operations() []Operation { return slices.Clone(d.operations) }
 
 func operationsOf(service string, paths Object) []Operation {
@@ -120,8 +120,8 @@ func operationsOf(service string, paths Object) []Operation {
 	return out
 }
 
-// Resolve follows a $ref within the document. A value without one is returned as it is; what stands beside a $ref
-// replaces what it leads to, member by member.
+// Resolve follows a $ref within the document. It returns a value without $ref unchanged. Members beside a
+// $ref replace those of the referenced object.
 func (d *Document) Resolve(value Object) Object {
 	if value.Text("$ref") == "" {
 		return value
@@ -135,7 +135,7 @@ func (d *Document) Resolve(value Object) Object {
 	return out
 }
 
-// Lookup returns what a reference like #/components/schemas/Id names, or nil.
+// Lookup returns the object that a reference such as #/components/schemas/Id names, or nil.
 func (d *Document) Lookup(reference string) Object {
 	found := d.Root
 	for name := range strings.SplitSeq(strings.TrimPrefix(reference, "#/"), "/") {
@@ -144,8 +144,7 @@ func (d *Document) Lookup(reference string) Object {
 	return found
 }
 
-// Example returns the example of a media type, parameter or header, the first if there are several, and whether there
-// is one.
+// Example returns the first example of a media type, parameter or header, and whether there is one.
 func (d *Document) Example(of Object) (any, bool) {
 	if example := of.Value("example"); example != nil {
 		return example, true

@@ -16,7 +16,7 @@ func described(t *testing.T) *Document {
 	return d
 }
 
-func TestDocumentIsOfOneDeployment(t *testing.T) {
+func TestNew_FillsBaseURL(t *testing.T) {
 	d := described(t)
 	text := string(d.JSON())
 	if !json.Valid(d.JSON()) || strings.Contains(text, "{base_url}") ||
@@ -28,8 +28,8 @@ func TestDocumentIsOfOneDeployment(t *testing.T) {
 	}
 }
 
-// Clients make functions and links from these, so each is there, once.
-func TestOperationsAreNamedAndSorted(t *testing.T) {
+// Clients derive function names and links from these, so each must be present and unique.
+func TestOperations_HaveIDTagAndSummary(t *testing.T) {
 	d := described(t)
 	var tags, seen []string
 	for _, tag := range d.Root.List("tags") {
@@ -54,7 +54,7 @@ func TestOperationsAreNamedAndSorted(t *testing.T) {
 	}
 }
 
-func TestEveryReferenceLeadsSomewhereAndEveryComponentIsUsed(t *testing.T) {
+func TestReferences_ResolveAndComponentsAreUsed(t *testing.T) {
 	d := described(t)
 	text := string(d.JSON())
 	for _, kind := range d.Root.Map("components") {
@@ -63,19 +63,19 @@ func TestEveryReferenceLeadsSomewhereAndEveryComponentIsUsed(t *testing.T) {
 			everywhere := kind.Name == "securitySchemes" ||
 				slices.Contains([]string{"NoSuchPath", "WrongMethod", "ServerError"}, component.Name)
 			if !everywhere && !strings.Contains(text, `"$ref":"`+reference+`"`) {
-				t.Errorf("%s is used nowhere", reference)
+				t.Errorf("%s is not used", reference)
 			}
 		}
 	}
 	walk(d.Root, func(m Object) {
 		if reference := m.Text("$ref"); reference != "" && len(d.Lookup(reference)) == 0 {
-			t.Errorf("%v leads nowhere", m.Value("$ref"))
+			t.Errorf("%v does not resolve", m.Value("$ref"))
 		}
 	})
 }
 
-// Whoever reads of an answer sees what it looks like.
-func TestEveryJSONAnswerHasAnExample(t *testing.T) {
+// Readers see what each response looks like.
+func TestResponses_HaveExamples(t *testing.T) {
 	d := described(t)
 	for _, o := range d.Operations() {
 		for _, answer := range o.Map("responses") {
@@ -87,12 +87,12 @@ func TestEveryJSONAnswerHasAnExample(t *testing.T) {
 	}
 }
 
-func TestANameInTwoPartsIsRefused(t *testing.T) {
+func TestJoin_RefusesDuplicateNames(t *testing.T) {
 	if _, err := join(Object{{"/v1", Object{}}}, Object{{"/v1", Object{}}}); err == nil {
-		t.Error("one hides the other")
+		t.Error("join accepted a duplicate name")
 	}
 	if _, err := readPart([]byte("200: yes"), strings.NewReplacer()); err == nil {
-		t.Error("a key that is no text is taken")
+		t.Error("readPart accepted a key that is not a string")
 	}
 }
 
@@ -110,13 +110,13 @@ func walk(value any, visit func(Object)) {
 	}
 }
 
-func TestOperationsAreFoundByTheirPath(t *testing.T) {
+func TestFind_MatchesPaths(t *testing.T) {
 	d := described(t)
 	for sent, want := range map[string]string{
 		"GET /v1/programmes/programmes":                               "listProgrammes",
 		"GET /v1/programmes/programmes/7":                             "readProgramme",
 		"POST /v1/programmes/programmes/imports":                      "importProgrammes",
-		"GET /v1/programmes/programmes/imports":                       "", // imports is no programme
+		"GET /v1/programmes/programmes/imports":                       "", // imports is not a programme
 		"GET /v1/programmes/programmes/imports/7":                     "readImport",
 		"POST /v1/programmes/programmes/7/transitions":                "moveProgramme",
 		"GET /v1/programmes/programmes/":                              "",

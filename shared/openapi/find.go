@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// At returns the operations at a path as it is sent. Of several paths that match, the one with the longest literal
-// beginning counts (OpenAPI, Paths Object: concrete ones are matched before templated ones).
+// At returns the operations at a request path. If several paths match, the one with the longest literal
+// beginning wins (OpenAPI, Paths Object: concrete paths are matched before templated ones).
 func (d *Document) At(path string) []Operation {
 	var found []Operation
 	best := -1
@@ -23,7 +23,7 @@ func (d *Document) At(path string) []Operation {
 	return found
 }
 
-// Find returns the operation of a method at a path as it is sent.
+// Find returns the operation of a method at a request path.
 func (d *Document) Find(method, path string) (Operation, bool) {
 	for _, o := range d.At(path) {
 		if o.Method == method {
@@ -33,7 +33,7 @@ func (d *Document) Find(method, path string) (Operation, bool) {
 	return Operation{}, false
 }
 
-// Parameters are those of the path and those of the method.
+// Parameters returns the parameters of the path and of the method.
 func (d *Document) Parameters(o Operation) []Object {
 	var out []Object
 	for _, list := range [][]any{o.Item.List("parameters"), o.List("parameters")} {
@@ -45,7 +45,7 @@ func (d *Document) Parameters(o Operation) []Object {
 	return out
 }
 
-// match compares segment by segment, and says how many of the first ones are literal.
+// match compares segment by segment and returns how many of the first segments are literal.
 func (d *Document) match(o Operation, path string) (literal int, matches bool) {
 	described, sent := strings.Split(o.Path, "/"), strings.Split(path, "/")
 	if len(described) != len(sent) {
@@ -66,7 +66,8 @@ func (d *Document) match(o Operation, path string) (literal int, matches bool) {
 	return literal, true
 }
 
-// mayBe says whether the segment can be the parameter: one of its values, where they are listed; nothing, never.
+// mayBe reports whether the segment can be a value of the parameter: one of its enum values, or any non-empty
+// text if it has none.
 func (d *Document) mayBe(o Operation, name, segment string) bool {
 	for _, p := range d.Parameters(o) {
 		values := d.Resolve(p.Map("schema")).List("enum")

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// What the server refuses is no part of the description: members and parameters that it does not know, and texts that
-// are too long to search for.
-func TestRequests_OfTheResourceAPIAreDescribedAsStrictAsTheyAre(t *testing.T) {
+// The description excludes what the server refuses: unknown members and parameters, and search texts that are
+// too long.
+func TestRequests_AreAsStrictAsResourceAPI(t *testing.T) {
 	d := described(t)
 	bodies, searches := 0, 0
 	for _, o := range d.Operations() {
@@ -37,13 +37,13 @@ func TestRequests_OfTheResourceAPIAreDescribedAsStrictAsTheyAre(t *testing.T) {
 	}
 }
 
-// closed wants every object with members to take no others.
+// closed checks that every object with members allows no others.
 func closed(t *testing.T, d *Document, what string, schema Object) {
 	t.Helper()
 	schema = d.Resolve(schema)
 	members := schema.Map("properties")
 	if open := schema.Value("additionalProperties"); members != nil && open != false {
-		t.Errorf("%s takes members that it does not name", what)
+		t.Errorf("%s allows unknown members", what)
 	}
 	for _, member := range members {
 		if inner, isSchema := member.Value.(Object); isSchema {
@@ -55,8 +55,8 @@ func closed(t *testing.T, d *Document, what string, schema Object) {
 	}
 }
 
-// An example shows members that the schema describes.
-func TestExamples_HaveNoMembersThatAreNotDescribed(t *testing.T) {
+// An example contains only members that its schema describes.
+func TestExamples_HaveOnlyDescribedMembers(t *testing.T) {
 	d := described(t)
 	walk(d.Root, func(m Object) {
 		example, hasExample := m.Value("example").(Object)
@@ -71,7 +71,7 @@ func TestExamples_HaveNoMembersThatAreNotDescribed(t *testing.T) {
 	})
 }
 
-// describes reports whether a schema, or one that it is made of, has the member or takes any.
+// describes reports whether a schema, or one of its parts, has the member or allows any.
 func describes(d *Document, schema Object, member string) bool {
 	if schema.Map("properties").Value(member) != nil || schema.Value("additionalProperties") == true {
 		return true
@@ -92,7 +92,7 @@ func describes(d *Document, schema Object, member string) bool {
 	return false
 }
 
-func TestMessages_TheServerTakesNoIDOfNull(t *testing.T) {
+func TestMessages_IDIsNotNull(t *testing.T) {
 	sent := described(t).Lookup("#/components/schemas/SentMessage")
 	id := sent.Map("properties").Map("id")
 	if len(id.List("oneOf")) != 2 || id.Value("type") != nil {

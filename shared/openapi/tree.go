@@ -9,7 +9,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// An Object is an object whose members are in the order in which they were written.
+// An Object is an object whose members are in source order.
 type Object []Member
 
 // A Member is one name of an Object and its value: an Object, a []any, a string, a bool, a number or nil.
@@ -46,7 +46,7 @@ func (m Object) List(name string) []any {
 	return list
 }
 
-// MarshalJSON keeps the order.
+// MarshalJSON preserves the order of the members.
 func (m Object) MarshalJSON() ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteByte('{')
@@ -67,7 +67,7 @@ func (m Object) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// encode writes JSON as people read it: < and > stay what they are, as nobody takes the document for HTML.
+// encode writes JSON without escaping < and >, because the document is not embedded in HTML.
 func encode(out *bytes.Buffer, value any) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
@@ -78,7 +78,7 @@ func encode(out *bytes.Buffer, value any) error {
 	return nil
 }
 
-// readPart reads one file. fill replaces placeholders in every text.
+// readPart parses one file. fill replaces placeholders in every text.
 func readPart(content []byte, fill *strings.Replacer) (Object, error) {
 	var slice yaml.MapSlice
 	if err := yaml.UnmarshalWithOptions(content, &slice, yaml.UseOrderedMap()); err != nil {
@@ -123,7 +123,7 @@ func ordered(value any, fill *strings.Replacer) (any, error) {
 	return value, nil
 }
 
-// with adds a member, in place of one of the same name: what stands beside a merged map (<<) overrides it.
+// with sets a member, replacing one of the same name: a member beside a merged map (<<) overrides it.
 func (m Object) with(name string, value any) Object {
 	for i := range m {
 		if m[i].Name == name {

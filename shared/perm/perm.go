@@ -1,7 +1,7 @@
-// Package perm answers: which permissions exist, and what does each let its holder do?
+// Package perm defines the permissions.
 //
-// The registry below is the one list. Consent, token forms, Connected apps, registration and metadata read it;
-// an identifier that is not in it is unknown everywhere (contract, section 8).
+// The registry below is the only list. Consent, token forms, Connected apps, registration and metadata read
+// it; an identifier that is not in it is unknown everywhere (contract, section 8).
 package perm
 
 import (
@@ -12,7 +12,7 @@ import (
 // A Permission is an identifier <module>:<action>:<resource> (spec 2.3), compared byte by byte.
 type Permission string
 
-// The permissions known.
+// The known permissions.
 const (
 	AccountAPIAccess      Permission = "account:api:access"
 	ProgrammesRead        Permission = "programmes:read:programmes"
@@ -22,11 +22,11 @@ const (
 	EngageReadSubmissions Permission = "engage:read:submissions"
 )
 
-// A Risk says how much harm a permission does in the wrong hands; pages sort and mark by it.
+// A Risk is how much harm a permission can do in the wrong hands. Pages sort and mark by it.
 type Risk int
 
-// Low: reads what the workspace works on. Sensitive: reads about people. High: changes things, or gives access to
-// others. An entry that does not say has none of them.
+// Low reads the workspace's data. Sensitive reads data about people. High changes data or gives access to
+// others. The zero value is none of these.
 const (
 	Low Risk = iota + 1
 	Sensitive
@@ -107,17 +107,18 @@ func Describe(p Permission) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Known says whether p is in the registry, to the letter.
+// Known reports whether p is in the registry. The comparison is exact.
 func Known(p Permission) bool { _, ok := Describe(p); return ok }
 
-// ForConnectors is the set that a connector may be granted: the scopes_supported of the authorization server's
-// metadata.
+// ForConnectors returns the set that a connector may be granted: the scopes_supported of the authorization
+// server's metadata.
 func ForConnectors() Set { return slices.Clone(API.set()) }
 
-// A Set is a set of permissions: sorted in the registry's order, without duplicates. The zero value is empty.
+// A Set is a set of permissions in the registry's order without duplicates. The zero value is empty.
 type Set []Permission
 
-// NewSet makes a set of the permissions, unknown ones included (they sort last): what an old row names stays visible.
+// NewSet makes a set of the permissions. It includes unknown ones, which sort last, so that those of old rows
+// stay visible.
 func NewSet(ps ...Permission) Set {
 	out := slices.Clone(ps)
 	slices.SortFunc(out, func(a, b Permission) int {
@@ -129,7 +130,7 @@ func NewSet(ps ...Permission) Set {
 	return slices.Compact(out)
 }
 
-// FromStrings makes a set of identifiers as they are stored.
+// FromStrings makes a set of stored identifiers.
 func FromStrings(ids []string) Set {
 	out := make([]Permission, len(ids))
 	for i, id := range ids {
@@ -147,13 +148,13 @@ func rank(p Permission) int {
 	return len(registry)
 }
 
-// Has says whether p is in the set, to the letter.
+// Has reports whether p is in the set. The comparison is exact.
 func (s Set) Has(p Permission) bool { return slices.Contains(s, p) }
 
-// HasAll says whether every permission of other is in the set.
+// HasAll reports whether every permission of other is in the set.
 func (s Set) HasAll(other Set) bool { return len(s.Intersect(other)) == len(other) }
 
-// Intersect returns what is in both.
+// Intersect returns the permissions that are in both sets.
 func (s Set) Intersect(other Set) Set {
 	var out Set
 	for _, p := range s {
@@ -164,7 +165,7 @@ func (s Set) Intersect(other Set) Set {
 	return out
 }
 
-// Without returns what is in s and not in other.
+// Without returns the permissions that are in s but not in other.
 func (s Set) Without(other Set) Set {
 	var out Set
 	for _, p := range s {
@@ -175,10 +176,10 @@ func (s Set) Without(other Set) Set {
 	return out
 }
 
-// Union returns what is in either.
+// Union returns the permissions that are in either set.
 func (s Set) Union(other Set) Set { return NewSet(append(slices.Clone(s), other...)...) }
 
-// Needs returns what the permissions of the set are of no use without, be it in the set or not.
+// Needs returns the permissions that those of the set require, whether or not they are in the set.
 func (s Set) Needs() Set {
 	var out []Permission
 	for _, p := range s {
@@ -189,7 +190,7 @@ func (s Set) Needs() Set {
 	return NewSet(out...)
 }
 
-// Strings returns the identifiers; never nil, so that JSON and Postgres see an empty array.
+// Strings returns the identifiers. It never returns nil, so that JSON and Postgres get an empty array.
 func (s Set) Strings() []string {
 	out := make([]string, len(s))
 	for i, p := range s {
@@ -198,10 +199,11 @@ func (s Set) Strings() []string {
 	return out
 }
 
-// Scope is the set as a scope value: identifiers separated by one space (RFC 6749, section 3.3).
+// Scope returns the set as a scope value: identifiers separated by one space (RFC 6749, section 3.3).
 func (s Set) Scope() string { return strings.Join(s.Strings(), " ") }
 
-// ParseScope reads a scope value: separated by spaces, surplus ones ignored (contract, section 4).
+// ParseScope parses a scope value: identifiers separated by spaces. Surplus spaces are ignored (contract,
+// section 4).
 func ParseScope(scope string) Set {
 	return FromStrings(strings.FieldsFunc(scope, func(r rune) bool { return r == ' ' }))
 }

@@ -7,23 +7,23 @@ import (
 	"testing"
 )
 
-func TestEveryPermissionHasItsSentence(t *testing.T) {
+func TestRegistry_EntriesAreComplete(t *testing.T) {
 	pattern := regexp.MustCompile(`^[a-z]+:[a-z]+:[a-z]+$`)
 	for _, entry := range All() {
 		if !pattern.MatchString(string(entry.ID)) {
 			t.Errorf("%s is not <module>:<action>:<resource>", entry.ID)
 		}
 		if entry.Title == "" || len(entry.Sentence) < 20 || !strings.HasSuffix(entry.Sentence, ".") {
-			t.Errorf("%s lacks a title or a sentence in plain words", entry.ID)
+			t.Errorf("%s has no title or sentence", entry.ID)
 		}
 		if entry.Risk < Low || entry.Risk > High {
-			t.Errorf("%s does not say how much harm it does in the wrong hands", entry.ID)
+			t.Errorf("%s has no risk", entry.ID)
 		}
 		if entry.Needs != "" && !Known(entry.Needs) {
 			t.Errorf("%s needs %s, which is unknown", entry.ID, entry.Needs)
 		}
 		if strings.Contains(string(entry.ID), ":write:") && entry.Needs == "" {
-			t.Errorf("%s is a write that does not say which read goes with it", entry.ID)
+			t.Errorf("%s is a write without the read that it needs", entry.ID)
 		}
 	}
 	if len(All()) != 6 {
@@ -31,13 +31,13 @@ func TestEveryPermissionHasItsSentence(t *testing.T) {
 	}
 }
 
-func TestAccountAPIAccessIsNeverForConnectors(t *testing.T) {
+func TestForConnectors_ExcludesAccountAPIAccess(t *testing.T) {
 	if ForConnectors().Has(AccountAPIAccess) || len(ForConnectors()) != len(All())-1 {
 		t.Error(ForConnectors())
 	}
 }
 
-func TestComparisonIsToTheLetter(t *testing.T) {
+func TestHas_ComparesExactly(t *testing.T) {
 	set := NewSet(ProgrammesRead)
 	for _, other := range []Permission{
 		"Programmes:read:programmes",
@@ -51,7 +51,7 @@ func TestComparisonIsToTheLetter(t *testing.T) {
 	}
 }
 
-func TestScopeIsReadAndWrittenInOneOrder(t *testing.T) {
+func TestScope_RoundTripsInRegistryOrder(t *testing.T) {
 	set := ParseScope("  programmes:write:programmes programmes:read:programmes   programmes:read:programmes ")
 	if got := set.Scope(); got != "programmes:read:programmes programmes:write:programmes" {
 		t.Errorf("scope %q", got)
@@ -64,7 +64,7 @@ func TestScopeIsReadAndWrittenInOneOrder(t *testing.T) {
 	}
 }
 
-func TestSetArithmetic(t *testing.T) {
+func TestSet_Operations(t *testing.T) {
 	a, b := NewSet(ProgrammesRead, ProgrammesWrite), NewSet(ProgrammesWrite, AccountAPIAccess)
 	if got := a.Intersect(b).Scope(); got != "programmes:write:programmes" {
 		t.Errorf("intersect: %s", got)
@@ -77,8 +77,7 @@ func TestSetArithmetic(t *testing.T) {
 	}
 }
 
-// A scope is read as the words between spaces, each once, whatever else is in it; and it is read alike when it is
-// written again.
+// A scope contains the words between spaces, each once, and parsing it again gives the same set.
 func FuzzScope(f *testing.F) {
 	for _, seed := range []string{
 		"",
@@ -112,7 +111,7 @@ func FuzzScope(f *testing.F) {
 		}
 		for _, p := range set.Intersect(ForConnectors()) {
 			if !Known(p) || p == AccountAPIAccess {
-				t.Errorf("%q: %q is given to a connector", scope, p)
+				t.Errorf("%q: %q is allowed for connectors", scope, p)
 			}
 		}
 	})

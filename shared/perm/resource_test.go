@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestUsable_IsWhatTheResourceCanUse(t *testing.T) {
+func TestUsable_KeepsPermissionsOfResource(t *testing.T) {
 	everything := FromStrings(nil)
 	for _, entry := range All() {
 		everything = everything.Union(NewSet(entry.ID))
@@ -26,11 +26,11 @@ func TestUsable_IsWhatTheResourceCanUse(t *testing.T) {
 		}
 	}
 	if got := NewSet(ProgrammesWrite).Usable("https://api.example.org/mcp"); len(got) != 0 {
-		t.Errorf("a set gains %s", got.Scope())
+		t.Errorf("the set gained %s", got.Scope())
 	}
 }
 
-func TestForConnectors_HoldsTheReadOfEachWrite(t *testing.T) {
+func TestForConnectors_IncludesReadsOfWrites(t *testing.T) {
 	for _, resource := range []Resource{API, MCP} {
 		set := resource.ForConnectors()
 		if len(set) == 0 || set.Has(AccountAPIAccess) || !set.HasAll(set.Needs()) {

@@ -1,8 +1,8 @@
-// Package pguuid answers: how do identifiers travel between the services and PostgreSQL? As their 16 bytes, both ways.
+// Package pguuid makes pgx send and receive UUIDs as their 16 bytes.
 //
-// pgx knows nothing of uuid.UUID, and by itself uses what the type offers to database/sql: each identifier would be
-// written as text and parsed again. A wrapper (such as pgx-google-uuid) comes too late to prevent that for what is
-// read, and for pointers: pgx asks it after database/sql's interfaces. A codec is asked before.
+// pgx does not know uuid.UUID and would use its database/sql interfaces, which write each identifier as text
+// and parse it again. A wrapper (such as pgx-google-uuid) cannot prevent that for values that are read, and
+// for pointers, because pgx tries it after the database/sql interfaces. A codec is tried first.
 package pguuid
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Register makes a connection's values of type uuid and uuid[] travel so.
+// Register registers the codec for the types uuid and uuid[] of a connection.
 func Register(types *pgtype.Map) {
 	one := &pgtype.Type{Name: "uuid", OID: pgtype.UUIDOID, Codec: codec{}}
 	types.RegisterType(one)
@@ -22,7 +22,7 @@ func Register(types *pgtype.Map) {
 	)
 }
 
-// A codec is pgx's own for everything but uuid.UUID and a pointer to one.
+// A codec handles uuid.UUID and *uuid.UUID; everything else is handled by pgx.
 type codec struct{ pgtype.UUIDCodec }
 
 // PlanEncode implements pgtype.Codec.
@@ -49,14 +49,14 @@ func (c codec) PlanScan(types *pgtype.Map, oid uint32, format int16, target any)
 type fromValue struct{}
 
 func (fromValue) Encode(value any, out []byte) ([]byte, error) {
-	id := value.(uuid.UUID) // or PlanEncode would not have chosen this
+	id := value.(uuid.UUID) // guaranteed by PlanEncode
 	return append(out, id[:]...), nil
 }
 
 type fromPointer struct{}
 
 func (fromPointer) Encode(value any, out []byte) ([]byte, error) {
-	id := value.(*uuid.UUID) // likewise
+	id := value.(*uuid.UUID) // guaranteed by PlanEncode
 	if id == nil {
 		return nil, nil // NULL
 	}
@@ -71,7 +71,7 @@ func (toPointer) Scan(in []byte, target any) error {
 	if in == nil {
 		return errNull
 	}
-	id := target.(*uuid.UUID) // likewise
+	id := target.(*uuid.UUID) // guaranteed by PlanScan
 	if len(in) != len(id) {
 		return fmt.Errorf("an identifier of %d bytes", len(in))
 	}

@@ -24,12 +24,13 @@ func connected(t *testing.T) *pgx.Conn {
 	return connection
 }
 
-func TestIdentifiersComeBackAsTheyWere(t *testing.T) {
+func TestCodec_RoundTripsIdentifiers(t *testing.T) {
 	db, want := connected(t), uuid.New()
 	var value uuid.UUID
 	var pointer, none *uuid.UUID
 	var text string
-	err := db.QueryRow(t.Context(), `select $1::uuid, $2::uuid, $3::uuid, ($1::uuid)::text`, want, &want, (*uuid.UUID)(nil)).
+	err := db.QueryRow(t.Context(), `select $1::uuid, $2::uuid, $3::uuid,
+		($1::uuid)::text`, want, &want, (*uuid.UUID)(nil)).
 		Scan(&value, &pointer, &none, &text)
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +40,7 @@ func TestIdentifiersComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestListsComeBackAsTheyWere(t *testing.T) {
+func TestCodec_RoundTripsLists(t *testing.T) {
 	db, want := connected(t), []uuid.UUID{uuid.New(), uuid.New()}
 	var values []uuid.UUID
 	var pointers []*uuid.UUID
@@ -56,8 +57,8 @@ func TestListsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-// What PostgreSQL is asked in the simple protocol, and what it is told as text, is as pgx has it.
-func TestTextIsAnIdentifierToo(t *testing.T) {
+// The simple protocol and text values use pgx's own encoding.
+func TestCodec_AcceptsText(t *testing.T) {
 	db, want := connected(t), uuid.New()
 	for name, args := range map[string][]any{
 		"simple protocol": {pgx.QueryExecModeSimpleProtocol, want},
@@ -71,7 +72,7 @@ func TestTextIsAnIdentifierToo(t *testing.T) {
 	}
 }
 
-func TestNullIsNoIdentifier(t *testing.T) {
+func TestCodec_RefusesNull(t *testing.T) {
 	got := uuid.New()
 	kept := got
 	if err := connected(t).QueryRow(t.Context(), `select null::uuid`).Scan(&got); !errors.Is(err, errNull) ||
@@ -80,36 +81,37 @@ func TestNullIsNoIdentifier(t *testing.T) {
 	}
 }
 
-// database/sql's way makes text of an identifier, which takes memory.
-func TestNothingIsMadeOnTheWay(t *testing.T) {
+// The database/sql interfaces would allocate text for each identifier.
+func TestCodec_DoesNotAllocate(t *testing.T) {
 	types, id := pgtype.NewMap(), uuid.New()
 	Register(types)
 	for name, value := range map[string]any{"value": id, "pointer": &id} {
 		plan := types.PlanEncode(pgtype.UUIDOID, pgtype.BinaryFormatCode, value)
 		out := make([]byte, 0, 16)
 		if made := testing.AllocsPerRun(100, func() { _, _ = plan.Encode(value, out) }); made > 0 {
-			t.Errorf("%s: %g allocations on its way there", name, made)
+			t.Errorf("encode %s: %g allocations", name, made)
 		}
 	}
 	plan, in := types.PlanScan(pgtype.UUIDOID, pgtype.BinaryFormatCode, &id), uuid.New()
 	if made := testing.AllocsPerRun(100, func() { _ = plan.Scan(in[:], &id) }); made > 0 || id != in {
-		t.Errorf("%g allocations on its way back", made)
+		t.Errorf("scan: %g allocations", made)
 	}
 }
 
-func TestListsAreOfTheSame(t *testing.T) {
+func TestRegister_ListsUseCodec(t *testing.T) {
 	types := pgtype.NewMap()
 	Register(types)
 	list, _ := types.TypeForOID(pgtype.UUIDArrayOID)
 	if _, ours := list.Codec.(*pgtype.ArrayCodec).ElementType.Codec.(codec); !ours {
-		t.Error("the identifiers of a list travel as pgx has it")
+		t.Error("lists do not use the codec")
 	}
 }
 
-// pgx asks for neither: it knows NULL before, and PostgreSQL sends 16 bytes. Both keep what pgtype wants of a plan.
-func TestPlansKeepTheirPromise(t *testing.T) {
+// pgx does not call the plans in these cases: it handles NULL itself, and PostgreSQL sends 16 bytes. Both
+// fulfil the contract of a pgtype plan.
+func TestPlans_HandleNullAndWrongLength(t *testing.T) {
 	if out, err := (fromPointer{}).Encode((*uuid.UUID)(nil), []byte("before")); out != nil || err != nil {
-		t.Errorf("a pointer to nothing is %q, %v, and not NULL", out, err)
+		t.Errorf("nil pointer: %q, %v, want NULL", out, err)
 	}
 	got := uuid.New()
 	kept := got

@@ -1,8 +1,8 @@
-// Package profile answers: where do the time and the memory of this process go?
+// Package profile writes CPU and memory profiles of the process on a signal.
 //
-// Nothing listens anywhere: whoever may send the process a signal (its own user, and root) asks by SIGUSR1, and finds
-// files in a directory that the configuration names. Without a directory nothing is there to ask. Profiles name
-// functions, and hold no data.
+// It does not listen on a network: a user that may send the process a signal (its own user and root) sends
+// SIGUSR1, and the files appear in a directory named by the configuration. Without a directory the signal has
+// no effect. Profiles contain function names and no data.
 package profile
 
 import (
@@ -19,28 +19,28 @@ import (
 	"time"
 )
 
-// CPUTime is how long processor time is watched after a signal.
+// CPUTime is the duration of a CPU profile.
 const CPUTime = 10 * time.Second
 
-// Memory is what the garbage collector knows, right after a collection. In bytes.
+// Memory holds the garbage collector's numbers right after a collection, in bytes.
 type Memory struct {
 	HeapAlloc  uint64 `json:"heapAlloc"` // live objects
-	HeapInuse  uint64 `json:"heapInuse"` // the spans that they are in
-	Sys        uint64 `json:"sys"`       // had from the system
+	HeapInuse  uint64 `json:"heapInuse"` // spans that contain live objects
+	Sys        uint64 `json:"sys"`       // obtained from the system
 	Goroutines int    `json:"goroutines"`
 }
 
-// The files that a signal leaves, each moved into its place when it is whole. The one for processor time comes CPUTime
-// later.
+// The files of one signal. Each is renamed to its final name when it is complete. The CPU profile is complete
+// CPUTime later.
 func memoryFile(dir, name string) string { return filepath.Join(dir, name+".memory.json") }
 func heapFile(dir, name string) string   { return filepath.Join(dir, name+".heap.pprof") }
 func cpuFile(dir, name string) string    { return filepath.Join(dir, name+".cpu.pprof") }
 
-// OnSignal writes profiles into dir at each SIGUSR1, until ctx ends: NAME.memory.json, NAME.heap.pprof (both after a
-// collection) and NAME.cpu.pprof. It returns at once. Where dir is "", the signal does nothing.
+// OnSignal writes profiles into dir at each SIGUSR1 until ctx ends: NAME.memory.json and NAME.heap.pprof,
+// both after a collection, and NAME.cpu.pprof. It returns at once. If dir is "", the signal has no effect.
 func OnSignal(ctx context.Context, dir, name string, log *slog.Logger) {
 	if dir == "" {
-		signal.Ignore(syscall.SIGUSR1) // which would end the process otherwise: whoever sends it wants to look
+		signal.Ignore(syscall.SIGUSR1) // the default action would end the process
 		return
 	}
 	asked := make(chan os.Signal, 1)
@@ -87,7 +87,7 @@ func write(ctx context.Context, dir, name string) error {
 	})
 }
 
-// whole writes a file that nobody sees before it is whole.
+// whole writes a file under a temporary name and renames it when it is complete.
 func whole(path string, fill func(*os.File) error) error {
 	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -46,7 +46,7 @@ func startChild(t *testing.T, dir string) *exec.Cmd {
 	return child
 }
 
-func TestASignalLeavesProfiles(t *testing.T) {
+func TestOnSignal_WritesProfiles(t *testing.T) {
 	dir := t.TempDir()
 	child := startChild(t, dir)
 	t.Cleanup(func() { _, _ = child.Process.Kill(), child.Wait() })
@@ -54,15 +54,15 @@ func TestASignalLeavesProfiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range []string{memoryFile(dir, "child"), heapFile(dir, "child"), cpuFile(dir, "child")} {
-		if file == cpuFile(dir, "child") { // which the end of the process cuts short
+		if file == cpuFile(dir, "child") { // the end of the process cuts it short
 			if err := child.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
 		}
 		content := await(t, file)
 		if filepath.Ext(file) == ".pprof" {
-			if !bytes.HasPrefix(content, []byte{0x1f, 0x8b}) { // gzip, as every profile is
-				t.Errorf("%s is no profile", filepath.Base(file))
+			if !bytes.HasPrefix(content, []byte{0x1f, 0x8b}) { // profiles are gzip files
+				t.Errorf("%s is not a profile", filepath.Base(file))
 			}
 			continue
 		}

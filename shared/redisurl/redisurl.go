@@ -1,17 +1,18 @@
-// Package redisurl answers: which client does a Redis URL mean?
+// Package redisurl opens the go-redis client for a Redis URL.
 //
-// The URL is in go-redis' own form, and what is in its query says what it names:
+// The URL has go-redis' format. Its query determines the kind of client:
 //
 //	redis://user:password@host:6379/0                                        one Redis
-//	redis://user:password@host:6379?addr=second:6379&addr=third:6379         a Redis Cluster, by several of its nodes
-//	redis://host:26379/0?master_name=almoner&password=…&addr=second:26379    a Redis that Sentinels watch over
+//	redis://user:password@host:6379?addr=second:6379&addr=third:6379         a Redis Cluster, with several of its nodes
+//	redis://host:26379/0?master_name=almoner&password=…&addr=second:26379    a Redis with Sentinels
 //
-// In the last one the addresses are the Sentinels', and so are a user name and a password before the host; username and
-// password in the query are those of Redis itself, with whatever is special in a URL escaped. rediss:// is the same
-// with TLS, to the Sentinels too: certificates are believed if the system believes them and they are valid for the
-// first host that is named.
+// In the last one the addresses, and a user name and a password before the host, are those of the Sentinels;
+// username and password in the query are those of Redis itself, with special characters escaped. rediss:// is
+// the same with TLS, also for the Sentinels: a certificate must be trusted by the system and valid for the
+// first host in the URL.
 //
-// A client from here asks the master alone and tries nothing again: a script that is sent twice has run twice.
+// A client of this package uses only the master and does not retry: a script that is sent twice may run
+// twice.
 package redisurl
 
 import (
@@ -24,15 +25,15 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// Limits are what a client may take: time for each step of a call, and connections to each server.
+// Limits are the time limits of each step of a call and the number of connections to each server.
 type Limits struct {
-	// for connecting; for writing and for reading, each; for waiting until a connection is free
+	// Dial limits connecting, Call each write and each read, and Pool the wait for a free connection.
 	Dial, Call, Pool time.Duration
-	Idle             time.Duration // after which an unused connection is closed; 0 means the library's 30 minutes
+	Idle             time.Duration // unused connections are closed after this time; 0 means 30 minutes
 	Connections      int
 }
 
-// ErrURL says what is expected. It holds nothing of the URL, which has a password in it.
+// ErrURL describes the expected format. It does not quote the URL, which contains a password.
 var ErrURL = errors.New(
 	"the Redis URL cannot be read: it looks like redis://:password@host:6379/0, or, for a Redis Cluster, like " +
 		"redis://:password@host:6379?addr=second:6379&addr=third:6379, or, for Redis Sentinel, like " +
@@ -41,11 +42,11 @@ var ErrURL = errors.New(
 
 const (
 	retriesNever = -1
-	redirects    = 3 // of a cluster whose slots move; each is a try of its own
+	redirects    = 3 // of a cluster whose slots move; each counts as a try
 )
 
-// Open makes the client that the URL means. It does not dial. hooks see every try to reach a server, also where a
-// cluster's client makes several of one command. The error is ErrURL.
+// Open makes the client for a URL. It does not dial. The hooks see every try to reach a server, also the
+// several tries of a cluster client for one command. The error is ErrURL.
 func Open(address credential.Secret, limits Limits, hooks ...goredis.Hook) (goredis.UniversalClient, error) {
 	parsed, err := url.Parse(address.Reveal())
 	if err != nil {
@@ -68,23 +69,25 @@ func openSingle(address credential.Secret, limits Limits, hooks []goredis.Hook) 
 	}
 	options.MaxRetries, options.DialerRetries = retriesNever, 1
 	options.DisableIdentity, options.ContextTimeoutEnabled = true, true
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = limits.Dial, limits.Call, limits.Call, limits.Pool
+	options.DialTimeout, options.PoolTimeout = limits.Dial, limits.Pool
+	options.ReadTimeout, options.WriteTimeout = limits.Call, limits.Call
 	options.PoolSize, options.ConnMaxIdleTime = limits.Connections, limits.Idle
 	client := goredis.NewClient(options)
 	addHooks(client, hooks)
 	return client, nil
 }
 
-// openCluster makes a client that follows the slots. To follow them it must try again, which its hooks see.
+// openCluster makes a cluster client. It must retry to follow moved slots, which its hooks see.
 func openCluster(address credential.Secret, limits Limits, hooks []goredis.Hook) (goredis.UniversalClient, error) {
 	options, err := goredis.ParseClusterURL(address.Reveal())
 	if err != nil || options.ReadOnly || options.RouteByLatency || options.RouteRandomly {
-		return nil, ErrURL // what a replica says may be of the past
+		return nil, ErrURL // a replica may be behind
 	}
 	options.MaxRetries, options.DialerRetries, options.MaxRedirects = retriesNever, 1, redirects
 	options.DisableIdentity, options.ContextTimeoutEnabled = true, true
-	options.DisableRoutingPolicies = true // every command of ours has its one key
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = limits.Dial, limits.Call, limits.Call, limits.Pool
+	options.DisableRoutingPolicies = true // each of our commands has exactly one key
+	options.DialTimeout, options.PoolTimeout = limits.Dial, limits.Pool
+	options.ReadTimeout, options.WriteTimeout = limits.Call, limits.Call
 	options.PoolSize, options.ConnMaxIdleTime = limits.Connections, limits.Idle
 	client := goredis.NewClusterClient(options)
 	client.OnNewNode(func(node *goredis.Client) { addHooks(node, hooks) })

@@ -22,14 +22,16 @@ func limits() Limits {
 	return Limits{Dial: time.Second, Call: time.Second, Pool: 2 * time.Second, Connections: 4}
 }
 
-func TestTheQuerySaysWhatTheURLNames(t *testing.T) {
+func TestOpen_ChoosesClientByQuery(t *testing.T) {
 	for url, want := range map[string]string{
-		"redis://:secret@127.0.0.1:6379/0":                                                 "single 127.0.0.1:6379",
-		"rediss://almoner:secret@one.example:6379/2":                                       "single one.example:6379 with TLS",
-		"redis://:secret@127.0.0.1:6379?addr=127.0.0.1:6380":                               "cluster [127.0.0.1:6379 127.0.0.1:6380]",
-		"rediss://almoner:secret@one.example:6379?addr=two:6379&addr=three.example:1":      "cluster [one.example:6379 two:6379 three.example:1] with TLS",
-		"redis://one:26379?master_name=almoner&password=secret":                            "single FailoverClient",
-		"rediss://u:s@one:26379/0?master_name=m&username=a&password=secret&addr=two:26379": "single FailoverClient with TLS",
+		"redis://:secret@127.0.0.1:6379/0":                   "single 127.0.0.1:6379",
+		"rediss://almoner:secret@one.example:6379/2":         "single one.example:6379 with TLS",
+		"redis://:secret@127.0.0.1:6379?addr=127.0.0.1:6380": "cluster [127.0.0.1:6379 127.0.0.1:6380]",
+		"rediss://almoner:secret@one.example:6379?addr=two:6379&addr=three.example:1": "cluster " +
+			"[one.example:6379 two:6379 three.example:1] with TLS",
+		"redis://one:26379?master_name=almoner&password=secret": "single FailoverClient",
+		"rediss://u:s@one:26379/0?master_name=m&username=a&password=secret&addr=two:26379": "single " +
+			"FailoverClient with TLS",
 	} {
 		client, err := Open(credential.Secret(url), limits())
 		if err != nil {
@@ -60,8 +62,8 @@ func describe(client goredis.UniversalClient) string {
 	}
 }
 
-// Every kind of client leaves it to its caller to try again, and gives up when the caller does.
-func TestNoClientTriesAgain(t *testing.T) {
+// No kind of client retries by itself, and each ends with its caller's context.
+func TestOpen_ClientsDoNotRetry(t *testing.T) {
 	for _, url := range []string{
 		"redis://a:1",
 		"redis://a:1?max_retries=3",
@@ -90,8 +92,8 @@ func TestNoClientTriesAgain(t *testing.T) {
 	}
 }
 
-// A replica may be behind: whoever asks for one does not get a client that asks the master instead.
-func TestWhatIsNoURLOrReadsReplicasIsRefusedWithoutQuotingIt(t *testing.T) {
+// A replica may be behind: a URL that requests one is refused instead of using the master.
+func TestOpen_RefusesInvalidURLWithoutQuotingIt(t *testing.T) {
 	for _, url := range []string{
 		"",
 		"secret",
@@ -119,7 +121,7 @@ func TestWhatIsNoURLOrReadsReplicasIsRefusedWithoutQuotingIt(t *testing.T) {
 	}
 }
 
-func TestHooksSeeWhatIsSentToEachKind(t *testing.T) {
+func TestOpen_HooksSeeCommands(t *testing.T) {
 	for _, url := range []string{testkit.NewRedis(t).URL, startSentinel(t).URL} {
 		seen := &counting{}
 		client, err := Open(credential.Secret(url), limits(), seen)
@@ -133,9 +135,9 @@ func TestHooksSeeWhatIsSentToEachKind(t *testing.T) {
 	}
 }
 
-// A master that dies has a successor, which the client finds by itself; so it does when a Sentinel's machine falls
-// silent with it: its connections stay open, and nothing answers.
-func TestTheClientFollowsTheMasterWithoutBeingTold(t *testing.T) {
+// The client finds the new master by itself after a master dies, even if a Sentinel stops at the same time
+// with its connections still open.
+func TestSentinel_ClientFollowsMaster(t *testing.T) {
 	s := startSentinel(t)
 	const name = "follower"
 	client, err := Open(credential.Secret(s.URL+"&client_name="+name), limits())
@@ -151,7 +153,7 @@ func TestTheClientFollowsTheMasterWithoutBeingTold(t *testing.T) {
 		func(sentinel *localstore.Redis) bool { return isAskedBy(t, sentinel, name) },
 	)
 	if asked < 0 {
-		t.Fatal("no Sentinel is asked")
+		t.Fatal("the client is not connected to any Sentinel")
 	}
 	must(t, s.Sentinels[asked].Pause())
 	t.Cleanup(s.Sentinels[asked].Resume)
@@ -172,7 +174,7 @@ func unless(met bool, complaint string) error {
 	return errors.New(complaint)
 }
 
-// soon tries until there is no error, a minute at most.
+// soon retries for up to a minute until there is no error.
 func soon(t *testing.T, try func() error) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
@@ -181,14 +183,13 @@ func soon(t *testing.T, try func() error) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("for a minute: %v", err)
+			t.Fatalf("still failing after a minute: %v", err)
 		}
 	}
 }
 
-// Whether a script may have run decides what its caller does next. That nobody says where the master is means that it
-// has not.
-func TestNoMasterMeansNotConnected(t *testing.T) {
+// Callers depend on knowing whether a script may have run. Without a known master it has not.
+func TestSentinel_NoMasterIsDialError(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +221,7 @@ func (c *counting) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis
 	return next
 }
 
-// isAskedBy says whether a client of ours is connected to the Sentinel, which it is if its name is.
+// isAskedBy reports whether a client with this name is connected to the Sentinel.
 func isAskedBy(t *testing.T, sentinel *localstore.Redis, name string) bool {
 	t.Helper()
 	options, err := goredis.ParseURL(sentinel.URL)

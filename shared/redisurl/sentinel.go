@@ -10,17 +10,18 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// openSentinel makes a client that asks the Sentinels where the master is whenever it connects, and leaves its
-// connections to the old one when they name another.
+// openSentinel makes a client that queries the Sentinels for the master whenever it connects, and leaves the
+// old master when they name another.
 func openSentinel(address credential.Secret, limits Limits, hooks []goredis.Hook) (goredis.UniversalClient, error) {
 	options, err := goredis.ParseFailoverURL(address.Reveal())
 	if err != nil || options.MasterName == "" || options.ReplicaOnly || options.RouteByLatency ||
 		options.RouteRandomly {
-		return nil, ErrURL // what a replica says may be of the past
+		return nil, ErrURL // a replica may be behind
 	}
 	options.MaxRetries, options.DialerRetries = retriesNever, 1
 	options.DisableIdentity, options.ContextTimeoutEnabled = true, true
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = limits.Dial, limits.Call, limits.Call, limits.Pool
+	options.DialTimeout, options.PoolTimeout = limits.Dial, limits.Pool
+	options.ReadTimeout, options.WriteTimeout = limits.Call, limits.Call
 	options.PoolSize, options.ConnMaxIdleTime = limits.Connections, limits.Idle
 	client := goredis.NewFailoverClient(options)
 	client.AddHook(neverConnected{})
@@ -28,11 +29,11 @@ func openSentinel(address credential.Secret, limits Limits, hooks []goredis.Hook
 	return client, nil
 }
 
-// neverConnected makes every failure to connect look like one. What a Sentinel did not answer is an error of reading,
-// and to the caller of a script it would look as if the script might have run.
+// neverConnected turns every failure to connect into a dial error. A Sentinel that does not answer causes a
+// read error, which would look to the caller as if the script might have run.
 type neverConnected struct{}
 
-// DialHook is goredis.Hook's.
+// DialHook implements goredis.Hook.
 func (neverConnected) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		connection, err := next(ctx, network, address)
@@ -44,10 +45,10 @@ func (neverConnected) DialHook(next goredis.DialHook) goredis.DialHook {
 	}
 }
 
-// ProcessHook is goredis.Hook's.
+// ProcessHook implements goredis.Hook.
 func (neverConnected) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
 
-// ProcessPipelineHook is goredis.Hook's.
+// ProcessPipelineHook implements goredis.Hook.
 func (neverConnected) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return next
 }

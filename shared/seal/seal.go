@@ -1,8 +1,8 @@
-// Package seal answers: how does a server recognise its own opaque text when a stranger brings it back?
+// Package seal encrypts and authenticates opaque texts that the server later receives back.
 //
-// Cursors, consent tickets, submission tokens and stored signing keys are sealed: encrypted and authenticated with
-// XChaCha20-Poly1305 under a key derived (HKDF-SHA256) from a configured one, with the purpose as associated data,
-// so that what was sealed for one purpose opens for no other. Keys rotate: the first seals, all open.
+// Cursors, consent tickets, submission tokens and stored signing keys are sealed with XChaCha20-Poly1305
+// under a key derived (HKDF-SHA256) from a configured key, with the purpose as associated data, so that a
+// text sealed for one purpose cannot be opened for another. Keys rotate: the first key seals, all keys open.
 package seal
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// ErrForeign says that a text was not sealed here for this purpose, or was altered.
+// ErrForeign reports that a text was not sealed by this server for this purpose, or was altered.
 var ErrForeign = errors.New("not sealed by this server for this purpose")
 
 // Keys are master keys of 32 bytes each, newest first.
 type Keys [][]byte
 
-// ParseKeys reads a comma-separated list of base64url keys of 32 bytes each, newest first.
+// ParseKeys parses a comma-separated list of base64url keys of 32 bytes each, newest first.
 func ParseKeys(text credential.Secret) (Keys, error) {
 	var keys Keys
 	for _, part := range strings.Split(text.Reveal(), ",") {
@@ -41,7 +41,7 @@ func ParseKeys(text credential.Secret) (Keys, error) {
 	return keys, nil
 }
 
-// Derive returns, for each master key, a key of 32 bytes for the purpose.
+// Derive returns a key of 32 bytes for the purpose, for each master key.
 func (k Keys) Derive(purpose string) ([][]byte, error) {
 	out := make([][]byte, len(k))
 	for i, master := range k {
@@ -80,7 +80,7 @@ func NewBox(keys Keys, purpose string) (*Box, error) {
 	return box, nil
 }
 
-// Seal returns an opaque text, safe in a URL, that Open turns back into content.
+// Seal returns an opaque text, safe in a URL, from which Open returns the content.
 func (b *Box) Seal(content []byte) string {
 	return base64.RawURLEncoding.EncodeToString(b.SealBytes(content))
 }
@@ -96,8 +96,7 @@ func (b *Box) SealBytes(content []byte) []byte {
 	return b.aeads[0].Seal(nonce, nonce, content, b.purpose)
 }
 
-// Open returns the content, or ErrForeign. There is one spelling of each text: base64url without padding or line
-// breaks.
+// Open returns the content, or ErrForeign. It accepts only base64url without padding or line breaks.
 func (b *Box) Open(text string) ([]byte, error) {
 	if strings.ContainsAny(text, "\r\n") {
 		return nil, ErrForeign
@@ -115,7 +114,8 @@ func (b *Box) OpenBytes(raw []byte) ([]byte, error) {
 		return nil, ErrForeign
 	}
 	for _, aead := range b.aeads {
-		if content, err := aead.Open(nil, raw[:chacha20poly1305.NonceSizeX], raw[chacha20poly1305.NonceSizeX:], b.purpose); err == nil {
+		nonce, sealed := raw[:chacha20poly1305.NonceSizeX], raw[chacha20poly1305.NonceSizeX:]
+		if content, err := aead.Open(nil, nonce, sealed, b.purpose); err == nil {
 			return content, nil
 		}
 	}

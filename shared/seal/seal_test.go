@@ -25,7 +25,7 @@ func box(t *testing.T, purpose string, keys ...[]byte) *Box {
 	return b
 }
 
-func TestWhatIsSealedOpensForItsPurposeAlone(t *testing.T) {
+func TestOpen_RequiresPurposeAndKey(t *testing.T) {
 	key := newKey(t)
 	text := box(t, "cursor", key).Seal([]byte("after 42"))
 	if got, err := box(t, "cursor", key).Open(text); err != nil || string(got) != "after 42" {
@@ -39,26 +39,26 @@ func TestWhatIsSealedOpensForItsPurposeAlone(t *testing.T) {
 	}
 }
 
-func TestOldKeysOpenAndTheNewestSeals(t *testing.T) {
+func TestBox_RotatedKeysOpenAndNewestSeals(t *testing.T) {
 	old, fresh := newKey(t), newKey(t)
 	text := box(t, "cursor", old).Seal([]byte("x"))
 	rotated := box(t, "cursor", fresh, old)
 	if _, err := rotated.Open(text); err != nil {
-		t.Error("a text sealed before the rotation is refused")
+		t.Error("text sealed before the rotation was refused")
 	}
 	if _, err := box(t, "cursor", old).Open(rotated.Seal([]byte("x"))); err == nil {
-		t.Error("still sealing with the old key")
+		t.Error("sealed with the old key after the rotation")
 	}
 }
 
-func TestEveryAlterationIsForeign(t *testing.T) {
+func TestOpen_RefusesAlteredText(t *testing.T) {
 	b := box(t, "cursor", newKey(t))
 	text := b.Seal([]byte("after 42"))
 	for i := range text {
 		changed := []byte(text)
 		changed[i] ^= 1
 		if _, err := b.Open(string(changed)); err == nil {
-			t.Fatalf("altered at %d and opened", i)
+			t.Fatalf("text altered at %d was opened", i)
 		}
 	}
 	for _, other := range []string{
@@ -70,7 +70,7 @@ func TestEveryAlterationIsForeign(t *testing.T) {
 		text[:len(text)-1],
 	} {
 		if _, err := b.Open(other); err == nil {
-			t.Errorf("another spelling opened (%d characters)", len(other))
+			t.Errorf("another encoding was opened (%d characters)", len(other))
 		}
 	}
 }

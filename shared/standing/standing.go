@@ -1,8 +1,8 @@
-// Package standing answers: what may this credential do in this workspace, at this moment?
+// Package standing reads what a credential may do in a workspace at this moment.
 //
-// Both services ask it of Postgres for every request, by the SQL function account.standings, and keep no copy: what was
-// true a second ago may not be any more (contract, section 6). The function's columns and this struct are the two ends
-// of one contract, so they are read here alone.
+// Both services query Postgres for every request, with the SQL function account.standings, and store no copy,
+// because a standing may change within a second (contract, section 6). The function's columns and this struct
+// are two sides of one contract, so only this package reads them.
 package standing
 
 import (
@@ -25,23 +25,23 @@ const (
 	Connector           = "connector"
 )
 
-// Active is the one state in which a credential counts; the others name why it does not.
+// Active is the only state in which a credential is valid; the others name the reason why it is not.
 const Active = "active"
 
-// ErrUnknown says that there is no such credential.
+// ErrUnknown reports that the credential does not exist.
 var ErrUnknown = errors.New("unknown credential")
 
-// A Query names a credential, the workspace it is to act in, and the module it wants.
+// A Query names a credential, the workspace it acts in, and the module it uses.
 type Query struct {
 	PATHash     []byte    // SHA-256 of a personal access token, or nil
-	GrantID     uuid.UUID // the grant of an access token, where PATHash is nil
-	KeyID       string    // the key that signed this access token; one that is removed or not stored is refused
-	WorkspaceID uuid.UUID // zero: the credential's own workspace
-	Module      string    // "": none
+	GrantID     uuid.UUID // the grant of an access token, if PATHash is nil
+	KeyID       string    // the key that signed this access token; a removed or unknown key is refused
+	WorkspaceID uuid.UUID // zero for the credential's own workspace
+	Module      string    // "" for none
 }
 
-// A Standing is the answer. Its fields are the columns of account.standings, in their order, after the question's
-// place.
+// A Standing is the result of a Query. Its fields are the columns of account.standings, in order, after the
+// position of the query.
 type Standing struct {
 	CredentialID          uuid.UUID
 	Kind                  string
@@ -57,11 +57,13 @@ type Standing struct {
 	LLMIntegration        bool
 	ModuleEnabled         bool
 	ModuleProvisioned     bool
-	// the first use of this personal access token has to end those that it replaces: see EndReplaced
+	// Replaces reports that the first use of this personal access token must end the tokens that it replaces:
+	// see EndReplaced.
 	Replaces bool
 }
 
-// Effective is what the credential may do: what it was given and what its user holds now, nothing else.
+// Effective returns what the credential may do: the permissions that it was granted and that its user has
+// now.
 func (s Standing) Effective() perm.Set {
 	if s.State != Active || !s.Member || (s.Kind == Connector && !s.LLMIntegration) {
 		return nil
@@ -69,14 +71,14 @@ func (s Standing) Effective() perm.Set {
 	return s.CredentialPermissions.Intersect(s.MemberPermissions)
 }
 
-// SQL asks several questions. Its answer has a row for each whose credential is known, with its place among them, from
-// 1 on.
+// SQL runs several queries. Its result has a row for each known credential, with the position of the query,
+// from 1.
 const SQL = `select * from account.standings($1, $2, $3, $4, $5)`
 
-// Function is what SQL calls, as to_regprocedure takes it. authserver's migrations bring it.
+// Function is the function that SQL calls, in the form of to_regprocedure. authserver's migrations create it.
 const Function = `account.standings(bytea[], uuid[], uuid[], text[], text[])`
 
-// Args are the arguments of SQL.
+// Args returns the arguments of SQL.
 func Args(questions []Query) []any {
 	pats, modules := make([][]byte, len(questions)), make([]string, len(questions))
 	grants, workspaces := make([]*uuid.UUID, len(questions)), make([]*uuid.UUID, len(questions))
@@ -84,7 +86,7 @@ func Args(questions []Query) []any {
 	for i, q := range questions {
 		pats[i], modules[i] = q.PATHash, q.Module
 		if q.PATHash == nil {
-			grants[i], kids[i] = &q.GrantID, &q.KeyID // a KeyID that was forgotten is "", which no key has
+			grants[i], kids[i] = &q.GrantID, &q.KeyID // an omitted KeyID is "", which matches no key
 		}
 		if q.WorkspaceID != uuid.Nil {
 			workspaces[i] = &q.WorkspaceID
@@ -98,7 +100,7 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Read asks Postgres. It returns ErrUnknown when the credential does not exist.
+// Read runs one query. It returns ErrUnknown if the credential does not exist.
 func Read(ctx context.Context, db Querier, q Query) (Standing, error) {
 	rows, err := db.Query(ctx, SQL, Args([]Query{q})...)
 	if err != nil {
@@ -114,14 +116,15 @@ func Read(ctx context.Context, db Querier, q Query) (Standing, error) {
 	return *all[0], nil
 }
 
-// Scan reads the answer of SQL to as many questions, in their order, and closes rows. Of a credential that does not
-// exist it is nil.
+// Scan reads the result of SQL for this number of queries, in order, and closes rows. The entry of an unknown
+// credential is nil.
 func Scan(rows pgx.Rows, questions int) ([]*Standing, error) {
 	all := make([]*Standing, questions)
 	_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (place int, err error) {
 		var s Standing
-		var granted, held pgtype.FlatArray[string] // and not []string, about which pgx finds out anew in each answer
-		if err = row.Scan(&place, &s.CredentialID, &s.Kind, &s.State, &s.UserID, &s.ClientID, &s.CredentialWorkspace, &granted,
+		var granted, held pgtype.FlatArray[string] // pgx would plan the scan of []string for each result
+		if err = row.Scan(&place, &s.CredentialID, &s.Kind, &s.State, &s.UserID, &s.ClientID,
+			&s.CredentialWorkspace, &granted,
 			&s.Resource, &s.EndsAt, &s.Member, &held, &s.LLMIntegration, &s.ModuleEnabled, &s.ModuleProvisioned,
 			&s.Replaces); err != nil {
 			return 0, err

@@ -12,22 +12,23 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// How uses are gathered. Losing some is harmless: "last used" is coarse, and a credential in use is soon used again.
+// Limits of the batches. Losing some uses is harmless: "last used" is coarse, and a credential in use is soon
+// used again.
 const (
 	noteEvery   = 5 * time.Second
-	noteAtMost  = 10_000 // credentials between two flushes; further ones are dropped
+	noteAtMost  = 10_000 // credentials between two flushes; more are dropped
 	noteTimeout = 2 * time.Second
 )
 
 const noteSQL = `select account.note_use($1, $2)`
 
-// Execer is the part of a pgx pool that a Noter needs.
+// Execer is the part of a pgx pool that a UsageRecorder needs.
 type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// An UsageRecorder tells Postgres which credentials were used, in batches and off the request path. It is safe for
-// concurrent use.
+// A UsageRecorder records in Postgres which credentials were used, in batches and outside requests. It is
+// safe for concurrent use.
 type UsageRecorder struct {
 	db  Execer
 	log *slog.Logger
@@ -39,59 +40,59 @@ type UsageRecorder struct {
 	stopped chan struct{}
 }
 
-// NewUsageRecorder starts a noter, which flushes every five seconds until Close.
+// NewUsageRecorder starts a UsageRecorder, which flushes every five seconds until Close.
 func NewUsageRecorder(db Execer, log *slog.Logger) *UsageRecorder {
-	return startNoter(db, log, noteEvery)
+	return startUsageRecorder(db, log, noteEvery)
 }
 
-func startNoter(db Execer, log *slog.Logger, every time.Duration) *UsageRecorder {
-	n := &UsageRecorder{
+func startUsageRecorder(db Execer, log *slog.Logger, every time.Duration) *UsageRecorder {
+	r := &UsageRecorder{
 		db:      db,
 		log:     log,
 		pending: map[uuid.UUID]bool{},
 		stop:    make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
-	go n.run(every)
-	return n
+	go r.run(every)
+	return r
 }
 
-// Record says that the credential was used. It does no I/O and waits for none.
-func (n *UsageRecorder) Record(s Standing) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.pending) < noteAtMost {
-		n.pending[s.CredentialID] = s.Kind == PersonalAccessToken
+// Record records that the credential was used. It does no I/O and does not block.
+func (r *UsageRecorder) Record(s Standing) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.pending) < noteAtMost {
+		r.pending[s.CredentialID] = s.Kind == PersonalAccessToken
 	}
 }
 
-// Close flushes what is left (two seconds at most) and stops. Call it once, before the pool is closed.
-func (n *UsageRecorder) Close() {
-	close(n.stop)
-	<-n.stopped
+// Close flushes the rest, for up to two seconds, and stops. Call it once, before the pool is closed.
+func (r *UsageRecorder) Close() {
+	close(r.stop)
+	<-r.stopped
 }
 
-func (n *UsageRecorder) run(every time.Duration) {
-	defer close(n.stopped)
+func (r *UsageRecorder) run(every time.Duration) {
+	defer close(r.stopped)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			n.flush()
-		case <-n.stop:
-			n.flush()
+			r.flush()
+		case <-r.stop:
+			r.flush()
 			return
 		}
 	}
 }
 
-// flush hands over what was gathered. What Postgres does not take is dropped rather than gathered without end.
-func (n *UsageRecorder) flush() {
-	n.mu.Lock()
-	used := n.pending
-	n.pending = map[uuid.UUID]bool{}
-	n.mu.Unlock()
+// flush writes the recorded uses. It drops what Postgres does not accept, so that memory stays bounded.
+func (r *UsageRecorder) flush() {
+	r.mu.Lock()
+	used := r.pending
+	r.pending = map[uuid.UUID]bool{}
+	r.mu.Unlock()
 	if len(used) == 0 {
 		return
 	}
@@ -103,13 +104,13 @@ func (n *UsageRecorder) flush() {
 			grants = append(grants, id)
 		}
 	}
-	// Two services that lock the same rows in one order cannot wait for each other.
+	// Both services lock the rows in the same order, so that they cannot deadlock.
 	for _, ids := range [][]uuid.UUID{pats, grants} {
 		slices.SortFunc(ids, func(a, b uuid.UUID) int { return strings.Compare(string(a[:]), string(b[:])) })
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
-	if _, err := n.db.Exec(ctx, noteSQL, pats, grants); err != nil {
-		n.log.WarnContext(ctx, "the use of credentials was not noted", "credentials", len(used), "cause", err)
+	if _, err := r.db.Exec(ctx, noteSQL, pats, grants); err != nil {
+		r.log.WarnContext(ctx, "the use of credentials was not noted", "credentials", len(used), "cause", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-func TestTheUseOfCredentialsReachesTheirRows(t *testing.T) {
+func TestUsageRecorder_UpdatesLastUsed(t *testing.T) {
 	database := testkit.NewDatabase(t)
 	owner, err := pgx.Connect(t.Context(), database.Owner)
 	if err != nil {
@@ -27,15 +27,21 @@ func TestTheUseOfCredentialsReachesTheirRows(t *testing.T) {
 	pat, unused, grant := uuid.New(), uuid.New(), uuid.New()
 	for _, statement := range []string{
 		`insert into account.organisations (id, name) values ('00000000-0000-4000-8000-000000000001', 'o')`,
-		`insert into account.tenants (id, organisation_id, name) values ('00000000-0000-4000-8000-000000000002', '00000000-0000-4000-8000-000000000001', 't')`,
+		`insert into account.tenants (id, organisation_id, name)
+			values ('00000000-0000-4000-8000-000000000002', '00000000-0000-4000-8000-000000000001', 't')`,
 		`insert into account.users (id, email, name) values ('00000000-0000-4000-8000-000000000003', 'a@b.c', 'u')`,
-		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, token_endpoint_auth_method)
-			values ('00000000-0000-4000-8000-000000000004', 'confidential', '00000000-0000-4000-8000-000000000002', 'c', '{}', '{}', 'client_secret_json')`,
+		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
+			token_endpoint_auth_method)
+			values ('00000000-0000-4000-8000-000000000004', 'confidential', '00000000-0000-4000-8000-000000000002',
+			'c', '{}', '{}', 'client_secret_json')`,
 		`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
-			select id, sha256(id::text::bytea), '00000000-0000-4000-8000-000000000003', '00000000-0000-4000-8000-000000000002', 'p', '{}', now() + interval '1 day'
+			select id, sha256(id::text::bytea), '00000000-0000-4000-8000-000000000003',
+			'00000000-0000-4000-8000-000000000002', 'p', '{}', now() + interval '1 day'
 			from unnest(array['` + pat.String() + `'::uuid, '` + unused.String() + `'::uuid]) as id`,
 		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
-			values ('` + grant.String() + `', 'confidential', '00000000-0000-4000-8000-000000000004', '00000000-0000-4000-8000-000000000003', '00000000-0000-4000-8000-000000000002', '{}', 'r', 'active', now() + interval '1 day')`,
+			values ('` + grant.String() + `', 'confidential', '00000000-0000-4000-8000-000000000004',
+			'00000000-0000-4000-8000-000000000003', '00000000-0000-4000-8000-000000000002', '{}', 'r', 'active',
+			now() + interval '1 day')`,
 	} {
 		if _, err := owner.Exec(t.Context(), statement); err != nil {
 			t.Fatal(err)
@@ -55,16 +61,17 @@ func TestTheUseOfCredentialsReachesTheirRows(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer pool.Close()
-			noter := NewUsageRecorder(pool, slog.New(slog.DiscardHandler))
+			recorder := NewUsageRecorder(pool, slog.New(slog.DiscardHandler))
 			for range 3 {
-				noter.Record(Standing{CredentialID: pat, Kind: PersonalAccessToken})
-				noter.Record(Standing{CredentialID: grant, Kind: Connector})
+				recorder.Record(Standing{CredentialID: pat, Kind: PersonalAccessToken})
+				recorder.Record(Standing{CredentialID: grant, Kind: Connector})
 			}
-			noter.Close()
+			recorder.Close()
 			var used string
 			err = owner.QueryRow(t.Context(), `
 				select string_agg(id::text, ' ' order by id::text) from (
-					select id, last_used_at from account.personal_access_tokens union all select id, last_used_at from account.grants) as c
+					select id, last_used_at from account.personal_access_tokens union all select id, last_used_at
+					from account.grants) as c
 				where last_used_at > now() - interval '1 minute'`).Scan(&used)
 			if err != nil || !strings.Contains(used, pat.String()) || !strings.Contains(used, grant.String()) ||
 				strings.Contains(used, unused.String()) {
@@ -74,7 +81,7 @@ func TestTheUseOfCredentialsReachesTheirRows(t *testing.T) {
 	}
 }
 
-// A stuckStore takes its time, as a database in trouble does, and remembers what it was told.
+// A stuckStore blocks like a failing database, and records its calls.
 type stuckStore struct {
 	release chan struct{}
 	mu      sync.Mutex
@@ -93,26 +100,26 @@ func (s *stuckStore) Exec(ctx context.Context, _ string, args ...any) (pgconn.Co
 	return pgconn.CommandTag{}, errors.New("not taken")
 }
 
-func TestNotingNeitherWaitsNorGrowsWithoutEnd(t *testing.T) {
+func TestUsageRecorder_DoesNotBlockAndIsBounded(t *testing.T) {
 	store := &stuckStore{release: make(chan struct{})}
-	noter := startNoter(store, slog.New(slog.DiscardHandler), time.Millisecond)
-	noter.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
-	time.Sleep(20 * time.Millisecond) // the first flush hangs now
+	recorder := startUsageRecorder(store, slog.New(slog.DiscardHandler), time.Millisecond)
+	recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
+	time.Sleep(20 * time.Millisecond) // the first flush is blocked now
 	began := time.Now()
 	for range 2 * noteAtMost {
-		noter.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
+		recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
 	}
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("took %s", took)
 	}
 	close(store.release)
-	noter.Close()
+	recorder.Close()
 	store.mu.Lock()
 	defer store.mu.Unlock()
 	for i, batch := range store.batches {
 		t.Logf("batch %d: %d credentials", i, len(batch))
 		if len(batch) > noteAtMost {
-			t.Errorf("%d credentials were gathered", len(batch))
+			t.Errorf("a batch has %d credentials", len(batch))
 		}
 	}
 	if len(store.batches) != 2 || len(store.batches[1]) != noteAtMost {

@@ -11,23 +11,22 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Server makes a span of each request to next (which is web.Observe's, with Watchers). A trace that the caller names
-// goes on only where it is one of the proxies; another's begins anew and keeps a link to it (T2).
+// Server makes a span for each request to next, which must be web.Observe with Watchers. It continues a
+// caller's trace only if the caller is one of the proxies; otherwise it starts a new trace with a link to the
+// caller's (T2).
 func (t *Tracing) Server(next http.Handler, proxies web.Proxies) http.Handler {
 	if t == nil {
 		return next
 	}
 	addressed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		from := proxies.ClientAddress(r).String() // the library takes it from whoever says it (T1)
+		from := proxies.ClientAddress(r).String() // the library trusts any X-Forwarded-For (T1)
 		trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("client.address", from))
 		next.ServeHTTP(w, r)
 	})
 	return otelhttp.NewHandler(
 		addressed,
 		"request",
-		otelhttp.WithTracerProvider(
-			t.provider,
-		),
+		otelhttp.WithTracerProvider(t.provider),
 		otelhttp.WithMeterProvider(noop.NewMeterProvider()),
 		otelhttp.WithPropagators(t.headers),
 		otelhttp.WithPublicEndpointFn(func(r *http.Request) bool { return !proxies.Trusted(r) }),
@@ -35,8 +34,8 @@ func (t *Tracing) Server(next http.Handler, proxies web.Proxies) http.Handler {
 	)
 }
 
-// Watchers name the span of a request by its route and give it the request's id, so that a trace is found by the id of
-// an answer.
+// Watchers returns watchers that name the span of a request by its route and add the request's id, so that a
+// trace can be found by the id in a response.
 func (t *Tracing) Watchers() []web.Watcher {
 	if t == nil {
 		return nil
@@ -46,14 +45,14 @@ func (t *Tracing) Watchers() []web.Watcher {
 
 type requestNames struct{}
 
-// Begins is web.Watcher's.
+// Begins implements web.Watcher.
 func (requestNames) Begins(r *http.Request) {
 	trace.SpanFromContext(r.Context()).SetAttributes(
 		attribute.String("almoner.request_id", web.RequestID(r.Context())),
-		attribute.String("user_agent.original", "")) // in the place of what the library puts there (T1)
+		attribute.String("user_agent.original", "")) // replaces the library's value (T1)
 }
 
-// Ends is web.Watcher's.
+// Ends implements web.Watcher.
 func (requestNames) Ends(r *http.Request, outcome web.Outcome) {
 	if outcome.Route == "" {
 		return
@@ -63,26 +62,24 @@ func (requestNames) Ends(r *http.Request, outcome web.Outcome) {
 	span.SetAttributes(attribute.String("http.route", outcome.Route))
 }
 
-// Client makes a span of each request that is sent by next to one of our own, and tells it of the trace. It is not for
-// strangers.
+// Client makes a span for each request that next sends to one of our services, and passes the trace on. It
+// must not be used for requests to third parties.
 func (t *Tracing) Client(next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next
 	}
 	return otelhttp.NewTransport(
 		withoutQuery{next},
-		otelhttp.WithTracerProvider(
-			t.provider,
-		),
+		otelhttp.WithTracerProvider(t.provider),
 		otelhttp.WithMeterProvider(noop.NewMeterProvider()),
 		otelhttp.WithPropagators(t.headers),
 	)
 }
 
-// withoutQuery says again what a span's URL is, as the library puts the whole of it there (T1).
+// withoutQuery overwrites the URL of a span, because the library records the whole URL (T1).
 type withoutQuery struct{ next http.RoundTripper }
 
-// RoundTrip is http.RoundTripper's.
+// RoundTrip implements http.RoundTripper.
 func (w withoutQuery) RoundTrip(r *http.Request) (*http.Response, error) {
 	address := *r.URL
 	address.RawQuery, address.Fragment, address.User = "", "", nil

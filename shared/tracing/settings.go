@@ -10,14 +10,15 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// Settings are what each program is told of traces, by the standard names. Its configuration embeds them.
+// Settings are the tracing settings of each program, with their standard names. Its configuration embeds
+// them.
 type Settings struct {
 	Endpoint string            `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"Where traces are sent, by OTLP over HTTP, like http://collector.internal:4318. Empty: there are none."`
 	Headers  credential.Secret `env:"OTEL_EXPORTER_OTLP_HEADERS" doc:"Headers that the collector asks for: name=value, the value percent-encoded, separated by commas."`
 	Share    float64           `env:"OTEL_TRACES_SAMPLER_ARG" envDefault:"1" doc:"The share of requests that are traced, 0 to 1. Where a trusted proxy has decided, that holds."`
 }
 
-// Check reports what the types alone do not show, and quotes no value.
+// Check reports mistakes that the types cannot show. It quotes no value.
 func (s *Settings) Check() []error {
 	var mistakes []error
 	if s.Endpoint != "" && !isEndpoint(s.Endpoint) {
@@ -46,7 +47,7 @@ func isEndpoint(text string) bool {
 
 var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
-// headers reads what OpenTelemetry's specification of exporters says; nil where there are none.
+// headers parses the headers as specified for OpenTelemetry exporters. It returns nil if there are none.
 func (s *Settings) headers() (map[string]string, error) {
 	if s.Headers == "" {
 		return nil, nil

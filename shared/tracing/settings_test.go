@@ -11,8 +11,9 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-func TestSettingsThatCannotBeMeantAreMistakes(t *testing.T) {
-	const endpoint, headers, share = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_TRACES_SAMPLER_ARG"
+func TestSettings_CheckReportsMistakes(t *testing.T) {
+	const endpoint, headers = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"
+	const share = "OTEL_TRACES_SAMPLER_ARG"
 	for _, wrong := range [][2]string{
 		{endpoint, "hush:4317"},
 		{endpoint, "grpc://hush:4317"},
@@ -40,7 +41,7 @@ func TestSettingsThatCannotBeMeantAreMistakes(t *testing.T) {
 	}
 	reading, _ := envconf.Load(&Settings{}, []string{endpoint + "=hush", headers + "=hush", share + "=2"})
 	if len(reading.Mistakes) != 3 {
-		t.Errorf("not all at once: %q", reading.Mistakes)
+		t.Errorf("not all mistakes reported: %q", reading.Mistakes)
 	}
 	for _, good := range []Settings{
 		{},
@@ -58,11 +59,11 @@ func TestSettingsThatCannotBeMeantAreMistakes(t *testing.T) {
 	}
 }
 
-// A collector hears of a request at the path and with the headers that the settings say, wherever they were read from,
-// unless the environment says something of traces alone.
-func TestTracesGoWhereTheSettingsSay(t *testing.T) {
-	heard := make(chan *http.Request, 8)
-	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { heard <- r }))
+// The collector receives requests with the path and headers of the settings, from whatever source they were
+// read, unless the environment has settings for traces only.
+func TestStart_SendsTracesAccordingToSettings(t *testing.T) {
+	received := make(chan *http.Request, 8)
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- r }))
 	defer collector.Close()
 	trace := func(s Settings) *http.Request {
 		t.Helper()
@@ -84,7 +85,7 @@ func TestTracesGoWhereTheSettingsSay(t *testing.T) {
 		)
 		tracing.Stop()
 		select {
-		case r := <-heard:
+		case r := <-received:
 			return r
 		default:
 			return nil
@@ -93,19 +94,19 @@ func TestTracesGoWhereTheSettingsSay(t *testing.T) {
 	if r := trace(Settings{Endpoint: collector.URL, Headers: "X-Key=a%20key", Share: 1}); r == nil ||
 		r.URL.Path != "/v1/traces" ||
 		r.Header.Get("X-Key") != "a key" {
-		t.Fatalf("heard %+v", r)
+		t.Fatalf("received %+v", r)
 	}
 	if r := trace(Settings{Endpoint: collector.URL + "/otlp/", Share: 1}); r == nil || r.URL.Path != "/otlp/v1/traces" {
-		t.Errorf("heard %+v", r)
+		t.Errorf("received %+v", r)
 	}
 	if r := trace(Settings{Endpoint: collector.URL, Share: 0}); r != nil {
-		t.Errorf("a share of nothing is heard at %s", r.URL)
+		t.Errorf("request to %s with share 0", r.URL)
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector.URL+"/traces-alone")
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "X-Key=alone")
 	for _, s := range []Settings{{Share: 1}, {Endpoint: "http://127.0.0.1:9", Headers: "X-Key=hush", Share: 1}} {
 		if r := trace(s); r == nil || r.URL.Path != "/traces-alone" || r.Header.Get("X-Key") != "alone" {
-			t.Errorf("heard %+v", r)
+			t.Errorf("received %+v", r)
 		}
 	}
 }

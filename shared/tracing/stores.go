@@ -8,7 +8,8 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// Postgres makes a span of each statement: its text, in which there are no values (T1). None where tracing is off.
+// Postgres returns tracers that make a span for each statement with its text, which contains no values (T1).
+// It returns none if tracing is off.
 func (t *Tracing) Postgres() []pgx.QueryTracer {
 	if t == nil {
 		return nil
@@ -18,7 +19,7 @@ func (t *Tracing) Postgres() []pgx.QueryTracer {
 		otelpgx.WithDisableConnectionDetailsInAttributes())}
 }
 
-// Redis makes a span of each command: its name alone (T1).
+// Redis makes a span for each command with its name only (T1).
 func (t *Tracing) Redis(client goredis.UniversalClient) error {
 	if t == nil || client == nil {
 		return nil

@@ -1,13 +1,14 @@
-// Package tracing answers: which way did one request go, and how long did each step take?
+// Package tracing records OpenTelemetry traces.
 //
-// OpenTelemetry traces, sent by OTLP over HTTP to the collector that the Settings name; without one there are none, and
-// nothing is done for them. Invariants:
+// It sends them by OTLP over HTTP to the collector in the Settings; without a collector it does nothing.
+// Invariants:
 //
-//   - T1 No span has a query string, a User-Agent, an X-Forwarded-For of a stranger, a statement's arguments, or a Redis command's key or arguments.
-//   - T2 Who is no trusted proxy cannot choose a trace's id, nor that it is recorded.
-//   - T3 A trace begins with a request: what the process does by itself makes none.
+//   - T1 No span has a query string, a User-Agent, an untrusted X-Forwarded-For, a statement's arguments, or a Redis
+//     command's key or arguments.
+//   - T2 Only a trusted proxy can choose a trace's id or decide that it is recorded.
+//   - T3 A trace begins with a request: background work of the process makes none.
 //
-// A nil *Tracing is one that is off.
+// A nil *Tracing is off.
 package tracing
 
 import (
@@ -34,19 +35,19 @@ import (
 // Tracing makes spans. It is safe for concurrent use.
 type Tracing struct {
 	provider *sdk.TracerProvider
-	headers  propagation.TraceContext // W3C's; baggage is nobody's business
+	headers  propagation.TraceContext // W3C trace context; baggage is not propagated
 }
 
-// Options say where traces go.
+// Options configures Start.
 type Options struct {
 	Settings
-	Service string        // who we are; OTEL_SERVICE_NAME wins
-	Delay   time.Duration // the longest that a span waits to be sent; 0: OTEL_BSP_SCHEDULE_DELAY, or five seconds
+	Service string        // the service name; OTEL_SERVICE_NAME overrides it
+	Delay   time.Duration // maximum delay before sending; 0 means OTEL_BSP_SCHEDULE_DELAY or five seconds
 }
 
-// Start returns nil where nobody wants traces. It connects to nobody: a collector that is away costs its traces and
-// nothing else. What the environment says of traces alone (OTEL_EXPORTER_OTLP_TRACES_…) wins over the settings, by the
-// standard, and is read by the library.
+// Start starts tracing, or returns nil if no endpoint is configured. It does not connect: an unreachable
+// collector loses its traces and affects nothing else. Settings for traces only in the environment
+// (OTEL_EXPORTER_OTLP_TRACES_…) override the settings, as the standard requires; the library reads them.
 func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 	ownEndpoint, ownHeaders := os.Getenv(
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
@@ -73,10 +74,7 @@ func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 		return nil, errors.New("traces: the OTEL_EXPORTER_OTLP_… settings cannot be used")
 	}
 	who, err := resource.New(ctx, resource.WithAttributes(
-		attribute.String(
-			"service.name",
-			o.Service,
-		),
+		attribute.String("service.name", o.Service),
 		attribute.String("service.version", version.Number),
 	), resource.WithFromEnv(), resource.WithTelemetrySDK())
 	if err != nil {
@@ -95,28 +93,28 @@ func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 	), nil
 }
 
-// complaints passes on what OpenTelemetry complains of, and not what it quotes: a header or an address may hold a
+// complaints logs OpenTelemetry's messages without their values, because a header or an address may contain a
 // secret.
 type complaints struct{ log *slog.Logger }
 
-// Init is logr.LogSink's.
+// Init implements logr.LogSink.
 func (complaints) Init(logr.RuntimeInfo) {}
 
-// Enabled is logr.LogSink's.
+// Enabled implements logr.LogSink.
 func (complaints) Enabled(int) bool { return false }
 
-// Info is logr.LogSink's.
+// Info implements logr.LogSink.
 func (complaints) Info(int, string, ...any) {}
 
-// Error is logr.LogSink's.
+// Error implements logr.LogSink.
 func (c complaints) Error(_ error, words string, _ ...any) {
 	c.log.Warn("traces: a setting of OTEL_… cannot be used as it is", "where", words)
 }
 
-// WithValues is logr.LogSink's.
+// WithValues implements logr.LogSink.
 func (c complaints) WithValues(...any) logr.LogSink { return c }
 
-// WithName is logr.LogSink's.
+// WithName implements logr.LogSink.
 func (c complaints) WithName(string) logr.LogSink { return c }
 
 func newTracing(options ...sdk.TracerProviderOption) *Tracing {
@@ -125,25 +123,25 @@ func newTracing(options ...sdk.TracerProviderOption) *Tracing {
 
 const sendWithin = 5 * time.Second
 
-// Stop sends what is not sent yet, for five seconds at most.
+// Stop sends the remaining spans, for up to five seconds.
 func (t *Tracing) Stop() {
 	if t == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sendWithin)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // the error handler was told
+	_ = t.provider.Shutdown(ctx) // the error handler has logged it
 }
 
-// sampler takes a share of the requests, and follows whoever has decided before (parentbased_traceidratio of the
-// specification) but that nothing else begins a trace (T3).
+// sampler records a share of the requests and follows an earlier decision (parentbased_traceidratio of the
+// specification), except that only requests begin a trace (T3).
 func sampler(share float64) sdk.Sampler {
 	return sdk.ParentBased(requestsAlone{sdk.TraceIDRatioBased(share)})
 }
 
 type requestsAlone struct{ sdk.Sampler }
 
-// ShouldSample is sdk.Sampler's.
+// ShouldSample implements sdk.Sampler.
 func (s requestsAlone) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	if p.Kind != trace.SpanKindServer {
 		return sdk.NeverSample().ShouldSample(p)
@@ -151,7 +149,7 @@ func (s requestsAlone) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult
 	return s.Sampler.ShouldSample(p)
 }
 
-// Description is sdk.Sampler's.
+// Description implements sdk.Sampler.
 func (s requestsAlone) Description() string {
 	return fmt.Sprintf("Requests{%s}", s.Sampler.Description())
 }

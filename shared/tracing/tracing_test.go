@@ -18,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// recorded is a Tracing that keeps its spans.
+// recorded returns a Tracing that stores its spans.
 func recorded(share float64) (*Tracing, *tracetest.InMemoryExporter) {
 	kept := tracetest.NewInMemoryExporter()
 	return newTracing(sdk.WithSyncer(kept), sdk.WithSampler(sampler(share))), kept
@@ -50,12 +50,12 @@ func send(h http.Handler, from, parent string) *httptest.ResponseRecorder {
 	return recorder
 }
 
-func TestT2OnlyATrustedProxyNamesTheTraceAndDecidesOnIt(t *testing.T) {
+func TestT2_OnlyTrustedProxyControlsTrace(t *testing.T) {
 	for name, c := range map[string]struct {
 		share        float64
 		from, parent string
 		spans        int
-		goesOn       bool
+		continues    bool
 	}{
 		"a proxy":                        {1, proxy, asked, 1, true},
 		"a proxy that wants no trace":    {1, proxy, refused, 0, false},
@@ -63,7 +63,7 @@ func TestT2OnlyATrustedProxyNamesTheTraceAndDecidesOnIt(t *testing.T) {
 		"a stranger":                     {1, stranger, asked, 1, false},
 		"a stranger wants none":          {1, stranger, refused, 1, false},
 		"a stranger wants one":           {0, stranger, asked, 0, false},
-		"nobody says":                    {1, stranger, "", 1, false},
+		"no header":                      {1, stranger, "", 1, false},
 	} {
 		tracing, kept := recorded(c.share)
 		send(handler(tracing, func(http.ResponseWriter, *http.Request) {}), c.from, c.parent)
@@ -72,13 +72,13 @@ func TestT2OnlyATrustedProxyNamesTheTraceAndDecidesOnIt(t *testing.T) {
 			t.Errorf("%s: %d spans", name, len(spans))
 			continue
 		}
-		if len(spans) == 1 && (spans[0].SpanContext.TraceID().String() == theirs) != c.goesOn {
+		if len(spans) == 1 && (spans[0].SpanContext.TraceID().String() == theirs) != c.continues {
 			t.Errorf("%s: trace %s", name, spans[0].SpanContext.TraceID())
 		}
 	}
 }
 
-func TestARequestsSpanHasItsRouteAndItsIDAndNoQuery(t *testing.T) {
+func TestT1_SpanHasRouteAndIDWithoutQuery(t *testing.T) {
 	tracing, kept := recorded(1)
 	next := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(r.Header.Get("Traceparent")))
@@ -103,27 +103,27 @@ func TestARequestsSpanHasItsRouteAndItsIDAndNoQuery(t *testing.T) {
 		t.Fatalf("%d spans, want the client's within the server's", len(spans))
 	}
 	if spans[1].Name != "GET /things/{id}" {
-		t.Errorf("the span is called %s", spans[1].Name)
+		t.Errorf("span name %s", spans[1].Name)
 	}
 	said := map[attribute.Key]string{}
 	for _, span := range spans {
 		for _, one := range span.Attributes {
 			said[one.Key] += one.Value.String()
 			if strings.Contains(one.Value.String(), "hush") || strings.Contains(span.Name, "hush") {
-				t.Errorf("T1: the query or a header is in %s", one.Key)
+				t.Errorf("T1: %s contains the query or a header", one.Key)
 			}
 		}
 	}
 	if said["client.address"] != "203.0.113.5" {
-		t.Errorf("T1: the caller is said to be at %s", said["client.address"])
+		t.Errorf("T1: client.address is %s", said["client.address"])
 	}
 	if said["almoner.request_id"] != answer.Header().Get(web.RequestIDHeader) || said["http.route"] != "/things/{id}" ||
 		said["url.full"] != next.URL+"/inner" {
-		t.Errorf("the spans say: %v", said)
+		t.Errorf("span attributes: %v", said)
 	}
 }
 
-func TestATrustedProxySaysWhereTheCallerIs(t *testing.T) {
+func TestServer_UsesAddressFromTrustedProxy(t *testing.T) {
 	tracing, kept := recorded(1)
 	send(handler(tracing, func(http.ResponseWriter, *http.Request) {}), proxy, "")
 	for _, one := range kept.GetSpans()[0].Attributes {
@@ -134,7 +134,7 @@ func TestATrustedProxySaysWhereTheCallerIs(t *testing.T) {
 	t.Error("the caller's address is not in the span")
 }
 
-func TestT3WhatTheProcessDoesByItselfIsNoTrace(t *testing.T) {
+func TestT3_BackgroundWorkMakesNoTrace(t *testing.T) {
 	t.Parallel()
 	tracing, kept := recorded(1)
 	options, err := goredis.ParseURL(testkit.NewRedis(t).URL)
@@ -149,7 +149,7 @@ func TestT3WhatTheProcessDoesByItselfIsNoTrace(t *testing.T) {
 	ask := func(r *http.Request) { _ = rdb.Set(r.Context(), "key-hush", "value-hush", 0).Err() }
 	ask(httptest.NewRequest("GET", "/", nil))
 	if n := len(kept.GetSpans()); n != 0 {
-		t.Errorf("%d spans of no request", n)
+		t.Errorf("%d spans without a request", n)
 	}
 	send(handler(tracing, func(_ http.ResponseWriter, r *http.Request) { ask(r) }), stranger, "")
 	spans := kept.GetSpans()
@@ -159,13 +159,13 @@ func TestT3WhatTheProcessDoesByItselfIsNoTrace(t *testing.T) {
 	for _, span := range spans {
 		for _, one := range span.Attributes {
 			if strings.Contains(one.Value.String(), "hush") {
-				t.Errorf("T1: a key or a value is in %s", one.Key)
+				t.Errorf("T1: %s contains a key or a value", one.Key)
 			}
 		}
 	}
 }
 
-func TestWithoutACollectorThereIsNothing(t *testing.T) {
+func TestStart_IsOffWithoutCollector(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
 	off, err := Start(t.Context(), Options{Service: "x"}, slog.New(slog.DiscardHandler))
 	if off != nil || err != nil {
@@ -174,16 +174,16 @@ func TestWithoutACollectorThereIsNothing(t *testing.T) {
 	next := http.NotFoundHandler()
 	if off.Watchers() != nil || off.Postgres() != nil || off.Redis(nil) != nil ||
 		off.Client(http.DefaultTransport) != http.DefaultTransport {
-		t.Error("something is done for traces that nobody wants")
+		t.Error("a disabled Tracing is not a no-op")
 	}
 	if got := off.Server(next, nil); send(got, stranger, "").Code != http.StatusNotFound {
-		t.Error("the handler is another")
+		t.Error("Server returned another handler")
 	}
 	off.Stop()
 }
 
-// Whatever callers make up as a method names no span: names are what collectors count by.
-func TestMadeUpMethodsNameNoSpan(t *testing.T) {
+// An unknown method in a request names no span, because collectors count by name.
+func TestServer_UnknownMethodNamesNoSpan(t *testing.T) {
 	tracing, kept := recorded(1)
 	h := handler(tracing, func(_ http.ResponseWriter, r *http.Request) { web.NoteRoute(r.Context(), "/things/{id}") })
 	request := httptest.NewRequest("MADEUP", "/things/7", nil)
@@ -192,13 +192,14 @@ func TestMadeUpMethodsNameNoSpan(t *testing.T) {
 	handler(tracing, func(http.ResponseWriter, *http.Request) {}).ServeHTTP(httptest.NewRecorder(), request)
 	for _, span := range kept.GetSpans() {
 		if strings.Contains(span.Name, "MADEUP") {
-			t.Errorf("the span is called %s", span.Name)
+			t.Errorf("span name %s", span.Name)
 		}
 	}
 }
 
-// What the library reads itself and cannot use is told of, and not quoted: headers are where a collector's token is.
-func TestMistakesInTheSettingsQuoteNoSecret(t *testing.T) {
+// The library reads some settings itself. Mistakes in them are logged without their values: headers contain
+// the collector's token.
+func TestStart_LogsMistakesWithoutSecrets(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://user:hush@host:port:x")
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "Authorization Bearer hush, x=%zzhush")
 	var said strings.Builder
@@ -208,6 +209,6 @@ func TestMistakesInTheSettingsQuoteNoSecret(t *testing.T) {
 	}
 	tracing.Stop()
 	if words := said.String(); strings.Contains(words, "hush") || !strings.Contains(words, "parse headers") {
-		t.Errorf("said: %s", words)
+		t.Errorf("logged: %s", words)
 	}
 }

@@ -1,4 +1,4 @@
-// Package version answers: which build of Almoner is this?
+// Package version identifies the build of Almoner.
 package version
 
 import (
@@ -7,23 +7,22 @@ import (
 	"runtime/debug"
 )
 
-// Number is the version in the sense of https://semver.org. deploy/CHANGELOG.md says what is in it.
+// Number is the version in the format of https://semver.org. deploy/CHANGELOG.md describes the versions.
 const Number = "0.1.0"
 
-// BuildTags are the build tags of everything that is run or shipped, as for go build -tags. They leave out what is
-// never used, 2 MB of authserver: Go types as parameters of PostgreSQL's simple protocol, which we do not speak; traces
-// of gRPC calls, which we do not make; HTTP/2, which is the gateway's business: the services speak HTTP/1.1, as servers
-// and as clients.
+// BuildTags are the build tags of everything that is run or shipped, for go build -tags. They remove unused
+// code, 2 MB of authserver: Go types as parameters of PostgreSQL's simple protocol, traces of gRPC calls, and
+// HTTP/2, which only the gateway uses: the services use HTTP/1.1, as servers and as clients.
 const BuildTags = "nopgxregisterdefaulttypes,grpcnotrace,nethttpomithttp2"
 
-// commit is set by the linker where there is no repository to ask, as in a container image:
+// commit is set by the linker if there is no repository, as in a container image:
 // -ldflags "-X github.com/almonerhq/almoner/shared/version.commit=…".
 var commit string
 
-// Commit is the commit that this program was built from, with "-dirty" after it if files had changed since, or
-// "unknown".
+// Commit returns the commit that this program was built from, followed by "-dirty" if files had changed
+// since, or "unknown".
 func Commit() string {
-	info, _ := debug.ReadBuildInfo() // nil where there is none
+	info, _ := debug.ReadBuildInfo() // nil if there is none
 	return commitOf(commit, info)
 }
 
@@ -48,7 +47,7 @@ func commitOf(stamped string, info *debug.BuildInfo) string {
 	return revision + dirty
 }
 
-// Line is what a program answers to --version.
+// Line returns the output of --version.
 func Line(program string) string {
 	return fmt.Sprintf("%s %s, commit %s, %s", program, Number, Commit(), runtime.Version())
 }

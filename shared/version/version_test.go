@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheCommitIsTheStampedOneOrThatOfTheRepository(t *testing.T) {
+func TestCommit_PrefersStampedOverRepository(t *testing.T) {
 	t.Parallel()
 	built := func(settings ...debug.BuildSetting) *debug.BuildInfo { return &debug.BuildInfo{Settings: settings} }
 	revision := debug.BuildSetting{Key: "vcs.revision", Value: "abc123"}
@@ -29,7 +29,7 @@ func TestTheCommitIsTheStampedOneOrThatOfTheRepository(t *testing.T) {
 	}
 }
 
-func TestTheLineNamesProgramVersionCommitAndGo(t *testing.T) {
+func TestLine_NamesProgramVersionCommitAndGo(t *testing.T) {
 	t.Parallel()
 	line := Line("authserver")
 	for _, want := range []string{"authserver " + Number + ", commit ", ", go1."} {

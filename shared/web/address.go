@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Proxies are the address ranges whose X-Forwarded-For is believed. Empty: nobody's is (contract, section 7).
+// Proxies are the address ranges whose X-Forwarded-For is trusted. If empty, none is (contract, section 7).
 type Proxies []netip.Prefix
 
-// ParseProxies reads address ranges in CIDR notation or single addresses, separated by commas.
+// ParseProxies parses address ranges in CIDR notation or single addresses, separated by commas.
 func ParseProxies(text string) (Proxies, error) {
 	var out Proxies
 	for _, part := range strings.Split(text, ",") {
@@ -40,14 +40,15 @@ func (p Proxies) trust(address netip.Addr) bool {
 	return false
 }
 
-// Trusted says whether the connection of the request is one of a trusted proxy's.
+// Trusted reports whether the connection of the request comes from a trusted proxy.
 func (p Proxies) Trusted(r *http.Request) bool {
 	connection, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && p.trust(connection.Addr().Unmap())
 }
 
-// ClientAddress returns the address of the caller: that of the connection, or, where a trusted proxy holds it, the
-// nearest one in X-Forwarded-For that is no trusted proxy. What lies beyond an untrusted hop is hearsay.
+// ClientAddress returns the address of the caller: the address of the connection, or, if that is a trusted
+// proxy, the nearest address in X-Forwarded-For that is not a trusted proxy. Addresses before an untrusted
+// one are ignored.
 func (p Proxies) ClientAddress(r *http.Request) netip.Addr {
 	connection, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -65,8 +66,8 @@ func (p Proxies) ClientAddress(r *http.Request) netip.Addr {
 	return address
 }
 
-// Network names the network that counts as one caller where callers are counted: an IPv4 address by itself, and with
-// IPv6 the /64, which one caller has to itself (RFC 6177).
+// Network returns the network that counts as one caller: a single IPv4 address, or the /64 of an IPv6
+// address, which belongs to one caller (RFC 6177).
 func Network(address netip.Addr) string {
 	if address = address.Unmap(); address.Is6() {
 		if prefix, err := address.WithZone("").Prefix(64); err == nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestJSON_IsNotEscapedForHTML(t *testing.T) {
+func TestJSON_DoesNotEscapeHTML(t *testing.T) {
 	value := map[string]string{"name": "<A&B>", "line": "a\nb\u2028\"\\"}
 	const want = `{"line":"a\nb\u2028\"\\","name":"<A&B>"}`
 	content, err := EncodeJSON(value)
@@ -24,6 +24,6 @@ func TestJSON_IsNotEscapedForHTML(t *testing.T) {
 		t.Errorf("%v, %v", read, err)
 	}
 	if _, err := EncodeJSON(func() {}); err == nil {
-		t.Error("a function is JSON")
+		t.Error("EncodeJSON accepted a function")
 	}
 }

@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A listener can be ended without losing a connection (end).
+// A listener can be closed without losing a connection (end).
 type listener struct{ *net.TCPListener }
 
 func listen(ctx context.Context, address string) (listener, error) {
 	var settings net.ListenConfig
-	settings.SetMultipathTCP(false) // its sockets take no filter (refuseHandshakes)
+	settings.SetMultipathTCP(false) // MPTCP sockets do not support the filter (refuseHandshakes)
 	listening, err := settings.Listen(context.WithoutCancel(ctx), "tcp", address)
 	if err != nil {
 		return listener{}, err
 	}
-	return listener{listening.(*net.TCPListener)}, nil // what Listen returns for "tcp"
+	return listener{listening.(*net.TCPListener)}, nil // Listen returns this type for "tcp"
 }
 
-// Accept is net.Listener's. It fails with net.ErrClosed once the listener is to end.
+// Accept implements net.Listener. It fails with net.ErrClosed after end.
 func (l listener) Accept() (net.Conn, error) {
 	connection, err := l.TCPListener.Accept()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -38,14 +38,14 @@ const (
 	acceptTime    = 2 * time.Second // for a busy machine
 )
 
-// end makes Accept fail once every connection that the kernel has established was accepted. The caller of Accept closes
-// the listener.
+// end makes Accept fail once every connection that the kernel has established was accepted. The caller of
+// Accept closes the listener.
 //
-// Closing it alone would reset the connections that were not accepted yet, though their peers may have sent a request:
-// a gateway cannot send a POST again then. So no handshake begins any more, while those under way end and are accepted.
-// A peer whose handshake did not begin tries again by itself, a second later (RFC 6298), and is refused then: it knows
-// that nothing of its request was sent. Where the kernel does not take the filter, that second is spared and a
-// connection may still be lost.
+// Closing the listener directly would reset connections that were not accepted yet, although their clients
+// may have sent a request: a gateway cannot resend a POST. So new handshakes are dropped, while those in
+// progress complete and are accepted. A client whose handshake was dropped retries a second later (RFC 6298)
+// and is then refused: it knows that nothing of its request was sent. If the kernel does not accept the
+// filter, end skips the wait and a connection may still be lost.
 func (l listener) end() error {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -64,12 +64,12 @@ func (l listener) end() error {
 	return l.SetDeadline(time.Unix(1, 0))
 }
 
-// waiting returns how many established connections nobody has accepted.
+// waiting returns the number of established connections that were not accepted.
 func waiting(control func(func(fd uintptr)) error) uint32 {
 	var count uint32
 	err := control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			count = info.Unacked // of a listening socket: the length of its queue
+			count = info.Unacked // for a listening socket, the length of its queue
 		}
 	})
 	if err != nil {
@@ -78,8 +78,8 @@ func waiting(control func(func(fd uintptr)) error) uint32 {
 	return count
 }
 
-// refuseHandshakes drops segments with SYN and without ACK, which begin a handshake. The filter sees a segment from its
-// TCP header on; byte 13 holds the flags.
+// refuseHandshakes drops segments with SYN and without ACK, which begin a handshake. The filter sees a
+// segment from its TCP header; byte 13 contains the flags.
 func refuseHandshakes(fd int) error {
 	const syn, ack, wholeSegment = 0x02, 0x10, 0xffff
 	filter := []unix.SockFilter{

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A request is what is known of the request that a context belongs to.
+// A request holds what is known of the request of a context.
 type request struct {
 	id    string
 	grant atomic.Pointer[uuid.UUID]
@@ -23,7 +23,8 @@ type request struct {
 	address netip.Addr
 }
 
-// A Caller is who a request comes from, as ids for the access log. None of them is a secret. What is not known is zero.
+// A Caller identifies the caller of a request by ids for the access log. None of them is a secret. Unknown
+// ids are zero.
 type Caller struct {
 	Credential uuid.UUID // the grant or the personal access token
 	Workspace  uuid.UUID
@@ -31,8 +32,8 @@ type Caller struct {
 	Client     uuid.UUID
 }
 
-// NoteCaller says who the request of ctx comes from. Fields that are zero leave what was noted before. Call it once the
-// credential is known to be authentic.
+// NoteCaller records the caller of the request of ctx. Zero fields keep the earlier values. Call it once the
+// credential is authenticated.
 func NoteCaller(ctx context.Context, c Caller) {
 	r := requestOf(ctx)
 	if r == nil {
@@ -47,7 +48,7 @@ func NoteCaller(ctx context.Context, c Caller) {
 	r.caller.Store(&c)
 }
 
-// NoteAddress notes the address that each request to next comes from, for the access log. Observe is outside of it.
+// NoteAddress records the client address of each request to next, for the access log. Observe must wrap it.
 func NoteAddress(next http.Handler, proxies Proxies) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if known := requestOf(r.Context()); known != nil {
@@ -57,7 +58,7 @@ func NoteAddress(next http.Handler, proxies Proxies) http.Handler {
 	})
 }
 
-// about are the attributes of the access log that say who a request comes from.
+// about returns the attributes of the access log that identify the caller.
 func (r *request) about() []slog.Attr {
 	var all []slog.Attr
 	if c := r.caller.Load(); c != nil {
@@ -96,32 +97,32 @@ func RequestID(ctx context.Context) string {
 	return ""
 }
 
-// NoteRoute says by which pattern the router found the handler of the request of ctx. The router calls it before the
-// handler.
+// NoteRoute records the pattern that the router matched for the request of ctx. The router calls it before
+// the handler.
 func NoteRoute(ctx context.Context, pattern string) {
 	if r := requestOf(ctx); r != nil {
 		r.route = pattern
 	}
 }
 
-// NoteGrant says which grant the request of ctx is about, for every line that is logged of it from then on. Call it
-// once the credential is known to be authentic: what a stranger makes up is no grant's id.
+// NoteGrant records the grant of the request of ctx, for every later log line of the request. Call it once
+// the credential is authenticated, so that the id is never invented by a client.
 func NoteGrant(ctx context.Context, grant uuid.UUID) {
 	if r := requestOf(ctx); r != nil && grant != uuid.Nil {
 		r.grant.Store(&grant)
 	}
 }
 
-// NewLogger returns a logger that writes a JSON object a line. Each line that is logged with the context of a request
-// (the methods that end in Context) has request_id, and trace_id and grant_id once they are known.
+// NewLogger returns a logger that writes one JSON object per line. A line logged with the context of a
+// request (the methods that end in Context) has request_id, and trace_id and grant_id once they are known.
 func NewLogger(out io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(aboutRequests{slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})})
 }
 
-// aboutRequests adds the ids of the request to what is logged with its context.
+// aboutRequests adds the ids of a request to lines logged with its context.
 type aboutRequests struct{ slog.Handler }
 
-// Handle is slog.Handler's.
+// Handle implements slog.Handler.
 func (h aboutRequests) Handle(ctx context.Context, line slog.Record) error {
 	if r := requestOf(ctx); r != nil {
 		line.AddAttrs(slog.String("request_id", r.id))
@@ -137,8 +138,8 @@ func (h aboutRequests) Handle(ctx context.Context, line slog.Record) error {
 
 const grantID = "grant_id"
 
-// names says whether a line has the attribute already: one request may end many grants, and what fails for one of them
-// says for which.
+// names reports whether a line already has the attribute: one request may end many grants, and an error of
+// one of them names that grant.
 func names(line slog.Record, attribute string) (found bool) {
 	line.Attrs(func(one slog.Attr) bool {
 		found = one.Key == attribute
@@ -147,12 +148,12 @@ func names(line slog.Record, attribute string) (found bool) {
 	return found
 }
 
-// WithAttrs is slog.Handler's.
+// WithAttrs implements slog.Handler.
 func (h aboutRequests) WithAttrs(attributes []slog.Attr) slog.Handler {
 	return aboutRequests{h.Handler.WithAttrs(attributes)}
 }
 
-// WithGroup is slog.Handler's.
+// WithGroup implements slog.Handler.
 func (h aboutRequests) WithGroup(name string) slog.Handler {
 	return aboutRequests{h.Handler.WithGroup(name)}
 }

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// lines reads a log, of which each line must be a JSON object.
+// lines parses a log with one JSON object per line.
 func lines(t *testing.T, log string) (all []map[string]any) {
 	t.Helper()
 	for text := range strings.Lines(log) {
@@ -23,21 +23,21 @@ func lines(t *testing.T, log string) (all []map[string]any) {
 			t.Fatalf("not JSON: %s", text)
 		}
 		if strings.Count(text, `"grant_id"`) > 1 || strings.Count(text, `"request_id"`) > 1 {
-			t.Errorf("an id twice: %s", text)
+			t.Errorf("duplicate id: %s", text)
 		}
 		all = append(all, line)
 	}
 	return all
 }
 
-func TestEveryLineOfARequestHasItsIDs(t *testing.T) {
+func TestNewLogger_LinesHaveRequestIDs(t *testing.T) {
 	var out bytes.Buffer
 	log := NewLogger(&out, slog.LevelInfo)
 	grant, other := uuid.New(), uuid.New()
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1, 2}, SpanID: trace.SpanID{3}})
 	handler := Observe(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		log.WarnContext(r.Context(), "before")
-		NoteGrant(r.Context(), uuid.Nil) // what cannot be read is no grant
+		NoteGrant(r.Context(), uuid.Nil) // an invalid token has no grant
 		NoteGrant(r.Context(), grant)
 		log.With("part", 1).WarnContext(context.WithoutCancel(r.Context()), "after")
 		log.WarnContext(r.Context(), "of another", "grant_id", other)
@@ -62,7 +62,7 @@ func TestEveryLineOfARequestHasItsIDs(t *testing.T) {
 		}
 	}
 	if last := all[4]; last["request_id"] != nil || last["grant_id"] != nil || last["trace_id"] != nil {
-		t.Errorf("a line of no request has its ids: %v", last)
+		t.Errorf("line outside a request has ids: %v", last)
 	}
 }
 
@@ -79,8 +79,8 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// F18: the access log says whose credential a request used and where it came from, and no secret.
-func TestObserve_AccessLogNamesTheCaller(t *testing.T) {
+// F18: the access log names the credential and the address of a request, and no secret.
+func TestObserve_AccessLogNamesCaller(t *testing.T) {
 	var out bytes.Buffer
 	log := NewLogger(&out, slog.LevelInfo)
 	c := Caller{Credential: uuid.New(), Workspace: uuid.New(), User: uuid.New(), Client: uuid.New()}
@@ -109,10 +109,10 @@ func TestObserve_AccessLogNamesTheCaller(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, all[0][name], want)
 		}
 		if _, named := all[1][name]; named {
-			t.Errorf("%s is named where it is not known", name)
+			t.Errorf("%s is logged although it is unknown", name)
 		}
 	}
 	if strings.Contains(out.String(), "secret") {
-		t.Error("a secret is in the log")
+		t.Error("the log contains a secret")
 	}
 }

@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// What a caller who reads slowly may hold up.
+// Limits for callers that read slowly.
 const (
-	// sendBuffer is what the kernel keeps of answers that one connection has not read yet. Left to itself it would be
-	// megabytes, which count as memory of this process where it runs in a control group.
+	// sendBuffer is the kernel's buffer per connection for unread responses. By default it would be
+	// megabytes, which count as memory of this process in a control group.
 	sendBuffer = 256 << 10
-	// paceChunk of an answer must be taken within paceTime, or the connection is cut.
+	// paceChunk bytes of a response must be read within paceTime, or the connection is cut.
 	paceChunk = 64 << 10
 	paceTime  = 5 * time.Second
 )
 
-// A pace is how fast callers must read answers.
+// A pace is how fast callers must read responses.
 type pace struct {
 	chunk  int
 	within time.Duration // for each chunk
-	whole  time.Duration // for the whole answer
+	whole  time.Duration // for the whole response
 }
 
-// keep cuts off a caller who does not read an answer at this pace, so that its bytes are free again.
+// keep cuts the connection of a caller that does not read a response at this pace, so that its memory is
+// freed.
 func (p pace) keep(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(&pacedWriter{
@@ -35,7 +36,7 @@ func (p pace) keep(next http.Handler) http.Handler {
 	})
 }
 
-// pacedWriter sets a deadline for each chunk of an answer beyond the first.
+// pacedWriter sets a deadline for each chunk of a response after the first.
 type pacedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -52,7 +53,7 @@ func (w *pacedWriter) Write(b []byte) (written int, err error) {
 			if deadline.After(w.end) {
 				deadline = w.end
 			}
-			_ = w.control.SetWriteDeadline(deadline) // a writer that takes none is no connection
+			_ = w.control.SetWriteDeadline(deadline) // a writer without deadlines is not a connection
 		}
 		n, err := w.ResponseWriter.Write(part)
 		written += n
@@ -62,16 +63,16 @@ func (w *pacedWriter) Write(b []byte) (written int, err error) {
 	}
 }
 
-// Unwrap lets http.ResponseController reach the writer beneath.
+// Unwrap is used by http.ResponseController.
 func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// smallBuffers bounds what the kernel keeps for each connection.
+// smallBuffers limits the kernel's send buffer of each connection.
 type smallBuffers struct{ net.Listener }
 
 func (l smallBuffers) Accept() (net.Conn, error) {
 	connection, err := l.Listener.Accept()
 	if tcp, ok := connection.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(sendBuffer) // or it keeps the kernel's own bound
+		_ = tcp.SetWriteBuffer(sendBuffer) // on failure the kernel's default stays
 	}
 	return connection, err
 }

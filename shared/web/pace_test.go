@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// pacedServer serves an answer of length bytes, and tells how the writing of it ended.
+// pacedServer serves a response of length bytes, and reports how writing it ended.
 func pacedServer(t *testing.T, p pace, length int) (address string, ended <-chan error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -39,8 +39,8 @@ func ask(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// F14: whoever does not read an answer, or reads a byte now and then, is cut off.
-func TestPace_SlowReadersAreCutOff(t *testing.T) {
+// F14: the connection of a client that does not read a response, or reads a byte now and then, is cut.
+func TestPace_CutsOffSlowReaders(t *testing.T) {
 	for name, read := range map[string]func(c net.Conn){
 		"that read nothing": func(net.Conn) {},
 		"that trickle": func(c net.Conn) {
@@ -57,26 +57,26 @@ func TestPace_SlowReadersAreCutOff(t *testing.T) {
 			select {
 			case err := <-ended:
 				if err == nil {
-					t.Error("the answer was written whole")
+					t.Error("the whole response was written")
 				}
 			case <-time.After(20 * time.Second):
-				t.Fatal("the answer is held for a reader who does not read it")
+				t.Fatal("the response is still held for a client that does not read")
 			}
 		})
 	}
 }
 
-func TestPace_WholeAnswerHasItsTime(t *testing.T) {
+func TestPace_WholeResponseHasTimeLimit(t *testing.T) {
 	t.Parallel()
 	address, ended := pacedServer(t, pace{64 << 10, 10 * time.Second, 300 * time.Millisecond}, 16<<20)
 	ask(t, address)
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Error("the answer was written whole")
+			t.Error("the whole response was written")
 		}
 	case <-time.After(8 * time.Second):
-		t.Fatal("the answer has more time than it should")
+		t.Fatal("the response exceeded its time limit")
 	}
 }
 

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// probeTimeout is above what /readyz itself waits for its stores.
+// probeTimeout is longer than /readyz waits for its stores.
 const probeTimeout = 3 * time.Second
 
-// AskReady asks the server that listens at an address of this machine, such as :8081, whether it is ready (/readyz). It
-// is for health checks where there is no other program to ask with, as in a container image.
+// AskReady returns nil if the server at an address of this machine, such as :8081, is ready (/readyz). It is
+// for health checks without other programs, as in a container image.
 func AskReady(ctx context.Context, listen string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	// Dialling an address without a host, or 0.0.0.0, reaches this machine (package net); as part of a URL it would not
-	// be valid.
+	// Dialling an address without a host, or 0.0.0.0, reaches this machine (package net); such an address is
+	// not valid in a URL.
 	transport := &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -38,6 +38,6 @@ func AskReady(ctx context.Context, listen string) error {
 	if response.StatusCode == http.StatusOK {
 		return nil
 	}
-	said, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10)) // what there is of it
-	return fmt.Errorf("not ready: %s: %s", response.Status, said)
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10)) // the error does not matter
+	return fmt.Errorf("not ready: %s: %s", response.Status, body)
 }

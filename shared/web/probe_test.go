@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-func TestAskReadyBelievesNothingButAnOK(t *testing.T) {
+func TestAskReady_AcceptsOnlyStatus200(t *testing.T) {
 	t.Parallel()
 	for code, ready := range map[int]bool{200: true, 204: false, 302: false, 404: false, 503: false} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/readyz" {
-				t.Errorf("asked for %s", r.URL.Path)
+				t.Errorf("requested %s", r.URL.Path)
 			}
 			w.Header().Set("Location", "/elsewhere")
 			w.WriteHeader(code)
@@ -28,7 +28,7 @@ func TestAskReadyBelievesNothingButAnOK(t *testing.T) {
 	}
 }
 
-func TestAskReadySaysThatNobodyAnswers(t *testing.T) {
+func TestAskReady_ReportsUnreachableServer(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,6 +41,6 @@ func TestAskReadySaysThatNobodyAnswers(t *testing.T) {
 		t.Error(err)
 	}
 	if err := AskReady(t.Context(), "no address"); err == nil {
-		t.Error("ready at no address")
+		t.Error("no error for an invalid address")
 	}
 }

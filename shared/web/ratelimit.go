@@ -15,24 +15,26 @@ const (
 	UnitContentBytes       = "content-bytes"
 )
 
-// A RateLimit is one limit of a route and what is left of it, as draft-ietf-httpapi-ratelimit-headers-10 describes it.
+// A RateLimit is one limit of a route and its remaining quota, as in draft-ietf-httpapi-ratelimit-headers-10.
 type RateLimit struct {
 	// Name identifies the limit in both headers, for example "token-refusals-per-client". Printable ASCII.
 	Name string
 	// Quota is how many units the limit allows, within Window if it has one.
 	Quota int
-	// Window is the time for which Quota is counted. 0 if the limit counts no time, such as requests in flight.
+	// Window is the time for which Quota is counted, or 0 if the limit does not depend on time, such as
+	// requests in flight.
 	Window time.Duration
 	// Unit is what Quota counts. "" means requests and is not written.
 	Unit string
 	// Remaining is how many units are left. It is never written below 0.
 	Remaining int
-	// Reset is when the remaining units grow again. 0 if that is unknown: the parameter is not written.
+	// Reset is when the remaining units grow again. If it is 0, the time is unknown and the parameter is not
+	// written.
 	Reset time.Duration
 }
 
-// SetRateLimits writes the headers RateLimit-Policy and RateLimit for the limits of one route. It replaces what an
-// outer handler wrote there. Without limits it writes nothing.
+// SetRateLimits writes the headers RateLimit-Policy and RateLimit for the limits of one route, replacing
+// those of an outer handler. Without limits it writes nothing.
 func SetRateLimits(h http.Header, limits ...RateLimit) {
 	if len(limits) == 0 {
 		return
@@ -50,13 +52,13 @@ func SetRetryAfter(h http.Header, wait time.Duration) {
 	h.Set("Retry-After", strconv.Itoa(max(1, wholeSeconds(wait))))
 }
 
-// SetRateLimited writes the headers of an answer 429: those of the limits, and Retry-After.
+// SetRateLimited writes the headers of a 429 response: those of the limits, and Retry-After.
 func SetRateLimited(h http.Header, wait time.Duration, limits ...RateLimit) {
 	SetRateLimits(h, limits...)
 	SetRetryAfter(h, wait)
 }
 
-// policy is the item of RateLimit-Policy: a structured field string with parameters (RFC 9651).
+// policy returns the item of RateLimit-Policy: a structured field string with parameters (RFC 9651).
 func (l RateLimit) policy() string {
 	item := quoted(l.Name) + ";q=" + strconv.Itoa(max(0, l.Quota))
 	if l.Unit != "" && l.Unit != UnitRequests {
@@ -68,7 +70,7 @@ func (l RateLimit) policy() string {
 	return item
 }
 
-// state is the item of RateLimit.
+// state returns the item of RateLimit.
 func (l RateLimit) state() string {
 	item := quoted(l.Name) + ";r=" + strconv.Itoa(max(0, l.Remaining))
 	if l.Reset > 0 {
@@ -79,8 +81,8 @@ func (l RateLimit) state() string {
 
 func wholeSeconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
-// quoted is text as a string of a structured field (RFC 9651, section 3.3.3). Characters that it cannot hold are left
-// out.
+// quoted returns text as a string of a structured field (RFC 9651, section 3.3.3). It omits characters that
+// such a string cannot contain.
 func quoted(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')

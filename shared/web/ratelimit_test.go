@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestSetRateLimited_WritesStructuredFieldsOfEachLimit(t *testing.T) {
+func TestSetRateLimited_WritesEachLimit(t *testing.T) {
 	h := http.Header{}
 	SetRateLimited(h, 1500*time.Millisecond,
 		RateLimit{
@@ -34,7 +34,7 @@ func TestSetRateLimited_WritesStructuredFieldsOfEachLimit(t *testing.T) {
 	}
 }
 
-func TestSetRateLimits_EscapesNamesAndWritesNothingWithoutLimits(t *testing.T) {
+func TestSetRateLimits_EscapesNames(t *testing.T) {
 	h := http.Header{}
 	SetRateLimits(h)
 	if len(h) != 0 {

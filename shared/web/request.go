@@ -14,9 +14,10 @@ import (
 // RequestIDHeader carries the id of a request to the caller, and from the gateway to the services.
 const RequestIDHeader = "X-Request-Id"
 
-// Observe gives each request an id, logs its outcome, and answers a panic by lastResort. Query strings and headers are
-// not logged: they may hold codes and tokens. An id that the caller sent is taken only if it is a UUID. The logger is
-// one of NewLogger, which adds the ids. Watchers are told of each request.
+// Observe gives each request an id, logs its outcome, and responds to a panic with lastResort. It does not
+// log query strings and headers, because they may contain codes and tokens. It uses the id that the caller
+// sent only if that is a UUID. The logger must come from NewLogger, which adds the ids. Watchers observe each
+// request.
 func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watchers ...Watcher) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(RequestIDHeader)
@@ -70,21 +71,21 @@ func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watch
 		}()
 		next.ServeHTTP(recorder, r)
 		if recorder.status == 0 {
-			recorder.begin(http.StatusOK) // net/http's, for a handler that writes nothing
+			recorder.begin(http.StatusOK) // the default of net/http for a handler that writes nothing
 		}
 	})
 }
 
-// A Watcher is told when a request begins and, whatever becomes of it, when it ends.
+// A Watcher is called when a request begins and when it ends, whatever the outcome.
 type Watcher interface {
 	Begins(r *http.Request)
 	Ends(r *http.Request, outcome Outcome)
 }
 
-// An Outcome is how a request ended.
+// An Outcome is the outcome of a request.
 type Outcome struct {
-	Route  string // the pattern of the router; "" where it found none
-	Status int    // 0 where the connection was cut off instead of an answer
+	Route  string // the pattern of the router; "" if none matched
+	Status int    // 0 if the connection was cut without a response
 	Took   time.Duration
 }
 
@@ -95,7 +96,8 @@ type statusRecorder struct {
 	bytes   int64
 }
 
-// begin notes the status. A server that was told to end while the request was served closes the connection after it.
+// begin records the status. If the server began to shut down during the request, the response closes its
+// connection.
 func (s *statusRecorder) begin(status int) {
 	if s.status != 0 {
 		return
@@ -118,11 +120,11 @@ func (s *statusRecorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap lets http.ResponseController reach the writer beneath.
+// Unwrap is used by http.ResponseController.
 func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// Method is the method of a request where it is one that there is, and else "other": what callers make up is no label
-// and no name.
+// Method returns the method of a request if it is a known one, or "other", so that callers cannot invent
+// labels or names.
 func Method(name string) string {
 	switch name {
 	case http.MethodGet,

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Time limits of the server. A slow client is cut off; a slow answer of ours is bounded by the stores' own limits.
+// Time limits of the server. A slow client is cut off; the stores' own limits bound a slow response.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 15 * time.Second
@@ -21,28 +21,29 @@ const (
 	drainTimeout      = 20 * time.Second
 )
 
-// A process that starts listens once it is ready: a gateway that asks nobody whether a process is ready (nginx) sends
-// requests as soon as it can connect. After readyTimeout it listens all the same, and says itself what is wrong.
+// A starting process listens once it is ready, because a gateway without readiness checks (nginx) sends
+// requests as soon as it can connect. After readyTimeout it listens anyway and reports what is wrong.
 const (
 	readyTimeout = 3 * time.Second
 	readyEvery   = 50 * time.Millisecond
 )
 
-// A Server is where a server listens and how it leaves.
+// A Server configures Serve.
 type Server struct {
 	Address string
-	// Notice is how long it still takes requests once it is told to end, while Leaving is true and every answer closes
-	// its connection: as long as whoever sends the requests needs to send them elsewhere.
+	// Notice is how long the server still accepts requests once ctx has ended. During that time Leaving is
+	// true and every response closes its connection. It must be as long as the senders need to redirect
+	// requests.
 	Notice time.Duration
-	// Ready says whether requests can be served. Serve asks it before it listens; nil: they can.
+	// Ready reports whether requests can be served. Serve calls it before it listens. nil means ready.
 	Ready func(context.Context) error
 }
 
-// Serve listens and serves handler until ctx ends, then gives notice and lets requests in flight finish (20 seconds at
-// most). ready is called once the address is listened on.
-func Serve(ctx context.Context, place Server, handler http.Handler, log *slog.Logger, ready func(net.Addr)) error {
-	place.waitReady(ctx, log)
-	listener, err := listen(ctx, place.Address)
+// Serve listens and serves handler until ctx ends, then gives notice and lets requests in flight finish, for
+// up to 20 seconds. It calls ready once it listens.
+func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.Logger, ready func(net.Addr)) error {
+	config.waitReady(ctx, log)
+	listener, err := listen(ctx, config.Address)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
@@ -75,9 +76,9 @@ func Serve(ctx context.Context, place Server, handler http.Handler, log *slog.Lo
 	select {
 	case err := <-stopped:
 		return fmt.Errorf("serve: %w", err)
-	case <-time.After(place.Notice):
+	case <-time.After(config.Notice):
 	}
-	if place.Notice > 0 {
+	if config.Notice > 0 {
 		if err := listener.end(); err != nil {
 			return fmt.Errorf("end listening: %w", err)
 		}
@@ -97,8 +98,8 @@ func Serve(ctx context.Context, place Server, handler http.Handler, log *slog.Lo
 	return nil
 }
 
-// waitReady returns once the process is ready, or has had readyTimeout to become so, or ctx has ended. A question that
-// hangs keeps nothing from listening.
+// waitReady returns once the process is ready, readyTimeout has passed or ctx has ended. A hanging Ready does
+// not delay it further.
 func (p Server) waitReady(ctx context.Context, log *slog.Logger) {
 	if p.Ready == nil {
 		return
@@ -128,8 +129,8 @@ func (p Server) waitReady(ctx context.Context, log *slog.Logger) {
 
 type leavingKey struct{}
 
-// Leaving says whether the server that a request came to was told to end. It is not ready then, though it still
-// answers.
+// Leaving reports whether the server of a request was told to shut down. It is then not ready, although it
+// still responds.
 func Leaving(ctx context.Context) bool {
 	leaving := leavingOf(ctx)
 	return leaving != nil && leaving.Load()
@@ -140,7 +141,8 @@ func leavingOf(ctx context.Context) *atomic.Bool {
 	return leaving
 }
 
-// closing lets no connection outlive the notice: the next request on it would meet nobody.
+// closing makes responses during the notice close their connection, because a later request on it would find
+// no server.
 func closing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if Leaving(r.Context()) {
@@ -150,9 +152,10 @@ func closing(next http.Handler) http.Handler {
 	})
 }
 
-// endAfterChunks closes the connection after a request whose body came in chunks. Where a Content-Length stood beside
-// them, net/http has dropped it, and nobody can tell any more; a reader on the way that went by it took what follows
-// for another request, or for none (RFC 9112, section 6.1: the server "MUST close the connection after responding").
+// endAfterChunks closes the connection after a request with a chunked body. net/http removes a Content-Length
+// next to it, so the server cannot detect it; a proxy that used that length would have taken the following
+// bytes for another request, or for none (RFC 9112, section 6.1: the server "MUST close the connection after
+// responding").
 func endAfterChunks(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A gateway cannot send a POST again once it has sent it on a connection that the kernel has established.
-func TestListener_EndAcceptsEveryEstablishedConnection(t *testing.T) {
+// A gateway cannot resend a POST that it has sent on an established connection.
+func TestListener_EndAcceptsEstablishedConnections(t *testing.T) {
 	t.Parallel()
 	l := anyListener(t)
 	const peers = 20
@@ -45,7 +45,7 @@ func TestListener_EndAcceptsEveryEstablishedConnection(t *testing.T) {
 	}
 }
 
-func TestListener_BeginsNoHandshakeBeforeItsEnd(t *testing.T) {
+func TestListener_EndRefusesNewHandshakes(t *testing.T) {
 	t.Parallel()
 	l := anyListener(t)
 	defer func() { _ = l.Close() }()
@@ -66,7 +66,7 @@ func TestListener_BeginsNoHandshakeBeforeItsEnd(t *testing.T) {
 	}
 	if late, err := net.DialTimeout("tcp", l.Addr().String(), 200*time.Millisecond); err == nil {
 		_ = late.Close()
-		t.Error("a handshake began")
+		t.Error("a new handshake succeeded")
 	}
 	if _, err := io.WriteString(before, "x"); err != nil {
 		t.Error(err)
@@ -78,7 +78,7 @@ func TestListener_BeginsNoHandshakeBeforeItsEnd(t *testing.T) {
 	defer func() { _ = accepted.Close() }()
 	_ = accepted.SetReadDeadline(time.Now().Add(5 * time.Second))
 	if _, err := accepted.Read(make([]byte, 1)); err != nil {
-		t.Errorf("what an established connection sent did not arrive: %v", err)
+		t.Errorf("data of an established connection was lost: %v", err)
 	}
 }
 
@@ -91,8 +91,8 @@ func anyListener(t *testing.T) listener {
 	return l
 }
 
-// The answer of a request that began before the notice closes its connection too: otherwise the gateway would use it
-// again.
+// The response to a request that began before the notice also closes its connection; otherwise the gateway
+// would reuse it.
 func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
@@ -106,8 +106,8 @@ func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
 		}
 	}), log, http.NotFoundHandler())
 	go func() {
-		place := Server{Address: "127.0.0.1:0", Notice: 100 * time.Millisecond}
-		served <- Serve(ctx, place, handler, log, func(a net.Addr) { address <- a })
+		config := Server{Address: "127.0.0.1:0", Notice: 100 * time.Millisecond}
+		served <- Serve(ctx, config, handler, log, func(a net.Addr) { address <- a })
 	}()
 	go func() {
 		<-begun
@@ -119,7 +119,7 @@ func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	if !response.Close {
-		t.Error("the connection may be used again")
+		t.Error("the response does not close the connection")
 	}
 	if err := <-served; err != nil {
 		t.Error(err)
@@ -128,7 +128,7 @@ func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
 
 func TestServe_ListensOnceReady(t *testing.T) {
 	t.Parallel()
-	l := anyListener(t) // for an address where nothing listens
+	l := anyListener(t) // to get a free address
 	at := l.Addr().String()
 	_ = l.Close()
 	ctx, stop := context.WithCancel(t.Context())
@@ -137,7 +137,7 @@ func TestServe_ListensOnceReady(t *testing.T) {
 	ready := func(context.Context) error {
 		if connection, err := net.Dial("tcp", at); err == nil {
 			_ = connection.Close()
-			t.Error("it listens before it is ready")
+			t.Error("the server listens before it is ready")
 		}
 		if asked.Add(1) < 3 {
 			return errors.New("not yet")
@@ -151,11 +151,11 @@ func TestServe_ListensOnceReady(t *testing.T) {
 		}, http.NotFoundHandler(), slog.New(slog.DiscardHandler), func(net.Addr) { stop() })
 	}()
 	if err := <-served; err != nil || asked.Load() != 3 {
-		t.Errorf("%v after %d questions", err, asked.Load())
+		t.Errorf("%v after %d calls of Ready", err, asked.Load())
 	}
 }
 
-// Without its stores a process listens too, and says what is wrong.
+// Without its stores a process also listens and reports what is wrong.
 func TestServe_WaitsForReadinessAtMostThreeSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := make(chan error)

@@ -1,7 +1,7 @@
-// Package web answers: what does every HTTP server of ours do, whatever it serves?
+// Package web provides what every HTTP server of Almoner needs, independent of its routes.
 //
-// It knows no route. Request ids, the access log, the last resort for a panic, methods, JSON, addresses behind
-// proxies, and a server with time limits that drains before it stops.
+// It has request ids, the access log, the response to a panic, methods, JSON, addresses behind proxies, and a
+// server with time limits that drains before it stops.
 package web
 
 import (
@@ -13,15 +13,16 @@ import (
 	"strings"
 )
 
-// JSON answers with value as JSON. Answers are about one caller at one moment, so nobody may keep them.
+// JSON writes value as a JSON response. Responses are for one caller at one moment, so they must not be
+// cached.
 func JSON(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = NewEncoder(w).Encode(value) // a caller who has left is no error of ours
+	_ = NewEncoder(w).Encode(value) // an error means that the caller has left
 }
 
-// EncodeJSON returns value as JSON, as NewEncoder writes it, without the line break at its end.
+// EncodeJSON returns value as JSON in the format of NewEncoder, without the trailing line break.
 func EncodeJSON(value any) ([]byte, error) {
 	var out bytes.Buffer
 	if err := NewEncoder(&out).Encode(value); err != nil {
@@ -30,17 +31,16 @@ func EncodeJSON(value any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// NewEncoder returns an encoder for answers to callers of the API, in which <, > and & stand for themselves.
-// encoding/json writes six bytes for each of them, for JSON within HTML; such JSON must be made by json.Marshal
-// instead.
+// NewEncoder returns an encoder for API responses that does not escape <, > and &. encoding/json escapes them
+// with six bytes each for JSON within HTML; for such JSON use json.Marshal instead.
 func NewEncoder(out io.Writer) *json.Encoder {
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
 	return e
 }
 
-// Methods serves each method by its handler (GET serves HEAD too) and leaves every other to refuse, with Allow set
-// (RFC 9110, section 15.5.6).
+// Methods calls the handler of the request's method (GET also serves HEAD). For other methods it sets Allow
+// and calls refuse (RFC 9110, section 15.5.6).
 func Methods(handlers map[string]http.Handler, refuse http.Handler) http.Handler {
 	var allowed []string
 	for method := range handlers {

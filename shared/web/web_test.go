@@ -19,7 +19,7 @@ func status(code int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
 }
 
-func TestMethodsNamesWhatIsAllowed(t *testing.T) {
+func TestMethods_SetsAllow(t *testing.T) {
 	handler := Methods(map[string]http.Handler{"GET": status(200), "POST": status(201)}, status(405))
 	for method, want := range map[string]int{"GET": 200, "HEAD": 200, "POST": 201, "DELETE": 405, "OPTIONS": 405} {
 		recorder := httptest.NewRecorder()
@@ -33,7 +33,7 @@ func TestMethodsNamesWhatIsAllowed(t *testing.T) {
 	}
 }
 
-func TestObserveLogsNoQueryAndSurvivesAPanic(t *testing.T) {
+func TestObserve_HandlesPanicWithoutLoggingQuery(t *testing.T) {
 	var log strings.Builder
 	handler := Observe(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }),
 		NewLogger(&log, slog.LevelInfo), status(500))
@@ -46,11 +46,11 @@ func TestObserveLogsNoQueryAndSurvivesAPanic(t *testing.T) {
 		t.Errorf("%d %q %s", recorder.Code, id, log.String())
 	}
 	if strings.Contains(log.String(), "hush") {
-		t.Error("the query is in the log")
+		t.Error("the log contains the query")
 	}
 }
 
-func TestForwardedHeadersCountFromNamedProxiesAlone(t *testing.T) {
+func TestClientAddress_TrustsOnlyNamedProxies(t *testing.T) {
 	proxies, err := ParseProxies("10.0.0.0/8, 192.0.2.7")
 	if err != nil {
 		t.Fatal(err)
@@ -72,11 +72,11 @@ func TestForwardedHeadersCountFromNamedProxiesAlone(t *testing.T) {
 		}
 	}
 	if _, err := ParseProxies("10.0.0.0/8,everyone"); err == nil {
-		t.Error("a bad range is accepted")
+		t.Error("an invalid range was accepted")
 	}
 }
 
-func TestACallerWithIPv6IsCountedByItsNetwork(t *testing.T) {
+func TestNetwork_IPv6CountsBySlash64(t *testing.T) {
 	for address, want := range map[string]string{
 		"203.0.113.5": "203.0.113.5", "::ffff:203.0.113.5": "203.0.113.5", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64",
 		"2001:db8:1:2::1": "2001:db8:1:2::/64", "2001:db8:1:3::1": "2001:db8:1:3::/64", "fe80::1%eth0": "fe80::/64",
@@ -86,11 +86,11 @@ func TestACallerWithIPv6IsCountedByItsNetwork(t *testing.T) {
 		}
 	}
 	if got := Network(netip.Addr{}); got != "invalid IP" {
-		t.Errorf("no address counts as %s", got)
+		t.Errorf("the zero address counts as %s", got)
 	}
 }
 
-func TestServeFinishesWhatIsInFlight(t *testing.T) {
+func TestServe_FinishesRequestsInFlight(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	entered := make(chan struct{})
 	address := make(chan net.Addr, 1)
@@ -118,16 +118,16 @@ func TestServeFinishesWhatIsInFlight(t *testing.T) {
 	<-entered
 	stop()
 	if got := <-answer; got != "done" {
-		t.Errorf("in flight: %s", got)
+		t.Errorf("request in flight: %s", got)
 	}
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
 }
 
-// A request beside whose chunks a length stood is the last one of its connection: what follows may be part of it to
-// others.
-func TestServeAnswersNothingAfterChunks(t *testing.T) {
+// A request with both a length and chunks is the last of its connection: a proxy may take the following bytes
+// for part of it.
+func TestServe_ClosesConnectionAfterChunks(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	address, served := make(chan net.Addr, 1), make(chan error, 1)
 	var asked atomic.Int64
@@ -140,7 +140,7 @@ func TestServeAnswersNothingAfterChunks(t *testing.T) {
 	at := (<-address).String()
 	second := "GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
 	for first, want := range map[string]int64{
-		"GET / HTTP/1.1\r\nHost: x\r\n\r\n": 2, // in plain sight
+		"GET / HTTP/1.1\r\nHost: x\r\n\r\n": 2, // two plain requests
 		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 44\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n":     1,
 		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n chunked\r\nContent-Length: 44\r\n\r\n0\r\n\r\n": 1,
 	} {
@@ -163,7 +163,7 @@ func TestServeAnswersNothingAfterChunks(t *testing.T) {
 	}
 }
 
-func TestServeGivesNotice(t *testing.T) {
+func TestServe_GivesNotice(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	address := make(chan net.Addr, 1)
 	served := make(chan error, 1)
@@ -199,6 +199,6 @@ func TestServeGivesNotice(t *testing.T) {
 	}
 	if response, err := http.Get(url); err == nil {
 		_ = response.Body.Close()
-		t.Error("answered after the notice")
+		t.Error("response after the notice")
 	}
 }

@@ -21,8 +21,8 @@ type attempt struct {
 	code     credential.Secret
 }
 
-// authorize sends the client's request, and gets a code where somebody consents.
-func (w *walk) authorize(ctx context.Context) error {
+// authorize sends the client's request and gets a code, if the user can consent.
+func (w *run) authorize(ctx context.Context) error {
 	if err := w.probeToken(ctx); err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (w *walk) authorize(ctx context.Context) error {
 	if err := w.probeAuthorize(ctx); err != nil {
 		return err
 	}
-	var answered string // where the browser was sent
+	var answered string // the address that the browser was sent to
 	var err error
 	switch {
 	case w.Email != "":
@@ -50,8 +50,8 @@ func (w *walk) authorize(ctx context.Context) error {
 }
 
 // newAttempt makes the request as the connectors send it: with a space before the scope, offline_access,
-// prompt=consent, and a parameter that nobody knows.
-func (w *walk) newAttempt() attempt {
+// prompt=consent, and an unknown parameter.
+func (w *run) newAttempt() attempt {
 	a := attempt{state: rand.Text(), verifier: credential.Secret(rand.Text() + rand.Text())}
 	w.secrets.Add(a.verifier)
 	sum := sha256.Sum256([]byte(a.verifier.Reveal()))
@@ -78,14 +78,16 @@ func (w *walk) newAttempt() attempt {
 	return a
 }
 
-// probeToken sends a code that nobody issued: clients act on what the token endpoint says, so it has to say it in
-// OAuth's words.
-func (w *walk) probeToken(ctx context.Context) error {
+// probeToken sends a code that was never issued. Clients act on the error of the token endpoint, so it must
+// be an OAuth error.
+func (w *run) probeToken(ctx context.Context) error {
 	answer, err := w.send(ctx, wire.Form(w.server.token, url.Values{
-		"grant_type": {
-			"authorization_code",
-		}, "client_id": {w.ClientID}, "code": {"almoner-doctor"}, "redirect_uri": {w.redirect},
-		"code_verifier": {strings.Repeat("almoner-doctor-", 4)}, "resource": {w.offered.resource},
+		"grant_type":    {"authorization_code"},
+		"client_id":     {w.ClientID},
+		"code":          {"almoner-doctor"},
+		"redirect_uri":  {w.redirect},
+		"code_verifier": {strings.Repeat("almoner-doctor-", 4)},
+		"resource":      {w.offered.resource},
 	}.Encode(), tokenLimit))
 	if err != nil {
 		return err
@@ -96,7 +98,7 @@ func (w *walk) probeToken(ctx context.Context) error {
 		w.find("token_redirects", answer)
 	case code == "":
 		w.find("token_no_oauth_error", answer)
-	case code == "invalid_client" && !w.byDocument(): // a document may be read at the first consent
+	case code == "invalid_client" && !w.byDocument(): // the server may fetch a document at the first consent
 		w.find("token_unknown_client", answer, w.described(answer))
 	case answer.Status != http.StatusBadRequest && answer.Status != http.StatusUnauthorized:
 		w.find("token_probe_status", answer, w.described(answer))
@@ -106,18 +108,18 @@ func (w *walk) probeToken(ctx context.Context) error {
 	return nil
 }
 
-// byDocument says whether the client is known by its metadata document.
-func (w *walk) byDocument() bool { return strings.HasPrefix(w.ClientID, "https://") }
+// byDocument reports whether the client is known by its metadata document.
+func (w *run) byDocument() bool { return strings.HasPrefix(w.ClientID, "https://") }
 
-// described is what an error says, in OAuth's spelling or a resource server's.
-func (w *walk) described(answer *wire.Answer) string {
+// described returns the error of a response, in the format of OAuth or of a resource server.
+func (w *run) described(answer *wire.Answer) string {
 	values, err := readObject(answer.Body)
 	if err != nil {
 		return ""
 	}
 	code, _ := values["error"].(string)
 	text, _ := values["error_description"].(string)
-	if nested, ok := values["error"].(map[string]any); ok { // as resource servers spell it
+	if nested, ok := values["error"].(map[string]any); ok { // the format of resource servers
 		code, _ = nested["code"].(string)
 		text, _ = nested["message"].(string)
 	}
@@ -127,8 +129,8 @@ func (w *walk) described(answer *wire.Answer) string {
 	return code + ": " + text
 }
 
-// probeAuthorize opens the request as somebody who is not signed in.
-func (w *walk) probeAuthorize(ctx context.Context) error {
+// probeAuthorize opens the request without a sign-in.
+func (w *run) probeAuthorize(ctx context.Context) error {
 	answer, err := w.send(ctx, w.open(w.attempt.address, "not signed in", false))
 	if err != nil {
 		return err
@@ -168,8 +170,8 @@ func (w *walk) probeAuthorize(ctx context.Context) error {
 	return nil
 }
 
-// judgeEarly judges an answer that came back to the client before anybody signed in.
-func (w *walk) judgeEarly(answer *wire.Answer, location string) error {
+// judgeEarly judges a response that returned to the client before the sign-in.
+func (w *run) judgeEarly(answer *wire.Answer, location string) error {
 	parsed, err := url.Parse(location)
 	if err != nil {
 		w.find("callback_unreadable", answer)
@@ -185,7 +187,7 @@ func (w *walk) judgeEarly(answer *wire.Answer, location string) error {
 }
 
 // open makes a request for a page, as a browser does.
-func (w *walk) open(address, note string, browsing bool) wire.Request {
+func (w *run) open(address, note string, browsing bool) wire.Request {
 	return wire.Request{
 		Method:   http.MethodGet,
 		URL:      address,
@@ -196,8 +198,8 @@ func (w *walk) open(address, note string, browsing bool) wire.Request {
 	}
 }
 
-// judgeCallback reads where the browser was sent in the end (RFC 6749, section 4.1.2; RFC 9207).
-func (w *walk) judgeCallback(address string) error {
+// judgeCallback checks the final address of the browser (RFC 6749, section 4.1.2; RFC 9207).
+func (w *run) judgeCallback(address string) error {
 	parsed, err := url.Parse(address)
 	if err != nil {
 		w.find("callback_unreadable", nil)
@@ -230,7 +232,7 @@ func (w *walk) judgeCallback(address string) error {
 	return nil
 }
 
-func (w *walk) judgeIss(query url.Values) {
+func (w *run) judgeIss(query url.Values) {
 	iss := query.Get("iss")
 	switch {
 	case iss == "" && w.server.saysIss:

@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A symptom is one thing that is broken, and the diagnosis that has to follow.
+// A symptom is one fault and the expected diagnosis.
 type symptom struct {
 	code   string
 	broken breakage
@@ -19,7 +19,7 @@ func as(name string) func(*sound, *doctor.Options) {
 	return func(_ *sound, o *doctor.Options) { o.As = name }
 }
 
-// unknown is somebody without a client_id and without a password.
+// unknown sets options without a client_id and a password.
 func unknown(name string) func(*sound, *doctor.Options) {
 	return func(_ *sound, o *doctor.Options) { *o = doctor.Options{URL: o.URL, As: name} }
 }
@@ -47,7 +47,7 @@ func location(code int, to string) breakage {
 	}
 }
 
-// set changes one member of a JSON answer; nil takes it away.
+// set changes one member of a JSON response; nil removes it.
 func set(name string, to any) breakage {
 	return func(_ *sound, _ request, a answer) {
 		edit(a, func(values map[string]any) {
@@ -58,7 +58,7 @@ func set(name string, to any) breakage {
 	}
 }
 
-// when breaks only where the request is meant.
+// when applies the fault only to matching requests.
 func when(meant func(r request) bool, broken breakage) breakage {
 	return func(s *sound, r request, a answer) {
 		if meant(r) {
@@ -250,7 +250,7 @@ func consentSymptoms() []symptom {
 		{"authorize_fails", at("/oauth/authorize", status(500)), nil},
 		{"code_without_consent", at("/oauth/authorize", location(302, callback+"?code=0123456789")), nil},
 		{"password_not_sent", nil, func(s *sound, o *doctor.Options) {
-			// The authorization server is at another address than the API that was named.
+			// The authorization server is at another address than the API.
 			other := newSoundAt(s)
 			o.URL = other + "/mcp"
 		}},

@@ -12,14 +12,14 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// mcpVisit is what an MCP server said at initialize.
-type mcpVisit struct {
+// mcpSession is the state of a session with the MCP server.
+type mcpSession struct {
 	id       string // Mcp-Session-Id, "" for none
 	version  string
 	nextCall int
 }
 
-// A tool is what tools/list says of one.
+// A tool is one entry of tools/list.
 type tool struct {
 	Name        string `json:"name"`
 	Title       string `json:"title"`
@@ -33,8 +33,8 @@ type tool struct {
 	} `json:"annotations"`
 }
 
-// call makes the first calls with the token, and one with a token that is wrong.
-func (w *walk) call(ctx context.Context) error {
+// call makes the first calls with the token, and one with an invalid token.
+func (w *run) call(ctx context.Context) error {
 	if err := w.enter(ctx); err != nil {
 		return err
 	}
@@ -48,8 +48,8 @@ func (w *walk) call(ctx context.Context) error {
 	return w.wrongToken(ctx)
 }
 
-// rpc makes a request with the token in hand. A notification has no id.
-func (w *walk) rpc(method, params string, notification bool) (wire.Request, int) {
+// rpc makes a request with the current token. A notification has no id.
+func (w *run) rpc(method, params string, notification bool) (wire.Request, int) {
 	w.session.nextCall++
 	id := w.session.nextCall + 1
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, id, method, params)
@@ -67,8 +67,8 @@ func (w *walk) rpc(method, params string, notification bool) (wire.Request, int)
 	return r, id
 }
 
-// result sends a request and returns the result in its response, or finds why there is none.
-func (w *walk) result(ctx context.Context, r wire.Request, id int) (*wire.Answer, json.RawMessage, error) {
+// result sends a request and returns the result in its response, or records a finding if there is none.
+func (w *run) result(ctx context.Context, r wire.Request, id int) (*wire.Answer, json.RawMessage, error) {
 	answer, err := w.send(ctx, r)
 	if err != nil {
 		return answer, nil, err
@@ -96,7 +96,7 @@ func (w *walk) result(ctx context.Context, r wire.Request, id int) (*wire.Answer
 	return answer, response.Result, nil
 }
 
-func (w *walk) enter(ctx context.Context) error {
+func (w *run) enter(ctx context.Context) error {
 	r := w.initialize("with the token", w.tokens.access.Reveal())
 	r.Within = callLimit
 	answer, raw, err := w.result(ctx, r, 1)
@@ -133,7 +133,7 @@ func (w *walk) enter(ctx context.Context) error {
 	return nil
 }
 
-func (w *walk) tools(ctx context.Context) ([]tool, error) {
+func (w *run) tools(ctx context.Context) ([]tool, error) {
 	r, id := w.rpc("tools/list", "{}", false)
 	answer, raw, err := w.result(ctx, r, id)
 	if err != nil {
@@ -165,8 +165,8 @@ func (w *walk) tools(ctx context.Context) ([]tool, error) {
 	return result.Tools, nil
 }
 
-// oneTool calls what changes nothing and needs nothing: whoami where there is one.
-func (w *walk) oneTool(ctx context.Context, tools []tool) error {
+// oneTool calls a read-only tool without required arguments: whoami if there is one.
+func (w *run) oneTool(ctx context.Context, tools []tool) error {
 	chosen := ""
 	for _, t := range tools {
 		harmless := t.Annotations != nil && t.Annotations.ReadOnlyHint && len(t.InputSchema.Required) == 0
@@ -199,35 +199,35 @@ func (w *walk) oneTool(ctx context.Context, tools []tool) error {
 		w.find("not_mcp", answer)
 		return errStop
 	}
-	said := ""
+	text := ""
 	if len(result.Content) > 0 && (chosen == "whoami" || result.IsError) {
-		said = result.Content[0].Text
+		text = result.Content[0].Text
 	}
-	switch place := workspaceOf(result.Structured); {
+	switch name := workspaceOf(result.Structured); {
 	case result.IsError:
-		w.find("tool_error", answer, said)
-	case chosen == "whoami" && place != "":
-		w.find("workspace_told", answer, "workspace "+quote(place))
+		w.find("tool_error", answer, text)
+	case chosen == "whoami" && name != "":
+		w.find("workspace_told", answer, "workspace "+quote(name))
 	default:
-		w.find("tool_ok", answer, said)
+		w.find("tool_ok", answer, text)
 	}
 	return nil
 }
 
-// workspaceOf is the name of the workspace in what whoami says.
-func workspaceOf(said map[string]any) string {
-	switch place := said["workspace"].(type) {
+// workspaceOf returns the name of the workspace in the result of whoami.
+func workspaceOf(content map[string]any) string {
+	switch name := content["workspace"].(type) {
 	case string:
-		return place
-	case map[string]any:
-		name, _ := place["name"].(string)
 		return name
+	case map[string]any:
+		text, _ := name["name"].(string)
+		return text
 	}
 	return ""
 }
 
-// wrongToken wants 401 with a challenge: at nothing else does a client refresh.
-func (w *walk) wrongToken(ctx context.Context) error {
+// wrongToken expects 401 with a challenge: a client refreshes only after that.
+func (w *run) wrongToken(ctx context.Context) error {
 	answer, err := w.send(ctx, w.initialize("a token that nobody issued", "almoner-doctor-was-never-issued"))
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func (w *walk) wrongToken(ctx context.Context) error {
 	return nil
 }
 
-// A response of JSON-RPC.
+// A response is a JSON-RPC response.
 type response struct {
 	ID     any             `json:"id"`
 	Result json.RawMessage `json:"result"`
@@ -258,18 +258,19 @@ type response struct {
 	} `json:"error"`
 }
 
-// hasResponse says of what came so far whether the response with an id is in it.
+// hasResponse returns a function that reports whether the data so far contains the response with an id.
 func hasResponse(id int) func([]byte) bool {
 	return func(body []byte) bool {
 		if !bytes.HasSuffix(bytes.TrimRight(body, "\r\n "), []byte("}")) {
-			return false // nothing ends here: do not read it all again at every byte
+			return false // incomplete: do not parse everything again for each byte
 		}
 		_, ok := findResponse(body, id)
 		return ok
 	}
 }
 
-// findResponse finds a response in a body that is one JSON object, or a stream of events (MCP, Streamable HTTP).
+// findResponse finds a response in a body that is one JSON object or a stream of events (MCP, Streamable
+// HTTP).
 func findResponse(body []byte, id int) (response, bool) {
 	candidates := [][]byte{body}
 	for line := range bytes.Lines(body) {

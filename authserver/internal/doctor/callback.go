@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	patience  = 10 * time.Minute // with a person at a browser
+	patience  = 10 * time.Minute // for a user at a browser
 	maxPasted = 16 << 10         // bytes
 )
 
-// An arrival is where the browser was sent.
+// An arrival is the final address of the browser.
 type arrival struct {
 	address string
-	posted  bool // and it sent the consent page's form along
+	posted  bool // the browser also sent the consent page's form
 }
 
-// await waits on loopback for the browser to come back.
-func (w *walk) await(ctx context.Context) (string, error) {
+// await waits on loopback for the browser to return.
+func (w *run) await(ctx context.Context) (string, error) {
 	callback, err := url.Parse(w.redirect)
 	if err != nil {
 		return "", errStop
@@ -54,12 +54,14 @@ func (w *walk) await(ctx context.Context) (string, error) {
 	go func() { _ = server.Serve(listener) }()
 	defer func() { _ = server.Close() }()
 	w.Prompt(
-		"Open this address in a browser, sign in and consent:\n\n  " + w.attempt.address + "\n\nWaiting for the browser to come back to " + w.redirect + " …",
+		"Open this address in a browser, sign in and consent:\n\n  " + w.attempt.address +
+			"\n\nWaiting for the browser to come back to " + w.redirect + " …",
 	)
 	return w.first(ctx, came)
 }
 
-// listen opens the port of a loopback callback. For localhost it is the IPv4 address, which browsers try too.
+// listen opens the port of a loopback callback. For localhost it uses the IPv4 address, which browsers also
+// try.
 func listen(ctx context.Context, callback *url.URL) (net.Listener, error) {
 	port := callback.Port()
 	if port == "" {
@@ -73,11 +75,12 @@ func listen(ctx context.Context, callback *url.URL) (net.Listener, error) {
 	return config.Listen(ctx, "tcp", net.JoinHostPort(host, port))
 }
 
-// readPasted reads the address at which the browser arrived, from a person who pastes it.
-func (w *walk) readPasted(ctx context.Context) (string, error) {
+// readPasted reads the final address of the browser from a user who pastes it.
+func (w *run) readPasted(ctx context.Context) (string, error) {
 	w.Prompt(
-		"Open this address in a browser, sign in and consent. The browser ends at an address that begins with\n" + w.redirect +
-			" and may show an error there: paste that whole address here.\n\n  " + w.attempt.address + "\n",
+		"Open this address in a browser, sign in and consent. The browser ends at an address that begins with\n" +
+			w.redirect + " and may show an error there: paste that whole address here.\n\n  " +
+			w.attempt.address + "\n",
 	)
 	came := make(chan arrival, 1)
 	go func() {
@@ -91,7 +94,7 @@ func (w *walk) readPasted(ctx context.Context) (string, error) {
 	return w.first(ctx, came)
 }
 
-func (w *walk) first(ctx context.Context, came <-chan arrival) (string, error) {
+func (w *run) first(ctx context.Context, came <-chan arrival) (string, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {

@@ -10,31 +10,32 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
 )
 
-// maxPages is how many pages lie between the request and the callback at most.
+// maxPages is the maximum number of pages between the request and the callback.
 const maxPages = 10
 
-// A visit is the doctor at the pages of the authorization server, as a browser without script.
-type visit struct {
-	walk     *walk
-	origin   string // of the pages: nothing is sent elsewhere
+// A browser is the client's side of the authorization server's pages, without scripts.
+type browser struct {
+	run      *run
+	origin   string // of the pages; nothing is sent to another origin
 	signedIn bool
 	approved bool
 	chose    bool
 }
 
-// consent signs in, chooses a workspace where it is asked to, and approves. It returns the address of the callback.
-func (w *walk) consent(ctx context.Context) (string, error) {
+// consent signs in, chooses a workspace if the page offers a choice, and approves. It returns the address of
+// the callback.
+func (w *run) consent(ctx context.Context) (string, error) {
 	place, err := url.Parse(w.server.authorize)
 	if err != nil {
 		return "", errStop
 	}
-	// D3: whoever runs the server that was named also gets the password.
+	// D3: the operator of the named server also receives the password.
 	issuer, err := url.Parse(w.server.issuer)
 	if err != nil || origin(issuer) != origin(w.typed) || (place.Scheme != "https" && !isLoopback(place.Hostname())) {
 		w.find("password_not_sent", nil, "the sign-in page is at "+origin(place))
 		return "", errStop
 	}
-	v := &visit{walk: w, origin: origin(place)}
+	b := &browser{run: w, origin: origin(place)}
 	answer, err := w.send(ctx, w.open(w.attempt.address, "as a browser", true))
 	for range maxPages {
 		if err != nil {
@@ -42,7 +43,7 @@ func (w *walk) consent(ctx context.Context) (string, error) {
 		}
 		var next wire.Request
 		var callback string
-		next, callback, err = v.turn(answer)
+		next, callback, err = b.turn(answer)
 		if callback != "" || err != nil {
 			return callback, err
 		}
@@ -52,57 +53,57 @@ func (w *walk) consent(ctx context.Context) (string, error) {
 	return "", errStop
 }
 
-// turn decides what to do with an answer: the next request, or the callback's address.
-func (v *visit) turn(answer *wire.Answer) (wire.Request, string, error) {
+// turn decides how to continue after a response: with the next request, or with the callback's address.
+func (b *browser) turn(answer *wire.Answer) (wire.Request, string, error) {
 	if answer.Status >= 300 && answer.Status < 400 {
-		return v.follow(answer)
+		return b.follow(answer)
 	}
 	p, ok := readPage(answer)
 	if !ok || answer.Status >= 500 {
-		v.walk.find("page_fails", answer, saidBy(answer))
+		b.run.find("page_fails", answer, saidBy(answer))
 		return wire.Request{}, "", errStop
 	}
 	for _, f := range p.forms() {
-		if strings.HasSuffix(f.action.Path, "/logout") && f.post && origin(f.action) == v.origin {
-			v.walk.leave = &f
+		if strings.HasSuffix(f.action.Path, "/logout") && f.post && origin(f.action) == b.origin {
+			b.run.leave = &f
 		}
 	}
 	for _, f := range p.forms() {
-		if origin(f.action) != v.origin || answer.Status != http.StatusOK {
+		if origin(f.action) != b.origin || answer.Status != http.StatusOK {
 			continue
 		}
 		switch _, decides := f.button("approve"); {
-		case f.post && f.password != "" && f.login != "" && !v.signedIn:
-			return v.signIn(f), "", nil
-		case f.post && decides && !v.approved:
-			return v.approve(answer, f)
-		case len(f.open()) > 0 && !v.chose:
-			return v.choose(f)
+		case f.post && f.password != "" && f.login != "" && !b.signedIn:
+			return b.signIn(f), "", nil
+		case f.post && decides && !b.approved:
+			return b.approve(answer, f)
+		case len(f.open()) > 0 && !b.chose:
+			return b.choose(f)
 		}
 	}
 	again := slices.ContainsFunc(p.forms(), func(f form) bool { return f.password != "" })
-	return wire.Request{}, "", v.stuck(answer, again)
+	return wire.Request{}, "", b.stuck(answer, again)
 }
 
-// stuck says why there is nothing to go on with. again: there is a sign-in form.
-func (v *visit) stuck(answer *wire.Answer, again bool) error {
+// stuck records why it cannot continue. again reports that there is a sign-in form.
+func (b *browser) stuck(answer *wire.Answer, again bool) error {
 	switch {
-	case v.signedIn && (again || (answer.Status != http.StatusOK && v.walk.leave == nil)):
-		v.walk.find("sign_in_failed", answer, saidBy(answer))
-	case v.signedIn && answer.Status != http.StatusOK:
-		v.walk.find("consent_refused", answer, saidBy(answer))
+	case b.signedIn && (again || (answer.Status != http.StatusOK && b.run.leave == nil)):
+		b.run.find("sign_in_failed", answer, saidBy(answer))
+	case b.signedIn && answer.Status != http.StatusOK:
+		b.run.find("consent_refused", answer, saidBy(answer))
 	default:
-		v.walk.find("page_not_understood", answer, saidBy(answer))
+		b.run.find("page_not_understood", answer, saidBy(answer))
 	}
 	return errStop
 }
 
-func (v *visit) follow(answer *wire.Answer) (wire.Request, string, error) {
+func (b *browser) follow(answer *wire.Answer) (wire.Request, string, error) {
 	location := answer.Header.Get("Location")
-	before, _, _ := strings.Cut(v.walk.redirect, "?")
+	before, _, _ := strings.Cut(b.run.redirect, "?")
 	if at, _, _ := strings.Cut(location, "?"); at == before {
-		if v.approved {
-			v.judgeReturn(answer)
+		if b.approved {
+			b.judgeReturn(answer)
 		}
 		return wire.Request{}, location, nil
 	}
@@ -110,62 +111,62 @@ func (v *visit) follow(answer *wire.Answer) (wire.Request, string, error) {
 	if err == nil {
 		at, err = at.Parse(location)
 	}
-	if err != nil || origin(at) != v.origin {
-		v.walk.find("led_elsewhere", answer)
+	if err != nil || origin(at) != b.origin {
+		b.run.find("led_elsewhere", answer)
 		return wire.Request{}, "", errStop
 	}
-	return v.walk.open(at.String(), "as a browser", true), "", nil
+	return b.run.open(at.String(), "as a browser", true), "", nil
 }
 
-// judgeReturn wants a status after which the browser asks with GET: with 307 it would send the consent page's form to
-// the client.
-func (v *visit) judgeReturn(answer *wire.Answer) {
+// judgeReturn expects a status after which the browser uses GET: with 307 it would send the consent page's
+// form to the client.
+func (b *browser) judgeReturn(answer *wire.Answer) {
 	switch answer.Status {
 	case http.StatusFound, http.StatusSeeOther:
-		v.walk.find("approval_redirects", answer)
+		b.run.find("approval_redirects", answer)
 	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		v.walk.find("approval_307", answer)
+		b.run.find("approval_307", answer)
 	default:
-		v.walk.find("approval_301", answer)
+		b.run.find("approval_301", answer)
 	}
 }
 
-func (v *visit) submit(f form, note string) wire.Request {
+func (b *browser) submit(f form, note string) wire.Request {
 	if !f.post {
 		address := *f.action
 		address.RawQuery = f.fields.Encode()
-		return v.walk.open(address.String(), note, true)
+		return b.run.open(address.String(), note, true)
 	}
 	r := wire.Form(f.action.String(), f.fields.Encode(), callLimit)
 	r.Note, r.Browsing = note, true
-	r.Header["Accept"], r.Header["Origin"], r.Header["Sec-Fetch-Site"] = "text/html", v.origin, "same-origin"
+	r.Header["Accept"], r.Header["Origin"], r.Header["Sec-Fetch-Site"] = "text/html", b.origin, "same-origin"
 	return r
 }
 
-func (v *visit) signIn(f form) wire.Request {
-	f.fields.Set(f.login, v.walk.Email)
-	f.fields.Set(f.password, v.walk.Password.Reveal())
-	v.signedIn = true
-	return v.submit(f, "sign-in as "+v.walk.Email)
+func (b *browser) signIn(f form) wire.Request {
+	f.fields.Set(f.login, b.run.Email)
+	f.fields.Set(f.password, b.run.Password.Reveal())
+	b.signedIn = true
+	return b.submit(f, "sign-in as "+b.run.Email)
 }
 
-func (v *visit) approve(answer *wire.Answer, f form) (wire.Request, string, error) {
-	v.judgeFormAction(answer)
+func (b *browser) approve(answer *wire.Answer, f form) (wire.Request, string, error) {
+	b.judgeFormAction(answer)
 	if len(f.open()) > 0 {
-		if err := v.pick(&f); err != nil {
+		if err := b.pick(&f); err != nil {
 			return wire.Request{}, "", err
 		}
 	}
 	button, _ := f.button("approve")
 	f.fields.Set(button.name, button.value)
-	v.approved = true
-	return v.submit(f, "approve"), "", nil
+	b.approved = true
+	return b.submit(f, "approve"), "", nil
 }
 
-// judgeFormAction wants the callback named: Chromium applies form-action to the redirect after the form was sent (CSP
-// level 3, section 6.4.1).
-func (v *visit) judgeFormAction(answer *wire.Answer) {
-	callback, err := url.Parse(v.walk.redirect)
+// judgeFormAction expects form-action to name the callback: Chromium applies it to the redirect after the
+// form was sent (CSP level 3, section 6.4.1).
+func (b *browser) judgeFormAction(answer *wire.Answer) {
+	callback, err := url.Parse(b.run.redirect)
 	if err != nil {
 		return
 	}
@@ -177,7 +178,7 @@ func (v *visit) judgeFormAction(answer *wire.Answer) {
 			}
 			if !has(sources, "*") && !has(sources, callback.Scheme+":") && !has(sources, origin(callback)) &&
 				!has(sources, origin(callback)+"/") {
-				v.walk.find(
+				b.run.find(
 					"form_action",
 					answer,
 					"form-action is "+quote(strings.Join(sources[1:], " "))+" and lacks "+origin(callback),
@@ -186,11 +187,11 @@ func (v *visit) judgeFormAction(answer *wire.Answer) {
 			}
 		}
 	}
-	v.walk.find("form_action_ok", answer)
+	b.run.find("form_action_ok", answer)
 }
 
-func (v *visit) choose(f form) (wire.Request, string, error) {
-	if err := v.pick(&f); err != nil {
+func (b *browser) choose(f form) (wire.Request, string, error) {
+	if err := b.pick(&f); err != nil {
 		return wire.Request{}, "", err
 	}
 	for _, button := range f.buttons {
@@ -199,13 +200,14 @@ func (v *visit) choose(f form) (wire.Request, string, error) {
 			break
 		}
 	}
-	v.chose = true
-	return v.submit(f, "the workspace chosen"), "", nil
+	b.chose = true
+	return b.submit(f, "the workspace chosen"), "", nil
 }
 
-// pick takes the choice that the person named: by its value, by its words, or by how its words alone begin.
-func (v *visit) pick(f *form) error {
-	offered, wanted := f.open(), v.walk.Workspace
+// pick selects the choice that the user named: by its value, by its label, or by an unambiguous prefix of its
+// label.
+func (b *browser) pick(f *form) error {
+	offered, wanted := f.open(), b.run.Workspace
 	for _, fits := range []func(choice) bool{
 		func(c choice) bool { return c.value == wanted },
 		func(c choice) bool { return strings.EqualFold(c.label, wanted) },
@@ -227,6 +229,6 @@ func (v *visit) pick(f *form) error {
 	for i, c := range offered {
 		labels[i] = quote(c.label)
 	}
-	v.walk.find("workspace_not_chosen", nil, "it offers "+strings.Join(labels, ", "))
+	b.run.find("workspace_not_chosen", nil, "it offers "+strings.Join(labels, ", "))
 	return errStop
 }

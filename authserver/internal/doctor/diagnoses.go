@@ -2,14 +2,14 @@ package doctor
 
 import "maps"
 
-// A diagnosis is what can be found: a symptom in words, what the client makes of it, and how to mend it. {client} is
-// the client's name.
+// A diagnosis describes a possible finding: the symptom, its effect on the client, and the remedy. {client}
+// is replaced by the client's name.
 type diagnosis struct {
 	verdict            Verdict
 	says, effect, mend string
 }
 
-// diagnoses is the table of everything that can be found, by code.
+// diagnoses returns the table of all possible findings by code.
 func diagnoses() map[string]diagnosis {
 	all := map[string]diagnosis{}
 	for _, some := range []map[string]diagnosis{

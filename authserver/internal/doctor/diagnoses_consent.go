@@ -1,6 +1,6 @@
 package doctor
 
-// What is found between the request and the callback: step authorize.
+// Findings between the request and the callback: step authorize.
 
 func ofAuthorizeEndpoints() map[string]diagnosis {
 	return map[string]diagnosis{

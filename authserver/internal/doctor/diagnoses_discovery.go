@@ -1,6 +1,6 @@
 package doctor
 
-// What is found before anybody consents: steps reach, resource and server.
+// Findings before the consent: steps reach, resource and server.
 
 func ofNetworks() map[string]diagnosis {
 	const couldNot = `{client} says that it could not reach the server.`

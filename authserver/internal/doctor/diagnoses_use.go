@@ -1,6 +1,6 @@
 package doctor
 
-// What is found once there is consent: steps token, call, refresh and clean up.
+// Findings after the consent: steps token, call, refresh and clean up.
 
 func ofTokenEndpoints() map[string]diagnosis {
 	return map[string]diagnosis{

@@ -14,9 +14,9 @@ const (
 )
 
 // discover reads the metadata of the authorization server in the client's order (RFC 8414, section 3; MCP,
-// Authorization Server Metadata Discovery), judges it, and looks at the places where other clients and former versions
-// look.
-func (w *walk) discover(ctx context.Context) error {
+// Authorization Server Metadata Discovery), judges it, and checks the places used by other clients and
+// earlier versions.
+func (w *run) discover(ctx context.Context) error {
 	places := serverPlaces(w.offered.issuer)
 	var first document
 	found := false
@@ -52,7 +52,7 @@ func (w *walk) discover(ctx context.Context) error {
 	return w.identify(ctx)
 }
 
-// serverPlaces are the places for an issuer, with and without a path.
+// serverPlaces returns the metadata addresses of an issuer, with or without a path.
 func serverPlaces(issuer string) []string {
 	parsed, err := url.Parse(issuer)
 	if err != nil {
@@ -65,8 +65,8 @@ func serverPlaces(issuer string) []string {
 	return []string{base + serverWellKnown + path, base + openIDWellKnown + path, base + path + openIDWellKnown}
 }
 
-// aliases looks at the places on the API's own host, where clients look that skip the resource's document.
-func (w *walk) aliases(ctx context.Context, first document, done []string) error {
+// aliases checks the addresses on the API's host that are used by clients which skip the resource's document.
+func (w *run) aliases(ctx context.Context, first document, done []string) error {
 	base, path := origin(w.typed), strings.TrimSuffix(w.typed.EscapedPath(), "/")
 	for _, address := range []string{
 		base + serverWellKnown,
@@ -94,8 +94,8 @@ func (w *walk) aliases(ctx context.Context, first document, done []string) error
 	return nil
 }
 
-// judgeAlias wants the same document at every place.
-func (w *walk) judgeAlias(first, alias document) {
+// judgeAlias expects the same document at every address.
+func (w *run) judgeAlias(first, alias document) {
 	for _, name := range []string{
 		"issuer",
 		"authorization_endpoint",

@@ -1,24 +1,26 @@
-// Package doctor answers: why can this connector not connect?
+// Package doctor finds out why a connector cannot connect.
 //
-// It walks a running server as one connector would, from the first call without a token to the refresh, judges each
-// answer, and says in words what is wrong, what the connector makes of it, and how to mend it. It knows no
-// configuration and no database: what it finds is what a connector finds.
+// It runs the steps of one connector against a running server, from the first call without a token to the
+// refresh, judges each response, and describes what is wrong, how it affects the connector, and how to fix
+// it. It uses no configuration and no database: it sees what a connector sees.
 //
 //	1 reach      the URL, the refusal without a token and its challenge     reach.go
 //	2 resource   the metadata of the protected resource (RFC 9728)          resource.go
 //	3 server     the metadata of the authorization server (RFC 8414)        discover.go, server.go, guesses.go
-//	4 authorize  the request, sign-in, consent, the way back                authorize.go, consent.go, forms.go, callback.go
-//	5 token      the code exchanged                                         token.go
-//	6 call       initialize, tools, one call, a wrong token                 call.go
-//	7 refresh    the next tokens, the former ones, the replay if asked for  refresh.go
-//	8 clean up   its own grant and sign-in ended                            refresh.go
+//	4 authorize  the request, sign-in, consent and callback                 authorize.go, consent.go, forms.go,
+//	                                                                        callback.go
+//	5 token      the exchange of the code                                   token.go
+//	6 call       initialize, tools, one call, an invalid token              call.go
+//	7 refresh    the new tokens, the old ones, a replay if requested        refresh.go
+//	8 clean up   revocation of the grant and sign-out                       refresh.go
 //
-// What can be found is one table (diagnoses*.go). Invariants:
+// The table of possible findings is in diagnoses*.go. Invariants:
 //
-//	D1 Nothing secret is shown: codes, tokens, cookies, passwords, verifiers (wire.Secrets).
-//	D2 Every answer is bounded in time and size, and nothing in it is obeyed: a hostile server is a finding too (package wire).
-//	D3 A password is typed only into a page of the server that was named, over TLS or on loopback.
-//	D4 A grant that it got is given back, also when a later step fails or the person gives up.
+//	D1 No secret is shown: codes, tokens, cookies, passwords, verifiers (wire.Secrets).
+//	D2 Every response is bounded in time and size, and nothing in it is executed: a hostile server is a finding too
+//	   (package wire).
+//	D3 The password is sent only to a page of the named server, over TLS or on loopback.
+//	D4 The grant is revoked at the end, also if a later step fails or the user cancels.
 //
-// Callers: cmd/authserver.
+// The caller is cmd/authserver.
 package doctor

@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
 )
 
-// A document is a JSON object that a client fetches, and the answer that it came in.
+// A document is a JSON object that a client fetches, and its response.
 type document struct {
 	answer *wire.Answer
 	values map[string]any
@@ -35,7 +35,7 @@ func (d document) list(name string) []string {
 	return out
 }
 
-// readObject reads one JSON object and nothing after it.
+// readObject parses a single JSON object.
 func readObject(body []byte) (map[string]any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	var values map[string]any
@@ -56,14 +56,14 @@ func isJSON(header http.Header) bool {
 	return err == nil && kind == "application/json"
 }
 
-// What fetch met, besides codes of the table.
+// Results of fetch that are not codes of the table.
 const (
-	missing = "missing" // 404: the client goes on to the next place
-	silent  = "silent"  // no answer, which is found already
+	missing = "missing" // 404: the client tries the next address
+	silent  = "silent"  // no response, which is already recorded
 )
 
-// fetch gets a document of the discovery. It returns "", or why there is none.
-func (w *walk) fetch(ctx context.Context, address string) (document, string) {
+// fetch gets a discovery document. It returns "", or why there is none.
+func (w *run) fetch(ctx context.Context, address string) (document, string) {
 	answer, err := w.send(
 		ctx,
 		wire.Request{
@@ -92,8 +92,8 @@ func (w *walk) fetch(ctx context.Context, address string) (document, string) {
 	return d, ""
 }
 
-// judgeServing judges how a document is served, which is the same for all of them.
-func (w *walk) judgeServing(d document) {
+// judgeServing judges how a document is served.
+func (w *run) judgeServing(d document) {
 	if !isJSON(d.answer.Header) {
 		w.find("document_content_type", d.answer)
 	}
@@ -103,9 +103,9 @@ func (w *walk) judgeServing(d document) {
 	w.judgeTime(d.answer)
 }
 
-// usable says whether a client can go to an address that a document names, and finds why not. what is the member's
-// name.
-func (w *walk) usable(address, what string, about *wire.Answer) bool {
+// usable reports whether a client can use an address in a document, and records a finding if not. what is the
+// name of the member.
+func (w *run) usable(address, what string, about *wire.Answer) bool {
 	parsed, err := url.Parse(address)
 	switch {
 	case err != nil || parsed.Host == "" || (parsed.Scheme != "https" && parsed.Scheme != "http") || parsed.User != nil:

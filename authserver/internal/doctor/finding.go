@@ -8,40 +8,40 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
 )
 
-// A Verdict is how bad a finding is.
+// A Verdict is the severity of a finding.
 type Verdict string
 
-// The verdicts. A warning is what some client stumbles over, or what works by luck.
+// The verdicts. A warning is a problem for some clients, or something that works by chance.
 const (
 	OK   Verdict = "ok"
 	Warn Verdict = "warn"
 	Fail Verdict = "fail"
 )
 
-// A Finding is one thing that was looked at.
+// A Finding is the result of one check.
 type Finding struct {
 	Step         string  `json:"step"`
 	Verdict      Verdict `json:"verdict"`
 	Code         string  `json:"code"`             // stable, for programs
-	Says         string  `json:"says"`             // what it is, in words
-	Detail       string  `json:"detail,omitempty"` // the values that were met
+	Says         string  `json:"says"`             // the symptom in words
+	Detail       string  `json:"detail,omitempty"` // the values seen
 	Sent         string  `json:"sent,omitempty"`
 	Got          string  `json:"got,omitempty"`
-	Effect       string  `json:"effect,omitempty"` // what the client makes of it; not for ok
+	Effect       string  `json:"effect,omitempty"` // the effect on the client; not for ok
 	Mend         string  `json:"mend,omitempty"`   // not for ok
-	Milliseconds int64   `json:"milliseconds"`     // of the answer it is about, 0 for none
+	Milliseconds int64   `json:"milliseconds"`     // of the response, 0 for none
 }
 
-// A Report is everything that was found.
+// A Report holds all findings.
 type Report struct {
 	URL      string    `json:"url"`
 	As       string    `json:"as"`
 	Verdict  Verdict   `json:"verdict"`           // the worst of the findings
-	Stopped  string    `json:"stopped,omitempty"` // why the walk ended early, "" if it did not
+	Stopped  string    `json:"stopped,omitempty"` // why the run ended early, "" if it did not
 	Findings []Finding `json:"findings"`
 }
 
-// Count says how many findings have a verdict.
+// Count returns the number of findings with a verdict.
 func (r *Report) Count(v Verdict) int {
 	n := 0
 	for _, f := range r.Findings {
@@ -62,11 +62,11 @@ func (r *Report) judge() {
 	}
 }
 
-// find keeps a finding of the table, about an answer or nil, with the values that were met.
-func (w *walk) find(code string, about *wire.Answer, detail ...string) {
+// find records a finding of the table, about a response or nil, with the values seen.
+func (w *run) find(code string, about *wire.Answer, detail ...string) {
 	d, known := diagnoses()[code]
 	if !known {
-		d = diagnosis{Fail, code, "", ""} // TestEveryDiagnosisIsInTheTable keeps this from happening
+		d = diagnosis{Fail, code, "", ""} // TestDiagnoses_MatchCode prevents this
 	}
 	f := Finding{
 		Step:    w.step,
@@ -87,15 +87,15 @@ func (w *walk) find(code string, about *wire.Answer, detail ...string) {
 	w.tell(f)
 }
 
-// named puts the client's name into sentences, which begin with a capital letter.
-func (w *walk) named(text string) string {
+// named replaces {client} by the client's name, capitalized at the beginning of a sentence.
+func (w *run) named(text string) string {
 	begins := strings.ToUpper(w.profile.title[:1]) + w.profile.title[1:]
 	text = strings.ReplaceAll("\n"+text, ". {client}", ". "+begins)
 	text = strings.ReplaceAll(text, "\n{client}", "\n"+begins)
 	return strings.TrimPrefix(strings.ReplaceAll(text, "{client}", w.profile.title), "\n")
 }
 
-func (w *walk) sent(r wire.Request) string {
+func (w *run) sent(r wire.Request) string {
 	text := r.Method + " " + w.secrets.Address(r.URL)
 	if r.Note != "" {
 		text += " (" + r.Note + ")"
@@ -103,8 +103,8 @@ func (w *walk) sent(r wire.Request) string {
 	return text
 }
 
-// got names status, time, and the headers that matter. A body is never shown: it may be a token.
-func (w *walk) got(a *wire.Answer) string {
+// got returns status, time, and the relevant headers. It never shows a body, which may be a token.
+func (w *run) got(a *wire.Answer) string {
 	if a.Status == 0 {
 		return fmt.Sprintf("no answer in %d ms", a.Took.Milliseconds())
 	}

@@ -11,24 +11,24 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
 )
 
-// A page is what a browser shows.
+// A page is a parsed HTML page.
 type page struct {
 	at   *url.URL
 	root *html.Node
 }
 
-// A form is what one form of a page sends if nobody types, and what can be chosen in it.
+// A form holds what a form of a page sends by default, and its choices.
 type form struct {
 	action   *url.URL
 	post     bool
 	fields   url.Values
 	password string   // name of the password field, "" for none
-	login    string   // name of the field for who signs in
-	buttons  []choice // that submit, by name and value
+	login    string   // name of the field for the user name
+	buttons  []choice // submit buttons, by name and value
 	choices  []choice // radio buttons and options of selects
 }
 
-// A choice is one value of a field, with the words beside it.
+// A choice is one value of a field, with its label.
 type choice struct{ name, value, label string }
 
 func readPage(answer *wire.Answer) (page, bool) {
@@ -40,7 +40,7 @@ func readPage(answer *wire.Answer) (page, bool) {
 	return page{at, root}, err == nil
 }
 
-// saidBy is what a page says to a person: its alert, its heading, or its title.
+// saidBy returns the message of a page: its alert, its heading, or its title.
 func saidBy(answer *wire.Answer) string {
 	p, ok := readPage(answer)
 	if !ok {
@@ -65,7 +65,7 @@ func saidBy(answer *wire.Answer) string {
 	return ""
 }
 
-// after is the text of the paragraph that follows a heading.
+// after returns the text of the paragraph that follows a heading.
 func after(n *html.Node) string {
 	for next := n.NextSibling; next != nil; next = next.NextSibling {
 		if next.Type == html.ElementNode {
@@ -102,7 +102,7 @@ func value(n *html.Node, name string) string {
 	return text
 }
 
-// forms are the forms of a page, in its order.
+// forms returns the forms of a page in order.
 func (p page) forms() []form {
 	var all []form
 	for n := range p.root.Descendants() {
@@ -185,7 +185,7 @@ func (f *form) addSelect(n *html.Node, name string) {
 	}
 }
 
-// beside is the text of the label around a field.
+// beside returns the text of the label around a field.
 func beside(n *html.Node) string {
 	for up := n.Parent; up != nil; up = up.Parent {
 		if up.Type == html.ElementNode && up.Data == "label" {
@@ -195,7 +195,7 @@ func beside(n *html.Node) string {
 	return ""
 }
 
-// button finds a button by its value.
+// button returns the button with a value.
 func (f form) button(value string) (choice, bool) {
 	at := slices.IndexFunc(f.buttons, func(c choice) bool { return c.value == value })
 	if at < 0 {
@@ -204,7 +204,7 @@ func (f form) button(value string) (choice, bool) {
 	return f.buttons[at], true
 }
 
-// open are the choices of fields in which nothing is chosen yet.
+// open returns the choices of fields without a selected value.
 func (f form) open() []choice {
 	return slices.DeleteFunc(slices.Clone(f.choices), func(c choice) bool { return f.fields.Has(c.name) })
 }

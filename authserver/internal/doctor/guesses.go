@@ -9,8 +9,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
 )
 
-// guesses looks at /authorize, /token and /register on the API's origin, where hosted clients go when discovery misses.
-func (w *walk) guesses(ctx context.Context) error {
+// guesses checks /authorize, /token and /register on the API's origin, which hosted clients use if discovery
+// fails.
+func (w *run) guesses(ctx context.Context) error {
 	if !w.profile.hosted {
 		return nil
 	}
@@ -22,7 +23,7 @@ func (w *walk) guesses(ctx context.Context) error {
 	return nil
 }
 
-func (w *walk) guessAuthorize(ctx context.Context) error {
+func (w *run) guessAuthorize(ctx context.Context) error {
 	answer, err := w.send(ctx, wire.Request{
 		Method: http.MethodGet,
 		URL:    origin(w.typed) + "/authorize?state=guess",
@@ -45,7 +46,7 @@ func (w *walk) guessAuthorize(ctx context.Context) error {
 	return nil
 }
 
-func (w *walk) guessToken(ctx context.Context) error {
+func (w *run) guessToken(ctx context.Context) error {
 	form := url.Values{"grant_type": {"authorization_code"}, "client_id": {"almoner-doctor"}, "code": {"guess"}}
 	answer, err := w.send(ctx, wire.Form(origin(w.typed)+"/token", form.Encode(), discoveryLimit))
 	if err != nil {
@@ -62,7 +63,7 @@ func (w *walk) guessToken(ctx context.Context) error {
 	return nil
 }
 
-func (w *walk) guessRegister(ctx context.Context) error {
+func (w *run) guessRegister(ctx context.Context) error {
 	if w.server.register != "" {
 		return nil
 	}
@@ -85,7 +86,7 @@ func (w *walk) guessRegister(ctx context.Context) error {
 	return nil
 }
 
-// oauthError is the error code of an answer in OAuth's words (RFC 6749, section 5.2), or "".
+// oauthError returns the OAuth error code of a response (RFC 6749, section 5.2), or "".
 func oauthError(answer *wire.Answer) string {
 	values, err := readObject(answer.Body)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// speaks is a server that says the same to everybody, or closes.
+// speaks starts a server that sends the same to every client, or closes the connection.
 func speaks(t *testing.T, say func(c net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -54,14 +54,14 @@ func closedPort(t *testing.T) string {
 	return "http://" + listener.Addr().String() + "/mcp"
 }
 
-func TestWithoutAnAnswerTheCauseIsNamed(t *testing.T) {
+func TestRun_NamesCauseOfMissingResponse(t *testing.T) {
 	t.Parallel()
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // it complains of a client that mistrusts it
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // it logs the refused handshake
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 	plain := speaks(t, bytesOf("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"))
-	for code, url := range map[string]string{ // the name cannot be one, so nobody is asked for it
+	for code, url := range map[string]string{ // the name is invalid, so no DNS query is sent
 		"no_such_name":       "https://almoner..invalid/mcp",
 		"connection_refused": closedPort(t),
 		"unreachable":        "http://127.0.0.1:70000/mcp",
@@ -76,8 +76,8 @@ func TestWithoutAnAnswerTheCauseIsNamed(t *testing.T) {
 	}
 }
 
-// D2: whatever a server sends, the walk ends soon, without a panic, and with words.
-func TestD2_NonsenseEndsTheWalk(t *testing.T) {
+// D2: whatever a server sends, the run ends soon, without a panic, and with findings.
+func TestD2_InvalidResponsesEndTheRun(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat(`{"a":`, 50_000)
 	for name, text := range map[string]string{
@@ -106,13 +106,13 @@ func TestD2_NonsenseEndsTheWalk(t *testing.T) {
 		}
 		for _, f := range report.Findings {
 			if strings.ContainsAny(f.Got+f.Detail, "\x1b\x07\n\r") {
-				t.Errorf("%s: a terminal would obey: %q", name, f.Got+f.Detail)
+				t.Errorf("%s: control characters in %q", name, f.Got+f.Detail)
 			}
 		}
 	}
 }
 
-// Documents, pages and answers of every type that JSON has, in every place.
+// Documents, pages and responses with every JSON type in every place.
 func TestD2_WrongTypesEverywhere(t *testing.T) {
 	t.Parallel()
 	for _, value := range []any{
@@ -142,11 +142,12 @@ func TestD2_WrongTypesEverywhere(t *testing.T) {
 	}
 }
 
-// A server that never answers, one that never ends, and one that drips, each with the limit of a document.
-func TestD2_PatienceEnds(t *testing.T) {
+// A server that never responds, one that never ends, and one that sends slowly, each with the time limit of a
+// document.
+func TestD2_TimeAndSizeAreBounded(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("it takes the 10 s that a connector waits")
+		t.Skip("takes 10 s, the time that a connector waits")
 	}
 	endless := func(write func(c net.Conn) error) func(net.Conn) {
 		return func(c net.Conn) {
@@ -181,23 +182,21 @@ func TestD2_PatienceEnds(t *testing.T) {
 	}
 }
 
-// D3: the password goes to no page but those of the server that was named.
-func TestD3_ThePasswordStaysWithTheServer(t *testing.T) {
+// D3: the password is sent only to pages of the named server.
+func TestD3_PasswordIsSentOnlyToNamedServer(t *testing.T) {
 	t.Parallel()
-	met := make(chan string, 10)
+	received := make(chan string, 10)
 	thief := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm()
-		met <- r.PostForm.Get("password")
-		_, _ = w.Write(
-			[]byte(
-				`<form method="post"><input type="email" name="email"><input type="password" name="password"></form>`,
-			),
-		)
+		received <- r.PostForm.Get("password")
+		_, _ = io.WriteString(w,
+			`<form method="post"><input type="email" name="email"><input type="password" name="password"></form>`)
 	}))
 	t.Cleanup(thief.Close)
 	for name, broken := range map[string]breakage{
 		"the form goes elsewhere": at("/oauth/authorize", func(_ *sound, _ request, a answer) {
-			replace(a, 200, "text/html", `<form method="post" action="`+thief.URL+`/login"><input type="email" name="email"><input type="password" name="password"></form>`)
+			replace(a, 200, "text/html", `<form method="post" action="`+thief.URL+`/login">`+
+				`<input type="email" name="email"><input type="password" name="password"></form>`)
 		}),
 		"the page redirects": at("/oauth/authorize", location(302, thief.URL)),
 		"the issuer is elsewhere": func(s *sound, r request, a answer) {
@@ -212,16 +211,16 @@ func TestD3_ThePasswordStaysWithTheServer(t *testing.T) {
 			t.Errorf("%s: %s", name, codes(report))
 		}
 	}
-	close(met)
-	for got := range met {
+	close(received)
+	for got := range received {
 		if got != "" {
-			t.Error("the password was sent to a stranger")
+			t.Error("the password was sent to another server")
 		}
 	}
 }
 
-// D4: who gives up leaves nothing behind, and neither does a walk that fails half way.
-func TestD4_TheGrantIsGivenBack(t *testing.T) {
+// D4: the grant is revoked if the user cancels, and if the run fails half way.
+func TestD4_GrantIsRevoked(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	gaveUp := newSound(t, at("/mcp", when(withToken, func(*sound, request, answer) { cancel() })))
@@ -236,15 +235,15 @@ func TestD4_TheGrantIsGivenBack(t *testing.T) {
 		}
 		s.mu.Lock()
 		if !s.ended || s.newest("access") == "" {
-			t.Errorf("a grant is left behind: %s", codes(report))
+			t.Errorf("the grant was not revoked: %s", codes(report))
 		}
 		s.mu.Unlock()
 	}
 }
 
-// A person at a browser: the callback arrives on loopback. Where it is a POST, the server sent the browser there with
-// 307.
-func TestABrowserComesBackToLoopback(t *testing.T) {
+// A user at a browser: the callback arrives on loopback. If it is a POST, the server redirected the browser
+// with 307.
+func TestRun_BrowserReturnsToLoopback(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		s := newSound(t, nil)
@@ -279,7 +278,7 @@ func (s *sound) sendBrowser(method, to, prompt string) {
 	}
 }
 
-func FuzzNothingInAnAnswerBreaksTheDoctor(f *testing.F) {
+func FuzzRun(f *testing.F) {
 	f.Add([]byte(`{"issuer":"http://127.0.0.1"}`), `Bearer resource_metadata="x"`)
 	f.Add([]byte("data: {\"id\":1}\n\n"), `Basic, Bearer a="\"`)
 	f.Fuzz(func(t *testing.T, body []byte, challenge string) {

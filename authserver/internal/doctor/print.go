@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// titles are the steps as a person reads them.
+// titles returns the titles of the steps.
 func titles() map[string]string {
 	return map[string]string{
 		"reach":     "1 Reach the server",
@@ -20,14 +20,14 @@ func titles() map[string]string {
 	}
 }
 
-// Text writes findings for a person, as they come.
+// Text writes findings as text while they are recorded.
 type Text struct {
 	Out  io.Writer
-	Head string // stands before the first of them
+	Head string // written before the first finding
 	step string
 }
 
-// Tell writes one finding. What cannot be written is nobody's to mend.
+// Tell writes one finding. It ignores write errors.
 func (t *Text) Tell(f Finding) {
 	if t.step == "" {
 		_, _ = fmt.Fprintln(t.Out, t.Head)
@@ -50,7 +50,7 @@ func (t *Text) Tell(f Finding) {
 	}
 }
 
-// End writes what it comes to.
+// End writes the summary.
 func (r *Report) End(out io.Writer) {
 	words := map[Verdict]string{
 		OK:   "All is well",
@@ -70,7 +70,7 @@ func (r *Report) End(out io.Writer) {
 	}
 }
 
-// JSON writes the whole report.
+// JSON writes the whole report as JSON.
 func (r *Report) JSON(out io.Writer) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")

@@ -1,15 +1,15 @@
 package doctor
 
-// A profile is one connector: what it sends, and what it cannot do without.
+// A profile describes one connector: what it sends and what it requires.
 type profile struct {
 	name        string
 	title       string
-	hosted      bool   // calls from its maker's servers, not from the person's computer
+	hosted      bool   // calls from its maker's servers, not from the user's computer
 	document    string // its client id metadata document, "" for none
-	redirectURI string // the port is replaced for one that a person waits on
-	origin      string // of its pages, for what a browser asks
-	rootFirst   bool   // looks for the resource's document without the path before that with it
-	wantsIss    bool   // uses its metadata document only where iss is advertised
+	redirectURI string // the port can be replaced
+	origin      string // of its pages, for requests from a browser
+	rootFirst   bool   // reads the resource's document without the path first
+	wantsIss    bool   // uses its metadata document only if iss is advertised
 }
 
 // The connectors (their makers' documentation and public issue threads, autumn 2026).

@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	slow            = 3 * time.Second // worth a word, long before a client gives up
+	slow            = 3 * time.Second // worth a warning, long before a client times out
 	expiresSoon     = 14 * 24 * time.Hour
 	protocolVersion = "2025-11-25" // of MCP, which every connector speaks
-	initializeRPC   = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + protocolVersion + `","capabilities":{},` +
+	initializeRPC   = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` +
+		protocolVersion + `","capabilities":{},` +
 		`"clientInfo":{"name":"almoner-doctor","version":"1"}}}`
 )
 
-// offered is what the resource says of how to be let in.
+// offered is what the resource announces about authorization.
 type offered struct {
 	metadata string // address of the document that the challenge names, "" for none
 	scope    string // of the challenge, "" for none
@@ -28,7 +29,7 @@ type offered struct {
 }
 
 // reach makes the first call, without a token (RFC 9728, section 5; connectors, Discovery).
-func (w *walk) reach(ctx context.Context) error {
+func (w *run) reach(ctx context.Context) error {
 	w.judgeTyped()
 	answer, err := w.send(ctx, w.initialize("no token", ""))
 	if err != nil {
@@ -43,7 +44,7 @@ func (w *walk) reach(ctx context.Context) error {
 	return w.fromAPage(ctx)
 }
 
-func (w *walk) judgeTyped() {
+func (w *run) judgeTyped() {
 	host := w.typed.Hostname()
 	switch {
 	case w.profile.hosted && isPrivate(host):
@@ -53,7 +54,7 @@ func (w *walk) judgeTyped() {
 	}
 }
 
-func (w *walk) judgeCertificate(answer *wire.Answer) {
+func (w *run) judgeCertificate(answer *wire.Answer) {
 	if answer.TLS == nil || len(answer.TLS.PeerCertificates) == 0 {
 		return
 	}
@@ -62,14 +63,14 @@ func (w *walk) judgeCertificate(answer *wire.Answer) {
 	}
 }
 
-func (w *walk) judgeTime(answer *wire.Answer) {
+func (w *run) judgeTime(answer *wire.Answer) {
 	if answer.Took > slow {
 		w.find("slow", answer)
 	}
 }
 
-// initialize is the first message of every MCP client (MCP, Lifecycle). bearer is a token or "".
-func (w *walk) initialize(note, bearer string) wire.Request {
+// initialize makes the first message of every MCP client (MCP, Lifecycle). bearer is a token or "".
+func (w *run) initialize(note, bearer string) wire.Request {
 	r := wire.Request{ // to the URL byte for byte
 		Method: http.MethodPost,
 		URL:    w.Options.URL,
@@ -85,8 +86,8 @@ func (w *walk) initialize(note, bearer string) wire.Request {
 	return r
 }
 
-// judgeFirst wants 401: no other status makes a client sign in.
-func (w *walk) judgeFirst(ctx context.Context, answer *wire.Answer) error {
+// judgeFirst expects 401: no other status makes a client sign in.
+func (w *run) judgeFirst(ctx context.Context, answer *wire.Answer) error {
 	_, challenged := wire.Bearer(answer.Header)
 	status := answer.Status
 	switch {
@@ -117,8 +118,8 @@ func (w *walk) judgeFirst(ctx context.Context, answer *wire.Answer) error {
 	return errStop
 }
 
-// judgeChallenge reads WWW-Authenticate. Without it a client can only guess where to go on.
-func (w *walk) judgeChallenge(answer *wire.Answer) {
+// judgeChallenge checks WWW-Authenticate. Without it a client can only guess how to continue.
+func (w *run) judgeChallenge(answer *wire.Answer) {
 	challenge, ok := wire.Bearer(answer.Header)
 	if !ok {
 		w.find("no_challenge", answer)
@@ -141,8 +142,8 @@ func (w *walk) judgeChallenge(answer *wire.Answer) {
 	}
 }
 
-// fromAPage asks as a client that runs in a browser does: it sees the challenge only if the server exposes it.
-func (w *walk) fromAPage(ctx context.Context) error {
+// fromAPage calls as a client in a browser does: it sees the challenge only if the server exposes it.
+func (w *run) fromAPage(ctx context.Context) error {
 	r := w.initialize("from a page of "+w.profile.origin, "")
 	r.Header["Origin"] = w.profile.origin
 	answer, err := w.send(ctx, r)

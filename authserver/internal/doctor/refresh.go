@@ -10,12 +10,12 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// cleanUpLimit is for all that is done after the person has given up, too.
+// cleanUpLimit bounds the clean-up, which also runs after the user has cancelled.
 const cleanUpLimit = 15 * time.Second
 
-// refresh gets the next tokens and looks at what became of the former ones (RFC 6749, section 6; OAuth 2.1, section
+// refresh gets new tokens and checks what became of the old ones (RFC 6749, section 6; OAuth 2.1, section
 // 4.3.1).
-func (w *walk) refresh(ctx context.Context) error {
+func (w *run) refresh(ctx context.Context) error {
 	former := w.tokens
 	if former.refresh == "" {
 		w.find("nothing_to_refresh", nil)
@@ -43,16 +43,17 @@ func (w *walk) refresh(ctx context.Context) error {
 	return nil
 }
 
-func (w *walk) refreshForm(token credential.Secret) url.Values {
+func (w *run) refreshForm(token credential.Secret) url.Values {
 	return url.Values{
-		"grant_type": {
-			"refresh_token",
-		}, "client_id": {w.ClientID}, "refresh_token": {token.Reveal()}, "resource": {w.offered.resource},
+		"grant_type":    {"refresh_token"},
+		"client_id":     {w.ClientID},
+		"refresh_token": {token.Reveal()},
+		"resource":      {w.offered.resource},
 	}
 }
 
-// judgeTokens tries the new access token, and the former one.
-func (w *walk) judgeTokens(ctx context.Context, former credential.Secret) error {
+// judgeTokens tries the new access token and the old one.
+func (w *run) judgeTokens(ctx context.Context, former credential.Secret) error {
 	answer, works, err := w.works(ctx, "the new token", w.tokens.access)
 	if err != nil {
 		return err
@@ -74,15 +75,16 @@ func (w *walk) judgeTokens(ctx context.Context, former credential.Secret) error 
 	return nil
 }
 
-func (w *walk) works(ctx context.Context, note string, token credential.Secret) (*wire.Answer, bool, error) {
+func (w *run) works(ctx context.Context, note string, token credential.Secret) (*wire.Answer, bool, error) {
 	r := w.initialize(note, token.Reveal())
 	r.Within = callLimit
 	answer, err := w.send(ctx, r)
 	return answer, err == nil && answer.Status == http.StatusOK, err
 }
 
-// replay presents the used refresh token again, as a thief would: the grant has to end (RFC 9700, section 4.14.2).
-func (w *walk) replay(ctx context.Context, used credential.Secret) error {
+// replay presents the used refresh token again, as an attacker would: the grant must end (RFC 9700, section
+// 4.14.2).
+func (w *run) replay(ctx context.Context, used credential.Secret) error {
 	answer, values, err := w.ask(ctx, "the used refresh token again", w.refreshForm(used))
 	if err != nil {
 		return err
@@ -114,8 +116,8 @@ func (w *walk) replay(ctx context.Context, used credential.Secret) error {
 	return nil
 }
 
-// cleanUp ends the grant and the sign-in, so that nothing is left behind (D4).
-func (w *walk) cleanUp(ctx context.Context) {
+// cleanUp revokes the grant and signs out, so that nothing is left behind (D4).
+func (w *run) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, cleanUpLimit)
 	defer cancel()
 	w.step = "clean up"
@@ -123,8 +125,8 @@ func (w *walk) cleanUp(ctx context.Context) {
 		w.giveBack(ctx)
 	}
 	if w.leave != nil {
-		v := visit{walk: w, origin: origin(w.leave.action)}
-		answer, err := w.send(ctx, v.submit(*w.leave, "sign out"))
+		b := browser{run: w, origin: origin(w.leave.action)}
+		answer, err := w.send(ctx, b.submit(*w.leave, "sign out"))
 		if err == nil && answer.Status < 400 {
 			w.find("signed_out", answer)
 		} else if err == nil {
@@ -133,8 +135,8 @@ func (w *walk) cleanUp(ctx context.Context) {
 	}
 }
 
-// giveBack revokes the grant (RFC 7009) and looks whether that holds.
-func (w *walk) giveBack(ctx context.Context) {
+// giveBack revokes the grant (RFC 7009) and checks that the token no longer works.
+func (w *run) giveBack(ctx context.Context) {
 	if w.server.revoke == "" {
 		w.find("no_revocation", nil)
 		return

@@ -14,9 +14,9 @@ import (
 
 const resourceWellKnown = "/.well-known/oauth-protected-resource"
 
-// resource reads the metadata of the protected resource wherever the client looks for it, in its order (RFC 9728,
-// section 3).
-func (w *walk) resource(ctx context.Context) error {
+// resource reads the metadata of the protected resource at each address that the client uses, in its order
+// (RFC 9728, section 3).
+func (w *run) resource(ctx context.Context) error {
 	var first document
 	found := false
 	for _, address := range w.resourcePlaces() {
@@ -51,8 +51,8 @@ func (w *walk) resource(ctx context.Context) error {
 	return nil
 }
 
-// elsewhere is the URL that the server itself calls its resource, where that is another than the one that was typed.
-func (w *walk) elsewhere(ctx context.Context) string {
+// elsewhere returns the resource URL in the server's own metadata, if it differs from the typed one.
+func (w *run) elsewhere(ctx context.Context) string {
 	answer, err := w.line.Send(
 		ctx,
 		wire.Request{Method: http.MethodGet, URL: origin(w.typed) + resourceWellKnown, Within: discoveryLimit},
@@ -68,8 +68,8 @@ func (w *walk) elsewhere(ctx context.Context) string {
 	return "the server's own metadata names " + quote(resource)
 }
 
-// judgeAgain wants another place to describe the same resource.
-func (w *walk) judgeAgain(first, again document) {
+// judgeAgain expects another address to describe the same resource.
+func (w *run) judgeAgain(first, again document) {
 	for _, name := range []string{"resource", "authorization_servers"} {
 		if !reflect.DeepEqual(again.values[name], first.values[name]) {
 			w.find("resource_documents_differ", again.answer, name+" is another than at "+first.answer.Request.URL)
@@ -79,8 +79,9 @@ func (w *walk) judgeAgain(first, again document) {
 	w.find("resource_document_again", again.answer)
 }
 
-// resourcePlaces are the addresses, each once: the challenge's, then those that the client would guess.
-func (w *walk) resourcePlaces() []string {
+// resourcePlaces returns the addresses without duplicates: that of the challenge, then those that the client
+// would guess.
+func (w *run) resourcePlaces() []string {
 	base := origin(w.typed) + resourceWellKnown
 	places := []string{base + strings.TrimSuffix(w.typed.EscapedPath(), "/"), base}
 	if w.profile.rootFirst {
@@ -98,7 +99,7 @@ func (w *walk) resourcePlaces() []string {
 	return once
 }
 
-func (w *walk) judgeResource(d document) {
+func (w *run) judgeResource(d document) {
 	servers, scopes := d.list("authorization_servers"), d.list("scopes_supported")
 	w.offered.resource, w.offered.scopes = d.text("resource"), scopes
 	if len(servers) > 0 {
@@ -135,7 +136,7 @@ func (w *walk) judgeResource(d document) {
 	}
 }
 
-// difference says in words how an identifier is not what it has to be, byte for byte.
+// difference describes how an identifier differs from the expected one, byte for byte.
 func difference(is, want string) string {
 	text := "it says " + quote(is) + ", and it has to be " + quote(want)
 	a, errA := url.Parse(is)

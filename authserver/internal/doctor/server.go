@@ -18,12 +18,12 @@ type server struct {
 	documents   bool // client id metadata documents
 	register    string
 	scopes      []string
-	sound       bool // there are endpoints to go on with
+	sound       bool // the required endpoints are usable
 	offlineable bool // offers offline_access
 }
 
 // readServer judges the members of the document (RFC 8414, section 2; connectors, Discovery).
-func (w *walk) readServer(d document) {
+func (w *run) readServer(d document) {
 	s := server{
 		issuer:    d.text("issuer"),
 		authorize: d.text("authorization_endpoint"),
@@ -49,7 +49,7 @@ func (w *walk) readServer(d document) {
 	}
 }
 
-func (w *walk) judgeIdentity(d document, s server) {
+func (w *run) judgeIdentity(d document, s server) {
 	switch {
 	case s.issuer == "":
 		w.find("no_issuer", d.answer)
@@ -64,8 +64,8 @@ func (w *walk) judgeIdentity(d document, s server) {
 	}
 }
 
-// judgeEndpoints says whether there are those that nobody can do without.
-func (w *walk) judgeEndpoints(d document, s server) bool {
+// judgeEndpoints reports whether the required endpoints are usable.
+func (w *run) judgeEndpoints(d document, s server) bool {
 	sound := true
 	for _, e := range []struct{ name, address, code string }{
 		{"authorization_endpoint", s.authorize, "no_authorization_endpoint"},
@@ -84,7 +84,7 @@ func (w *walk) judgeEndpoints(d document, s server) bool {
 	return sound
 }
 
-func (w *walk) judgeAbilities(d document, s server) {
+func (w *run) judgeAbilities(d document, s server) {
 	methods := d.list("code_challenge_methods_supported")
 	switch {
 	case len(methods) == 0:
@@ -119,9 +119,8 @@ func (w *walk) judgeAbilities(d document, s server) {
 	}
 }
 
-// identify settles by which client_id the client is known: one that was given, its metadata document, or open
-// registration.
-func (w *walk) identify(ctx context.Context) error {
+// identify determines the client_id: the given one, the client's metadata document, or open registration.
+func (w *run) identify(ctx context.Context) error {
 	if w.server.register != "" {
 		if err := w.tryRegistration(ctx); err != nil {
 			return err
@@ -141,9 +140,9 @@ func (w *walk) identify(ctx context.Context) error {
 	return nil
 }
 
-// tryRegistration sends a registration that has to be refused, so that nothing is left behind: it only matters whether
-// anybody is there (RFC 7591, section 3.2.2).
-func (w *walk) tryRegistration(ctx context.Context) error {
+// tryRegistration sends a registration that must be refused, so that nothing is created: it only checks
+// whether the endpoint responds (RFC 7591, section 3.2.2).
+func (w *run) tryRegistration(ctx context.Context) error {
 	if !w.usable(w.server.register, "registration_endpoint", nil) {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/doctor"
 )
 
-func TestASoundServerIsWell(t *testing.T) {
+func TestRun_CorrectServerHasNoFindings(t *testing.T) {
 	t.Parallel()
 	s := newSound(t, nil)
 	report := run(t, s.unattended())
@@ -44,19 +44,19 @@ func TestASoundServerIsWell(t *testing.T) {
 		"signed_out",
 	} {
 		if _, ok := found(report, code); !ok {
-			t.Errorf("%s was not looked at", code)
+			t.Errorf("%s was not checked", code)
 		}
 	}
 	if f, _ := found(report, "workspace_told"); !strings.Contains(f.Detail, "Harbour Kitchen") {
 		t.Errorf("the workspace is not named: %q", f.Detail)
 	}
 	if !s.ended || len(s.live) != 0 {
-		t.Error("D4: a grant is left behind")
+		t.Error("D4: the grant was not revoked")
 	}
 }
 
-// Without credentials the walk ends before anybody signs in, and is no failure.
-func TestWithoutCredentialsItStopsAfterDiscovery(t *testing.T) {
+// Without credentials the run ends before the sign-in, without a failure.
+func TestRun_StopsAfterDiscoveryWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	for _, as := range []string{"claude", "claude-code", "chatgpt", "vscode"} {
 		s := newSound(t, nil)
@@ -76,8 +76,8 @@ func TestWithoutCredentialsItStopsAfterDiscovery(t *testing.T) {
 	}
 }
 
-// D1: whatever the server gave out stands in no output, text or JSON, and neither does the password.
-func TestD1_NothingSecretIsShown(t *testing.T) {
+// D1: no output, text or JSON, contains a secret that the server issued or the password.
+func TestD1_NoSecretIsShown(t *testing.T) {
 	t.Parallel()
 	echo := func(body string) string {
 		return `{"error":"invalid_request","error_description":"you sent ` + body + `"}`
@@ -104,7 +104,8 @@ func TestD1_NothingSecretIsShown(t *testing.T) {
 		}),
 		"the callback names the password and the cookie": at("/oauth/authorize", func(s *sound, r request, a answer) {
 			if r.Method == "POST" {
-				a.Header().Set("Location", a.Header().Get("Location")+"&error=access_denied&error_description="+strings.ReplaceAll(password, " ", "+"))
+				a.Header().Set("Location", a.Header().Get("Location")+
+					"&error=access_denied&error_description="+strings.ReplaceAll(password, " ", "+"))
 			}
 		}),
 	} {
@@ -128,7 +129,7 @@ func TestD1_NothingSecretIsShown(t *testing.T) {
 	}
 }
 
-func TestJSONIsOneReport(t *testing.T) {
+func TestJSON_IsOneReport(t *testing.T) {
 	t.Parallel()
 	s := newSound(t, nil)
 	var out bytes.Buffer
@@ -143,8 +144,8 @@ func TestJSONIsOneReport(t *testing.T) {
 	}
 }
 
-// Answers may come as a stream of events, in which other messages go before.
-func TestStreamsAreRead(t *testing.T) {
+// Responses may be a stream of events, with other messages before the response.
+func TestRun_ReadsEventStreams(t *testing.T) {
 	t.Parallel()
 	s := newSound(t, at("/mcp", func(_ *sound, _ request, a answer) {
 		if a.Code == 200 {

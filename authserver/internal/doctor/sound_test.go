@@ -24,11 +24,10 @@ const (
 type (
 	request  = *http.Request
 	answer   = *httptest.ResponseRecorder
-	breakage = func(s *sound, r request, a answer) // changes an answer before it is sent
+	breakage = func(s *sound, r request, a answer) // changes a response before it is sent
 )
 
-// A sound server does everything as it should, and remembers every secret that it gave out. A test breaks one thing of
-// it.
+// A sound server behaves correctly and records every secret that it issues. Tests break one aspect of it.
 type sound struct {
 	*httptest.Server
 	broken breakage
@@ -125,7 +124,8 @@ func (s *sound) metadata() map[string]any {
 func (s *sound) mcp(a answer, r request) {
 	bearer, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !s.live[bearer] {
-		challenge := `Bearer resource_metadata="` + s.URL + `/.well-known/oauth-protected-resource/mcp", scope="read write"`
+		challenge := `Bearer resource_metadata="` + s.URL +
+			`/.well-known/oauth-protected-resource/mcp", scope="read write"`
 		if has {
 			challenge += `, error="invalid_token"`
 		}
@@ -167,20 +167,20 @@ func (s *sound) mcp(a answer, r request) {
 func (s *sound) authorize(a answer, r request) {
 	if _, err := r.Cookie("session"); err != nil {
 		page(a, `<h1>Sign in</h1><form method="post" action="/login"><input type="hidden" name="return" value="`+
-			html.EscapeString(
-				r.URL.RequestURI(),
-			)+`"><input type="email" name="email"><input type="password" name="password"><button>Sign in</button></form>`)
+			html.EscapeString(r.URL.RequestURI())+`"><input type="email" name="email">`+
+			`<input type="password" name="password"><button>Sign in</button></form>`)
 		return
 	}
 	if r.Method == http.MethodGet {
 		a.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self' http://127.0.0.1:33420")
 		page(
 			a,
-			`<h1>App asks for access</h1><form method="post" action="/oauth/authorize"><input type="hidden" name="request" value="`+
-				html.EscapeString(
-					r.URL.RawQuery,
-				)+`"><input type="radio" name="access" value="all" checked><input type="radio" name="access" value="read">
-			<button name="decision" value="deny">Deny</button><button name="decision" value="approve">Approve</button></form>
+			`<h1>App asks for access</h1><form method="post" action="/oauth/authorize">`+
+				`<input type="hidden" name="request" value="`+
+				html.EscapeString(r.URL.RawQuery)+`"><input type="radio" name="access" value="all" checked>
+			<input type="radio" name="access" value="read">
+			<button name="decision" value="deny">Deny</button>
+			<button name="decision" value="approve">Approve</button></form>
 			<form method="post" action="/logout"></form>`,
 		)
 		return
@@ -204,7 +204,8 @@ func (s *sound) login(a answer, r request) {
 		a.WriteHeader(400)
 		page(
 			a,
-			`<h1>Sign in</h1><p>Wrong.</p><form method="post" action="/login"><input type="email" name="email"><input type="password" name="password"></form>`,
+			`<h1>Sign in</h1><p>Wrong.</p><form method="post" action="/login"><input type="email" name="email">`+
+				`<input type="password" name="password"></form>`,
 		)
 		return
 	}
@@ -253,7 +254,7 @@ func redirect(a answer, location string) {
 	a.WriteHeader(http.StatusSeeOther)
 }
 
-// at breaks the answers of one path.
+// at breaks the responses of one path.
 func at(path string, broken breakage) breakage {
 	return func(s *sound, r request, a answer) {
 		if r.URL.Path == path {
@@ -262,7 +263,7 @@ func at(path string, broken breakage) breakage {
 	}
 }
 
-// replace makes the answer another one.
+// replace replaces the response.
 func replace(a answer, status int, kind, body string) {
 	a.Code = status
 	a.Header().Set("Content-Type", kind)
@@ -270,7 +271,7 @@ func replace(a answer, status int, kind, body string) {
 	a.Body.WriteString(body)
 }
 
-// edit changes the JSON object in an answer.
+// edit changes the JSON object in a response.
 func edit(a answer, change func(values map[string]any)) {
 	values := map[string]any{}
 	if json.Unmarshal(a.Body.Bytes(), &values) != nil {
@@ -281,7 +282,7 @@ func edit(a answer, change func(values map[string]any)) {
 	_ = json.NewEncoder(a.Body).Encode(values)
 }
 
-// unattended are the options with which the doctor consents itself.
+// unattended returns options with which the doctor gives consent itself.
 func (s *sound) unattended() doctor.Options {
 	return doctor.Options{
 		URL:         s.URL + "/mcp",

@@ -17,7 +17,7 @@ func signedIn(r request) bool {
 	return err == nil
 }
 
-// choosing lets a page ask for a workspace before the consent page.
+// choosing adds a page that offers workspaces before the consent page.
 func choosing() breakage {
 	return at("/oauth/authorize", func(_ *sound, r request, a answer) {
 		if signedIn(r) && r.Method == http.MethodGet && r.URL.Query().Get("workspace") == "" {
@@ -26,10 +26,12 @@ func choosing() breakage {
 				200,
 				"text/html",
 				`<h1>Which workspace?</h1><form method="get" action="/oauth/authorize">`+hidden(r.URL.Query())+
-					`<label><input type="radio" name="workspace" value="w2">Harbour Kitchen Garden <i>of a Trust</i></label>
+					`<label><input type="radio" name="workspace" value="w2">Harbour Kitchen Garden
+					<i>of a Trust</i></label>
 				<label><input type="radio" name="workspace" value="w1">Harbour Kitchen <i>of a Trust</i></label>
 				<label><input type="radio" name="workspace" value="w3">Other</label>
-				<button name="decision" value="deny">Deny</button><button name="decision" value="choose">Go on</button></form>`,
+				<button name="decision" value="deny">Deny</button>
+				<button name="decision" value="choose">Go on</button></form>`,
 			)
 		}
 		if signedIn(r) && r.Method == http.MethodGet &&
@@ -47,7 +49,7 @@ func hidden(query url.Values) string {
 	return out.String()
 }
 
-// pasted is a person who pastes a line.
+// pasted returns options of a user who pastes a line.
 func pasted(line string) func(*sound, *doctor.Options) {
 	return func(_ *sound, o *doctor.Options) {
 		o.Email, o.Password, o.Pasted = "", "", strings.NewReader(line)
@@ -74,7 +76,7 @@ func endsTheFormer(s *sound, _ request, a answer) {
 	}
 }
 
-// forgives lets the grant live on after a replay.
+// forgives keeps the grant active after a replay.
 func forgives(s *sound, _ request, _ answer) {
 	s.ended = false
 	leavesAccess(s, nil, nil)
@@ -91,7 +93,8 @@ func (s *sound) newest(kind string) string {
 	return ""
 }
 
-// newSoundAt serves the API of a sound server at another address, whose documents name that one's pages.
+// newSoundAt serves the API of a sound server at another address. Its documents name pages of the first
+// server.
 func newSoundAt(s *sound) string {
 	to, _ := url.Parse(s.URL)
 	here := httptest.NewServer(&httputil.ReverseProxy{
@@ -101,8 +104,8 @@ func newSoundAt(s *sound) string {
 	return here.URL
 }
 
-// Each symptom is named, in words, with what the client makes of it and how it is mended.
-func TestEachSymptomHasItsDiagnosis(t *testing.T) {
+// Each symptom leads to its diagnosis, with effect and remedy.
+func TestRun_DiagnosesEachSymptom(t *testing.T) {
 	t.Parallel()
 	for _, one := range slices.Concat(discoverySymptoms(), consentSymptoms(), useSymptoms()) {
 		t.Run(one.code, func(t *testing.T) {
@@ -115,11 +118,11 @@ func TestEachSymptomHasItsDiagnosis(t *testing.T) {
 			report := run(t, o)
 			f, ok := found(report, one.code)
 			if !ok {
-				t.Fatalf("not found; but: %s", codes(report))
+				t.Fatalf("not found; findings: %s", codes(report))
 			}
 			if f.Says == "" || (f.Verdict != doctor.OK) != (f.Effect != "" && f.Mend != "") ||
 				strings.Contains(f.Says+f.Effect+f.Mend, "{client}") {
-				t.Errorf("it is not said in words: %+v", f)
+				t.Errorf("incomplete diagnosis: %+v", f)
 			}
 			if want := report.Count(doctor.Fail) > 0; (report.Verdict == doctor.Fail) != want {
 				t.Errorf("the verdict is %s: %s", report.Verdict, codes(report))

@@ -33,14 +33,14 @@ func source(t *testing.T, pattern string) string {
 	return all.String()
 }
 
-// What is looked for is in the table, and what is in the table is looked for, said in words, and provoked by a test.
-func TestEveryDiagnosisIsInTheTable(t *testing.T) {
+// Every code in the source is in the table, and every entry of the table is used, worded and tested.
+func TestDiagnoses_MatchCode(t *testing.T) {
 	t.Parallel()
 	code, tests := source(t, "*.go"), source(t, "*_test.go")
 	table := diagnoses()
 	for _, found := range regexp.MustCompile(`find\("(\w+)"`).FindAllStringSubmatch(code, -1) {
 		if _, ok := table[found[1]]; !ok {
-			t.Errorf("%s is found and has no diagnosis", found[1])
+			t.Errorf("%s has no diagnosis", found[1])
 		}
 	}
 	if len(table) < 120 {
@@ -48,43 +48,43 @@ func TestEveryDiagnosisIsInTheTable(t *testing.T) {
 	}
 	for name, d := range table {
 		if strings.Count(code, `"`+name+`"`) < 2 {
-			t.Errorf("nothing finds %s", name)
+			t.Errorf("%s is not used", name)
 		}
 		if !strings.Contains(tests, `"`+name+`"`) {
-			t.Errorf("no test provokes %s", name)
+			t.Errorf("no test for %s", name)
 		}
 		for _, sentence := range []string{d.says, d.effect, d.mend} {
 			if sentence != "" && !strings.HasSuffix(sentence, ".") {
-				t.Errorf("%s: no sentence: %q", name, sentence)
+				t.Errorf("%s: not a sentence: %q", name, sentence)
 			}
 		}
 		if d.says == "" || (d.verdict == OK) != (d.effect == "" && d.mend == "") {
-			t.Errorf("%s: what is wrong has an effect and a way to mend it, what is well has none", name)
+			t.Errorf("%s: warnings and failures need effect and mend, ok has neither", name)
 		}
 	}
 }
 
-// What cannot be arranged between two programs on one machine.
-func TestWhatLoopbackCannotShow(t *testing.T) {
+// Findings that cannot be provoked between two programs on one machine.
+func TestFind_FindingsBeyondLoopback(t *testing.T) {
 	t.Parallel()
-	begun := func(url string) *walk {
+	begun := func(url string) *run {
 		w, err := begin(Options{URL: url, As: "claude"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return w
 	}
-	for code, provoke := range map[string]func(w *walk){
-		"names_localhost": func(w *walk) { w.usable("http://localhost:8080", "authorization_servers[0]", nil) },
-		"names_http":      func(w *walk) { w.usable("http://api.example.org", "authorization_servers[0]", nil) },
-		"not_an_address":  func(w *walk) { w.usable("https://ada@api.example.org", "token_endpoint", nil) },
-		"slow":            func(w *walk) { w.judgeTime(&wire.Answer{Status: 200, Took: 4 * time.Second}) },
-		"certificate_expires": func(w *walk) {
+	for code, provoke := range map[string]func(w *run){
+		"names_localhost": func(w *run) { w.usable("http://localhost:8080", "authorization_servers[0]", nil) },
+		"names_http":      func(w *run) { w.usable("http://api.example.org", "authorization_servers[0]", nil) },
+		"not_an_address":  func(w *run) { w.usable("https://ada@api.example.org", "token_endpoint", nil) },
+		"slow":            func(w *run) { w.judgeTime(&wire.Answer{Status: 200, Took: 4 * time.Second}) },
+		"certificate_expires": func(w *run) {
 			w.judgeCertificate(&wire.Answer{
 				TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{NotAfter: time.Now().Add(time.Hour)}}},
 			})
 		},
-		"no_scopes_anywhere": func(w *walk) {
+		"no_scopes_anywhere": func(w *run) {
 			w.judgeResource(document{answer: &wire.Answer{}, values: map[string]any{"resource": "x"}})
 		},
 	} {
@@ -102,11 +102,11 @@ func TestWhatLoopbackCannotShow(t *testing.T) {
 		!isPrivate("0.0.0.0") ||
 		isPrivate("8.8.8.8") ||
 		isPrivate("example.org") {
-		t.Error("private addresses are not told from public ones")
+		t.Error("isPrivate does not distinguish private addresses")
 	}
 }
 
-func TestIdentifiersAreComparedInWords(t *testing.T) {
+func TestDifference_DescribesIdentifiers(t *testing.T) {
 	t.Parallel()
 	for is, says := range map[string]string{
 		"https://api.example.org/mcp/": "slash at the end", "http://api.example.org/mcp": "http is not https",
@@ -119,7 +119,7 @@ func TestIdentifiersAreComparedInWords(t *testing.T) {
 	}
 }
 
-func TestUsageIsRefused(t *testing.T) {
+func TestBegin_RefusesInvalidOptions(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Options{
 		{URL: "https://api.example.org/mcp", As: "nobody"},

@@ -11,14 +11,14 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// tokens are what the token endpoint gave last.
+// tokens are the latest tokens.
 type tokens struct {
 	access, refresh credential.Secret
 	scope           string
 }
 
-// exchange turns the code into tokens (RFC 6749, section 4.1.3, with PKCE and resource).
-func (w *walk) exchange(ctx context.Context) error {
+// exchange exchanges the code for tokens (RFC 6749, section 4.1.3, with PKCE and resource).
+func (w *run) exchange(ctx context.Context) error {
 	answer, values, err := w.ask(ctx, "the code", url.Values{
 		"grant_type": {"authorization_code"}, "client_id": {w.ClientID}, "code": {w.attempt.code.Reveal()},
 		"redirect_uri": {w.redirect}, "code_verifier": {w.attempt.verifier.Reveal()}, "resource": {w.offered.resource},
@@ -29,8 +29,9 @@ func (w *walk) exchange(ctx context.Context) error {
 	return w.take(answer, values, true)
 }
 
-// ask sends a form to the token endpoint and reads the object that comes back, whose secrets are known from here on.
-func (w *walk) ask(ctx context.Context, note string, form url.Values) (*wire.Answer, map[string]any, error) {
+// ask sends a form to the token endpoint and returns the object in the response. It registers the tokens as
+// secrets.
+func (w *run) ask(ctx context.Context, note string, form url.Values) (*wire.Answer, map[string]any, error) {
 	request := wire.Form(w.server.token, form.Encode(), tokenLimit)
 	request.Note = note
 	answer, err := w.send(ctx, request)
@@ -49,8 +50,8 @@ func (w *walk) ask(ctx context.Context, note string, form url.Values) (*wire.Ans
 	return answer, values, nil
 }
 
-// take judges a successful answer (RFC 6749, section 5.1; connectors, Token) and keeps its tokens.
-func (w *walk) take(answer *wire.Answer, values map[string]any, first bool) error {
+// take judges a successful response (RFC 6749, section 5.1; connectors, Token) and stores its tokens.
+func (w *run) take(answer *wire.Answer, values map[string]any, first bool) error {
 	access, _ := values["access_token"].(string)
 	refresh, _ := values["refresh_token"].(string)
 	switch {
@@ -67,17 +68,17 @@ func (w *walk) take(answer *wire.Answer, values map[string]any, first bool) erro
 		w.find("no_access_token", answer)
 		return errStop
 	}
-	kept := w.tokens.refresh
+	previous := w.tokens.refresh
 	w.tokens = tokens{access: credential.Secret(access), refresh: credential.Secret(refresh)}
 	w.tokens.scope, _ = values["scope"].(string)
 	if !first && refresh == "" {
-		w.tokens.refresh = kept
+		w.tokens.refresh = previous
 	}
 	w.judgeAnswer(answer, values, first && refresh == "")
 	return nil
 }
 
-func (w *walk) judgeAnswer(answer *wire.Answer, values map[string]any, silentSoon bool) {
+func (w *run) judgeAnswer(answer *wire.Answer, values map[string]any, silentSoon bool) {
 	kind, _ := values["token_type"].(string)
 	seconds, timed := values["expires_in"].(float64)
 	_, told := values["scope"].(string)

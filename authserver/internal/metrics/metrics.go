@@ -1,7 +1,7 @@
-// Package metrics answers: what happens to tokens and grants, in numbers?
+// Package metrics counts what happens to tokens and grants.
 //
-// It stands before the parts that decide, passes everything on and counts what came back (M1 of package metrics holds:
-// no id, no name). It counts what this process did, since it started.
+// Its decorators wrap the parts that decide, pass every call on and count the outcomes (M1 of package metrics
+// holds: no id, no name). The counts are those of this process since it started.
 package metrics
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/almonerhq/almoner/shared/metrics"
 )
 
-// OAuth are those of tokens and grants.
+// OAuth holds the metrics of tokens and grants.
 type OAuth struct {
 	requests    *prometheus.CounterVec
 	rotations   prometheus.Counter
@@ -28,8 +28,8 @@ type OAuth struct {
 	throttled   *prometheus.CounterVec
 }
 
-// New makes the metrics. Every value of a label that matters is there from the start, so that the first event is seen
-// as one.
+// New makes the metrics. Every important label value exists from the start, so that the first event is
+// visible as an increase.
 func New(registry *metrics.Registry) *OAuth {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Name: "almoner_" + name, Help: help}
@@ -89,7 +89,7 @@ func New(registry *metrics.Registry) *OAuth {
 	return m
 }
 
-// Outcomes that are no error codes.
+// Outcomes that are not error codes.
 const (
 	ok          = "ok"
 	unavailable = "unavailable"
@@ -106,7 +106,7 @@ type Exchanger interface {
 	Token(ctx context.Context, request engine.TokenRequest) (engine.Tokens, error)
 }
 
-// Tokens counts what next decides.
+// Tokens returns an Exchanger that counts the decisions of next.
 func (m *OAuth) Tokens(next Exchanger) Exchanger { return exchanger{m, next} }
 
 type exchanger struct {
@@ -114,7 +114,7 @@ type exchanger struct {
 	next Exchanger
 }
 
-// Token is Exchanger's.
+// Token implements Exchanger.
 func (e exchanger) Token(ctx context.Context, request engine.TokenRequest) (engine.Tokens, error) {
 	tokens, err := e.next.Token(ctx, request)
 	kind := grantType(request)
@@ -129,7 +129,7 @@ func grantType(r engine.TokenRequest) string {
 	switch {
 	case r.GrantType == "authorization_code", r.GrantType == "refresh_token":
 		return r.GrantType
-	case r.GrantType == "" && r.Dialect == engine.JSON: // whose default it is
+	case r.GrantType == "" && r.Dialect == engine.JSON: // the default of this dialect
 		return "authorization_code"
 	}
 	return "other"
@@ -148,14 +148,14 @@ func outcome(err error) string {
 	return failed
 }
 
-// Rotations counts the grants that next is told have ended: every revocation gets there, whatever its cause
-// (grant.Keeper.Forget).
+// Rotations returns a RotationStore that counts the grants that end: every revocation reaches it, whatever
+// its cause (grant.Service.PropagateRevocation).
 func (m *OAuth) Rotations(next grant.RotationStore) grant.RotationStore {
 	return &rotationStore{RotationStore: next, metrics: m}
 }
 
-// maxRemembered is how many ended grants are remembered, so that two requests which end one grant at once are not two
-// endings.
+// maxRemembered is the number of ended grants that are remembered, so that two requests that end one grant at
+// once count as one.
 const maxRemembered = 1024
 
 type rotationStore struct {
@@ -168,7 +168,7 @@ type rotationStore struct {
 	next  int
 }
 
-// Revoke is grant.Register's.
+// Revoke implements grant.RotationStore.
 func (r *rotationStore) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, ends time.Time) error {
 	if r.isNew(id) {
 		r.metrics.revocations.WithLabelValues(string(reason)).Inc()
@@ -194,13 +194,13 @@ func (r *rotationStore) isNew(id uuid.UUID) bool {
 	return true
 }
 
-// Failures counts refusals and says how long whoever caused one has to wait (package failures).
+// Failures counts refusals and returns how long the caller must wait (package ratelimit).
 type Failures interface {
 	ForClient(name string) time.Duration
 	ForGrant(id uuid.UUID) time.Duration
 }
 
-// Failures counts the refusals that next throttles.
+// Failures returns a Failures that counts the refusals that next throttles.
 func (m *OAuth) Failures(next Failures) Failures { return throttle{m, next} }
 
 type throttle struct {
@@ -208,12 +208,12 @@ type throttle struct {
 	next Failures
 }
 
-// ForClient is Failures'.
+// ForClient implements Failures.
 func (t throttle) ForClient(name string) time.Duration {
 	return t.count(t.next.ForClient(name), ofClient)
 }
 
-// ForGrant is Failures'.
+// ForGrant implements Failures.
 func (t throttle) ForGrant(id uuid.UUID) time.Duration { return t.count(t.next.ForGrant(id), ofGrant) }
 
 func (t throttle) count(wait time.Duration, counted string) time.Duration {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// maxLocalKeys bounds the memory of a localRate: a key that finds no room is not counted.
+// maxLocalKeys bounds the memory of a localRate: when it is full, new keys are not counted.
 const maxLocalKeys = 100_000
 
-// A localRate keeps one time per key (the generic cell rate algorithm): when the key would be at rest, had its events
-// come evenly.
+// A localRate stores one time per key (the generic cell rate algorithm): when the key would be at rest if its
+// events had come evenly.
 type localRate struct {
 	mu   sync.Mutex
 	rest map[string]time.Time
@@ -35,7 +35,7 @@ func (l *localRate) take(key string, perMinute int, now time.Time) time.Duration
 	return 0
 }
 
-// hold keeps a key back for this long, at most a minute.
+// hold blocks a key for this long, up to a minute.
 func (l *localRate) hold(key string, perMinute int, wait time.Duration, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *localRate) hold(key string, perMinute int, wait time.Duration, now time
 	}
 }
 
-// makeRoom forgets every key that is at rest.
+// makeRoom removes every key that is at rest.
 func (l *localRate) makeRoom(now time.Time) bool {
 	for key, rest := range l.rest {
 		if !rest.After(now) {

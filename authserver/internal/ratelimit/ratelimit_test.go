@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestTheLocalRateCountsForgetsAndStaysSmall(t *testing.T) {
+func TestLocalRate_CountsExpiresAndIsBounded(t *testing.T) {
 	now, local := time.Unix(1_000_000, 0), newLocalRate()
 	for i := range 60 {
 		if wait := local.take("k", 60, now); wait != 0 {
@@ -27,7 +27,7 @@ func TestTheLocalRateCountsForgetsAndStaysSmall(t *testing.T) {
 		t.Errorf("full: wait %v, want a second", wait)
 	}
 	if wait := local.take("other", 60, now); wait != 0 {
-		t.Errorf("another key waits %v", wait)
+		t.Errorf("another key: wait %v", wait)
 	}
 	if wait := local.take("k", 60, now.Add(time.Second)); wait != 0 {
 		t.Errorf("a second later: wait %v", wait)
@@ -43,11 +43,11 @@ func TestTheLocalRateCountsForgetsAndStaysSmall(t *testing.T) {
 	}
 	later := now.Add(3 * time.Minute)
 	if local.take("new", 60, later); len(local.rest) != 1 {
-		t.Errorf("%d keys after all others came to rest", len(local.rest))
+		t.Errorf("%d keys after all others were at rest", len(local.rest))
 	}
 }
 
-// brokenRate does not answer. What is lost with it is shown against a real Redis in endpoint/token.
+// brokenRate always fails. A test with a real Redis is in endpoint/token.
 type brokenRate struct{ asked atomic.Int64 }
 
 func (b *brokenRate) Take(context.Context, string, int, int) (time.Duration, error) {
@@ -55,7 +55,7 @@ func (b *brokenRate) Take(context.Context, string, int, int) (time.Duration, err
 	return 0, errors.New("no answer")
 }
 
-func TestF3WithoutTheSharedCountEachProcessCountsForItself(t *testing.T) {
+func TestF3_CountsLocallyWithoutSharedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		shared := &brokenRate{}
@@ -68,7 +68,7 @@ func TestF3WithoutTheSharedCountEachProcessCountsForItself(t *testing.T) {
 			}
 		}
 		time.Sleep(shareEvery + time.Millisecond)
-		if wait := c.ForGrant(grant); wait != 0 { // it came to rest a little
+		if wait := c.ForGrant(grant); wait != 0 { // some of the limit is free again
 			t.Errorf("a little later: wait %v", wait)
 		}
 		for c.ForGrant(grant) == 0 {
@@ -79,13 +79,13 @@ func TestF3WithoutTheSharedCountEachProcessCountsForItself(t *testing.T) {
 		time.Sleep(distrustAfterFail / 2)
 		synctest.Wait()
 		if shared.asked.Load() != 1 {
-			t.Errorf("asked %d times while it did not answer", shared.asked.Load())
+			t.Errorf("shared rate called %d times while it failed", shared.asked.Load())
 		}
 		time.Sleep(distrustAfterFail)
 		synctest.Wait()
 		if shared.asked.Load() != 2 || strings.Count(log.String(), "in this process alone") != 2 {
 			t.Errorf(
-				"asked %d times in all: it is to be asked again, each time with a line: %s",
+				"shared rate called %d times, want 2 calls with a log line each: %s",
 				shared.asked.Load(),
 				log.String(),
 			)
@@ -93,17 +93,17 @@ func TestF3WithoutTheSharedCountEachProcessCountsForItself(t *testing.T) {
 	})
 }
 
-// memory is a Rate that processes share, without a store between them: what happens between the processes is the same.
+// memory is a Rate in memory that several Limiters share in place of a store.
 type memory struct {
-	mu   sync.Mutex
-	of   *localRate
-	told map[string]int
+	mu      sync.Mutex
+	of      *localRate
+	counted map[string]int
 }
 
 func (m *memory) Take(_ context.Context, key string, perMinute, n int) (time.Duration, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.told[key] += n
+	m.counted[key] += n
 	for i := range n {
 		if wait := m.of.take(key, perMinute, time.Now()); wait > 0 {
 			return wait + time.Duration(n-i-1)*time.Minute/time.Duration(perMinute), nil
@@ -112,10 +112,10 @@ func (m *memory) Take(_ context.Context, key string, perMinute, n int) (time.Dur
 	return 0, nil
 }
 
-// A flood that is spread over ten processes is let through little more often than one process would let it.
-func TestF3ProcessesHoldBackTogether(t *testing.T) {
+// A flood spread over ten processes gets little more full responses than with one process.
+func TestF3_ProcessesShareLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := &memory{of: newLocalRate(), told: map[string]int{}}
+		shared := &memory{of: newLocalRate(), counted: map[string]int{}}
 		processes := make([]*Limiter, 10)
 		for i := range processes {
 			processes[i] = NewLimiter(shared, slog.New(slog.DiscardHandler), time.Now)
@@ -135,21 +135,21 @@ func TestF3ProcessesHoldBackTogether(t *testing.T) {
 		const alone, inOneRound = PerGrant + 100, 10 * 200
 		if answered < alone || answered > inOneRound+alone {
 			t.Errorf(
-				"%d refusals were answered in full; one process answers %d, ten that know nothing of one another %d",
+				"%d full responses; one process allows %d, ten without sharing %d",
 				answered,
 				alone,
 				10*alone,
 			)
 		}
-		if all := shared.told["grant:"+grant.String()]; all != answered {
-			t.Errorf("%d were answered, and %d told", answered, all)
+		if all := shared.counted["grant:"+grant.String()]; all != answered {
+			t.Errorf("%d full responses, but %d counted in the shared rate", answered, all)
 		}
 	})
 }
 
-// Whoever makes names up does not keep the count of a client under attack from being shared.
-func TestTheBusiestAreToldFirst(t *testing.T) {
-	shared := &memory{of: newLocalRate(), told: map[string]int{}}
+// Invented names do not prevent the count of an attacked client from being shared.
+func TestShare_SendsBusiestKeysFirst(t *testing.T) {
+	shared := &memory{of: newLocalRate(), counted: map[string]int{}}
 	c := NewLimiter(shared, slog.New(slog.DiscardHandler), time.Now)
 	for range 10 * maxPerShare {
 		c.ForGrant(uuid.New())
@@ -158,18 +158,18 @@ func TestTheBusiestAreToldFirst(t *testing.T) {
 	for range 3 {
 		c.ForGrant(busy)
 	}
-	if err := c.send(t.Context()); err != nil || shared.told["grant:"+busy.String()] != 3 ||
-		len(shared.told) != maxPerShare {
+	if err := c.send(t.Context()); err != nil || shared.counted["grant:"+busy.String()] != 3 ||
+		len(shared.counted) != maxPerShare {
 		t.Errorf(
-			"%v: of %d keys told, the busiest %d times",
+			"%v: %d keys shared, the busiest with %d events",
 			err,
-			len(shared.told),
-			shared.told["grant:"+busy.String()],
+			len(shared.counted),
+			shared.counted["grant:"+busy.String()],
 		)
 	}
 }
 
-func TestF4MadeUpClientsShareSlots(t *testing.T) {
+func TestF4_InventedClientsShareSlots(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	c := NewLimiter(&brokenRate{}, slog.New(slog.DiscardHandler), func() time.Time { return now })
 	for range 200_000 {

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// shareEvery is how long processes may not know of one another: together they let through what each does in this
-	// time, beyond the limit.
+	// shareEvery is the interval between reports to the shared count. All processes together can exceed the
+	// limit by what each allows in this time.
 	shareEvery = 200 * time.Millisecond
 
-	// maxPerShare bounds what a flood of made-up names costs: the busiest keys come first, the others are counted by
-	// this process alone.
+	// maxPerShare bounds the cost of a flood of invented names: the keys with the most events are reported
+	// first, the others are counted only by this process.
 	maxPerShare = 200
 
 	shareWithin       = time.Second
 	distrustAfterFail = 5 * time.Second
 )
 
-// unsentCounts are the failures that the shared count does not know of yet.
+// unsentCounts are the failures that were not yet reported to the shared count.
 type unsentCounts struct {
 	mu   sync.Mutex
-	keys map[string]tally
-	some chan struct{} // holds one while there may be any
+	keys map[string]count
+	some chan struct{} // holds one value while there may be counts
 }
 
-type tally struct{ perMinute, n int }
+type count struct{ perMinute, n int }
 
 func newUnsentCounts() *unsentCounts {
-	return &unsentCounts{keys: map[string]tally{}, some: make(chan struct{}, 1)}
+	return &unsentCounts{keys: map[string]count{}, some: make(chan struct{}, 1)}
 }
 
 func (u *unsentCounts) add(key string, perMinute int) {
@@ -40,28 +40,28 @@ func (u *unsentCounts) add(key string, perMinute int) {
 	if _, known := u.keys[key]; !known && len(u.keys) >= maxLocalKeys {
 		return
 	}
-	u.keys[key] = tally{perMinute, u.keys[key].n + 1}
+	u.keys[key] = count{perMinute, u.keys[key].n + 1}
 	select {
 	case u.some <- struct{}{}:
 	default:
 	}
 }
 
-func (u *unsentCounts) takeAll() map[string]tally {
+func (u *unsentCounts) takeAll() map[string]count {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	all := u.keys
-	u.keys = map[string]tally{}
+	u.keys = map[string]count{}
 	return all
 }
 
-// Share tells the shared count of this process's failures until ctx ends.
-func (c *Limiter) Share(ctx context.Context) {
+// Share reports this process's failures to the shared count until ctx ends.
+func (l *Limiter) Share(ctx context.Context) {
 	for pause := shareEvery; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.unsent.some:
+		case <-l.unsent.some:
 		}
 		select {
 		case <-ctx.Done():
@@ -69,17 +69,17 @@ func (c *Limiter) Share(ctx context.Context) {
 		case <-time.After(pause):
 		}
 		pause = shareEvery
-		if err := c.send(ctx); err != nil && ctx.Err() == nil {
+		if err := l.send(ctx); err != nil && ctx.Err() == nil {
 			pause = distrustAfterFail
-			c.log.WarnContext(ctx, "failures are counted in this process alone for now", "error", err)
+			l.log.WarnContext(ctx, "failures are counted in this process alone for now", "error", err)
 		}
 	}
 }
 
-// send tells the shared count what it does not know, and holds back the keys for which there was no room. An error ends
-// it: what it had not told yet is counted by this process alone.
-func (c *Limiter) send(ctx context.Context) error {
-	all := c.unsent.takeAll()
+// send reports the unsent counts and blocks the keys that exceed the limit. It stops at an error: the rest is
+// counted only by this process.
+func (l *Limiter) send(ctx context.Context) error {
+	all := l.unsent.takeAll()
 	busiest := make([]string, 0, len(all))
 	for key := range all {
 		busiest = append(busiest, key)
@@ -89,12 +89,12 @@ func (c *Limiter) send(ctx context.Context) error {
 	defer cancel()
 	for _, key := range busiest[:min(len(busiest), maxPerShare)] {
 		of := all[key]
-		wait, err := c.shared.Take(ctx, key, of.perMinute, of.n)
+		wait, err := l.shared.Take(ctx, key, of.perMinute, of.n)
 		if err != nil {
 			return err
 		}
 		if wait > 0 {
-			c.local.hold(key, of.perMinute, wait, c.now())
+			l.local.hold(key, of.perMinute, wait, l.now())
 		}
 	}
 	return nil

@@ -1,8 +1,8 @@
-// Package store holds the error that the stores in the folders below return when they do not answer.
+// Package store defines the error that the stores in its subfolders return when they do not answer.
 package store
 
 import "errors"
 
-// ErrUnavailable says that a store did not answer, and that it changed nothing or that this cannot be known. It is
-// never the caller's fault: the answer is 503.
+// ErrUnavailable reports that a store did not answer. It may have changed nothing, or the outcome is unknown.
+// It is never the caller's fault: the response is 503.
 var ErrUnavailable = errors.New("a store does not answer")

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Object is the body as a JSON object; nil where it is none, or not said to be JSON.
+// Object returns the body as a JSON object, or nil if it is not one or has another content type.
 func (a Answer) Object() map[string]any {
 	var out map[string]any
 	if a.Header.Get("Content-Type") != "application/json" || json.Unmarshal([]byte(a.Body), &out) != nil {
@@ -17,21 +17,21 @@ func (a Answer) Object() map[string]any {
 	return out
 }
 
-// Text is a member of the body that is a string, or "".
+// Text returns a string member of the body, or "".
 func (a Answer) Text(name string) string {
 	text, _ := a.Object()[name].(string)
 	return text
 }
 
-// IsFlat says whether the body is {"error","error_description"}, as errors of OAuth are (spec 7.1).
+// IsFlat reports whether the body is {"error","error_description"}, the shape of OAuth errors (spec 7.1).
 func (a Answer) IsFlat() bool {
 	return a.Text("error") != "" && a.Text("error_description") != "" && len(a.Object()) == 2
 }
 
-// IsGateway says whether the body is {"message"}.
+// IsGateway reports whether the body is {"message"}.
 func (a Answer) IsGateway() bool { return a.Text("message") != "" && len(a.Object()) == 1 }
 
-// Code is error.code of {"error":{"code","message"}}, beside which there may be fields; "" where the body is of another
+// Code returns error.code of {"error":{"code","message"}}, which may also have fields, or "" for another
 // shape.
 func (a Answer) Code() string {
 	inner, _ := a.Object()["error"].(map[string]any)
@@ -44,13 +44,13 @@ func (a Answer) Code() string {
 	return code
 }
 
-// IsPage says whether the body is a page for people.
+// IsPage reports whether the body is an HTML page.
 func (a Answer) IsPage() bool {
 	return strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") && strings.Contains(a.Body, "</html>")
 }
 
-// Refusal is the beginning of a refusal's body, for messages of tests; "" where something was given, which may be a
-// credential.
+// Refusal returns the beginning of a refusal's body for test messages, or "" for a success, which may contain
+// a credential.
 func (a Answer) Refusal() string {
 	if a.Status < http.StatusBadRequest {
 		return ""

@@ -1,8 +1,8 @@
-// Package fuzzkit answers: how does a request that a fuzz test made up get to a whole service?
+// Package fuzzkit sends fuzzed requests to a whole service in tests.
 //
-// For tests alone. A Request is text, which net/http itself reads on its way to the handler, so that nothing gets there
-// that no connection could bring. Words in angle brackets stand in it for what there is in one process alone (Stock):
-// an input is kept, and tried again where every identifier, code and token is another.
+// A Request is text that net/http parses on its way to the handler, so that the handler gets nothing that a
+// connection could not carry. Words in angle brackets stand for values that exist in one process only
+// (Stock): a stored input can be run again where every identifier, code and token differs.
 package fuzzkit
 
 import (
@@ -13,18 +13,18 @@ import (
 	"strings"
 )
 
-// A Request is what a stranger sends. Headers are lines, each a name, a colon and a value.
+// A Request is a fuzzed request. Headers are lines of a name, a colon and a value.
 type Request struct {
 	Method, Path, Query, Headers, Body string
 
-	From string // the address, as the proxy before the service tells it
+	From string // the client address in X-Forwarded-For
 }
 
-// Proxy is the address of whoever hands requests on: services under test trust it, so that each request may come from
-// elsewhere.
+// Proxy is the address of the forwarding proxy. Services under test trust it, so that each request may have
+// another client address.
 const Proxy = "127.0.0.1"
 
-// Read reads the request as a connection's other end does. false: net/http answers it by itself, and no handler sees
+// Read parses the request as a server does. It returns false if net/http rejects it, so that no handler sees
 // it.
 func (q Request) Read() (*http.Request, bool) {
 	target := q.Path
@@ -40,7 +40,7 @@ func (q Request) Read() (*http.Request, bool) {
 		len(q.Body),
 	)
 	for line := range strings.Lines(q.Headers) {
-		if line = strings.TrimRight(line, "\r\n"); line != "" { // an empty line would be the end of them
+		if line = strings.TrimRight(line, "\r\n"); line != "" { // an empty line would end the headers
 			text.WriteString(line + "\r\n")
 		}
 	}
@@ -53,7 +53,7 @@ func (q Request) Read() (*http.Request, bool) {
 	return r, true
 }
 
-// oneWord spells a target without what would end it; percent signs stay as they are, right or wrong.
+// oneWord escapes the characters of a target that would end it. It does not change percent signs.
 func oneWord(target string) string {
 	var out strings.Builder
 	for _, b := range []byte(target) {
@@ -66,7 +66,7 @@ func oneWord(target string) string {
 	return out.String()
 }
 
-// printable is net/http's own rule for the values of headers (RFC 9110, section 5.5).
+// printable is net/http's rule for header values (RFC 9110, section 5.5).
 func printable(h http.Header) bool {
 	for _, values := range h {
 		for _, value := range values {
@@ -78,14 +78,14 @@ func printable(h http.Header) bool {
 	return true
 }
 
-// An Answer is what came back.
+// An Answer is a response.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
-// Ask lets handler answer.
+// Ask sends the request to handler.
 func Ask(handler http.Handler, r *http.Request) Answer {
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, r)

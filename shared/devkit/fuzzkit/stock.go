@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// A Stock is what words stand for. Each is made when an input names it, so that whatever an input uses up, or spoils,
-// is there again for the next.
+// A Stock makes the values of words. Each value is made when an input names it, so that an input can use it
+// up without affecting the next input.
 type Stock struct {
-	Public map[string]func() string // identifiers: they may stand anywhere
-	Secret map[string]func() string // credentials: neither an answer nor a log repeats them
+	Public map[string]func() string // identifiers, allowed anywhere
+	Secret map[string]func() string // credentials, which no response or log may contain
 }
 
-// An Order is what one input named. The same word stands for the same thing all over it.
+// An Order holds the values of one input. The same word has the same value throughout.
 type Order struct {
 	stock   Stock
 	made    map[string]string
 	secrets []string
 }
 
-// Order begins an input.
+// Order starts an input.
 func (s Stock) Order() *Order { return &Order{stock: s, made: map[string]string{}} }
 
-// Fill puts what they stand for in the place of words.
+// Fill replaces the words in text with their values.
 func (o *Order) Fill(text string) string {
 	for word, make := range o.stock.Secret {
 		if strings.Contains(text, "<"+word+">") && o.made[word] == "" {
@@ -32,7 +32,7 @@ func (o *Order) Fill(text string) string {
 	return o.replace(o.FillPublic(text))
 }
 
-// FillPublic is Fill where no secret may stand: addresses are logged.
+// FillPublic is Fill without secrets, for text that is logged, such as addresses.
 func (o *Order) FillPublic(text string) string {
 	for word, make := range o.stock.Public {
 		if strings.Contains(text, "<"+word+">") && o.made[word] == "" {
@@ -55,10 +55,10 @@ func (o *Order) replace(text string) string {
 	return text
 }
 
-// Secrets are those that were named so far.
+// Secrets returns the secrets that were used so far.
 func (o *Order) Secrets() []string { return slices.Clone(o.secrets) }
 
-// Repeats says whether a text has a secret in it.
+// Repeats reports whether a text contains one of the secrets.
 func Repeats(text string, secrets []string) bool {
 	return slices.ContainsFunc(secrets, func(secret string) bool { return strings.Contains(text, secret) })
 }

@@ -12,7 +12,8 @@ import (
 	"syscall"
 )
 
-// serverAccount is whom the servers run as: nil for ourselves, or, when we are root, an unprivileged user.
+// serverAccount returns the account that runs the servers: nil for the current user, or an unprivileged user
+// if the current user is root.
 func serverAccount() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -32,14 +33,15 @@ func serverAccount() (*syscall.Credential, error) {
 	return nil, errors.New("PostgreSQL refuses to run as root, and there is neither a user postgres nor a user nobody")
 }
 
-// Reachable says whether the servers' user can enter the directory. Under a root-only directory such as /root it
-// cannot.
+// Reachable reports whether the servers' user can enter the directory. It cannot enter a directory below a
+// root-only one such as /root.
 func Reachable(dir string) bool {
 	account, err := serverAccount()
 	if err != nil {
 		return false
 	}
-	// Asking the kernel beats reading permission bits: it knows access lists and mount options too.
+	// Starting a process is more reliable than reading permission bits: the kernel also applies access lists
+	// and mount options.
 	probe := exec.Command("/bin/true")
 	probe.Dir = dir
 	probe.SysProcAttr = &syscall.SysProcAttr{Credential: account}
@@ -59,7 +61,7 @@ func TempDir(pattern string) (string, error) {
 	return "", errors.New("there is no directory for temporary files that an unprivileged user can reach")
 }
 
-// settle makes dir, gives it and all in it to the account, and checks that the account can enter it.
+// settle makes dir, hands it over to the account, and checks that the account can enter it.
 func settle(dir string, account *syscall.Credential) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -79,7 +81,7 @@ func settle(dir string, account *syscall.Credential) error {
 	return nil
 }
 
-// handOver gives a directory and all in it to the account; nil: nothing to do.
+// handOver gives a directory and its content to the account. It does nothing if account is nil.
 func handOver(dir string, account *syscall.Credential) error {
 	if account == nil {
 		return nil
@@ -87,7 +89,7 @@ func handOver(dir string, account *syscall.Credential) error {
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // a server that is still ending removes its files
+				return nil // a server that is still stopping removes its files
 			}
 			return err
 		}

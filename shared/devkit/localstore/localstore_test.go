@@ -59,7 +59,7 @@ func expect(t *testing.T, url, sql, want string) {
 	}
 }
 
-func TestPostgresKeepsItsDataThroughStopKillAndAnotherStart(t *testing.T) {
+func TestPostgres_DataSurvivesStopAndKill(t *testing.T) {
 	dir := tempDir(t)
 	server := startPostgres(t, dir)
 	expect(t, server.URL, "show server_encoding", "UTF8")
@@ -69,7 +69,7 @@ func TestPostgresKeepsItsDataThroughStopKillAndAnotherStart(t *testing.T) {
 	}
 	server.Kill()
 	if _, err := query(t, server.URL, "select 'x'"); err == nil {
-		t.Fatal("a killed server answers")
+		t.Fatal("a killed server answered")
 	}
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -79,15 +79,15 @@ func TestPostgresKeepsItsDataThroughStopKillAndAnotherStart(t *testing.T) {
 	expect(t, startPostgres(t, dir).URL, "select word from kept", "here")
 }
 
-func TestPostgresWantsItsPassword(t *testing.T) {
+func TestPostgres_RequiresPassword(t *testing.T) {
 	server := startPostgres(t, tempDir(t))
 	_, err := query(t, strings.Replace(server.URL, superuser+":", superuser+":not", 1), "select 'x'")
 	if err == nil || !strings.Contains(err.Error(), "password") {
-		t.Errorf("a wrong password: %v", err)
+		t.Errorf("wrong password: %v", err)
 	}
 }
 
-func TestPausedPostgresIsSilentAndGoesOn(t *testing.T) {
+func TestPostgres_PauseAndResume(t *testing.T) {
 	server := startPostgres(t, tempDir(t))
 	connection, err := pgx.Connect(t.Context(), server.URL)
 	if err != nil {
@@ -110,11 +110,11 @@ func TestPausedPostgresIsSilentAndGoesOn(t *testing.T) {
 	}
 }
 
-func TestPostgresStartsOverAStaleLockFile(t *testing.T) {
+func TestStartPostgres_RemovesStaleLockFile(t *testing.T) {
 	dir := tempDir(t)
 	server := startPostgres(t, dir)
 	server.Stop()
-	// Our own process id: alive, and no PostgreSQL of this directory.
+	// The id of this process: it is running, but not a PostgreSQL of this directory.
 	stale := strconv.Itoa(os.Getpid()) + "\n" + server.data() + "\n1\n1\n\n127.0.0.1\n1 1\nready\n"
 	if err := os.WriteFile(filepath.Join(server.data(), "postmaster.pid"), []byte(stale), 0o600); err != nil {
 		t.Fatal(err)
@@ -122,9 +122,9 @@ func TestPostgresStartsOverAStaleLockFile(t *testing.T) {
 	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
 }
 
-// A session that hangs when its server is killed keeps the next one from starting, unless it is ended first. One of
-// another server is not.
-func TestPostgresStartsOverSessionsThatOutliveTheirServer(t *testing.T) {
+// A session that hangs when its server is killed prevents the next start unless it is ended first. A session
+// of another server must not be ended.
+func TestStartPostgres_EndsOrphanedSessions(t *testing.T) {
 	dir := tempDir(t)
 	server, other := startPostgres(t, dir), startPostgres(t, tempDir(t))
 	session, bystander := connect(t, server.URL), connect(t, other.URL)
@@ -145,7 +145,7 @@ func TestPostgresStartsOverSessionsThatOutliveTheirServer(t *testing.T) {
 		t.Error("the session outlives the next start")
 	}
 	if _, err := bystander.Exec(t.Context(), "select 1"); err != nil {
-		t.Errorf("a session of another server: %v", err)
+		t.Errorf("session of another server: %v", err)
 	}
 }
 
@@ -159,7 +159,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return connection
 }
 
-func TestTwoPostgresDoNotShareADirectory(t *testing.T) {
+func TestStartPostgres_RefusesDirectoryInUse(t *testing.T) {
 	dir := tempDir(t)
 	startPostgres(t, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -170,7 +170,7 @@ func TestTwoPostgresDoNotShareADirectory(t *testing.T) {
 	}
 }
 
-func TestPostgresRefusesDataOfAnotherMajorVersion(t *testing.T) {
+func TestStartPostgres_RefusesOtherMajorVersion(t *testing.T) {
 	dir := tempDir(t)
 	startPostgres(t, dir).Stop()
 	if err := os.WriteFile(filepath.Join(dir, "data", "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
@@ -182,7 +182,7 @@ func TestPostgresRefusesDataOfAnotherMajorVersion(t *testing.T) {
 	}
 }
 
-func TestPostgresAfterAnInterruptedInitdb(t *testing.T) {
+func TestStartPostgres_RecoversFromInterruptedInitdb(t *testing.T) {
 	dir := tempDir(t)
 	if err := os.MkdirAll(filepath.Join(dir, "data.new", "base"), 0o700); err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func TestPostgresAfterAnInterruptedInitdb(t *testing.T) {
 	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
 }
 
-func TestServersOfRootNeedADirectoryThatOthersCanReach(t *testing.T) {
+func TestStartPostgres_RootNeedsReachableDirectory(t *testing.T) {
 	closed := t.TempDir()
 	inside := filepath.Join(closed, "inside")
 	if err := os.Chmod(closed, 0o700); err != nil {
@@ -199,13 +199,13 @@ func TestServersOfRootNeedADirectoryThatOthersCanReach(t *testing.T) {
 	_, err := StartPostgres(t.Context(), Options{Dir: inside, Volatile: true})
 	switch {
 	case os.Geteuid() != 0 && err != nil:
-		t.Errorf("an ordinary user's own directory: %v", err)
+		t.Errorf("own directory of an ordinary user: %v", err)
 	case os.Geteuid() == 0 && (err == nil || !strings.Contains(err.Error(), "cannot be reached")):
-		t.Errorf("a root-only directory: %v", err)
+		t.Errorf("root-only directory: %v", err)
 	}
 }
 
-func TestRedisKeepsItsDataThroughKillAndForgetsWhenTold(t *testing.T) {
+func TestRedis_DataSurvivesKillUntilForget(t *testing.T) {
 	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func TestRedisKeepsItsDataThroughKillAndForgetsWhenTold(t *testing.T) {
 	ask("GET word", "$-1")
 }
 
-func TestRedisWantsItsPassword(t *testing.T) {
+func TestRedis_RequiresPassword(t *testing.T) {
 	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func TestRedisWantsItsPassword(t *testing.T) {
 	t.Cleanup(server.Stop)
 	server.password = "another"
 	if server.ping() == nil {
-		t.Error("a wrong password is good enough")
+		t.Error("a wrong password was accepted")
 	}
 }
 
@@ -270,7 +270,7 @@ func redisAsk(t *testing.T, server *Redis, command string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(answer, "\r\n"), "\r\n", "|")
 }
 
-func TestAMissingProgramIsSaidToBeMissing(t *testing.T) {
+func TestFindPostgres_ReportsMissingProgram(t *testing.T) {
 	if _, err := findPostgres("", 9); !errors.Is(err, ErrMissing) {
 		t.Errorf("PostgreSQL 9: %v", err)
 	}
@@ -282,7 +282,7 @@ func TestAMissingProgramIsSaidToBeMissing(t *testing.T) {
 	}
 }
 
-func TestADirectoryIsRemovedWhenItsLifelineEnds(t *testing.T) {
+func TestRemoveAfterUs_RemovesDirectoryWhenLifelineCloses(t *testing.T) {
 	dir := tempDir(t)
 	lifeline, err := RemoveAfterUs(dir)
 	if err != nil {
@@ -290,7 +290,7 @@ func TestADirectoryIsRemovedWhenItsLifelineEnds(t *testing.T) {
 	}
 	time.Sleep(100 * time.Millisecond)
 	if _, err := os.Stat(dir); err != nil {
-		t.Fatalf("it is gone too early: %v", err)
+		t.Fatalf("directory was removed too early: %v", err)
 	}
 	if err := lifeline.Close(); err != nil {
 		t.Fatal(err)
@@ -301,10 +301,10 @@ func TestADirectoryIsRemovedWhenItsLifelineEnds(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	t.Error("it is never removed")
+	t.Error("directory was not removed")
 }
 
-func TestFreePortsAreNotThoseOfOutgoingConnections(t *testing.T) {
+func TestFreePort_IsOutsideEphemeralRange(t *testing.T) {
 	end := outgoingPorts()
 	if end < lowestPort+1000 {
 		t.Fatalf("this machine gives ports from %d on to outgoing connections: widen the gap for these tests", end)
@@ -321,13 +321,13 @@ func TestFreePortsAreNotThoseOfOutgoingConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		if isFree(listener.Addr().(*net.TCPAddr).Port) {
-			t.Errorf("a port in use on %s counts as free", host)
+			t.Errorf("a port in use on %s is reported as free", host)
 		}
 		_ = listener.Close()
 	}
 }
 
-func TestAFreePortIsGivenOnce(t *testing.T) {
+func TestFreePort_ReturnsEachPortOnce(t *testing.T) {
 	given := map[int]bool{}
 	for range 300 {
 		port, err := FreePort()
@@ -335,7 +335,7 @@ func TestAFreePortIsGivenOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if given[port] {
-			t.Fatalf("port %d is given a second time", port)
+			t.Fatalf("port %d was returned twice", port)
 		}
 		given[port] = true
 	}

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Options say where a server keeps its files and how careful it is.
+// Options configures a server.
 type Options struct {
-	Dir   string // made when missing; what it holds is there at the next start
-	Tools string // where package apt unpacked programs privately; "" when they are installed
+	Dir   string // made if missing; its content survives a restart
+	Tools string // where package apt unpacked programs; "" if they are installed
 
-	// Volatile trades safety in a power cut for speed (fsync off): for tests. What was committed survives the death of
-	// the server process all the same.
+	// Volatile disables fsync for speed, for tests. Committed data still survives the death of the server
+	// process, but not a power cut.
 	Volatile bool
 }
 
 const (
-	readyWithin = 60 * time.Second // recovery after a crash is part of it
+	readyWithin = 60 * time.Second // includes recovery after a crash
 	stopWithin  = 20 * time.Second
 )
 
-// keptSecret returns the secret in the file, which it makes at the first call.
+// keptSecret returns the secret in the file. It creates the file at the first call.
 func keptSecret(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err == nil && len(strings.TrimSpace(string(content))) > 0 {
@@ -40,7 +40,7 @@ func keptSecret(path string) (string, error) {
 	return text, writeWhole(path, text+"\n")
 }
 
-// writeWhole writes a private file so that a crash leaves the old content or the new, never a part.
+// writeWhole writes a private file atomically: a crash leaves the old content or the new.
 func writeWhole(path, content string) error {
 	temporary := path + ".new"
 	if err := os.WriteFile(temporary, []byte(content), 0o600); err != nil {
@@ -49,7 +49,8 @@ func writeWhole(path, content string) error {
 	return os.Rename(temporary, path)
 }
 
-// environment is what a server sees of ours: no locale surprises, and the libraries of a private unpacking.
+// environment returns the environment of a server: a fixed locale, and the libraries of a private
+// installation.
 func environment(libraries []string) []string {
 	environ := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "TZ=UTC"}
 	if len(libraries) > 0 {

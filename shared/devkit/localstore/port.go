@@ -13,24 +13,23 @@ import (
 )
 
 const (
-	lowestPort = 10000 // below are the ports that programs are known by
+	lowestPort = 10000 // lower ports are well known
 	portTries  = 100
 	startTries = 3
 )
 
-// handedOut are the ports that this process was given: one that nobody listens on yet must not be given to a second
-// caller.
+// handedOut holds the ports that FreePort returned: a port that is not in use yet must not be returned twice.
 var handedOut sync.Map
 
 var errPortTaken = errors.New("the port was taken by another program")
 
-// FreePort returns a port that nobody listens on at 127.0.0.1 or ::1, another one each time. It is not one of those
-// that the kernel gives to outgoing connections: such a port may be gone at any moment, and a client that keeps trying
-// to reach a server which is down may even end up connected to itself, after which the server cannot come back.
+// FreePort returns a port that is free at 127.0.0.1 and ::1, a different one each time. It is outside the
+// kernel's range for outgoing connections: a port in that range may be taken at any moment, and a client that
+// keeps retrying a stopped server may even connect to itself, after which the server cannot start again.
 func FreePort() (int, error) {
 	end := outgoingPorts()
 	if end < lowestPort+1000 {
-		return kernelsChoice() // this machine gives nearly everything to outgoing connections
+		return kernelsChoice() // nearly all ports are for outgoing connections
 	}
 	for range portTries {
 		port := lowestPort + rand.IntN(end-lowestPort)
@@ -44,7 +43,7 @@ func FreePort() (int, error) {
 	return 0, errors.New("find a free port: there is none")
 }
 
-// outgoingPorts is where the range begins that the kernel takes ports for outgoing connections from (ip(7)).
+// outgoingPorts returns the first port of the kernel's range for outgoing connections (ip(7)).
 func outgoingPorts() int {
 	begin := 32768 // the default
 	if content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
@@ -60,7 +59,7 @@ func isFree(port int) bool {
 			_ = listener.Close()
 		} else if host == "127.0.0.1" || errors.Is(err, syscall.EADDRINUSE) {
 			return false
-		} // else there is no IPv6 here
+		} // else there is no IPv6
 	}
 	return true
 }
@@ -74,7 +73,7 @@ func kernelsChoice() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// onFreePort calls start with free ports until it gets one that nobody else seized meanwhile.
+// onFreePort calls start with free ports until one was not taken by another program in the meantime.
 func onFreePort(ctx context.Context, start func(context.Context, int) error) error {
 	for try := 1; ; try++ {
 		port, err := FreePort()

@@ -32,9 +32,9 @@ type Postgres struct {
 	server *child.Child
 }
 
-// StartPostgres starts the server whose data are in options.Dir, and makes them at the first start. It returns when the
-// server answers. Errors: ErrMissing; data of another major version; a directory that cannot be reached; whatever
-// the server itself says last.
+// StartPostgres starts the server with its data in options.Dir, which it creates at the first start. It
+// returns when the server answers. Errors: ErrMissing, data of another major version, an unreachable
+// directory, or the last message of the server.
 func StartPostgres(ctx context.Context, options Options) (*Postgres, error) {
 	p := &Postgres{options: options}
 	var err error
@@ -54,7 +54,8 @@ func StartPostgres(ctx context.Context, options Options) (*Postgres, error) {
 	if err := p.initialise(ctx); err != nil {
 		return nil, err
 	}
-	if err := onFreePort(ctx, func(ctx context.Context, port int) error { p.port = port; return p.start(ctx) }); err != nil {
+	err = onFreePort(ctx, func(ctx context.Context, port int) error { p.port = port; return p.start(ctx) })
+	if err != nil {
 		return nil, err
 	}
 	p.URL = (&url.URL{
@@ -88,7 +89,7 @@ func (p *Postgres) choosePrograms() error {
 	return err
 }
 
-// initialise makes the data directory beside its place and moves it there when it is whole.
+// initialise makes the data directory in a temporary place and renames it when it is complete.
 func (p *Postgres) initialise(ctx context.Context) error {
 	if major, err := dataVersion(p.data()); err != nil || major != 0 {
 		return err
@@ -139,7 +140,7 @@ func (p *Postgres) start(ctx context.Context) error {
 		Env:           environment(p.programs.libraries),
 		Log:           p.log(),
 		User:          p.account,
-		OnParentDeath: syscall.SIGQUIT, // immediate shutdown: it takes its backends along
+		OnParentDeath: syscall.SIGQUIT, // immediate shutdown, which also ends the backends
 	})
 	if err != nil {
 		return err
@@ -177,9 +178,9 @@ func (p *Postgres) arguments() []string {
 	return arguments
 }
 
-// clearStalePID deals with what a server that died has left: a lock file, and sessions that outlive it. PostgreSQL
-// itself refuses to start when the process id in its lock file belongs to any process of the same user by now, and
-// while any session uses the old shared memory.
+// clearStalePID cleans up after a server that died: its lock file, and sessions that outlive it. PostgreSQL
+// refuses to start if the process id in its lock file belongs to any process of the same user, and while any
+// session uses the old shared memory.
 func (p *Postgres) clearStalePID(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopWithin)
 	defer cancel()
@@ -189,7 +190,7 @@ func (p *Postgres) clearStalePID(ctx context.Context) error {
 		return p.endOrphans(ctx)
 	}
 	pid, err := strconv.Atoi(lines[0])
-	// A postmaster works in its data directory.
+	// The working directory of a postmaster is its data directory.
 	if err == nil && slices.Contains(child.WorkingIn(p.data()), pid) {
 		if !child.WaitGone(ctx, pid) {
 			return fmt.Errorf("another PostgreSQL (process %d) uses %s: stop it first", pid, p.data())
@@ -201,11 +202,12 @@ func (p *Postgres) clearStalePID(ctx context.Context) error {
 	return p.endOrphans(ctx)
 }
 
-// endOrphans kills the sessions of a server that is gone. Most notice by themselves; one that waits for a lock in
-// shared memory whose holder was killed waits for ever.
+// endOrphans kills the sessions of a server that is gone. Most end by themselves, but a session that waits
+// for a lock in shared memory whose holder was killed waits forever.
 func (p *Postgres) endOrphans(ctx context.Context) error {
 	for _, pid := range child.WorkingIn(p.data()) {
-		// A session says who it is. A server that starts at this moment does not: it is not ours to end.
+		// The title of a session begins with "postgres: ". A server that is starting has another title and
+		// must not be ended.
 		title, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if err != nil || !strings.HasPrefix(string(title), "postgres: ") {
 			continue
@@ -220,8 +222,8 @@ func (p *Postgres) endOrphans(ctx context.Context) error {
 	return nil
 }
 
-// waitReady follows the lock file, in whose eighth line the server says "ready" when it accepts connections
-// (PostgreSQL's own pg_ctl waits in this way).
+// waitReady polls the lock file: its eighth line is "ready" when the server accepts connections (pg_ctl does
+// the same).
 func (p *Postgres) waitReady(ctx context.Context, server *child.Child) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -242,7 +244,7 @@ func (p *Postgres) waitReady(ctx context.Context, server *child.Child) error {
 }
 
 func (p *Postgres) explain(server *child.Child) error {
-	// "Address already in use" comes some lines before the last one.
+	// "Address already in use" is some lines before the last one.
 	if lines := readLines(p.log()); len(lines) > 0 {
 		if strings.Contains(strings.Join(lines[max(0, len(lines)-6):], "\n"), "Address already in use") {
 			return fmt.Errorf("PostgreSQL: %w", errPortTaken)
@@ -269,28 +271,28 @@ func (p *Postgres) current() *child.Child {
 	return p.server
 }
 
-// PID is the process that runs now: the parent of those that serve connections.
+// PID returns the current process, the parent of the backends.
 func (p *Postgres) PID() int { return p.current().PID() }
 
-// Done is closed when the server that runs now has ended, for whatever reason.
+// Done is closed when the current server has ended.
 func (p *Postgres) Done() <-chan struct{} { return p.current().Done() }
 
-// Outcome says in one line how the server ended. Call it after Done.
+// Outcome describes in one line how the server ended. Call it after Done.
 func (p *Postgres) Outcome() string { return p.current().Outcome() }
 
-// Stop ends the server in order: sessions are cut, what was committed is on disk (a fast shutdown).
+// Stop shuts the server down (fast shutdown): sessions are terminated and committed data is on disk.
 func (p *Postgres) Stop() { p.current().Stop(syscall.SIGINT, stopWithin) }
 
 // Kill ends the server and its backends with SIGKILL, like a crash.
 func (p *Postgres) Kill() { p.current().Kill() }
 
-// Pause freezes the server and its backends (SIGSTOP): connections stay open, nothing answers.
+// Pause stops the server and its backends (SIGSTOP): connections stay open without an answer.
 func (p *Postgres) Pause() error { return p.current().Pause() }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (p *Postgres) Resume() { p.current().Resume() }
 
-// Restart starts the server again at the same address, after Stop or Kill, or in place of the one that runs.
+// Restart starts the server again at the same address, after Stop or Kill, or in place of the running one.
 func (p *Postgres) Restart(ctx context.Context) error {
 	p.Stop()
 	return p.start(ctx)

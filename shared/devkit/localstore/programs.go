@@ -13,26 +13,26 @@ import (
 	"strings"
 )
 
-// The oldest major versions that the product works with.
+// The oldest supported major versions.
 const (
 	oldestPostgres = 15
 	oldestRedis    = 7
 )
 
-// ErrMissing says that a server program is not on this machine; package apt can get it.
+// ErrMissing reports that a server program is not installed. Package apt can install it.
 var ErrMissing = errors.New("not installed")
 
 // programs is a directory of server programs of one version.
 type programs struct {
 	dir       string
 	major     int
-	libraries []string // where their libraries are, if not where the system looks
+	libraries []string // where their libraries are, if outside the system's path
 }
 
 func (p programs) path(name string) string { return filepath.Join(p.dir, name) }
 
-// Tools is where the client programs of the servers are, each of the version that is started here, and what their
-// libraries need in the environment.
+// Tools returns the directories of the servers' client programs, of the versions that this package starts,
+// and the environment that their libraries need.
 func Tools(tools string) (folders, environ []string, err error) {
 	postgres, err := findPostgres(tools, 0)
 	if err != nil {
@@ -49,7 +49,7 @@ func Tools(tools string) (folders, environ []string, err error) {
 	return []string{postgres.dir, redis.dir}, environ, nil
 }
 
-// FindPostgres says whether a PostgreSQL server of a version that works is here: an error that is ErrMissing if not.
+// FindPostgres returns an error that wraps ErrMissing if no supported PostgreSQL server is installed.
 func FindPostgres(tools string) error {
 	_, err := findPostgres(tools, 0)
 	return err
@@ -61,7 +61,8 @@ func FindRedis(tools string) error {
 	return err
 }
 
-// findPostgres returns the newest version that works, or the given major one. Debian keeps servers outside PATH.
+// findPostgres returns the newest supported version, or the given major version. Debian installs servers
+// outside PATH.
 func findPostgres(tools string, major int) (programs, error) {
 	patterns := []string{"/usr/lib/postgresql/*/bin/postgres"}
 	if tools != "" {
@@ -128,7 +129,8 @@ func privateLibraries(path, tools string) []string {
 	return append(libraries, more...)
 }
 
-// majorVersion reads "postgres (PostgreSQL) 15.18 (…)" and "Redis server v=7.0.15 …"; 0: it does not run.
+// majorVersion parses "postgres (PostgreSQL) 15.18 (…)" and "Redis server v=7.0.15 …". It returns 0 if the
+// program does not run.
 func majorVersion(path string, libraries []string) int {
 	command := exec.Command(path, "--version")
 	command.Env = environment(libraries)
@@ -140,11 +142,11 @@ func majorVersion(path string, libraries []string) int {
 	if match == nil {
 		return 0
 	}
-	major, _ := strconv.Atoi(string(match[1])) // digits alone
+	major, _ := strconv.Atoi(string(match[1])) // only digits
 	return major
 }
 
-// dataVersion is the major version that made a data directory; 0: there is none.
+// dataVersion returns the major version that made a data directory, or 0 if there is none.
 func dataVersion(dir string) (int, error) {
 	content, err := os.ReadFile(filepath.Join(dir, "PG_VERSION"))
 	if errors.Is(err, os.ErrNotExist) {

@@ -28,15 +28,15 @@ type Redis struct {
 	password string
 	further  []string // lines of the configuration
 	mode     []string // further arguments of the program
-	settled  bool     // the server keeps its configuration itself, by now
+	settled  bool     // the server rewrites its configuration file itself
 
 	mu     sync.Mutex
 	server *child.Child
 }
 
-// StartRedis starts the server whose data are in options.Dir: append-only file, written through every second, and no
-// eviction, as the grant store asks of any Redis. It returns when the server answers. Errors: ErrMissing; a
-// directory that cannot be reached; whatever the server itself says last.
+// StartRedis starts the server with its data in options.Dir: with an append-only file, synced every second,
+// and without eviction, as the grant store requires. It returns when the server answers. Errors: ErrMissing,
+// an unreachable directory, or the last message of the server.
 func StartRedis(ctx context.Context, options Options) (*Redis, error) {
 	r := &Redis{Dir: options.Dir}
 	var err error
@@ -52,7 +52,8 @@ func StartRedis(ctx context.Context, options Options) (*Redis, error) {
 	if r.password, err = keptSecret(filepath.Join(options.Dir, "password")); err != nil {
 		return nil, fmt.Errorf("the password of Redis: %w", err)
 	}
-	if err := onFreePort(ctx, func(ctx context.Context, port int) error { r.port = port; return r.start(ctx) }); err != nil {
+	err = onFreePort(ctx, func(ctx context.Context, port int) error { r.port = port; return r.start(ctx) })
+	if err != nil {
 		return nil, err
 	}
 	r.URL = (&url.URL{Scheme: "redis", User: url.UserPassword("", r.password), Host: r.address(), Path: "/0"}).String()
@@ -62,7 +63,7 @@ func StartRedis(ctx context.Context, options Options) (*Redis, error) {
 func (r *Redis) address() string { return fmt.Sprintf("127.0.0.1:%d", r.port) }
 func (r *Redis) log() string     { return filepath.Join(r.Dir, "redis.log") }
 
-// configuration goes into a private file: arguments are visible to every user of the machine.
+// configuration is written to a private file, because arguments are visible to every user of the machine.
 func (r *Redis) configuration() string {
 	return strings.Join(append([]string{
 		"bind 127.0.0.1", fmt.Sprintf("port %d", r.port), "protected-mode yes", "requirepass " + r.password,
@@ -126,7 +127,7 @@ func (r *Redis) waitReady(ctx context.Context, server *child.Child) error {
 	}
 }
 
-// ping asks whether our server answers: another program's on the same port would not take our password.
+// ping reports whether our server answers: another program on the same port would not accept the password.
 func (r *Redis) ping() error {
 	connection, err := net.DialTimeout("tcp", r.address(), time.Second)
 	if err != nil {
@@ -154,32 +155,32 @@ func (r *Redis) current() *child.Child {
 	return r.server
 }
 
-// PID is the process that runs now.
+// PID returns the current process.
 func (r *Redis) PID() int { return r.current().PID() }
 
-// Done is closed when the server that runs now has ended, for whatever reason.
+// Done is closed when the current server has ended.
 func (r *Redis) Done() <-chan struct{} { return r.current().Done() }
 
-// Outcome says in one line how the server ended. Call it after Done.
+// Outcome describes in one line how the server ended. Call it after Done.
 func (r *Redis) Outcome() string { return r.current().Outcome() }
 
-// Stop ends the server in order; what it held is in its append-only file.
+// Stop shuts the server down; its data stays in the append-only file.
 func (r *Redis) Stop() { r.current().Stop(syscall.SIGTERM, stopWithin) }
 
 // Kill ends the server with SIGKILL, like a crash.
 func (r *Redis) Kill() { r.current().Kill() }
 
-// Pause freezes the server (SIGSTOP): connections stay open, nothing answers.
+// Pause stops the server (SIGSTOP): connections stay open without an answer.
 func (r *Redis) Pause() error { return r.current().Pause() }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (r *Redis) Resume() { r.current().Resume() }
 
-// Restart starts the server again at the same address, after Stop or Kill, or in place of the one that runs.
+// Restart starts the server again at the same address, after Stop or Kill, or in place of the running one.
 func (r *Redis) Restart(ctx context.Context) error {
 	r.Stop()
 	return r.start(ctx)
 }
 
-// Forget removes everything the server has stored, as losing its disk would. Call it between Stop or Kill and Restart.
+// Forget removes all data of the server, like the loss of its disk. Call it between Stop or Kill and Restart.
 func (r *Redis) Forget() error { return os.RemoveAll(filepath.Join(r.Dir, "appendonlydir")) }

@@ -11,23 +11,23 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 )
 
-// masters is the fewest that a cluster can have. With a replica each they survive the loss of one.
+// masters is the minimum of a cluster. With one replica each it survives the loss of a master.
 const masters = 3
 
 // RedisCluster is a Redis Cluster that this program started.
 type RedisCluster struct {
 	URL   string // with the address of every node
 	Nodes []*Redis
-	Dir   string // where the nodes' own are
+	Dir   string // holds the nodes' directories
 }
 
-// StartRedisCluster starts the nodes, below options.Dir, and joins them. It returns when all slots are served. After an
-// error the nodes that were started are stopped. Errors: those of StartRedis; what redis-cli says last.
+// StartRedisCluster starts the nodes below options.Dir and joins them. It returns when all slots are served.
+// After an error it stops the started nodes. Errors: those of StartRedis, or the last message of redis-cli.
 func StartRedisCluster(ctx context.Context, options Options) (*RedisCluster, error) {
 	return startCluster(ctx, options, 1)
 }
 
-// StartRedisMasters is StartRedisCluster without replicas: for measuring.
+// StartRedisMasters is StartRedisCluster without replicas, for measurements.
 func StartRedisMasters(ctx context.Context, options Options) (*RedisCluster, error) {
 	return startCluster(ctx, options, 0)
 }
@@ -80,7 +80,8 @@ func (c *RedisCluster) start(ctx context.Context, options Options, replicas int)
 			"cluster-port " + strconv.Itoa(bus),
 			"masterauth " + password,
 		}
-		if err := onFreePort(ctx, func(ctx context.Context, port int) error { node.port = port; return node.start(ctx) }); err != nil {
+		err = onFreePort(ctx, func(ctx context.Context, port int) error { node.port = port; return node.start(ctx) })
+		if err != nil {
 			return err
 		}
 		node.URL = (&url.URL{
@@ -121,7 +122,7 @@ func (c *RedisCluster) Administer(ctx context.Context, arguments ...string) erro
 	})
 }
 
-// Stop ends every node.
+// Stop stops every node.
 func (c *RedisCluster) Stop() {
 	for _, node := range c.Nodes {
 		node.Stop()

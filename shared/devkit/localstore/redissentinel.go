@@ -14,32 +14,32 @@ import (
 	"time"
 )
 
-// The fewest that survive the loss of a machine: two Sentinels out of three agree that the master is gone, and one of
-// two replicas follows it.
+// The minimum that survives the loss of a machine: two of three Sentinels agree that the master is gone, and
+// one of two replicas takes over.
 const (
 	sentinelNodes  = 3
 	sentinels      = 3
 	sentinelQuorum = 2
 )
 
-// masterName is how the Sentinels call the master.
+// masterName is the name of the master in the Sentinels' configuration.
 const masterName = "almoner"
 
-// RedisSentinel is a Redis with replicas and with Sentinels that watch over it, which this program started.
+// RedisSentinel is a Redis with replicas and Sentinels that this program started.
 type RedisSentinel struct {
-	URL       string   // by the Sentinels (package redisurl)
-	Nodes     []*Redis // the first one begins as the master
-	Sentinels []*Redis // each speaks a part of Redis' protocol, with a password of its own
-	Dir       string   // where the servers' own are
+	URL       string   // with the Sentinels' addresses (package redisurl)
+	Nodes     []*Redis // the first one starts as the master
+	Sentinels []*Redis // with their own password; they support a part of Redis' protocol
+	Dir       string   // holds the servers' directories
 
 	programs programs
 	account  *syscall.Credential
 	password string
 }
 
-// StartRedisSentinel starts a master, two replicas and three Sentinels, below options.Dir. It returns when the replicas
-// follow and the Sentinels know each other. After an error those that were started are stopped. Errors: those of
-// StartRedis; the end of ctx.
+// StartRedisSentinel starts a master, two replicas and three Sentinels below options.Dir. It returns when the
+// replicas are connected and the Sentinels know each other. After an error it stops the started servers.
+// Errors: those of StartRedis, or the end of ctx.
 func StartRedisSentinel(ctx context.Context, options Options) (*RedisSentinel, error) {
 	s := &RedisSentinel{Dir: options.Dir}
 	if err := s.start(ctx, options); err != nil {
@@ -146,13 +146,13 @@ func (s *RedisSentinel) startSentinels(ctx context.Context, dir string, sentinel
 	return nil
 }
 
-// startOneOf starts a server whose configuration Sentinel changes later: whom it follows, and what the Sentinels know
-// of each other.
+// startOneOf starts a server whose configuration the Sentinels change later.
 func startOneOf(ctx context.Context, server *Redis) error {
 	if err := settle(server.Dir, server.account); err != nil {
 		return fmt.Errorf("the directory of Redis: %w", err)
 	}
-	if err := onFreePort(ctx, func(ctx context.Context, port int) error { server.port = port; return server.start(ctx) }); err != nil {
+	err := onFreePort(ctx, func(ctx context.Context, port int) error { server.port = port; return server.start(ctx) })
+	if err != nil {
 		return err
 	}
 	server.settled = true
@@ -165,15 +165,15 @@ func (s *RedisSentinel) waitForEachOther(ctx context.Context) error {
 	for {
 		well := 0
 		for _, sentinel := range s.Sentinels {
-			said, err := sentinel.info("sentinel")
+			info, err := sentinel.info("sentinel")
 			if err == nil &&
-				strings.Contains(said, fmt.Sprintf(",slaves=%d,sentinels=%d", sentinelNodes-1, sentinels)) {
+				strings.Contains(info, fmt.Sprintf(",slaves=%d,sentinels=%d", sentinelNodes-1, sentinels)) {
 				well++
 			}
 		}
-		// not the first one, unless this machine was so slow that it was taken for dead
+		// The first node is not a replica, unless the machine was so slow that the Sentinels replaced it.
 		for _, replica := range s.Nodes {
-			if said, err := replica.info("replication"); err == nil && strings.Contains(said, "master_link_status:up") {
+			if info, err := replica.info("replication"); err == nil && strings.Contains(info, "master_link_status:up") {
 				well++
 			}
 		}
@@ -188,26 +188,26 @@ func (s *RedisSentinel) waitForEachOther(ctx context.Context) error {
 	}
 }
 
-// Master is the node that the Sentinels name and that takes writes; nil while there is none. One that comes back may
-// call itself the master, too, until it is told otherwise.
+// Master returns the node that the Sentinels name and that accepts writes, or nil if there is none. A
+// returning node may also report itself as master until the Sentinels reconfigure it.
 func (s *RedisSentinel) Master() *Redis {
 	for _, node := range s.Nodes {
 		named := 0
 		for _, sentinel := range s.Sentinels {
-			if said, err := sentinel.info("sentinel"); err == nil &&
-				strings.Contains(said, "address="+node.address()+",") {
+			if info, err := sentinel.info("sentinel"); err == nil &&
+				strings.Contains(info, "address="+node.address()+",") {
 				named++
 			}
 		}
-		if said, err := node.info("replication"); named >= sentinelQuorum && err == nil &&
-			strings.Contains(said, "role:master") {
+		if info, err := node.info("replication"); named >= sentinelQuorum && err == nil &&
+			strings.Contains(info, "role:master") {
 			return node
 		}
 	}
 	return nil
 }
 
-// info is the section of the server's INFO.
+// info returns a section of the server's INFO.
 func (r *Redis) info(section string) (string, error) {
 	connection, err := net.DialTimeout("tcp", r.address(), time.Second)
 	if err != nil {
@@ -225,11 +225,11 @@ func (r *Redis) info(section string) (string, error) {
 	if _, err := fmt.Fscanf(lines, "+OK\r\n$%d\r\n", &length); err != nil {
 		return "", fmt.Errorf("INFO of Redis: %w", err)
 	}
-	said, err := io.ReadAll(io.LimitReader(lines, length))
-	return string(said), err
+	info, err := io.ReadAll(io.LimitReader(lines, length))
+	return string(info), err
 }
 
-// Stop ends every server, the Sentinels first: they would find a new master for what ends.
+// Stop stops every server, the Sentinels first: otherwise they would start a failover.
 func (s *RedisSentinel) Stop() {
 	for _, server := range append(append([]*Redis(nil), s.Sentinels...), s.Nodes...) {
 		if server.current() != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestSentinelsPutAReplicaInTheMastersPlace(t *testing.T) {
+func TestRedisSentinel_ReplacesKilledMaster(t *testing.T) {
 	s, err := StartRedisSentinel(t.Context(), Options{Dir: tempDir(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -13,7 +13,8 @@ func TestSentinelsPutAReplicaInTheMastersPlace(t *testing.T) {
 	t.Cleanup(s.Stop)
 	first := s.Master()
 	first.Kill()
-	for end := time.Now().Add(readyWithin); s.Master() == nil || s.Master() == first; time.Sleep(50 * time.Millisecond) {
+	end := time.Now().Add(readyWithin)
+	for ; s.Master() == nil || s.Master() == first; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("no new master within %s", readyWithin)
 		}

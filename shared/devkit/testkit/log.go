@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// A Log is what a service under test logged.
+// A Log stores what a service under test logged.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -23,7 +23,8 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Take returns what was logged since it was last taken: of millions of inputs nobody could keep it all.
+// Take returns what was logged since the last Take. It bounds the memory of fuzz tests with millions of
+// inputs.
 func (l *Log) Take() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Cut takes the database away from everybody, until the returned function gives it back.
+// Cut makes the database unavailable until the returned function is called.
 func (d Database) Cut(t testing.TB) (restore func()) {
 	t.Helper()
 	allow := func(allowed string) {
@@ -36,8 +36,8 @@ func (d Database) Cut(t testing.TB) (restore func()) {
 	return func() { allow("-1") }
 }
 
-// EndSessions ends every session of the database but its own, as a restart of PostgreSQL does, and returns once they
-// are gone.
+// EndSessions ends every other session of the database, as a restart of PostgreSQL does, and returns once
+// they have ended.
 func (d Database) EndSessions(t testing.TB) {
 	t.Helper()
 	admin, err := pgx.Connect(t.Context(), d.Superuser)
@@ -46,7 +46,8 @@ func (d Database) EndSessions(t testing.TB) {
 	}
 	defer func() { _ = admin.Close(t.Context()) }()
 	var ended bool
-	err = admin.QueryRow(t.Context(), `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), false) from pg_stat_activity
+	err = admin.QueryRow(t.Context(), `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), false)
+		from pg_stat_activity
 		where datname = current_database() and pid <> pg_backend_pid()`).
 		Scan(&ended)
 	if err != nil || !ended {

@@ -10,20 +10,22 @@ import (
 )
 
 const (
-	// serverVariable names a server for all test processes, as a superuser's URL.
+	// serverVariable names a superuser URL of a server for all test processes.
 	serverVariable = "ALMONER_TEST_POSTGRES_URL"
-	// toolsVariable names the directory where server programs were unpacked privately, if they are not installed.
+	// toolsVariable names the directory of privately unpacked server programs.
 	toolsVariable = "ALMONER_TEST_TOOLS"
 )
 
 // server is the PostgreSQL server of the test process.
 type server struct {
 	url string
-	// lifeline is closed by the kernel when this process is gone; kept here so that nothing closes it before.
+	// lifeline is closed by the kernel when this process ends. It is stored here so that nothing closes it
+	// earlier.
 	lifeline io.Closer
 }
 
-// sharedServer and sharedTemplate are the state of the test process: one server and one template for all its tests.
+// sharedServer and sharedTemplate are the state of the test process: one server and one template for all its
+// tests.
 var (
 	sharedServer   = sync.OnceValues(findServer)
 	sharedTemplate = sync.OnceValues(func() (template, error) {

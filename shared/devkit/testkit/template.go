@@ -26,7 +26,7 @@ const (
 	templateLock = 0x616c6d6f6e6572 // "almoner"; any number that all test processes agree on
 )
 
-// template is a migrated database that tests' databases are copies of.
+// template is a migrated database that the tests' databases are copied from.
 type template struct {
 	server   string // the superuser's URL
 	name     string
@@ -42,8 +42,8 @@ func (t template) url(role, database string) string {
 	return parsed.String()
 }
 
-// ensureTemplate makes the template unless some process has made it for these very migrations. Its name is their hash,
-// so that a changed migration is a new template.
+// ensureTemplate makes the template unless another process has made it for the same migrations. Its name
+// contains their hash, so that a changed migration results in a new template.
 func ensureTemplate(ctx context.Context, server string) (template, error) {
 	root, err := repositoryRoot()
 	if err != nil {
@@ -69,7 +69,7 @@ func ensureTemplate(ctx context.Context, server string) (template, error) {
 	if err != nil {
 		return template{}, fmt.Errorf("connect to the test server: %w", err)
 	}
-	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }() // which lets go of the lock too
+	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }() // which also releases the lock
 	if _, err := connection.Exec(ctx, "select pg_advisory_lock($1)", int64(templateLock)); err != nil {
 		return template{}, err
 	}
@@ -103,7 +103,7 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 	for _, statement := range []string{
 		ensureRole(authserverRole, t.password, ""), "grant almoner_authserver to " + authserverRole,
 		ensureRole(resourceapiRole, t.password, ""), "grant almoner_resourceapi to " + resourceapiRole,
-		"alter database " + name + " with is_template true allow_connections false", // last: it says "finished"
+		"alter database " + name + " with is_template true allow_connections false", // last: marks it finished
 	} {
 		if _, err := superuser.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("make the template database: %w", err)
@@ -112,7 +112,8 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 	return nil
 }
 
-// ensureRole is SQL without parameters, for a utility statement takes none; both texts are our own.
+// ensureRole returns SQL without parameters, because a utility statement accepts none. Both texts are
+// constants of this package.
 func ensureRole(name, password, options string) string {
 	return fmt.Sprintf(`do $$ begin
 		if not exists (select from pg_roles where rolname = '%[1]s') then create role %[1]s; end if;
@@ -120,8 +121,8 @@ func ensureRole(name, password, options string) string {
 	end $$`, name, password, options)
 }
 
-// migrate keeps the versions in the table that the service itself uses, so that its migrate command finds nothing to
-// do.
+// migrate records the versions in the table that the service uses, so that its migrate command finds nothing
+// to do.
 func migrate(ctx context.Context, owner, service, folder string) error {
 	db, err := sql.Open("pgx", owner)
 	if err != nil {
@@ -157,7 +158,7 @@ func hashMigrations(hash interface{ Write([]byte) (int, error) }, folder string)
 	})
 }
 
-// repositoryRoot is the directory above us that holds go.work: tests run in their package's directory.
+// repositoryRoot returns the closest parent directory with a go.work: tests run in their package's directory.
 func repositoryRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -1,8 +1,9 @@
-// Package testkit answers: where does a test get a real PostgreSQL database or a real Redis of its own?
+// Package testkit provides real PostgreSQL databases and Redis servers for tests.
 //
-// NewDatabase clones a migrated template within a server that all tests of the process share (or all processes, when
-// ALMONER_TEST_POSTGRES_URL names one, as `make test` does): about 50 ms. NewRedis starts a server: about 30 ms.
-// A test that kills or freezes PostgreSQL starts its own server with package localstore.
+// NewDatabase clones a migrated template within a server shared by all tests of the process (or by all
+// processes, if ALMONER_TEST_POSTGRES_URL names one, as `make test` does), which takes about 50 ms. NewRedis
+// starts a server, which takes about 30 ms. A test that kills or stops PostgreSQL starts its own server with
+// package localstore.
 package testkit
 
 import (
@@ -19,17 +20,18 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// A Database is a migrated database for one test: a URL for each role.
+// A Database holds the URLs of a migrated database for one test, one per role.
 type Database struct {
 	Owner       string // owns every table; no superuser, as in a real installation
 	Authserver  string // a login role that is a member of almoner_authserver
 	Resourceapi string // a login role that is a member of almoner_resourceapi
-	Superuser   string // for tests that play the machine's administrator: cut sessions, stop writes
+	Superuser   string // for tests that act as the administrator: end sessions, stop writes
 }
 
 const makeWithin = 60 * time.Second
 
-// NewDatabase returns a fresh database with both services' migrations applied. It is dropped when the test ends.
+// NewDatabase returns a new database with both services' migrations applied. It is dropped when the test
+// ends.
 func NewDatabase(t testing.TB) Database {
 	t.Helper()
 	template, err := sharedTemplate()
@@ -67,14 +69,14 @@ func NewDatabase(t testing.TB) Database {
 	}
 }
 
-// NewRedis returns a Redis server for this test alone. It is stopped, and its files removed, when the test ends.
+// NewRedis returns a Redis server for this test. It is stopped and its files are removed when the test ends.
 func NewRedis(t testing.TB) *localstore.Redis {
 	t.Helper()
 	dir, err := localstore.TempDir("almoner-test-redis-")
 	if err != nil {
 		t.Fatalf("a Redis for the test: %v", err)
 	}
-	lifeline, err := localstore.RemoveAfterUs(dir) // processes that make inputs up are killed when their time is over
+	lifeline, err := localstore.RemoveAfterUs(dir) // fuzz workers are killed when their time is over
 	if err != nil {
 		t.Fatalf("a Redis for the test: %v", err)
 	}

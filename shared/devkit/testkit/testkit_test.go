@@ -40,7 +40,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-func TestEachRoleReachesItsOwnSchemaAlone(t *testing.T) {
+func TestNewDatabase_RolesReachOnlyTheirSchema(t *testing.T) {
 	db := NewDatabase(t)
 	for _, c := range []struct{ url, sql, code string }{
 		{db.Authserver, "select * from account.tenants", ""},
@@ -59,7 +59,7 @@ func TestEachRoleReachesItsOwnSchemaAlone(t *testing.T) {
 	}
 }
 
-func TestDatabasesAreApartAndDroppedAtTheEnd(t *testing.T) {
+func TestNewDatabase_IsSeparateAndDropped(t *testing.T) {
 	var first Database
 	t.Run("one", func(t *testing.T) {
 		first = NewDatabase(t)
@@ -69,8 +69,9 @@ func TestDatabasesAreApartAndDroppedAtTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		var count int
-		if err := connect(t, other.Authserver).QueryRow(t.Context(), "select count(*) from account.organisations").Scan(&count); err != nil ||
-			count != 0 {
+		err := connect(t, other.Authserver).QueryRow(t.Context(), "select count(*) from account.organisations").
+			Scan(&count)
+		if err != nil || count != 0 {
 			t.Errorf("%d rows of another test, %v", count, err)
 		}
 	})
@@ -80,7 +81,8 @@ func TestDatabasesAreApartAndDroppedAtTheEnd(t *testing.T) {
 	}
 }
 
-// ownServer is a server of the test's own: the shared template must not be touched while other tests copy it.
+// ownServer starts a server for this test only: other tests copy the shared template, so it must not be
+// touched.
 func ownServer(t *testing.T) string {
 	t.Helper()
 	dir, err := localstore.TempDir("almoner-testkit-")
@@ -99,7 +101,7 @@ func ownServer(t *testing.T) string {
 	return server.URL
 }
 
-func TestProcessesThatStartTogetherMakeOneTemplate(t *testing.T) {
+func TestEnsureTemplate_ConcurrentCallsMakeOne(t *testing.T) {
 	server := ownServer(t)
 	var group sync.WaitGroup
 	names := make([]string, 6)
@@ -129,7 +131,7 @@ func TestProcessesThatStartTogetherMakeOneTemplate(t *testing.T) {
 	}
 }
 
-func TestAnUnfinishedTemplateIsMadeAnew(t *testing.T) {
+func TestEnsureTemplate_ReplacesUnfinishedTemplate(t *testing.T) {
 	server := ownServer(t)
 	made, err := ensureTemplate(t.Context(), server)
 	if err != nil {
@@ -137,7 +139,8 @@ func TestAnUnfinishedTemplateIsMadeAnew(t *testing.T) {
 	}
 	admin := connect(t, server)
 	// As if the process that made it had died before the last statement.
-	if _, err := admin.Exec(t.Context(), "alter database "+made.name+" with is_template false allow_connections true"); err != nil {
+	_, err = admin.Exec(t.Context(), "alter database "+made.name+" with is_template false allow_connections true")
+	if err != nil {
 		t.Fatal(err)
 	}
 	again, err := ensureTemplate(t.Context(), server)
@@ -145,30 +148,31 @@ func TestAnUnfinishedTemplateIsMadeAnew(t *testing.T) {
 		t.Fatalf("%v, %v", again.name, err)
 	}
 	var finished bool
-	if err := admin.QueryRow(t.Context(), "select datistemplate from pg_database where datname = $1", made.name).Scan(&finished); err != nil ||
-		!finished {
+	err = admin.QueryRow(t.Context(), "select datistemplate from pg_database where datname = $1", made.name).
+		Scan(&finished)
+	if err != nil || !finished {
 		t.Errorf("finished: %v, %v", finished, err)
 	}
 }
 
-func TestRedisIsGoneAfterTheTest(t *testing.T) {
+func TestNewRedis_IsRemovedAfterTest(t *testing.T) {
 	var dir, url string
 	t.Run("inner", func(t *testing.T) {
 		server := NewRedis(t)
 		dir, url = server.Dir, server.URL
 	})
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("its directory: %v", err)
+		t.Errorf("directory: %v", err)
 	}
 	address := strings.TrimSuffix(url[strings.LastIndexByte(url, '@')+1:], "/0")
 	if connection, err := net.Dial("tcp", address); err == nil {
 		_ = connection.Close()
-		t.Error("it still answers")
+		t.Error("the server still answers")
 	}
 }
 
-// A fuzz test's workers do not live to see their cleanups.
-func TestNothingIsLeftOfTheRedisOfAProcessThatIsKilled(t *testing.T) {
+// The workers of a fuzz test do not run their cleanups.
+func TestNewRedis_IsRemovedAfterKill(t *testing.T) {
 	const victim = "ALMONER_TEST_KILLED"
 	if os.Getenv(victim) != "" {
 		fmt.Println(NewRedis(t).Dir)
@@ -176,10 +180,10 @@ func TestNothingIsLeftOfTheRedisOfAProcessThatIsKilled(t *testing.T) {
 	}
 	killed := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	killed.Env = append(os.Environ(), victim+"=1")
-	said, err := killed.Output()
-	dir, _, _ := strings.Cut(string(said), "\n")
+	output, err := killed.Output()
+	dir, _, _ := strings.Cut(string(output), "\n")
 	if err == nil || !filepath.IsAbs(dir) {
-		t.Fatalf("it was not killed: %v %s", err, said)
+		t.Fatalf("the process was not killed: %v %s", err, output)
 	}
 	for range 200 {
 		if _, err := os.Stat(dir); os.IsNotExist(err) {
@@ -187,5 +191,5 @@ func TestNothingIsLeftOfTheRedisOfAProcessThatIsKilled(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	t.Error("its files are still there")
+	t.Error("the files still exist")
 }

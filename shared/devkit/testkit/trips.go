@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Trips counts how often a client waits for a store: the round trips on all its connections, those of logging in
-// included. What is sent without waiting for an answer in between, such as a batch, is one, whatever it holds.
+// Trips counts the round trips of a client to a store on all its connections, including logins. What is sent
+// without waiting for a response, such as a batch, counts as one.
 type Trips struct {
 	listener net.Listener
 	target   string
@@ -20,13 +20,13 @@ type Trips struct {
 	closed bool
 }
 
-// CountTrips puts a counter before the server of a URL, and returns the URL that leads through it. It ends with the
-// test.
+// CountTrips puts a counting proxy in front of the server of a URL, and returns the URL of the proxy. The
+// proxy ends with the test.
 func CountTrips(t testing.TB, server string) (through string, trips *Trips) {
 	t.Helper()
 	u, err := url.Parse(server)
 	if err != nil || u.Port() == "" {
-		t.Fatal("the server's URL has no host and port") // and may have a password, so it is not quoted
+		t.Fatal("the server's URL has no host and port") // it may contain a password, so it is not quoted
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,7 @@ func CountTrips(t testing.TB, server string) (through string, trips *Trips) {
 	return u.String(), trips
 }
 
-// Of is how many trips do takes.
+// Of returns the number of round trips that do takes.
 func (c *Trips) Of(do func()) int {
 	before := c.count.Load()
 	do()
@@ -71,7 +71,7 @@ func (c *Trips) accept() {
 	}
 }
 
-// relay hands on what comes, once seen has heard of it, until one side ends; then it ends the other.
+// relay copies data and calls seen first for each part, until one side ends; then it closes both.
 func relay(from, to net.Conn, seen func()) {
 	defer func() { _, _ = from.Close(), to.Close() }()
 	buffer := make([]byte, 64<<10)
@@ -89,7 +89,7 @@ func relay(from, to net.Conn, seen func()) {
 	}
 }
 
-// keep remembers connections to be closed with the test, or closes them because it is over.
+// keep registers connections to be closed with the test, or closes them if the test is over.
 func (c *Trips) keep(connections ...net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

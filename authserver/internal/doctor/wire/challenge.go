@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// A Challenge is one scheme of WWW-Authenticate with its parameters, names in lower case (RFC 9110, section 11.6.1).
+// A Challenge is one scheme of WWW-Authenticate with its parameters. The names are in lower case (RFC 9110,
+// section 11.6.1).
 type Challenge struct {
 	Scheme     string
 	Parameters map[string]string
 }
 
-// Bearer returns the challenge of the scheme Bearer. false: there is none.
+// Bearer returns the challenge of the scheme Bearer, or false if there is none.
 func Bearer(header http.Header) (Challenge, bool) {
 	for _, line := range header.Values("WWW-Authenticate") {
 		for _, c := range challenges(line) {
@@ -23,7 +24,7 @@ func Bearer(header http.Header) (Challenge, bool) {
 	return Challenge{}, false
 }
 
-// challenges reads one line. What it cannot read it leaves out.
+// challenges parses one line. It skips what it cannot parse.
 func challenges(line string) []Challenge {
 	var all []Challenge
 	for rest := line; rest != ""; {

@@ -1,10 +1,10 @@
-// Package wire answers: what did a server that nobody vouches for answer, and what of it may be shown?
+// Package wire sends the doctor's requests to untrusted servers and decides what of their responses may be
+// shown.
 //
-// The subject of the doctor is a broken server, perhaps a hostile one. So every answer is bounded in time and in size,
-// no redirect is followed, and nothing is shown but what Secrets has gone over. It is the one place of the doctor that
-// opens a connection.
+// The server may be broken or hostile. So every response is bounded in time and size, no redirect is
+// followed, and only text filtered by Secrets is shown. Only this package of the doctor opens connections.
 //
-// Callers: package doctor.
+// The caller is package doctor.
 package wire
 
 import (
@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	maxBody    = 256 << 10 // bytes of one answer, unpacked
+	maxBody    = 256 << 10 // bytes of one response, decompressed
 	maxHeaders = 64 << 10  // bytes
 )
 
-// A Request is what is sent.
+// A Request is a request to send.
 type Request struct {
 	Method, URL string
-	Note        string // what it is, where the address does not say so
+	Note        string // describes the request if the address does not
 	Header      map[string]string
 	Body        string
-	Within      time.Duration // for the whole answer
-	Browsing    bool          // with the cookies of the browser that the doctor plays
+	Within      time.Duration // for the whole response
+	Browsing    bool          // with cookies, like a browser
 	Enough      func(body []byte) bool
 }
 
@@ -47,7 +47,7 @@ func Form(address, body string, within time.Duration) Request {
 	}
 }
 
-// An Answer is what came back.
+// An Answer is a response.
 type Answer struct {
 	Request Request
 	Status  int
@@ -57,20 +57,20 @@ type Answer struct {
 	TLS     *tls.ConnectionState // nil without TLS
 }
 
-// Errors of Send, besides those of the network.
+// Errors of Send, in addition to those of the network.
 var (
 	ErrTooLarge = errors.New("the answer is larger than 256 KiB")
 	ErrTooLate  = errors.New("the answer took too long")
 )
 
-// A Line is how the doctor speaks to servers. It is safe for concurrent use.
+// A Line sends requests. It is safe for concurrent use.
 type Line struct {
 	client *http.Client // with cookies
 	plain  *http.Client
 	agent  string
 }
 
-// NewLine makes a Line. agent says who is calling, to whoever reads the server's log.
+// NewLine makes a Line. agent is the User-Agent.
 func NewLine(agent string) (*Line, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -92,11 +92,11 @@ func NewLine(agent string) (*Line, error) {
 	}, nil
 }
 
-// Close drops the connections.
+// Close closes idle connections.
 func (l *Line) Close() { l.plain.CloseIdleConnections() }
 
-// Send sends a request and reads the answer. Its errors are ErrTooLarge, ErrTooLate, that of ctx, or the network's;
-// with any of them the answer holds what is known so far.
+// Send sends a request and reads the response. Its errors are ErrTooLarge, ErrTooLate, the error of ctx, or
+// an error of the network; with each of them the Answer contains what was received so far.
 func (l *Line) Send(ctx context.Context, r Request) (Answer, error) {
 	answer := Answer{Request: r, Header: http.Header{}}
 	bounded, cancel := context.WithTimeout(ctx, r.Within)
@@ -129,7 +129,7 @@ func (l *Line) Send(ctx context.Context, r Request) (Answer, error) {
 	return answer, nil
 }
 
-// late tells a time limit of ours from the person who has given up.
+// late distinguishes our time limit from a cancelled context.
 func late(outer, bounded context.Context, err error) error {
 	if bounded.Err() != nil && outer.Err() == nil {
 		return ErrTooLate
@@ -137,7 +137,7 @@ func late(outer, bounded context.Context, err error) error {
 	return err
 }
 
-// read reads until the end, or until it is enough: a stream of events may never end.
+// read reads until the end, or until enough returns true: a stream of events may never end.
 func read(body io.Reader, enough func([]byte) bool) ([]byte, error) {
 	var all bytes.Buffer
 	chunk := make([]byte, 8<<10)

@@ -14,24 +14,24 @@ import (
 
 const hidden = "[redacted]"
 
-// shortest is how long a secret is at least to be looked for: shorter ones are found anywhere by chance.
+// shortest is the minimum length of a secret that is filtered: shorter ones would match by chance.
 const shortest = 4
 
-// The spellings of what must not be seen wherever it comes from: credentials of this product, JWTs, and what follows
-// Bearer or Basic.
+// Patterns of secrets that are always hidden: credentials of this product, JWTs, and the values of Bearer and
+// Basic.
 var spelled = []*regexp.Regexp{
 	regexp.MustCompile(`alm_(?:pat|cs|ac|rt)_[A-Za-z0-9_.-]+`),
 	regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.?[A-Za-z0-9_-]*`),
 	regexp.MustCompile(`(?i)\b(?:bearer|basic) +[A-Za-z0-9._~+/-]{20,}=*`),
 }
 
-// Secrets is what must not be shown. Its zero value knows none yet; it is safe for concurrent use.
+// Secrets filters known secrets from text. The zero value knows none. It is safe for concurrent use.
 type Secrets struct {
 	mu     sync.Mutex
 	values []string
 }
 
-// Add keeps a secret, as it is and as it stands in a form.
+// Add registers a secret, in plain and in URL-encoded form.
 func (s *Secrets) Add(secret credential.Secret) {
 	value := secret.Reveal()
 	if len(value) < shortest {
@@ -47,11 +47,11 @@ func (s *Secrets) Add(secret credential.Secret) {
 	slices.SortFunc(
 		s.values,
 		func(a, b string) int { return cmp.Compare(len(b), len(a)) },
-	) // one may be part of another
+	) // a secret may be part of another
 }
 
-// Show makes text fit to be shown: without secrets, on one line, without characters that a terminal would obey, and at
-// most so many characters long.
+// Show makes text safe to show: without secrets, on one line, without control characters, and with up to most
+// characters.
 func (s *Secrets) Show(text string, most int) string {
 	text = s.hide(text)
 	text = strings.Map(func(r rune) rune {
@@ -63,7 +63,7 @@ func (s *Secrets) Show(text string, most int) string {
 		}
 		return r
 	}, strings.ToValidUTF8(text, ""))
-	text = s.hide(strings.Join(strings.Fields(text), " ")) // again: something may have stood between its characters
+	text = s.hide(strings.Join(strings.Fields(text), " ")) // again: removed characters may have split a secret
 	if runes := []rune(text); len(runes) > most {
 		text = string(runes[:most]) + "…"
 	}
@@ -82,7 +82,7 @@ func (s *Secrets) hide(text string) string {
 	return text
 }
 
-// Address shows an address without the values of its query, where codes and states travel.
+// Address returns an address without the values of its query, which may be codes and states.
 func (s *Secrets) Address(address string) string {
 	before, query, has := strings.Cut(address, "?")
 	if !has {

@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// A Trouble is why there was no answer.
+// A Trouble is the reason why there was no response.
 type Trouble string
 
-// The troubles that are told apart, because each is mended elsewhere.
+// The troubles. Each has a different remedy.
 const (
 	NoName      Trouble = "name"
 	Refused     Trouble = "refused"
@@ -26,7 +26,7 @@ const (
 	Broken      Trouble = "broken"
 )
 
-// Diagnose says which trouble an error of Send is.
+// Diagnose returns the Trouble of an error of Send.
 func Diagnose(err error) Trouble {
 	if errors.Is(err, ErrTooLarge) {
 		return Large

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-func TestBearerReadsAChallenge(t *testing.T) {
+func TestBearer_ParsesChallenge(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]map[string]string{
 		`Bearer`: {},
@@ -49,13 +49,13 @@ func TestBearerReadsAChallenge(t *testing.T) {
 	}
 }
 
-func TestSecretsAreNotShown(t *testing.T) {
+func TestShow_HidesSecrets(t *testing.T) {
 	t.Parallel()
 	var s wire.Secrets
 	s.Add("pass word/+=")
 	s.Add("token-1")
 	s.Add("token-1-longer")
-	s.Add("") // shows nothing of what is not there
+	s.Add("") // ignored
 	for text, want := range map[string]string{
 		"to\x00ken-\u200b1":                                "[redacted]",
 		"I said pass word/+= to you":                       "I said [redacted] to you",
@@ -76,7 +76,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		t.Error(got)
 	}
 	if got := s.Show("12345 token-1", 8); strings.Contains(got, "to") {
-		t.Errorf("half a secret is shown: %q", got)
+		t.Errorf("a part of a secret is shown: %q", got)
 	}
 	if got := s.Address("https://x/cb?code=abc&state=def"); got != "https://x/cb?code=…&state=…" {
 		t.Error(got)

@@ -14,7 +14,7 @@ import (
 
 var _ admin.Store = (*Store)(nil)
 
-// administer is atomically, and returns the refusals of package admin as they are.
+// administer runs do in a transaction, like atomically, and returns an *admin.Refusal unchanged.
 func (s *Store) administer(ctx context.Context, op string, do func(pgx.Tx) error) error {
 	var refused *admin.Refusal
 	err := s.atomically(ctx, op, func(tx pgx.Tx) error {
@@ -29,7 +29,7 @@ func (s *Store) administer(ctx context.Context, op string, do func(pgx.Tx) error
 	return err
 }
 
-// violates says whether err is a violation of the named constraint.
+// violates reports whether err is a violation of the named constraint.
 func violates(err error, constraint string) bool {
 	var refused *pgconn.PgError
 	return errors.As(err, &refused) && refused.ConstraintName == constraint
@@ -44,7 +44,8 @@ func (s *Store) AddOrganisation(
 ) (admin.Organisation, error) {
 	added := admin.Organisation{ID: id, Name: name}
 	err := s.administer(ctx, "add organisation", func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `insert into account.organisations (id, name) values ($1, $2) returning created_at`, id, name).
+		err := tx.QueryRow(ctx, `insert into account.organisations (id, name) values ($1, $2)
+			returning created_at`, id, name).
 			Scan(&added.Created)
 		if err != nil {
 			return err
@@ -54,7 +55,7 @@ func (s *Store) AddOrganisation(
 	return added, err
 }
 
-// Organisations lists all, by name.
+// Organisations lists all organisations by name.
 func (s *Store) Organisations(ctx context.Context) ([]admin.Organisation, error) {
 	return listed(
 		ctx,
@@ -90,9 +91,11 @@ func (s *Store) AddWorkspace(ctx context.Context, id, organisation uuid.UUID, na
 
 const workspacesSQL = `
 select t.id, t.organisation_id, o.name, t.name, t.created_at,
-  coalesce((select jsonb_agg(jsonb_build_object('name', m.module, 'enabled', m.enabled, 'provisioned', m.provisioned) order by m.module)
+  coalesce((select jsonb_agg(jsonb_build_object('name', m.module, 'enabled', m.enabled, 'provisioned', m.provisioned)
+      order by m.module)
     from account.tenant_modules m where m.tenant_id = t.id), '[]'),
-  coalesce((select array_agg(f.feature order by f.feature) from account.tenant_features f where f.tenant_id = t.id and f.enabled), '{}')
+  coalesce((select array_agg(f.feature order by f.feature) from account.tenant_features f where f.tenant_id = t.id
+    and f.enabled), '{}')
 from account.tenants t join account.organisations o on o.id = t.organisation_id
 where @organisation::uuid is null or t.organisation_id = @organisation
 order by o.name, t.name, t.id`
@@ -105,7 +108,7 @@ func (s *Store) Workspaces(ctx context.Context, organisation *uuid.UUID) ([]admi
 		})
 }
 
-// SetModule changes a module of a workspace with the event, or returns admin.ErrNoTenant.
+// SetModule changes a module of a workspace with the event, or returns admin.ErrNoWorkspace.
 func (s *Store) SetModule(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -120,7 +123,8 @@ func (s *Store) SetModule(
 			`
 insert into account.tenant_modules as m (tenant_id, module, enabled, provisioned)
 values (@tenant, @module, coalesce(@enabled, false), coalesce(@provisioned, false))
-on conflict (tenant_id, module) do update set enabled = coalesce(@enabled, m.enabled), provisioned = coalesce(@provisioned, m.provisioned)
+on conflict (tenant_id, module) do update set enabled = coalesce(@enabled, m.enabled),
+  provisioned = coalesce(@provisioned, m.provisioned)
 returning enabled, provisioned`,
 			pgx.NamedArgs{
 				"tenant":      workspaceID,
@@ -141,7 +145,7 @@ returning enabled, provisioned`,
 	return after, err
 }
 
-// SetFeature switches a feature of a workspace with the event, or returns admin.ErrNoTenant.
+// SetFeature switches a feature of a workspace with the event, or returns admin.ErrNoWorkspace.
 func (s *Store) SetFeature(
 	ctx context.Context,
 	workspaceID uuid.UUID,

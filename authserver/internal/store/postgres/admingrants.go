@@ -12,7 +12,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// EveryClient lists the clients of one workspace, or all, services included, newest first.
+// EveryClient lists the clients of one workspace, or all clients if workspaceID is nil, newest first. It
+// includes services.
 func (s *Store) EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]admin.Client, error) {
 	return listed(ctx, s, "list clients", `
 select c.id, c.kind, c.tenant_id, coalesce(t.name, ''), c.name, c.token_endpoint_auth_method, c.created_at,
@@ -34,12 +35,13 @@ order by c.created_at desc, c.id desc`,
 		})
 }
 
-// EndClient deletes a client of any workspace or none and revokes its grants, with the events, in one transaction; or
-// returns admin.ErrNoClient.
+// EndClient deletes a client and revokes its grants, with the events, in one transaction. The client may
+// belong to any workspace or to none. It returns admin.ErrNoClient if the client does not exist.
 func (s *Store) EndClient(ctx context.Context, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
 	var ended []grant.Grant
 	err := s.administer(ctx, "end client", func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `update account.oauth_clients set deleted_at = now() where id = $1 and deleted_at is null returning tenant_id`, id).
+		err := tx.QueryRow(ctx, `update account.oauth_clients set deleted_at = now() where id = $1
+			and deleted_at is null returning tenant_id`, id).
 			Scan(&event.WorkspaceID)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return admin.ErrNoClient
@@ -57,7 +59,7 @@ func (s *Store) EndClient(ctx context.Context, id uuid.UUID, event audit.Event) 
 	return ended, err
 }
 
-// grantFilter is the condition on grants g that an admin.GrantFilter makes.
+// grantFilter is the SQL condition on grants g for an admin.GrantFilter.
 const grantFilter = `(@user::uuid is null or g.user_id = @user) and (@client::uuid is null or g.client_id = @client)
   and (@tenant::uuid is null or g.tenant_id = @tenant) and (@before::timestamptz is null or g.created_at < @before)`
 
@@ -65,7 +67,7 @@ func grantFilterArgs(f admin.GrantFilter) pgx.NamedArgs {
 	return pgx.NamedArgs{"user": f.User, "client": f.Client, "tenant": f.WorkspaceID, "before": f.IssuedBefore}
 }
 
-// EveryGrant lists the latest grants that the filter names, at most limit of them.
+// EveryGrant lists the latest grants that match the filter, up to limit.
 func (s *Store) EveryGrant(ctx context.Context, filter admin.GrantFilter, limit int) ([]admin.Grant, error) {
 	args := grantFilterArgs(filter)
 	args["limit"] = limit
@@ -95,7 +97,8 @@ where `+grantFilter+` order by g.created_at desc, g.id desc limit @limit`,
 		})
 }
 
-// EndGrant revokes a grant with its event, or returns admin.ErrNoGrant. false: it was revoked already.
+// EndGrant revokes a grant with its event, or returns admin.ErrNoGrant. It returns false if the grant was
+// already revoked.
 func (s *Store) EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant.Grant, bool, error) {
 	var found grant.Grant
 	revoked := false
@@ -119,10 +122,10 @@ func (s *Store) EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant
 	return found, revoked, err
 }
 
-// endAtOnce is how many grants one transaction revokes: well within the time of a statement.
+// endAtOnce is the number of grants that one transaction revokes. It stays well within the statement timeout.
 const endAtOnce = 500
 
-// EndGrants revokes some of the grants that the filter names and that have not ended, with an event each.
+// EndGrants revokes up to endAtOnce grants that match the filter and have not ended, with an event each.
 func (s *Store) EndGrants(ctx context.Context, filter admin.GrantFilter, actor string) ([]grant.Grant, error) {
 	var ended []grant.Grant
 	err := s.administer(ctx, "end grants", func(tx pgx.Tx) error {
@@ -130,7 +133,8 @@ func (s *Store) EndGrants(ctx context.Context, filter admin.GrantFilter, actor s
 		args["at_once"] = endAtOnce
 		var err error
 		ended, err = revokeWhere(ctx, tx, `g.id in (select g.id from account.grants g
-			where g.state <> 'revoked' and g.ends_at > now() and `+grantFilter+` order by g.id limit @at_once)`, args, grant.ByAdmin, actor)
+			where g.state <> 'revoked' and g.ends_at > now() and `+grantFilter+` order by g.id
+			limit @at_once)`, args, grant.ByAdmin, actor)
 		return err
 	})
 	return ended, err

@@ -26,7 +26,7 @@ func (s *Store) AddUser(ctx context.Context, id uuid.UUID, email, name string, e
 	})
 }
 
-// Users lists everybody, by e-mail address.
+// Users lists all users by e-mail address.
 func (s *Store) Users(ctx context.Context) ([]admin.User, error) {
 	return listed(ctx, s, "list users", `
 select id, email, name, password_hash is not null, created_at, disabled_at from account.users order by email`, nil,
@@ -35,7 +35,7 @@ select id, email, name, password_hash is not null, created_at, disabled_at from 
 		})
 }
 
-// FindUser returns whose e-mail address it is, or admin.ErrNoUser.
+// FindUser returns the user with the e-mail address, or admin.ErrNoUser.
 func (s *Store) FindUser(ctx context.Context, email string) (uuid.UUID, error) {
 	user, _, found, err := s.UserByEmail(ctx, email)
 	if err == nil && !found {
@@ -44,7 +44,8 @@ func (s *Store) FindUser(ctx context.Context, email string) (uuid.UUID, error) {
 	return user.ID, err
 }
 
-// SetDisabled disables a user and ends the sign-ins, or enables one, with the event. false: it was so already.
+// SetDisabled disables a user and ends the user's sign-ins, or enables a user, with the event. It returns
+// false if nothing changed.
 func (s *Store) SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error) {
 	changed := false
 	err := s.administer(ctx, "disable or enable user", func(tx pgx.Tx) error {
@@ -55,7 +56,8 @@ func (s *Store) SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, ev
 		if changed = before != disabled; !changed {
 			return nil
 		}
-		if _, err := tx.Exec(ctx, `update account.users set disabled_at = case when $2 then now() end where id = $1`, id, disabled); err != nil {
+		if _, err := tx.Exec(ctx, `update account.users set disabled_at = case when $2 then now() end
+			where id = $1`, id, disabled); err != nil {
 			return err
 		}
 		if disabled {
@@ -68,8 +70,8 @@ func (s *Store) SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, ev
 	return changed, err
 }
 
-// SetPassword replaces the hash of a user's password and ends the sign-ins, with the event. It returns the other ways
-// to sign in, which it removes if alone is set.
+// SetPassword replaces the hash of a user's password and ends the user's sign-ins, with the event. It returns
+// the user's other sign-in methods, and removes them if alone is set.
 func (s *Store) SetPassword(
 	ctx context.Context, id uuid.UUID, hash credential.Secret, alone bool, event audit.Event,
 ) (others []admin.SignInMethod, err error) {
@@ -77,7 +79,8 @@ func (s *Store) SetPassword(
 		if err := holdUser(ctx, tx, id, new(bool)); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `update account.users set password_hash = $2 where id = $1`, id, hash.Reveal()); err != nil {
+		if _, err := tx.Exec(ctx, `update account.users set password_hash = $2
+			where id = $1`, id, hash.Reveal()); err != nil {
 			return err
 		}
 		if err := endSignIns(ctx, tx, id); err != nil {

@@ -12,37 +12,39 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// What stillAllowed locks, in the order of all transactions: user, membership, sign-in or credential, and only then
-// what is written. The lock on the user is the one of lockUser, so that a transaction that takes both never waits for
-// itself in two.
+// Locks taken by stillAllowed, in the order that all transactions use: user, membership, sign-in or
+// credential, then the written rows. The lock on the user is the same as lockUser's, so that a transaction
+// that takes both does not block itself.
 const (
 	allowedUserSQL   = `select '{}'::text[] from account.users where id = $1 and disabled_at is null for no key update`
 	allowedMemberSQL = `select permissions from account.memberships where tenant_id = $2 and user_id = $1 for share`
-	allowedSignInSQL = `select '{}'::text[] from account.sign_ins s where s.user_id = $2 and s.id = $3 and ` + signInCounts + ` for share`
-	allowedTokenSQL  = `select permissions from account.personal_access_tokens
+	allowedSignInSQL = `select '{}'::text[] from account.sign_ins s where s.user_id = $2 and s.id = $3
+		and ` + signInCounts + ` for share`
+	allowedTokenSQL = `select permissions from account.personal_access_tokens
 		where user_id = $1 and id = $2 and revoked_at is null and expires_at > now() for share`
 	allowedGrantSQL = `select permissions from account.grants
 		where user_id = $1 and id = $2 and state = 'active' and ends_at > now() for share`
 )
 
-// stillAllowed locks what allowed a request until the end of the transaction, or returns audit.ErrNotAllowed where it
-// has ended since it was checked. Whoever ends it meanwhile waits, and then meets what the transaction has written.
+// stillAllowed locks what authorized a request until the end of the transaction. It returns
+// audit.ErrNotAuthorized if that has ended since the check. A concurrent transaction that ends it waits and
+// then sees what this transaction wrote.
 func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error {
 	if a == nil {
 		return nil
 	}
 	batch, needed := &pgx.Batch{}, []perm.Set{nil}
 	batch.Queue(allowedUserSQL, a.UserID)
-	ask := func(asked bool, needs perm.Set, sql string, args ...any) {
-		if asked {
+	queue := func(wanted bool, needs perm.Set, sql string, args ...any) {
+		if wanted {
 			batch.Queue(sql, args...)
 			needed = append(needed, needs)
 		}
 	}
-	ask(a.WorkspaceID != uuid.Nil, a.Permissions, allowedMemberSQL, a.UserID, a.WorkspaceID)
-	ask(a.SignInID != uuid.Nil, nil, allowedSignInSQL, session.IdleTimeout, a.UserID, a.SignInID)
-	ask(a.TokenID != uuid.Nil, a.Permissions, allowedTokenSQL, a.UserID, a.TokenID)
-	ask(a.GrantID != uuid.Nil, a.Permissions, allowedGrantSQL, a.UserID, a.GrantID)
+	queue(a.WorkspaceID != uuid.Nil, a.Permissions, allowedMemberSQL, a.UserID, a.WorkspaceID)
+	queue(a.SignInID != uuid.Nil, nil, allowedSignInSQL, session.IdleTimeout, a.UserID, a.SignInID)
+	queue(a.TokenID != uuid.Nil, a.Permissions, allowedTokenSQL, a.UserID, a.TokenID)
+	queue(a.GrantID != uuid.Nil, a.Permissions, allowedGrantSQL, a.UserID, a.GrantID)
 	results := tx.SendBatch(ctx, batch)
 	allowed := true
 	for _, needs := range needed {
@@ -63,11 +65,12 @@ func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error 
 	return nil
 }
 
-// stillProved locks what a proof was made with until the end of the transaction, or returns session.ErrProofGone where
-// the user no longer has it, or is disabled.
+// stillProved locks the sign-in method behind a proof until the end of the transaction. It returns
+// session.ErrProofInvalid if the user no longer has the method or is disabled.
 func stillProved(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.Proof) error {
 	var hash string
-	err := tx.QueryRow(ctx, `select coalesce(password_hash, '') from account.users where id = $1 and disabled_at is null for no key update`,
+	err := tx.QueryRow(ctx, `select coalesce(password_hash, '') from account.users where id = $1
+		and disabled_at is null for no key update`,
 		user).
 		Scan(&hash)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -106,7 +109,7 @@ func stillProved(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.P
 	return err
 }
 
-// found says whether a query that selects true has a row.
+// found reports whether a query that selects true returns a row.
 func found(row pgx.Row) (yes bool, err error) {
 	if err = row.Scan(&yes); errors.Is(err, pgx.ErrNoRows) {
 		err = nil

@@ -24,7 +24,8 @@ func eventArgs(e audit.Event) pgx.NamedArgs {
 	}
 }
 
-// Record appends an event of its own; one that belongs to a change is written in that change's transaction instead.
+// Record appends a single event. An event that belongs to a change is written in the transaction of that
+// change instead.
 func (s *Store) Record(ctx context.Context, e audit.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()

@@ -12,26 +12,26 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
-// authserver's own role appends audit events, and neither chooses their time nor changes them.
+// The role of authserver appends audit events. It cannot set their time or change them.
 func TestAudit_RoleCannotBackdateOrChangeEvents(t *testing.T) {
-	l := newLedger(t)
+	l := newStoreTest(t)
 	if err := l.Record(t.Context(), audit.Event{Actor: "system", Action: "key.rotated", Subject: "key:x"}); err != nil {
-		t.Fatalf("an event of its own: %v", err)
+		t.Fatalf("append an event: %v", err)
 	}
-	role, err := pgx.Connect(t.Context(), l.world.Database.Authserver)
+	role, err := pgx.Connect(t.Context(), l.fixture.Database.Authserver)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = role.Close(t.Context()) }()
 	for what, sql := range map[string]string{
-		"a time of its choice": `insert into account.audit_events (id, at, actor, action, subject)
+		"explicit time": `insert into account.audit_events (id, at, actor, action, subject)
 			values (gen_random_uuid(), now() - interval '1 day', 'system', 'x', 'x')`,
-		"the default by name": `insert into account.audit_events (id, at, actor, action, subject)
+		"explicit default": `insert into account.audit_events (id, at, actor, action, subject)
 			values (gen_random_uuid(), now(), 'system', 'x', 'x')`,
-		"a change":      `update account.audit_events set at = now() - interval '1 day'`,
-		"a deletion":    `delete from account.audit_events`,
-		"a truncation":  `truncate account.audit_events`,
-		"a new default": `alter table account.audit_events alter column at set default '2020-01-01'`,
+		"update":      `update account.audit_events set at = now() - interval '1 day'`,
+		"delete":      `delete from account.audit_events`,
+		"truncate":    `truncate account.audit_events`,
+		"new default": `alter table account.audit_events alter column at set default '2020-01-01'`,
 	} {
 		var refused *pgconn.PgError
 		if _, err := role.Exec(t.Context(), sql); !errors.As(err, &refused) ||
@@ -39,7 +39,7 @@ func TestAudit_RoleCannotBackdateOrChangeEvents(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// A transaction that began earlier does not make an event earlier.
+	// A transaction that began earlier does not give an event an earlier time.
 	tx, err := role.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,8 @@ func TestAudit_RoleCannotBackdateOrChangeEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	var earlier bool
-	err = tx.QueryRow(t.Context(), `insert into account.audit_events (id, actor, action, subject) values ($1, 'system', 'x', 'x')
+	err = tx.QueryRow(t.Context(), `insert into account.audit_events (id, actor, action, subject)
+		values ($1, 'system', 'x', 'x')
 		returning at <= now()`, uuid.New()).
 		Scan(&earlier)
 	if err != nil || earlier {

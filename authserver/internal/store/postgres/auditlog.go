@@ -9,10 +9,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
-// isUUID guards a cast: the texts of the log are ours, and one that is odd all the same must not hide the others.
+// isUUID guards a cast: a malformed text in the log must not hide the other events.
 const isUUID = `'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'`
 
-// entrySQL reads events e, the latest first, with the names of whom and what they concern and of who did it.
+// entrySQL reads events e, the latest first, with the names of the affected user, the client and the actor.
 const entrySQL = `
 select e.id, e.at, e.tenant_id, e.user_id, e.actor, e.action, e.subject, e.detail, e.request_id,
   coalesce(u.name, ''), coalesce(c.name, ''), coalesce(a.name, '')
@@ -25,9 +25,10 @@ left join account.users a on a.id = case when named.actor ~ ` + isUUID + ` then 
 left join account.oauth_clients c on c.id = case when named.client ~ ` + isUUID + ` then named.client::uuid end
 where `
 
-const newestFirst = ` and (@at::timestamptz is null or (e.at, e.id) < (@at, @id)) order by e.at desc, e.id desc limit @limit`
+const newestFirst = ` and (@at::timestamptz is null or (e.at, e.id) < (@at, @id)) order by e.at desc, e.id desc
+	limit @limit`
 
-// EventsOfWorkspace reads the audit log of a workspace from a mark back.
+// EventsOfWorkspace reads the audit log of a workspace backwards from a cursor.
 func (s *Store) EventsOfWorkspace(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -37,7 +38,7 @@ func (s *Store) EventsOfWorkspace(
 	return s.entries(ctx, `e.tenant_id = @of`, workspaceID, from, limit)
 }
 
-// EventsOfUser reads the latest events that concern a user, in every workspace and in none.
+// EventsOfUser reads the latest events that concern a user, inside and outside workspaces.
 func (s *Store) EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error) {
 	return s.entries(ctx, `e.user_id = @of`, user, audit.Cursor{}, limit)
 }

@@ -20,25 +20,25 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// many opens and activates as many grants, by as many clients.
-func (l *ledger) many(n int) []grant.Grant {
+// many opens and activates n grants of n clients.
+func (l *storeTest) many(n int) []grant.Grant {
 	l.Helper()
 	all := make([]grant.Grant, n)
 	for i := range all {
-		app := l.world.Connector(l.grant.Resource, perm.ProgrammesRead)
+		app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
 		g := l.grant
 		g.ID, g.ClientID = uuid.New(), app.ID
 		l.wantState(grant.Pending)(l.approve(l.Context(), g))
-		l.wantFence(grant.Updated)(l.activate(l.Context(), g.ID, 11))
+		l.wantResult(grant.Updated)(l.activate(l.Context(), g.ID, 11))
 		all[i] = g
 	}
 	return all
 }
 
-// hold locks a grant's row until it is told to let go.
-func (l *ledger) hold(id uuid.UUID) (letGo func()) {
+// hold locks the row of a grant until release is called.
+func (l *storeTest) hold(id uuid.UUID) (release func()) {
 	l.Helper()
-	holder, err := l.world.Owner.Begin(l.Context())
+	holder, err := l.fixture.Owner.Begin(l.Context())
 	if err == nil {
 		_, err = holder.Exec(l.Context(), `select id from account.grants where id = $1 for update`, id)
 	}
@@ -53,7 +53,7 @@ func (l *ledger) hold(id uuid.UUID) (letGo func()) {
 	}
 }
 
-func together(n int, work func(int)) {
+func concurrently(n int, work func(int)) {
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() { work(i) })
@@ -61,32 +61,33 @@ func together(n int, work func(int)) {
 	all.Wait()
 }
 
-// Whatever is asked at the same time, each is told about its own grant and client.
-func TestFactsAreNeverThoseOfAnother(t *testing.T) {
-	l := newLedger(t)
+// Concurrent queries return each caller its own grant and client.
+func TestFacts_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
+	l := newStoreTest(t)
 	grants := l.many(24)
-	together(len(grants)*4, func(i int) {
+	concurrently(len(grants)*4, func(i int) {
 		own := grants[i%len(grants)]
 		for round := range 20 {
-			ask := own.ID
+			id := own.ID
 			if round%4 == 3 {
-				ask = uuid.Nil
+				id = uuid.Nil
 			}
-			facts, err := l.Facts(t.Context(), own.ClientID, ask)
-			if err != nil || facts.Client.ID != own.ClientID || (facts.Grant == nil) != (ask == uuid.Nil) ||
-				(facts.Grant != nil && facts.Grant.ID != own.ID) {
-				t.Errorf("asked about %s, told about %+v %v", own.ID, facts, err)
+			snapshot, err := l.Facts(t.Context(), own.ClientID, id)
+			if err != nil || snapshot.Client.ID != own.ClientID || (snapshot.Grant == nil) != (id == uuid.Nil) ||
+				(snapshot.Grant != nil && snapshot.Grant.ID != own.ID) {
+				t.Errorf("queried %s, got %+v %v", own.ID, snapshot, err)
 			}
 		}
 	})
 }
 
-func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
-	l := newLedger(t)
+func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
+	l := newStoreTest(t)
 	grants := l.many(12)
 	tokens := make([][]byte, len(grants))
 	for i := range tokens {
-		tokens[i] = credential.Hash(l.world.Token(l.world.Member(perm.ProgrammesRead), perm.ProgrammesRead).Reveal())
+		tokens[i] = credential.Hash(
+			l.fixture.Token(l.fixture.Member(perm.ProgrammesRead), perm.ProgrammesRead).Reveal())
 	}
 	l.publish("signing")
 	owners := make([]uuid.UUID, len(tokens))
@@ -97,7 +98,7 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 		}
 		owners[i] = known.UserID
 	}
-	together(len(grants)*4, func(i int) {
+	concurrently(len(grants)*4, func(i int) {
 		own, token, owner := grants[i%len(grants)], tokens[i%len(grants)], owners[i%len(grants)]
 		for round := range 20 {
 			q := standing.Query{GrantID: own.ID, KeyID: "signing"}
@@ -119,7 +120,7 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 				right = right && known == nil && issued.IsZero()
 			}
 			if !right {
-				t.Errorf("%s asked %+v and was told %+v %+v %s %v", own.ClientID, q, caller, known, issued, err)
+				t.Errorf("%s queried %+v, got %+v %+v %s %v", own.ClientID, q, caller, known, issued, err)
 			}
 		}
 	})
@@ -128,25 +129,25 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 	}); err != nil ||
 		caller != nil ||
 		known == nil {
-		t.Errorf("a stranger: %+v %+v %v", caller, known, err)
+		t.Errorf("unknown caller: %+v %+v %v", caller, known, err)
 	}
 }
 
-func TestStepsAtTheSameTimeAreEachTheirOwn(t *testing.T) {
-	l := newLedger(t)
+func TestAdvance_ConcurrentGrantsAdvanceIndependently(t *testing.T) {
+	l := newStoreTest(t)
 	grants := l.many(24)
 	const last = 40
-	together(len(grants), func(i int) {
+	concurrently(len(grants), func(i int) {
 		own := byte(100 + i)
 		for generation := uint32(2); generation <= last; generation++ {
-			switch fence, err := l.advance(t.Context(), grants[i].ID, generation, hash(own)); {
-			case err != nil || fence != grant.Updated:
-				t.Errorf("generation %d: %v %v", generation, fence, err)
+			switch result, err := l.advance(t.Context(), grants[i].ID, generation, hash(own)); {
+			case err != nil || result != grant.Updated:
+				t.Errorf("generation %d: %v %v", generation, result, err)
 			case generation%5 == 0:
-				l.wantFence(grant.Refused)(l.advance(t.Context(), grants[i].ID, generation, hash(own+100)))
-				l.wantFence(grant.Refused)(l.advance(t.Context(), grants[i].ID, generation-1, hash(own)))
-				l.wantFence(grant.Refused)(l.activate(t.Context(), grants[i].ID, own))
-				l.wantFence(grant.Refused)(l.advance(t.Context(), uuid.New(), generation, hash(own)))
+				l.wantResult(grant.Refused)(l.advance(t.Context(), grants[i].ID, generation, hash(own+100)))
+				l.wantResult(grant.Refused)(l.advance(t.Context(), grants[i].ID, generation-1, hash(own)))
+				l.wantResult(grant.Refused)(l.activate(t.Context(), grants[i].ID, own))
+				l.wantResult(grant.Refused)(l.advance(t.Context(), uuid.New(), generation, hash(own)))
 			}
 		}
 	})
@@ -158,83 +159,86 @@ func TestStepsAtTheSameTimeAreEachTheirOwn(t *testing.T) {
 	}
 }
 
-// Two processes, or a retry that overtakes, may bring one grant two steps at once: the further one stands.
-func TestOfTwoStepsOfOneGrantTheFurtherStands(t *testing.T) {
-	l := newLedger(t)
+// Two processes, or a retry that overtakes, may write two steps of one grant at once: the later generation
+// wins.
+func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
+	l := newStoreTest(t)
 	one := l.many(1)[0]
 	for generation := uint32(2); generation < 200; generation += 4 {
-		fences := make([]grant.UpdateResult, 4)
-		together(len(fences), func(i int) {
+		results := make([]grant.UpdateResult, 4)
+		concurrently(len(results), func(i int) {
 			var err error
-			if fences[i], err = l.advance(t.Context(), one.ID, generation+uint32(i), hash(byte(i))); err != nil {
+			if results[i], err = l.advance(t.Context(), one.ID, generation+uint32(i), hash(byte(i))); err != nil {
 				t.Error(err)
 			}
 		})
 		stored, err := l.Grant(t.Context(), one.ID)
-		if err != nil || fences[3] != grant.Updated || stored.Generation != generation+3 ||
+		if err != nil || results[3] != grant.Updated || stored.Generation != generation+3 ||
 			!bytes.Equal(stored.RefreshHash, hash(3)) {
-			t.Errorf("%v, and %d of %d stands %v", fences, stored.Generation, generation+3, err)
+			t.Errorf("%v, stored generation %d, want %d: %v", results, stored.Generation, generation+3, err)
 		}
 	}
 }
 
-func TestALockedGrantHoldsUpNoOther(t *testing.T) {
-	l := newLedger(t)
+func TestAdvance_LockedGrantDoesNotDelayOthers(t *testing.T) {
+	l := newStoreTest(t)
 	grants := l.many(12)
 	held := grants[0]
-	letGo := l.hold(held.ID)
-	together(len(grants), func(i int) {
+	release := l.hold(held.ID)
+	concurrently(len(grants), func(i int) {
 		if i == 0 {
 			if _, err := l.advance(t.Context(), held.ID, 2, hash(2)); !errors.Is(err, grant.ErrNotCommitted) {
-				t.Errorf("the held one: %v", err)
+				t.Errorf("locked grant: %v", err)
 			}
 			return
 		}
 		for generation := uint32(2); generation < 40; generation++ {
-			l.wantFence(grant.Updated)(l.advance(t.Context(), grants[i].ID, generation, hash(2)))
+			l.wantResult(grant.Updated)(l.advance(t.Context(), grants[i].ID, generation, hash(2)))
 		}
 	})
-	letGo()
-	l.wantFence(grant.Updated)(l.advance(t.Context(), held.ID, 2, hash(2)))
+	release()
+	l.wantResult(grant.Updated)(l.advance(t.Context(), held.ID, 2, hash(2)))
 }
 
-// What was never sent is certainly not committed, so that the rotation can be taken back (G8): neither where no
-// connection came free, nor where the time that is left would end in the middle of the statement.
-func TestAStepThatWasNeverSentIsCertainlyNotCommitted(t *testing.T) {
-	l := newLedger(t)
+// A statement that was never sent is certainly not committed, so the rotation can be undone (G8). This holds
+// if no connection became free, and if the remaining time would end during the statement.
+func TestG8_UnsentStepIsNotCommitted(t *testing.T) {
+	l := newStoreTest(t)
 	one := l.many(1)[0]
-	giveBack, err := l.TakeAll(t.Context())
+	release, err := l.TakeAll(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	together(4, func(int) {
+	concurrently(4, func(int) {
 		if _, err := l.advance(t.Context(), one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) ||
 			!errors.Is(err, grant.ErrNotCommitted) {
 			t.Errorf("without a connection: %v", err)
 		}
 	})
-	giveBack()
-	letGo := l.hold(one.ID)
+	release()
+	release = l.hold(one.ID)
 	soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // less than Postgres waits for a lock
 	defer cancel()
 	if _, err := l.advance(soon, one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) ||
 		!errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("with little time left: %v", err)
 	}
-	letGo()
-	l.wantFence(grant.Updated)(l.advance(t.Context(), one.ID, 2, hash(2)))
+	release()
+	l.wantResult(grant.Updated)(l.advance(t.Context(), one.ID, 2, hash(2)))
 }
 
-// Several questions at once are answered as each of them alone, whatever they ask.
-func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
-	l := newLedger(t)
+// A batch of queries returns the same results as each query alone.
+func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
+	l := newStoreTest(t)
 	g := l.many(1)[0]
-	token := credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())
+	token := credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())
 	var questions []standing.Query
 	l.publish("signing")
-	l.world.Exec(`insert into account.tenant_modules values ($1, 'programmes', true, true), ($1, 'engage', false, true)
-		on conflict (tenant_id, module) do update set enabled = excluded.enabled, provisioned = excluded.provisioned`, l.world.WorkspaceID)
-	for _, workspaceID := range []uuid.UUID{uuid.Nil, l.world.WorkspaceID, l.world.Workspace("another")} {
+	l.fixture.Exec(`insert into account.tenant_modules
+		values ($1, 'programmes', true, true), ($1, 'engage', false, true)
+		on conflict (tenant_id, module) do update set enabled = excluded.enabled,
+		provisioned = excluded.provisioned`, l.fixture.WorkspaceID)
+	for _, workspaceID := range []uuid.UUID{uuid.Nil, l.fixture.WorkspaceID, l.fixture.Workspace("another")} {
 		for _, module := range []string{"", "programmes", "engage"} {
 			questions = append(
 				questions,
@@ -250,7 +254,7 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 	}
 	many := func(questions []standing.Query) []*standing.Standing {
 		t.Helper()
-		rows, err := l.world.Owner.Query(t.Context(), standing.SQL, standing.Args(questions)...)
+		rows, err := l.fixture.Owner.Query(t.Context(), standing.SQL, standing.Args(questions)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +267,7 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 	all := many(questions)
 	for i, q := range questions {
 		if alone := many(questions[i : i+1])[0]; !reflect.DeepEqual(alone, all[i]) {
-			t.Errorf("%+v: %+v among others, and %+v alone", q, all[i], alone)
+			t.Errorf("%+v: %+v in a batch, %+v alone", q, all[i], alone)
 		}
 		if s := all[i]; s != nil && s.Member &&
 			(s.ModuleEnabled != (q.Module == "programmes") || s.ModuleProvisioned != (q.Module != "")) {
@@ -271,16 +275,16 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 		}
 	}
 	if all[0] == nil || all[1] != nil || all[2] == nil {
-		t.Errorf("a token is %+v, a grant that is none %+v, a grant %+v", all[0], all[1], all[2])
+		t.Errorf("token: %+v, unknown grant: %+v, grant: %+v", all[0], all[1], all[2])
 	}
 }
 
-// Every standing is as the first text of the rules has it, which programs older than account.standings were written
-// for: by the function that they ask, and by the one that this one asks.
-func TestStandingsAreThoseOfTheFirstRules(t *testing.T) {
-	l := newLedger(t)
+// Every standing equals the result of the first version of the rules, which programs older than
+// account.standings use. The function they call and the function it calls are both compared.
+func TestStanding_EqualsFirstVersionOfRules(t *testing.T) {
+	l := newStoreTest(t)
 	g := l.many(1)[0]
-	hash := credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())
+	hash := credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())
 	first, err := postgres.Migrations.ReadFile("migrations/00001_account.sql")
 	if err != nil {
 		t.Fatal(err)
@@ -288,31 +292,38 @@ func TestStandingsAreThoseOfTheFirstRules(t *testing.T) {
 	_, text, _ := strings.Cut(string(first), "create function account.standing(")
 	text, _, found := strings.Cut(text, "\n$$;\n")
 	if !found {
-		t.Fatal("the first rules are not where they were")
+		t.Fatal("the first migration does not define account.standing")
 	}
-	l.world.Exec("create function account.first_standing(" + text + "\n$$")
-	l.world.Exec(`insert into account.tenant_modules values ($1, 'programmes', true, true), ($1, 'engage', false, true)
-		on conflict (tenant_id, module) do update set enabled = excluded.enabled`, l.world.WorkspaceID)
+	l.fixture.Exec("create function account.first_standing(" + text + "\n$$")
+	l.fixture.Exec(`insert into account.tenant_modules
+		values ($1, 'programmes', true, true), ($1, 'engage', false, true)
+		on conflict (tenant_id, module) do update set enabled = excluded.enabled`, l.fixture.WorkspaceID)
 	l.publish("signing")
-	other := l.world.Workspace("another")
+	other := l.fixture.Workspace("another")
 	const compare = `
 with asked as (
   select pat, id, tenant, module
-  from unnest(array[$1::bytea, null, 'unknown']) pat, unnest(array[$2::uuid, null, gen_random_uuid()]) id, unnest(array[$3::uuid, null, $4, gen_random_uuid()]) tenant,
+  from unnest(array[$1::bytea, null, 'unknown']) pat, unnest(array[$2::uuid, null, gen_random_uuid()]) id,
+  unnest(array[$3::uuid, null, $4, gen_random_uuid()]) tenant,
     unnest(array['programmes', 'engage', '', null]) module
 ), arrays as (
   select array_agg(pat) pats, array_agg(id) ids, array_agg(tenant) tenants, array_agg(module) modules from asked
 ), together as materialized (
   select s.place, to_jsonb(s) - 'place' answer from arrays, account.standings(pats, ids, tenants, modules) s
 ), answers as (
-  select (select to_jsonb(s) from account.first_standing(pat, id, tenant, module) s) first, (select to_jsonb(s) from account.standing(pat, id, tenant, module) s) earlier,
+  select (select to_jsonb(s) from account.first_standing(pat, id, tenant, module) s) first,
+    (select to_jsonb(s) from account.standing(pat, id, tenant, module) s) earlier,
     (select to_jsonb(s) - 'place' from account.standings(array[pat], array[id], array[tenant], array[module]) s) alone,
-    (select to_jsonb(s) - 'place' - 'replaces' from account.standings(array[pat], array[id], array[tenant], array[module], array[null]) s) without_key,
-    (select to_jsonb(s) - 'place' - 'replaces' from account.standings(array[pat], array[id], array[tenant], array[module], array['signing']) s) with_key,
+    (select to_jsonb(s) - 'place' - 'replaces'
+      from account.standings(array[pat], array[id], array[tenant], array[module], array[null]) s) without_key,
+    (select to_jsonb(s) - 'place' - 'replaces'
+      from account.standings(array[pat], array[id], array[tenant], array[module], array['signing']) s) with_key,
     (select answer from together where together.place = asked.place) among
   from arrays, unnest(pats, ids, tenants, modules) with ordinality asked (pat, id, tenant, module, place)
 )
-select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (where (first, first, first, first, first) is distinct from (earlier, alone, among, without_key, with_key)), '[]')::text from answers`
+select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (
+  where (first, first, first, first, first) is distinct from (earlier, alone, among, without_key, with_key)
+), '[]')::text from answers`
 	states := []string{
 		"update account.grants set state = 'active', revoked_at = null, revoke_reason = null",
 		"update account.grants set state = 'pending'",
@@ -340,16 +351,18 @@ select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (where (first,
 	}
 	for turned := range 1 << len(switches) { // the memberships end for good halfway
 		for i, way := range switches {
-			l.world.Exec(way[turned>>i&1])
+			l.fixture.Exec(way[turned>>i&1])
 		}
 		for _, state := range states {
-			l.world.Exec(state)
+			l.fixture.Exec(state)
 			var answers int
 			var differ string
-			if err := l.world.Owner.QueryRow(t.Context(), compare, hash, g.ID, l.world.WorkspaceID, other).Scan(&answers, &differ); err != nil ||
+			err := l.fixture.Owner.QueryRow(t.Context(), compare, hash, g.ID, l.fixture.WorkspaceID, other).
+				Scan(&answers, &differ)
+			if err != nil ||
 				answers != 64 ||
 				differ != "[]" {
-				t.Fatalf("%s, %b: of %d answers differ %s: %v", state, turned, answers, differ, err)
+				t.Fatalf("%s, %b: %d answers, differences %s: %v", state, turned, answers, differ, err)
 			}
 		}
 	}

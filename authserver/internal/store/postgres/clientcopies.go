@@ -12,15 +12,16 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// ClientCopy reads what a client's document said when it was read last. false: it was never read. client.ErrNotServed:
-// an operator has deleted the client, which is for good.
+// ClientCopy reads the stored copy of a client's metadata document. It returns false if the document was
+// never stored, and client.ErrNotServed if an operator has deleted the client; the deletion is permanent.
 func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClient, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var row clientRow
 	var copied client.CachedClient
 	var deleted bool
-	err := s.pool.QueryRow(ctx, `select c.document_read_at, c.document_fresh_until, c.deleted_at is not null, `+clientFields+noSecrets+`
+	err := s.pool.QueryRow(ctx, `select c.document_read_at, c.document_fresh_until, c.deleted_at is not null,
+		`+clientFields+noSecrets+`
 		from account.oauth_clients c where c.id = $1 and c.metadata_url is not null`, id).
 		Scan(append([]any{&copied.FetchedAt, &copied.FreshUntil, &deleted}, row.targets()...)...)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -36,20 +37,22 @@ func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClie
 	return copied, true, nil
 }
 
-// KeepClientCopy puts what a document says now in the place of what it said before, or returns client.ErrNotServed
-// where an operator has deleted the client, or a *client.DocumentError where its keys hold what Postgres takes for no
-// JSON.
+// KeepClientCopy replaces the stored copy of a client's metadata document. It returns client.ErrNotServed if
+// an operator has deleted the client, and a *client.DocumentError if Postgres rejects the keys as JSON.
 func (s *Store) KeepClientCopy(ctx context.Context, c client.CachedClient) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	defer s.recent.forget()
 	tag, err := s.pool.Exec(ctx, `
-insert into account.oauth_clients as c (id, kind, name, redirect_uris, required_permissions, connector_platform, resource,
-  token_endpoint_auth_method, metadata_url, keys, keys_url, document_read_at, document_fresh_until)
-values (@id, @kind, @name, @redirects, @required, nullif(@platform, ''), '', @auth, @address, @keys, nullif(@keys_url, ''), @read, @fresh)
-on conflict (id) do update set name = excluded.name, redirect_uris = excluded.redirect_uris, required_permissions = excluded.required_permissions,
-  connector_platform = excluded.connector_platform, token_endpoint_auth_method = excluded.token_endpoint_auth_method, keys = excluded.keys,
-  keys_url = excluded.keys_url, document_read_at = excluded.document_read_at, document_fresh_until = excluded.document_fresh_until
+insert into account.oauth_clients as c (id, kind, name, redirect_uris, required_permissions, connector_platform,
+  resource, token_endpoint_auth_method, metadata_url, keys, keys_url, document_read_at, document_fresh_until)
+values (@id, @kind, @name, @redirects, @required, nullif(@platform, ''), '', @auth, @address, @keys,
+  nullif(@keys_url, ''), @read, @fresh)
+on conflict (id) do update set name = excluded.name, redirect_uris = excluded.redirect_uris,
+  required_permissions = excluded.required_permissions,
+  connector_platform = excluded.connector_platform, token_endpoint_auth_method = excluded.token_endpoint_auth_method,
+  keys = excluded.keys, keys_url = excluded.keys_url, document_read_at = excluded.document_read_at,
+  document_fresh_until = excluded.document_fresh_until
 where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 		pgx.NamedArgs{
 			"id":        c.ID,
@@ -80,13 +83,14 @@ where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 	return nil
 }
 
-// SetClientPlatform says which connectorPlatform a client that has a document counts as, "" for none.
+// SetClientPlatform sets the connector platform of a client that has a metadata document; "" means none.
 func (s *Store) SetClientPlatform(ctx context.Context, id uuid.UUID, platform string) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	_, err := s.pool.Exec(
 		ctx,
-		`update account.oauth_clients set connector_platform = nullif($2, '') where id = $1 and metadata_url is not null`,
+		`update account.oauth_clients set connector_platform = nullif($2, '') where id = $1
+			and metadata_url is not null`,
 		id,
 		platform,
 	)

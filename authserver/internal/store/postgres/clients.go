@@ -14,28 +14,29 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// ErrNoClient says that there is no such client, or that it was deleted.
+// ErrNoClient reports that the client does not exist or was deleted.
 var ErrNoClient = errors.New("no such client")
 
-// clientFields are the columns of account.oauth_clients c. One of the expressions below follows them: which of the
-// client's secrets to read.
+// clientFields are the columns of account.oauth_clients c. One of the expressions below follows them and
+// selects which of the client's secrets to read.
 const clientFields = `c.id, c.kind, c.tenant_id, c.name, c.redirect_uris, c.required_permissions, c.connector_platform,
   c.resource, c.token_endpoint_auth_method, c.created_by, c.created_at, c.metadata_url, c.keys, c.keys_url, `
 
-// Hashes of a client's live secrets. A statement that many callers share reads the one that was presented: one search
-// of an index, however many secrets the client has.
+// Expressions that select the hashes of a client's live secrets. A statement shared by many callers reads the
+// presented secret only: one index lookup, however many secrets the client has.
 const (
 	noSecrets       = `null::bytea[]`
 	presentedSecret = `(select array[s.hash] from account.client_secrets s
    where s.client_id = c.id and s.hash = asked.secret and (s.expires_at is null or s.expires_at > now()))`
 	newestSecrets = `(select array_agg(newest.hash) from (select s.hash from account.client_secrets s
-   where s.client_id = c.id and (s.expires_at is null or s.expires_at > now()) order by ` + secretOrder + ` limit 2) newest)`
+   where s.client_id = c.id and (s.expires_at is null or s.expires_at > now())
+   order by ` + secretOrder + ` limit 2) newest)`
 
-	// secretOrder has the current secret first, which alone has no end, and then the one that it replaced.
+	// secretOrder sorts the current secret first, which has no expiry, and then the secret that it replaced.
 	secretOrder = `s.expires_at desc nulls first, s.created_at desc`
 )
 
-// A clientRow is a client that an outer join may have left out.
+// A clientRow is a client from an outer join, which may be absent.
 type clientRow struct {
 	id, workspaceID, createdBy           *uuid.UUID
 	kind, name, platform, resource, auth *string
@@ -65,13 +66,11 @@ func (r *clientRow) client() *client.Client {
 		CreatedBy:  r.createdBy,
 		CreatedAt:  *r.created,
 		Secrets:    r.secrets,
-		Platform: text(
-			r.platform,
-		),
-		Resource: text(r.resource),
-		Address:  text(r.address),
-		Keys:     r.keys,
-		KeysURL:  text(r.keysURL),
+		Platform:   text(r.platform),
+		Resource:   text(r.resource),
+		Address:    text(r.address),
+		Keys:       r.keys,
+		KeysURL:    text(r.keysURL),
 	}
 	if r.workspaceID != nil {
 		c.WorkspaceID = *r.workspaceID
@@ -87,8 +86,10 @@ func text(column *string) string {
 }
 
 const (
-	clientSQL         = `select ` + clientFields + noSecrets + ` from account.oauth_clients c where c.id = $1 and c.deleted_at is null`
-	recentClientSQL   = `select ` + clientFields + newestSecrets + ` from account.oauth_clients c where c.id = $1 and c.deleted_at is null`
+	clientSQL = `select ` + clientFields + noSecrets + ` from account.oauth_clients c where c.id = $1
+		and c.deleted_at is null`
+	recentClientSQL = `select ` + clientFields + newestSecrets + ` from account.oauth_clients c where c.id = $1
+		and c.deleted_at is null`
 	presentingClients = `select ` + clientFields + presentedSecret + ` from (select $1::uuid id, $2::bytea secret) asked
 		join account.oauth_clients c on c.id = asked.id and c.deleted_at is null`
 )
@@ -98,7 +99,7 @@ func (s *Store) Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	return s.readClient(ctx, clientSQL, id)
 }
 
-// ClientWithSecret reads a client and, of its live secrets, the one with this hash; or it returns ErrNoClient.
+// ClientWithSecret reads a client and the live secret with this hash, if any, or returns ErrNoClient.
 func (s *Store) ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error) {
 	return s.readClient(ctx, presentingClients, id, secretHash)
 }
@@ -136,8 +137,8 @@ func (s *Store) Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Cl
 	return clients, unavailable("list clients", err)
 }
 
-// SaveClient registers a client with the hash of its first secret (none for a connector) and the audit event, or
-// nothing. false: one of this identifier exists already.
+// SaveClient registers a client with the hash of its first secret (none for a connector) and the audit event,
+// in one transaction. It returns false if a client with this identifier already exists.
 func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error) {
 	saved := false
 	err := s.atomically(ctx, "register client", func(tx pgx.Tx) error {
@@ -146,9 +147,11 @@ func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []by
 			return err
 		}
 		tag, err := tx.Exec(ctx, `
-insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource,
+insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform,
+  resource,
   token_endpoint_auth_method, created_by, created_at)
-values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth, @by, @at)
+values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth,
+  @by, @at)
 on conflict (id) do nothing`,
 			pgx.NamedArgs{
 				"id":        c.ID,
@@ -167,7 +170,8 @@ on conflict (id) do nothing`,
 			return err
 		}
 		if secretHash != nil {
-			if _, err := tx.Exec(ctx, `insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID, secretHash); err != nil {
+			if _, err := tx.Exec(ctx, `insert into account.client_secrets (client_id, hash)
+				values ($1, $2)`, c.ID, secretHash); err != nil {
 				return err
 			}
 		}
@@ -176,8 +180,8 @@ on conflict (id) do nothing`,
 	return saved && err == nil, err
 }
 
-// DeleteClient deletes a client of the workspace and revokes its grants, durably and in one transaction; the grants are
-// returned for Redis.
+// DeleteClient deletes a client of the workspace and revokes its grants, durably and in one transaction. It
+// returns the grants so that the caller can update Redis.
 func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
 	var ended []grant.Grant
 	err := s.atomically(ctx, "delete client", func(tx pgx.Tx) error {
@@ -186,7 +190,8 @@ func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, eve
 		}
 		tag, err := tx.Exec(
 			ctx,
-			`update account.oauth_clients set deleted_at = now() where id = $1 and tenant_id = $2 and deleted_at is null`,
+			`update account.oauth_clients set deleted_at = now() where id = $1 and tenant_id = $2
+				and deleted_at is null`,
 			id,
 			workspaceID,
 		)
@@ -206,9 +211,10 @@ func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, eve
 	return ended, err
 }
 
-// ReplaceSecret gives a confidential client of the workspace a new secret. The one before it works for overlap more,
-// and never longer than it would have; older ones end at once, so that no client has more than two (contract, section
-// 5). The client's row is locked from the beginning, so that this holds for replacements at the same time too.
+// ReplaceSecret gives a confidential client of the workspace a new secret. The previous secret stays valid
+// for overlap, but not longer than its own expiry; older secrets end at once, so that a client has at most
+// two (contract, section 5). The client's row is locked first, so that this also holds for concurrent
+// replacements.
 func (s *Store) ReplaceSecret(
 	ctx context.Context,
 	workspaceID, id uuid.UUID,
@@ -221,7 +227,8 @@ func (s *Store) ReplaceSecret(
 			return err
 		}
 		var kind string
-		err := tx.QueryRow(ctx, `select kind from account.oauth_clients where id = $1 and tenant_id is not distinct from $2
+		err := tx.QueryRow(ctx, `select kind from account.oauth_clients where id = $1
+			and tenant_id is not distinct from $2
 			and deleted_at is null for update`, id, nullable(workspaceID)).
 			Scan(&kind)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -230,14 +237,18 @@ func (s *Store) ReplaceSecret(
 		if err != nil {
 			return err
 		}
-		if _, err = tx.Exec(ctx, `delete from account.client_secrets where client_id = $1 and ($2::interval <= '0' or expires_at <= now()
-			or hash <> (select s.hash from account.client_secrets s where s.client_id = $1 order by `+secretOrder+` limit 1))`, id, overlap); err != nil {
+		if _, err = tx.Exec(ctx, `delete from account.client_secrets where client_id = $1 and ($2::interval <= '0'
+			or expires_at <= now()
+			or hash <> (select s.hash from account.client_secrets s where s.client_id = $1
+			order by `+secretOrder+` limit 1))`, id, overlap); err != nil {
 			return err
 		}
-		if _, err = tx.Exec(ctx, `update account.client_secrets set expires_at = least(expires_at, now() + $2) where client_id = $1`, id, overlap); err != nil {
+		if _, err = tx.Exec(ctx, `update account.client_secrets set expires_at = least(expires_at, now() + $2)
+			where client_id = $1`, id, overlap); err != nil {
 			return err
 		}
-		if _, err = tx.Exec(ctx, `insert into account.client_secrets (client_id, hash) values ($1, $2)`, id, hash); err != nil {
+		if _, err = tx.Exec(ctx, `insert into account.client_secrets (client_id, hash)
+			values ($1, $2)`, id, hash); err != nil {
 			return err
 		}
 		return record(ctx, tx, event)

@@ -10,13 +10,14 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// ConnectedApps lists a user's grants, the latest first: all that are active, and those that ended within the last 90
-// days. One whose code was never redeemed connected nothing, unless it says why it was revoked.
+// ConnectedApps lists a user's grants, the latest first: all active grants, and those that ended within the
+// last 90 days. It omits a grant whose code was never redeemed, unless the grant has a revocation reason.
 func (s *Store) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `
-select c.name, t.name, g.narrowed_at, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false), `+grantColumns+`
+select c.name, t.name, g.narrowed_at, m.user_id is not null, coalesce(m.permissions, '{}'),
+  coalesce(f.enabled, false), `+grantColumns+`
 from account.grants g
 join account.oauth_clients c on c.id = g.client_id
 join account.tenants t on t.id = g.tenant_id

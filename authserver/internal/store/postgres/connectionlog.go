@@ -13,61 +13,66 @@ import (
 
 var _ connectionlog.StoppedAttempts = (*Store)(nil)
 
-// keptAttempts is how many stops of a connector are kept: those of people, and as many of nobody known, so that
-// strangers push out no one.
+// keptAttempts is how many stopped attempts of a connector are stored: 50 of members and 50 anonymous ones,
+// so that anonymous entries cannot evict members' entries.
 const keptAttempts = 50
 
-// RecordStopped writes a stop down, or brings that of this clock hour up to date. The page that waited for its answer
-// has it now. Whoever is no member of the workspace is nobody known there.
-func (s *Store) RecordStopped(ctx context.Context, stop connectionlog.StoppedAttempt) error {
+// RecordStopped inserts a stopped attempt, or updates the entry of this clock hour. An answer removes the
+// entry of the consent page that waited for it. A user who is not a member of the workspace is recorded as
+// anonymous.
+func (s *Store) RecordStopped(ctx context.Context, stopped connectionlog.StoppedAttempt) error {
 	return s.atomically(ctx, "note stop", func(tx pgx.Tx) error {
-		if stop.UserID != nil {
+		if stopped.UserID != nil {
 			var member bool
-			err := tx.QueryRow(ctx, `select exists (select from account.memberships where tenant_id = $1 and user_id = $2)`, stop.WorkspaceID, *stop.UserID).
+			err := tx.QueryRow(ctx, `select exists (select from account.memberships where tenant_id = $1
+				and user_id = $2)`, stopped.WorkspaceID, *stopped.UserID).
 				Scan(&member)
 			if err != nil {
 				return err
 			}
 			if !member {
-				stop.UserID = nil
+				stopped.UserID = nil
 			}
 		}
 		args := pgx.NamedArgs{
 			"id":      identity.New(),
-			"tenant":  stop.WorkspaceID,
-			"client":  stop.ClientID,
-			"user":    stop.UserID,
-			"stray":   stop.Orphan,
-			"outcome": string(stop.Outcome),
-			"reason":  stop.Reason,
-			"request": stop.RequestID,
+			"tenant":  stopped.WorkspaceID,
+			"client":  stopped.ClientID,
+			"user":    stopped.UserID,
+			"stray":   stopped.Orphan,
+			"outcome": string(stopped.Outcome),
+			"reason":  stopped.Reason,
+			"request": stopped.RequestID,
 			"keep":    keptAttempts,
 		}
-		if stop.Outcome != connectionlog.Waiting && stop.UserID != nil {
-			if err := answered(ctx, tx, stop.WorkspaceID, stop.ClientID, *stop.UserID); err != nil {
+		if stopped.Outcome != connectionlog.Waiting && stopped.UserID != nil {
+			if err := answered(ctx, tx, stopped.WorkspaceID, stopped.ClientID, *stopped.UserID); err != nil {
 				return err
 			}
 		}
 		_, err := tx.Exec(ctx, `
 insert into account.connection_stops (id, tenant_id, client_id, user_id, stray, outcome, reason, request_id)
 values (@id, @tenant, @client, @user, @stray, @outcome, @reason, @request)
-on conflict (tenant_id, client_id, coalesce(user_id, '00000000-0000-0000-0000-000000000000'), stray, reason, date_trunc('hour', at at time zone 'UTC'))
+on conflict (tenant_id, client_id, coalesce(user_id, '00000000-0000-0000-0000-000000000000'), stray, reason,
+  date_trunc('hour', at at time zone 'UTC'))
 do update set at = excluded.at, request_id = excluded.request_id, outcome = excluded.outcome`, args)
 		if err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `
 delete from account.connection_stops where id in (select id from account.connection_stops
-  where tenant_id = @tenant and client_id = @client and (user_id is null) = (@user::uuid is null) order by at desc, id desc offset @keep)`, args)
+  where tenant_id = @tenant and client_id = @client and (user_id is null) = (@user::uuid is null)
+  order by at desc, id desc offset @keep)`, args)
 		return err
 	})
 }
 
-// answered takes away that a page waits for the user's answer.
+// answered deletes the entry of a consent page that waits for the user's answer.
 func answered(ctx context.Context, tx pgx.Tx, workspaceID, client, user uuid.UUID) error {
 	_, err := tx.Exec(
 		ctx,
-		`delete from account.connection_stops where tenant_id = $1 and client_id = $2 and user_id = $3 and outcome = 'waiting'`,
+		`delete from account.connection_stops where tenant_id = $1 and client_id = $2 and user_id = $3
+			and outcome = 'waiting'`,
 		workspaceID,
 		client,
 		user,
@@ -75,15 +80,17 @@ func answered(ctx context.Context, tx pgx.Tx, workspaceID, client, user uuid.UUI
 	return err
 }
 
-// attemptsSQL reads the latest walks of each connector: what stopped early, and the grants with their last refusal and
-// the last request that is known of them.
+// attemptsSQL reads the latest attempts of each connector: stopped attempts, and grants with their last
+// refusal and their last known request ID.
 const attemptsSQL = `
 with connectors as (
-  select c.id, c.name, coalesce(c.connector_platform, '') as platform, coalesce(c.metadata_url, '') as address, c.redirect_uris, c.deleted_at is not null as deleted
+  select c.id, c.name, coalesce(c.connector_platform, '') as platform, coalesce(c.metadata_url, '') as address,
+  c.redirect_uris, c.deleted_at is not null as deleted
   from account.oauth_clients c
   where c.kind = 'connector' and (@client::uuid is null or c.id = @client)
     and (c.deleted_at is null or c.deleted_at > now() - interval '30 days')
-    and (c.tenant_id = @tenant or exists (select from account.grants g where g.tenant_id = @tenant and g.client_id = c.id)
+    and (c.tenant_id = @tenant or exists (select from account.grants g where g.tenant_id = @tenant
+    and g.client_id = c.id)
       or exists (select from account.connection_stops s where s.tenant_id = @tenant and s.client_id = c.id))
 ), walks as (
   select c.id as connector, w.* from connectors c cross join lateral (
@@ -95,12 +102,14 @@ with connectors as (
     order by at desc limit @each) w
 )
 select now(), c.id, c.name, c.platform, c.address, c.redirect_uris, c.deleted,
-  w.id, w.at, coalesce(u.name, ''), coalesce(u.email, ''), w.stray, w.outcome, w.reason, coalesce(r.request_id, w.request),
+  w.id, w.at, coalesce(u.name, ''), coalesce(u.email, ''), w.stray, w.outcome, w.reason, coalesce(r.request_id,
+  w.request),
   g.first_used_at, f.at, coalesce(f.words, ''), ` + grantColumns + `
 from connectors c
 left join walks w on w.connector = c.id
 left join account.users u on u.id = w.user_id and (w.stray is null
-  or exists (select from account.memberships m where m.tenant_id = @tenant and m.user_id = w.user_id)) -- a stranger's name is no business of the workspace
+  or exists (select from account.memberships m where m.tenant_id = @tenant
+  and m.user_id = w.user_id)) -- hide names of non-members
 left join account.grants g on g.id = w.id and w.stray is null
 left join lateral (select e.at, e.detail ->> 'description' as words from account.audit_events e
   where e.subject = 'grant:' || g.id and e.action = 'grant.refused' order by e.at desc limit 1) f on true
@@ -145,23 +154,28 @@ func (r *attemptRow) targets() []any {
 		r.grant.targets()...)
 }
 
-func (r *attemptRow) walk() connectionlog.Attempt {
-	w := connectionlog.Attempt{ID: *r.id, At: *r.at, Outcome: connectionlog.Outcome(*r.outcome), Reason: *r.reason}
-	w.Orphan = r.stray != nil && *r.stray
-	w.Taken[connectionlog.Requested] = !w.Orphan
+func (r *attemptRow) attempt() connectionlog.Attempt {
+	attempt := connectionlog.Attempt{
+		ID:      *r.id,
+		At:      *r.at,
+		Outcome: connectionlog.Outcome(*r.outcome),
+		Reason:  *r.reason,
+	}
+	attempt.Orphan = r.stray != nil && *r.stray
+	attempt.Taken[connectionlog.Requested] = !attempt.Orphan
 	if g := r.grant.grant(); g != nil {
 		var last *connectionlog.Refusal
 		if r.refusedAt != nil {
 			last = &connectionlog.Refusal{At: *r.refusedAt, Reason: r.refusal}
 		}
-		w = connectionlog.OfGrant(*g, r.firstUsed, last, r.now)
+		attempt = connectionlog.OfGrant(*g, r.firstUsed, last, r.now)
 	}
-	w.Person, w.Email, w.RequestID = r.person, r.email, *r.request
-	return w
+	attempt.Person, attempt.Email, attempt.RequestID = r.person, r.email, *r.request
+	return attempt
 }
 
-// ConnectionAttempts reads the connectors of a workspace, or one of them, with at most each walks of every one: the
-// connector that was busy last comes first.
+// ConnectionAttempts reads the connectors of a workspace, or one of them, with up to each attempts per
+// connector. The connector with the latest attempt comes first.
 func (s *Store) ConnectionAttempts(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -186,7 +200,7 @@ func (s *Store) ConnectionAttempts(
 		}
 		if r.id != nil {
 			last := &out[len(out)-1]
-			last.Attempts = append(last.Attempts, r.walk())
+			last.Attempts = append(last.Attempts, r.attempt())
 		}
 	}
 	return out, nil

@@ -9,18 +9,18 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// asOwner runs SQL on a connection of the owner's own.
-func (l *ledger) asOwner(statements ...string) {
+// asOwner runs SQL as the owner of the database.
+func (l *storeTest) asOwner(statements ...string) {
 	l.Helper()
 	for _, sql := range statements {
-		l.world.Exec(sql)
+		l.fixture.Exec(sql)
 	}
 }
 
-// How a commit waits for the disk is looked up at the commit itself: a deferred trigger runs when the statement is over
-// and the transaction is about to end.
-func TestOnlyAnAdvanceCommitsWithoutWaitingForTheDisk(t *testing.T) {
-	l := newLedger(t)
+// The setting is read at the commit itself: a deferred trigger runs after the statement, just before the
+// transaction ends.
+func TestAdvance_AloneCommitsAsynchronously(t *testing.T) {
+	l := newStoreTest(t)
 	l.asOwner(
 		`create table account.commits (generation integer, state text, waits text)`,
 		`create function account.note_commit() returns trigger language plpgsql security definer as $$
@@ -32,12 +32,12 @@ func TestOnlyAnAdvanceCommitsWithoutWaitingForTheDisk(t *testing.T) {
 			for each row execute function account.note_commit()`,
 	)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	l.wantFence(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
-	l.wantFence(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
+	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
+	l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
 	if err := l.Revoke(t.Context(), l.grant.ID, grant.ByUser, "user"); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := l.world.Owner.Query(
+	rows, err := l.fixture.Owner.Query(
 		t.Context(),
 		`select state || ' ' || generation || ' ' || waits from account.commits`,
 	)
@@ -56,21 +56,21 @@ func TestOnlyAnAdvanceCommitsWithoutWaitingForTheDisk(t *testing.T) {
 	}
 }
 
-// A refresh changes no indexed column, so that no index grows by it and the row's old versions go with the page they
-// are on.
-func TestAnAdvanceIsAHeapOnlyUpdate(t *testing.T) {
-	// Old versions stay while any transaction is older, and a backend that is about to enter some database has one,
-	// which takes long on a busy machine: another database then.
+// A refresh changes no indexed column, so that the indexes do not grow and old row versions are pruned with
+// their page.
+func TestAdvance_IsHeapOnlyUpdate(t *testing.T) {
+	// Old row versions stay while any older transaction runs. A backend that is connecting to any database
+	// has one, which takes long on a busy machine: the test then tries another database.
 	const within = 30 * time.Second
-	l := newLedger(t)
-	for end := time.Now().Add(within); ; l = newLedger(t) {
+	l := newStoreTest(t)
+	for end := time.Now().Add(within); ; l = newStoreTest(t) {
 		grew, pages := growthOfManyAdvances(t, l)
 		if grew == 0 && pages <= 2 {
 			break
 		}
 		if time.Now().After(end) {
 			t.Errorf(
-				"the indexes grew by %d bytes and one grant fills %d pages, in the last of the databases of %s",
+				"indexes grew by %d bytes and one grant fills %d pages in the last database tried within %s",
 				grew,
 				pages,
 				within,
@@ -80,34 +80,36 @@ func TestAnAdvanceIsAHeapOnlyUpdate(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	var indexed []string
-	rows, err := l.world.Owner.Query(t.Context(), `
-		select distinct a.attname::text from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any (i.indkey::int2[])
+	rows, err := l.fixture.Owner.Query(t.Context(), `
+		select distinct a.attname::text from pg_index i join pg_attribute a on a.attrelid = i.indrelid
+		and a.attnum = any (i.indkey::int2[])
 		where i.indrelid = 'account.grants'::regclass and a.attname in ('generation', 'refresh_hash', 'last_used_at')`)
 	if err == nil {
 		indexed, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
 	if err != nil || len(indexed) > 0 {
-		t.Errorf("indexed although every refresh changes it: %v, %v", indexed, err)
+		t.Errorf("columns that every refresh changes are indexed: %v, %v", indexed, err)
 	}
 }
 
-// growthOfManyAdvances refreshes one grant 300 times. It returns by how many bytes the indexes of the grants grew and
-// how many pages they fill then.
-func growthOfManyAdvances(t *testing.T, l *ledger) (grew, pages int) {
+// growthOfManyAdvances refreshes one grant 300 times. It returns the number of bytes by which the indexes of
+// the grants grew and the number of pages that the grants fill.
+func growthOfManyAdvances(t *testing.T, l *storeTest) (grew, pages int) {
 	t.Helper()
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	l.wantFence(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
+	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
 	size := func() (indexes, pages int) {
 		t.Helper()
-		if err := l.world.Owner.QueryRow(t.Context(),
-			`select pg_indexes_size('account.grants'), pg_relation_size('account.grants') / 8192`).Scan(&indexes, &pages); err != nil {
+		if err := l.fixture.Owner.QueryRow(t.Context(),
+			`select pg_indexes_size('account.grants'),
+				pg_relation_size('account.grants') / 8192`).Scan(&indexes, &pages); err != nil {
 			t.Fatal(err)
 		}
 		return indexes, pages
 	}
 	before, _ := size()
 	for generation := range uint32(300) {
-		l.wantFence(grant.Updated)(l.advance(t.Context(), l.grant.ID, generation+2, hash(byte(generation))))
+		l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, generation+2, hash(byte(generation))))
 	}
 	after, pages := size()
 	return after - before, pages

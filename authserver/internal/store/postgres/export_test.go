@@ -12,10 +12,10 @@ func (s *Store) Try(ctx context.Context, sql string) error {
 	return err
 }
 
-// TakeAll takes every connection that requests may use, until it is told to give them back.
-func (s *Store) TakeAll(ctx context.Context) (giveBack func(), err error) {
+// TakeAll acquires every connection that requests may use. The caller releases them with release.
+func (s *Store) TakeAll(ctx context.Context) (release func(), err error) {
 	var all []*pgxpool.Conn
-	giveBack = func() {
+	release = func() {
 		for _, one := range all {
 			one.Release()
 		}
@@ -23,10 +23,10 @@ func (s *Store) TakeAll(ctx context.Context) (giveBack func(), err error) {
 	for range s.pool.Config().MaxConns {
 		one, err := s.pool.Acquire(ctx)
 		if err != nil {
-			giveBack()
+			release()
 			return nil, err
 		}
 		all = append(all, one)
 	}
-	return giveBack, nil
+	return release, nil
 }

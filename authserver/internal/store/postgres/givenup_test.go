@@ -8,14 +8,14 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-func (l *ledger) giveUp(step grant.Step) {
+func (l *storeTest) giveUp(step grant.Step) {
 	l.Helper()
 	if err := l.GiveUp(l.Context(), step); err != nil {
 		l.Error(err)
 	}
 }
 
-func (l *ledger) wantStored(state grant.State, generation uint32, hash []byte) grant.Grant {
+func (l *storeTest) wantStored(state grant.State, generation uint32, hash []byte) grant.Grant {
 	l.Helper()
 	g, err := l.Grant(l.Context(), l.grant.ID)
 	if err != nil || g.State != state || g.Generation != generation || !bytes.Equal(g.RefreshHash, hash) {
@@ -24,8 +24,8 @@ func (l *ledger) wantStored(state grant.State, generation uint32, hash []byte) g
 	return g
 }
 
-func TestG10_AStepThatWasGivenUpIsRevertedOrNeverTaken(t *testing.T) {
-	l := newLedger(t)
+func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
+	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	binding := l.grant.CodeBinding
@@ -33,32 +33,32 @@ func TestG10_AStepThatWasGivenUpIsRevertedOrNeverTaken(t *testing.T) {
 		return grant.Step{GrantID: id, Nonce: nonce, Generation: 1, Hash: hash(b)}
 	}
 	l.giveUp(exchange("not taken", 10))
-	l.wantFence(grant.Refused)(l.Activate(ctx, exchange("not taken", 10), binding))
-	l.wantFence(grant.Updated)(l.Activate(ctx, exchange("taken", 11), binding))
+	l.wantResult(grant.Refused)(l.Activate(ctx, exchange("not taken", 10), binding))
+	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("taken", 11), binding))
 	l.giveUp(exchange("taken", 11))
 	l.wantStored(grant.Pending, 0, nil)
-	l.wantFence(grant.Refused)(l.Activate(ctx, exchange("taken", 11), binding))
-	l.wantFence(grant.Updated)(l.Activate(ctx, exchange("retry", 12), binding))
+	l.wantResult(grant.Refused)(l.Activate(ctx, exchange("taken", 11), binding))
+	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("retry", 12), binding))
 
 	refresh := func(nonce string, b byte) grant.Step {
 		return grant.Step{GrantID: id, Nonce: nonce, Generation: 2, Hash: hash(b), Former: hash(12)}
 	}
 	l.giveUp(refresh("not taken 2", 20))
-	l.wantFence(grant.Refused)(l.Advance(ctx, refresh("not taken 2", 20)))
-	l.wantFence(grant.Updated)(l.Advance(ctx, refresh("taken 2", 21)))
+	l.wantResult(grant.Refused)(l.Advance(ctx, refresh("not taken 2", 20)))
+	l.wantResult(grant.Updated)(l.Advance(ctx, refresh("taken 2", 21)))
 	l.giveUp(refresh("taken 2", 21))
 	l.wantStored(grant.Active, 1, hash(12))
-	l.wantFence(grant.Updated)(l.Advance(ctx, refresh("retry 2", 22)))
-	l.giveUp(refresh("taken 2", 21)) // told twice: something else has happened since
+	l.wantResult(grant.Updated)(l.Advance(ctx, refresh("retry 2", 22)))
+	l.giveUp(refresh("taken 2", 21)) // repeated: another step was taken since
 	l.wantStored(grant.Active, 2, hash(22))
 }
 
-// Postgres keeps the nonces of the last eight, in the order in which they were given up, and a revoked grant stays as
-// it is.
-func TestG10_NoncesOfStepsThatWereGivenUpAreBounded(t *testing.T) {
-	l := newLedger(t)
+// Postgres stores the last eight nonces in the order in which they were given up, and does not change a
+// revoked grant.
+func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
+	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	l.wantFence(grant.Updated)(l.activate(t.Context(), l.grant.ID, 11))
+	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 11))
 	if g := l.wantStored(grant.Active, 1, hash(11)); g.GivenUp != nil {
 		t.Errorf("%q", g.GivenUp)
 	}

@@ -19,19 +19,20 @@ import (
 
 var _ grant.GrantStore = (*Store)(nil)
 
-// What exchanges and refreshes ask before they decide, all of it in one round trip: a row for each. The arrays come
-// from subqueries so that no plan is better for knowing them: else Postgres plans anew each time, which takes longer
-// than the rest.
+// Statements that read the snapshot of an exchange or refresh in one round trip, with one row per query. The
+// arrays come from subqueries so that a custom plan is never better: otherwise Postgres plans each time,
+// which takes longer than the rest.
 const (
-	snapshotSQL  = factsColumns + `from (select $1::uuid client_id, $2::uuid grant_id, $3::bytea secret, 1 place) asked` + factsJoins
-	snapshotsSQL = factsColumns + `from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bytea[]))
-  with ordinality asked (client_id, grant_id, secret, place)` + factsJoins
+	snapshotSQL = snapshotColumns + `from (select $1::uuid client_id, $2::uuid grant_id, $3::bytea secret,
+		1 place) asked` + snapshotJoins
+	snapshotsSQL = snapshotColumns + `from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bytea[]))
+  with ordinality asked (client_id, grant_id, secret, place)` + snapshotJoins
 
-	factsColumns = `
+	snapshotColumns = `
 select asked.place, now(), ` + clientFields + presentedSecret + `, ` + grantColumns + `,
   u.disabled_at is not null, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false)
 `
-	factsJoins = `
+	snapshotJoins = `
 left join account.oauth_clients c on c.id = asked.client_id and c.deleted_at is null
 left join account.grants g on g.id = asked.grant_id
 left join account.users u on u.id = g.user_id
@@ -41,16 +42,16 @@ left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature =
 
 type snapshotQuery struct {
 	client, grant uuid.UUID
-	secretHash    []byte // nil: none was presented
+	secretHash    []byte // nil if none was presented
 }
 
-// Facts reads the client without its secrets, the grant and the standing of its user in one statement, together with
-// those that others ask for.
+// Facts reads the client without its secrets, the grant and the status of its user in one statement, batched
+// with concurrent calls.
 func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error) {
 	return s.FactsWithSecret(ctx, clientID, grantID, nil)
 }
 
-// FactsWithSecret is Facts with, of the client's live secrets, the one with this hash.
+// FactsWithSecret is Facts with the client's live secret that has this hash.
 func (s *Store) FactsWithSecret(
 	ctx context.Context,
 	clientID, grantID uuid.UUID,
@@ -58,11 +59,11 @@ func (s *Store) FactsWithSecret(
 ) (grant.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	facts, err := s.snapshots.Do(ctx, snapshotQuery{clientID, grantID, secretHash})
+	snapshot, err := s.snapshots.Do(ctx, snapshotQuery{clientID, grantID, secretHash})
 	if err != nil {
 		return grant.Snapshot{}, unavailable("read facts", err)
 	}
-	return facts, nil
+	return snapshot, nil
 }
 
 func (s *Store) readSnapshots(ctx context.Context, questions []snapshotQuery) ([]grant.Snapshot, error) {
@@ -85,36 +86,36 @@ func (s *Store) readSnapshots(ctx context.Context, questions []snapshotQuery) ([
 		if !rows.Next() {
 			return nil, cmp.Or(rows.Err(), errShort)
 		}
-		place, facts, err := scanFacts(rows)
+		place, snapshot, err := scanSnapshot(rows)
 		if err != nil {
 			return nil, err
 		}
-		all[place-1] = facts
+		all[place-1] = snapshot
 	}
 	rows.Close()
 	return all, rows.Err()
 }
 
-// errShort says that Postgres did not answer every question, which none of our statements leaves it room for.
+// errShort reports that Postgres returned fewer rows than queries. None of our statements allows that.
 var errShort = errors.New("fewer rows than questions")
 
-func scanFacts(row pgx.Row) (place int, facts grant.Snapshot, err error) {
+func scanSnapshot(row pgx.Row) (place int, snapshot grant.Snapshot, err error) {
 	var c clientRow
 	var g grantRow
 	var held []string
-	targets := append([]any{&place, &facts.Now}, c.targets()...)
+	targets := append([]any{&place, &snapshot.Now}, c.targets()...)
 	targets = append(targets, g.targets()...)
-	targets = append(targets, &g.userDisabled, &facts.Member, &held, &facts.LLM)
+	targets = append(targets, &g.userDisabled, &snapshot.Member, &held, &snapshot.LLM)
 	if err := row.Scan(targets...); err != nil {
 		return 0, grant.Snapshot{}, err
 	}
-	facts.Client, facts.Grant = c.client(), g.grant()
-	facts.UserDisabled = g.userDisabled != nil && *g.userDisabled
-	facts.Held = perm.FromStrings(held)
-	return place, facts, nil
+	snapshot.Client, snapshot.Grant = c.client(), g.grant()
+	snapshot.UserDisabled = g.userDisabled != nil && *g.userDisabled
+	snapshot.Held = perm.FromStrings(held)
+	return place, snapshot, nil
 }
 
-// A grantRow is a grant that an outer join may have left out.
+// A grantRow is a grant from an outer join, which may be absent.
 type grantRow struct {
 	id, clientID, userID, workspaceID *uuid.UUID
 	kind, resource, state, reason     *string
@@ -125,7 +126,8 @@ type grantRow struct {
 	userDisabled                      *bool
 }
 
-const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permissions, g.resource, g.state, g.generation,
+const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permissions, g.resource, g.state,
+  g.generation,
   g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason, g.given_up`
 
 func (r *grantRow) targets() []any {
@@ -181,12 +183,13 @@ func (r *grantRow) grant() *grant.Grant {
 	return g
 }
 
-// approveSQL never gives two approvals of a grant one number, whichever release stored the last one.
+// approveSQL never returns the same number for two approvals of a grant, whichever release stored the last
+// one.
 const approveSQL = `
 select coalesce(g.state, 'pending'), greatest(numbered.n, coalesce(g.approvals, 0) + 1), now()
 from (select nextval('account.approval_numbers')::int n) numbered left join account.grants g on g.id = $1`
 
-// Approve numbers an approval, without changing its grant.
+// Approve assigns a number to an approval without changing the grant.
 func (s *Store) Approve(ctx context.Context, id uuid.UUID) (grant.Approval, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -197,11 +200,14 @@ func (s *Store) Approve(ctx context.Context, id uuid.UUID) (grant.Approval, erro
 
 const openSQL = `
 with opened as (
-  insert into account.grants as g (id, kind, client_id, user_id, tenant_id, permissions, resource, state, code_binding, ends_at, approvals)
+  insert into account.grants as g (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
+  code_binding, ends_at, approvals)
   values (@id, @kind, @client, @user, @tenant, @permissions, @resource, 'pending', @binding, @ends, @approval)
-  on conflict (id) do update set code_binding = excluded.code_binding, permissions = excluded.permissions, ends_at = excluded.ends_at,
+  on conflict (id) do update set code_binding = excluded.code_binding, permissions = excluded.permissions,
+  ends_at = excluded.ends_at,
     approvals = excluded.approvals
-    where g.state = 'pending' and g.user_id = excluded.user_id and g.client_id = excluded.client_id and g.approvals < excluded.approvals
+    where g.state = 'pending' and g.user_id = excluded.user_id and g.client_id = excluded.client_id
+    and g.approvals < excluded.approvals
   returning g.id
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
@@ -209,9 +215,9 @@ select gen_random_uuid(), @tenant, @user, 'user:' || @user, 'grant.consented', '
   jsonb_build_object('client_id', @client::text, 'permissions', to_jsonb(@permissions::text[])), @request
 from opened`
 
-// Open inserts a pending grant with its audit event, or binds the pending one of the same id to a new code, unless a
-// later approval has. A connector's is what the workspace's policy allows at that moment, or grant.ErrPolicy. It
-// returns the grant's state.
+// Open inserts a pending grant with its audit event, or binds the pending grant with the same id to a new
+// code unless a later approval has done so. A connector's grant is narrowed to what the workspace's policy
+// allows at that moment; Open returns grant.ErrPolicy if nothing is left. It returns the grant's state.
 func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (grant.State, error) {
 	var state grant.State
 	err := s.atomically(ctx, "open grant", func(tx pgx.Tx) error {
@@ -229,7 +235,7 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (g
 		}); err != nil {
 			return err
 		}
-		// In a statement of its own: the one above does not see a row that another approval inserted while it ran.
+		// A separate statement, because the one above does not see a row that a concurrent approval inserted.
 		if err := tx.QueryRow(ctx, `select state from account.grants where id = $1`, g.ID).Scan(&state); err != nil {
 			return err
 		}
@@ -238,8 +244,9 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (g
 	return state, err
 }
 
-// stillApprovable locks what an approval needs, or returns audit.ErrNotAllowed where some of it has ended: the sign-in,
-// the membership with the permissions, the client and, for a connector, the workspace's LLM integration.
+// stillApprovable locks what an approval needs: the sign-in, the membership with the permissions, the client
+// and, for a connector, the workspace's LLM integration. It returns audit.ErrNotAuthorized if any of these
+// has ended.
 func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
 	if g.SignInID == uuid.Nil {
 		return nil
@@ -257,13 +264,13 @@ func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
 	if err != nil {
 		return err
 	}
-	stands := true
+	allowed := true
 	if g.Kind.Traits().NeedsLLM {
-		stands, err = found(tx.QueryRow(ctx, `select true from account.tenant_features
+		allowed, err = found(tx.QueryRow(ctx, `select true from account.tenant_features
 			where tenant_id = $1 and feature = 'llm_integration' and enabled for share`, g.WorkspaceID))
 	}
-	if err == nil && stands {
-		stands, err = found(
+	if err == nil && allowed {
+		allowed, err = found(
 			tx.QueryRow(
 				ctx,
 				`select true from account.oauth_clients where id = $1 and deleted_at is null for share`,
@@ -271,7 +278,7 @@ func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
 			),
 		)
 	}
-	if err == nil && !stands {
+	if err == nil && !allowed {
 		err = audit.ErrNotAuthorized
 	}
 	return err
@@ -294,7 +301,7 @@ select gen_random_uuid(), tenant_id, user_id, @actor, 'grant.revoked', 'grant:' 
 from ended`
 )
 
-// Deny ends a pending grant and notes it, in one durable commit, or returns grant.ErrTaken.
+// Deny ends a pending grant and records it, in one durable commit, or returns grant.ErrAlreadyUsed.
 func (s *Store) Deny(ctx context.Context, id uuid.UUID, actor string) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -309,7 +316,8 @@ func (s *Store) Deny(ctx context.Context, id uuid.UUID, actor string) error {
 	return nil
 }
 
-// Revoke ends a grant and notes why, in one durable commit (G9). One that has ended keeps its first reason.
+// Revoke ends a grant and records the reason, in one durable commit (G9). A grant that has already ended
+// keeps its first reason.
 func (s *Store) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, actor string) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -320,7 +328,7 @@ func (s *Store) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, a
 	return nil
 }
 
-// Grant reads one grant, or returns pgx.ErrNoRows as ErrNoGrant.
+// Grant reads one grant, or returns ErrNoGrant.
 func (s *Store) Grant(ctx context.Context, id uuid.UUID) (grant.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -336,5 +344,5 @@ func (s *Store) Grant(ctx context.Context, id uuid.UUID) (grant.Grant, error) {
 	return *row.grant(), nil
 }
 
-// ErrNoGrant says that there is no such grant.
+// ErrNoGrant reports that the grant does not exist.
 var ErrNoGrant = errors.New("no such grant")

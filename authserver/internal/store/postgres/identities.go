@@ -12,13 +12,15 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 )
 
-// UserByIdentity reads the user to whom an account at another provider is linked, who may be disabled. false: nobody.
+// UserByIdentity reads the user linked to an account at another provider. The user may be disabled. It
+// returns false if there is no link.
 func (s *Store) UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var u workspace.User
 	err := s.pool.QueryRow(ctx, `select u.id, u.email, u.name, u.disabled_at
-		from account.identities i join account.users u on u.id = i.user_id where i.issuer = $1 and i.subject = $2`, issuer, subject).
+		from account.identities i join account.users u on u.id = i.user_id where i.issuer = $1
+		and i.subject = $2`, issuer, subject).
 		Scan(&u.ID, &u.Email, &u.Name, &u.DisabledAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return workspace.User{}, false, nil
@@ -29,12 +31,13 @@ func (s *Store) UserByIdentity(ctx context.Context, issuer, subject string) (wor
 	return u, true, nil
 }
 
-// IdentitySince says since when the user is linked to an account of an issuer. false: the user is not.
+// IdentitySince returns when the user was linked to an account of an issuer, or false if there is no link.
 func (s *Store) IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var since time.Time
-	err := s.pool.QueryRow(ctx, `select created_at from account.identities where user_id = $1 and issuer = $2`, user, issuer).
+	err := s.pool.QueryRow(ctx, `select created_at from account.identities where user_id = $1
+		and issuer = $2`, user, issuer).
 		Scan(&since)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return time.Time{}, false, nil
@@ -42,9 +45,9 @@ func (s *Store) IdentitySince(ctx context.Context, user uuid.UUID, issuer string
 	return since, err == nil, unavailable("read identity", err)
 }
 
-// UnlinkIdentity removes the link of a user to an account of an issuer with its audit event. needed: nothing was
-// changed, as the user could not sign in without it; passkeys count as a way in where the deployment offers them.
-// Neither: there was no link.
+// UnlinkIdentity removes the link of a user to an account of an issuer, with its audit event. needed reports
+// that nothing changed because the user could not sign in without the link; passkeys count as a sign-in
+// method if the deployment offers them. If both are false, there was no link.
 func (s *Store) UnlinkIdentity(
 	ctx context.Context,
 	user uuid.UUID,
@@ -60,15 +63,17 @@ func (s *Store) UnlinkIdentity(
 		if err := lockUser(ctx, tx, user); err != nil {
 			return err
 		}
-		var linked, otherWay bool
+		var linked, otherMethod bool
 		err := tx.QueryRow(ctx, `
 select exists (select from account.identities where user_id = $1 and issuer = $2),
   exists (select from account.users where id = $1 and password_hash is not null)
-  or ($3 and exists (select from account.passkeys where user_id = $1 and copied_at is null))`, user, issuer, passkeys).Scan(&linked, &otherWay)
-		if needed = err == nil && linked && !otherWay; err != nil || !linked || needed {
+  or ($3 and exists (select from account.passkeys where user_id = $1
+  and copied_at is null))`, user, issuer, passkeys).Scan(&linked, &otherMethod)
+		if needed = err == nil && linked && !otherMethod; err != nil || !linked || needed {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `delete from account.identities where user_id = $1 and issuer = $2`, user, issuer); err != nil {
+		if _, err := tx.Exec(ctx, `delete from account.identities where user_id = $1
+			and issuer = $2`, user, issuer); err != nil {
 			return err
 		}
 		unlinked = true
@@ -77,18 +82,20 @@ select exists (select from account.identities where user_id = $1 and issuer = $2
 	return unlinked && err == nil, needed && err == nil, err
 }
 
-// HasIdentity says whether the user is linked to an account of an issuer.
+// HasIdentity reports whether the user is linked to an account of an issuer.
 func (s *Store) HasIdentity(ctx context.Context, user uuid.UUID, issuer string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var linked bool
-	err := s.pool.QueryRow(ctx, `select exists (select from account.identities where user_id = $1 and issuer = $2)`, user, issuer).
+	err := s.pool.QueryRow(ctx, `select exists (select from account.identities where user_id = $1
+		and issuer = $2)`, user, issuer).
 		Scan(&linked)
 	return linked, unavailable("read identity", err)
 }
 
-// LinkIdentity links an account at another provider to a user who is not disabled, with its audit event. false: the
-// account is another user's, the user has another one of that issuer, or the user is disabled; then nothing changes.
+// LinkIdentity links an account at another provider to an enabled user, with its audit event. It returns
+// false and changes nothing if the account is linked to another user, the user has another account of that
+// issuer, or the user is disabled.
 func (s *Store) LinkIdentity(
 	ctx context.Context,
 	user uuid.UUID,
@@ -108,9 +115,11 @@ func (s *Store) LinkIdentity(
 			linked = true
 			return record(ctx, tx, event)
 		}
-		// The same link may have been made at this very moment, by a second click.
-		return tx.QueryRow(ctx, `select exists (select from account.identities i join account.users u on u.id = i.user_id
-			where i.user_id = $1 and i.issuer = $2 and i.subject = $3 and u.disabled_at is null)`, user, issuer, subject).
+		// A second click may have made the same link concurrently.
+		return tx.QueryRow(ctx, `select exists (select from account.identities i
+			join account.users u on u.id = i.user_id
+			where i.user_id = $1 and i.issuer = $2 and i.subject = $3
+			and u.disabled_at is null)`, user, issuer, subject).
 			Scan(&linked)
 	})
 	return linked && err == nil, err

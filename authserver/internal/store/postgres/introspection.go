@@ -12,23 +12,23 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// An introspection is what a service asks about a credential.
+// An introspection is a service's query about a credential.
 type introspection struct {
 	caller     uuid.UUID
 	secretHash []byte
 	about      standing.Query
 }
 
-// What is known of the service that asks and of the credential. What does not exist is nil.
+// An introspected is the result of an introspection. caller and standing are nil if they do not exist.
 type introspected struct {
 	caller   *client.Client
 	standing *standing.Standing
 	issued   time.Time
 }
 
-// Introspection reads, in one trip, the client that asks with its live secret of this hash, the standing of the
-// credential that it asks about and, of a personal access token, when it was made (which an access token says itself).
-// What does not exist is nil. Its error wraps store.ErrUnavailable.
+// Introspection reads in one round trip the calling client with its live secret that has this hash, the
+// standing of the credential, and, for a personal access token, its creation time (an access token contains
+// its own). What does not exist is nil. Its error wraps store.ErrUnavailable.
 func (s *Store) Introspection(
 	ctx context.Context,
 	caller uuid.UUID,
@@ -44,7 +44,7 @@ func (s *Store) Introspection(
 	return known.caller, known.standing, known.issued, nil
 }
 
-// The arrays are in subqueries for the reason of manyFactsSQL.
+// The arrays are in subqueries for the same reason as in snapshotsSQL.
 const (
 	callerSQL = `
 select 1, ` + clientFields + presentedSecret + `

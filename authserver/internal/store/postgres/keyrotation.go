@@ -9,30 +9,31 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 )
 
-// A private half is erased with the move that ends its signing.
+// moveKey erases the private key when a key stops signing.
 const moveKey = `update account.signing_keys set state = @to,
   activated_at = case when @to = 'current' then now() else activated_at end,
   retired_at = case when @to = 'retired' then now() else retired_at end,
   private_sealed = case when @to in ('retired', 'removed') then '' else private_sealed end
 where kid = @kid`
 
-// ChangeSigningKeys lets one process at a time see the keys there are, decide, and change them with the events, or
-// nothing. The error of decide is returned as it is; all others wrap store.ErrUnavailable.
+// ChangeSigningKeys calls decide with the current keys and applies its change with the events in one
+// transaction. One process at a time can do so. It returns the error of decide unchanged; all other errors
+// wrap store.ErrUnavailable.
 func (s *Store) ChangeSigningKeys(ctx context.Context, decide keyring.Decision) error {
-	var undecided error
+	var decideErr error
 	err := s.atomically(ctx, "change signing keys", func(tx pgx.Tx) error {
 		var change keyring.Change
 		now, have, err := lockKeys(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if change, undecided = decide(now, have); undecided != nil {
-			return undecided
+		if change, decideErr = decide(now, have); decideErr != nil {
+			return decideErr
 		}
 		return applyKeyChange(ctx, tx, change)
 	})
-	if undecided != nil {
-		return undecided
+	if decideErr != nil {
+		return decideErr
 	}
 	return err
 }
@@ -59,7 +60,8 @@ func applyKeyChange(ctx context.Context, tx pgx.Tx, change keyring.Change) error
 		}
 	}
 	for _, k := range change.Reseals {
-		if _, err := tx.Exec(ctx, `update account.signing_keys set private_sealed = $2 where kid = $1`, k.KID, k.Sealed); err != nil {
+		if _, err := tx.Exec(ctx, `update account.signing_keys set private_sealed = $2
+			where kid = $1`, k.KID, k.Sealed); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,8 @@ func scanKey(row pgx.CollectableRow) (keyring.StoredKey, error) {
 	return k, err
 }
 
-// AddSigningKeys lets one process at a time see what there is and add to it.
+// AddSigningKeys calls add with the current keys and inserts the keys that it returns. One process at a time
+// can do so.
 func (s *Store) AddSigningKeys(ctx context.Context, add func([]keyring.StoredKey) ([]keyring.StoredKey, error)) error {
 	return s.atomically(ctx, "add signing keys", func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `lock table account.signing_keys in share row exclusive mode`); err != nil {

@@ -11,15 +11,16 @@ import (
 
 var _ loginstate.Store = (*Store)(nil)
 
-// SaveLoginState inserts a ceremony, and deletes some that nobody came back for: strangers may begin as many as they
-// like, and the table holds those of the last minutes.
+// SaveLoginState inserts a login state and deletes up to 100 expired ones. Anonymous clients may begin any
+// number, and the table holds those of the last minutes only.
 func (s *Store) SaveLoginState(ctx context.Context, c loginstate.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `
 with swept as (
   delete from account.ceremonies where secret_hash in (
-    select secret_hash from account.ceremonies where expires_at <= now() order by expires_at limit 100 for update skip locked)
+    select secret_hash from account.ceremonies where expires_at <= now() order by expires_at limit 100
+    for update skip locked)
 )
 insert into account.ceremonies (secret_hash, binding_hash, purpose, data, expires_at)
 values (@secret, @binding, @purpose, @data, now() + @life::interval)`, pgx.NamedArgs{
@@ -28,7 +29,7 @@ values (@secret, @binding, @purpose, @data, now() + @life::interval)`, pgx.Named
 	return unavailable("begin ceremony", err)
 }
 
-// TakeLoginState deletes a ceremony that lives and returns its data: of two who ask at once, one gets it.
+// TakeLoginState deletes an unexpired login state and returns its data. Of two concurrent calls, one gets it.
 func (s *Store) TakeLoginState(
 	ctx context.Context,
 	secretHash, bindingHash []byte,

@@ -13,7 +13,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// AddMember inserts a membership with the event, or returns admin.ErrNoTenant, admin.ErrNoUser or admin.ErrMember.
+// AddMember inserts a membership with the event, or returns admin.ErrNoWorkspace, admin.ErrNoUser or
+// admin.ErrMember.
 func (s *Store) AddMember(
 	ctx context.Context,
 	workspaceID, user uuid.UUID,
@@ -39,7 +40,7 @@ func (s *Store) AddMember(
 	})
 }
 
-// Members lists the members of a workspace, by e-mail address, or returns admin.ErrNoTenant.
+// Members lists the members of a workspace by e-mail address, or returns admin.ErrNoWorkspace.
 func (s *Store) Members(ctx context.Context, workspaceID uuid.UUID) ([]admin.Member, error) {
 	exists, err := listed(ctx, s, "find tenant", `select id from account.tenants where id = @tenant`,
 		pgx.NamedArgs{"tenant": workspaceID}, pgx.RowTo[uuid.UUID])
@@ -57,7 +58,7 @@ from account.memberships m join account.users u on u.id = m.user_id where m.tena
 		})
 }
 
-// SetPermissions replaces what a member holds with the event, or returns admin.ErrNoMember.
+// SetPermissions replaces a member's permissions with the event, or returns admin.ErrNoMember.
 func (s *Store) SetPermissions(
 	ctx context.Context,
 	workspaceID, user uuid.UUID,
@@ -81,8 +82,8 @@ func (s *Store) SetPermissions(
 	return former, err
 }
 
-// RemoveMember ends a membership, and with it the user's grants and personal access tokens of that workspace, in one
-// transaction; or returns admin.ErrNoMember. The grants are returned for Redis.
+// RemoveMember ends a membership and the user's grants and personal access tokens in that workspace, in one
+// transaction, or returns admin.ErrNoMember. It returns the grants so that the caller can update Redis.
 func (s *Store) RemoveMember(
 	ctx context.Context,
 	workspaceID, user uuid.UUID,
@@ -94,7 +95,8 @@ func (s *Store) RemoveMember(
 		if _, err := lockMember(ctx, tx, workspaceID, user); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `delete from account.memberships where tenant_id = $1 and user_id = $2`, workspaceID, user); err != nil {
+		if _, err := tx.Exec(ctx, `delete from account.memberships where tenant_id = $1
+			and user_id = $2`, workspaceID, user); err != nil {
 			return err
 		}
 		var err error
@@ -113,7 +115,8 @@ func (s *Store) RemoveMember(
 
 func lockMember(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID) (perm.Set, error) {
 	var held []string
-	err := tx.QueryRow(ctx, `select permissions from account.memberships where tenant_id = $1 and user_id = $2 for update`, workspaceID, user).
+	err := tx.QueryRow(ctx, `select permissions from account.memberships where tenant_id = $1 and user_id = $2
+		for update`, workspaceID, user).
 		Scan(&held)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, admin.ErrNoMember
@@ -121,7 +124,8 @@ func lockMember(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID) (pe
 	return perm.FromStrings(held), err
 }
 
-// revokeTokens ends a user's personal access tokens of a workspace, with an event each, and says how many.
+// revokeTokens revokes a user's personal access tokens in a workspace, with an event each, and returns their
+// number.
 func revokeTokens(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, actor string) (int, error) {
 	tag, err := tx.Exec(ctx, `
 with ended as (
@@ -129,7 +133,8 @@ with ended as (
   where tenant_id = @tenant and user_id = @user and revoked_at is null and expires_at > now() returning id, name
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
-select gen_random_uuid(), @tenant, @user, @actor, 'token.revoked', 'token:' || id, jsonb_build_object('reason', @reason::text, 'name', name) from ended`,
+select gen_random_uuid(), @tenant, @user, @actor, 'token.revoked', 'token:' || id,
+  jsonb_build_object('reason', @reason::text, 'name', name) from ended`,
 		pgx.NamedArgs{"tenant": workspaceID, "user": user, "actor": actor, "reason": string(grant.MembershipOver)})
 	return int(tag.RowsAffected()), err
 }

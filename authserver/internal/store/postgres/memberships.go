@@ -21,12 +21,13 @@ left join account.connector_policies p on p.tenant_id = t.id
 where m.user_id = $1 and ($2::uuid is null or m.tenant_id = $2)
 order by o.name, t.name, t.id`
 
-// Memberships lists the workspaces of a user, by organisation and name.
+// Memberships lists the memberships of a user by organisation and workspace name.
 func (s *Store) Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error) {
 	return s.memberships(ctx, user, nil)
 }
 
-// Membership reads a user's place in one workspace as of now. false: not a member, or no such workspace.
+// Membership reads a user's current membership of one workspace. It returns false if the user is not a member
+// or the workspace does not exist.
 func (s *Store) Membership(ctx context.Context, user, workspaceID uuid.UUID) (workspace.Membership, bool, error) {
 	found, err := s.memberships(ctx, user, &workspaceID)
 	if err != nil || len(found) == 0 {

@@ -9,8 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/migrate"
 )
 
-// Migrate brings the schema up to date as the owner of the database, and returns the names of the migrations that it
-// applied.
+// Migrate applies the missing migrations as the owner of the database and returns their names.
 func Migrate(ctx context.Context, url credential.Secret) ([]string, error) {
 	all, err := schema()
 	if err != nil {
@@ -23,7 +22,7 @@ func Migrate(ctx context.Context, url credential.Secret) ([]string, error) {
 	return applied, nil
 }
 
-// SchemaState says how the schema differs from what this program needs.
+// SchemaState returns how the schema differs from what this program needs.
 func SchemaState(ctx context.Context, url credential.Secret) (migrate.State, error) {
 	all, err := schema()
 	if err != nil {

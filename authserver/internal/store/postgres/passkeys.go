@@ -44,7 +44,8 @@ func (s *Store) Passkeys(ctx context.Context, user uuid.UUID) ([]passkey.Passkey
 	return found, unavailable("list passkeys", err)
 }
 
-// PasskeyByCredential reads a passkey with its user, who may be disabled. false: there is none.
+// PasskeyByCredential reads a passkey with its user, who may be disabled. It returns false if there is no
+// such passkey.
 func (s *Store) PasskeyByCredential(
 	ctx context.Context,
 	credentialID []byte,
@@ -65,7 +66,8 @@ func (s *Store) PasskeyByCredential(
 	return p, u, true, nil
 }
 
-// AddPasskey inserts a passkey with its audit event. false: the user has as many as may be, or the credential is known.
+// AddPasskey inserts a passkey with its audit event. It returns false if the user has the maximum number of
+// passkeys or the credential is already registered.
 func (s *Store) AddPasskey(ctx context.Context, p passkey.Passkey, event audit.Event) (bool, error) {
 	added := false
 	err := s.atomically(ctx, "add passkey", func(tx pgx.Tx) error {
@@ -77,7 +79,8 @@ func (s *Store) AddPasskey(ctx context.Context, p passkey.Passkey, event audit.E
 			return err
 		}
 		tag, err := tx.Exec(ctx, `
-insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
+insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports,
+  backup_eligible, backed_up)
 select @id, @user, @name, @credential, @key, @count, @aaguid, @transports, @eligible, @backed
 where (select count(*) from account.passkeys where user_id = @user) < @most
 on conflict (credential_id) do nothing`, pgx.NamedArgs{
@@ -94,7 +97,8 @@ on conflict (credential_id) do nothing`, pgx.NamedArgs{
 	return added && err == nil, err
 }
 
-// UsePasskey notes a use by a condition of the database's own, so that of two with the same counter one is refused.
+// UsePasskey records a use with a conditional update, so that of two uses with the same counter one is
+// refused.
 func (s *Store) UsePasskey(ctx context.Context, id uuid.UUID, use passkey.Use, copied audit.Event) (bool, error) {
 	good := false
 	err := s.atomically(ctx, "use passkey", func(tx pgx.Tx) error {
@@ -138,7 +142,8 @@ select exists (select from account.passkeys where id = $2 and user_id = $1),
   not exists (select from account.users where id = $1 and password_hash is not null)
   and not exists (select from account.identities where user_id = $1 and issuer = $3)
   and not exists (select from account.passkeys where user_id = $1 and id <> $2 and copied_at is null)
-  and exists (select from account.passkeys where id = $2 and copied_at is null)`, user, id, issuer).Scan(&known, &needed)
+  and exists (select from account.passkeys where id = $2
+  and copied_at is null)`, user, id, issuer).Scan(&known, &needed)
 		switch {
 		case err != nil || !known:
 			return err
@@ -155,18 +160,19 @@ select exists (select from account.passkeys where id = $2 and user_id = $1),
 	return outcome, err
 }
 
-// lockUser lets one transaction at a time change the ways in which a user may sign in.
+// lockUser serializes changes of a user's sign-in methods.
 func lockUser(ctx context.Context, tx pgx.Tx, user uuid.UUID) error {
 	_, err := tx.Exec(ctx, `select from account.users where id = $1 for no key update`, user)
 	return err
 }
 
-// HasPasskey says whether the user has a passkey that is not stopped.
+// HasPasskey reports whether the user has a passkey that is not marked as copied.
 func (s *Store) HasPasskey(ctx context.Context, user uuid.UUID) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var has bool
-	err := s.pool.QueryRow(ctx, `select exists (select from account.passkeys where user_id = $1 and copied_at is null)`, user).
+	err := s.pool.QueryRow(ctx, `select exists (select from account.passkeys where user_id = $1
+		and copied_at is null)`, user).
 		Scan(&has)
 	return has, unavailable("read passkeys", err)
 }

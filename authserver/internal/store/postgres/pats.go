@@ -14,8 +14,8 @@ import (
 const tokenColumns = `p.id, p.user_id, p.tenant_id, p.name, p.permissions, p.created_at, p.expires_at, p.revoked_at,
   coalesce(p.revoke_reason, ''), p.last_used_at, p.replaces_id`
 
-// Tokens lists a user's personal access tokens of one workspace, newest first: all that are active, and those that
-// ended within the last 30 days.
+// Tokens lists a user's personal access tokens of one workspace, newest first: all active tokens, and those
+// that ended within the last 30 days.
 func (s *Store) Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -29,7 +29,7 @@ func (s *Store) Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.
 	return found, unavailable("list tokens", err)
 }
 
-// ActiveTokens lists a user's personal access tokens that still count, newest first, in every workspace.
+// ActiveTokens lists a user's active personal access tokens in every workspace, newest first.
 func (s *Store) ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -51,7 +51,7 @@ func (s *Store) ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenIn
 
 func scanToken(row pgx.CollectableRow) (pat.Token, error) { return scanTokenAfter(row) }
 
-// scanTokenAfter reads a token whose columns stand after others.
+// scanTokenAfter reads a token whose columns follow others.
 func scanTokenAfter(row pgx.CollectableRow, before ...any) (pat.Token, error) {
 	var t pat.Token
 	var permissions []string
@@ -74,8 +74,9 @@ func scanTokenAfter(row pgx.CollectableRow, before ...any) (pat.Token, error) {
 	return t, err
 }
 
-// SaveToken stores a token with its audit event, or nothing. false: one of this identifier exists already. The token
-// that it is to replace must be active still, else the error is audit.ErrNotAllowed.
+// SaveToken stores a token with its audit event in one transaction. It returns false if a token with this
+// identifier already exists. If the token replaces another, that one must still be active; otherwise the
+// error is audit.ErrNotAuthorized.
 func (s *Store) SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error) {
 	saved := false
 	err := s.atomically(ctx, "save token", func(tx pgx.Tx) error {
@@ -102,7 +103,7 @@ on conflict (id) do nothing`,
 	return saved, err
 }
 
-// stillReplaceable locks the token that t replaces, or returns audit.ErrNotAllowed where it has ended.
+// stillReplaceable locks the token that t replaces, or returns audit.ErrNotAuthorized if it has ended.
 func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
 	if t.ReplacesID == nil {
 		return nil
@@ -116,7 +117,8 @@ func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
 	return err
 }
 
-// RevokeToken ends an active token of the user with its audit event. false: there is none.
+// RevokeToken revokes an active token of the user with its audit event. It returns false if there is no such
+// token.
 func (s *Store) RevokeToken(
 	ctx context.Context,
 	user, workspaceID, id uuid.UUID,

@@ -20,10 +20,11 @@ import (
 
 const (
 	policyColumns = `p.platforms, p.permissions, p.days`
-	policySQL     = `select ` + policyColumns + ` from account.tenants t left join account.connector_policies p on p.tenant_id = t.id where t.id = $1`
+	policySQL     = `select ` + policyColumns + ` from account.tenants t
+		left join account.connector_policies p on p.tenant_id = t.id where t.id = $1`
 )
 
-// A policyRow is a policy that an outer join may have left out.
+// A policyRow is a policy from an outer join, which may be absent.
 type policyRow struct {
 	platforms, permissions []string
 	days                   *int
@@ -42,7 +43,7 @@ func (r *policyRow) policy() workspace.ConnectorPolicy {
 	return out
 }
 
-// queryRow is the part of a pool or a transaction that reads one row.
+// queryRow reads one row. Pools and transactions implement it.
 type queryRow interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
@@ -56,7 +57,7 @@ func readPolicy(ctx context.Context, db queryRow, workspaceID uuid.UUID) (worksp
 	return row.policy(), err
 }
 
-// ConnectorPolicy reads the policy of a workspace, or returns admin.ErrNoTenant.
+// ConnectorPolicy reads the policy of a workspace, or returns admin.ErrNoWorkspace.
 func (s *Store) ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -67,9 +68,9 @@ func (s *Store) ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (wor
 	return found, unavailable("read connector policy", err)
 }
 
-// underPolicy is what an approval may write. The lock on the workspace keeps a change of its policy waiting until this
-// transaction is over, so that the change meets what is written here; it is taken in a statement of its own, since a
-// statement that waited would go on to read the policy as it was before.
+// underPolicy narrows an approval to what the policy allows. The lock on the workspace makes a concurrent
+// policy change wait until this transaction ends, so that the change applies to the rows written here. The
+// lock is a separate statement, because a statement that waited would still read the old policy.
 func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Grant, error) {
 	if approved.Kind != client.Connector {
 		return approved, nil
@@ -79,7 +80,8 @@ func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Gr
 	}
 	var now time.Time
 	var platform string
-	err := tx.QueryRow(ctx, `select now(), coalesce(connector_platform, '') from account.oauth_clients where id = $1`, approved.ClientID).
+	err := tx.QueryRow(ctx, `select now(), coalesce(connector_platform, '') from account.oauth_clients
+		where id = $1`, approved.ClientID).
 		Scan(&now, &platform)
 	if err != nil {
 		return grant.Grant{}, err
@@ -95,14 +97,15 @@ func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Gr
 	return g, nil
 }
 
-// What a policy does to a connector's grant g that has not ended: policy.Narrow, over many at once. One whose code was
-// never redeemed counts while it may still be: a consent page is answered within an hour, and its code is good for a
-// minute.
+// The effect of a policy on a connector's grant g that has not ended: policy.Narrow in SQL, for many grants
+// at once. A pending grant counts while its code may still be redeemed: a consent page is answered within an
+// hour, and its code is valid for a minute.
 const (
 	policyConcerns = `g.tenant_id = @tenant and g.kind = 'connector' and g.state <> 'revoked' and g.ends_at > now()
   and (g.state = 'active' or g.created_at > now() - interval '2 hours')`
 	policyEnds = `(not g.permissions && @permissions or g.created_at + @life <= now() or not exists (
-    select from account.oauth_clients c where c.id = g.client_id and coalesce(c.connector_platform, 'other') = any(@platforms)))`
+    select from account.oauth_clients c where c.id = g.client_id
+    and coalesce(c.connector_platform, 'other') = any(@platforms)))`
 	policyCuts    = `not g.permissions <@ @permissions`
 	policyHastens = `g.ends_at > g.created_at + @life`
 )
@@ -121,7 +124,7 @@ func policyArgs(workspaceID uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArg
 	}
 }
 
-// ConnectorPolicyEffect counts the grants that a policy would touch now.
+// ConnectorPolicyEffect counts the grants that a policy would change now.
 func (s *Store) ConnectorPolicyEffect(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -131,14 +134,17 @@ func (s *Store) ConnectorPolicyEffect(
 	defer cancel()
 	var e policy.Effect
 	err := s.pool.QueryRow(ctx, `
-select count(*) filter (where ends), count(*) filter (where cut and not ends), count(*) filter (where hastened and not ends)
-from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as hastened from account.grants g where `+policyConcerns+`) g`,
+select count(*) filter (where ends), count(*) filter (where cut and not ends), count(*) filter (where hastened
+  and not ends)
+from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as hastened from account.grants g
+  where `+policyConcerns+`) g`,
 		policyArgs(workspaceID, p)).Scan(&e.End, &e.Lose, &e.Sooner)
 	return e, unavailable("weigh connector policy", err)
 }
 
-// SetConnectorPolicy gives a workspace another policy and narrows the grants that exist, with an event each, in one
-// transaction; or returns admin.ErrNoTenant. The same policy again changes nothing and makes no event.
+// SetConnectorPolicy replaces the policy of a workspace and narrows the existing grants, with an event each,
+// in one transaction, or returns admin.ErrNoWorkspace. Setting the same policy again changes nothing and
+// writes no event.
 func (s *Store) SetConnectorPolicy(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -148,8 +154,8 @@ func (s *Store) SetConnectorPolicy(
 	return s.changePolicy(ctx, workspaceID, after, event, func(workspace.ConnectorPolicy) bool { return true })
 }
 
-// ReplaceConnectorPolicy is SetConnectorPolicy by somebody who saw the policy of this digest. Where it is another by
-// now nothing is changed, and the error is policy.ErrChanged: a change that was not seen would be lost.
+// ReplaceConnectorPolicy is SetConnectorPolicy on the condition that the current policy has the digest seen.
+// If the policy changed since it was read, nothing changes and the error is policy.ErrChanged.
 func (s *Store) ReplaceConnectorPolicy(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -178,7 +184,8 @@ func (s *Store) changePolicy(
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `select from account.tenants where id = $1 for no key update`, workspaceID); err != nil {
+		if _, err := tx.Exec(ctx, `select from account.tenants where id = $1
+			for no key update`, workspaceID); err != nil {
 			return err
 		}
 		before, err := readPolicy(ctx, tx, workspaceID)
@@ -193,8 +200,10 @@ func (s *Store) changePolicy(
 			return policy.ErrChanged
 		}
 		if _, err := tx.Exec(ctx, `
-insert into account.connector_policies (tenant_id, platforms, permissions, days) values (@tenant, @platforms, @permissions, @days)
-on conflict (tenant_id) do update set platforms = @platforms, permissions = @permissions, days = @days, changed_at = now()`,
+insert into account.connector_policies (tenant_id, platforms, permissions, days)
+  values (@tenant, @platforms, @permissions, @days)
+on conflict (tenant_id) do update set platforms = @platforms, permissions = @permissions, days = @days,
+  changed_at = now()`,
 			policyArgs(workspaceID, after)); err != nil {
 			return err
 		}
@@ -214,16 +223,18 @@ func policyDetail(p workspace.ConnectorPolicy) map[string]any {
 	return map[string]any{"platforms": p.Platforms, "permissions": p.Permissions.Strings(), "days": p.Days}
 }
 
-// narrowSQL locks in the order of the ids, as revokeWhere does.
+// narrowSQL locks rows in the order of their ids, as revokeWhere does.
 const narrowSQL = `
 with chosen as (
   select g.id, g.permissions, g.ends_at from account.grants g
   where ` + policyConcerns + ` and (` + policyCuts + ` or ` + policyHastens + `) order by g.id for update
 ), g as (
-  update account.grants g set permissions = array(select p from unnest(g.permissions) with ordinality u(p, n) where p = any(@permissions) order by n),
+  update account.grants g set permissions = array(select p from unnest(g.permissions) with ordinality u(p, n)
+  where p = any(@permissions) order by n),
     ends_at = least(g.ends_at, g.created_at + @life), narrowed_at = now()
   from chosen where g.id = chosen.id
-  returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at, chosen.permissions as former, chosen.ends_at as formerly
+  returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at,
+    chosen.permissions as former, chosen.ends_at as formerly
 ), noted as (
   insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
   select gen_random_uuid(), tenant_id, user_id, @actor, 'grant.narrowed', 'grant:' || id, jsonb_build_object(
@@ -233,7 +244,8 @@ with chosen as (
 )
 select count(*) filter (where former <> permissions), count(*) filter (where formerly <> ends_at) from g`
 
-// enforce ends and narrows the grants that go beyond the policy (P2). One that raises a limit finds none.
+// enforce ends or narrows the grants that exceed the policy (P2). A policy that only raises limits affects
+// none.
 func enforce(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, change *policy.Change, event audit.Event) error {
 	args := policyArgs(workspaceID, change.After)
 	var err error

@@ -26,23 +26,24 @@ func policyOf(days int, platforms []workspace.Platform, permissions ...perm.Perm
 
 var both = []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
 
-// consented opens a grant of the app and redeems it, as long ago as age.
-func (l *ledger) consented(app client.Client, age time.Duration) grant.Grant {
+// consented opens a grant of the app and redeems it, dated age ago.
+func (l *storeTest) consented(app client.Client, age time.Duration) grant.Grant {
 	l.Helper()
 	g := l.grant
 	g.ID, g.Kind, g.ClientID, g.Permissions, g.Ends = uuid.New(), app.Kind, app.ID, app.Required, time.Now().
 		Add(app.Kind.Traits().GrantLife)
 	l.wantState(grant.Pending)(l.approve(l.Context(), g))
-	l.wantFence(grant.Updated)(l.activate(l.Context(), g.ID, 1))
-	l.world.Exec(
-		`update account.grants set created_at = created_at - $2::interval, ends_at = ends_at - $2::interval where id = $1`,
+	l.wantResult(grant.Updated)(l.activate(l.Context(), g.ID, 1))
+	l.fixture.Exec(
+		`update account.grants set created_at = created_at - $2::interval, ends_at = ends_at - $2::interval
+			where id = $1`,
 		g.ID,
 		age,
 	)
 	return l.stored(g)
 }
 
-func (l *ledger) stored(g grant.Grant) grant.Grant {
+func (l *storeTest) stored(g grant.Grant) grant.Grant {
 	l.Helper()
 	found, err := l.Grant(l.Context(), g.ID)
 	if err != nil {
@@ -51,13 +52,13 @@ func (l *ledger) stored(g grant.Grant) grant.Grant {
 	return found
 }
 
-func (l *ledger) limit(p workspace.ConnectorPolicy) policy.Change {
+func (l *storeTest) limit(p workspace.ConnectorPolicy) policy.Change {
 	l.Helper()
-	change, err := l.SetConnectorPolicy(l.Context(), l.world.WorkspaceID, p, audit.Event{
-		WorkspaceID: &l.world.WorkspaceID,
+	change, err := l.SetConnectorPolicy(l.Context(), l.fixture.WorkspaceID, p, audit.Event{
+		WorkspaceID: &l.fixture.WorkspaceID,
 		Actor:       "admin",
 		Action:      "connector_policy.changed",
-		Subject:     "tenant:" + l.world.WorkspaceID.String(),
+		Subject:     "tenant:" + l.fixture.WorkspaceID.String(),
 		RequestID:   "r-1",
 	})
 	if err != nil {
@@ -66,12 +67,12 @@ func (l *ledger) limit(p workspace.ConnectorPolicy) policy.Change {
 	return change
 }
 
-func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
-	l := newLedger(t)
-	app := l.world.Connector("https://api.example.org/v1", both...)
+func TestP2_StricterPolicyNarrowsExistingGrants(t *testing.T) {
+	l := newStoreTest(t)
+	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	young, old := l.consented(app, 0), l.consented(app, 20*day)
-	writer := l.consented(l.world.Connector("https://api.example.org/v1", perm.ProgrammesWrite), 0)
-	linked, _ := l.world.Confidential(both...)
+	writer := l.consented(l.fixture.Connector("https://api.example.org/v1", perm.ProgrammesWrite), 0)
+	linked, _ := l.fixture.Confidential(both...)
 	other := l.consented(linked, 20*day)
 	pending := l.grant
 	pending.ID, pending.ClientID, pending.Permissions, pending.Ends = uuid.New(), app.ID, app.Required, time.Now().
@@ -80,18 +81,18 @@ func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
 	dead := pending
 	dead.ID = uuid.New()
 	l.wantState(grant.Pending)(l.approve(t.Context(), dead))
-	l.world.Exec(`update account.grants set created_at = created_at - interval '3 hours' where id = $1`, dead.ID)
+	l.fixture.Exec(`update account.grants set created_at = created_at - interval '3 hours' where id = $1`, dead.ID)
 	narrow := policyOf(7, workspace.Platforms(), perm.ProgrammesRead)
-	effect, err := l.ConnectorPolicyEffect(t.Context(), l.world.WorkspaceID, narrow)
+	effect, err := l.ConnectorPolicyEffect(t.Context(), l.fixture.WorkspaceID, narrow)
 	if want := (policy.Effect{End: 2, Lose: 2, Sooner: 2}); err != nil || effect != want {
-		t.Errorf("foretold %+v %v, want %+v", effect, err, want)
+		t.Errorf("predicted %+v %v, want %+v", effect, err, want)
 	}
 	if untouched := l.stored(young); len(untouched.Permissions) != 2 || !untouched.Ends.Equal(young.Ends) {
-		t.Error("foretelling changed a grant")
+		t.Error("ConnectorPolicyEffect changed a grant")
 	}
 	change := l.limit(narrow)
 	if change.Effect != effect || len(change.EndedGrants) != 2 {
-		t.Errorf("%+v, foretold %+v", change.Effect, effect)
+		t.Errorf("%+v, predicted %+v", change.Effect, effect)
 	}
 	for name, g := range map[string]grant.Grant{"too old": old, "nothing left": writer} {
 		if now := l.stored(g); now.State != grant.Revoked || now.Reason != grant.ByPolicy {
@@ -113,31 +114,32 @@ func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
 	l.events("connector_policy.changed", 1)
 }
 
-func (l *ledger) events(action string, want int) {
+func (l *storeTest) events(action string, want int) {
 	l.Helper()
 	var n int
-	err := l.world.Owner.QueryRow(l.Context(), `select count(*) from account.audit_events where action = $1 and tenant_id = $2`, action, l.world.WorkspaceID).
+	err := l.fixture.Owner.QueryRow(l.Context(), `select count(*) from account.audit_events where action = $1
+		and tenant_id = $2`, action, l.fixture.WorkspaceID).
 		Scan(&n)
 	if err != nil || n != want {
 		l.Errorf("%s: %d events %v, want %d", action, n, err, want)
 	}
 }
 
-func TestP3_RaisingWidensNoGrant(t *testing.T) {
-	l := newLedger(t)
-	app := l.world.Connector("https://api.example.org/v1", both...)
+func TestP3_LooserPolicyWidensNoGrant(t *testing.T) {
+	l := newStoreTest(t)
+	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	before := l.consented(app, 0)
 	l.limit(policyOf(7, workspace.Platforms(), perm.ProgrammesRead))
 	during := l.consented(app, 0)
 	lowered := l.stored(before)
 	if change := l.limit(workspace.DefaultConnectorPolicy()); !change.Effect.None() {
-		t.Errorf("raising touched grants: %+v", change.Effect)
+		t.Errorf("a looser policy changed grants: %+v", change.Effect)
 	}
 	for _, g := range []grant.Grant{lowered, during} {
 		now := l.stored(g)
 		if !slices.Equal(now.Permissions, perm.NewSet(perm.ProgrammesRead)) || !now.Ends.Equal(g.Ends) ||
 			now.Ends.After(now.Created.Add(7*day+time.Second)) {
-			t.Errorf("it is wider: %v until %s", now.Permissions, now.Ends)
+			t.Errorf("grant became wider: %v until %s", now.Permissions, now.Ends)
 		}
 	}
 	if after := l.consented(app, 0); len(after.Permissions) != 2 || after.Ends.Before(time.Now().Add(29*day)) {
@@ -145,9 +147,9 @@ func TestP3_RaisingWidensNoGrant(t *testing.T) {
 	}
 }
 
-func TestAPlatformThatIsNoLongerAllowedIsCutOff(t *testing.T) {
-	l := newLedger(t)
-	app := l.world.Connector("https://api.example.org/v1", both...)
+func TestSetConnectorPolicy_RevokesGrantsOfDisallowedPlatform(t *testing.T) {
+	l := newStoreTest(t)
+	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	held := l.consented(app, 0)
 	change := l.limit(policyOf(30, []workspace.Platform{workspace.ChatGPT, workspace.Other}, perm.ForConnectors()...))
 	if change.Effect != (policy.Effect{End: 1}) || l.stored(held).Reason != grant.ByPolicy {
@@ -156,40 +158,40 @@ func TestAPlatformThatIsNoLongerAllowedIsCutOff(t *testing.T) {
 	refused := l.grant
 	refused.ID, refused.ClientID = uuid.New(), app.ID
 	if _, err := l.approve(t.Context(), refused); !errors.Is(err, grant.ErrPolicy) {
-		t.Errorf("a consent goes through: %v", err)
+		t.Errorf("consent for a disallowed platform: %v", err)
 	}
 	l.limit(policyOf(30, nil, perm.ForConnectors()...))
 	if _, err := l.approve(t.Context(), refused); !errors.Is(err, grant.ErrPolicy) {
-		t.Errorf("no platform is allowed, and a consent goes through: %v", err)
+		t.Errorf("consent with no allowed platform: %v", err)
 	}
 }
 
-func TestTheSamePolicyAgainIsNoEvent(t *testing.T) {
-	l := newLedger(t)
+func TestSetConnectorPolicy_SamePolicyWritesNoEvent(t *testing.T) {
+	l := newStoreTest(t)
 	l.limit(workspace.DefaultConnectorPolicy())
 	l.events("connector_policy.changed", 0)
 	one := policyOf(3, []workspace.Platform{workspace.Claude}, both...)
 	l.limit(one)
 	l.limit(one)
 	l.events("connector_policy.changed", 1)
-	found, err := l.ConnectorPolicy(t.Context(), l.world.WorkspaceID)
+	found, err := l.ConnectorPolicy(t.Context(), l.fixture.WorkspaceID)
 	if err != nil || !found.Equal(one) {
 		t.Errorf("%+v %v", found, err)
 	}
-	if elsewhere, err := l.ConnectorPolicy(t.Context(), l.world.Workspace("Hillside Youth Club")); err != nil ||
+	if elsewhere, err := l.ConnectorPolicy(t.Context(), l.fixture.Workspace("Hillside Youth Club")); err != nil ||
 		!elsewhere.Equal(workspace.DefaultConnectorPolicy()) {
-		t.Errorf("elsewhere: %+v %v", elsewhere, err)
+		t.Errorf("another workspace: %+v %v", elsewhere, err)
 	}
 	if _, err := l.SetConnectorPolicy(t.Context(), uuid.New(), one, audit.Event{}); !errors.Is(
 		err,
 		admin.ErrNoWorkspace,
 	) {
-		t.Errorf("a workspace that is not there: %v", err)
+		t.Errorf("unknown workspace: %v", err)
 	}
 }
 
-func TestAPolicyIsReplacedByWhoeverSawIt(t *testing.T) {
-	l := newLedger(t)
+func TestReplaceConnectorPolicy_RequiresCurrentDigest(t *testing.T) {
+	l := newStoreTest(t)
 	first, second := policyOf(
 		3,
 		[]workspace.Platform{workspace.Claude},
@@ -198,33 +200,34 @@ func TestAPolicyIsReplacedByWhoeverSawIt(t *testing.T) {
 		[]workspace.Platform{workspace.Claude},
 		both...)
 	replace := func(seen, wanted workspace.ConnectorPolicy) error {
-		_, err := l.ReplaceConnectorPolicy(t.Context(), l.world.WorkspaceID, seen.Digest(), wanted, audit.Event{
-			WorkspaceID: &l.world.WorkspaceID,
+		_, err := l.ReplaceConnectorPolicy(t.Context(), l.fixture.WorkspaceID, seen.Digest(), wanted, audit.Event{
+			WorkspaceID: &l.fixture.WorkspaceID,
 			Actor:       "admin",
 			Action:      "connector_policy.changed",
-			Subject:     "tenant:" + l.world.WorkspaceID.String(),
+			Subject:     "tenant:" + l.fixture.WorkspaceID.String(),
 		})
 		return err
 	}
 	if err := replace(workspace.DefaultConnectorPolicy(), first); err != nil {
-		t.Errorf("over the default that nobody chose: %v", err)
+		t.Errorf("replace the default policy: %v", err)
 	}
 	if err := replace(workspace.DefaultConnectorPolicy(), second); !errors.Is(err, policy.ErrChanged) {
-		t.Errorf("over a policy that is no more: %v", err)
+		t.Errorf("replace with an outdated digest: %v", err)
 	}
 	if err := replace(workspace.DefaultConnectorPolicy(), first); err != nil {
-		t.Errorf("what is so already loses nothing: %v", err)
+		t.Errorf("outdated digest, policy already set: %v", err)
 	}
 	if err := replace(first, second); err != nil {
-		t.Errorf("over the policy that there is: %v", err)
+		t.Errorf("replace the current policy: %v", err)
 	}
 	l.events("connector_policy.changed", 2)
 }
 
-// Approvals and a lowering at the same time: whatever comes first, no grant is wider than the policy afterwards.
-func TestP2_NoApprovalSlipsPastALowering(t *testing.T) {
-	l := newLedger(t)
-	app := l.world.Connector("https://api.example.org/v1", both...)
+// Approvals run concurrently with a stricter policy: whatever comes first, no grant exceeds the policy
+// afterwards.
+func TestP2_ConcurrentApprovalDoesNotExceedStricterPolicy(t *testing.T) {
+	l := newStoreTest(t)
+	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	wide, narrow := workspace.DefaultConnectorPolicy(), policyOf(1, workspace.Platforms(), perm.ProgrammesRead)
 	for range 30 {
 		var group sync.WaitGroup
@@ -238,10 +241,11 @@ func TestP2_NoApprovalSlipsPastALowering(t *testing.T) {
 		group.Go(func() { l.limit(narrow) })
 		group.Wait()
 		var wider int
-		err := l.world.Owner.QueryRow(t.Context(), `select count(*) from account.grants
-			where state <> 'revoked' and (permissions <> '{programmes:read:programmes}' or ends_at > now() + interval '1 day')`).Scan(&wider)
+		err := l.fixture.Owner.QueryRow(t.Context(), `select count(*) from account.grants
+			where state <> 'revoked' and (permissions <> '{programmes:read:programmes}'
+			or ends_at > now() + interval '1 day')`).Scan(&wider)
 		if err != nil || wider > 0 {
-			t.Fatalf("%d grants slipped through, %v", wider, err)
+			t.Fatalf("%d grants exceed the policy, %v", wider, err)
 		}
 		l.limit(wide)
 	}

@@ -14,19 +14,20 @@ import (
 
 const issuer = "https://id.example.org"
 
-// proving is a user who has a password, a passkey and an account elsewhere, with the proof by each.
-func (l *ledger) proving() map[string]session.Proof {
+// proving gives the user a password, a passkey and a linked account, and returns a proof by each.
+func (l *storeTest) proving() map[string]session.Proof {
 	l.Helper()
 	key, user := uuid.New(), l.grant.UserID
-	l.world.Exec(`update account.users set password_hash = 'hash' where id = $1`, user)
-	l.world.Exec(
-		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible,
+	l.fixture.Exec(`update account.users set password_hash = 'hash' where id = $1`, user)
+	l.fixture.Exec(
+		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports,
+			backup_eligible,
 		backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`,
 		key,
 		user,
 		key[:],
 	)
-	l.world.Exec(
+	l.fixture.Exec(
 		`insert into account.identities (issuer, subject, user_id) values ($1, $2, $3)`,
 		issuer,
 		user.String(),
@@ -39,8 +40,8 @@ func (l *ledger) proving() map[string]session.Proof {
 	}
 }
 
-// begin signs in by a proof, and proves it once more in that sign-in.
-func (l *ledger) begin(proof session.Proof) (uuid.UUID, error) {
+// begin signs in with a proof.
+func (l *storeTest) begin(proof session.Proof) (uuid.UUID, error) {
 	by := session.SignIn{
 		ID:      uuid.New(),
 		UserID:  l.grant.UserID,
@@ -55,7 +56,7 @@ func (l *ledger) begin(proof session.Proof) (uuid.UUID, error) {
 	)
 }
 
-func (l *ledger) prove(signIn uuid.UUID, proof session.Proof) error {
+func (l *storeTest) prove(signIn uuid.UUID, proof session.Proof) error {
 	return l.ReauthenticateSignIn(l.Context(), l.grant.UserID, proof, audit.Event{
 		Actor:         "user:x",
 		Action:        "sign_in.proved",
@@ -64,14 +65,14 @@ func (l *ledger) prove(signIn uuid.UUID, proof session.Proof) error {
 	})
 }
 
-func TestSignIn_AProofThatWasTakenAwayMeanwhileGivesNothing(t *testing.T) {
+func TestSignIn_RemovedProofIsRefused(t *testing.T) {
 	for what, sql := range map[string]string{
 		"password": `update account.users set password_hash = 'another' where id = $1`,
 		"passkey":  `delete from account.passkeys where user_id = $1`,
 		"upstream": `delete from account.identities where user_id = $1`,
 	} {
 		t.Run(what, func(t *testing.T) {
-			l := newLedger(t)
+			l := newStoreTest(t)
 			proof := l.proving()[what]
 			signIn, err := l.begin(proof)
 			if err != nil {
@@ -80,7 +81,7 @@ func TestSignIn_AProofThatWasTakenAwayMeanwhileGivesNothing(t *testing.T) {
 			if err := l.prove(signIn, proof); err != nil {
 				t.Fatal(err)
 			}
-			change, err := l.world.Owner.Begin(t.Context())
+			change, err := l.fixture.Owner.Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +92,8 @@ func TestSignIn_AProofThatWasTakenAwayMeanwhileGivesNothing(t *testing.T) {
 			go func() { _, err := l.begin(proof); begun <- err }()
 			go func() { proved <- l.prove(signIn, proof) }()
 			for waiting := 0; waiting == 0; { // for the change
-				if err := change.QueryRow(t.Context(), `select count(*) from pg_locks where not granted`).Scan(&waiting); err != nil {
+				if err := change.QueryRow(t.Context(), `select count(*) from pg_locks
+					where not granted`).Scan(&waiting); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -99,18 +101,18 @@ func TestSignIn_AProofThatWasTakenAwayMeanwhileGivesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := <-begun; !errors.Is(err, session.ErrProofInvalid) {
-				t.Errorf("the sign-in: %v", err)
+				t.Errorf("sign-in: %v", err)
 			}
 			if err := <-proved; !errors.Is(err, session.ErrProofInvalid) {
-				t.Errorf("the new proof: %v", err)
+				t.Errorf("reauthentication: %v", err)
 			}
 		})
 	}
 }
 
-func TestSignIn_NoProofIsNone(t *testing.T) {
-	l := newLedger(t)
-	l.world.Exec(`update account.users set password_hash = null where id = $1`, l.grant.UserID)
+func TestSignIn_ProofOfMissingMethodIsRefused(t *testing.T) {
+	l := newStoreTest(t)
+	l.fixture.Exec(`update account.users set password_hash = null where id = $1`, l.grant.UserID)
 	for _, method := range []string{session.Password, session.Passkey, session.OIDC, ""} {
 		if _, err := l.begin(session.Proof{Method: method}); !errors.Is(err, session.ErrProofInvalid) {
 			t.Errorf("%q: %v", method, err)
@@ -118,8 +120,8 @@ func TestSignIn_NoProofIsNone(t *testing.T) {
 	}
 }
 
-func TestAllowed_WhatASignedOutBrowserAsksForIsNotWritten(t *testing.T) {
-	l := newLedger(t)
+func TestAllowed_EndedSignInCannotWrite(t *testing.T) {
+	l := newStoreTest(t)
 	proofs := l.proving()
 	ended, err := l.begin(proofs["password"])
 	if err != nil {
@@ -138,7 +140,7 @@ func TestAllowed_WhatASignedOutBrowserAsksForIsNotWritten(t *testing.T) {
 		Authorization: &audit.Authorization{UserID: user, SignInID: ended},
 	}
 	if err := l.EndSignIn(ctx, user, ended, event); err != nil {
-		t.Fatalf("a sign-in ends itself: %v", err)
+		t.Fatalf("end own sign-in: %v", err)
 	}
 	for what, do := range map[string]func() error{
 		"add a passkey": func() error {
@@ -171,10 +173,11 @@ func TestAllowed_WhatASignedOutBrowserAsksForIsNotWritten(t *testing.T) {
 		}
 	}
 	var left int
-	err = l.world.Owner.QueryRow(ctx, `select (select count(*) from account.passkeys) + (select count(*) from account.identities)
+	err = l.fixture.Owner.QueryRow(ctx, `select (select count(*) from account.passkeys) +
+		(select count(*) from account.identities)
 		+ (select count(*) from account.sign_ins where ended_at is null)`).
 		Scan(&left)
 	if err != nil || left != 3 {
-		t.Errorf("%d of the passkey, the account and the other sign-in are left, %v", left, err)
+		t.Errorf("%d of passkey, account and other sign-in are left, %v, want 3", left, err)
 	}
 }

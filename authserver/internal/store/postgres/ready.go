@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Ready says whether Postgres answers and has every migration that this program knows. Once it had, it is not asked
-// again for them: migrations go forward only. It has a connection of its own: callers that hold all the others do not
-// make it wait.
+// Ready returns nil if Postgres answers and has every migration that this program knows. Once it has seen all
+// migrations it does not query them again, because migrations only go forward. It uses a connection reserved
+// for it, so that it does not wait for callers that hold the others.
 func (s *Store) Ready(ctx context.Context) error {
 	if s.migrated.Load() {
 		return s.Ping(ctx)

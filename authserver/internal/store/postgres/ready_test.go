@@ -9,10 +9,10 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-func TestAServiceIsReadyOnceEveryMigrationIsThere(t *testing.T) {
-	w := fixture.New(t)
+func TestReady_RequiresEveryMigration(t *testing.T) {
+	f := fixture.New(t)
 	ready := func() error {
-		store, err := postgres.Open(t.Context(), credential.Secret(w.Database.Authserver))
+		store, err := postgres.Open(t.Context(), credential.Secret(f.Database.Authserver))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -20,30 +20,30 @@ func TestAServiceIsReadyOnceEveryMigrationIsThere(t *testing.T) {
 		return store.Ready(t.Context())
 	}
 	if err := ready(); err != nil {
-		t.Errorf("not ready though all is there: %v", err)
+		t.Errorf("all migrations applied: %v", err)
 	}
-	w.Exec("insert into goose_authserver (version_id, is_applied) values (99999, true)") // by a newer program
+	f.Exec("insert into goose_authserver (version_id, is_applied) values (99999, true)") // by a newer program
 	if err := ready(); err != nil {
-		t.Errorf("not ready on a newer schema: %v", err)
+		t.Errorf("newer schema: %v", err)
 	}
-	w.Exec("delete from goose_authserver where version_id = 97")
+	f.Exec("delete from goose_authserver where version_id = 97")
 	if err := ready(); err == nil || !strings.Contains(err.Error(), "00097_readiness.sql") {
-		t.Errorf("a migration is missing: %v", err)
+		t.Errorf("missing migration: %v", err)
 	}
 }
 
-func TestReady_DoesNotWaitForTheConnectionsOfCallers(t *testing.T) {
-	w := fixture.New(t)
-	store, err := postgres.Open(t.Context(), credential.Secret(w.Database.Authserver))
+func TestReady_DoesNotWaitForCallersConnections(t *testing.T) {
+	f := fixture.New(t)
+	store, err := postgres.Open(t.Context(), credential.Secret(f.Database.Authserver))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	giveBack, err := store.TakeAll(t.Context())
+	release, err := store.TakeAll(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer giveBack()
+	defer release()
 	for _, when := range []string{"first, with the migrations", "later"} {
 		if err := store.Ready(t.Context()); err != nil {
 			t.Errorf("%s: %v", when, err)
@@ -52,7 +52,7 @@ func TestReady_DoesNotWaitForTheConnectionsOfCallers(t *testing.T) {
 	var connections int
 	const ours = `select count(*) from pg_stat_activity
 		where application_name = 'almoner-authserver' and datname = current_database()`
-	if err := w.Owner.QueryRow(t.Context(), ours).Scan(&connections); err != nil || connections != 16 {
+	if err := f.Owner.QueryRow(t.Context(), ours).Scan(&connections); err != nil || connections != 16 {
 		t.Errorf("a process has %d connections, want 16 (SCALING.md), %v", connections, err)
 	}
 }

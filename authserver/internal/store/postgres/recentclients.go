@@ -11,21 +11,21 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// How long a client counts as known, and how many are remembered at most.
+// Limits of the cache of recent clients: the lifetime and the number of entries.
 const (
 	recentFor = time.Second
 	maxRecent = 1024
 )
 
-// recentClients are clients, and identifiers that are no client's, as they were a moment ago. Every transaction of this
-// process may change one and makes all forgotten; what another process changes is noticed within recentFor.
+// recentClients caches clients, and identifiers of no client. Every transaction of this process may change a
+// client and clears the cache; changes by other processes are visible after recentFor.
 type recentClients struct {
 	mu   sync.Mutex
 	kept map[uuid.UUID]recent
 }
 
 type recent struct {
-	client *client.Client // nil: there was none
+	client *client.Client // nil if there was none
 	at     time.Time
 }
 
@@ -51,9 +51,9 @@ func (r *recentClients) forget() {
 	clear(r.kept)
 }
 
-// RecentClient is Client with its two newest live secrets, as it was within the last second. It is for requests that
-// are refused in any case, so that whoever sends garbage costs Postgres no more than one read a second; nothing is
-// allowed by what it says.
+// RecentClient is Client with its two newest live secrets, from a cache of up to one second. It is for
+// requests that are refused in any case, so that garbage costs Postgres at most one read a second. Its result
+// must not authorize anything.
 func (s *Store) RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error) {
 	c, known := s.recent.find(id, time.Now())
 	if !known {

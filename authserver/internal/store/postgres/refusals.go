@@ -6,7 +6,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
-// RecordRefusal appends an event grant.refused, unless this clock hour has one of that grant and reason already.
+// RecordRefusal appends a grant.refused event, unless this clock hour already has one for the same grant and
+// reason.
 func (s *Store) RecordRefusal(ctx context.Context, e audit.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()

@@ -17,17 +17,18 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-const liveSecrets = `select count(*) from account.client_secrets where client_id = $1 and (expires_at is null or expires_at > now())`
+const liveSecrets = `select count(*) from account.client_secrets where client_id = $1 and (expires_at is null
+	or expires_at > now())`
 
-func (l *ledger) liveSecrets(id uuid.UUID) (n int) {
+func (l *storeTest) liveSecrets(id uuid.UUID) (n int) {
 	l.Helper()
-	if err := l.world.Owner.QueryRow(l.Context(), liveSecrets, id).Scan(&n); err != nil {
+	if err := l.fixture.Owner.QueryRow(l.Context(), liveSecrets, id).Scan(&n); err != nil {
 		l.Fatal(err)
 	}
 	return n
 }
 
-// secretHash is the n-th of hashes that are all different.
+// secretHash returns the n-th of distinct hashes.
 func secretHash(n int) []byte {
 	return binary.BigEndian.AppendUint64(bytes.Repeat([]byte{7}, 24), uint64(n))
 }
@@ -36,13 +37,14 @@ func replaced(id uuid.UUID) audit.Event {
 	return audit.Event{Actor: "test", Action: "client.secret_replaced", Subject: "client:" + id.String()}
 }
 
-// Any number of replacements at the same time leave the newest secret and the one before it.
-func TestReplaceSecret_LeavesTwoHoweverManyReplaceAtOnce(t *testing.T) {
-	l := newLedger(t)
-	app, _ := l.world.Confidential(perm.ProgrammesRead)
+// Concurrent replacements leave the newest secret and the previous one.
+func TestReplaceSecret_ConcurrentCallsLeaveTwoSecrets(t *testing.T) {
+	l := newStoreTest(t)
+	app, _ := l.fixture.Confidential(perm.ProgrammesRead)
 	for i := range 20 { // as an earlier release left them
-		l.world.Exec(
-			`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now() + interval '1 hour')`,
+		l.fixture.Exec(
+			`insert into account.client_secrets (client_id, hash, expires_at)
+				values ($1, $2, now() + interval '1 hour')`,
 			app.ID,
 			secretHash(1000+i),
 		)
@@ -50,7 +52,9 @@ func TestReplaceSecret_LeavesTwoHoweverManyReplaceAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 12 {
 		all.Go(func() {
-			if err := l.ReplaceSecret(t.Context(), l.world.WorkspaceID, app.ID, secretHash(i), 24*time.Hour, replaced(app.ID)); err != nil {
+			err := l.ReplaceSecret(
+				t.Context(), l.fixture.WorkspaceID, app.ID, secretHash(i), 24*time.Hour, replaced(app.ID))
+			if err != nil {
 				t.Error(err)
 			}
 			if n := l.liveSecrets(app.ID); n > 2 {
@@ -60,7 +64,9 @@ func TestReplaceSecret_LeavesTwoHoweverManyReplaceAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	for i, overlap := range []time.Duration{24 * time.Hour, 24 * time.Hour, 0} {
-		if err := l.ReplaceSecret(t.Context(), l.world.WorkspaceID, app.ID, secretHash(50+i), overlap, replaced(app.ID)); err != nil {
+		err := l.ReplaceSecret(
+			t.Context(), l.fixture.WorkspaceID, app.ID, secretHash(50+i), overlap, replaced(app.ID))
+		if err != nil {
 			t.Fatal(err)
 		}
 		for hash, lives := range map[int]bool{50 + i: true, 49 + i: i > 0 && overlap > 0, 48 + i: false} {
@@ -75,61 +81,61 @@ func TestReplaceSecret_LeavesTwoHoweverManyReplaceAtOnce(t *testing.T) {
 	}
 }
 
-// A client with thousands of live secrets costs the statement that it shares with others no more than any other client:
-// of all the hashes, the presented one alone is read.
-func TestSharedStatements_ReadThePresentedSecretAlone(t *testing.T) {
-	l := newLedger(t)
-	app, _ := l.world.Confidential(perm.ProgrammesRead)
-	l.world.Exec(`insert into account.client_secrets (client_id, hash)
+// A client with thousands of live secrets costs a shared statement no more than any other client: it reads
+// only the hash that was presented.
+func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
+	l := newStoreTest(t)
+	app, _ := l.fixture.Confidential(perm.ProgrammesRead)
+	l.fixture.Exec(`insert into account.client_secrets (client_id, hash)
 		select $1, sha256(n::text::bytea) from generate_series(1, 6000) n`, app.ID)
 	good := secretHash(1)
-	l.world.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, app.ID, good)
-	l.world.Exec(
+	l.fixture.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, app.ID, good)
+	l.fixture.Exec(
 		`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now())`,
 		app.ID,
 		secretHash(2),
 	)
-	together(64, func(i int) {
-		asked := [][]byte{good, secretHash(2), secretHash(3), nil}[i%4]
+	concurrently(64, func(i int) {
+		presented := [][]byte{good, secretHash(2), secretHash(3), nil}[i%4]
 		check := func(how string, found [][]byte, err error) {
 			if want := i%4 == 0; err != nil || (len(found) == 1) != want || (want && !bytes.Equal(found[0], good)) {
-				t.Errorf("%s with %x: %d hashes were read, %v", how, asked, len(found), err)
+				t.Errorf("%s with %x: %d hashes were read, %v", how, presented, len(found), err)
 			}
 		}
-		facts, err := l.FactsWithSecret(t.Context(), app.ID, l.grant.ID, asked)
-		check("facts", facts.Client.Secrets, err)
-		caller, _, _, err := l.Introspection(t.Context(), app.ID, asked, standing.Query{GrantID: l.grant.ID})
+		snapshot, err := l.FactsWithSecret(t.Context(), app.ID, l.grant.ID, presented)
+		check("snapshot", snapshot.Client.Secrets, err)
+		caller, _, _, err := l.Introspection(t.Context(), app.ID, presented, standing.Query{GrantID: l.grant.ID})
 		check("introspection", caller.Secrets, err)
-		c, err := l.ClientWithSecret(t.Context(), app.ID, asked)
+		c, err := l.ClientWithSecret(t.Context(), app.ID, presented)
 		check("client", c.Secrets, err)
 	})
-	facts, err := l.Facts(t.Context(), app.ID, uuid.Nil)
-	if err != nil || facts.Client.Secrets != nil {
-		t.Errorf("facts for a caller that checks no secret: %d hashes, %v", len(facts.Client.Secrets), err)
+	snapshot, err := l.Facts(t.Context(), app.ID, uuid.Nil)
+	if err != nil || snapshot.Client.Secrets != nil {
+		t.Errorf("snapshot without a secret: %d hashes, %v", len(snapshot.Client.Secrets), err)
 	}
 	if c, err := l.RecentClient(t.Context(), app.ID); err != nil || len(c.Secrets) != 2 {
-		t.Errorf("a recent client: %d hashes, %v", len(c.Secrets), err)
+		t.Errorf("recent client: %d hashes, %v", len(c.Secrets), err)
 	}
-	all, err := l.Clients(t.Context(), l.world.WorkspaceID)
+	all, err := l.Clients(t.Context(), l.fixture.WorkspaceID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range all {
 		if len(c.Secrets) != 0 {
-			t.Errorf("%d hashes are read for a list", len(c.Secrets))
+			t.Errorf("list read %d hashes", len(c.Secrets))
 		}
 	}
 }
 
-// The migration leaves each client its current secret and the one that ends last.
+// The migration leaves each client its current secret and the one that expires last.
 func TestMigration_EndsSurplusSecrets(t *testing.T) {
-	l := newLedger(t)
-	busy, _ := l.world.Confidential(perm.ProgrammesRead) // has one secret, which is the current one
-	calm, _ := l.world.Confidential(perm.ProgrammesRead)
-	l.world.Exec(`insert into account.client_secrets (client_id, hash, expires_at)
+	l := newStoreTest(t)
+	busy, _ := l.fixture.Confidential(perm.ProgrammesRead) // has one secret, which is the current one
+	calm, _ := l.fixture.Confidential(perm.ProgrammesRead)
+	l.fixture.Exec(`insert into account.client_secrets (client_id, hash, expires_at)
 		select $1, sha256(n::text::bytea), now() + n * interval '1 second' from generate_series(1, 3000) n`, busy.ID)
 	last := secretHash(9)
-	l.world.Exec(
+	l.fixture.Exec(
 		`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now() + interval '24 hours')`,
 		busy.ID,
 		last,
@@ -139,7 +145,7 @@ func TestMigration_EndsSurplusSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	up, _, _ := strings.Cut(string(text), "-- +goose Down")
-	if _, err := l.world.Owner.Exec(context.Background(), up); err != nil {
+	if _, err := l.fixture.Owner.Exec(context.Background(), up); err != nil {
 		t.Fatal(err)
 	}
 	for _, kept := range []struct {
@@ -149,7 +155,7 @@ func TestMigration_EndsSurplusSecrets(t *testing.T) {
 	}{{busy.ID, busy.Secrets[0], 2}, {busy.ID, last, 2}, {calm.ID, calm.Secrets[0], 1}} {
 		c, err := l.ClientWithSecret(t.Context(), kept.id, kept.hash)
 		if n := l.liveSecrets(kept.id); err != nil || len(c.Secrets) != 1 || n != kept.live {
-			t.Errorf("%d of the secret, %d in all, %v", len(c.Secrets), n, err)
+			t.Errorf("%d matching secrets, %d live secrets, %v", len(c.Secrets), n, err)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
-// Sessions are the rows of browser sessions, as alexedwards/scs wants them kept. token is the hash of the cookie.
+// Sessions stores browser sessions for alexedwards/scs. token is the hash of the cookie.
 type Sessions struct{ store *Store }
 
 var _ session.Rows = Sessions{}
@@ -51,13 +51,14 @@ func (s Sessions) DeleteCtx(ctx context.Context, token string) error {
 	return unavailable("delete session", err)
 }
 
-// sweepAtMost bounds one sweep, so that it never holds many rows for long.
+// sweepAtMost bounds one sweep, so that it does not hold many rows for long.
 const sweepAtMost = 5000
 
 // Sweep deletes expired sessions.
 func (s Sessions) Sweep(ctx context.Context) (int64, error) {
 	tag, err := s.store.pool.Exec(ctx, `delete from account.sessions where token in (
-		select token from account.sessions where expiry <= now() order by expiry limit $1 for update skip locked)`, sweepAtMost)
+		select token from account.sessions where expiry <= now() order by expiry limit $1
+		for update skip locked)`, sweepAtMost)
 	if err != nil {
 		return 0, unavailable("sweep sessions", err)
 	}

@@ -37,8 +37,8 @@ func (s *Store) SignInMethods(ctx context.Context, user uuid.UUID) (found []admi
 	return found, err
 }
 
-// RemoveSignInMethod removes a passkey or a linked account with its event, and ends the user's sign-ins; or returns
-// admin.ErrNoUser or admin.ErrNoSignInMethod.
+// RemoveSignInMethod removes a passkey or a linked account with its event and ends the user's sign-ins, or
+// returns admin.ErrNoUser or admin.ErrNoSignInMethod.
 func (s *Store) RemoveSignInMethod(
 	ctx context.Context,
 	user uuid.UUID,
@@ -67,8 +67,8 @@ func (s *Store) RemoveSignInMethod(
 	return removed, err
 }
 
-// removeSignInMethods deletes passkeys and linked accounts of a user whose row the transaction holds, with an event
-// each.
+// removeSignInMethods deletes passkeys and linked accounts of a user with an event each. The caller's
+// transaction must hold the user's row.
 func removeSignInMethods(ctx context.Context, tx pgx.Tx, user uuid.UUID, all []admin.SignInMethod) error {
 	for _, m := range all {
 		text := `delete from account.identities where user_id = $1 and issuer = $2`

@@ -15,8 +15,9 @@ import (
 
 var _ session.SignIns = (*Store)(nil)
 
-// BeginSignIn inserts a sign-in whose proof still holds, with its audit event, or returns session.ErrProofGone. The
-// user's row is locked: a change of the password that comes meanwhile ends this sign-in too.
+// BeginSignIn inserts a sign-in whose proof is still valid, with its audit event, or returns
+// session.ErrProofInvalid. It locks the user's row, so that a concurrent password change ends this sign-in
+// too.
 func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.Event) error {
 	return s.atomically(ctx, "begin sign-in", func(tx pgx.Tx) error {
 		if err := stillProved(ctx, tx, by.UserID, by.Proof); err != nil {
@@ -31,8 +32,8 @@ func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.
 	})
 }
 
-// ReauthenticateSignIn stores the event of a new proof that still holds, by the user of a sign-in that still counts; or
-// returns session.ErrProofGone or audit.ErrNotAllowed.
+// ReauthenticateSignIn stores the event of a new proof, if the proof and the sign-in are still valid.
+// Otherwise it returns session.ErrProofInvalid or audit.ErrNotAuthorized.
 func (s *Store) ReauthenticateSignIn(
 	ctx context.Context,
 	user uuid.UUID,
@@ -50,15 +51,17 @@ func (s *Store) ReauthenticateSignIn(
 	})
 }
 
-// signInCounts holds for a sign-in s that was neither ended nor forgotten (S1); $1 is session.IdleTimeout.
+// signInCounts is true for a sign-in s that has not ended, expired or been idle too long (S1); $1 is
+// session.IdleTimeout.
 const signInCounts = `s.ended_at is null and s.expires_at > now() and s.last_seen_at > now() - $1::interval`
 
-// SignIn reads a sign-in that still counts, with its user who is not disabled, and notes, to the minute, that it was
-// seen. Whether the user manages API access anywhere comes with it, since every page has a navigation.
+// SignIn reads a valid sign-in with its user, who must not be disabled, and records when it was last seen, to
+// the minute. It also reports whether the user manages API access in any workspace, which the navigation of
+// every page needs.
 func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	v := session.CurrentUser{SignInID: id}
+	current := session.CurrentUser{SignInID: id}
 	err := s.pool.QueryRow(ctx, `
 with counting as (
   select s.id, s.last_seen_at, u.id as user_id, u.email, u.name
@@ -68,19 +71,21 @@ with counting as (
   update account.sign_ins set last_seen_at = now()
   where id = (select id from counting where last_seen_at < now() - interval '1 minute')
 )
-select user_id, email, name, exists (select from account.memberships m where m.user_id = counting.user_id and $3 = any(m.permissions))
-from counting`, session.IdleTimeout, id, string(perm.AccountAPIAccess)).Scan(&v.User.ID, &v.User.Email, &v.User.Name, &v.Manages)
+select user_id, email, name, exists (select from account.memberships m where m.user_id = counting.user_id
+  and $3 = any(m.permissions))
+from counting`, session.IdleTimeout, id, string(perm.AccountAPIAccess)).
+		Scan(&current.User.ID, &current.User.Email, &current.User.Name, &current.Manages)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return session.CurrentUser{}, false, nil
 	}
 	if err != nil {
 		return session.CurrentUser{}, false, unavailable("read sign-in", err)
 	}
-	return v, true, nil
+	return current, true, nil
 }
 
-// EndSignIn ends a sign-in of the user with its audit event. One that has ended, or is another user's, is left alone.
-// Only a sign-in that still counts may end another one; it may end itself at any time.
+// EndSignIn ends a sign-in of the user with its audit event. It ignores a sign-in that has ended or belongs
+// to another user. Ending another sign-in requires a valid sign-in; a sign-in may end itself at any time.
 func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error {
 	return s.atomically(ctx, "end sign-in", func(tx pgx.Tx) error {
 		if event.Authorization != nil && event.Authorization.SignInID != id {
@@ -101,7 +106,7 @@ func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.E
 	})
 }
 
-// EndOtherSignIns ends every sign-in of the user but one, with one audit event, and says how many there were.
+// EndOtherSignIns ends every other sign-in of the user with one audit event, and returns their number.
 func (s *Store) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error) {
 	var ended int64
 	err := s.atomically(ctx, "end other sign-ins", func(tx pgx.Tx) error {
@@ -119,7 +124,7 @@ func (s *Store) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event 
 	return ended, err
 }
 
-// SignInsOf lists the user's sign-ins that still count, the one last seen first.
+// SignInsOf lists the user's valid sign-ins, the most recently seen first.
 func (s *Store) SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -147,10 +152,10 @@ from account.sign_ins s where s.user_id = $2 and `+signInCounts+` order by s.las
 	return found, unavailable("list sign-ins", err)
 }
 
-// sweepSignInsAfter keeps sign-ins for the security page and for whoever investigates.
+// sweepSignInsAfter is how long ended sign-ins are kept for the security page and for investigations.
 const sweepSignInsAfter = 90 * 24 * time.Hour
 
-// SweepSignIns deletes sign-ins that were over long ago, a bounded number of them.
+// SweepSignIns deletes up to sweepAtMost sign-ins that expired long ago.
 func (s *Store) SweepSignIns(ctx context.Context) (int64, error) {
 	tag, err := s.pool.Exec(ctx, `delete from account.sign_ins where id in (
 		select id from account.sign_ins where expires_at < now() - $1::interval limit $2 for update skip locked)`,

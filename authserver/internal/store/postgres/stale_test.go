@@ -8,10 +8,10 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// F26: the first request after a restart of PostgreSQL is answered.
-func TestOpen_ConnectionThatPostgresClosedIsNotUsed(t *testing.T) {
-	w := fixture.New(t)
-	store, err := postgres.Open(t.Context(), credential.Secret(w.Database.Authserver))
+// F26: the first request after a restart of PostgreSQL succeeds.
+func TestOpen_ClosedConnectionIsNotReused(t *testing.T) {
+	f := fixture.New(t)
+	store, err := postgres.Open(t.Context(), credential.Secret(f.Database.Authserver))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,6 +20,6 @@ func TestOpen_ConnectionThatPostgresClosedIsNotUsed(t *testing.T) {
 		if _, err := store.SigningKeys(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.Database.EndSessions(t)
+		f.Database.EndSessions(t)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// Standing reads the standing of a credential. Its error is standing.ErrUnknown, or wraps store.ErrUnavailable.
+// Standing reads the standing of a credential. Its error is standing.ErrUnknown or wraps
+// store.ErrUnavailable.
 func (s *Store) Standing(ctx context.Context, q standing.Query) (standing.Standing, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -28,7 +29,7 @@ func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
 	return unavailable("end replaced tokens", standing.EndReplaced(ctx, s.pool, token))
 }
 
-// NewUsageRecorder starts a noter of uses over this store's connections; Close it before the store.
+// NewUsageRecorder starts a recorder of uses over this store's connections. Close it before the store.
 func (s *Store) NewUsageRecorder(log *slog.Logger) *standing.UsageRecorder {
 	return standing.NewUsageRecorder(s.pool, log)
 }

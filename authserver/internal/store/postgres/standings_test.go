@@ -8,21 +8,21 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// publish stores a signing key that is published.
-func (l *ledger) publish(kid string) {
+// publish stores a published signing key.
+func (l *storeTest) publish(kid string) {
 	l.Helper()
-	l.world.Exec(
+	l.fixture.Exec(
 		`insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, '{}', '', 'next')`,
 		kid,
 	)
 }
 
-// A removed key, an unknown key and no key at all refuse an access token at once; other keys and personal access tokens
-// go on.
+// An access token with a removed key, an unknown key or no key is refused at once. Tokens of other keys and
+// personal access tokens stay valid.
 func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
-	l := newLedger(t)
+	l := newStoreTest(t)
 	g := l.many(1)[0]
-	pat := standing.Query{PATHash: credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())}
+	pat := standing.Query{PATHash: credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())}
 	l.publish("stolen")
 	l.publish("other")
 	state := func(q standing.Query) string {
@@ -34,12 +34,12 @@ func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
 		return s.State
 	}
 	for _, published := range []string{"next", "current", "retired"} {
-		l.world.Exec(`update account.signing_keys set state = $1 where kid = 'stolen'`, published)
+		l.fixture.Exec(`update account.signing_keys set state = $1 where kid = 'stolen'`, published)
 		if got := state(standing.Query{GrantID: g.ID, KeyID: "stolen"}); got != standing.Active {
 			t.Errorf("a %s key: %s", published, got)
 		}
 	}
-	l.world.Exec(`update account.signing_keys set state = 'removed' where kid = 'stolen'`)
+	l.fixture.Exec(`update account.signing_keys set state = 'removed' where kid = 'stolen'`)
 	for _, kid := range []string{"stolen", "unknown", ""} {
 		if got := state(standing.Query{GrantID: g.ID, KeyID: kid}); got != "key_removed" {
 			t.Errorf("key %q: %s, want key_removed", kid, got)
@@ -53,7 +53,7 @@ func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
 			t.Errorf("%s: %s, want active", what, got)
 		}
 	}
-	l.world.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, g.ID)
+	l.fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, g.ID)
 	if got := state(standing.Query{GrantID: g.ID, KeyID: "stolen"}); got != "revoked" {
 		t.Errorf("a revoked grant under a removed key: %s, want revoked", got)
 	}

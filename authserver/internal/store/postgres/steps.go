@@ -13,28 +13,30 @@ import (
 	"github.com/almonerhq/almoner/shared/batch"
 )
 
-// A step takes a grant to a generation.
+// An updateStep moves a grant to a generation.
 type updateStep struct {
 	id            uuid.UUID
 	generation    int32
 	hash, binding []byte
-	nonce         string // of the try; one that was given up is not taken (grants.md, G10)
+	nonce         string // of the try; a given-up try is not taken (grants.md, G10)
 }
 
-// The steps asked for whose grants are there, with their rows locked. The arrays are in subqueries for the reason of
-// manyFactsSQL.
+// The steps whose grants exist, with their rows locked. The arrays are in subqueries for the same reason as
+// in snapshotsSQL.
 const (
 	stepSQL = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, $5::text nonce, 1 place)
   asked`
-	stepsSQL = `unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]), (select $5::text[]))
+	stepsSQL = `unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]),
+		(select $5::text[]))
   with ordinality asked (id, generation, hash, binding, nonce, place)`
 	lockedSQL = `with step as (select asked.* from %s join account.grants g using (id) for no key update of g %s)`
 )
 
-// Activations commit durably: the use of a code must outlive a crash (G1). A pending grant holds what the approval of
-// one code gave, and is activated by that code alone (G12).
+// Activations commit durably: the use of a code must survive a crash (G1). A pending grant holds the result
+// of one code's approval, and only that code activates it (G12).
 const activateSQL = lockedSQL + `
-update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash, code_binding = step.binding,
+update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash,
+  code_binding = step.binding,
   last_used_at = now()
 from step
 where g.id = step.id and not coalesce(step.nonce = any (g.given_up), false)
@@ -42,9 +44,9 @@ where g.id = step.id and not coalesce(step.nonce = any (g.given_up), false)
     or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash))
 returning step.place`
 
-// Advances do not wait for the disk: Redis holds the newer truth, and only if both lose it in the same fraction of a
-// second is a superseded token the current one again. The setting is the transaction's own, and the transaction is this
-// statement, so it costs no trip; with commits that matter it has nothing to do.
+// Advances do not wait for the disk: Redis holds the newer state, and a superseded token becomes current
+// again only if both lose it within the same fraction of a second. The setting is local to the transaction,
+// which is this statement, so it costs no round trip and does not affect commits that must be durable.
 const advanceSQL = lockedSQL + `, hasty as materialized (select set_config('synchronous_commit', 'off', true))
 update account.grants g set generation = step.generation, refresh_hash = step.hash, last_used_at = now()
 from hasty, step
@@ -52,12 +54,13 @@ where g.id = step.id and g.state = 'active' and not coalesce(step.nonce = any (g
   and (g.generation < step.generation or (g.generation = step.generation and g.refresh_hash = step.hash))
 returning step.place`
 
-// stepBatcher are those of one kind. Whose grants nobody else is changing go together, in one transaction. Those that
-// were not taken so go alone: for them to wait until the grant is free, or to learn why.
+// A stepBatcher batches the steps of one kind. Steps whose grants are not locked run together in one
+// transaction. Steps of locked rows are retried individually: they wait for the lock, or read why they were
+// refused.
 type stepBatcher struct {
 	store           *Store
 	op              string
-	many, one, wait string // one waits for nobody either
+	many, one, wait string // one skips locked rows, like many
 	batches         batch.Batcher[updateStep, bool]
 }
 
@@ -89,7 +92,7 @@ func (s *Store) Advance(ctx context.Context, one grant.Step) (grant.UpdateResult
 	)
 }
 
-// giveUpSQL remembers the nonces of the last eight tries that were given up: as many as can be on their way at once.
+// giveUpSQL stores the nonces of the last eight given-up tries: as many as can be in flight at once.
 const giveUpSQL = `
 with g as (
   select id, coalesce(generation = $3 and refresh_hash = $4, false) taken, given_up || $2::text given_up
@@ -105,7 +108,7 @@ update account.grants set
 from g
 where grants.id = g.id`
 
-// GiveUp reverts a step if it was taken, and keeps it from being taken later.
+// GiveUp reverts a step if it was taken, and prevents it from being taken later.
 func (s *Store) GiveUp(ctx context.Context, one grant.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -113,7 +116,7 @@ func (s *Store) GiveUp(ctx context.Context, one grant.Step) error {
 	return unavailable("give up a step", err)
 }
 
-// update takes one step, which is to leave the generation before.
+// update takes one step from the generation before.
 func (s *stepBatcher) update(ctx context.Context, one updateStep, before int32) (grant.UpdateResult, error) {
 	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
 	defer stop()
@@ -127,7 +130,7 @@ func (s *stepBatcher) update(ctx context.Context, one updateStep, before int32) 
 	return s.updateOne(ctx, one, before)
 }
 
-// updateBatch says which of the steps were taken. Nothing that somebody else locks holds them up.
+// updateBatch reports which of the steps were taken. It skips locked rows.
 func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]bool, error) {
 	connection, err := s.store.pool.Acquire(ctx)
 	if err != nil {
@@ -137,7 +140,7 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]bool
 	ctx, cancel := context.WithTimeout(
 		context.WithoutCancel(ctx),
 		acquireTimeout,
-	) // of its own, however long the connection took
+	) // independent of how long acquiring the connection took
 	defer cancel()
 	passed := make([]bool, len(all))
 	if len(all) == 1 {
@@ -154,7 +157,8 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]bool
 	return passed, nil
 }
 
-// updateOne takes a step once nobody else changes its grant. Where it cannot be taken, it reads why.
+// updateOne takes a step, waiting for the lock on its grant. If the step cannot be taken, it reads the
+// reason.
 func (s *stepBatcher) updateOne(ctx context.Context, one updateStep, before int32) (grant.UpdateResult, error) {
 	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
 	defer stop()
@@ -185,28 +189,31 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep, before int3
 	if err != nil {
 		return grant.Refused, uncommitted(s.op, err)
 	}
-	// Revoked while this very step was under way: the winner of a race keeps its answer, which is dead already.
+	// The grant was revoked during this step: the winner of a race returns its tokens, which are already
+	// invalid.
 	if grant.State(state) == grant.Revoked && generation == before {
 		return grant.Overtaken, nil
 	}
 	return grant.Refused, nil
 }
 
-// errLate says that a statement would be cut off while it may be committing.
+// errLate reports that too little time is left to run a statement to its commit.
 var errLate = errors.New("too late to begin")
 
-// run says whether sql took the step. Its arguments have no names, for those are looked for in the text each time.
+// run reports whether sql took the step. Its arguments are positional, because pgx parses the text for named
+// ones each time.
 func run(ctx context.Context, connection *pgx.Conn, sql string, one updateStep) (bool, error) {
 	tag, err := connection.Exec(ctx, sql, one.id, one.generation, one.hash, one.binding, one.nonce)
 	return tag.RowsAffected() == 1, err
 }
 
-// runMany returns the places of the steps that sql took.
+// runMany returns the positions of the steps that sql took.
 func runMany(ctx context.Context, connection *pgx.Conn, sql string, all []updateStep) ([]int, error) {
 	ids, generations := make([]uuid.UUID, len(all)), make([]int32, len(all))
 	hashes, bindings, nonces := make([][]byte, len(all)), make([][]byte, len(all)), make([]string, len(all))
 	for i, one := range all {
-		ids[i], generations[i], hashes[i], bindings[i], nonces[i] = one.id, one.generation, one.hash, one.binding, one.nonce
+		ids[i], generations[i] = one.id, one.generation
+		hashes[i], bindings[i], nonces[i] = one.hash, one.binding, one.nonce
 	}
 	rows, err := connection.Query(ctx, sql, ids, generations, hashes, bindings, nonces)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package postgres answers: what is true, durably?
+// Package postgres stores the durable state of authserver.
 //
-// One file per aggregate, SQL by hand, the account schema alone. It connects as a role that can read and write the
-// tables but neither change the schema nor rewrite the audit log.
+// It has one file per aggregate, SQL by hand, and uses the account schema only. It connects as a role that
+// can read and write the tables but can neither change the schema nor rewrite the audit log.
 package postgres
 
 import (
@@ -29,10 +29,10 @@ import (
 //go:embed migrations/*.sql
 var Migrations embed.FS
 
-// A Store is safe for concurrent use.
+// A Store gives access to the account schema. It is safe for concurrent use.
 type Store struct {
 	pool   *pgxpool.Pool
-	probe  *pgxpool.Pool // one connection for Ready, so that it does not wait for those of callers
+	probe  *pgxpool.Pool // one connection for Ready, so that it does not wait for callers
 	pings  singleflight.Group
 	recent recentClients
 
@@ -40,27 +40,26 @@ type Store struct {
 	introspections        batch.Batcher[introspection, introspected]
 	activations, advances *stepBatcher
 
-	migrated atomic.Bool // every migration that this program knows was seen to be there
+	migrated atomic.Bool // every migration that this program knows was seen
 }
 
-// Time limits. A statement of ours takes milliseconds: one that needs longer waits for a lock or a dead server, and the
-// caller is better served by a 503 than by silence.
+// Time limits. Our statements take milliseconds: a statement that needs longer waits for a lock or a dead
+// server, and a 503 serves the caller better than silence.
 const (
 	connectTimeout   = time.Second
 	acquireTimeout   = time.Second
 	statementTimeout = "2s"
-	// Whoever waits for a lock is told so by Postgres itself, well before our own patience ends: then it is certain
-	// that nothing was written, where a statement that we give up may have been. What lies between is for a machine
-	// that is busy.
+	// Postgres reports a lock timeout well before our own timeouts end. It is then certain that nothing was
+	// written, whereas a statement that we abandon may have been executed. The margin is for a busy machine.
 	lockTimeout    = "400ms"
-	maxConnections = 16 // of which one is for Ready
+	maxConnections = 16 // one of them is for Ready
 	maxBatch       = 64
 )
 
-// errURL takes the place of the library's error, which quotes the URL.
+// errURL replaces the library's error, which quotes the URL.
 var errURL = errors.New("the database URL cannot be read: it looks like postgres://user:password@host:5432/almoner")
 
-// CheckURL says whether Open could read the URL.
+// CheckURL returns an error if Open could not parse the URL.
 func CheckURL(url credential.Secret) error {
 	if _, err := pgxpool.ParseConfig(url.Reveal()); err != nil {
 		return errURL
@@ -68,8 +67,7 @@ func CheckURL(url credential.Secret) error {
 	return nil
 }
 
-// Open makes a store. It does not wait for the server: a start before Postgres is up is no failure. Tracers see every
-// statement.
+// Open makes a store. It does not connect: Postgres may start later. The tracers see every statement.
 func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer) (*Store, error) {
 	pool, err := openPool(ctx, url, maxConnections-1, tracers)
 	if err != nil {
@@ -135,7 +133,7 @@ func openPool(
 	return pool, nil
 }
 
-// watchedBy lets tracers see what is asked of PostgreSQL.
+// watchedBy combines the tracers, or returns nil if there are none.
 func watchedBy(tracers []pgx.QueryTracer) pgx.QueryTracer {
 	if len(tracers) == 0 {
 		return nil
@@ -143,16 +141,16 @@ func watchedBy(tracers []pgx.QueryTracer) pgx.QueryTracer {
 	return multitracer.New(tracers...)
 }
 
-// PoolStat says how the connections are used that are for everything but Ready.
+// PoolStat returns the statistics of all connections except the one reserved for Ready.
 func (s *Store) PoolStat() *pgxpool.Stat { return s.pool.Stat() }
 
-// Close waits for the connections in use.
+// Close waits for the connections in use and closes them.
 func (s *Store) Close() {
 	s.pool.Close()
 	s.probe.Close()
 }
 
-// Ping says whether Postgres answers, within acquireTimeout. Concurrent calls share one question.
+// Ping returns nil if Postgres answers within acquireTimeout. Concurrent calls share one ping.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err, _ := s.pings.Do("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acquireTimeout)

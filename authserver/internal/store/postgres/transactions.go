@@ -17,8 +17,8 @@ import (
 
 const deadlockTries = 5
 
-// atomically runs do in one transaction: all of it or nothing. One that Postgres broke off for a deadlock, a lock that
-// did not come or a serialization failure is run again. The domain's own errors pass through; all others are
+// atomically runs do in one transaction. It retries a transaction that Postgres aborted for a deadlock, a
+// lock timeout or a serialization failure. Domain errors are returned unchanged; all others wrap
 // store.ErrUnavailable.
 func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*acquireTimeout)
@@ -48,8 +48,8 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 	return unavailable(op, err)
 }
 
-// revokeWhere ends every grant g that matches the condition, in the caller's transaction, with an audit event each. It
-// locks in the order of their ids, so that two of them cannot wait for one another.
+// revokeWhere revokes every grant g that matches the condition, in the caller's transaction, with an audit
+// event each. It locks rows in the order of their ids, so that two calls cannot deadlock.
 func revokeWhere(
 	ctx context.Context,
 	tx pgx.Tx,

@@ -13,13 +13,13 @@ import (
 
 const userColumns = `u.id, u.email, u.name, u.disabled_at, coalesce(u.password_hash, '')`
 
-// UserByEmail reads a user and the hash of the password, which is empty for one who signs in another way. false:
-// nobody.
+// UserByEmail reads a user and the hash of the user's password, which is empty if the user has none. It
+// returns false if there is no such user.
 func (s *Store) UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error) {
 	return s.user(ctx, `select `+userColumns+` from account.users u where u.email = $1`, email)
 }
 
-// UserByID is UserByEmail by identifier.
+// UserByID is UserByEmail with an identifier.
 func (s *Store) UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error) {
 	return s.user(ctx, `select `+userColumns+` from account.users u where u.id = $1`, id)
 }

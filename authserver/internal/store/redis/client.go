@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/redisurl"
 )
 
-// Time limits of a call. A script takes well under a millisecond: a Redis that needs longer than this is not answering.
+// Time limits of a call. A script takes well under a millisecond: a Redis that needs longer is not answering.
 const (
 	dialTimeout = 250 * time.Millisecond
 	callTimeout = 250 * time.Millisecond
@@ -18,14 +18,14 @@ const (
 	idleLongest = 5 * time.Minute
 )
 
-// Connect makes a client for the grant path. It tries nothing again by itself, because a script that is sent twice has
-// run twice: the Keeper retries with a nonce. The client of a cluster must try again to follow the slots, so each try
-// is witnessed. It does not dial. The error is redisurl.ErrURL.
+// Connect makes a client for the grant path. The client does not retry, because a script that is sent twice
+// may run twice: the grant service retries with a nonce. A cluster client must retry to follow moved slots,
+// so a connectionGuard observes each try. Connect does not dial. The error is redisurl.ErrURL.
 func Connect(url credential.Secret) (goredis.UniversalClient, error) {
 	return connect(url, connections)
 }
 
-// ConnectProbe makes a client with one connection that asks whether Redis answers, so that it does not wait for the
+// ConnectProbe makes a client with one connection for health checks, so that they do not wait for the
 // connections of callers.
 func ConnectProbe(url credential.Secret) (goredis.UniversalClient, error) { return connect(url, 1) }
 

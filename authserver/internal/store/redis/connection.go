@@ -7,37 +7,38 @@ import (
 	"syscall"
 )
 
-// errOutOfStep says that a connection gave, or may give, the answer to another question.
+// errOutOfStep reports that a connection returned, or may return, the response to another command.
 var errOutOfStep = errors.New("the connection is out of step: it gave the answer to another question")
 
-// A connection is good until its era is over. Nothing that is read from it then is believed, and go-redis does not use
-// it again.
+// A guardedConnection is valid until its client's epoch changes. After that nothing read from it is used, and
+// go-redis discards it.
 type guardedConnection struct {
 	net.Conn
 	born int64
 	era  *atomic.Int64
 }
 
-func (c *guardedConnection) isOver() bool { return c.era.Load() != c.born }
+func (c *guardedConnection) isExpired() bool { return c.era.Load() != c.born }
 
 func (c *guardedConnection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if c.isOver() {
+	if c.isExpired() {
 		return 0, errOutOfStep
 	}
 	return n, err
 }
 
 func (c *guardedConnection) Write(p []byte) (int, error) {
-	if c.isOver() {
+	if c.isExpired() {
 		return 0, errOutOfStep
 	}
 	return c.Conn.Write(p)
 }
 
-// SyscallConn is what go-redis looks into before it takes a connection out of its pool: one with an error is closed.
+// SyscallConn is called by go-redis before it takes a connection out of its pool: it closes a connection that
+// returns an error.
 func (c *guardedConnection) SyscallConn() (syscall.RawConn, error) {
-	if c.isOver() {
+	if c.isExpired() {
 		return nil, errOutOfStep
 	}
 	if plain, ok := c.Conn.(syscall.Conn); ok {
@@ -46,7 +47,7 @@ func (c *guardedConnection) SyscallConn() (syscall.RawConn, error) {
 	return opaque{}, nil
 }
 
-// opaque shows nothing of a connection with TLS: what has arrived there unread may be a message of TLS itself.
+// opaque hides a TLS connection from go-redis: unread bytes there may be a message of TLS itself.
 type opaque struct{}
 
 func (opaque) Control(func(uintptr)) error    { return nil }

@@ -8,26 +8,26 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// A witness notes on the way to a node that a command may have got there though no answer came. The last try of several
-// may well be one that certainly did not, and says nothing about those before it. All connections of a client are its
-// own.
+// A connectionGuard records that a command may have reached a node although no response came. The last of
+// several tries may certainly not have been sent, which says nothing about earlier tries. Each client has its
+// own connectionGuard.
 type connectionGuard struct{ era atomic.Int64 }
 
-// A question is what a witness knows of one, tries included.
+// A question is what a connectionGuard knows about one command, including retries.
 type question struct {
-	doubt   atomic.Bool // a try may have been more than a try
+	doubt   atomic.Bool // an earlier try may have been executed
 	witness atomic.Pointer[connectionGuard]
 }
 
 type questionKey struct{}
 
-// witnessed is a context in which the question is watched.
-func witnessed(ctx context.Context) (watched context.Context, q *question) {
+// observe returns a context in which the command is observed.
+func observe(ctx context.Context) (watched context.Context, q *question) {
 	q = new(question)
 	return context.WithValue(ctx, questionKey{}, q), q
 }
 
-// outOfStep ends the era of the connections that there are.
+// outOfStep invalidates all existing connections.
 func (q *question) outOfStep() {
 	if w := q.witness.Load(); w != nil {
 		w.era.Add(1)
@@ -45,7 +45,7 @@ func (w *connectionGuard) note(ctx context.Context, err error) {
 	}
 }
 
-// DialHook is goredis.Hook's.
+// DialHook implements goredis.Hook.
 func (w *connectionGuard) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		born := w.era.Load()
@@ -57,7 +57,7 @@ func (w *connectionGuard) DialHook(next goredis.DialHook) goredis.DialHook {
 	}
 }
 
-// ProcessHook is goredis.Hook's.
+// ProcessHook implements goredis.Hook.
 func (w *connectionGuard) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, command goredis.Cmder) error {
 		err := next(ctx, command)
@@ -66,7 +66,7 @@ func (w *connectionGuard) ProcessHook(next goredis.ProcessHook) goredis.ProcessH
 	}
 }
 
-// ProcessPipelineHook is goredis.Hook's: a command for a slot that moves is sent together with ASKING.
+// ProcessPipelineHook implements goredis.Hook: a command for a moving slot is sent together with ASKING.
 func (w *connectionGuard) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []goredis.Cmder) error {
 		err := next(ctx, commands)

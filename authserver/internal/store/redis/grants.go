@@ -36,7 +36,7 @@ var (
 	repairSource string
 )
 
-// Grants is the grant.Register.
+// Grants implements grant.RotationStore.
 type Grants struct {
 	scripts *scripts
 
@@ -45,7 +45,7 @@ type Grants struct {
 
 var _ grant.RotationStore = (*Grants)(nil)
 
-// NewGrants keeps grants in rdb.
+// NewGrants returns the Grants stored in rdb.
 func NewGrants(rdb goredis.UniversalClient) *Grants {
 	return &Grants{
 		scripts:  newScripts(rdb),
@@ -60,7 +60,7 @@ func NewGrants(rdb goredis.UniversalClient) *Grants {
 	}
 }
 
-// urgent runs a script that changes nothing once ctx's deadline has passed (G10). Every failure is
+// urgent runs a script that changes nothing once ctx's deadline has passed (G10). Every error wraps
 // store.ErrUnavailable.
 func (g *Grants) urgent(
 	ctx context.Context,
@@ -71,7 +71,7 @@ func (g *Grants) urgent(
 	return g.ask(ctx, call{script: script, key: grantKey(id), args: args, urgent: true})
 }
 
-// run runs a script whenever Redis gets it.
+// run runs a script without a deadline.
 func (g *Grants) run(
 	ctx context.Context,
 	script *goredis.Script,
@@ -82,17 +82,17 @@ func (g *Grants) run(
 }
 
 func (g *Grants) ask(ctx context.Context, c call) (grant.ScriptResult, error) {
-	word, reached, err := g.scripts.ask(ctx, c)
+	result, reached, err := g.scripts.ask(ctx, c)
 	if err != nil && !reached {
 		return "", fmt.Errorf("%w: %w: redis: %w", grant.ErrNotCommitted, store.ErrUnavailable, err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w: redis: %w", store.ErrUnavailable, err)
 	}
-	return grant.ScriptResult(word), nil
+	return grant.ScriptResult(result), nil
 }
 
-// neverSent says whether it is certain that Redis did not get the command, or refused to run it.
+// neverSent reports whether Redis certainly did not receive the command, or refused to run it.
 func neverSent(err error) bool {
 	var network *net.OpError
 	var refused goredis.Error
@@ -101,7 +101,7 @@ func neverSent(err error) bool {
 		(errors.As(err, &network) && network.Op == "dial")
 }
 
-// Issue makes the code of an approval redeemable, unless a later approval has overtaken it.
+// Issue makes the code of an approval redeemable, unless a later approval has replaced it.
 func (g *Grants) Issue(
 	ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms grant.CodeTerms, ends time.Time,
 ) (grant.ScriptResult, error) {
@@ -120,12 +120,12 @@ func (g *Grants) Issue(
 	)
 }
 
-// Withdraw takes back what Issue did for an approval.
+// Withdraw undoes the Issue of an approval.
 func (g *Grants) Withdraw(ctx context.Context, id uuid.UUID, approval int) (grant.ScriptResult, error) {
 	return g.run(ctx, g.withdraw, id, approval)
 }
 
-// Exchange redeems a code. terms.Challenge is that of the verifier presented.
+// Exchange redeems a code. terms.Challenge is derived from the presented verifier.
 func (g *Grants) Exchange(
 	ctx context.Context, try grant.Try, codeHash []byte, terms grant.CodeTerms, refreshHash []byte,
 ) (grant.ScriptResult, error) {
@@ -158,21 +158,21 @@ func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string) error {
 	return err
 }
 
-// Undone reports whether the decision whose hash this is was the last one that was undone.
+// Undone reports whether the decision with this hash was the last one that was undone.
 func (g *Grants) Undone(ctx context.Context, id uuid.UUID, hash []byte) (bool, error) {
-	word, err := g.run(ctx, g.undone, id, hash)
-	return word == grant.OK, err
+	result, err := g.run(ctx, g.undone, id, hash)
+	return result == grant.OK, err
 }
 
-// Revoke leaves a tombstone.
+// Revoke marks the grant as revoked, even if Redis does not know it.
 func (g *Grants) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, ends time.Time) error {
 	_, err := g.run(ctx, g.revoke, id, string(reason), ends.UnixMilli())
 	return err
 }
 
-// Repair brings an active grant up to what Postgres knows.
+// Repair updates an active grant to the state in Postgres.
 func (g *Grants) Repair(ctx context.Context, known grant.Grant) error {
-	word, err := g.urgent(
+	result, err := g.urgent(
 		ctx,
 		g.repair,
 		known.ID,
@@ -182,7 +182,7 @@ func (g *Grants) Repair(ctx context.Context, known grant.Grant) error {
 		known.Resource,
 		known.Ends.UnixMilli(),
 	)
-	if err == nil && word == grant.Late {
+	if err == nil && result == grant.Late {
 		return fmt.Errorf("%w: %w: redis: repair came too late", grant.ErrNotCommitted, store.ErrUnavailable)
 	}
 	return err

@@ -16,9 +16,9 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// The scripts are tested here without Postgres behind them, which would hide a fault of theirs.
+// The scripts are tested without Postgres, which would hide their faults.
 
-type register struct {
+type grantsTest struct {
 	*testing.T
 	*Grants
 	rdb     goredis.UniversalClient
@@ -28,7 +28,7 @@ type register struct {
 	givenUp []string
 }
 
-func newRegister(t *testing.T) *register {
+func newGrantsTest(t *testing.T) *grantsTest {
 	t.Helper()
 	server := testkit.NewRedis(t)
 	rdb, err := Connect(credential.Secret(server.URL))
@@ -36,12 +36,12 @@ func newRegister(t *testing.T) *register {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = rdb.Close() })
-	return &register{T: t, Grants: NewGrants(rdb), rdb: rdb, ends: time.Now().Add(time.Hour)}
+	return &grantsTest{T: t, Grants: NewGrants(rdb), rdb: rdb, ends: time.Now().Add(time.Hour)}
 }
 
 func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
-func (r *register) issue(code byte) {
+func (r *grantsTest) issue(code byte) {
 	r.Helper()
 	r.id = uuid.New()
 	r.terms = grant.CodeTerms{
@@ -53,13 +53,13 @@ func (r *register) issue(code byte) {
 	r.want(grant.OK)(r.Issue(r.Context(), r.id, 1, hash(code), r.terms, r.ends))
 }
 
-func (r *register) activate() {
+func (r *grantsTest) activate() {
 	r.Helper()
 	r.issue(1)
 	r.want(grant.OK)(r.exchange("first", 1, r.terms))
 }
 
-func (r *register) want(want grant.ScriptResult) func(grant.ScriptResult, error) {
+func (r *grantsTest) want(want grant.ScriptResult) func(grant.ScriptResult, error) {
 	r.Helper()
 	return func(got grant.ScriptResult, err error) {
 		r.Helper()
@@ -69,7 +69,7 @@ func (r *register) want(want grant.ScriptResult) func(grant.ScriptResult, error)
 	}
 }
 
-func (r *register) exchange(nonce string, code byte, terms grant.CodeTerms) (grant.ScriptResult, error) {
+func (r *grantsTest) exchange(nonce string, code byte, terms grant.CodeTerms) (grant.ScriptResult, error) {
 	return r.Exchange(
 		r.Context(),
 		grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp},
@@ -79,7 +79,7 @@ func (r *register) exchange(nonce string, code byte, terms grant.CodeTerms) (gra
 	)
 }
 
-func (r *register) rotate(nonce string, generation uint32, presented, next byte) (grant.ScriptResult, error) {
+func (r *grantsTest) rotate(nonce string, generation uint32, presented, next byte) (grant.ScriptResult, error) {
 	try := grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp}
 	return r.Rotate(
 		r.Context(),
@@ -92,7 +92,7 @@ func (r *register) rotate(nonce string, generation uint32, presented, next byte)
 }
 
 func TestG1_ExchangeDecidesAlone(t *testing.T) {
-	r := newRegister(t)
+	r := newGrantsTest(t)
 	r.want(grant.Missing)(r.exchange("n", 1, grant.CodeTerms{}))
 	r.issue(1)
 	other := r.terms
@@ -105,8 +105,8 @@ func TestG1_ExchangeDecidesAlone(t *testing.T) {
 	wrong := r.terms
 	wrong.Challenge = ""
 	r.want(grant.WrongVerifier)(r.exchange("e", 1, wrong))
-	r.want(grant.OK)(r.rotate("f", 1, 11, 12))           // none of these ended it
-	r.want(grant.CodeSpent)(r.exchange("g", 1, r.terms)) // Postgres knows the rest
+	r.want(grant.OK)(r.rotate("f", 1, 11, 12))           // none of these revoked it
+	r.want(grant.CodeSpent)(r.exchange("g", 1, r.terms)) // Postgres decides the rest
 	r.want(grant.OK)(r.rotate("h", 2, 12, 13))
 	r.activate()
 	r.want(grant.Reused)(r.exchange("g", 1, r.terms))
@@ -116,7 +116,7 @@ func TestG1_ExchangeDecidesAlone(t *testing.T) {
 }
 
 func TestG2_G3_RotateDecidesAlone(t *testing.T) {
-	r := newRegister(t)
+	r := newGrantsTest(t)
 	r.want(grant.Missing)(r.rotate("n", 1, 11, 12))
 	r.activate()
 	r.want(grant.Ahead)(r.rotate("a", 2, 12, 13))
@@ -138,8 +138,8 @@ func TestG2_G3_RotateDecidesAlone(t *testing.T) {
 	r.want(grant.RevokedResult(grant.Replayed))(r.rotate("h", 3, 13, 14))
 }
 
-func TestG4_TheEndIsJudgedByRedisClock(t *testing.T) {
-	r := newRegister(t)
+func TestG4_GrantEndUsesRedisClock(t *testing.T) {
+	r := newGrantsTest(t)
 	r.ends = time.Now().Add(200 * time.Millisecond)
 	r.activate()
 	time.Sleep(250 * time.Millisecond)
@@ -147,8 +147,8 @@ func TestG4_TheEndIsJudgedByRedisClock(t *testing.T) {
 	r.want(grant.Ended)(r.Issue(t.Context(), uuid.New(), 1, hash(1), r.terms, r.ends))
 }
 
-func TestG7_ATombstoneOutlivesEveryOtherCall(t *testing.T) {
-	r := newRegister(t)
+func TestG7_RevocationSurvivesOtherCalls(t *testing.T) {
+	r := newGrantsTest(t)
 	r.activate()
 	for range 2 {
 		if err := r.Revoke(t.Context(), r.id, grant.ByUser, r.ends); err != nil {
@@ -169,14 +169,14 @@ func TestG7_ATombstoneOutlivesEveryOtherCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.want(grant.RevokedResult(grant.ByUser))(r.rotate("b", 9, 19, 20))
-		if err := r.rdb.Del(t.Context(), grantKey(r.id)).Err(); err != nil { // and where the key is missing
+		if err := r.rdb.Del(t.Context(), grantKey(r.id)).Err(); err != nil { // the same with a missing key
 			t.Fatal(err)
 		}
 	}
 }
 
-func TestUndoTakesBackItsOwnDecisionAlone(t *testing.T) {
-	r := newRegister(t)
+func TestUndo_RevertsOnlyItsOwnDecision(t *testing.T) {
+	r := newGrantsTest(t)
 	r.activate()
 	undo := func(nonce string) {
 		t.Helper()
@@ -187,10 +187,10 @@ func TestUndoTakesBackItsOwnDecisionAlone(t *testing.T) {
 	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
 	undo("another")
 	r.want(grant.OK)(r.rotate("b", 2, 12, 13))
-	undo("a") // late: something has happened since
+	undo("a") // late: another decision was made since
 	r.want(grant.OK)(r.rotate("c", 3, 13, 14))
 	undo("c")
-	r.want(grant.Replaced)(r.rotate("d", 3, 14, 15)) // the undone token was never given to anyone
+	r.want(grant.Replaced)(r.rotate("d", 3, 14, 15)) // no client received the undone token
 	r.want(grant.OK)(r.rotate("e", 3, 13, 16))
 	r.issue(1)
 	r.want(grant.OK)(r.exchange("f", 1, r.terms))
@@ -198,9 +198,9 @@ func TestUndoTakesBackItsOwnDecisionAlone(t *testing.T) {
 	r.want(grant.OK)(r.exchange("g", 1, r.terms))
 }
 
-// A call that Redis gets after its deadline changes nothing, whatever it would have decided.
-func TestG10_ACallThatIsLateChangesNothing(t *testing.T) {
-	r := newRegister(t)
+// A call that Redis receives after its deadline changes nothing, whatever it would have decided.
+func TestG10_LateCallChangesNothing(t *testing.T) {
+	r := newGrantsTest(t)
 	r.activate()
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Hour))
 	defer cancel()
@@ -222,7 +222,7 @@ func TestG10_ACallThatIsLateChangesNothing(t *testing.T) {
 		}
 	}
 	r.want(grant.Late)(back(rotate(11, 12)))
-	r.want(grant.OK)(rotate(11, 12)(late)) // the answer told what the clock shows
+	r.want(grant.OK)(rotate(11, 12)(late)) // the response carried the server's time
 	r.want(grant.Late)(back(rotate(11, 13)))
 	r.want(grant.OK)(r.rotate("next", 2, 12, 14)) // a late replay revoked nothing
 	r.issue(1)
@@ -238,22 +238,22 @@ func TestG10_ACallThatIsLateChangesNothing(t *testing.T) {
 	set(-2 * time.Hour)
 	forward := grant.Grant{ID: r.id, Generation: 9, RefreshHash: hash(19), Ends: r.ends}
 	if err := r.Repair(late, forward); !errors.Is(err, grant.ErrNotCommitted) {
-		t.Errorf("a late repair: %v", err)
+		t.Errorf("late repair: %v", err)
 	}
 	r.want(grant.OK)(r.rotate("first", 1, 11, 12))
 }
 
-// The last decision is undone before the next one, if its nonce was given up: whatever that nonce decided was told to
-// no client.
-func TestG10_ADecisionThatWasGivenUpIsUndoneBeforeTheNextOne(t *testing.T) {
-	r := newRegister(t)
+// The next script undoes the last decision if its nonce was given up: no client received the result of that
+// decision.
+func TestG10_GivenUpDecisionIsUndone(t *testing.T) {
+	r := newGrantsTest(t)
 	r.activate()
 	r.want(grant.OK)(r.rotate("given-up", 1, 11, 12))
 	r.givenUp = []string{"another", "given-up"}
 	r.want(grant.OK)(r.rotate("retry", 1, 11, 13))
-	r.want(grant.Replaced)(r.rotate("guess", 2, 12, 14)) // its successor was never given to anyone
+	r.want(grant.Replaced)(r.rotate("guess", 2, 12, 14)) // no client received its successor
 	r.want(grant.OK)(r.rotate("next", 2, 13, 14))
-	r.want(grant.Replay)(r.rotate("replay", 1, 11, 15)) // and a superseded token is still one
+	r.want(grant.Replay)(r.rotate("replay", 1, 11, 15)) // a superseded token is still recognised
 	r.givenUp = nil
 	r.issue(1)
 	r.want(grant.OK)(r.exchange("given-up", 1, r.terms))
@@ -262,8 +262,8 @@ func TestG10_ADecisionThatWasGivenUpIsUndoneBeforeTheNextOne(t *testing.T) {
 	r.want(grant.Reused)(r.exchange("reuse", 1, r.terms))
 }
 
-func TestTheLastApprovalsCodeCountsInWhateverOrderTheyArrive(t *testing.T) {
-	r := newRegister(t)
+func TestIssue_LastApprovalWinsInAnyOrder(t *testing.T) {
+	r := newGrantsTest(t)
 	r.issue(1)
 	r.want(grant.OK)(r.Issue(t.Context(), r.id, 3, hash(3), r.terms, r.ends))
 	r.want(grant.OK)(r.Issue(t.Context(), r.id, 2, hash(2), r.terms, r.ends))
@@ -274,12 +274,12 @@ func TestTheLastApprovalsCodeCountsInWhateverOrderTheyArrive(t *testing.T) {
 		r.want(grant.WrongRedirectURI)(r.exchange("b", 3, wrong))
 	}
 	r.want(grant.OK)(r.Issue(t.Context(), r.id, 4, hash(4), r.terms, r.ends))
-	r.want(grant.WrongRedirectURI)(r.exchange("c", 4, wrong)) // the tries were those of another code
+	r.want(grant.WrongRedirectURI)(r.exchange("c", 4, wrong)) // the tries counted for another code
 	r.want(grant.OK)(r.exchange("d", 4, r.terms))
 }
 
-func TestRepairOnlyEverGoesForward(t *testing.T) {
-	r := newRegister(t)
+func TestRepair_OnlyMovesForward(t *testing.T) {
+	r := newGrantsTest(t)
 	r.activate()
 	known := grant.Grant{
 		ID:          r.id,
@@ -301,8 +301,8 @@ func TestRepairOnlyEverGoesForward(t *testing.T) {
 	r.want(grant.OK)(r.rotate("b", 6, 16, 17))
 }
 
-func TestEveryKeyHasATimeToLive(t *testing.T) {
-	r := newRegister(t)
+func TestKeys_HaveTimeToLive(t *testing.T) {
+	r := newGrantsTest(t)
 	live := func(atLeast, atMost time.Duration) {
 		t.Helper()
 		ttl, err := r.rdb.PTTL(t.Context(), grantKey(r.id)).Result()
@@ -323,14 +323,15 @@ func TestEveryKeyHasATimeToLive(t *testing.T) {
 	}
 	for _, key := range r.rdb.Keys(t.Context(), "*").Val() {
 		if r.rdb.PTTL(t.Context(), key).Val() <= 0 {
-			t.Errorf("%s lives for ever", key)
+			t.Errorf("%s has no time to live", key)
 		}
 	}
 }
 
-// A million live grants are to fit into 450 MB, Redis's table of times to live (40 bytes a key) included.
-func TestAGrantThatWasRefreshedTakesLittleMemory(t *testing.T) {
-	r := newRegister(t)
+// A million live grants must fit into 450 MB, including the 40 bytes per key that Redis needs for the time to
+// live.
+func TestRotate_RefreshedGrantUsesLittleMemory(t *testing.T) {
+	r := newGrantsTest(t)
 	r.id = uuid.New()
 	r.terms = grant.CodeTerms{
 		ClientID:    uuid.New(),
@@ -344,37 +345,37 @@ func TestAGrantThatWasRefreshedTakesLittleMemory(t *testing.T) {
 		r.want(grant.OK)(r.rotate(uuid.NewString(), uint32(generation), 10+generation, 11+generation))
 	}
 	if used, err := r.rdb.MemoryUsage(t.Context(), grantKey(r.id)).Result(); err != nil || used > 410 {
-		t.Errorf("a grant takes %d bytes %v", used, err)
+		t.Errorf("grant uses %d bytes, %v", used, err)
 	}
 }
 
 func TestG2_OneOfAHundredRacersWins(t *testing.T) {
-	r := newRegister(t)
+	r := newGrantsTest(t)
 	for range 20 {
 		r.activate()
 		var wg sync.WaitGroup
 		var mu sync.Mutex
-		words := map[grant.ScriptResult]int{}
+		results := map[grant.ScriptResult]int{}
 		for i := range 100 {
 			wg.Go(func() {
-				word, err := r.rotate(uuid.NewString(), 1, 11, byte(100+i))
+				result, err := r.rotate(uuid.NewString(), 1, 11, byte(100+i))
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
 					t.Error(err)
 				}
-				words[word]++
+				results[result]++
 			})
 		}
 		wg.Wait()
-		if words[grant.OK] != 1 || words[grant.Replay] != 1 || words[grant.RevokedResult(grant.Replayed)] != 98 {
-			t.Errorf("%v", words)
+		if results[grant.OK] != 1 || results[grant.Replay] != 1 || results[grant.RevokedResult(grant.Replayed)] != 98 {
+			t.Errorf("%v", results)
 		}
 	}
 }
 
-func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
-	r := newRegister(t)
+func TestScripts_AreReloadedAfterFlush(t *testing.T) {
+	r := newGrantsTest(t)
 	r.activate()
 	if err := r.rdb.ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A pulse remembers that a server has stopped answering, so that requests are refused early while it is silent and no
-// calls are heaped upon it. The zero value is of a server that answers. It is safe for concurrent use.
+// A healthGate records that a server has stopped answering, so that requests are refused early and no calls
+// pile up. The zero value is for a server that answers. It is safe for concurrent use.
 type healthGate struct {
 	mu      sync.Mutex
 	answers chan struct{} // closed once the server answers again; nil while it does
@@ -15,8 +15,8 @@ type healthGate struct {
 
 const probePause = 20 * time.Millisecond
 
-// beats reports whether the server answers. It waits for a silent one, no longer than within.
-func (p *healthGate) beats(ctx context.Context, within time.Duration) bool {
+// available reports whether the server answers. It waits up to within for a server that does not.
+func (p *healthGate) available(ctx context.Context, within time.Duration) bool {
 	p.mu.Lock()
 	answers := p.answers
 	p.mu.Unlock()
@@ -34,7 +34,7 @@ func (p *healthGate) beats(ctx context.Context, within time.Duration) bool {
 	return false
 }
 
-// stopped notes that the server does not answer. It calls probe in the background until it reports true.
+// stopped records that the server does not answer. It calls probe in the background until probe returns true.
 func (p *healthGate) stopped(probe func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

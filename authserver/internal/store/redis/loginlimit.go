@@ -16,10 +16,10 @@ import (
 //go:embed lua/tally.lua
 var tallyLua string
 
-// LoginCounters count events within sliding windows, for every process that shares this Redis. Each key is a sorted set
-// of at most limit members, and gone a window after its last event. The limit is one of any window, wherever it begins
-// (contract, section 7): a bucket that refills, as Rates has it (redis_rate), lets up to twice as many through in the
-// first one.
+// LoginCounters counts events within sliding windows, across all processes that share this Redis. Each key is
+// a sorted set with up to limit members, and expires a window after its last event. The limit holds for any
+// window, wherever it begins (contract, section 7); a refilling bucket such as RateLimits (redis_rate) allows
+// up to twice as many in the first window.
 type LoginCounters struct {
 	scripts *scripts
 	script  *goredis.Script
@@ -27,12 +27,12 @@ type LoginCounters struct {
 
 var _ session.Tally = (*LoginCounters)(nil)
 
-// NewLoginCounters makes Tallies.
+// NewLoginCounters returns LoginCounters stored in client.
 func NewLoginCounters(client goredis.UniversalClient) *LoginCounters {
 	return &LoginCounters{scripts: newScripts(client), script: newScript(tallyLua)}
 }
 
-// Count is session.Tally's.
+// Count implements session.Tally.
 func (t *LoginCounters) Count(
 	ctx context.Context,
 	key string,
@@ -52,5 +52,5 @@ func (t *LoginCounters) Count(
 	return time.Duration(wait) * time.Millisecond, nil
 }
 
-// tallyKey is the one key of a tally.
+// tallyKey returns the Redis key of a counter.
 func tallyKey(key string) string { return "t:{" + key + "}" }

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-func newTallies(t *testing.T) *redis.LoginCounters {
+func newLoginCounters(t *testing.T) *redis.LoginCounters {
 	t.Helper()
 	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL))
 	if err != nil {
@@ -21,13 +21,13 @@ func newTallies(t *testing.T) *redis.LoginCounters {
 	return redis.NewLoginCounters(rdb)
 }
 
-func TestATallyCountsToItsLimitHoweverManyCountAtOnce(t *testing.T) {
-	tallies := newTallies(t)
+func TestLoginCounters_ConcurrentCallsStopAtLimit(t *testing.T) {
+	counters := newLoginCounters(t)
 	var counted, refused atomic.Int64
 	var racers sync.WaitGroup
 	for range 100 {
 		racers.Go(func() {
-			wait, err := tallies.Count(t.Context(), "k", 10, time.Minute, true)
+			wait, err := counters.Count(t.Context(), "k", 10, time.Minute, true)
 			switch {
 			case err != nil:
 				t.Error(err)
@@ -42,17 +42,17 @@ func TestATallyCountsToItsLimitHoweverManyCountAtOnce(t *testing.T) {
 	if counted.Load() != 10 || refused.Load() != 90 {
 		t.Errorf("%d counted, %d refused", counted.Load(), refused.Load())
 	}
-	if wait, err := tallies.Count(t.Context(), "other", 10, time.Minute, false); wait != 0 || err != nil {
-		t.Errorf("another key waits %v (%v)", wait, err)
+	if wait, err := counters.Count(t.Context(), "other", 10, time.Minute, false); wait != 0 || err != nil {
+		t.Errorf("another key: wait %v (%v)", wait, err)
 	}
 }
 
-func TestATallyForgetsOneEventAfterAnother(t *testing.T) {
-	tallies := newTallies(t)
+func TestLoginCounters_EventsExpireOneByOne(t *testing.T) {
+	counters := newLoginCounters(t)
 	const window = 600 * time.Millisecond
 	count := func(add bool) time.Duration {
 		t.Helper()
-		wait, err := tallies.Count(t.Context(), "k", 2, window, add)
+		wait, err := counters.Count(t.Context(), "k", 2, window, add)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,18 +68,18 @@ func TestATallyForgetsOneEventAfterAnother(t *testing.T) {
 	}
 	time.Sleep(wait)
 	if wait := count(false); wait != 0 {
-		t.Errorf("after the first event is forgotten: wait %v", wait)
+		t.Errorf("after the first event expired: wait %v", wait)
 	}
 	count(true)
 	if wait := count(false); wait <= 0 || wait > window {
-		t.Errorf("full again, by the second event and the new one: wait %v", wait)
+		t.Errorf("full again with the second event and the new one: wait %v", wait)
 	}
 }
 
-func TestATallyThatOnlyLooksCountsNothing(t *testing.T) {
-	tallies := newTallies(t)
+func TestLoginCounters_CheckWithoutAddCountsNothing(t *testing.T) {
+	counters := newLoginCounters(t)
 	for range 5 {
-		if wait, err := tallies.Count(t.Context(), "k", 1, time.Minute, false); wait != 0 || err != nil {
+		if wait, err := counters.Count(t.Context(), "k", 1, time.Minute, false); wait != 0 || err != nil {
 			t.Fatalf("wait %v (%v)", wait, err)
 		}
 	}

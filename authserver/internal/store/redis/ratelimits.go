@@ -12,18 +12,18 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-// RateLimits count events by key, for every process that shares this Redis: one small string per key, gone once the key
-// is at rest.
+// RateLimits counts events by key, across all processes that share this Redis. It stores one small string per
+// key, which expires once the bucket has refilled.
 type RateLimits struct{ limiter *redis_rate.Limiter }
 
 var _ ratelimit.Rate = (*RateLimits)(nil)
 
-// NewRateLimits makes Rates.
+// NewRateLimits returns RateLimits stored in client.
 func NewRateLimits(client goredis.UniversalClient) *RateLimits {
 	return &RateLimits{redis_rate.NewLimiter(client)}
 }
 
-// Take is failures.Rate's. Its error wraps store.ErrUnavailable.
+// Take implements ratelimit.Rate. Its error wraps store.ErrUnavailable.
 func (r *RateLimits) Take(ctx context.Context, key string, perMinute, n int) (time.Duration, error) {
 	result, err := r.limiter.AllowAtMost(ctx, rateKey(key), redis_rate.PerMinute(perMinute), n)
 	if err != nil {
@@ -34,8 +34,8 @@ func (r *RateLimits) Take(ctx context.Context, key string, perMinute, n int) (ti
 		0,
 		result.RetryAfter,
 		missing*(time.Minute/time.Duration(perMinute)),
-	), nil // RetryAfter is negative where there is none
+	), nil // RetryAfter is negative if no wait is needed
 }
 
-// rateKey is the one key of a rate, to which the limiter adds rate: in front.
+// rateKey returns the key of a rate. The limiter adds the prefix "rate:".
 func rateKey(key string) string { return "{" + key + "}" }

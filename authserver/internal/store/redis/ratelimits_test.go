@@ -23,7 +23,7 @@ func newRates(t *testing.T) (*redis.RateLimits, *localstore.Redis) {
 	return redis.NewRateLimits(rdb), server
 }
 
-func TestARateCountsToItsLimitHoweverManyCountAtOnce(t *testing.T) {
+func TestRateLimits_ConcurrentCallsStopAtLimit(t *testing.T) {
 	rates, _ := newRates(t)
 	var counted, refused atomic.Int64
 	var racers sync.WaitGroup
@@ -45,18 +45,18 @@ func TestARateCountsToItsLimitHoweverManyCountAtOnce(t *testing.T) {
 		t.Errorf("%d counted, %d refused", counted.Load(), refused.Load())
 	}
 	if wait, err := rates.Take(t.Context(), "other", 10, 1); wait != 0 || err != nil {
-		t.Errorf("another key waits %v (%v)", wait, err)
+		t.Errorf("another key: wait %v (%v)", wait, err)
 	}
 }
 
-func TestSeveralEventsAreTakenTogetherAsFarAsThereIsRoom(t *testing.T) {
+func TestTake_CountsSeveralEventsUpToLimit(t *testing.T) {
 	rates, _ := newRates(t)
 	for _, c := range []struct {
 		n           int
 		least, most time.Duration
 	}{
-		{8, 0, 0},                               // 2 are left
-		{5, 18 * time.Second, 18 * time.Second}, // 3 find no room, which comes back every 6 s
+		{8, 0, 0},                               // 2 remain
+		{5, 18 * time.Second, 18 * time.Second}, // 3 exceed the limit; one is free again every 6 s
 		{1, time.Second, 6 * time.Second},
 	} {
 		if wait, err := rates.Take(t.Context(), "k", 10, c.n); wait < c.least || wait > c.most || err != nil {
@@ -65,7 +65,7 @@ func TestSeveralEventsAreTakenTogetherAsFarAsThereIsRoom(t *testing.T) {
 	}
 }
 
-func TestARateThatDoesNotAnswerIsAnError(t *testing.T) {
+func TestTake_FailsWithoutRedis(t *testing.T) {
 	rates, server := newRates(t)
 	server.Stop()
 	if _, err := rates.Take(t.Context(), "k", 10, 1); err == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// loses is a hook that drops the first answer after Redis has done what was asked.
+// loses is a hook that drops the first response after Redis has executed the command.
 type loses struct {
 	goredis.Hook
 	dropped atomic.Bool
@@ -38,42 +38,42 @@ func (l *loses) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-func TestOnceIsOnce(t *testing.T) {
+func TestReplayCache_AcceptsKeyOnce(t *testing.T) {
 	server := testkit.NewRedis(t)
 	client, err := Connect(credential.Secret(server.URL))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
-	once, ctx := NewReplayCache(client), t.Context()
+	cache, ctx := NewReplayCache(client), t.Context()
 	var winners atomic.Int32
 	var group sync.WaitGroup
 	for range 50 {
 		group.Go(func() {
-			if first, err := once.First(ctx, "a", time.Minute); err == nil && first {
+			if first, err := cache.First(ctx, "a", time.Minute); err == nil && first {
 				winners.Add(1)
 			}
 		})
 	}
 	group.Wait()
 	if winners.Load() != 1 {
-		t.Errorf("%d were first", winners.Load())
+		t.Errorf("%d calls were first", winners.Load())
 	}
-	if first, err := once.First(ctx, "b", time.Second); err != nil || !first {
-		t.Errorf("another: %v %v", first, err)
+	if first, err := cache.First(ctx, "b", time.Second); err != nil || !first {
+		t.Errorf("another key: %v %v", first, err)
 	}
 	if life := client.PTTL(ctx, onceKey("a")).Val(); life <= 0 || life > time.Minute {
-		t.Errorf("it is remembered for %s", life)
+		t.Errorf("time to live %s", life)
 	}
 	client.AddHook(&loses{})
-	if first, err := once.First(ctx, "c", time.Minute); err != nil || !first {
-		t.Errorf("an answer that was lost counts as a repetition: %v %v", first, err)
+	if first, err := cache.First(ctx, "c", time.Minute); err != nil || !first {
+		t.Errorf("a lost response counts as a replay: %v %v", first, err)
 	}
-	if first, _ := once.First(ctx, "c", time.Minute); first {
+	if first, _ := cache.First(ctx, "c", time.Minute); first {
 		t.Error("first twice")
 	}
 	server.Stop()
-	if first, err := once.First(ctx, "d", time.Minute); first || !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("a silent Redis: %v %v", first, err)
+	if first, err := cache.First(ctx, "d", time.Minute); first || !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("stopped Redis: %v %v", first, err)
 	}
 }

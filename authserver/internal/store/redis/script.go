@@ -17,8 +17,8 @@ import (
 //go:embed lua/prelude.lua
 var prelude string
 
-// wrapping gives a script its prelude, refuses a call whose deadline has passed before the script looks at anything
-// (grants.md, G10), and says after the answer what Redis' clock shows and which call it answers.
+// wrapping adds the prelude to a script, refuses a call whose deadline has passed before the script reads
+// anything (grants.md, G10), and appends Redis' time and the mark of the call to the result.
 const wrapping = `%s
 local function answer()
 %s
@@ -32,16 +32,16 @@ func newScript(source string) *goredis.Script {
 	return goredis.NewScript(fmt.Sprintf(wrapping, prelude, source))
 }
 
-// late is what a script answers that came after its deadline: it has changed nothing.
+// late is the result of a script that ran after its deadline and changed nothing.
 const late = "late"
 
-// errSilent says that nothing was sent, because Redis has not answered an earlier call.
+// errSilent reports that nothing was sent, because Redis has not answered an earlier call.
 var errSilent = errors.New("redis does not answer")
 
-// errSlow says that Redis was given up before its clock was known.
+// errSlow reports that the call was abandoned before the time of Redis' clock was known.
 var errSlow = errors.New("redis does not tell the time soon enough")
 
-// scripts runs scripts on Redis and remembers which servers answer, and what their clocks show.
+// scripts runs scripts on Redis. It records which servers answer and the times of their clocks.
 type scripts struct {
 	rdb     goredis.UniversalClient
 	servers servers
@@ -60,15 +60,16 @@ type call struct {
 	script *goredis.Script
 	key    string
 	args   []any
-	// urgent calls change nothing once their context's deadline has passed, however late Redis gets them.
+	// urgent makes the call change nothing once its context's deadline has passed, however late Redis
+	// receives it.
 	urgent bool
 }
 
-// ask runs a script. reached says whether Redis may have got the call. While the server does not answer anything,
-// nothing is sent.
+// ask runs a script. reached reports whether Redis may have received the call. While the server does not
+// answer, nothing is sent.
 func (s *scripts) ask(ctx context.Context, c call) (answer string, reached bool, err error) {
 	one := s.servers.of(ctx, s.rdb, c.key)
-	if !one.pulse.beats(ctx, callTimeout) {
+	if !one.pulse.available(ctx, callTimeout) {
 		return "", false, errSilent
 	}
 	var deadline int64
@@ -84,7 +85,7 @@ func (s *scripts) ask(ctx context.Context, c call) (answer string, reached bool,
 	return answer, reached, err
 }
 
-// probe reports whether the server that keeps key answers, or this client is closed.
+// probe reports whether the server of key answers, or this client is closed.
 func (s *scripts) probe(one *server, key string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -92,7 +93,7 @@ func (s *scripts) probe(one *server, key string) bool {
 	return err == nil || errors.Is(err, goredis.ErrClosed)
 }
 
-// deadline is ctx's by the server's own clock. A clock that is not known yet is asked for.
+// deadline returns ctx's deadline by the server's clock. If the clock is not known yet, it queries it.
 func (s *scripts) deadline(ctx context.Context, one *server, key string) (int64, error) {
 	end, bounded := ctx.Deadline()
 	if !bounded {
@@ -110,10 +111,10 @@ func (s *scripts) deadline(ctx context.Context, one *server, key string) (int64,
 	return 0, errSlow
 }
 
-// run runs a script by its hash, and by its source where Redis does not know it yet. Each call has a mark of its own,
-// because the same script is run for the same grant many times. An answer without the mark is the answer to another
-// call: then every connection of this client is closed, because any of them may be out of step, and the answer counts
-// as lost.
+// run runs a script by its hash, or by its source if Redis does not know the hash. Each call has a unique
+// mark, because the same script runs for the same grant many times. A response without the mark belongs to
+// another call: run then closes every connection of this client, because any of them may be out of step, and
+// treats the response as lost.
 func (s *scripts) run(
 	ctx context.Context,
 	one *server,
@@ -121,7 +122,7 @@ func (s *scripts) run(
 	deadline int64,
 ) (answer string, reached bool, err error) {
 	mark := strconv.FormatUint(rand.Uint64(), 36)
-	ctx, question := witnessed(ctx)
+	ctx, question := observe(ctx)
 	sent := time.Now()
 	value, err := c.script.Run(ctx, s.rdb, []string{
 		c.key,
@@ -143,7 +144,7 @@ func (s *scripts) run(
 	return rest[:at], true, nil
 }
 
-// timedOut says whether an answer did not come in time.
+// timedOut reports whether no response came in time.
 func timedOut(err error) bool {
 	var network net.Error
 	return errors.Is(err, context.DeadlineExceeded) || (errors.As(err, &network) && network.Timeout())

@@ -18,8 +18,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-// shifted is a hook that, once, gives a script the answer to another question. It sits between the witness and the
-// connection.
+// shifted is a hook that replaces one response of a script with another. It sits between the connectionGuard
+// and the connection.
 type shifted struct {
 	loses
 	foreign atomic.Pointer[any]
@@ -44,7 +44,7 @@ func (s *shifted) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-func (r *register) shift() *shifted {
+func (r *grantsTest) shift() *shifted {
 	s := &shifted{}
 	r.rdb.AddHook(s)
 	return s
@@ -55,15 +55,15 @@ func (s *shifted) next(foreign any) { s.foreign.Store(&foreign) }
 func outOfStep(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, grant.ErrNotCommitted) {
-		t.Errorf("%s: %v, want an answer that was lost", what, err)
+		t.Errorf("%s: %v, want a lost response", what, err)
 	}
 }
 
-// Whatever another question was answered, be it by the same script: nothing of it is believed.
-func TestTheAnswerToAnotherQuestionIsALostOne(t *testing.T) {
-	r := newRegister(t)
+// A response to another command is discarded, even if the same script produced it.
+func TestRun_ForeignResponseCountsAsLost(t *testing.T) {
+	r := newGrantsTest(t)
 	r.activate()
-	s, once, tallies := r.shift(), NewReplayCache(r.rdb), NewLoginCounters(r.rdb)
+	s, cache, counters := r.shift(), NewReplayCache(r.rdb), NewLoginCounters(r.rdb)
 	ctx := t.Context()
 	for _, foreign := range []any{
 		"ok",
@@ -96,24 +96,23 @@ func TestTheAnswerToAnotherQuestionIsALostOne(t *testing.T) {
 		next()
 		outOfStep(t, "repair", r.Repair(ctx, grant.Grant{ID: uuid.New(), Ends: r.ends}))
 		next()
-		_, err = tallies.Count(ctx, uuid.NewString(), 1, time.Minute, true)
+		_, err = counters.Count(ctx, uuid.NewString(), 1, time.Minute, true)
 		outOfStep(t, "tally", err)
 		next()
-		key := uuid.NewString() // asked again, with the nonce of the first time
-		if first, err := once.First(ctx, key, time.Minute); err != nil || !first {
-			t.Errorf("once, and then %v: %v %v", foreign, first, err)
+		key := uuid.NewString() // called again with the nonce of the first call
+		if first, err := cache.First(ctx, key, time.Minute); err != nil || !first {
+			t.Errorf("first call, response %v: %v %v", foreign, first, err)
 		}
 		next()
-		if first, err := once.First(ctx, key, time.Minute); err != nil || first {
-			t.Errorf("twice, and then %v: %v %v", foreign, first, err)
+		if first, err := cache.First(ctx, key, time.Minute); err != nil || first {
+			t.Errorf("second call, response %v: %v %v", foreign, first, err)
 		}
 	}
 }
 
-// The same question asked again is told from the first by its mark: an answer that comes late is not that of what was
-// asked since.
-func TestEachQuestionHasAMarkOfItsOwn(t *testing.T) {
-	r := newRegister(t)
+// A repeated call has another mark than the first: a late response does not match a later call.
+func TestRun_EachCallHasUniqueMark(t *testing.T) {
+	r := newGrantsTest(t)
 	r.activate()
 	all := &seen{}
 	r.rdb.AddHook(all)
@@ -124,7 +123,7 @@ func TestEachQuestionHasAMarkOfItsOwn(t *testing.T) {
 	}
 }
 
-// seen is a hook that keeps what scripts answer.
+// seen is a hook that records the results of scripts.
 type seen struct {
 	loses
 	answers []any
@@ -140,9 +139,9 @@ func (s *seen) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-// A question that was not answered is asked again with its nonce, and what was decided stands.
-func TestG8_AForeignReplayEndsNothing(t *testing.T) {
-	r := newRegister(t)
+// A call without a response is repeated with its nonce, and the first decision stands.
+func TestG8_ForeignReplayRevokesNothing(t *testing.T) {
+	r := newGrantsTest(t)
 	r.activate()
 	s := r.shift()
 	s.next("replay 1z2y")
@@ -152,9 +151,9 @@ func TestG8_AForeignReplayEndsNothing(t *testing.T) {
 	r.want(grant.OK)(r.rotate("b", 2, 12, 13))
 }
 
-// Nobody knows which connection the answer belonged to: none that was there then is used again.
-func TestNoConnectionIsUsedAfterAnAnswerOutOfStep(t *testing.T) {
-	r := newRegister(t)
+// The connection of the foreign response is unknown, so none of the existing connections is used again.
+func TestRun_ForeignResponseClosesAllConnections(t *testing.T) {
+	r := newGrantsTest(t)
 	r.activate()
 	s := r.shift()
 	before := r.connections()
@@ -162,19 +161,19 @@ func TestNoConnectionIsUsedAfterAnAnswerOutOfStep(t *testing.T) {
 		again,
 		func(id int64) bool { return slices.Contains(before, id) },
 	) {
-		t.Fatalf("none of %v was kept: %v", before, again)
+		t.Fatalf("none of %v was reused: %v", before, again)
 	}
 	s.next("ok 1z2y")
 	_, err := r.rotate("a", 1, 11, 12)
 	outOfStep(t, "rotate", err)
 	after := r.connections()
 	if slices.ContainsFunc(after, func(id int64) bool { return slices.Contains(before, id) }) {
-		t.Errorf("%v are some of %v", after, before)
+		t.Errorf("%v includes some of %v", after, before)
 	}
 }
 
-// connections are the numbers that Redis gave to those used by several callers at once.
-func (r *register) connections() []int64 {
+// connections returns the Redis client IDs of the connections that concurrent callers use.
+func (r *grantsTest) connections() []int64 {
 	r.Helper()
 	var group sync.WaitGroup
 	var mu sync.Mutex
@@ -196,8 +195,9 @@ func (r *register) connections() []int64 {
 	return ids
 }
 
-// With TLS there is nothing to look into below, and who waits for an answer at that moment does not get it.
-func TestAConnectionIsOverWithItsEra(t *testing.T) {
+// With TLS there is no raw connection to inspect. A caller that waits for a response at that moment does not
+// get it.
+func TestConnectionGuard_OldConnectionsFail(t *testing.T) {
 	below, far := net.Pipe()
 	w := new(connectionGuard)
 	dial := w.DialHook(func(context.Context, string, string) (net.Conn, error) { return below, nil })
@@ -208,33 +208,33 @@ func TestAConnectionIsOverWithItsEra(t *testing.T) {
 	if err := below.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	answer, said := make([]byte, 1), make(chan struct{})
-	say := func() {
+	buffer, written := make([]byte, 1), make(chan struct{})
+	write := func() {
 		go func() {
 			_, _ = far.Write([]byte("x"))
-			said <- struct{}{}
+			written <- struct{}{}
 		}()
 	}
-	say()
-	if _, err := c.Read(answer); err != nil {
+	write()
+	if _, err := c.Read(buffer); err != nil {
 		t.Error(err)
 	}
-	<-said
-	looked := c.(*guardedConnection)
-	raw, err := looked.SyscallConn()
-	if err != nil || raw.Read(func(uintptr) bool { t.Error("looked below"); return true }) != nil {
-		t.Errorf("a good one: %v", err)
+	<-written
+	guarded := c.(*guardedConnection)
+	raw, err := guarded.SyscallConn()
+	if err != nil || raw.Read(func(uintptr) bool { t.Error("read from the raw connection"); return true }) != nil {
+		t.Errorf("valid connection: %v", err)
 	}
 	w.era.Add(1)
-	say()
-	if _, err := c.Read(answer); !errors.Is(err, errOutOfStep) {
+	write()
+	if _, err := c.Read(buffer); !errors.Is(err, errOutOfStep) {
 		t.Errorf("read: %v", err)
 	}
-	<-said
-	if _, err := c.Write(answer); !errors.Is(err, errOutOfStep) {
+	<-written
+	if _, err := c.Write(buffer); !errors.Is(err, errOutOfStep) {
 		t.Errorf("write: %v", err)
 	}
-	if _, err := looked.SyscallConn(); !errors.Is(err, errOutOfStep) {
-		t.Errorf("before it is used again: %v", err)
+	if _, err := guarded.SyscallConn(); !errors.Is(err, errOutOfStep) {
+		t.Errorf("before reuse: %v", err)
 	}
 }

@@ -7,19 +7,19 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// A server is what is known of one Redis server: what its clock shows, and whether it answers.
+// A server is what is known of one Redis server: the time of its clock and whether it answers.
 type server struct {
 	clock clock
 	pulse healthGate
 }
 
-// servers are those of one client, by their addresses. The zero value is ready.
+// servers holds the servers of one client by address. The zero value is ready to use.
 type servers struct {
 	mu  sync.Mutex
 	all map[string]*server
 }
 
-// of is the server that keeps key: of a cluster, the master of its slot.
+// of returns the server of key: in a cluster, the master of its slot.
 func (s *servers) of(ctx context.Context, rdb goredis.UniversalClient, key string) *server {
 	address := ""
 	if cluster, is := rdb.(*goredis.ClusterClient); is {

@@ -1,8 +1,8 @@
-// Package apt answers: how does this Debian or Ubuntu machine get a program that it lacks?
+// Package apt installs missing programs on Debian and Ubuntu.
 //
-// As root, or where sudo asks for no password, packages are installed by apt-get, kept from starting services of their
-// own. Anyone else gets them unpacked into a private directory, without the system noticing: apt-get
-// downloads with its own state and cache, dpkg-deb unpacks, and the programs run with LD_LIBRARY_PATH.
+// As root, or with sudo without a password, it installs packages with apt-get and prevents them from starting
+// services. Otherwise it unpacks them into a private directory without changing the system: apt-get downloads
+// with its own state and cache, dpkg-deb unpacks, and the programs run with LD_LIBRARY_PATH.
 package apt
 
 import (
@@ -24,7 +24,7 @@ import (
 //go:embed install.sh
 var installScript string
 
-// ErrNoWay says that none of the ways works here; the caller says what to type.
+// ErrNoWay reports that the packages cannot be installed. The caller tells the user what to do.
 var ErrNoWay = errors.New("the packages cannot be installed from here")
 
 const (
@@ -32,8 +32,8 @@ const (
 	stopWithin    = 10 * time.Second
 )
 
-// Ensure installs the packages, or unpacks them below tools/root. It tells say what it is about to do. It returns
-// ErrNoWay, with the reason, when no way works; it takes ten minutes at most.
+// Ensure installs the packages, or unpacks them below tools/root. It passes each action to say first. It
+// returns ErrNoWay with the reason if it fails, and takes up to ten minutes.
 func Ensure(ctx context.Context, tools string, say func(string), packages ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, installWithin)
 	defer cancel()
@@ -58,7 +58,7 @@ func Ensure(ctx context.Context, tools string, say func(string), packages ...str
 	return nil
 }
 
-// unpack downloads the packages with what they depend on and this machine lacks, and unpacks them below tools/root.
+// unpack downloads the packages with their missing dependencies and unpacks them below tools/root.
 func unpack(ctx context.Context, tools string, packages []string) error {
 	state, cache := filepath.Join(tools, "apt", "state"), filepath.Join(tools, "apt", "cache")
 	for _, dir := range []string{
@@ -91,16 +91,16 @@ func unpack(ctx context.Context, tools string, packages []string) error {
 			return err
 		}
 	}
-	return os.RemoveAll(filepath.Join(tools, "apt")) // the next call begins with fresh lists anyway
+	return os.RemoveAll(filepath.Join(tools, "apt")) // the next call starts with fresh lists anyway
 }
 
-// run is bounded by ctx and reports a failure by the line of the program's output that names its cause.
+// run runs a program until ctx ends. A failure quotes the line of the output that names the cause.
 func run(ctx context.Context, extra []string, program string, arguments ...string) error {
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Env = append(os.Environ(), extra...)
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
-	// A group of its own, asked to end rather than killed: the script takes its temporary files away.
+	// A separate process group that gets SIGTERM instead of SIGKILL: the script removes its temporary files.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
 	command.WaitDelay = stopWithin

@@ -10,7 +10,7 @@ import (
 
 func silent(string) {}
 
-func TestWithoutAptThereIsNoWay(t *testing.T) {
+func TestEnsure_FailsWithoutAptGet(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if err := Ensure(t.Context(), t.TempDir(), silent, "redis-server"); !errors.Is(err, ErrNoWay) {
 		t.Errorf("got %v", err)
@@ -29,7 +29,7 @@ func TestRun_FailureQuotesItsCause(t *testing.T) {
 	}
 }
 
-func TestRunEndsWithItsContextAndTakesItsChildrenAlong(t *testing.T) {
+func TestRun_ContextEndKillsChildren(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	began := time.Now()

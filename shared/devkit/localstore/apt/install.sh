@@ -1,5 +1,5 @@
-# Installs the packages named as arguments, as root. None of them gets to start a service, and PostgreSQL makes no
-# cluster of its own; both rules are gone again at the end. A rule that exists already is somebody's decision: it stays.
+# Installs the packages named as arguments, as root. It prevents them from starting services, and PostgreSQL from making a
+# default cluster, and removes both rules at the end. It does not change a rule that already exists.
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 policy=/usr/sbin/policy-rc.d

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// failure finds words that name a cause.
+// failure matches words that name a cause.
 var failure = regexp.MustCompile(
 	`(?i)\b(error|fatal|panic|failed|failure|denied|refused|cannot|could not|can't|unable|no space left)\b`,
 )
 
-// namesFailure says whether a line names a failure of the program. A line of a service's log says so by its level; one
-// about a request is about that request alone.
+// namesFailure reports whether a line names a failure of the program. A line of a service's log does so by
+// its level; a line about a request concerns that request only.
 func namesFailure(line string) bool {
 	if strings.HasPrefix(line, "{") {
 		return strings.Contains(line, `"level":"ERROR"`) && !strings.Contains(line, `"msg":"request"`)
@@ -19,11 +19,12 @@ func namesFailure(line string) bool {
 	return failure.MatchString(line)
 }
 
-// lastLines is how many lines of the output are about the end. What failed long before did not end the program.
+// lastLines is how many lines of the output concern the end. An earlier failure did not end the program.
 const lastLines = 20
 
-// Cause returns the line of a failed program's output that says why it failed: of the last lines, the first that names
-// a failure. What follows it is often about clearing up. Without such a line it returns the last one.
+// Cause returns the line of a failed program's output that says why it failed: the first of the last lines
+// that names a failure. The lines after it are often about cleaning up. If there is no such line, it returns
+// the last one.
 func Cause(output string) string {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	for _, line := range lines[max(0, len(lines)-lastLines):] {

@@ -6,17 +6,23 @@ import (
 	"testing"
 )
 
-func TestCause_IsTheFirstLineThatNamesAFailure(t *testing.T) {
+func TestCause_IsFirstLineThatNamesFailure(t *testing.T) {
 	for output, want := range map[string]string{
 		"": "",
 		"creating subdirectories ... ok\n2026-11-23 FATAL:  could not write to file \"pg_wal/xlogtemp.7\": No space " +
 			"left on device\n" +
-			"child process exited with exit code 1\ninitdb: removing data directory \"/x/data.new\"\n": "2026-11-23 FATAL:  could not write to file \"pg_wal/xlogtemp.7\": No space left on device",
+			"child process exited with exit code 1\n" +
+			"initdb: removing data directory \"/x/data.new\"\n": "2026-11-23 FATAL:  could not write to file " +
+			"\"pg_wal/xlogtemp.7\": No space left on device",
 		"LOG:  starting PostgreSQL\nLOG:  could not bind IPv4 address\nHINT:  wait\nFATAL:  could not create any " +
 			"TCP/IP sockets\nLOG:  database system is shut down\n": "LOG:  could not bind IPv4 address",
-		"panic: nil map\n\ngoroutine 1 [running]:\nmain.main()\nexit status 2\n":                                                                  "panic: nil map",
-		`{"level":"INFO","msg":"listens"}` + "\n" + `{"level":"ERROR","msg":"serve: address in use"}` + "\n" + `{"level":"INFO","msg":"stopped"}`: `{"level":"ERROR","msg":"serve: address in use"}`,
-		`{"level":"WARN","msg":"connection refused"}` + "\n" + `{"level":"ERROR","msg":"request"}` + "\n" + `{"level":"INFO","msg":"stopped"}`:    `{"level":"INFO","msg":"stopped"}`,
+		"panic: nil map\n\ngoroutine 1 [running]:\nmain.main()\nexit status 2\n": "panic: nil map",
+		`{"level":"INFO","msg":"listens"}` + "\n" +
+			`{"level":"ERROR","msg":"serve: address in use"}` + "\n" +
+			`{"level":"INFO","msg":"stopped"}`: `{"level":"ERROR","msg":"serve: address in use"}`,
+		`{"level":"WARN","msg":"connection refused"}` + "\n" +
+			`{"level":"ERROR","msg":"request"}` + "\n" +
+			`{"level":"INFO","msg":"stopped"}`: `{"level":"INFO","msg":"stopped"}`,
 		"one\ntwo\n": "two",
 		"error: an old one\n" + strings.Repeat("fine\n", 30): "fine",
 	} {
@@ -26,8 +32,8 @@ func TestCause_IsTheFirstLineThatNamesAFailure(t *testing.T) {
 	}
 }
 
-// The log of an earlier run says nothing of this one.
-func TestOutcome_IsOfThisRunAlone(t *testing.T) {
+// The log of an earlier run does not count.
+func TestOutcome_IgnoresEarlierRuns(t *testing.T) {
 	spec := shell(t, `echo 'error: the disk is full'; echo 'clearing up'; exit 3`)
 	if err := os.WriteFile(spec.Log, []byte("error: of yesterday\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,8 +1,8 @@
-// Package child answers: how does a program of ours run another one that never outlives it?
+// Package child runs programs that never outlive this process.
 //
-// A child gets a process group of its own, so that Ctrl-C in a terminal reaches the program alone and the program
-// decides in which order its children end. Should the program be killed, the kernel ends the child (prctl
-// PR_SET_PDEATHSIG): this package needs Linux.
+// A child gets its own process group, so that Ctrl-C in a terminal reaches only this program, which decides
+// the order in which its children end. If this program is killed, the kernel ends the child (prctl
+// PR_SET_PDEATHSIG): this package requires Linux.
 package child
 
 import (
@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// A Spec says what to run and how.
+// A Spec describes a program to run.
 type Spec struct {
-	Name string // how messages call it
+	Name string // for messages
 	Path string
 	Args []string
 	Dir  string
 	Env  []string // the whole environment
 	Log  string   // the file that standard output and error are appended to; "" for nowhere
 	User *syscall.Credential
-	// OnParentDeath is what the kernel sends when this program is gone; the zero value means SIGKILL.
+	// OnParentDeath is the signal that the kernel sends when this program ends. The zero value means SIGKILL.
 	OnParentDeath syscall.Signal
 }
 
@@ -33,13 +33,13 @@ type Spec struct {
 type Child struct {
 	name string
 	log  string
-	from int64 // where this child's part of the log begins
+	from int64 // offset of this child's part of the log
 	pid  int
 	done chan struct{}
 	err  error // how it ended; read after done is closed
 }
 
-// Start runs spec. The child is reaped whatever happens; Done tells when.
+// Start runs spec. The child is always reaped; Done is closed when it ends.
 func Start(spec Spec) (*Child, error) {
 	command, err := spec.command()
 	if err != nil {
@@ -51,8 +51,8 @@ func Start(spec Spec) (*Child, error) {
 		c.from = info.Size()
 	}
 	go func() {
-		// The kernel counts the death of the thread that forked as the death of the parent, so this thread is kept
-		// for as long as the child lives.
+		// The kernel treats the death of the forking thread as the death of the parent, so this thread is
+		// locked as long as the child runs.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := command.Start()
@@ -93,7 +93,8 @@ func (s Spec) command() (*exec.Cmd, error) {
 	return command, nil
 }
 
-// Run runs spec to its end. It is killed when ctx ends. A failure quotes the log's first line that names a cause.
+// Run runs spec to its end, or kills it when ctx ends. A failure quotes the first line of the log that names
+// a cause.
 func Run(ctx context.Context, spec Spec) error {
 	c, err := Start(spec)
 	if err != nil {
@@ -111,14 +112,14 @@ func Run(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-// PID is the process id.
+// PID returns the process id.
 func (c *Child) PID() int { return c.pid }
 
 // Done is closed when the child has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Outcome says in one line how the child ended and why: by the Cause in its log, or, if it ended without an error, by
-// the last line. Call it after Done.
+// Outcome describes in one line how the child ended and why: with the Cause in its log, or with the last line
+// if it ended without an error. Call it after Done.
 func (c *Child) Outcome() string {
 	how := "ended"
 	if c.err != nil {
@@ -135,7 +136,7 @@ func (c *Child) Outcome() string {
 	return c.name + " " + how
 }
 
-// Signal sends a signal to the child alone.
+// Signal sends a signal to the child only.
 func (c *Child) Signal(signal syscall.Signal) error {
 	select {
 	case <-c.done:
@@ -148,9 +149,9 @@ func (c *Child) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Stop asks the child to end by the polite signal and kills it when its patience is over. It returns once it is gone.
+// Stop sends the polite signal and kills the child after patience. It returns once the child has ended.
 func (c *Child) Stop(polite syscall.Signal, patience time.Duration) {
-	c.Resume() // a stopped process would not hear the signal
+	c.Resume() // a stopped process would not receive the signal
 	_ = c.Signal(polite)
 	select {
 	case <-c.done:
@@ -159,7 +160,7 @@ func (c *Child) Stop(polite syscall.Signal, patience time.Duration) {
 	}
 }
 
-// Kill ends the child and its own children at once (SIGKILL) and returns when the child is gone.
+// Kill ends the child and its own children at once (SIGKILL) and returns when the child has ended.
 func (c *Child) Kill() {
 	family := append([]int{c.pid}, childrenOf(c.pid)...)
 	if c.Signal(syscall.SIGKILL) == nil {
@@ -170,18 +171,18 @@ func (c *Child) Kill() {
 	<-c.done
 }
 
-// Pause stops the child and its own children in their tracks (SIGSTOP); connections to them stay open and silent.
+// Pause stops the child and its own children (SIGSTOP). Connections to them stay open without an answer.
 func (c *Child) Pause() error {
 	if err := c.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	for _, pid := range childrenOf(c.pid) { // after the parent was stopped: no new ones can appear
+	for _, pid := range childrenOf(c.pid) { // after the parent was stopped, so that no new ones appear
 		_ = syscall.Kill(pid, syscall.SIGSTOP)
 	}
 	return nil
 }
 
-// Resume lets a paused child go on. It is harmless for one that runs or has ended.
+// Resume continues a paused child. It has no effect on a running or ended one.
 func (c *Child) Resume() {
 	children := childrenOf(c.pid)
 	if c.Signal(syscall.SIGCONT) != nil {
@@ -192,7 +193,7 @@ func (c *Child) Resume() {
 	}
 }
 
-// written returns what the child has written to its log, or the end of it.
+// written returns what the child has written to its log, up to the last 64 KiB.
 func (c *Child) written() string {
 	file, err := os.Open(c.log)
 	if err != nil {

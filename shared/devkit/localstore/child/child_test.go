@@ -25,7 +25,7 @@ func shell(t *testing.T, script string) Spec {
 	}
 }
 
-func TestStopIsPoliteFirst(t *testing.T) {
+func TestStop_SendsPoliteSignalFirst(t *testing.T) {
 	spec := shell(t, `trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done`)
 	c, err := Start(spec)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestStopIsPoliteFirst(t *testing.T) {
 	}
 }
 
-func TestStopReachesAPausedChildPolitely(t *testing.T) {
+func TestStop_ReachesPausedChild(t *testing.T) {
 	spec := shell(t, `trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done`)
 	c, err := Start(spec)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestStopReachesAPausedChildPolitely(t *testing.T) {
 	}
 }
 
-func TestStopKillsTheDeafEvenWhenPaused(t *testing.T) {
+func TestStop_KillsPausedChildThatIgnoresSignal(t *testing.T) {
 	spec := shell(t, `trap '' TERM; echo ready; while :; do sleep 0.05; done`)
 	c, err := Start(spec)
 	if err != nil {
@@ -70,7 +70,7 @@ func TestStopKillsTheDeafEvenWhenPaused(t *testing.T) {
 	}
 }
 
-func TestPauseReachesGrandchildrenInOtherGroups(t *testing.T) {
+func TestPause_StopsChildrenInOtherGroups(t *testing.T) {
 	spec := shell(t, `setsid sh -c 'while :; do date +%N; sleep 0.02; done' & echo ready; wait`)
 	c, err := Start(spec)
 	if err != nil {
@@ -90,11 +90,11 @@ func TestPauseReachesGrandchildrenInOtherGroups(t *testing.T) {
 	c.Resume()
 	time.Sleep(200 * time.Millisecond)
 	if size(t, spec.Log) == before {
-		t.Error("it does not go on")
+		t.Error("it did not continue after Resume")
 	}
 }
 
-func TestCtrlCInATerminalDoesNotReachTheChild(t *testing.T) {
+func TestStart_ChildHasOwnProcessGroup(t *testing.T) {
 	c, err := Start(shell(t, "sleep 60"))
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestCtrlCInATerminalDoesNotReachTheChild(t *testing.T) {
 	}
 }
 
-func TestRunReportsTheLastLine(t *testing.T) {
+func TestRun_ReportsLastLine(t *testing.T) {
 	err := Run(t.Context(), shell(t, "echo first; echo the reason; exit 3"))
 	if err == nil || !strings.Contains(err.Error(), "the reason") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("got %v", err)
@@ -117,8 +117,9 @@ func TestRunReportsTheLastLine(t *testing.T) {
 	}
 }
 
-// TestChildDiesWithItsParent runs this test binary as a parent, kills it with SIGKILL and looks for its child.
-func TestChildDiesWithItsParent(t *testing.T) {
+// TestChild_DiesWithItsParent runs this test binary as a parent, kills it with SIGKILL and looks for its
+// child.
+func TestChild_DiesWithItsParent(t *testing.T) {
 	if os.Getenv("ALMONER_TEST_PARENT") != "" {
 		c, err := Start(Spec{Name: "sleeper", Path: "/bin/sleep", Args: []string{"300"}})
 		if err != nil {
@@ -128,7 +129,7 @@ func TestChildDiesWithItsParent(t *testing.T) {
 		<-c.Done()
 		return
 	}
-	parent := exec.Command(os.Args[0], "-test.run=^TestChildDiesWithItsParent$")
+	parent := exec.Command(os.Args[0], "-test.run=^TestChild_DiesWithItsParent$")
 	parent.Env = append(os.Environ(), "ALMONER_TEST_PARENT=1")
 	out, err := parent.StdoutPipe()
 	if err != nil {
@@ -161,7 +162,7 @@ func waitForLog(t *testing.T, path, text string) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Fatalf("%s never said %q", path, text)
+	t.Fatalf("%s does not contain %q", path, text)
 }
 
 func size(t *testing.T, path string) int64 {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// childrenOf lists the processes whose parent is pid. The backends of PostgreSQL leave their parent's process group,
-// so a signal to the group would miss them.
+// childrenOf lists the processes whose parent is pid. PostgreSQL's backends leave their parent's process
+// group, so a signal to the group would miss them.
 func childrenOf(pid int) []int {
 	entries, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -29,7 +29,7 @@ func childrenOf(pid int) []int {
 	return children
 }
 
-// WorkingIn lists the living processes whose working directory is dir.
+// WorkingIn lists the running processes whose working directory is dir.
 func WorkingIn(dir string) []int {
 	there, err := os.Stat(dir)
 	if err != nil {
@@ -43,7 +43,7 @@ func WorkingIn(dir string) []int {
 	for _, link := range links {
 		place, err := os.Stat(link)
 		if err != nil || !os.SameFile(place, there) {
-			continue // gone, or not ours to look at
+			continue // gone, or not accessible
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link))); err == nil && alive(pid) {
 			found = append(found, pid)
@@ -52,7 +52,7 @@ func WorkingIn(dir string) []int {
 	return found
 }
 
-// WaitGone waits until no living process has this id, and says whether that happened before ctx ended.
+// WaitGone waits until no running process has this id, and reports whether that happened before ctx ended.
 func WaitGone(ctx context.Context, pid int) bool {
 	for alive(pid) {
 		select {
@@ -64,14 +64,16 @@ func WaitGone(ctx context.Context, pid int) bool {
 	return true
 }
 
-// alive does not count a dead process that its parent has not reaped: in a container nobody may ever do so.
+// alive reports false for a dead process that its parent has not reaped: in a container that may never
+// happen.
 func alive(pid int) bool {
 	fields := statFields("/proc/" + strconv.Itoa(pid) + "/stat")
 	return len(fields) > 0 && string(fields[0]) != "Z"
 }
 
-// statFields returns what follows the name in a process's stat: state, parent, … The name may hold anything, so the
-// count begins at its closing bracket (proc(5)). Nil when there is no such process.
+// statFields returns the fields after the name in a process's stat: state, parent, … The name may contain
+// anything, so the fields start after its closing bracket (proc(5)). It returns nil if there is no such
+// process.
 func statFields(path string) [][]byte {
 	content, err := os.ReadFile(path)
 	if err != nil {

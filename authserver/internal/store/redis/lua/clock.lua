@@ -1,4 +1,4 @@
--- clock: nothing but the time, which every answer carries.
--- KEYS[1] the key whose server is asked
--- Answers: ok
+-- clock: returns only the time, which every result carries.
+-- KEYS[1] a key of the server
+-- Returns: ok
 return 'ok'

@@ -1,9 +1,10 @@
--- exchange: redeem a code once (G1). All that the code is bound to is compared here, in one step with the decision.
+-- exchange: redeems a code once (G1). It compares everything that the code is bound to in the same step.
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce, 2 code hash, 3 client, 4 redirect URI, 5 resource, 6 challenge of the verifier ('' for none),
---      7 hash of the first refresh token, 8 nonces of decisions that were given up
--- Answers: ok | late (nothing was looked at) | missing | client | replaced | spent (used so long ago that nothing of it is left here) | revoked:reason | reused (revoked now) | expired | redirect, verifier, resource
---      (counted) | burned (the fifth: revoked now) | ended
+--      7 hash of the first refresh token, 8 nonces of given-up decisions
+-- Returns: ok | late (nothing was read) | missing | client | replaced | spent (used long ago, its data is gone) |
+--      revoked:reason | reused (revoked now) | expired | redirect, verifier, resource (counted) |
+--      burned (the fifth: revoked now) | ended
 undo_given_up(ARGV[8])
 local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'cl', 'ch', 'ru', 'rs', 'cc', 'cx', 'en', 'rr')
 local state, nonce, client, code, uri, resource, challenge, dies, ends, ended = unpack(g)

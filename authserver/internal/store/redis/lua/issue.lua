@@ -1,20 +1,20 @@
--- issue: a consent was approved; its code is good for the given time. A second approval replaces a code still unused, with its
--- tries. The replaced one is kept for the case that Postgres refuses the approval (withdraw). An approval that a later one has
--- overtaken on its way here joins those that are kept.
+-- issue: stores the code of an approved consent for the given time. A second approval replaces an unused code and its
+-- tries. The replaced code is stored in case Postgres refuses the approval (withdraw). An approval that arrives after a
+-- later one is stored with the replaced ones.
 -- KEYS[1] g:{grant}
--- ARGV 1 code hash, 2 code life (ms), 3 client, 4 redirect URI, 5 resource, 6 challenge ('' for none), 7 end of grant (ms),
---      8 number of the approval
--- Answers: ok | taken (redeemed or revoked already) | ended
-local most = 4 -- approvals kept
+-- ARGV 1 code hash, 2 code life (ms), 3 client, 4 redirect URI, 5 resource, 6 challenge ('' for none),
+--      7 end of grant (ms), 8 number of the approval
+-- Returns: ok | taken (already redeemed or revoked) | ended
+local most = 4 -- approvals stored
 local g = redis.call('HMGET', KEYS[1], 'st', 'ap', 'fo', 'wd', 'ch', 'cx', 'en', 'ft')
 local state, approval, former, withdrawn, code, codeDies, ends, tries = unpack(g)
 local number, dies = tonumber(ARGV[8]), now + tonumber(ARGV[2])
 if state and state ~= 'pending' then return 'taken' end
 if now >= tonumber(ARGV[7]) then return 'ended' end
-if withdrawn and tonumber(withdrawn) == number then return 'ok' end -- sent twice, and Postgres has refused the approval since
+if withdrawn and tonumber(withdrawn) == number then return 'ok' end -- sent twice, refused since
 local kept = former and cmsgpack.unpack(former) or {}
 
--- keep puts a code in the order of its approval's number. The same approval again changes nothing.
+-- keep inserts a code in the order of approval numbers. It ignores an approval that is already stored.
 local function keep(one)
   local place = 1
   while kept[place] and kept[place][1] < one[1] do place = place + 1 end

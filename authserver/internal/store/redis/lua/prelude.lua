@@ -1,10 +1,10 @@
--- prelude: what every script begins with. Its clock is Redis' own.
--- ARGV the script's own, then: deadline (ms, 0 for none), mark of the call
+-- prelude: the beginning of every script. It uses Redis' clock.
+-- ARGV the arguments of the script, then: deadline (ms, 0 for none), mark of the call
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
--- undo restores the state before the decision of a nonce, and reports whether it did: only the last decision can be undone, and
--- nothing is undone in a revoked grant. The hash that it takes back, which was given to no client, is remembered.
+-- undo restores the state before the decision of a nonce and reports whether it did: only the last decision can be
+-- undone, and nothing in a revoked grant. It stores the undone hash, which no client received.
 local function undo(nonce)
   local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'gn', 'ph', 'cx', 'rh')
   local state, last, generation, former, dies, hash = unpack(g)
@@ -21,7 +21,7 @@ local function undo(nonce)
   return true
 end
 
--- undo_given_up undoes the last decision if its nonce is in a list of nonces that are separated by spaces (G10).
+-- undo_given_up undoes the last decision if its nonce is in a space-separated list of nonces (G10).
 local function undo_given_up(list)
   if list == '' then return end
   local last = redis.call('HGET', KEYS[1], 'nn')

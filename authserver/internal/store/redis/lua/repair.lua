@@ -1,8 +1,8 @@
--- repair: what the Ledger knows of an active grant, where this register has lost it. Only ever forward, and a tombstone
--- stays one (G7).
+-- repair: restores the state of an active grant from Postgres after Redis has lost it. It only moves forward, and a
+-- revoked grant stays revoked (G7).
 -- KEYS[1] g:{grant}
 -- ARGV 1 generation, 2 hash of its refresh token, 3 client, 4 resource, 5 end of grant (ms)
--- Answers: ok | revoked
+-- Returns: ok | revoked
 local g = redis.call('HMGET', KEYS[1], 'st', 'gn')
 if g[1] == 'revoked' then return 'revoked' end
 if g[1] == 'active' and tonumber(g[2]) >= tonumber(ARGV[1]) then return 'ok' end

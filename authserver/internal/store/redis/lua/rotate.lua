@@ -1,9 +1,10 @@
--- rotate: exchange the current refresh token for the next (G2), or recognise a superseded one (G3).
+-- rotate: exchanges the current refresh token for the next (G2), or detects a superseded one (G3).
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce, 2 generation presented, 3 hash presented, 4 client, 5 resource, 6 hash of the next token,
---      7 nonces of decisions that were given up
--- Answers, in this order of checks: late (nothing was looked at) | missing | ok (own retry) | revoked:reason | ended | client | replay (revoked now) |
---      ahead (newer than known here) | replaced (same generation, another token) | resource | ok
+--      7 nonces of given-up decisions
+-- Returns, in the order of the checks: late (nothing was read) | missing | ok (own retry) | revoked:reason | ended |
+--      client | replay (revoked now) | ahead (newer than the stored generation) |
+--      replaced (same generation, another token) | resource | ok
 undo_given_up(ARGV[7])
 local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'en', 'cl', 'gn', 'rh', 'rs', 'rr')
 local state, nonce, ends, client, generation, hash, resource, reason = unpack(g)
@@ -24,6 +25,6 @@ if presented > generation then return 'ahead' end
 if hash ~= ARGV[3] then return 'replaced' end
 if resource ~= ARGV[5] then return 'resource' end
 redis.call('HSET', KEYS[1], 'gn', generation + 1, 'rh', ARGV[6], 'ph', hash, 'nn', ARGV[1])
--- The exchange can no longer be undone, and the Ledger tells a reuse of the code by itself: a third of the memory is free again.
+-- The exchange can no longer be undone, and Postgres detects a reuse of the code: this frees a third of the memory.
 if generation == 1 then redis.call('HDEL', KEYS[1], 'ch', 'cx', 'ru', 'cc', 'ua', 'ft', 'fo', 'wd') end
 return 'ok'

@@ -1,6 +1,6 @@
 -- Counts events within a sliding window.
 -- KEYS[1] a sorted set: one member per event, scored by its time in milliseconds
--- ARGV    limit, window in milliseconds, add (1: count one more event, unless the key has to wait)
+-- ARGV    limit, window in milliseconds, add (1: count one more event, unless the key must wait)
 -- returns milliseconds until the key is below its limit again; 0 when it is below
 local limit, window, add = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - window)

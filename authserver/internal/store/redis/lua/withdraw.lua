@@ -1,9 +1,9 @@
--- withdraw: Postgres has refused an approval. If its code is still the grant's, the code that it replaced is back, with its
--- tries; client, redirect URI, resource and challenge are those of every approval of one grant. If a later approval has replaced
--- it, it is no longer one to go back to. A redeemed or revoked grant stays as it is.
+-- withdraw: undoes an approval that Postgres has refused. If its code is still current, the replaced code and its tries
+-- are restored; client, redirect URI, resource and challenge are the same for every approval of one grant. If a later
+-- approval has replaced it, it is removed from the replaced ones. A redeemed or revoked grant does not change.
 -- KEYS[1] g:{grant}
 -- ARGV 1 number of the approval
--- Answers: ok
+-- Returns: ok
 local g = redis.call('HMGET', KEYS[1], 'st', 'ap', 'fo')
 local state, approval, former = unpack(g)
 local number = tonumber(ARGV[1])

@@ -21,35 +21,35 @@ const (
 	callLimit      = 30 * time.Second
 )
 
-// Options are what the person wants.
+// Options configures a run.
 type Options struct {
-	URL         string // of the MCP server, as it is typed into the client
+	URL         string // of the MCP server, as typed into the client
 	As          string // claude, claude-code, chatgpt, vscode or generic
 	ClientID    string // of a registered client, "" for the profile's metadata document
 	RedirectURI string // "" for the profile's
 
-	// How consent is given: by a browser that comes back to loopback, by pasting the final address, or by the doctor
-	// itself. None of them: the walk ends before anybody signs in.
+	// How consent is given: by a browser that returns to loopback, by pasting the final address, or by the
+	// doctor itself. Without any of these the run ends before the sign-in.
 	Browser   bool
-	Pasted    io.Reader // nil for no
+	Pasted    io.Reader // nil if not used
 	Email     string
 	Password  credential.Secret
-	Workspace string // name or id, where the page asks for one
+	Workspace string // name or id, if the page offers a choice
 
-	Replay bool // present a used refresh token again, and see the grant end
+	Replay bool // present a used refresh token again, and check that the grant ends
 
-	Tell   func(Finding) // as they are found
-	Prompt func(string)  // what the person is to do now
+	Tell   func(Finding) // called for each finding
+	Prompt func(string)  // called with instructions for the user
 }
 
-// ErrUsage wraps what is wrong with the options.
+// ErrUsage is wrapped by errors about the options.
 var ErrUsage = errors.New("usage")
 
-// errStop ends a walk that cannot go on; why stands in the findings.
+// errStop ends a run that cannot continue; the reason is in the findings.
 var errStop = errors.New("the walk cannot go on")
 
-// A walk is one replay of a connector.
-type walk struct {
+// A run is one replay of a connector.
+type run struct {
 	Options
 	profile profile
 	typed   *url.URL
@@ -58,16 +58,16 @@ type walk struct {
 	report  *Report
 	step    string
 
-	offered  offered // by the challenge and the resource's document
-	server   server  // the authorization server's document
+	offered  offered // from the challenge and the resource's document
+	server   server  // from the authorization server's document
 	redirect string  // URI
 	attempt  attempt
-	tokens   tokens   // of the grant, once there is one
-	session  mcpVisit // with the MCP server
-	leave    *form    // signs out, once somebody signed in
+	tokens   tokens     // of the grant, once there is one
+	session  mcpSession // with the MCP server
+	leave    *form      // the sign-out form, once signed in
 }
 
-// Run walks, and returns what was found. Its error wraps ErrUsage.
+// Run runs the steps and returns the findings. Its error wraps ErrUsage.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	w, err := begin(o)
 	if err != nil {
@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return w.report, nil
 }
 
-func (w *walk) all(ctx context.Context) error {
+func (w *run) all(ctx context.Context) error {
 	for _, one := range []struct {
 		step string
 		do   func(context.Context) error
@@ -109,7 +109,7 @@ func (w *walk) all(ctx context.Context) error {
 	return nil
 }
 
-func begin(o Options) (*walk, error) {
+func begin(o Options) (*run, error) {
 	p, known := profileNamed(o.As)
 	if !known {
 		return nil, fmt.Errorf("%w: there is no client %q", ErrUsage, o.As)
@@ -130,7 +130,8 @@ func begin(o Options) (*walk, error) {
 	if callback, err := url.Parse(redirect); err != nil || callback.Host == "" {
 		return nil, fmt.Errorf("%w: the redirect URI is absolute", ErrUsage)
 	} else if o.Browser && !(callback.Scheme == "http" && isLoopback(callback.Hostname())) {
-		return nil, fmt.Errorf("%w: nothing here can wait at %s: paste the final address with --callback-stdin", ErrUsage, callback.Host)
+		const format = "%w: nothing here can wait at %s: paste the final address with --callback-stdin"
+		return nil, fmt.Errorf(format, ErrUsage, callback.Host)
 	}
 	line, err := wire.NewLine("almoner-doctor (as " + p.name + ")")
 	if err != nil {
@@ -142,7 +143,7 @@ func begin(o Options) (*walk, error) {
 	if o.Prompt == nil {
 		o.Prompt = func(string) {}
 	}
-	w := &walk{
+	w := &run{
 		Options:  o,
 		profile:  p,
 		typed:    typed,
@@ -155,9 +156,9 @@ func begin(o Options) (*walk, error) {
 	return w, nil
 }
 
-func (w *walk) tell(f Finding) { w.Tell(f) }
+func (w *run) tell(f Finding) { w.Tell(f) }
 
-// origin is scheme and host of an address, "" for none.
+// origin returns scheme and host of an address, or "" if it has none.
 func origin(u *url.URL) string {
 	if u == nil || u.Host == "" {
 		return ""
@@ -171,7 +172,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || (err == nil && address.Unmap().IsLoopback())
 }
 
-// isPrivate says whether a host is written as an address that the internet cannot reach.
+// isPrivate reports whether a host is an address that the internet cannot reach.
 func isPrivate(host string) bool {
 	address, err := netip.ParseAddr(host)
 	address = address.Unmap()
@@ -179,8 +180,8 @@ func isPrivate(host string) bool {
 		(err == nil && (address.IsPrivate() || address.IsLinkLocalUnicast() || address.IsUnspecified()))
 }
 
-// send sends a request, and says in words why there was no answer.
-func (w *walk) send(ctx context.Context, r wire.Request) (*wire.Answer, error) {
+// send sends a request, and records a finding if there is no response.
+func (w *run) send(ctx context.Context, r wire.Request) (*wire.Answer, error) {
 	answer, err := w.line.Send(ctx, r)
 	if err == nil {
 		return &answer, nil
@@ -197,7 +198,7 @@ func (w *walk) send(ctx context.Context, r wire.Request) (*wire.Answer, error) {
 	}
 	if code, ok := codes[wire.Diagnose(err)]; ok {
 		if at, ok := errors.AsType[*url.Error](err); ok {
-			err = at.Err // without the address, whose query is nobody's business
+			err = at.Err // without the address, whose query may be private
 		}
 		w.find(code, &answer, err.Error())
 	}
