@@ -93,8 +93,9 @@ func TestREADME_GoBlockCompiles(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod": "module example.org/readme\n\ngo 1.26.0\n\nrequire github.com/almonerhq/almoner/shared/client v0.0.0\n\n" +
-			"require golang.org/x/oauth2 v0.37.0\n\nreplace github.com/almonerhq/almoner/shared/client => " + module + "\n",
+		"go.mod": "module example.org/readme\n\ngo 1.26.0\n\n" +
+			"require github.com/almonerhq/almoner/shared/client v0.0.0\n\nrequire golang.org/x/oauth2 v0.37.0\n\n" +
+			"replace github.com/almonerhq/almoner/shared/client => " + module + "\n",
 		"go.sum": string(sums),
 		"main.go": "package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\t\"log\"\n\t\"os\"\n\n" +
 			"\t\"golang.org/x/oauth2\"\n\n\t\"github.com/almonerhq/almoner/shared/client\"\n)\n\n" +

@@ -88,7 +88,7 @@ type bench struct {
 	held map[int]string // refresh tokens, by connection
 }
 
-// withoutGate removes the gate from the list: the same handler and query<<<<<<< /tmp/tmpmqks_do1, with the same load, for any caller======= without any credential>>>>>>> /tmp/tmp3w3h75dq.
+// withoutGate removes the gate from the list: the same handler and query, with the same load, for any caller.
 func withoutGate() []harness.Fault {
 	const gate, trips = "resourceapi/internal/gate/gate.go", "resourceapi/internal/store/postgres/trips.go"
 	return []harness.Fault{
