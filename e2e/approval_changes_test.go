@@ -14,44 +14,44 @@ func TestApproval_RechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, c := range map[string]struct {
-		change func(t *testing.T, office harness.Office)
+		change func(t *testing.T, ws harness.TestWorkspace)
 	}{
-		"membership":      {func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Workspace, o.Head) }},
-		"LLM integration": {func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, false) }},
-		"all permissions": {func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Workspace, o.Head) }},
+		"membership":      {func(t *testing.T, o harness.TestWorkspace) { p.Database.Leave(t, o.Workspace, o.Owner) }},
+		"LLM integration": {func(t *testing.T, o harness.TestWorkspace) { p.Database.SetLLM(t, o.Workspace, false) }},
+		"all permissions": {func(t *testing.T, o harness.TestWorkspace) { p.Database.Permit(t, o.Workspace, o.Owner) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			office := p.Office(t)
-			connector := office.Connector(t, harness.ReadProgrammes)
-			page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
-			c.change(t, office)
+			ws := p.NewWorkspace(t)
+			connector := ws.Connector(t, harness.ReadProgrammes)
+			page := p.Person(t, ws.Owner).Consent(t, connector.Begin().Query)
+			c.change(t, ws)
 			wantsNoGrant(t, p, page.Press(t, "approve"), connector.ClientID, http.StatusForbidden)
 		})
 	}
 	t.Run("one permission", func(t *testing.T) {
-		office := p.Office(t)
-		connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+		ws := p.NewWorkspace(t)
+		connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 		attempt := connector.Begin()
-		page := p.Person(t, office.Head).Consent(t, attempt.Query)
-		p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
+		page := p.Person(t, ws.Owner).Consent(t, attempt.Query)
+		p.Database.Permit(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 		tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
 		if tokens.Scope != harness.ReadProgrammes {
 			t.Errorf("granted %q", tokens.Scope)
 		}
 	})
 	t.Run("a confidential application's permission", func(t *testing.T) {
-		office := p.Office(t)
-		app := office.Confidential(t, "", harness.ReadProgrammes, harness.WriteProgrammes)
-		page := p.Person(t, office.Head).Consent(t, app.Request())
-		p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
+		ws := p.NewWorkspace(t)
+		app := ws.Confidential(t, "", harness.ReadProgrammes, harness.WriteProgrammes)
+		page := p.Person(t, ws.Owner).Consent(t, app.Request())
+		p.Database.Permit(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 		wantsNoGrant(t, p, page.Press(t, "approve"), app.ClientID, http.StatusForbidden)
 	})
 	t.Run("the application", func(t *testing.T) {
-		office := p.Office(t)
-		connector := office.Connector(t, harness.ReadProgrammes)
-		page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
-		p.As(office.Token).
-			Send(t, http.MethodDelete, office.Clients()+"/"+connector.ClientID, "", "").
+		ws := p.NewWorkspace(t)
+		connector := ws.Connector(t, harness.ReadProgrammes)
+		page := p.Person(t, ws.Owner).Consent(t, connector.Begin().Query)
+		p.As(ws.Token).
+			Send(t, http.MethodDelete, ws.Clients()+"/"+connector.ClientID, "", "").
 			Wants(t, http.StatusNoContent)
 		wantsNoGrant(
 			t,
@@ -67,12 +67,12 @@ func TestApproval_RechecksAccess(t *testing.T) {
 func TestApproval_IgnoresPermissionsGainedSincePage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
-	reader := office.Member(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	reader := ws.Member(t, harness.ReadProgrammes)
 	attempt := connector.Begin()
 	page := p.Person(t, reader).Consent(t, attempt.Query)
-	p.World.Permit(t, office.Workspace, reader, harness.ReadProgrammes, harness.WriteProgrammes)
+	p.Database.Permit(t, ws.Workspace, reader, harness.ReadProgrammes, harness.WriteProgrammes)
 	tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
 	if tokens.Scope != harness.ReadProgrammes {
 		t.Errorf("granted %q, but the page showed only the read permission", tokens.Scope)
@@ -83,9 +83,9 @@ func TestApproval_IgnoresPermissionsGainedSincePage(t *testing.T) {
 func TestApproval_ConcurrentCreatesOneGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
-	owner := p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	owner := p.Person(t, ws.Owner)
 	attempt := connector.Begin()
 	page := owner.Consent(t, attempt.Query)
 	codes := make(chan string, 8)

@@ -28,8 +28,8 @@ func wantsNoGrant(t *testing.T, p *harness.Product, page harness.Page, client st
 func TestApproval_RejectsOtherOrigin(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	owner := p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	owner := p.Person(t, ws.Owner)
 	for name, header := range map[string]http.Header{
 		"Origin":                       {"Origin": {"https://evil.example"}},
 		"Origin null":                  {"Origin": {"null"}},
@@ -39,7 +39,7 @@ func TestApproval_RejectsOtherOrigin(t *testing.T) {
 		"own Origin, cross-site fetch": {"Sec-Fetch-Site": {"cross-site"}, "Origin": {p.AppURL}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			connector := office.Connector(t, harness.ReadProgrammes)
+			connector := ws.Connector(t, harness.ReadProgrammes)
 			owner.Header = http.Header{}
 			page := owner.Consent(t, connector.Begin().Query)
 			for _, button := range []string{"approve", "deny"} {
@@ -71,17 +71,17 @@ func TestApproval_AcceptsOwnPage(t *testing.T) {
 func TestApproval_RejectsOtherSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	victim, colleague := p.Person(t, office.Head), p.Person(t, office.Member(t, harness.Everything()...)).SignedIn(t)
-	sameUser := p.Person(t, office.Head).SignedIn(t) // at another browser
-	signedOut := p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	victim, colleague := p.Person(t, ws.Owner), p.Person(t, ws.Member(t, harness.Everything()...)).SignedIn(t)
+	sameUser := p.Person(t, ws.Owner).SignedIn(t) // at another browser
+	signedOut := p.Person(t, ws.Owner)
 	for name, other := range map[string]*harness.Person{
 		"another user":                colleague,
 		"another session of the user": sameUser,
 		"not signed in":               signedOut,
 	} {
 		t.Run(name, func(t *testing.T) {
-			connector := office.Connector(t, harness.ReadProgrammes)
+			connector := ws.Connector(t, harness.ReadProgrammes)
 			page := victim.Consent(t, connector.Begin().Query)
 			wantsNoGrant(
 				t,
@@ -98,10 +98,10 @@ func TestApproval_RejectsOtherSession(t *testing.T) {
 func TestApproval_TrustsOnlyTicket(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	owner := p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	owner := p.Person(t, ws.Owner)
 	t.Run("ticket forged, cut, missing, twice", func(t *testing.T) {
-		connector := office.Connector(t, harness.ReadProgrammes)
+		connector := ws.Connector(t, harness.ReadProgrammes)
 		form := owner.Consent(t, connector.Begin().Query).DecisionForm(t, "approve")
 		ticket := form.Fields.Get("ticket")
 		for _, tickets := range [][]string{
@@ -125,7 +125,7 @@ func TestApproval_TrustsOnlyTicket(t *testing.T) {
 		}
 	})
 	t.Run("fields that the page does not have", func(t *testing.T) {
-		connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+		connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 		attempt := connector.Begin()
 		attempt.Query = change(attempt.Query, "scope", harness.ReadProgrammes)
 		form := owner.Consent(t, attempt.Query).DecisionForm(t, "approve")
@@ -149,7 +149,7 @@ func TestApproval_TrustsOnlyTicket(t *testing.T) {
 		}
 	})
 	t.Run("no decision", func(t *testing.T) {
-		connector := office.Connector(t, harness.ReadProgrammes)
+		connector := ws.Connector(t, harness.ReadProgrammes)
 		form := owner.Consent(t, connector.Begin().Query).DecisionForm(t, "approve")
 		for _, decisions := range [][]string{
 			nil,
@@ -168,9 +168,9 @@ func TestApproval_TrustsOnlyTicket(t *testing.T) {
 func TestApproval_GetDoesNotApprove(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	owner := p.Person(t, office.Head)
-	connector := office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	owner := p.Person(t, ws.Owner)
+	connector := ws.Connector(t, harness.ReadProgrammes)
 	attempt := connector.Begin()
 	form := owner.Consent(t, attempt.Query).DecisionForm(t, "approve")
 	query := url.Values{}
@@ -196,10 +196,10 @@ func TestApproval_GetDoesNotApprove(t *testing.T) {
 func TestApproval_SecondReplacesUnusedCode(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
 	attempt := connector.Begin()
-	page := p.Person(t, office.Head).Consent(t, attempt.Query)
+	page := p.Person(t, ws.Owner).Consent(t, attempt.Query)
 	first, second := page.Approve(t), page.Approve(t)
 	if first == second {
 		t.Fatal("both approvals gave the same code")
@@ -217,7 +217,7 @@ func TestApproval_SecondReplacesUnusedCode(t *testing.T) {
 			t.Errorf("approved a third time, after the code was redeemed:\n%s", late)
 		}
 	}
-	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	if count := grantsOf(t, p, connector.ClientID); count != 1 {
 		t.Errorf("%d grants for one page", count)

@@ -106,13 +106,13 @@ func TestAuthorize_ReturnsStateUnchanged(t *testing.T) {
 func TestAuthorize_CallbackKeepsRegisteredQuery(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	own := "https://app.canal-lane.example/cb?b=%7e&a=1+2&a=3"
 	body := harness.ConfidentialBody(harness.ReadProgrammes)
 	body["redirectUris"] = []string{"https://app.canal-lane.example/cb", own}
-	object := office.Register(t, body).Wants(t, http.StatusCreated).Object(t)
+	object := ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)
 	request := url.Values{"client_id": {object["clientId"].(string)}, "redirect_uri": {own}, "state": {"s"}}
-	callback := p.Person(t, office.Head).Consent(t, request).Press(t, "approve").Callback(t)
+	callback := p.Person(t, ws.Owner).Consent(t, request).Press(t, "approve").Callback(t)
 	if !strings.HasPrefix(callback.Raw, "b=%7e&a=1+2&a=3&") || callback.Code() == "" {
 		t.Error("the callback does not begin with the registered query, byte for byte")
 	}

@@ -197,15 +197,15 @@ func TestAuthorize_NoErrorRedirectBeforeLogin(t *testing.T) {
 func TestAuthorize_ChecksParametersBeforeMembership(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
-	stranger := p.Person(t, p.World.User(t)).SignedIn(t)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	stranger := p.Person(t, p.Database.User(t)).SignedIn(t)
 	q := connector.Begin().Query
 	stranger.Open(t, p.AuthorizeURL(change(q, "scope", "nonsense"))).Callback(t).
 		WantsError(t, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_scope")
 	stranger.Open(t, p.AuthorizeURL(q)).WantsPage(t, http.StatusForbidden)
-	p.World.SetLLM(t, office.Workspace, false)
-	owner := p.Person(t, office.Head).SignedIn(t)
+	p.Database.SetLLM(t, ws.Workspace, false)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	owner.Open(t, p.AuthorizeURL(change(q, "resource", "https://x.example"))).Callback(t).
 		WantsError(t, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_target")
 	owner.Open(t, p.AuthorizeURL(q)).WantsPage(t, http.StatusForbidden)

@@ -11,9 +11,9 @@ import (
 func TestBounds_HeadersReportRemainingConcurrency(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
-	for _, path := range []string{programmes, programmes + "?q=shelter", "/v1/engage/forms", office.Clients()} {
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
+	for _, path := range []string{programmes, programmes + "?q=shelter", "/v1/engage/forms", ws.Clients()} {
 		answer := api.Get(t, path).Wants(t, http.StatusOK)
 		policy, left := answer.Header.Get("RateLimit-Policy"), answer.Header.Get("RateLimit")
 		if !strings.Contains(policy, `"requests-in-flight";q=64;qu="concurrent-requests"`) ||

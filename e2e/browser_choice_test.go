@@ -15,7 +15,7 @@ func TestBrowser_ChoosesWorkspace(t *testing.T) {
 	owner := p.Demo.Users.Owner
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone, harness.Narrowest} {
 		landing := newLanding(t)
-		client := p.DescribedBy(
+		client := p.DocumentClient(
 			site.Client("/oauth/browser", []string{"http://127.0.0.1/callback"}, nil),
 			landing.uri,
 			p.BaseURL+"/mcp",
@@ -25,11 +25,11 @@ func TestBrowser_ChoosesWorkspace(t *testing.T) {
 		browser.Open(p.AuthorizeURL(attempt.Query))
 		browser.SignIn(owner.Email, owner.Password)
 		browser.See("input[name=workspace]")
-		if harness.Ask[bool](browser, `document.querySelector("input[name=workspace]:checked") !== null`) {
+		if harness.Evaluate[bool](browser, `document.querySelector("input[name=workspace]:checked") !== null`) {
 			t.Error("a workspace is preselected")
 		}
 		look := func(page string) {
-			for _, fault := range harness.Ask[[]string](browser, layoutFaults) {
+			for _, fault := range harness.Evaluate[[]string](browser, layoutFaults) {
 				t.Errorf("%s at %d pixels: %s", page, screen.Width, fault)
 			}
 		}

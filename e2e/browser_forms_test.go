@@ -14,21 +14,21 @@ import (
 // The other forms of the settings (contract, section 7) in a real browser.
 
 // atDevelopers opens the Developers page of a new workspace as its owner.
-func atDevelopers(t *testing.T, screen harness.Screen) (*harness.Product, harness.Office, *harness.Browser) {
+func atDevelopers(t *testing.T, screen harness.Screen) (*harness.Product, harness.TestWorkspace, *harness.Browser) {
 	t.Helper()
 	p := enter(t)
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	browser := p.Browser(t, screen)
-	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Workspace.ID)
-	browser.SignIn(office.Head.Email, office.Head.Password)
-	return p, office, browser
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + ws.Workspace.ID)
+	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
+	return p, ws, browser
 }
 
 // fillApplication fills in the form of a new application except its redirect URI, and returns the form's selector.
 func fillApplication(browser *harness.Browser) (form string) {
 	form = `form[action="/settings/developers/apps"]`
 	browser.See(".new summary")
-	harness.Ask[bool](browser, `(document.querySelector('`+form+`').closest("details").open = true)`)
+	harness.Evaluate[bool](browser, `(document.querySelector('`+form+`').closest("details").open = true)`)
 	browser.Fill("#app-name", "Gift Aid export")
 	browser.Click(form + ` input[name=permissions][value="` + harness.ReadProgrammes + `"]`)
 	return form
@@ -36,11 +36,12 @@ func fillApplication(browser *harness.Browser) (form string) {
 
 func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 	t.Parallel()
-	p, office, browser := atDevelopers(t, harness.Telephone)
+	p, ws, browser := atDevelopers(t, harness.Telephone)
 	form := fillApplication(browser)
 	browser.Click(form + " > button")
 	browser.See("#problem a")
-	if typed := harness.Ask[string](browser, `document.getElementById("app-name").value`); typed != "Gift Aid export" {
+	typed := harness.Evaluate[string](browser, `document.getElementById("app-name").value`)
+	if typed != "Gift Aid export" {
 		t.Errorf("the name field now contains %q", typed)
 	}
 	browser.Click("#problem a")
@@ -50,23 +51,23 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 	browser.Fill("#app-redirects", harness.RedirectURI)
 	browser.Click(form + " > button")
 	browser.See("#shown-value")
-	secret := harness.Ask[string](browser, `document.getElementById("shown-value").value`)
+	secret := harness.Evaluate[string](browser, `document.getElementById("shown-value").value`)
 	met.NoteAll(secret)
-	id := harness.Ask[string](browser, `document.getElementById("shown-client").value`)
+	id := harness.Evaluate[string](browser, `document.getElementById("shown-client").value`)
 	if !regexp.MustCompile(`^alm_cs_[0-9A-Za-z]{40,}$`).MatchString(secret) {
 		t.Error("the secret is not shown")
 	}
 	app := p.DemoConfidential()
 	app.ClientID, app.Secret, app.RedirectURI = id, secret, harness.RedirectURI
-	tokens := app.Connect(t, p.Person(t, office.Head))
+	tokens := app.Connect(t, p.Person(t, ws.Owner))
 	programmes := func() int {
-		return p.In(office.Workspace, tokens.AccessToken).Get(t, "/v1/programmes/programmes").Status
+		return p.In(ws.Workspace, tokens.AccessToken).Get(t, "/v1/programmes/programmes").Status
 	}
 	if status := programmes(); status != http.StatusOK {
 		t.Errorf("status %d with its token", status)
 	}
-	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Workspace.ID)
-	harness.Ask[bool](
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + ws.Workspace.ID)
+	harness.Evaluate[bool](
 		browser,
 		`[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Gift Aid export"))
 		.forEach(r => r.querySelector(".button-bad").click()) || true`,
@@ -88,21 +89,21 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 // the secret once.
 func TestBrowser_DoubleClickKeepsSecretVisible(t *testing.T) {
 	t.Parallel()
-	p, office, browser := atDevelopers(t, harness.Laptop)
+	p, ws, browser := atDevelopers(t, harness.Laptop)
 	form := fillApplication(browser)
 	browser.Fill("#app-redirects", harness.RedirectURI)
-	browser.FarAway(2 * time.Second)
-	harness.Ask[bool](
+	browser.DelayResponses(2 * time.Second)
+	harness.Evaluate[bool](
 		browser,
 		`(button => { button.click(); setTimeout(() => button.click(), 1000); return true })
 				(document.querySelector('`+form+` > button'))`,
 	)
 	browser.See("#shown-client")
-	if !harness.Ask[bool](browser, `document.getElementById("shown-value") !== null`) {
+	if !harness.Evaluate[bool](browser, `document.getElementById("shown-value") !== null`) {
 		t.Fatalf("the secret is lost: %s", browser.Text())
 	}
-	met.NoteAll(harness.Ask[string](browser, `document.getElementById("shown-value").value`))
-	n := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Workspace.ID)
+	met.NoteAll(harness.Evaluate[string](browser, `document.getElementById("shown-value").value`))
+	n := p.Database.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, ws.Workspace.ID)
 	if n != 1 {
 		t.Errorf("%d applications", n)
 	}
@@ -113,7 +114,7 @@ func TestBrowser_FormIsReusableAfterReturn(t *testing.T) {
 	t.Parallel()
 	_, _, browser := atDevelopers(t, harness.Laptop)
 	browser.See(".new summary")
-	sent := harness.Ask[[]bool](browser, `(() => {
+	sent := harness.Evaluate[[]bool](browser, `(() => {
 				const [one, other] = ["tokens", "apps"]
 					.map(part => document.querySelector('form[action="/settings/developers/' + part + '"]'));
 		const sends = form => form.dispatchEvent(new Event("submit", {bubbles: true, cancelable: true}));
@@ -129,13 +130,13 @@ func TestBrowser_FormIsReusableAfterReturn(t *testing.T) {
 func TestBrowser_UserRevokesOwnAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	ada := office.Member(t, harness.ReadProgrammes) // without API access: no Developers tab
-	token := p.World.Token(t, office.Workspace, ada, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	ada := ws.Member(t, harness.ReadProgrammes) // without API access: no Developers tab
+	token := p.Database.Token(t, ws.Workspace, ada, harness.ReadProgrammes)
 	elsewhere := p.Person(t, ada)
-	tokens := office.Connector(t, harness.ReadProgrammes).Connect(t, elsewhere)
+	tokens := ws.Connector(t, harness.ReadProgrammes).Connect(t, elsewhere)
 	status := func(credential string) int {
-		return p.In(office.Workspace, credential).Get(t, "/v1/programmes/programmes").Status
+		return p.In(ws.Workspace, credential).Get(t, "/v1/programmes/programmes").Status
 	}
 	if status(token) != http.StatusOK || status(tokens.AccessToken) != http.StatusOK {
 		t.Fatal("the tokens do not work before the test")

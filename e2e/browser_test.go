@@ -58,7 +58,7 @@ func (l *landing) wait(t *testing.T) url.Values {
 func connectorAt(
 	t *testing.T,
 	p *harness.Product,
-	o harness.Office,
+	o harness.TestWorkspace,
 	l *landing,
 	permissions ...string,
 ) harness.Connector {
@@ -75,19 +75,19 @@ func connectorAt(
 func TestBrowser_ApprovesConnector(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, landing := p.Office(t), newLanding(t)
+	ws, landing := p.NewWorkspace(t), newLanding(t)
 	for name, screen := range map[string]harness.Screen{"laptop": harness.Laptop, "telephone": harness.Telephone} {
-		attempt := connectorAt(t, p, office, landing, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
+		attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
 		browser := p.Browser(t, screen)
 		browser.Open(p.AuthorizeURL(attempt.Query))
 		browser.See("#email")
 		if text := browser.Text(); !strings.Contains(text, "Assistant of the office") {
 			t.Errorf("%s: the sign-in page does not name the application: %s", name, text)
 		}
-		browser.SignIn(office.Head.Email, office.Head.Password)
+		browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 		browser.See(approveButton)
 		for _, words := range []string{
-			office.Workspace.Name,
+			ws.Workspace.Name,
 			"See programmes",
 			"Add and change programmes",
 			"30 days",
@@ -120,12 +120,12 @@ func TestBrowser_ApprovesConnector(t *testing.T) {
 func TestBrowser_DeniesWithoutScript(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, landing := p.Office(t), newLanding(t)
-	attempt := connectorAt(t, p, office, landing, harness.ReadProgrammes).Begin()
+	ws, landing := p.NewWorkspace(t), newLanding(t)
+	attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes).Begin()
 	browser := p.Browser(t, harness.Laptop)
 	browser.WithoutScript()
 	browser.Open(p.AuthorizeURL(attempt.Query))
-	browser.SignIn(office.Head.Email, office.Head.Password)
+	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 	browser.Click(denyButton)
 	if brought := landing.wait(t); brought.Get("error") != "access_denied" ||
 		brought.Get("state") != attempt.Query.Get("state") ||
@@ -137,27 +137,27 @@ func TestBrowser_DeniesWithoutScript(t *testing.T) {
 func TestBrowser_KeyboardOnly(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, landing := p.Office(t), newLanding(t)
-	attempt := connectorAt(t, p, office, landing, harness.ReadProgrammes).Begin()
+	ws, landing := p.NewWorkspace(t), newLanding(t)
+	attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes).Begin()
 	browser := p.Browser(t, harness.Laptop)
 	browser.Open(p.AuthorizeURL(attempt.Query))
 	browser.See("#email")
 	if at := browser.Focused(); at != "E-mail address" {
 		t.Errorf("the focus starts at %q", at)
 	}
-	browser.Press(office.Head.Email)
+	browser.Press(ws.Owner.Email)
 	browser.Press(harness.TabKey)
 	if at := browser.Focused(); at != "Password" {
 		t.Errorf("after the address the focus is at %q", at)
 	}
-	browser.Press(office.Head.Password)
+	browser.Press(ws.Owner.Password)
 	browser.Press(harness.EnterKey)
 	browser.See(approveButton)
 	var order []string
 	for len(order) < 12 && !slices.Contains(order, "Approve") {
 		browser.Press(harness.TabKey)
 		order = append(order, browser.Focused())
-		if !harness.Ask[bool](browser, `getComputedStyle(document.activeElement).outlineStyle !== "none"`) {
+		if !harness.Evaluate[bool](browser, `getComputedStyle(document.activeElement).outlineStyle !== "none"`) {
 			t.Errorf("the focus is not visible at %q", order[len(order)-1])
 		}
 	}
@@ -174,12 +174,12 @@ func TestBrowser_KeyboardOnly(t *testing.T) {
 func TestBrowser_DoubleClickCreatesOneGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, landing := p.Office(t), newLanding(t)
-	connector := connectorAt(t, p, office, landing, harness.ReadProgrammes)
+	ws, landing := p.NewWorkspace(t), newLanding(t)
+	connector := connectorAt(t, p, ws, landing, harness.ReadProgrammes)
 	attempt := connector.Begin()
 	browser := p.Browser(t, harness.Laptop)
 	browser.Open(p.AuthorizeURL(attempt.Query))
-	browser.SignIn(office.Head.Email, office.Head.Password)
+	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 	browser.DoubleClick(approveButton)
 	browser.See("#landed")
 	code := ""
@@ -192,7 +192,8 @@ func TestBrowser_DoubleClickCreatesOneGrant(t *testing.T) {
 		}
 	}
 	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
-	if n := p.World.Count(t, `select count(*) from account.grants where client_id = $1`, connector.ClientID); n != 1 {
+	n := p.Database.Count(t, `select count(*) from account.grants where client_id = $1`, connector.ClientID)
+	if n != 1 {
 		t.Errorf("%d grants", n)
 	}
 }
@@ -202,12 +203,12 @@ func TestBrowser_DoubleClickCreatesOneGrant(t *testing.T) {
 func TestBrowser_SignsInOverPlainHTTP(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	const name = "almoner.test"
 	browser := p.Browser(t, harness.Laptop, name)
 	app, _ := url.Parse(p.AppURL)
 	browser.Open("http://" + name + ":" + app.Port() + "/login?return=/oauth/authorize")
-	browser.SignIn(office.Head.Email, office.Head.Password)
+	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 	browser.Leave("#email")
 	if text := browser.Text(); !strings.Contains(text, "This request cannot be used") {
 		t.Errorf("the sign-in led to: %s", text)
@@ -254,20 +255,20 @@ const layoutFaults = `(() => {
 func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	attempt := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
-	reader := office.Member(t, harness.ReadProgrammes, harness.APIAccess)
-	p.World.Token(t, office.Workspace, reader, harness.ReadProgrammes)
-	office.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, reader))
-	office.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, reader))
+	ws := p.NewWorkspace(t)
+	attempt := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
+	reader := ws.Member(t, harness.ReadProgrammes, harness.APIAccess)
+	p.Database.Token(t, ws.Workspace, reader, harness.ReadProgrammes)
+	ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, reader))
+	ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, reader))
 	long := harness.ConfidentialBody(harness.ReadProgrammes)
 	long["name"] = strings.Repeat("Wm", 34) // as one word
-	office.Register(t, long).Wants(t, http.StatusCreated)
+	ws.Register(t, long).Wants(t, http.StatusCreated)
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone, harness.Narrowest} {
 		browser := p.Browser(t, screen)
 		look := func(page string) {
 			t.Helper()
-			for _, fault := range harness.Ask[[]string](browser, layoutFaults) {
+			for _, fault := range harness.Evaluate[[]string](browser, layoutFaults) {
 				t.Errorf("%s at %d pixels: %s", page, screen.Width, fault)
 			}
 		}
@@ -295,7 +296,10 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 		} {
 			browser.Open(p.AppURL + page)
 			look(page)
-			harness.Ask[bool](browser, `document.querySelectorAll("details").forEach(d => { d.open = true }) || true`)
+			harness.Evaluate[bool](
+				browser,
+				`document.querySelectorAll("details").forEach(d => { d.open = true }) || true`,
+			)
 			look(page + ", all unfolded")
 		}
 	}
@@ -303,26 +307,26 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 
 func TestBrowser_CreatesUsesAndRevokesToken(t *testing.T) {
 	t.Parallel()
-	p, office, browser := atDevelopers(t, harness.Laptop)
+	p, ws, browser := atDevelopers(t, harness.Laptop)
 	browser.Click(".new summary")
 	browser.Fill("#token-name", "Quarterly figures")
 	browser.Click(`.new input[name=permissions][value="` + harness.ReadProgrammes + `"]`)
 	browser.Click(`form[action="/settings/developers/tokens"] button`)
 	browser.See("#shown-value")
-	token := harness.Ask[string](browser, `document.getElementById("shown-value").value`)
+	token := harness.Evaluate[string](browser, `document.getElementById("shown-value").value`)
 	met.NoteAll(token)
-	programmes := func() int { return p.In(office.Workspace, token).Get(t, "/v1/programmes/programmes").Status }
+	programmes := func() int { return p.In(ws.Workspace, token).Get(t, "/v1/programmes/programmes").Status }
 	if status := programmes(); status != http.StatusOK {
 		t.Errorf("status %d with the token", status)
 	}
-	if !harness.Ask[bool](browser, `document.querySelector("[data-copy=shown-value]").checkVisibility()`) {
+	if !harness.Evaluate[bool](browser, `document.querySelector("[data-copy=shown-value]").checkVisibility()`) {
 		t.Error("the copy button is not visible")
 	}
-	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Workspace.ID)
-	if strings.Contains(harness.Ask[string](browser, `document.documentElement.outerHTML`), token) {
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + ws.Workspace.ID)
+	if strings.Contains(harness.Evaluate[string](browser, `document.documentElement.outerHTML`), token) {
 		t.Error("the token is shown a second time")
 	}
-	harness.Ask[bool](
+	harness.Evaluate[bool](
 		browser,
 		`[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Quarterly figures"))
 		.forEach(r => r.querySelector(".button-bad").click()) || true`,

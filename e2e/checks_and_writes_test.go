@@ -29,10 +29,12 @@ const (
 
 func ending(sql string, args ...any) harness.Change { return harness.Change{SQL: sql, Args: args} }
 
-func leaves(o harness.Office) harness.Change   { return ending(sqlLeave, o.Workspace.ID, o.Head.ID) }
-func signsOut(o harness.Office) harness.Change { return ending(sqlSignOut, o.Head.ID) }
-func losesAPIAccess(o harness.Office) harness.Change {
-	return ending(sqlPermit, o.Workspace.ID, o.Head.ID, []string{harness.ReadProgrammes})
+func leaves(o harness.TestWorkspace) harness.Change {
+	return ending(sqlLeave, o.Workspace.ID, o.Owner.ID)
+}
+func signsOut(o harness.TestWorkspace) harness.Change { return ending(sqlSignOut, o.Owner.ID) }
+func losesAPIAccess(o harness.TestWorkspace) harness.Change {
+	return ending(sqlPermit, o.Workspace.ID, o.Owner.ID, []string{harness.ReadProgrammes})
 }
 
 func TestTie_SignInFailsIfPasswordChangesMeanwhile(t *testing.T) {
@@ -49,12 +51,12 @@ func TestTie_SignInFailsIfPasswordChangesMeanwhile(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			user := p.World.User(t)
+			user := p.Database.User(t)
 			person := p.Person(t, user)
 			login := person.Open(t, p.AppURL+"/login")
 			var answer harness.Page
-			p.World.Between(t, func() { answer = person.SignIn(t, login) }, changes(user.ID)...)
-			live := p.World.Count(
+			p.Database.Between(t, func() { answer = person.SignIn(t, login) }, changes(user.ID)...)
+			live := p.Database.Count(
 				t,
 				`select count(*) from account.sign_ins where user_id = $1 and ended_at is null`,
 				user.ID,
@@ -69,14 +71,14 @@ func TestTie_SignInFailsIfPasswordChangesMeanwhile(t *testing.T) {
 func TestTie_ReauthFailsIfPasswordChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	user := p.World.User(t)
+	user := p.Database.User(t)
 	person := p.Person(t, user).SignedIn(t)
 	form := person.Open(t, p.AppURL+"/login/again").FormWith(t, "form input[name=password]")
 	form.Fields.Set("password", user.Password)
 	var answer harness.Page
-	p.World.Between(t, func() { answer = person.Submit(t, form) },
+	p.Database.Between(t, func() { answer = person.Submit(t, form) },
 		ending(`update account.users set password_hash = $2 where id = $1`, user.ID, anotherHash))
-	reauthentications := p.World.Count(
+	reauthentications := p.Database.Count(
 		t,
 		`select count(*) from account.audit_events where user_id = $1 and action = 'sign_in.proved'`,
 		user.ID,
@@ -87,8 +89,8 @@ func TestTie_ReauthFailsIfPasswordChangesMeanwhile(t *testing.T) {
 }
 
 // endings are changes that can occur while a form of Settings, Developers is processed.
-func endings() map[string]func(harness.Office) harness.Change {
-	return map[string]func(harness.Office) harness.Change{
+func endings() map[string]func(harness.TestWorkspace) harness.Change {
+	return map[string]func(harness.TestWorkspace) harness.Change{
 		"the membership ends": leaves, "the permission is lost": losesAPIAccess, "the sign-in ends": signsOut,
 	}
 }
@@ -98,19 +100,19 @@ func TestTie_TokenCreationRechecksAccess(t *testing.T) {
 	p := enter(t)
 	for what, end := range endings() {
 		t.Run(what, func(t *testing.T) {
-			office := p.Office(t)
-			head := p.Person(t, office.Head)
-			page := head.Arrive(t, developersURL(p, office))
+			ws := p.NewWorkspace(t)
+			head := p.Person(t, ws.Owner)
+			page := head.Arrive(t, developersURL(p, ws))
 			var answer harness.Page
-			p.World.Between(
+			p.Database.Between(
 				t,
 				func() { answer = makeToken(t, head, page, "Held", "30", harness.ReadProgrammes) },
-				end(office),
+				end(ws),
 			)
-			made := p.World.Count(
+			made := p.Database.Count(
 				t,
 				`select count(*) from account.personal_access_tokens where tenant_id = $1 and name = 'Held'`,
-				office.Workspace.ID,
+				ws.Workspace.ID,
 			)
 			if answer.Status != http.StatusForbidden || made != 0 {
 				t.Errorf("status %d, %d tokens created", answer.Status, made)
@@ -122,15 +124,15 @@ func TestTie_TokenCreationRechecksAccess(t *testing.T) {
 func TestTie_RevokedTokenIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	form := head.Arrive(t, developersURL(p, office)).FormWith(t, `form[action*="tokens/replace"] button[type=submit]`)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	form := head.Arrive(t, developersURL(p, ws)).FormWith(t, `form[action*="tokens/replace"] button[type=submit]`)
 	var answer harness.Page
-	p.World.Between(t, func() { answer = head.Submit(t, form) }, ending(sqlRevoked, office.Head.ID))
-	made := p.World.Count(
+	p.Database.Between(t, func() { answer = head.Submit(t, form) }, ending(sqlRevoked, ws.Owner.ID))
+	made := p.Database.Count(
 		t,
 		`select count(*) from account.personal_access_tokens where tenant_id = $1 and replaces_id is not null`,
-		office.Workspace.ID,
+		ws.Workspace.ID,
 	)
 	if answer.Status != http.StatusForbidden || made != 0 {
 		t.Errorf("status %d, %d tokens created", answer.Status, made)
@@ -140,25 +142,25 @@ func TestTie_RevokedTokenIsNotReplaced(t *testing.T) {
 func TestTie_RegistrationRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for what, end := range map[string]func(harness.Office) harness.Change{
+	for what, end := range map[string]func(harness.TestWorkspace) harness.Change{
 		"the membership ends": leaves, "the permission is lost": losesAPIAccess,
-		"the token is revoked": func(o harness.Office) harness.Change { return ending(sqlRevoked, o.Head.ID) },
-		"a permission that the application requires is lost": func(o harness.Office) harness.Change {
-			return ending(sqlPermit, o.Workspace.ID, o.Head.ID, []string{"account:api:access"})
+		"the token is revoked": func(o harness.TestWorkspace) harness.Change { return ending(sqlRevoked, o.Owner.ID) },
+		"a permission that the application requires is lost": func(o harness.TestWorkspace) harness.Change {
+			return ending(sqlPermit, o.Workspace.ID, o.Owner.ID, []string{"account:api:access"})
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			office := p.Office(t)
+			ws := p.NewWorkspace(t)
 			var answer harness.Answer
-			p.World.Between(
+			p.Database.Between(
 				t,
-				func() { answer = office.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) },
-				end(office),
+				func() { answer = ws.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) },
+				end(ws),
 			)
-			made := p.World.Count(
+			made := p.Database.Count(
 				t,
 				`select count(*) from account.oauth_clients where tenant_id = $1`,
-				office.Workspace.ID,
+				ws.Workspace.ID,
 			)
 			if answer.Status != http.StatusForbidden || made != 0 {
 				t.Errorf("status %d, %d applications registered", answer.Status, made)
@@ -170,20 +172,20 @@ func TestTie_RegistrationRechecksAccess(t *testing.T) {
 func TestTie_ApplicationChangeRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for what, end := range map[string]func(harness.Office) harness.Change{
+	for what, end := range map[string]func(harness.TestWorkspace) harness.Change{
 		"the membership ends":  leaves,
-		"the token is revoked": func(o harness.Office) harness.Change { return ending(sqlRevoked, o.Head.ID) },
+		"the token is revoked": func(o harness.TestWorkspace) harness.Change { return ending(sqlRevoked, o.Owner.ID) },
 	} {
 		for _, request := range []struct{ method, path string }{{http.MethodDelete, ""}, {http.MethodPost, "/secret"}} {
 			t.Run(what+" "+request.method, func(t *testing.T) {
-				office := p.Office(t)
-				app := office.Confidential(t, "", harness.ReadProgrammes)
+				ws := p.NewWorkspace(t)
+				app := ws.Confidential(t, "", harness.ReadProgrammes)
 				var answer harness.Answer
-				p.World.Between(t, func() {
-					answer = p.As(office.Token).
-						Send(t, request.method, office.Clients()+"/"+app.ClientID+request.path, "application/json", "")
-				}, end(office))
-				same := p.World.Count(
+				p.Database.Between(t, func() {
+					answer = p.As(ws.Token).
+						Send(t, request.method, ws.Clients()+"/"+app.ClientID+request.path, "application/json", "")
+				}, end(ws))
+				same := p.Database.Count(
 					t,
 					`select count(*) from account.oauth_clients c join account.client_secrets s on s.client_id = c.id
 					where c.id = $1 and c.deleted_at is null`,
@@ -202,17 +204,17 @@ func TestTie_PolicyChangeRechecksAccess(t *testing.T) {
 	p := enter(t)
 	for what, end := range endings() {
 		t.Run(what, func(t *testing.T) {
-			office := p.Office(t)
-			head := p.Person(t, office.Head)
-			form := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID).
+			ws := p.NewWorkspace(t)
+			head := p.Person(t, ws.Owner)
+			form := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID).
 				FormWith(t, "form input[name=days]")
 			form.Fields.Set("days", "3")
 			var answer harness.Page
-			p.World.Between(t, func() { answer = head.Submit(t, form) }, end(office))
-			saved := p.World.Count(
+			p.Database.Between(t, func() { answer = head.Submit(t, form) }, end(ws))
+			saved := p.Database.Count(
 				t,
 				`select count(*) from account.connector_policies where tenant_id = $1`,
-				office.Workspace.ID,
+				ws.Workspace.ID,
 			)
 			if answer.Status != http.StatusForbidden || saved != 0 {
 				t.Errorf("status %d, %d policies saved", answer.Status, saved)
@@ -224,25 +226,25 @@ func TestTie_PolicyChangeRechecksAccess(t *testing.T) {
 func TestTie_ApprovalRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for what, end := range map[string]func(harness.Office, string) harness.Change{
-		"the membership ends": func(o harness.Office, _ string) harness.Change { return leaves(o) },
-		"the sign-in ends":    func(o harness.Office, _ string) harness.Change { return signsOut(o) },
-		"the permissions are lost": func(o harness.Office, _ string) harness.Change {
-			return ending(sqlPermit, o.Workspace.ID, o.Head.ID, []string{"account:api:access"})
+	for what, end := range map[string]func(harness.TestWorkspace, string) harness.Change{
+		"the membership ends": func(o harness.TestWorkspace, _ string) harness.Change { return leaves(o) },
+		"the sign-in ends":    func(o harness.TestWorkspace, _ string) harness.Change { return signsOut(o) },
+		"the permissions are lost": func(o harness.TestWorkspace, _ string) harness.Change {
+			return ending(sqlPermit, o.Workspace.ID, o.Owner.ID, []string{"account:api:access"})
 		},
-		"LLM integration is switched off": func(o harness.Office, _ string) harness.Change {
+		"LLM integration is switched off": func(o harness.TestWorkspace, _ string) harness.Change {
 			return ending(sqlLLMOff, o.Workspace.ID)
 		},
-		"the application is deleted": func(_ harness.Office, client string) harness.Change {
+		"the application is deleted": func(_ harness.TestWorkspace, client string) harness.Change {
 			return ending(sqlDeleted, client)
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			office := p.Office(t)
-			connector := office.Connector(t, harness.ReadProgrammes)
-			page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
+			ws := p.NewWorkspace(t)
+			connector := ws.Connector(t, harness.ReadProgrammes)
+			page := p.Person(t, ws.Owner).Consent(t, connector.Begin().Query)
 			var answer harness.Page
-			p.World.Between(t, func() { answer = page.Press(t, "approve") }, end(office, connector.ClientID))
+			p.Database.Between(t, func() { answer = page.Press(t, "approve") }, end(ws, connector.ClientID))
 			wantsNoGrant(t, p, answer, connector.ClientID, http.StatusBadRequest, http.StatusForbidden)
 		})
 	}
@@ -252,17 +254,17 @@ func TestTie_ApprovalRechecksAccess(t *testing.T) {
 func TestTie_CodeKeepsPermissionsOfItsApproval(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	attempt := connector.Begin()
-	head := p.Person(t, office.Head)
+	head := p.Person(t, ws.Owner)
 	page := head.Consent(t, attempt.Query)
 	reading := page.DecisionForm(t, "approve")
 	reading.Fields.Set("access", "read")
 	code := attempt.CodeForm(head.Submit(t, reading).Callback(t).Code())
-	grant := p.World.Text(t, `select id::text from account.grants where client_id = $1`, connector.ClientID)
+	grant := p.Database.Text(t, `select id::text from account.grants where client_id = $1`, connector.ClientID)
 	var exchanged harness.Answer
-	p.World.While(t, func() { exchanged = attempt.Post(t, code) }, func() {
+	p.Database.While(t, func() { exchanged = attempt.Post(t, code) }, func() {
 		more := page.DecisionForm(t, "approve")
 		more.Fields.Set("access", "all")
 		if answer := head.Submit(t, more); answer.Status != http.StatusConflict {
@@ -271,7 +273,7 @@ func TestTie_CodeKeepsPermissionsOfItsApproval(t *testing.T) {
 	}, `select from account.grants where id = $1 for update`, grant)
 	tokens := exchanged.Tokens(t)
 	refreshed := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
-	stored := p.World.Text(t, `select array_to_string(permissions, ' ') from account.grants where id = $1`, grant)
+	stored := p.Database.Text(t, `select array_to_string(permissions, ' ') from account.grants where id = $1`, grant)
 	if tokens.Scope != harness.ReadProgrammes || refreshed.Scope != harness.ReadProgrammes ||
 		stored != harness.ReadProgrammes {
 		t.Errorf("granted %q, after a refresh %q, stored %q", tokens.Scope, refreshed.Scope, stored)
@@ -283,34 +285,34 @@ func TestTie_CodeKeepsPermissionsOfItsApproval(t *testing.T) {
 func TestTie_FirstUseRevokesReplacedTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for what, use := range map[string]func(t *testing.T, o harness.Office, token string){
-		"REST": func(t *testing.T, o harness.Office, token string) {
+	for what, use := range map[string]func(t *testing.T, o harness.TestWorkspace, token string){
+		"REST": func(t *testing.T, o harness.TestWorkspace, token string) {
 			p.In(o.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 		},
-		"account": func(t *testing.T, o harness.Office, token string) {
+		"account": func(t *testing.T, o harness.TestWorkspace, token string) {
 			p.As(token).Get(t, o.Clients()).Wants(t, http.StatusOK)
 		},
-		"introspection": func(t *testing.T, o harness.Office, token string) {
+		"introspection": func(t *testing.T, o harness.TestWorkspace, token string) {
 			if p.DemoService().Introspect(t, token).Wants(t, http.StatusOK).Object(t)["active"] != true {
 				t.Error("the token is not active")
 			}
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			office := p.Office(t)
+			ws := p.NewWorkspace(t)
 			chain := make([]string, 3)
 			for i := range chain {
-				chain[i] = p.World.Token(t, office.Workspace, office.Head, harness.Everything()...)
+				chain[i] = p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
 				if i > 0 {
-					p.World.Replaces(t, chain[i], chain[i-1])
+					p.Database.Replaces(t, chain[i], chain[i-1])
 				}
 			}
-			p.In(office.Workspace, chain[0]).Get(t, programmes).Wants(t, http.StatusOK)
-			use(t, office, chain[2])
+			p.In(ws.Workspace, chain[0]).Get(t, programmes).Wants(t, http.StatusOK)
+			use(t, ws, chain[2])
 			for _, token := range chain[:2] {
-				wantsBearerRejected(t, p, office, token)
+				wantsBearerRejected(t, p, ws, token)
 			}
-			p.In(office.Workspace, chain[2]).Get(t, programmes).Wants(t, http.StatusOK)
+			p.In(ws.Workspace, chain[2]).Get(t, programmes).Wants(t, http.StatusOK)
 		})
 	}
 }

@@ -94,8 +94,8 @@ func TestClient_ListsAllProgrammes(t *testing.T) {
 func TestClient_WritesProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	c := p.Client(t, office.Workspace, harness.Bearer(office.Token))
+	ws := p.NewWorkspace(t)
+	c := p.Client(t, ws.Workspace, harness.Bearer(ws.Token))
 	ctx := t.Context()
 	key := client.IdempotencyKey("order-1")
 	created, err := c.Programmes.Create(
@@ -153,9 +153,9 @@ func TestClient_WritesProgrammes(t *testing.T) {
 func TestClient_DistinguishesErrorShapes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	ctx := t.Context()
-	c := p.Client(t, office.Workspace, harness.Bearer(office.Token))
+	c := p.Client(t, ws.Workspace, harness.Bearer(ws.Token))
 	_, err := c.Programmes.Get(ctx, uuid.NewString())
 	refused(t, err, http.StatusNotFound, client.Nested, client.CodeNotFound)
 	_, err = c.OAuthClients.Get(ctx, uuid.NewString())
@@ -170,14 +170,14 @@ func TestClient_DistinguishesErrorShapes(t *testing.T) {
 	)
 	refused(t, err, http.StatusBadRequest, client.Flat, "invalid_redirect_uri")
 
-	nobody := p.Client(t, office.Workspace, harness.Bearer("alm_pat_nobodys"))
+	nobody := p.Client(t, ws.Workspace, harness.Bearer("alm_pat_nobodys"))
 	_, err = nobody.Programmes.Get(ctx, uuid.NewString())
 	refused(t, err, http.StatusUnauthorized, client.Nested, client.CodeUnauthenticated)
 	_, err = nobody.OAuthClients.Get(ctx, uuid.NewString())
 	if refusal := refused(t, err, http.StatusForbidden, client.Gateway, ""); refusal.Message != "Forbidden" {
 		t.Errorf("%+v", refusal)
 	}
-	others := p.Client(t, p.Office(t).Workspace, harness.Bearer(office.Token))
+	others := p.Client(t, p.NewWorkspace(t).Workspace, harness.Bearer(ws.Token))
 	for _, err := range others.Programmes.List(ctx, client.ProgrammeFilter{}) {
 		refused(t, err, http.StatusForbidden, client.Nested, client.CodeForbidden)
 	}
@@ -194,8 +194,8 @@ func TestClient_DistinguishesErrorShapes(t *testing.T) {
 	// The app URL in place of the base URL.
 	astray, err := client.New(
 		p.AppURL,
-		office.Workspace.ID,
-		harness.Bearer(office.Token),
+		ws.Workspace.ID,
+		harness.Bearer(ws.Token),
 		client.WithHTTPClient(p.HTTPClient()),
 	)
 	if err != nil {
@@ -203,7 +203,7 @@ func TestClient_DistinguishesErrorShapes(t *testing.T) {
 	}
 	_, err = astray.Programmes.Get(ctx, uuid.NewString())
 	refused(t, err, http.StatusNotFound, client.Flat, "not_found")
-	if strings.Contains(err.Error(), office.Token) {
+	if strings.Contains(err.Error(), ws.Token) {
 		t.Error("an error contains a credential")
 	}
 }
@@ -213,11 +213,11 @@ func TestClient_DistinguishesErrorShapes(t *testing.T) {
 func TestClient_RefreshesOnceForConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes).Application()
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes).Application()
 	ctx := t.Context()
-	first := connect(t, p.Person(t, office.Head), connector)
-	if client.Workspace(first) != office.Workspace.ID || client.Scope(first) != harness.ReadProgrammes ||
+	first := connect(t, p.Person(t, ws.Owner), connector)
+	if client.Workspace(first) != ws.Workspace.ID || client.Scope(first) != harness.ReadProgrammes ||
 		(time.Until(client.GrantEnds(first))-30*24*time.Hour).Abs() > time.Minute {
 		t.Errorf(
 			"workspace %s, scope %s, ends %s",
@@ -233,7 +233,7 @@ func TestClient_RefreshesOnceForConcurrentRequests(t *testing.T) {
 		stored = append(stored, t)
 		return nil
 	})
-	c := p.Client(t, office.Workspace, source)
+	c := p.Client(t, ws.Workspace, source)
 	var group sync.WaitGroup
 	for range 16 {
 		group.Go(func() {
@@ -263,7 +263,7 @@ func TestClient_RefreshesOnceForConcurrentRequests(t *testing.T) {
 	if !errors.Is(err, client.ErrConsentAgain) {
 		t.Errorf("%v", err)
 	}
-	for _, err := range p.Client(t, office.Workspace, restarted).Programmes.List(ctx, client.ProgrammeFilter{}) {
+	for _, err := range p.Client(t, ws.Workspace, restarted).Programmes.List(ctx, client.ProgrammeFilter{}) {
 		refused(t, err, http.StatusUnauthorized, client.Nested, client.CodeUnauthenticated)
 	}
 	ended := *token
@@ -291,13 +291,13 @@ func connect(t *testing.T, person *harness.Person, connector client.Connector) *
 func TestClient_ReturnsDenial(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes).Application()
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes).Application()
 	request := connector.Ask()
 	_, err := connector.Finish(
 		t.Context(),
 		request,
-		p.Person(t, office.Head).Arrive(t, request.URL).Press(t, "deny").Callback(t).Values,
+		p.Person(t, ws.Owner).Arrive(t, request.URL).Press(t, "deny").Callback(t).Values,
 	)
 	if refusal, ok := errors.AsType[*client.Error](err); !ok || refusal.Code != "access_denied" {
 		t.Errorf("%v", err)
@@ -309,16 +309,16 @@ func TestClient_ReturnsDenial(t *testing.T) {
 func TestClient_ConfidentialApplication(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	ctx := t.Context()
-	admin := p.Client(t, office.Workspace, harness.Bearer(office.Token)).OAuthClients
+	admin := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).OAuthClients
 	created, err := admin.Register(ctx, client.Registration{
 		Name:                "Gift Aid export",
 		RedirectURIs:        []string{harness.RedirectURI},
 		RequiredPermissions: []string{harness.ReadProgrammes},
 	})
 	if err != nil || created.ClientSecret == "" || created.Kind != "confidential" ||
-		created.WorkspaceID != office.Workspace.ID {
+		created.WorkspaceID != ws.Workspace.ID {
 		t.Fatalf("%+v %v", created, err)
 	}
 	var listed []client.OAuthClient
@@ -348,7 +348,7 @@ func TestClient_ConfidentialApplication(t *testing.T) {
 	token, err := app.Finish(
 		ctx,
 		request,
-		p.Person(t, office.Head).Arrive(t, request.URL).Press(t, "approve").Callback(t).Values,
+		p.Person(t, ws.Owner).Arrive(t, request.URL).Press(t, "approve").Callback(t).Values,
 	)
 	if err != nil {
 		t.Fatal(redactError(err))
@@ -356,7 +356,7 @@ func TestClient_ConfidentialApplication(t *testing.T) {
 	if token.RefreshToken != "" || (time.Until(token.Expiry)-90*24*time.Hour).Abs() > time.Minute {
 		t.Errorf("expires %s", token.Expiry)
 	}
-	c := p.Client(t, office.Workspace, oauth2.StaticTokenSource(token))
+	c := p.Client(t, ws.Workspace, oauth2.StaticTokenSource(token))
 	if all := collect(t, c, client.ProgrammeFilter{}); len(all) != 0 {
 		t.Errorf("%d programmes", len(all))
 	}
@@ -368,7 +368,7 @@ func TestClient_ConfidentialApplication(t *testing.T) {
 		HTTPClient: p.HTTPClient(),
 	}
 	about, err := service.Introspect(ctx, token.AccessToken)
-	if err != nil || !about.Active || about.ClientID != created.ClientID || about.Subject != office.Head.ID ||
+	if err != nil || !about.Active || about.ClientID != created.ClientID || about.Subject != ws.Owner.ID ||
 		len(about.Permissions) != 1 ||
 		about.Permissions[0] != harness.ReadProgrammes {
 		t.Errorf("%+v %v", about, err)
@@ -391,9 +391,9 @@ func TestClient_ConfidentialApplication(t *testing.T) {
 func TestClient_Forms(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	ctx := t.Context()
-	forms := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms
+	forms := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms
 	form, err := forms.Create(ctx, client.NewForm{Title: "Volunteer", Fields: []client.Field{
 		{
 			Name:     "email",

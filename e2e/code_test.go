@@ -14,11 +14,11 @@ import (
 func TestCode_SecondExchangeRevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	api := func(token string) harness.Answer { return p.In(office.Workspace, token).Get(t, programmes) }
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	api := func(token string) harness.Answer { return p.In(ws.Workspace, token).Get(t, programmes) }
 	t.Run("confidential", func(t *testing.T) {
-		app := office.Confidential(t, "", harness.ReadProgrammes)
+		app := ws.Confidential(t, "", harness.ReadProgrammes)
 		code := app.Code(t, head)
 		tokens := app.Exchange(t, app.Body(code)).Tokens(t)
 		api(tokens.AccessToken).Wants(t, http.StatusOK)
@@ -27,7 +27,7 @@ func TestCode_SecondExchangeRevokesGrant(t *testing.T) {
 		app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	})
 	t.Run("connector, after refreshes", func(t *testing.T) {
-		attempt := office.Connector(t, harness.ReadProgrammes).Begin()
+		attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
 		code := attempt.Code(t, head)
 		tokens := attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 		later := attempt.Refresh(t, tokens.RefreshToken).Tokens(t)
@@ -44,10 +44,10 @@ func TestCode_SecondExchangeRevokesGrant(t *testing.T) {
 func TestCode_InvalidSecondExchangeRevokesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	other := office.Connector(t, harness.ReadProgrammes)
-	attempt := office.Connector(t, harness.ReadProgrammes).Begin()
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	other := ws.Connector(t, harness.ReadProgrammes)
+	attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
 	code := attempt.Code(t, head)
 	tokens := attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 	for name, value := range map[string]string{
@@ -60,7 +60,7 @@ func TestCode_InvalidSecondExchangeRevokesNothing(t *testing.T) {
 		attempt.Post(t, change(attempt.CodeForm(code), name, value)).
 			WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_target")
 	}
-	app := office.Confidential(t, "", harness.ReadProgrammes)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	appCode := app.Code(t, head)
 	long := app.Exchange(t, app.Body(appCode)).Tokens(t)
 	for name, value := range map[string]string{
@@ -72,7 +72,7 @@ func TestCode_InvalidSecondExchangeRevokesNothing(t *testing.T) {
 		app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_client")
 	}
 	for _, token := range []string{tokens.AccessToken, long.AccessToken} {
-		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 	attempt.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
@@ -81,9 +81,9 @@ func TestCode_InvalidSecondExchangeRevokesNothing(t *testing.T) {
 func TestCode_FifthErrorBurnsCode(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	connector := office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	connector := ws.Connector(t, harness.ReadProgrammes)
 	mistakes := []struct{ name, value, code string }{
 		{"code_verifier", strings.Repeat("w", 52), "invalid_grant"},
 		{"redirect_uri", connector.RedirectURI + "/", "invalid_grant"},
@@ -118,10 +118,10 @@ func TestCode_FifthErrorBurnsCode(t *testing.T) {
 func TestCode_OtherClientsErrorsDoNotBurnCode(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	app := office.Confidential(t, "", harness.ReadProgrammes)
-	stranger := office.Confidential(t, "", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
+	stranger := ws.Confidential(t, "", harness.ReadProgrammes)
 	code := app.Code(t, head)
 	for range 6 {
 		stranger.Exchange(t, stranger.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
@@ -131,7 +131,7 @@ func TestCode_OtherClientsErrorsDoNotBurnCode(t *testing.T) {
 	}
 	app.Exchange(t, app.Body(code)).Tokens(t)
 
-	connector, other := office.Connector(t, harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
+	connector, other := ws.Connector(t, harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
 	attempt := connector.Begin()
 	code = attempt.Code(t, head)
 	for range 6 {
@@ -179,35 +179,37 @@ func TestCode_ExchangeRechecksUserWithoutConsuming(t *testing.T) {
 	p := enter(t)
 	all := harness.Everything()
 	for name, c := range map[string]struct {
-		away, back func(*testing.T, harness.Office)
+		away, back func(*testing.T, harness.TestWorkspace)
 	}{
 		"membership": {
-			func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Workspace, o.Head) },
-			func(t *testing.T, o harness.Office) { p.World.Join(t, o.Workspace, o.Head, all...) },
+			func(t *testing.T, o harness.TestWorkspace) { p.Database.Leave(t, o.Workspace, o.Owner) },
+			func(t *testing.T, o harness.TestWorkspace) { p.Database.Join(t, o.Workspace, o.Owner, all...) },
 		},
 		"permissions": {
-			func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Workspace, o.Head, harness.ReadForms) },
-			func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Workspace, o.Head, all...) },
+			func(t *testing.T, o harness.TestWorkspace) {
+				p.Database.Permit(t, o.Workspace, o.Owner, harness.ReadForms)
+			},
+			func(t *testing.T, o harness.TestWorkspace) { p.Database.Permit(t, o.Workspace, o.Owner, all...) },
 		},
 		"LLM integration": {
-			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, false) },
-			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, true) },
+			func(t *testing.T, o harness.TestWorkspace) { p.Database.SetLLM(t, o.Workspace, false) },
+			func(t *testing.T, o harness.TestWorkspace) { p.Database.SetLLM(t, o.Workspace, true) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			office := p.Office(t)
-			head := p.Person(t, office.Head)
-			attempt := office.Connector(t, harness.ReadProgrammes).Begin()
-			app := office.Confidential(t, "", harness.ReadProgrammes)
+			ws := p.NewWorkspace(t)
+			head := p.Person(t, ws.Owner)
+			attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
+			app := ws.Confidential(t, "", harness.ReadProgrammes)
 			code, appCode := attempt.Code(t, head), app.Code(t, head)
-			c.away(t, office)
+			c.away(t, ws)
 			for range 6 {
 				attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
 			if name != "LLM integration" { // does not affect confidential applications
 				app.Exchange(t, app.Body(appCode)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
-			c.back(t, office)
+			c.back(t, ws)
 			attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 			app.Exchange(t, app.Body(appCode)).Tokens(t)
 		})

@@ -76,8 +76,8 @@ func TestConformance_Server(t *testing.T) {
 	expected, err := filepath.Abs(filepath.Join(conformanceFolder, "expected-failures.yaml"))
 	must(t, err)
 	p := enter(t)
-	office := p.Office(t)
-	address := withBearer(t, p, office.Token)
+	ws := p.NewWorkspace(t)
+	address := withBearer(t, p, ws.Token)
 	for _, revision := range revisions {
 		t.Run(revision, func(t *testing.T) {
 			out, err := conformance(
@@ -126,14 +126,14 @@ func TestConformance_ExpectedFailuresNameFixture(t *testing.T) {
 func TestConformance_Authorization(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	person := p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	person := p.Person(t, ws.Owner)
 	for _, revision := range revisions {
 		t.Run(revision, func(t *testing.T) {
 			port := freePort(t)
 			body := harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes)
 			body["redirectUris"] = []string{"http://127.0.0.1:" + port + "/callback"}
-			id, _ := office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
+			id, _ := ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 			command := conformance(
 				t,
 				"authorization",

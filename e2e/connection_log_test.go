@@ -14,11 +14,11 @@ import (
 func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
 	log := func(c harness.Connector) harness.Page {
 		t.Helper()
-		return head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID+"&client="+c.ClientID).
+		return head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID+"&client="+c.ClientID).
 			WantsPage(t, http.StatusOK)
 	}
 	// says checks that the connector's latest attempt contains the words and the request id of the answer.
@@ -37,14 +37,14 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 			t.Errorf("request id %q, want %q: %s", id, answer.Header.Get("X-Request-Id"), text)
 		}
 	}
-	register := func() harness.Connector { t.Helper(); return office.Connector(t, harness.ReadProgrammes) }
+	register := func() harness.Connector { t.Helper(); return ws.Connector(t, harness.ReadProgrammes) }
 
 	wrong := register()
 	query := wrong.Begin().Query
 	query.Set("redirect_uri", "https://elsewhere.example/callback")
 	says(
 		wrong,
-		p.Person(t, office.Head).Open(t, p.AuthorizeURL(query)).Answer,
+		p.Person(t, ws.Owner).Open(t, p.AuthorizeURL(query)).Answer,
 		"Refused",
 		"not registered",
 		"Asked: done",
@@ -79,7 +79,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 
 	replayed := register()
 	tokens := replayed.Connect(t, head)
-	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	replayed.Refresh(t, tokens.RefreshToken).Tokens(t)
 	for range 60 { // uses are recorded in batches
 		if strings.Contains(log(replayed).Text(), "First call: done") {
@@ -92,7 +92,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 
 	off := register()
 	tokens = off.Connect(t, head)
-	p.World.SetLLM(t, office.Workspace, false)
+	p.Database.SetLLM(t, ws.Workspace, false)
 	says(off, off.Refresh(t, tokens.RefreshToken), "Refused", "LLM integration off")
 	says(
 		off,
@@ -102,16 +102,16 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	)
 	log(off).WantsText(t, "is switched off.")
 
-	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID)
+	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID)
 	if strings.Contains(string(page.Body), "alm_") {
 		t.Error("the page contains a secret")
 	}
-	n := p.World.Count(t, `select count(*) from account.connection_stops s where s::text ~ 'alm_(ac|rt|cs|pat)_'`)
+	n := p.Database.Count(t, `select count(*) from account.connection_stops s where s::text ~ 'alm_(ac|rt|cs|pat)_'`)
 	if n != 0 {
 		t.Error("the table contains a secret")
 	}
-	other := p.Office(t)
-	page = p.Person(t, other.Head).Arrive(t, p.AppURL+"/settings/connectors?tenant="+other.Workspace.ID)
+	other := p.NewWorkspace(t)
+	page = p.Person(t, other.Owner).Arrive(t, p.AppURL+"/settings/connectors?tenant="+other.Workspace.ID)
 	if text := page.Text(); !strings.Contains(text, "No connectors") {
 		t.Errorf("another workspace sees %s", text)
 	}

@@ -14,9 +14,15 @@ import (
 
 // limit sets the workspace's policy in the settings and confirms the warning. It returns the text of the warning
 // page, or "".
-func limit(t *testing.T, p *harness.Product, o harness.Office, days string, platforms, permissions []string) string {
+func limit(
+	t *testing.T,
+	p *harness.Product,
+	o harness.TestWorkspace,
+	days string,
+	platforms, permissions []string,
+) string {
 	t.Helper()
-	head := p.Person(t, o.Head)
+	head := p.Person(t, o.Owner)
 	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+o.Workspace.ID)
 	form := page.FormWith(t, "input#days")
 	form.Fields["platforms"], form.Fields["permissions"] = platforms, permissions
@@ -44,17 +50,17 @@ var (
 func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
-	tokens := connector.Connect(t, p.Person(t, office.Head))
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	grant := harness.GrantOf(t, tokens.AccessToken)
 	write := func(token string) harness.Answer {
 		t.Helper()
-		return p.In(office.Workspace, token).
+		return p.In(ws.Workspace, token).
 			JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm rooms", "summary": "Open on Sundays"})
 	}
 	write(tokens.AccessToken).Wants(t, http.StatusCreated)
-	warned := limit(t, p, office, "7", everyPlatform, []string{harness.ReadProgrammes})
+	warned := limit(t, p, ws, "7", everyPlatform, []string{harness.ReadProgrammes})
 	for _, words := range []string{"1 connection will lose permissions.", "1 connection will end sooner."} {
 		if !strings.Contains(warned, words) {
 			t.Errorf("the page did not warn that %q: %s", words, warned)
@@ -64,7 +70,7 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 		t.Helper()
 		answer := write(token)
 		answer.WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 		seen := p.DemoService().Introspect(t, token).Object(t)
 		if permissions, _ := seen["permissions"].([]any); !slices.Equal(permissions, []any{harness.ReadProgrammes}) ||
 			seen["active"] != true {
@@ -82,18 +88,18 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 		t.Errorf("refreshed: scope %q", next.Scope)
 	}
 	narrowed("refreshed", next.AccessToken)
-	if warned := limit(t, p, office, "30", everyPlatform, everyPermission); warned != "" {
+	if warned := limit(t, p, ws, "30", everyPlatform, everyPermission); warned != "" {
 		t.Errorf("raising warns: %s", warned)
 	}
 	narrowed("raised again", next.AccessToken)
 	last := connector.Refresh(t, next.RefreshToken).Tokens(t)
 	wantsSeconds(t, "raised again: authorization_expires_in", last.AuthorizationEnd, 7*24*3600)
 	narrowed("raised and refreshed", last.AccessToken)
-	p.Person(t, office.Head).Arrive(t, p.AppURL+"/settings/apps").WantsText(t, "narrowed this connection on")
+	p.Person(t, ws.Owner).Arrive(t, p.AppURL+"/settings/apps").WantsText(t, "narrowed this connection on")
 	// An access token that has not expired stops working when its grant ends.
-	p.World.Exec(t, `update account.grants set created_at = created_at - interval '2 days' where id = $1`, grant)
-	limit(t, p, office, "1", everyPlatform, everyPermission)
-	p.In(office.Workspace, last.AccessToken).
+	p.Database.Exec(t, `update account.grants set created_at = created_at - interval '2 days' where id = $1`, grant)
+	limit(t, p, ws, "1", everyPlatform, everyPermission)
+	p.In(ws.Workspace, last.AccessToken).
 		Get(t, programmes).
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	if seen := p.DemoService().Introspect(t, last.AccessToken).Object(t); seen["active"] != false {
@@ -108,20 +114,20 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 func TestConnectorPolicy_RaisingWidensNoConnection(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
-	limit(t, p, office, "3", everyPlatform, []string{harness.ReadProgrammes})
-	page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	limit(t, p, ws, "3", everyPlatform, []string{harness.ReadProgrammes})
+	page := p.Person(t, ws.Owner).Consent(t, connector.Begin().Query)
 	page.WantsText(t, "3 days", "Left out by the workspace's connector policy", "Add and change programmes")
-	tokens := connector.Connect(t, p.Person(t, office.Head))
+	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	wantsSeconds(t, "authorization_expires_in", tokens.AuthorizationEnd, 3*24*3600)
-	limit(t, p, office, "30", everyPlatform, everyPermission)
+	limit(t, p, ws, "30", everyPlatform, everyPermission)
 	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	wantsSeconds(t, "raised: authorization_expires_in", next.AuthorizationEnd, 3*24*3600)
 	if next.Scope != harness.ReadProgrammes {
 		t.Errorf("raised: scope %q", next.Scope)
 	}
-	again := connector.Connect(t, p.Person(t, office.Head))
+	again := connector.Connect(t, p.Person(t, ws.Owner))
 	wantsSeconds(t, "consented again", again.AuthorizationEnd, 30*24*3600)
 	if again.Scope != harness.ReadProgrammes+" "+harness.WriteProgrammes {
 		t.Errorf("consented again: scope %q", again.Scope)
@@ -131,31 +137,31 @@ func TestConnectorPolicy_RaisingWidensNoConnection(t *testing.T) {
 func TestConnectorPolicy_DisallowedPlatformLosesAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector, linked := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
-	tokens, other := connector.Connect(t, p.Person(t, office.Head)), linked.Connect(t, p.Person(t, office.Head))
-	warned := limit(t, p, office, "30", []string{"chatgpt", "other"}, everyPermission)
+	ws := p.NewWorkspace(t)
+	connector, linked := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
+	tokens, other := connector.Connect(t, p.Person(t, ws.Owner)), linked.Connect(t, p.Person(t, ws.Owner))
+	warned := limit(t, p, ws, "30", []string{"chatgpt", "other"}, everyPermission)
 	if !strings.Contains(warned, "1 connection will end at once.") {
 		t.Errorf("the page has no warning: %s", warned)
 	}
-	p.In(office.Workspace, tokens.AccessToken).
+	p.In(ws.Workspace, tokens.AccessToken).
 		Get(t, programmes).
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	why := connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	if !strings.Contains(why, "The workspace's connector policy ended this connection") {
 		t.Errorf("error_description %q", why)
 	}
-	member := office.Member(t, harness.ReadProgrammes)
+	member := ws.Member(t, harness.ReadProgrammes)
 	p.Person(t, member).Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).
 		WantsText(t, "belongs to Claude", "Whoever may manage API access")
-	p.Person(t, office.Head).
+	p.Person(t, ws.Owner).
 		Arrive(t, p.AppURL+"/settings/apps").
 		WantsText(t, "The workspace's connector policy ended this connection on")
-	p.Person(t, office.Head).Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Workspace.ID).
+	p.Person(t, ws.Owner).Arrive(t, p.AppURL+"/settings/audit?tenant="+ws.Workspace.ID).
 		WantsText(t, "Changed the connector policy", "platforms allowed are now ChatGPT, Other applications")
-	p.In(office.Workspace, other.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	colleague := office.Member(t, harness.ReadProgrammes)
+	p.In(ws.Workspace, other.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	colleague := ws.Member(t, harness.ReadProgrammes)
 	p.Person(t, colleague).
-		Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID).
+		Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID).
 		WantsPage(t, http.StatusForbidden)
 }

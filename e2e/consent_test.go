@@ -13,24 +13,24 @@ import (
 func TestConsent_PageShowsRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
-	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	page := head.Consent(t, connector.Begin().Query)
 	page.WantsPage(t, http.StatusOK)
 	// The page shows the registry's titles of the permissions, not their identifiers.
 	page.WantsText(
 		t,
 		"Assistant of the office",
-		office.Workspace.Name,
+		ws.Workspace.Name,
 		"See programmes",
 		"Add and change programmes",
 		"30 days",
 		"app.canal-lane.example",
 	)
-	app := office.Confidential(t, "", harness.ReadProgrammes)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	page = head.Consent(t, app.Request())
-	page.WantsText(t, "Gift Aid export", office.Workspace.Name, "See programmes", "90 days", "app.canal-lane.example")
+	page.WantsText(t, "Gift Aid export", ws.Workspace.Name, "See programmes", "90 days", "app.canal-lane.example")
 	if strings.Contains(page.Text(), "Add and change programmes") {
 		t.Error("the page names a permission that was not requested")
 	}
@@ -88,10 +88,10 @@ func TestConsent_ApprovalReturnsCodeStateIssuer(t *testing.T) {
 func TestConsent_DenialReturnsAccessDenied(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
 	attempt := connector.Begin()
-	page := p.Person(t, office.Head).Consent(t, attempt.Query).Press(t, "deny")
+	page := p.Person(t, ws.Owner).Consent(t, attempt.Query).Press(t, "deny")
 	page.Wants(t, http.StatusSeeOther)
 	page.Callback(t).WantsError(t, connector.RedirectURI, attempt.Query.Get("state"), p.BaseURL, "access_denied")
 	if count := grantsOf(t, p, connector.ClientID); count != 0 {
@@ -102,17 +102,17 @@ func TestConsent_DenialReturnsAccessDenied(t *testing.T) {
 // grantsOf returns the number of grants of an application.
 func grantsOf(t *testing.T, p *harness.Product, client string) int {
 	t.Helper()
-	return p.World.Count(t, `select count(*) from account.grants where client_id = $1`, client)
+	return p.Database.Count(t, `select count(*) from account.grants where client_id = $1`, client)
 }
 
 func TestConsent_RejectsNonMember(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	stranger := p.Person(t, p.World.User(t)).SignedIn(t)
-	stranger.Open(t, p.AuthorizeURL(office.Confidential(t, "", harness.ReadProgrammes).Request())).
+	ws := p.NewWorkspace(t)
+	stranger := p.Person(t, p.Database.User(t)).SignedIn(t)
+	stranger.Open(t, p.AuthorizeURL(ws.Confidential(t, "", harness.ReadProgrammes).Request())).
 		WantsPage(t, http.StatusForbidden)
-	stranger.Open(t, p.AuthorizeURL(office.Connector(t, harness.ReadProgrammes).Begin().Query)).
+	stranger.Open(t, p.AuthorizeURL(ws.Connector(t, harness.ReadProgrammes).Begin().Query)).
 		WantsPage(t, http.StatusForbidden)
 	outsider := p.Person(t, p.Demo.Users.Outsider).SignedIn(t)
 	page := outsider.Open(t, p.AuthorizeURL(p.DemoConnector().Begin().Query)).WantsPage(t, http.StatusForbidden)
@@ -124,18 +124,18 @@ func TestConsent_RejectsNonMember(t *testing.T) {
 func TestConsent_ConnectorNeedsLLMIntegration(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	app, connector := office.Confidential(t, "", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
-	head := p.Person(t, office.Head).SignedIn(t)
-	p.World.SetLLM(t, office.Workspace, false)
+	ws := p.NewWorkspace(t)
+	app, connector := ws.Confidential(t, "", harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
+	head := p.Person(t, ws.Owner).SignedIn(t)
+	p.Database.SetLLM(t, ws.Workspace, false)
 	head.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
 	app.Connect(t, head)
-	p.World.Exec(t, `delete from account.tenant_features where tenant_id = $1`, office.Workspace.ID)
+	p.Database.Exec(t, `delete from account.tenant_features where tenant_id = $1`, ws.Workspace.ID)
 	head.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
-	p.World.Exec(
+	p.Database.Exec(
 		t,
 		`insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`,
-		office.Workspace.ID,
+		ws.Workspace.ID,
 	)
 	connector.Connect(t, head)
 }
@@ -143,11 +143,11 @@ func TestConsent_ConnectorNeedsLLMIntegration(t *testing.T) {
 func TestConsent_ConfidentialNeedsAllPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	app := office.Confidential(t, "", harness.ReadProgrammes, harness.WriteProgrammes)
-	reader := p.Person(t, office.Member(t, harness.ReadProgrammes)).SignedIn(t)
+	ws := p.NewWorkspace(t)
+	app := ws.Confidential(t, "", harness.ReadProgrammes, harness.WriteProgrammes)
+	reader := p.Person(t, ws.Member(t, harness.ReadProgrammes)).SignedIn(t)
 	reader.Open(t, p.AuthorizeURL(app.Request())).WantsPage(t, http.StatusForbidden)
-	p.World.Permit(t, office.Workspace, reader.User, harness.ReadProgrammes, harness.WriteProgrammes)
+	p.Database.Permit(t, ws.Workspace, reader.User, harness.ReadProgrammes, harness.WriteProgrammes)
 	reader.Consent(t, app.Request())
 }
 
@@ -156,9 +156,9 @@ func TestConsent_ConfidentialNeedsAllPermissions(t *testing.T) {
 func TestConsent_ConnectorOmitsMissingPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
-	reader := p.Person(t, office.Member(t, harness.ReadProgrammes))
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	reader := p.Person(t, ws.Member(t, harness.ReadProgrammes))
 	attempt := connector.Begin()
 	page := reader.Consent(t, attempt.Query)
 	page.WantsText(t, "See programmes", "Add and change programmes", "administrator")
@@ -166,7 +166,7 @@ func TestConsent_ConnectorOmitsMissingPermissions(t *testing.T) {
 	if tokens.Scope != harness.ReadProgrammes {
 		t.Errorf("granted %q", tokens.Scope)
 	}
-	formsOnly := p.Person(t, office.Member(t, harness.ReadForms)).SignedIn(t)
+	formsOnly := p.Person(t, ws.Member(t, harness.ReadForms)).SignedIn(t)
 	formsOnly.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
 	reader.Open(t, p.AuthorizeURL(change(connector.Begin().Query, "scope", harness.WriteProgrammes))).
 		WantsPage(t, http.StatusForbidden)
@@ -177,23 +177,23 @@ func TestConsent_ConnectorOmitsMissingPermissions(t *testing.T) {
 func TestConsent_WriteNeedsRead(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	attempt := connector.Begin()
 	attempt.Query.Set("scope", harness.WriteProgrammes)
-	page := p.Person(t, office.Head).Consent(t, attempt.Query)
+	page := p.Person(t, ws.Owner).Consent(t, attempt.Query)
 	page.WantsText(t, "See programmes", "Add and change programmes")
 	if tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t); tokens.Scope != connector.Scope {
 		t.Errorf("granted %q", tokens.Scope)
 	}
-	writer := p.Person(t, office.Member(t, harness.WriteProgrammes)).SignedIn(t)
+	writer := p.Person(t, ws.Member(t, harness.WriteProgrammes)).SignedIn(t)
 	writer.Open(t, p.AuthorizeURL(connector.Begin().Query)).
 		WantsPage(t, http.StatusForbidden).
 		WantsText(t, "See programmes")
 
 		// A connector that was registered for the write only gets the write only.
-	drop := office.Connector(t, harness.WriteProgrammes)
-	if tokens := drop.Connect(t, p.Person(t, office.Head)); tokens.Scope != harness.WriteProgrammes {
+	drop := ws.Connector(t, harness.WriteProgrammes)
+	if tokens := drop.Connect(t, p.Person(t, ws.Owner)); tokens.Scope != harness.WriteProgrammes {
 		t.Errorf("granted %q", tokens.Scope)
 	}
 }

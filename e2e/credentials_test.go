@@ -92,58 +92,58 @@ func wantsClaims(t *testing.T, p *harness.Product, tokens harness.Tokens, client
 }
 
 // wantsBearerRejected checks that both services reject a bearer token, each with its own error.
-func wantsBearerRejected(t *testing.T, p *harness.Product, office harness.Office, bearer string) {
+func wantsBearerRejected(t *testing.T, p *harness.Product, ws harness.TestWorkspace, bearer string) {
 	t.Helper()
-	p.In(office.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	p.As(bearer).Get(t, office.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
+	p.In(ws.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.As(bearer).Get(t, ws.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
 }
 
 func TestCredentials_RevokedOrExpiredPATIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	revoked := p.World.Token(t, office.Workspace, office.Head, harness.Everything()...)
-	expired := p.World.Token(t, office.Workspace, office.Head, harness.Everything()...)
+	ws := p.NewWorkspace(t)
+	revoked := p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
+	expired := p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
 	for _, token := range []string{revoked, expired} {
-		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
-		p.As(token).Get(t, office.Clients()).Wants(t, http.StatusOK)
+		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.As(token).Get(t, ws.Clients()).Wants(t, http.StatusOK)
 	}
-	p.World.RevokeToken(t, revoked)
-	p.World.ExpireToken(t, expired)
+	p.Database.RevokeToken(t, revoked)
+	p.Database.ExpireToken(t, expired)
 	for _, token := range []string{revoked, expired} {
 		for range 2 {
-			wantsBearerRejected(t, p, office, token)
+			wantsBearerRejected(t, p, ws, token)
 		}
 	}
-	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
 func TestCredentials_ForgedBearerIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
-	token := app.Connect(t, p.Person(t, office.Head)).AccessToken
-	p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
-	p.As(token).Get(t, office.Clients()).Wants(t, http.StatusOK)
+	ws := p.NewWorkspace(t)
+	app := ws.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
+	token := app.Connect(t, p.Person(t, ws.Owner)).AccessToken
+	p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.As(token).Get(t, ws.Clients()).Wants(t, http.StatusOK)
 	bearers := forgeries(t, p, token)
-	bearers["PAT never issued"], bearers["PAT altered"] = tamperedPAT(office.Token), alterLast(office.Token)
-	bearers["PAT cut"], bearers["PAT longer"] = office.Token[:len(office.Token)-1], office.Token+"0"
-	bearers["PAT in capitals"] = strings.ToUpper(office.Token)
+	bearers["PAT never issued"], bearers["PAT altered"] = tamperedPAT(ws.Token), alterLast(ws.Token)
+	bearers["PAT cut"], bearers["PAT longer"] = ws.Token[:len(ws.Token)-1], ws.Token+"0"
+	bearers["PAT in capitals"] = strings.ToUpper(ws.Token)
 	bearers["an endless one"] = strings.Repeat("a", 9000)
 	for name, bearer := range bearers {
-		t.Run(name, func(t *testing.T) { wantsBearerRejected(t, p, office, bearer) })
+		t.Run(name, func(t *testing.T) { wantsBearerRejected(t, p, ws, bearer) })
 	}
-	p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
 // Credentials used as another kind of credential.
 func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	tokens, long := connector.Connect(t, head), app.Connect(t, head)
 	attempt := connector.Begin()
 	code, appCode := attempt.Code(t, head), app.Code(t, head)
@@ -153,13 +153,13 @@ func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 		"refresh token":     tokens.RefreshToken,
 		"client secret":     app.Secret,
 		"client id":         app.ClientID,
-		"password":          office.Head.Password,
+		"password":          ws.Owner.Password,
 		"grant id":          harness.GrantOf(t, tokens.AccessToken),
 	} {
-		t.Run(name+" as bearer", func(t *testing.T) { wantsBearerRejected(t, p, office, wrong) })
+		t.Run(name+" as bearer", func(t *testing.T) { wantsBearerRejected(t, p, ws, wrong) })
 	}
 	for name, wrong := range map[string]string{
-		"PAT":                   office.Token,
+		"PAT":                   ws.Token,
 		"access token":          tokens.AccessToken,
 		"refresh token":         tokens.RefreshToken,
 		"client secret":         app.Secret,
@@ -174,7 +174,7 @@ func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 		})
 	}
 	for name, wrong := range map[string]string{
-		"PAT":                office.Token,
+		"PAT":                ws.Token,
 		"access token":       tokens.AccessToken,
 		"code":               code,
 		"client secret":      app.Secret,
@@ -184,7 +184,7 @@ func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 			connector.Refresh(t, wrong).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		})
 	}
-	for name, wrong := range map[string]string{"PAT": office.Token, "access token": long.AccessToken, "code": appCode} {
+	for name, wrong := range map[string]string{"PAT": ws.Token, "access token": long.AccessToken, "code": appCode} {
 		t.Run(name+" as secret", func(t *testing.T) {
 			body := app.Body(appCode)
 			body["client_secret"] = wrong
@@ -200,14 +200,14 @@ func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 func TestCredentials_TokenForOtherResourceIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
-	tokens := mcp.Connect(t, p.Person(t, office.Head))
+	ws := p.NewWorkspace(t)
+	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	tokens := mcp.Connect(t, p.Person(t, ws.Owner))
 	if aud := harness.Decode(t, tokens.AccessToken).Claims["aud"]; aud != p.BaseURL+"/mcp" {
 		t.Errorf("aud is %v", aud)
 	}
-	wantsBearerRejected(t, p, office, tokens.AccessToken)
-	wantsBearerRejected(t, p, office, mcp.Refresh(t, tokens.RefreshToken).Tokens(t).AccessToken)
+	wantsBearerRejected(t, p, ws, tokens.AccessToken)
+	wantsBearerRejected(t, p, ws, mcp.Refresh(t, tokens.RefreshToken).Tokens(t).AccessToken)
 }
 
 // "Credentials issued through connector consent are restricted further by the permissions the user consented to." (spec
@@ -215,29 +215,29 @@ func TestCredentials_TokenForOtherResourceIsRejected(t *testing.T) {
 func TestCredentials_LimitedToConsentedPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	attempt := office.Connector(t, harness.ReadForms, harness.ReadProgrammes).Begin()
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	attempt := ws.Connector(t, harness.ReadForms, harness.ReadProgrammes).Begin()
 	attempt.Query = change(attempt.Query, "scope", harness.ReadForms)
 	forms := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t)
-	p.In(office.Workspace, forms.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	narrow := p.World.Token(t, office.Workspace, office.Head, harness.ReadForms)
-	p.In(office.Workspace, narrow).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, forms.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	narrow := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadForms)
+	p.In(ws.Workspace, narrow).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
 // A connector's token is rejected while LLM integration is off; other credentials work.
 func TestCredentials_LLMIntegrationOffAffectsOnlyConnectors(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	connector := office.Connector(t, harness.ReadProgrammes).Connect(t, head).AccessToken
-	confidential := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken
-	p.World.SetLLM(t, office.Workspace, false)
-	p.In(office.Workspace, connector).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(office.Workspace, confidential).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
-	p.World.SetLLM(t, office.Workspace, true)
-	p.In(office.Workspace, connector).Get(t, programmes).Wants(t, http.StatusOK)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	connector := ws.Connector(t, harness.ReadProgrammes).Connect(t, head).AccessToken
+	confidential := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken
+	p.Database.SetLLM(t, ws.Workspace, false)
+	p.In(ws.Workspace, connector).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(ws.Workspace, confidential).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.Database.SetLLM(t, ws.Workspace, true)
+	p.In(ws.Workspace, connector).Get(t, programmes).Wants(t, http.StatusOK)
 }

@@ -33,7 +33,7 @@ func madeForm(t *testing.T, api harness.API) (id, public string) {
 func TestDescribed_WorkspaceForms(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	api := workspaceOf(p, p.Office(t))
+	api := workspaceOf(p, p.NewWorkspace(t))
 	keyed := api.With("Idempotency-Key", "form-1")
 	made := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated)
 	again := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated)
@@ -68,8 +68,8 @@ func TestDescribed_WorkspaceForms(t *testing.T) {
 func TestDescribed_Submissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := workspaceOf(p, p.Office(t))
-	id, form := madeForm(t, office)
+	ws := workspaceOf(p, p.NewWorkspace(t))
+	id, form := madeForm(t, ws)
 	page := p.API().With("Origin", "https://www.example.org")
 	for _, path := range []string{form, form + "/submissions"} {
 		page.With("Access-Control-Request-Method", "POST").
@@ -84,7 +84,7 @@ func TestDescribed_Submissions(t *testing.T) {
 	accepted := page.JSON(t, http.MethodPost, form+"/submissions", submission).Wants(t, http.StatusAccepted).Object(t)
 	page.JSON(t, http.MethodPost, form+"/submissions", submission).WantsNested(t, http.StatusConflict, "CONFLICT")
 	page.Get(t, accepted["statusUrl"].(string)[len(p.BaseURL):]).Wants(t, http.StatusOK)
-	sent := office.Get(t, forms+"/"+id+"/submissions").Wants(t, http.StatusOK).Object(t)
+	sent := ws.Get(t, forms+"/"+id+"/submissions").Wants(t, http.StatusOK).Object(t)
 	if len(sent["data"].([]any)) != 1 {
 		t.Errorf("%v", sent)
 	}
@@ -94,7 +94,7 @@ func TestDescribed_Submissions(t *testing.T) {
 func TestDescribed_FormPage(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	_, form := madeForm(t, workspaceOf(p, p.Office(t)))
+	_, form := madeForm(t, workspaceOf(p, p.NewWorkspace(t)))
 	api := p.API()
 	token, _ := api.Get(t, form).Wants(t, http.StatusOK).Object(t)["submissionToken"].(string)
 	filled := url.Values{"submissionToken": {token}, "a.email": {"ada@example.org"}}

@@ -23,17 +23,17 @@ func TestDescribed_DocumentationPageFits(t *testing.T) {
 		if complaints := browser.Complaints(); len(complaints) > 0 {
 			t.Errorf("%q", complaints)
 		}
-		if wide := harness.Ask[int](browser, `document.documentElement.scrollWidth`); int64(wide) > screen.Width {
+		if wide := harness.Evaluate[int](browser, `document.documentElement.scrollWidth`); int64(wide) > screen.Width {
 			t.Errorf("%d pixels wide on a screen of %d", wide, screen.Width)
 		}
-		top := harness.Ask[float64](
+		top := harness.Evaluate[float64](
 			browser,
 			`document.querySelector("#changeProgramme").getBoundingClientRect().top`,
 		)
 		if top < 0 || top > 200 {
 			t.Errorf("the link's target is at %f pixels", top)
 		}
-		styled := harness.Ask[string](browser, `getComputedStyle(document.querySelector("pre")).backgroundColor`)
+		styled := harness.Evaluate[string](browser, `getComputedStyle(document.querySelector("pre")).backgroundColor`)
 		if styled == "rgba(0, 0, 0, 0)" {
 			t.Error("the content security policy blocks the style")
 		}

@@ -22,14 +22,14 @@ import (
 type sampler struct {
 	*harness.Product
 	description *openapi.Document
-	office      harness.Office
+	ws          harness.TestWorkspace
 }
 
 func newSampler(t *testing.T, p *harness.Product) sampler {
 	t.Helper()
 	checker, err := harness.Checker()
 	must(t, err)
-	return sampler{p, checker.Document, p.Office(t)}
+	return sampler{p, checker.Document, p.NewWorkspace(t)}
 }
 
 // path returns the operation's path with the example parameters. The values in exists replace the examples.
@@ -82,14 +82,14 @@ func (s sampler) caller(o openapi.Operation) harness.API {
 	api := s.API()
 	switch scheme(o) {
 	case "bearer":
-		api = s.As(s.office.Token)
+		api = s.As(s.ws.Token)
 	case "assistant":
-		api = s.As(s.office.Token).With("Accept", "application/json, text/event-stream")
+		api = s.As(s.ws.Token).With("Accept", "application/json, text/event-stream")
 	case "service":
 		api = s.DemoService().API()
 	}
 	if s.takes(o, "X-Tenant-Id") {
-		api = api.With("X-Tenant-Id", s.office.Workspace.ID)
+		api = api.With("X-Tenant-Id", s.ws.Workspace.ID)
 	}
 	return api
 }
@@ -128,12 +128,12 @@ func describes(o openapi.Operation, status string) bool {
 func TestDescribed_UnauthorizedCallers(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
-	here := map[string]string{"tenantId": s.office.Workspace.ID}
+	here := map[string]string{"tenantId": s.ws.Workspace.ID}
 	for _, o := range s.description.Operations() {
 		path := s.path(o, here)
 		switch scheme(o) {
 		case "bearer":
-			stranger := s.As(s.Demo.Tokens.Reader).With("X-Tenant-Id", s.office.Workspace.ID)
+			stranger := s.As(s.Demo.Tokens.Reader).With("X-Tenant-Id", s.ws.Workspace.ID)
 			s.send(t, s.caller(o).Without("Authorization"), o, path).Wants(t, http.StatusUnauthorized)
 			s.send(t, stranger, o, path).Wants(t, http.StatusForbidden)
 			if s.takes(o, "X-Tenant-Id") {
@@ -157,8 +157,8 @@ func TestDescribed_UnauthorizedCallers(t *testing.T) {
 func TestDescribed_UnknownObjectsAndLargeBodies(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
-	here := map[string]string{"tenantId": s.office.Workspace.ID}
-	there := map[string]string{"tenantId": s.office.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey}
+	here := map[string]string{"tenantId": s.ws.Workspace.ID}
+	there := map[string]string{"tenantId": s.ws.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey}
 	for _, o := range s.description.Operations() {
 		if describes(o, "404") && o.Path != "/mcp" { // there, 404 means an unknown method of the protocol
 			s.send(t, s.caller(o), o, s.path(o, here)).Wants(t, http.StatusNotFound)
@@ -195,7 +195,7 @@ func TestDescribed_ForeignOrigins(t *testing.T) {
 func TestDescribed_ConditionalRequests(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
-	api := workspaceOf(s.Product, s.office)
+	api := workspaceOf(s.Product, s.ws)
 	form, _ := madeForm(t, api)
 	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Night Shelter"}).
 		Wants(t, http.StatusCreated).
@@ -241,12 +241,12 @@ func TestDescribed_PublicDocuments(t *testing.T) {
 func TestDescribed_StoreUnavailable(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
-	p := harness.Enter(t, running, &met)
+	p := harness.NewProduct(t, running, &met)
 	s := newSampler(t, p)
 	status, err := url.Parse(formOf(p).accepted(t))
 	must(t, err)
 	there := map[string]string{
-		"tenantId": s.office.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey,
+		"tenantId": s.ws.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey,
 		"id": status.Path[strings.LastIndex(status.Path, "/")+1:], "token": status.Query().Get("token"),
 	}
 	running.Postgres.Stop()
@@ -268,7 +268,7 @@ func message(t *testing.T, api harness.API, status int, body string) {
 func TestDescribed_MCPEndpoint(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	api := p.As(p.Office(t).Token)
+	api := p.As(p.NewWorkspace(t).Token)
 	message(t, api, http.StatusOK, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	message(t, api, http.StatusAccepted, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	message(t, api, http.StatusBadRequest, `not JSON`)
@@ -289,13 +289,13 @@ func TestDescribed_MCPEndpoint(t *testing.T) {
 func TestDescribed_RemainingResponses(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
-	p.As(office.Token).JSON(t, http.MethodPost, office.Clients()+"/"+connector.ClientID+"/secret", "{}").
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	p.As(ws.Token).JSON(t, http.MethodPost, ws.Clients()+"/"+connector.ClientID+"/secret", "{}").
 		WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
 	connector.Revoke(t, "").WantsFlat(t, http.StatusBadRequest, "invalid_request")
 
-	api := workspaceOf(p, office).With("Idempotency-Key", "once")
+	api := workspaceOf(p, ws).With("Idempotency-Key", "once")
 	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Winter shelter"}).
 		Wants(t, http.StatusCreated).
 		Object(t)
@@ -309,4 +309,6 @@ func TestDescribed_RemainingResponses(t *testing.T) {
 }
 
 // workspaceOf returns the API with the owner's token and the tenant header.
-func workspaceOf(p *harness.Product, o harness.Office) harness.API { return p.In(o.Workspace, o.Token) }
+func workspaceOf(p *harness.Product, o harness.TestWorkspace) harness.API {
+	return p.In(o.Workspace, o.Token)
+}

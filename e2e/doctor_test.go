@@ -104,11 +104,11 @@ func (d *doctor) signedIn(user demo.User) []string {
 }
 
 // doctorsClient registers a connector with the redirect URIs of all profiles.
-func doctorsClient(t *testing.T, p *harness.Product, office harness.Office) string {
+func doctorsClient(t *testing.T, p *harness.Product, ws harness.TestWorkspace) string {
 	t.Helper()
 	body := harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes)
 	body["redirectUris"] = doctorsCallbacks
-	id, _ := office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
+	id, _ := ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	return id
 }
 
@@ -116,16 +116,16 @@ func doctorsClient(t *testing.T, p *harness.Product, office harness.Office) stri
 func TestDoctor_AllProfilesPass(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	client := doctorsClient(t, p, office)
+	ws := p.NewWorkspace(t)
+	client := doctorsClient(t, p, ws)
 	for _, as := range []string{"claude", "claude-code", "chatgpt", "vscode", "generic"} {
 		d := doctor{t: t, url: p.BaseURL + "/mcp"}
-		found, status := d.diagnose(append(d.signedIn(office.Head), "--as", as, "--client-id", client, "--replay")...)
+		found, status := d.diagnose(append(d.signedIn(ws.Owner), "--as", as, "--client-id", client, "--replay")...)
 		bad := slices.DeleteFunc(found.bad(), func(code string) bool { return code == "warn not_on_the_internet" })
 		if status != 0 || found.Stopped != "" || len(bad) != 0 {
 			t.Errorf("as %s: status %d, %v; %s", as, status, bad, found.Stopped)
 		}
-		if place, _ := found.code("workspace_told"); !strings.Contains(place, office.Workspace.Name) {
+		if place, _ := found.code("workspace_told"); !strings.Contains(place, ws.Workspace.Name) {
 			t.Errorf("as %s: the workspace is not named: %q", as, place)
 		}
 		for _, code := range []string{
@@ -142,7 +142,11 @@ func TestDoctor_AllProfilesPass(t *testing.T) {
 			}
 		}
 	}
-	left := p.World.Count(t, `select count(*) from account.grants where client_id = $1 and state <> 'revoked'`, client)
+	left := p.Database.Count(
+		t,
+		`select count(*) from account.grants where client_id = $1 and state <> 'revoked'`,
+		client,
+	)
 	if made := grantsOf(t, p, client); left != 0 || made != 5 {
 		t.Errorf("%d of %d grants are not revoked", left, made)
 	}
@@ -184,7 +188,7 @@ func TestDoctor_MetadataDocument(t *testing.T) {
 			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: host.Certificate().Raw}),
 		),
 	}})
-	p := harness.Enter(t, stack, &met)
+	p := harness.NewProduct(t, stack, &met)
 	d := doctor{t: t, url: p.BaseURL + "/mcp"}
 	asOwner := append(d.signedIn(p.Demo.Users.Owner), "--client-id", host.URL+"/oauth/client", "--replay")
 	found, status := d.diagnose(append(asOwner, "--workspace", p.Demo.Workspaces.Main.ID)...)
@@ -206,7 +210,7 @@ func TestDoctor_MetadataDocument(t *testing.T) {
 	if _, refused := found.code("document_not_taken"); status != 1 || !refused {
 		t.Errorf("status %d: %v", status, found.bad())
 	}
-	if left := p.World.Count(t, `select count(*) from account.grants where state <> 'revoked'`); left != 0 {
+	if left := p.Database.Count(t, `select count(*) from account.grants where state <> 'revoked'`); left != 0 {
 		t.Errorf("%d grants are not revoked", left)
 	}
 }
@@ -215,7 +219,7 @@ func TestDoctor_MetadataDocument(t *testing.T) {
 func TestDoctor_WithoutCredentialsStopsBeforeSignIn(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	client := doctorsClient(t, p, p.Office(t))
+	client := doctorsClient(t, p, p.NewWorkspace(t))
 	for _, as := range []string{"claude", "chatgpt", "vscode", "generic"} {
 		d := doctor{t: t, url: p.BaseURL + "/mcp"}
 		found, status := d.diagnose("--as", as, "--client-id", client)
@@ -230,11 +234,11 @@ func TestDoctor_WithoutCredentialsStopsBeforeSignIn(t *testing.T) {
 func TestDoctor_ReportsProblems(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, quiet := p.Office(t), p.Office(t)
-	client, quietClient := doctorsClient(t, p, office), doctorsClient(t, p, quiet)
-	p.World.SetLLM(t, quiet.Workspace, false)
-	stranger := p.World.User(t)
-	wrong := office.Head
+	ws, quiet := p.NewWorkspace(t), p.NewWorkspace(t)
+	client, quietClient := doctorsClient(t, p, ws), doctorsClient(t, p, quiet)
+	p.Database.SetLLM(t, quiet.Workspace, false)
+	stranger := p.Database.User(t)
+	wrong := ws.Owner
 	wrong.Password = "not the password at all"
 	for _, c := range []struct {
 		url, code string
@@ -267,7 +271,7 @@ func TestDoctor_ReportsProblems(t *testing.T) {
 		{
 			url:  p.BaseURL + "/mcp",
 			code: "consent_refused",
-			user: &quiet.Head,
+			user: &quiet.Owner,
 			args: []string{"--client-id", quietClient},
 		},
 	} {

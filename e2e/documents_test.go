@@ -28,10 +28,10 @@ import (
 const nativeCallback = "http://localhost:54321/callback"
 
 // enterWithDocuments starts a deployment that accepts the clients of one website.
-func enterWithDocuments(t *testing.T, platform string) (*harness.Product, *harness.Publisher) {
+func enterWithDocuments(t *testing.T, platform string) (*harness.Product, *harness.MetadataHost) {
 	t.Helper()
-	site := harness.NewPublisher(t)
-	return harness.Enter(t, harness.Private(t, harness.Options{Settings: site.Settings(platform)}), &met), site
+	site := harness.NewMetadataHost(t)
+	return harness.NewProduct(t, harness.Private(t, harness.Options{Settings: site.Settings(platform)}), &met), site
 }
 
 func TestDocuments_IdentifyClients(t *testing.T) {
@@ -54,9 +54,9 @@ func metadataAnnouncesDocuments(t *testing.T, p *harness.Product) {
 	}
 }
 
-func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.MetadataHost) {
 	address := site.Client("/oauth/native", []string{"http://localhost/callback", "http://127.0.0.1/callback"}, nil)
-	client := p.DescribedBy(address, nativeCallback, p.BaseURL+"/v1")
+	client := p.DocumentClient(address, nativeCallback, p.BaseURL+"/v1")
 	attempt := client.Begin()
 	page := p.Person(t, p.Demo.Users.Owner).Arrive(t, p.AuthorizeURL(attempt.Query))
 	page.WantsText(
@@ -86,9 +86,9 @@ func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Publis
 	if id := claimOf(t, tokens.AccessToken, "client_id"); id != address {
 		t.Errorf("client_id is %v", id)
 	}
-	requests := site.Asked.Load()
+	requests := site.Requests.Load()
 	refreshed := client.Refresh(t, tokens.RefreshToken).Tokens(t)
-	if site.Asked.Load() != requests {
+	if site.Requests.Load() != requests {
 		t.Error("a refresh fetched the document")
 	}
 	client.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
@@ -98,7 +98,7 @@ func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Publis
 		"http://[::1]:54321/callback",
 		"https://localhost:54321/callback",
 	} {
-		moved := p.DescribedBy(address, elsewhere, p.BaseURL+"/v1").Begin()
+		moved := p.DocumentClient(address, elsewhere, p.BaseURL+"/v1").Begin()
 		p.Person(t, p.Demo.Users.Owner).Open(t, p.AuthorizeURL(moved.Query)).WantsPage(t, http.StatusBadRequest)
 	}
 }
@@ -113,9 +113,9 @@ func claimOf(t *testing.T, token, name string) any {
 	return claims[name]
 }
 
-func noWorkspaceIsPreselected(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func noWorkspaceIsPreselected(t *testing.T, p *harness.Product, site *harness.MetadataHost) {
 	address := site.Client("/oauth/chosen", []string{nativeCallback}, nil)
-	attempt := p.DescribedBy(address, nativeCallback, p.BaseURL+"/v1").Begin()
+	attempt := p.DocumentClient(address, nativeCallback, p.BaseURL+"/v1").Begin()
 	attempt.Query.Set("workspace", p.Demo.Workspaces.Main.ID)
 	person := p.Person(t, p.Demo.Users.Reader) // a member of one workspace alone
 	page := person.Arrive(t, p.AuthorizeURL(attempt.Query))
@@ -125,17 +125,17 @@ func noWorkspaceIsPreselected(t *testing.T, p *harness.Product, site *harness.Pu
 	}
 	page.Press(t, "choose").WantsPage(t, http.StatusBadRequest).WantsText(t, "Choose a workspace.")
 	page.Choose(t, p.Demo.Workspaces.Empty).WantsPage(t, http.StatusForbidden)
-	p.World.SetLLM(t, p.Demo.Workspaces.Main, false)
+	p.Database.SetLLM(t, p.Demo.Workspaces.Main, false)
 	person.Open(t, p.AuthorizeURL(attempt.Query)).
 		WantsPage(t, http.StatusForbidden).
 		WantsText(t, "can switch its LLM integration on")
-	p.World.SetLLM(t, p.Demo.Workspaces.Main, true)
+	p.Database.SetLLM(t, p.Demo.Workspaces.Main, true)
 	if callback := page.Press(t, "deny").Callback(t); callback.Values.Get("error") != "access_denied" {
 		t.Errorf("denied: %v", callback.Values)
 	}
 }
 
-func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.MetadataHost) {
 	good := site.Client("/oauth/good", []string{nativeCallback}, nil)
 	person := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	for name, address := range map[string]string{
@@ -170,7 +170,7 @@ func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Pu
 		"no path":    site.URL,
 		"not listed": "https://claude.ai/oauth/claude-code-client-metadata",
 	} {
-		attempt := p.DescribedBy(address, nativeCallback, p.BaseURL+"/v1").Begin()
+		attempt := p.DocumentClient(address, nativeCallback, p.BaseURL+"/v1").Begin()
 		if page := person.Open(t, p.AuthorizeURL(attempt.Query)); page.Status != http.StatusBadRequest ||
 			page.Header.Get("Location") != "" {
 			t.Errorf("%s:\n%s", name, page)
@@ -178,7 +178,7 @@ func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Pu
 	}
 	slow := site.Answer("/oauth/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	started := time.Now()
-	attempt := p.DescribedBy(slow, nativeCallback, p.BaseURL+"/v1").Begin()
+	attempt := p.DocumentClient(slow, nativeCallback, p.BaseURL+"/v1").Begin()
 	person.Open(t, p.AuthorizeURL(attempt.Query)).
 		WantsPage(t, http.StatusServiceUnavailable).
 		WantsText(t, "does not answer us")
@@ -187,7 +187,7 @@ func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Pu
 	}
 }
 
-func clientAuthenticatesWithJWT(t *testing.T, p *harness.Product, site *harness.Publisher) {
+func clientAuthenticatesWithJWT(t *testing.T, p *harness.Product, site *harness.MetadataHost) {
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	key, err := jwk.FromRaw(raw)
@@ -201,7 +201,7 @@ func clientAuthenticatesWithJWT(t *testing.T, p *harness.Product, site *harness.
 		"token_endpoint_auth_method": "private_key_jwt",
 		"jwks_uri":                   site.Publish("/oauth/jwks.json", map[string]any{"keys": []any{public}}),
 	})
-	client := p.DescribedBy(address, callback, p.BaseURL+"/mcp")
+	client := p.DocumentClient(address, callback, p.BaseURL+"/mcp")
 	signed := func(form url.Values, audience string) url.Values {
 		token, err := jwt.NewBuilder().
 			Issuer(address).
@@ -235,8 +235,8 @@ func clientAuthenticatesWithJWT(t *testing.T, p *harness.Product, site *harness.
 	rpc(t, mcp(p, tokens.AccessToken), "tools/list", nil).Wants(t, http.StatusOK)
 }
 
-func goSDKConnects(t *testing.T, p *harness.Product, site *harness.Publisher) {
-	connector := p.DescribedBy(
+func goSDKConnects(t *testing.T, p *harness.Product, site *harness.MetadataHost) {
+	connector := p.DocumentClient(
 		site.Client("/oauth/sdk", []string{"http://127.0.0.1/callback"}, nil),
 		"http://127.0.0.1:41234/callback",
 		p.BaseURL+"/mcp",
@@ -276,7 +276,7 @@ func goSDKConnects(t *testing.T, p *harness.Product, site *harness.Publisher) {
 // In production the server connects to no private or local address, even if the host is listed.
 func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 	t.Parallel()
-	site := harness.NewPublisher(t)
+	site := harness.NewMetadataHost(t)
 	port := site.Host()[strings.LastIndex(site.Host(), ":"):]
 	hosts := []string{
 		site.Host(),
@@ -287,7 +287,7 @@ func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 		"[::ffff:127.0.0.1]" + port,
 		"[64:ff9b::7f00:1]" + port,
 	}
-	p := harness.Enter(
+	p := harness.NewProduct(
 		t,
 		harness.Private(
 			t,
@@ -300,7 +300,7 @@ func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 	site.Client("/oauth/client", []string{nativeCallback}, nil)
 	for _, host := range hosts {
 		started := time.Now()
-		attempt := p.DescribedBy("https://"+host+"/oauth/client", nativeCallback, p.BaseURL+"/v1").Begin()
+		attempt := p.DocumentClient("https://"+host+"/oauth/client", nativeCallback, p.BaseURL+"/v1").Begin()
 		p.Person(t, p.Demo.Users.Owner).
 			Open(t, p.AuthorizeURL(attempt.Query)).
 			WantsPage(t, http.StatusServiceUnavailable)
@@ -308,7 +308,7 @@ func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 			t.Errorf("%s: the request took %s, so it was dialled", host, took)
 		}
 	}
-	if asked := site.Asked.Load(); asked != 0 {
+	if asked := site.Requests.Load(); asked != 0 {
 		t.Errorf("%d requests to the website", asked)
 	}
 }

@@ -17,9 +17,9 @@ import (
 const website = "https://www.canal-lane.example"
 
 // newForm creates a form in the workspace that one website may use, and returns it with its public path.
-func newForm(t *testing.T, p *harness.Product, office harness.Office) (client.Form, string) {
+func newForm(t *testing.T, p *harness.Product, ws harness.TestWorkspace) (client.Form, string) {
 	t.Helper()
-	form, err := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms.Create(t.Context(), client.NewForm{
+	form, err := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms.Create(t.Context(), client.NewForm{
 		Title: "Volunteer", AllowedOrigins: []string{website}, Fields: []client.Field{
 			{Name: "name", Label: "Your name", Type: "text", Required: true},
 			{Name: "email", Label: "E-mail", Type: "email", Required: true},
@@ -39,14 +39,14 @@ func helper() map[string]any {
 
 func submissions(t *testing.T, p *harness.Product, form client.Form) int {
 	t.Helper()
-	return p.World.Count(t, `select count(*) from resource.submissions where form_id = $1`, form.ID)
+	return p.Database.Count(t, `select count(*) from resource.submissions where form_id = $1`, form.ID)
 }
 
 // "An Origin header that the form does not allow: 403", and CORS for the allowed ones only.
 func TestForms_OnlyAllowedOrigins(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	form, path := newForm(t, p, p.Office(t))
+	form, path := newForm(t, p, p.NewWorkspace(t))
 	for _, origin := range []string{
 		"https://elsewhere.example",
 		"null",
@@ -86,7 +86,7 @@ func TestForms_OnlyAllowedOrigins(t *testing.T) {
 func TestForms_InvalidAnswersAreRejectedPerField(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	form, path := newForm(t, p, p.Office(t))
+	form, path := newForm(t, p, p.NewWorkspace(t))
 	bad := submit(
 		t,
 		p.API(),
@@ -109,9 +109,9 @@ func TestForms_InvalidAnswersAreRejectedPerField(t *testing.T) {
 func TestForms_SubmissionTokenIsForOneSubmission(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	form, path := newForm(t, p, office)
-	_, other := newForm(t, p, office)
+	ws := p.NewWorkspace(t)
+	form, path := newForm(t, p, ws)
+	_, other := newForm(t, p, ws)
 	token, _ := p.API().Get(t, path).Object(t)["submissionToken"].(string)
 	send := func(path string, token any) harness.Answer {
 		return p.API().
@@ -133,12 +133,12 @@ func TestForms_SubmissionTokenIsForOneSubmission(t *testing.T) {
 func TestForms_IdempotencyKeyStoresOneSubmission(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	form, path := newForm(t, p, office)
+	ws := p.NewWorkspace(t)
+	form, path := newForm(t, p, ws)
 	body := map[string]any{"submissionToken": p.API().Get(t, path).Object(t)["submissionToken"], "answers": helper()}
 	api := p.API().With("Idempotency-Key", uuid.NewString())
 	first := api.JSON(t, http.MethodPost, path+"/submissions", body).Wants(t, http.StatusAccepted)
-	forms := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms
+	forms := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms
 	again := func(when string) {
 		t.Helper()
 		if answer := api.JSON(t, http.MethodPost, path+"/submissions", body); answer.Status != http.StatusAccepted ||
@@ -165,8 +165,8 @@ func TestForms_IdempotencyKeyStoresOneSubmission(t *testing.T) {
 func TestForms_UnavailableFormIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	form, path := newForm(t, p, office)
+	ws := p.NewWorkspace(t)
+	form, path := newForm(t, p, ws)
 	gone := func(path string) {
 		t.Helper()
 		p.API().Get(t, path).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
@@ -175,7 +175,7 @@ func TestForms_UnavailableFormIsNotFound(t *testing.T) {
 		p.API().Get(t, path+"/embed").Wants(t, http.StatusNotFound)
 	}
 	gone("/v1/engage/public/forms/alm_embed_unknown")
-	forms := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms
+	forms := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms
 	for _, enabled := range []bool{false, true} {
 		if _, err := forms.Update(t.Context(), form.ID, client.FormChange{Enabled: &enabled}); err != nil {
 			t.Fatal(redactError(err))
@@ -185,10 +185,10 @@ func TestForms_UnavailableFormIsNotFound(t *testing.T) {
 		}
 	}
 	p.API().Get(t, path).Wants(t, http.StatusOK)
-	p.World.Exec(
+	p.Database.Exec(
 		t,
 		`update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'`,
-		office.Workspace.ID,
+		ws.Workspace.ID,
 	)
 	gone(path)
 	_, err := forms.Get(t.Context(), form.ID)
@@ -199,9 +199,9 @@ func TestForms_UnavailableFormIsNotFound(t *testing.T) {
 func TestForms_RateLimitPerAddressAndForm(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	_, path := newForm(t, p, office)
-	_, other := newForm(t, p, office)
+	ws := p.NewWorkspace(t)
+	_, path := newForm(t, p, ws)
+	_, other := newForm(t, p, ws)
 	for range 120 {
 		p.API().
 			JSON(t, http.MethodPost, path+"/submissions", map[string]any{}).
@@ -220,7 +220,7 @@ func TestForms_RateLimitPerAddressAndForm(t *testing.T) {
 func TestForms_StatusNeedsItsToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	_, path := newForm(t, p, p.Office(t))
+	_, path := newForm(t, p, p.NewWorkspace(t))
 	var accepted [2]string
 	for i := range accepted {
 		url, _ := submit(t, p.API(), path, helper()).Wants(t, http.StatusAccepted).Object(t)["statusUrl"].(string)
@@ -245,8 +245,8 @@ func TestForms_StatusNeedsItsToken(t *testing.T) {
 func TestForms_NeedPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	form, _ := newForm(t, p, office)
+	ws := p.NewWorkspace(t)
+	form, _ := newForm(t, p, ws)
 	ctx := t.Context()
 	routes := []struct {
 		needs string
@@ -280,8 +280,8 @@ func TestForms_NeedPermissions(t *testing.T) {
 	for _, held := range []string{harness.ReadForms, harness.WriteForms, harness.ReadSubmissions} {
 		forms := p.Client(
 			t,
-			office.Workspace,
-			harness.Bearer(p.World.Token(t, office.Workspace, office.Head, held)),
+			ws.Workspace,
+			harness.Bearer(p.Database.Token(t, ws.Workspace, ws.Owner, held)),
 		).Forms
 		for i, route := range routes {
 			err := route.call(forms)
@@ -292,7 +292,7 @@ func TestForms_NeedPermissions(t *testing.T) {
 			}
 		}
 	}
-	other := p.Office(t)
+	other := p.NewWorkspace(t)
 	_, err := p.Client(t, other.Workspace, harness.Bearer(other.Token)).Forms.Get(ctx, form.ID)
 	refused(t, err, http.StatusNotFound, client.Nested, client.CodeNotFound)
 }
@@ -301,7 +301,7 @@ func TestForms_NeedPermissions(t *testing.T) {
 func TestBrowser_SubmitsFormWithoutScript(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	form, path := newForm(t, p, p.Office(t))
+	form, path := newForm(t, p, p.NewWorkspace(t))
 	browser := p.Browser(t, harness.Telephone)
 	browser.WithoutScript()
 	browser.Open(p.BaseURL + path + "/embed")
@@ -318,7 +318,7 @@ func TestBrowser_SubmitsFormWithoutScript(t *testing.T) {
 	browser.See(".thanks")
 	// The page reloads itself until it can show the result. During a reload there is no document for a moment.
 	const text = `document.body ? document.body.innerText : ""`
-	done := func() bool { return strings.Contains(harness.Ask[string](browser, text), "have been passed on") }
+	done := func() bool { return strings.Contains(harness.Evaluate[string](browser, text), "have been passed on") }
 	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the page does not show the result: %s", browser.Text())

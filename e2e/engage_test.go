@@ -80,7 +80,7 @@ func TestForms_SubmissionIsProcessed(t *testing.T) {
 func TestForms_CrashLosesNoSubmission(t *testing.T) {
 	t.Parallel()
 	s := harness.Private(t, harness.Options{})
-	f := formOf(harness.Enter(t, s, &met))
+	f := formOf(harness.NewProduct(t, s, &met))
 	var paths []string
 	for range 20 {
 		paths = append(paths, f.accepted(t))

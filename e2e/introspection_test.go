@@ -23,12 +23,12 @@ func wantsInactive(t *testing.T, answer harness.Answer) {
 func TestIntrospection_ReturnsCurrentPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, service := p.Office(t), p.DemoService()
-	head := p.Person(t, office.Head)
-	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
-	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
-	app := office.Confidential(t, "", harness.ReadProgrammes)
-	pat := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes, harness.WriteProgrammes)
+	ws, service := p.NewWorkspace(t), p.DemoService()
+	head := p.Person(t, ws.Owner)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
+	pat := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes, harness.WriteProgrammes)
 	both := harness.ReadProgrammes + " " + harness.WriteProgrammes
 	for name, c := range map[string]struct{ token, client, scope, aud string }{
 		"connector": {connector.Connect(t, head).AccessToken, connector.ClientID, both, p.BaseURL + "/v1"},
@@ -52,11 +52,11 @@ func TestIntrospection_ReturnsCurrentPermissions(t *testing.T) {
 			for key, want := range map[string]any{
 				"active":     true,
 				"scope":      c.scope,
-				"sub":        office.Head.ID,
+				"sub":        ws.Owner.ID,
 				"iss":        p.BaseURL,
 				"aud":        c.aud,
 				"token_type": "Bearer",
-				"tenant_id":  office.Workspace.ID,
+				"tenant_id":  ws.Workspace.ID,
 			} {
 				if object[key] != want {
 					t.Errorf("%s is %v, want %v", key, object[key], want)
@@ -82,10 +82,10 @@ func TestIntrospection_ReturnsCurrentPermissions(t *testing.T) {
 func TestIntrospection_LostAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, service := p.Office(t), p.DemoService()
-	head := p.Person(t, office.Head)
-	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Connect(t, head).AccessToken
-	app := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken
+	ws, service := p.NewWorkspace(t), p.DemoService()
+	head := p.Person(t, ws.Owner)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Connect(t, head).AccessToken
+	app := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken
 	permissions := func(token string) []string {
 		t.Helper()
 		object := service.Introspect(t, token).Wants(t, http.StatusOK).Object(t)
@@ -94,24 +94,24 @@ func TestIntrospection_LostAccess(t *testing.T) {
 		}
 		return sorted(texts(object["permissions"]))
 	}
-	all := []string{connector, app, office.Token}
-	p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
+	all := []string{connector, app, ws.Token}
+	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	if got := permissions(connector); !slices.Equal(got, []string{harness.ReadProgrammes}) {
 		t.Errorf("with one permission lost: %v", got)
 	}
-	p.World.Permit(t, office.Workspace, office.Head)
+	p.Database.Permit(t, ws.Workspace, ws.Owner)
 	for _, token := range all {
 		if got := permissions(token); len(got) != 0 {
 			t.Errorf("with all permissions lost: %v", got)
 		}
 	}
-	p.World.Permit(t, office.Workspace, office.Head, harness.Everything()...)
-	p.World.SetLLM(t, office.Workspace, false)
+	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.Everything()...)
+	p.Database.SetLLM(t, ws.Workspace, false)
 	wantsInactive(t, service.Introspect(t, connector))
 	permissions(app)
-	permissions(office.Token)
-	p.World.SetLLM(t, office.Workspace, true)
-	p.World.Leave(t, office.Workspace, office.Head)
+	permissions(ws.Token)
+	p.Database.SetLLM(t, ws.Workspace, true)
+	p.Database.Leave(t, ws.Workspace, ws.Owner)
 	for _, token := range all {
 		wantsInactive(t, service.Introspect(t, token))
 	}
@@ -120,19 +120,19 @@ func TestIntrospection_LostAccess(t *testing.T) {
 func TestIntrospection_InvalidTokensAreInactive(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, service := p.Office(t), p.DemoService()
-	head := p.Person(t, office.Head)
-	connector := office.Connector(t, harness.ReadProgrammes)
-	app := office.Confidential(t, "", harness.ReadProgrammes)
+	ws, service := p.NewWorkspace(t), p.DemoService()
+	head := p.Person(t, ws.Owner)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	tokens := connector.Connect(t, head)
-	revoked := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
-	expired := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
-	p.World.RevokeToken(t, revoked)
-	p.World.ExpireToken(t, expired)
+	revoked := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
+	expired := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
+	p.Database.RevokeToken(t, revoked)
+	p.Database.ExpireToken(t, expired)
 	dead := connector.Connect(t, head)
 	connector.Revoke(t, dead.AccessToken).Wants(t, http.StatusOK)
 	ended := app.Connect(t, head).AccessToken
-	p.World.EndGrantIn(t, harness.GrantOf(t, ended), -time.Second)
+	p.Database.EndGrantIn(t, harness.GrantOf(t, ended), -time.Second)
 	others := forgeries(t, p, tokens.AccessToken)
 	for name, token := range map[string]string{
 		"refresh token": tokens.RefreshToken,
@@ -141,7 +141,7 @@ func TestIntrospection_InvalidTokensAreInactive(t *testing.T) {
 		"nonsense":      "nonsense",
 		"revoked PAT":   revoked,
 		"expired PAT":   expired,
-		"unknown PAT":   tamperedPAT(office.Token),
+		"unknown PAT":   tamperedPAT(ws.Token),
 		"revoked grant": dead.AccessToken,
 		"ended grant":   ended,
 	} {
@@ -160,16 +160,16 @@ func TestIntrospection_InvalidTokensAreInactive(t *testing.T) {
 func TestIntrospection_OnlyServices(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, service := p.Office(t), p.DemoService()
-	app := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
-	form := url.Values{"token": {office.Token}}
+	ws, service := p.NewWorkspace(t), p.DemoService()
+	app := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	form := url.Values{"token": {ws.Token}}
 	for name, value := range map[string]string{
 		"nobody":                     "",
 		"personal access token":      "Bearer " + p.Demo.Tokens.Owner,
 		"a confidential application": harness.Basic(app.ClientID, app.Secret),
 		"wrong secret":               harness.Basic(service.ClientID, alterLast(service.Secret)),
 		"unknown":                    harness.Basic("nonsense", service.Secret),
-		"connector":                  harness.Basic(office.Connector(t, harness.ReadProgrammes).ClientID, ""),
+		"connector":                  harness.Basic(ws.Connector(t, harness.ReadProgrammes).ClientID, ""),
 		"no Basic":                   "Basic nonsense",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,14 +184,14 @@ func TestIntrospection_OnlyServices(t *testing.T) {
 			}
 		})
 	}
-	inBody := url.Values{"token": {office.Token}, "client_id": {service.ClientID}, "client_secret": {service.Secret}}
+	inBody := url.Values{"token": {ws.Token}, "client_id": {service.ClientID}, "client_secret": {service.Secret}}
 	if p.API().Form(t, harness.IntrospectPath, inBody).Wants(t, http.StatusOK).Object(t)["active"] != true {
 		t.Error("the token is not active with client_secret_post")
 	}
 	service.API().Form(t, harness.IntrospectPath, inBody).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	inBody.Set("client_secret", alterLast(service.Secret))
 	p.API().Form(t, harness.IntrospectPath, inBody).WantsFlat(t, http.StatusUnauthorized, "invalid_client")
-	inBody = url.Values{"token": {office.Token}, "client_id": {app.ClientID}, "client_secret": {app.Secret}}
+	inBody = url.Values{"token": {ws.Token}, "client_id": {app.ClientID}, "client_secret": {app.Secret}}
 	p.API().Form(t, harness.IntrospectPath, inBody).WantsFlat(t, http.StatusUnauthorized, "invalid_client")
 	for _, wrong := range []url.Values{{}, {"token": {""}}, {"token": {"a", "b"}}} {
 		service.API().Form(t, harness.IntrospectPath, wrong).WantsFlat(t, http.StatusBadRequest, "invalid_request")

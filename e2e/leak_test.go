@@ -22,11 +22,11 @@ func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 		harness.Options{Traced: true, Settings: map[string]string{"ALMONER_LOG_LEVEL": "debug"}},
 	)
 	var secrets harness.Secrets
-	p := harness.Enter(t, running, &secrets)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	misuse(t, p, office, head)
-	wantsNoSecret(t, &secrets, "Postgres", p.World.Everything(t), office.Workspace.ID)
+	p := harness.NewProduct(t, running, &secrets)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	misuse(t, p, ws, head)
+	wantsNoSecret(t, &secrets, "Postgres", p.Database.Everything(t), ws.Workspace.ID)
 	running.Redis.Stop() // Redis writes its data to disk
 	wantsNoSecret(
 		t,
@@ -35,13 +35,13 @@ func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 		readAll(t, filepath.Join(running.StoreDir(), "redis", "appendonlydir", "*")),
 		"g:{",
 	)
-	tokens := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
-	p.In(office.Workspace, tokens).Get(t, programmes).Wants(t, http.StatusOK)
+	tokens := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
+	p.In(ws.Workspace, tokens).Get(t, programmes).Wants(t, http.StatusOK)
 	p.DemoConnector().Refresh(t, "alm_rt_"+rand.Text()+rand.Text())
 	must(t, running.Redis.Restart(t.Context()))
 	running.Postgres.Stop()
-	for _, token := range []string{office.Token, tokens} {
-		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusServiceUnavailable)
+	for _, token := range []string{ws.Token, tokens} {
+		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusServiceUnavailable)
 	}
 	head.Open(t, p.AuthorizeURL(p.DemoConfidential().Request()))
 	must(t, running.Postgres.Restart(t.Context()))
@@ -86,7 +86,7 @@ func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 		readAll(t, filepath.Join(running.StoreDir(), "*", "*.log")),
 		"ready to accept connections",
 	)
-	if found := secrets.FoundIn([]byte("level=info bearer=" + office.Token)); len(found) == 0 {
+	if found := secrets.FoundIn([]byte("level=info bearer=" + ws.Token)); len(found) == 0 {
 		t.Error("the search does not find a token that is there")
 	}
 }
@@ -116,10 +116,10 @@ func readAll(t *testing.T, pattern string) []byte {
 }
 
 // misuse sends every secret where it belongs and where it does not.
-func misuse(t *testing.T, p *harness.Product, office harness.Office, head *harness.Person) {
+func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, head *harness.Person) {
 	t.Helper()
-	app, connector := office.Confidential(t, "", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
-	basic := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	app, connector := ws.Confidential(t, "", harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
+	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
 	page := head.Consent(t, connector.Begin().Query)
 	ticket := page.DecisionForm(t, "approve").Fields.Get("ticket")
 	page.Approve(t)
@@ -128,7 +128,7 @@ func misuse(t *testing.T, p *harness.Product, office harness.Office, head *harne
 	tokens, long := attempt.Post(t, attempt.CodeForm(code)).Tokens(t), app.Connect(t, head)
 	unused := app.Code(t, head)
 	for _, secret := range []string{
-		office.Token,
+		ws.Token,
 		tokens.AccessToken,
 		long.AccessToken,
 		tokens.RefreshToken,
@@ -136,10 +136,10 @@ func misuse(t *testing.T, p *harness.Product, office harness.Office, head *harne
 		unused,
 		app.Secret,
 		ticket,
-		office.Head.Password,
+		ws.Owner.Password,
 	} {
 		for _, api := range []harness.API{
-			p.In(office.Workspace, secret),
+			p.In(ws.Workspace, secret),
 			p.As(secret),
 			p.API().With("Authorization", secret),
 			p.API().With("X-Tenant-Id", secret),
@@ -148,7 +148,7 @@ func misuse(t *testing.T, p *harness.Product, office harness.Office, head *harne
 			p.API().With("Cookie", "almoner="+secret),
 		} {
 			api.Get(t, programmes+"?"+url.Values{"cursor": {secret}, "access_token": {secret}}.Encode())
-			api.Get(t, office.Clients())
+			api.Get(t, ws.Clients())
 			api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "", "summary": secret})
 			api.Form(t, harness.TokenPath, url.Values{"grant_type": {secret}, "client_id": {secret}, "code": {secret}})
 			api.JSON(
@@ -175,12 +175,12 @@ func misuse(t *testing.T, p *harness.Product, office harness.Office, head *harne
 			"application/x-www-form-urlencoded",
 			url.Values{"ticket": {secret}}.Encode(),
 		)
-		stranger := p.Person(t, office.Head)
-		stranger.Email, stranger.Password = "x@example.org", alterLast(office.Head.Password)
+		stranger := p.Person(t, ws.Owner)
+		stranger.Email, stranger.Password = "x@example.org", alterLast(ws.Owner.Password)
 		stranger.Open(t, p.AppURL+"/login?return="+url.QueryEscape("/settings/user?x="+secret))
 	}
-	stranger := p.Person(t, office.Head)
-	stranger.Email = office.Head.Password // typed into the wrong field
+	stranger := p.Person(t, ws.Owner)
+	stranger.Email = ws.Owner.Password // typed into the wrong field
 	stranger.SignIn(t, stranger.Open(t, p.AppURL+"/login"))
 	p.DemoService().Introspect(t, long.AccessToken)
 	p.API().

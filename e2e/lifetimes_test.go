@@ -30,7 +30,7 @@ func TestLifetimes_AccessTokens(t *testing.T) {
 			t.Errorf("%s: the token expires in %d seconds, expires_in is %d", c.name, left, c.tokens.ExpiresIn)
 		}
 	}
-	ends := p.World.Count(
+	ends := p.Database.Count(
 		t,
 		`select extract(epoch from ends_at - created_at)::int from account.grants where id = $1`,
 		harness.GrantOf(t, short.AccessToken),
@@ -42,21 +42,21 @@ func TestLifetimes_AccessTokens(t *testing.T) {
 func TestLifetimes_RefreshDoesNotExtendGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
-	tokens := connector.Connect(t, p.Person(t, office.Head))
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	grant := harness.GrantOf(t, tokens.AccessToken)
 	for _, left := range []time.Duration{10 * 24 * time.Hour, 2 * time.Hour, 10 * time.Minute} {
-		p.World.EndGrantIn(t, grant, left)
+		p.Database.EndGrantIn(t, grant, left)
 		for range 2 {
 			tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 			wantsSeconds(t, "authorization_expires_in", tokens.AuthorizationEnd, int(left.Seconds()))
 			wantsSeconds(t, "expires_in", tokens.ExpiresIn, min(3600, int(left.Seconds())))
 		}
 	}
-	p.World.EndGrantIn(t, grant, -time.Second)
+	p.Database.EndGrantIn(t, grant, -time.Second)
 	connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	p.In(office.Workspace, tokens.AccessToken).
+	p.In(ws.Workspace, tokens.AccessToken).
 		Get(t, programmes).
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 }
@@ -65,8 +65,8 @@ func TestLifetimes_RefreshDoesNotExtendGrant(t *testing.T) {
 func TestLifetimes_LastSecondsOfGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	wantsEither := func(answer harness.Answer, left time.Duration) {
 		t.Helper()
 		if answer.Status != http.StatusOK {
@@ -79,17 +79,17 @@ func TestLifetimes_LastSecondsOfGrant(t *testing.T) {
 	}
 	for _, left := range []time.Duration{2 * time.Second, time.Second, time.Millisecond, 0} {
 		tokens := connector.Connect(t, head)
-		p.World.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), left)
+		p.Database.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), left)
 		wantsEither(connector.Refresh(t, tokens.RefreshToken), left)
 		attempt := connector.Begin()
 		form := attempt.CodeForm(attempt.Code(t, head))
-		pending := p.World.Text(
+		pending := p.Database.Text(
 			t,
 			`select id::text from account.grants where client_id = $1 and state = 'pending'
 						order by created_at desc limit 1`,
 			connector.ClientID,
 		)
-		p.World.EndGrantIn(t, pending, left)
+		p.Database.EndGrantIn(t, pending, left)
 		wantsEither(attempt.Post(t, form), left)
 	}
 }
@@ -97,14 +97,14 @@ func TestLifetimes_LastSecondsOfGrant(t *testing.T) {
 func TestLifetimes_ConfidentialTokenEndsWithGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	tokens := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head))
-	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	p.World.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -time.Second)
-	p.In(office.Workspace, tokens.AccessToken).
+	ws := p.NewWorkspace(t)
+	tokens := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, ws.Owner))
+	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.Database.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -time.Second)
+	p.In(ws.Workspace, tokens.AccessToken).
 		Get(t, programmes).
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	p.As(tokens.AccessToken).Get(t, office.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
+	p.As(tokens.AccessToken).Get(t, ws.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
 }
 
 // "At exchange and at refresh the user must still be a member …, hold at least one of the granted permissions, and
@@ -113,39 +113,39 @@ func TestRefresh_RechecksUserWithoutConsuming(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, c := range map[string]struct {
-		away, back func(*testing.T, harness.Office)
+		away, back func(*testing.T, harness.TestWorkspace)
 	}{
 		"membership": {
-			func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Workspace, o.Head) },
-			func(t *testing.T, o harness.Office) {
-				p.World.Join(t, o.Workspace, o.Head, harness.Everything()...)
+			func(t *testing.T, o harness.TestWorkspace) { p.Database.Leave(t, o.Workspace, o.Owner) },
+			func(t *testing.T, o harness.TestWorkspace) {
+				p.Database.Join(t, o.Workspace, o.Owner, harness.Everything()...)
 			},
 		},
 		"permissions": {
-			func(t *testing.T, o harness.Office) {
-				p.World.Permit(t, o.Workspace, o.Head, harness.ReadForms, harness.APIAccess)
+			func(t *testing.T, o harness.TestWorkspace) {
+				p.Database.Permit(t, o.Workspace, o.Owner, harness.ReadForms, harness.APIAccess)
 			},
-			func(t *testing.T, o harness.Office) {
-				p.World.Permit(t, o.Workspace, o.Head, harness.Everything()...)
+			func(t *testing.T, o harness.TestWorkspace) {
+				p.Database.Permit(t, o.Workspace, o.Owner, harness.Everything()...)
 			},
 		},
 		"LLM integration": {
-			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, false) },
-			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, true) },
+			func(t *testing.T, o harness.TestWorkspace) { p.Database.SetLLM(t, o.Workspace, false) },
+			func(t *testing.T, o harness.TestWorkspace) { p.Database.SetLLM(t, o.Workspace, true) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			office := p.Office(t)
-			connector := office.Connector(t, harness.ReadProgrammes)
-			tokens := connector.Connect(t, p.Person(t, office.Head))
-			c.away(t, office)
+			ws := p.NewWorkspace(t)
+			connector := ws.Connector(t, harness.ReadProgrammes)
+			tokens := connector.Connect(t, p.Person(t, ws.Owner))
+			c.away(t, ws)
 			for range 3 {
 				connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
-			p.In(office.Workspace, tokens.AccessToken).
+			p.In(ws.Workspace, tokens.AccessToken).
 				Get(t, programmes).
 				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-			c.back(t, office)
+			c.back(t, ws)
 			wantsAlive(t, p, connector, tokens)
 		})
 	}
@@ -155,20 +155,20 @@ func TestRefresh_RechecksUserWithoutConsuming(t *testing.T) {
 func TestRefresh_LostPermissionReturnsWithUser(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
-	tokens := connector.Connect(t, p.Person(t, office.Head))
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	create := func() harness.Answer {
-		return p.In(office.Workspace, tokens.AccessToken).
+		return p.In(ws.Workspace, tokens.AccessToken).
 			JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm room"})
 	}
 	create().Wants(t, http.StatusCreated)
-	p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
+	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	create().WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	create().WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.World.Permit(t, office.Workspace, office.Head, harness.Everything()...)
+	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.Everything()...)
 	create().Wants(t, http.StatusCreated)
 	tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	if !strings.Contains(tokens.Scope, harness.WriteProgrammes) {

@@ -14,15 +14,15 @@ import (
 func TestRateLimit_ThrottlesOnlyDeadToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
-	head := p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	head := p.Person(t, ws.Owner)
 	dead := connector.Connect(t, head)
-	alive := connector.Connect(t, p.Person(t, office.Member(t, harness.ReadProgrammes)))
+	alive := connector.Connect(t, p.Person(t, ws.Member(t, harness.ReadProgrammes)))
 	connector.Revoke(t, dead.RefreshToken).Wants(t, http.StatusOK)
 	for _, path := range []string{harness.TokenPath, "/token"} {
 		var throttled atomic.Bool
-		harness.Together(4, func(int) harness.Answer {
+		harness.Concurrently(4, func(int) harness.Answer {
 			for range 1200 {
 				answer := p.API().Form(t, path, connector.RefreshForm(dead.RefreshToken))
 				if answer.Status == http.StatusTooManyRequests {
@@ -43,8 +43,8 @@ func TestRateLimit_ThrottlesOnlyDeadToken(t *testing.T) {
 		if !throttled.Load() {
 			t.Errorf("%s: no 429 after 4,800 requests with one dead token", path)
 		}
-		alive = connector.WantsAlive(t, alive)
+		alive = connector.WantsWorking(t, alive)
 		connector.Refresh(t, "alm_rt_forged").WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	}
-	connector.WantsAlive(t, connector.Connect(t, head))
+	connector.WantsWorking(t, connector.Connect(t, head))
 }

@@ -51,7 +51,7 @@ func TestLogin_PageHasForm(t *testing.T) {
 func TestLogin_FailureIs400Page(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	user := p.World.User(t)
+	user := p.Database.User(t)
 	attempt := func(email, password string) harness.Page {
 		person := p.Person(t, user)
 		person.Email, person.Password = email, password
@@ -104,7 +104,7 @@ func TestLogin_MalformedFormIs400Page(t *testing.T) {
 func TestLogin_EleventhWrongPasswordIs429(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	user, other := p.World.User(t), p.World.User(t)
+	user, other := p.Database.User(t), p.Database.User(t)
 	person := p.Person(t, user)
 	person.Password = "not the password"
 	for range 10 {
@@ -156,7 +156,7 @@ func TestLogin_RenewsSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	request := p.AuthorizeURL(p.DemoConfidential().Request())
-	attacker := p.Person(t, p.World.User(t)).SignedIn(t)
+	attacker := p.Person(t, p.Database.User(t)).SignedIn(t)
 	planted := attacker.Cookies()
 	if planted == "" {
 		t.Fatal("no cookie to plant")

@@ -84,5 +84,5 @@ func checkDescribedResponsesOccurred() int {
 // enter returns the product for a test.
 func enter(t *testing.T) *harness.Product {
 	t.Helper()
-	return harness.Enter(t, harness.Shared(t), &met)
+	return harness.NewProduct(t, harness.Shared(t), &met)
 }

@@ -112,14 +112,14 @@ func (w *sdkUser) handler(issuer string) auth.OAuthHandler {
 func TestMCP_GoSDKClient(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, landing := p.Office(t), newLanding(t)
-	connector := connectorAt(t, p, office, landing, harness.ReadProgrammes)
+	ws, landing := p.NewWorkspace(t), newLanding(t)
+	connector := connectorAt(t, p, ws, landing, harness.ReadProgrammes)
 	connector.Resource = p.BaseURL + "/mcp"
 	body := harness.ConnectorBody(connector.Resource, harness.ReadProgrammes)
 	body["redirectUris"] = []string{landing.uri}
-	connector.ClientID, _ = office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
+	connector.ClientID, _ = ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
-		p.In(office.Workspace, office.Token).
+		p.In(ws.Workspace, ws.Token).
 			JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
 			Wants(t, http.StatusCreated)
 	}
@@ -129,7 +129,7 @@ func TestMCP_GoSDKClient(t *testing.T) {
 	w.decide = func(address string) url.Values {
 		browser.Open(address)
 		if w.consents == 1 {
-			browser.SignIn(office.Head.Email, office.Head.Password)
+			browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 		}
 		browser.Click(approveButton)
 		browser.See("#landed")
@@ -144,10 +144,10 @@ func TestMCP_GoSDKClient(t *testing.T) {
 		t.Fatal(redactError(err))
 	}
 	defer func() { _ = session.Close() }()
-	w.callEveryTool(session, office)
+	w.callEveryTool(session, ws)
 
 	w.source.expire()
-	w.callEveryTool(session, office)
+	w.callEveryTool(session, ws)
 	if len(w.source.replays) != 2 || w.consents != 1 {
 		t.Fatalf("%d refresh tokens, %d consents", len(w.source.replays), w.consents)
 	}
@@ -155,7 +155,7 @@ func TestMCP_GoSDKClient(t *testing.T) {
 	// Presenting the superseded token revokes the grant. The client is challenged and starts a new authorization.
 	connector.Refresh(t, w.source.replays[0]).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	wantsChallenge(t, p, rpc(t, mcp(p, w.source.token.AccessToken), "tools/list", nil), `error="invalid_token"`)
-	w.callEveryTool(session, office)
+	w.callEveryTool(session, ws)
 	if w.consents != 2 {
 		t.Errorf("%d consents", w.consents)
 	}
@@ -176,7 +176,7 @@ func TestMCP_GoSDKClient(t *testing.T) {
 }
 
 // callEveryTool calls every tool.
-func (w *sdkUser) callEveryTool(session *sdk.ClientSession, office harness.Office) {
+func (w *sdkUser) callEveryTool(session *sdk.ClientSession, ws harness.TestWorkspace) {
 	w.t.Helper()
 	var names []string
 	for tool, err := range session.Tools(w.t.Context(), nil) {
@@ -203,7 +203,7 @@ func (w *sdkUser) callEveryTool(session *sdk.ClientSession, office harness.Offic
 	who := call("whoami", nil)
 	workspace, _ := who["workspace"].(map[string]any)
 	connection, _ := who["connection"].(map[string]any)
-	if workspace["name"] != office.Workspace.Name || connection["clientId"] != w.connector.ClientID ||
+	if workspace["name"] != ws.Workspace.Name || connection["clientId"] != w.connector.ClientID ||
 		len(texts(who["permissions"])) != 1 {
 		w.t.Errorf("whoami: %v", who)
 	}

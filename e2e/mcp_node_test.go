@@ -86,11 +86,11 @@ func TestMCP_TypeScriptSDKClient(t *testing.T) {
 	t.Parallel()
 	dir := installed(t)
 	p := enter(t)
-	office := p.Office(t)
-	person := p.Person(t, office.Head)
-	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	person := p.Person(t, ws.Owner)
+	connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
-		p.In(office.Workspace, office.Token).
+		p.In(ws.Workspace, ws.Token).
 			JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
 			Wants(t, http.StatusCreated)
 	}
@@ -116,7 +116,7 @@ func TestMCP_TypeScriptSDKClient(t *testing.T) {
 		}
 		client.sees(&seen)
 		if !slices.Equal(seen.Tools, []string{"get_programme", "list_programmes", "whoami"}) ||
-			seen.Workspace != office.Workspace.Name ||
+			seen.Workspace != ws.Workspace.Name ||
 			!slices.Equal(seen.Programmes, []string{"Warm rooms", "Debt advice", "Lunch club"}) ||
 			seen.Refreshed != refreshed {
 			t.Errorf("unexpected result %+v", seen)
@@ -130,7 +130,7 @@ func TestMCP_TypeScriptSDKClient(t *testing.T) {
 
 	// The user disconnects. The client's refresh is rejected, so it drops its tokens and starts a new
 	// authorization.
-	p.World.Exec(
+	p.Database.Exec(
 		t,
 		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'revoked_by_user'
 				where client_id = $1`,

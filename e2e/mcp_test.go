@@ -100,12 +100,12 @@ func TestMCP_FirstCallIsChallenged(t *testing.T) {
 func TestMCP_OnlyOwnResourceTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	tokens := connector.Connect(t, head)
-	rest := office.Connector(t, harness.ReadProgrammes).Connect(t, head)
-	confidential := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head)
+	rest := ws.Connector(t, harness.ReadProgrammes).Connect(t, head)
+	confidential := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, head)
 	for name, token := range map[string]string{
 		"REST":          rest.AccessToken,
 		"confidential":  confidential.AccessToken,
@@ -123,29 +123,29 @@ func TestMCP_OnlyOwnResourceTokens(t *testing.T) {
 			)
 		})
 	}
-	for _, token := range []string{tokens.AccessToken, office.Token} { // MCP accepts the personal access token too
+	for _, token := range []string{tokens.AccessToken, ws.Token} { // MCP accepts the personal access token too
 		rpc(t, mcp(p, token), "initialize", initialize).Wants(t, http.StatusOK)
 		who, _, _ := callTool(t, mcp(p, token).With("X-Tenant-Id", p.Demo.Workspaces.Empty.ID), "whoami", nil)
 		workspace, _ := who["workspace"].(map[string]any)
-		if workspace["id"] != office.Workspace.ID || workspace["name"] != office.Workspace.Name {
+		if workspace["id"] != ws.Workspace.ID || workspace["name"] != ws.Workspace.Name {
 			t.Errorf("in another workspace: %v", workspace)
 		}
 	}
 	// After the grant has ended, each 401 for its token carries the challenge.
-	p.World.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -time.Second)
+	p.Database.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -time.Second)
 	wantsChallenge(t, p, rpc(t, mcp(p, tokens.AccessToken), "tools/list", nil), `error="invalid_token"`)
-	p.World.RevokeToken(t, office.Token)
-	wantsChallenge(t, p, rpc(t, mcp(p, office.Token), "tools/list", nil), `error="invalid_token"`)
+	p.Database.RevokeToken(t, ws.Token)
+	wantsChallenge(t, p, rpc(t, mcp(p, ws.Token), "tools/list", nil), `error="invalid_token"`)
 }
 
 func TestMCP_AppliesAPIRules(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	member := office.Member(t, harness.ReadProgrammes, harness.ReadForms)
-	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	member := ws.Member(t, harness.ReadProgrammes, harness.ReadForms)
+	connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	token := connector.Connect(t, p.Person(t, member)).AccessToken
-	personal := p.World.Token(t, office.Workspace, member, harness.ReadProgrammes)
+	personal := p.Database.Token(t, ws.Workspace, member, harness.ReadProgrammes)
 	for _, credential := range []string{token, personal} {
 		list := func() harness.Answer {
 			return rpc(
@@ -156,30 +156,30 @@ func TestMCP_AppliesAPIRules(t *testing.T) {
 			)
 		}
 		list().Wants(t, http.StatusOK)
-		p.World.Permit(t, office.Workspace, member, harness.ReadForms)
+		p.Database.Permit(t, ws.Workspace, member, harness.ReadForms)
 		message := list().WantsHeader(t, "WWW-Authenticate", "").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		if !strings.Contains(message, "administrator") {
 			t.Errorf("does not name who can grant it: %s", message)
 		}
 		rpc(t, mcp(p, credential), "tools/list", nil).Wants(t, http.StatusOK)
-		p.World.Permit(t, office.Workspace, member, harness.ReadProgrammes, harness.ReadForms)
+		p.Database.Permit(t, ws.Workspace, member, harness.ReadProgrammes, harness.ReadForms)
 
-		p.World.SetLLM(t, office.Workspace, false)
+		p.Database.SetLLM(t, ws.Workspace, false)
 		list().WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		rpc(t, mcp(p, credential), "initialize", initialize).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-		p.World.SetLLM(t, office.Workspace, true)
+		p.Database.SetLLM(t, ws.Workspace, true)
 
 		for _, works := range []struct{ enabled, provisioned bool }{{false, true}, {true, false}} {
-			p.World.SetModule(t, office.Workspace, works.enabled, works.provisioned)
+			p.Database.SetModule(t, ws.Workspace, works.enabled, works.provisioned)
 			if _, text, failed := callTool(t, mcp(p, credential), "list_programmes", nil); !failed ||
 				!strings.Contains(text, "administrator") {
 				t.Errorf("unavailable module: %v %s", failed, text)
 			}
 		}
-		p.World.SetModule(t, office.Workspace, true, true)
+		p.Database.SetModule(t, ws.Workspace, true, true)
 		list().Wants(t, http.StatusOK)
 	}
-	p.World.Leave(t, office.Workspace, member)
+	p.Database.Leave(t, ws.Workspace, member)
 	rpc(t, mcp(p, personal), "initialize", initialize).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 }
 
@@ -188,10 +188,10 @@ func TestMCP_AppliesAPIRules(t *testing.T) {
 func TestMCP_InsufficientScopeOnlyIfConsentHelps(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	ask := func(token string) harness.Answer { return p.In(office.Workspace, token).Get(t, programmes) }
-	attempt := office.Connector(t, harness.ReadProgrammes, harness.ReadForms).Begin()
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	ask := func(token string) harness.Answer { return p.In(ws.Workspace, token).Get(t, programmes) }
+	attempt := ws.Connector(t, harness.ReadProgrammes, harness.ReadForms).Begin()
 	attempt.Query = change(attempt.Query, "scope", harness.ReadForms)
 	helps := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t).AccessToken
 	refused := ask(helps)
@@ -208,9 +208,9 @@ func TestMCP_InsufficientScopeOnlyIfConsentHelps(t *testing.T) {
 		}
 	}
 	// A new consent cannot help a client that may not request the permission, or a personal access token.
-	personal := p.World.Token(t, office.Workspace, office.Head, harness.ReadForms)
+	personal := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadForms)
 	useless := []harness.Answer{
-		ask(office.Connector(t, harness.ReadForms).Connect(t, head).AccessToken), ask(personal),
+		ask(ws.Connector(t, harness.ReadForms).Connect(t, head).AccessToken), ask(personal),
 		rpc(t, mcp(p, personal), "tools/call", map[string]any{"name": "list_programmes"}),
 	}
 	for _, answer := range useless {
@@ -379,9 +379,9 @@ func TestMCP_DiscoveryAllowsCORSWithoutRedirect(t *testing.T) {
 func TestMCP_SharedAddressIsNotThrottled(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
-	tokens := connector.Connect(t, p.Person(t, office.Head))
+	ws := p.NewWorkspace(t)
+	connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	for range 150 {
 		connector.Refresh(t, "alm_rt_"+strings.Repeat("x", 60)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		wantsChallenge(t, p, rpc(t, mcp(p, "nonsense"), "initialize", initialize), "invalid_token")

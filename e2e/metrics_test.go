@@ -16,9 +16,9 @@ import (
 func TestMetrics_CountGrantEvents(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
-	p := harness.Enter(t, running, &met)
-	office := p.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	p := harness.NewProduct(t, running, &met)
+	ws := p.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	before := harness.Metrics(t, running)
 
 	tokens := connector.Connect(t, head)
@@ -75,7 +75,7 @@ func TestMetrics_CountGrantEvents(t *testing.T) {
 func TestMetrics_NotPublic(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
-	p := harness.Enter(t, running, &met)
+	p := harness.NewProduct(t, running, &met)
 	p.API().Get(t, "/metrics").Wants(t, http.StatusNotFound)
 	p.App().Get(t, "/metrics").Wants(t, http.StatusNotFound)
 	response, err := http.Get(

@@ -13,7 +13,7 @@ import (
 func TestOutage_Postgres(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
-	p := harness.Enter(t, running, &met)
+	p := harness.NewProduct(t, running, &met)
 	t.Run("stopped", func(t *testing.T) {
 		s := prepare(t, p)
 		running.Postgres.Stop()
@@ -34,14 +34,14 @@ func TestOutage_Postgres(t *testing.T) {
 		s := prepare(t, p)
 		must(t, running.Postgres.Pause())
 		defer running.Postgres.Resume()
-		answer := soon(t, func() harness.Answer { return p.In(s.office.Workspace, s.office.Token).Get(t, programmes) })
+		answer := soon(t, func() harness.Answer { return p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes) })
 		answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 		answer.WantsRetryAfter(t)
 		s.wantsTokensUnavailable(t)
 		running.Postgres.Resume()
 		waitForReady(t, p, running)
 		s.wantsAPI(t, p)
-		s.connector.Connect(t, p.Person(t, s.office.Head))
+		s.connector.Connect(t, p.Person(t, s.ws.Owner))
 	})
 	t.Run("a service killed", func(t *testing.T) { killServices(t, p, running) })
 }
@@ -50,14 +50,14 @@ func TestOutage_Postgres(t *testing.T) {
 func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
 	t.Helper()
 	s.wantsTokensUnavailable(t)
-	for _, token := range []string{s.office.Token, s.tokens.AccessToken, s.long.AccessToken} {
-		answer := soon(t, func() harness.Answer { return p.In(s.office.Workspace, token).Get(t, programmes) })
+	for _, token := range []string{s.ws.Token, s.tokens.AccessToken, s.long.AccessToken} {
+		answer := soon(t, func() harness.Answer { return p.In(s.ws.Workspace, token).Get(t, programmes) })
 		answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 		answer.WantsRetryAfter(t)
 	}
 	for _, send := range []func() harness.Answer{
-		func() harness.Answer { return p.As(s.office.Token).Get(t, s.office.Clients()) },
-		func() harness.Answer { return s.office.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) },
+		func() harness.Answer { return p.As(s.ws.Token).Get(t, s.ws.Clients()) },
+		func() harness.Answer { return s.ws.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) },
 		func() harness.Answer { return s.connector.Revoke(t, s.tokens.RefreshToken) },
 		func() harness.Answer { return p.DemoService().Introspect(t, s.tokens.AccessToken) },
 	} {
@@ -68,8 +68,8 @@ func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
 	s.page.Press(t, "approve").WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
 	s.head.Open(t, p.AuthorizeURL(s.app.Request())).WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
 
-	p.In(s.office.Workspace, "nonsense").Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	p.API().Get(t, s.office.Clients()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
+	p.In(s.ws.Workspace, "nonsense").Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.API().Get(t, s.ws.Clients()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
 	p.API().Get(t, "/v1/nothing").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 	p.API().Get(t, harness.TokenPath).Wants(t, http.StatusMethodNotAllowed)
 	p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
@@ -79,7 +79,7 @@ func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
 // waitForReady waits until both services are connected to their stores again.
 func waitForReady(t *testing.T, p *harness.Product, running *stack.Stack) {
 	t.Helper()
-	p.World.Reconnect()
+	p.Database.Reconnect()
 	for _, url := range []string{running.AppURL + "/readyz", running.ResourceURL + "/readyz"} {
 		deadline := time.Now().Add(15 * time.Second)
 		for {
@@ -108,7 +108,7 @@ func killServices(t *testing.T, p *harness.Product, running *stack.Stack) {
 	s.wantsEverythingAgain(t, p) // sessions, codes, keys and the open page survive
 
 	running.Resourceapi.Kill()
-	answer := p.In(s.office.Workspace, s.office.Token).Get(t, programmes)
+	answer := p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes)
 	answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 	answer.WantsRetryAfter(t)
 	s.connector.Connect(t, s.head)

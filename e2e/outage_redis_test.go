@@ -12,18 +12,18 @@ import (
 func TestOutage_Redis(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
-	p := harness.Enter(t, running, &met)
+	p := harness.NewProduct(t, running, &met)
 	t.Run("stopped", func(t *testing.T) {
 		s := prepare(t, p)
 		running.Redis.Stop()
 		s.wantsTokensUnavailable(t)
 		s.wantsAPI(t, p) // "with Redis down the API is up" (grants)
-		p.As(s.office.Token).Get(t, s.office.Clients()).Wants(t, http.StatusOK)
+		p.As(s.ws.Token).Get(t, s.ws.Clients()).Wants(t, http.StatusOK)
 		refused := s.page.Press(t, "approve").WantsPage(t, http.StatusServiceUnavailable)
 		refused.WantsRetryAfter(t)
 		s.connector.Refresh(t, "alm_rt_nonsense").WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		p.DemoService().Introspect(t, s.tokens.AccessToken).Wants(t, http.StatusOK)
-		p.Person(t, s.office.Head).SignedIn(t)
+		p.Person(t, s.ws.Owner).SignedIn(t)
 		must(t, running.Redis.Restart(t.Context()))
 		s.wantsEverythingAgain(t, p)
 	})
@@ -39,7 +39,7 @@ func TestOutage_Redis(t *testing.T) {
 		s := prepare(t, p)
 		running.Redis.Stop()
 		s.connector.Revoke(t, s.tokens.RefreshToken).Wants(t, http.StatusOK)
-		p.In(s.office.Workspace, s.tokens.AccessToken).
+		p.In(s.ws.Workspace, s.tokens.AccessToken).
 			Get(t, programmes).
 			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 		must(t, running.Redis.Restart(t.Context()))
@@ -65,8 +65,8 @@ func freezeRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
 
 // eraseRedis deletes the data of Redis, which Postgres replaces (grants: "When Redis loses its memory").
 func eraseRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
-	office := p.Office(t)
-	head, connector := p.Person(t, office.Head), office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head, connector := p.Person(t, ws.Owner), ws.Connector(t, harness.ReadProgrammes)
 	attempt := connector.Begin()
 	used := attempt.Code(t, head)
 	ofUsedCode := attempt.Post(t, attempt.CodeForm(used)).Tokens(t)
@@ -75,14 +75,14 @@ func eraseRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
 	replayed := connector.Refresh(t, old.RefreshToken).Tokens(t)
 	revoked := connector.Connect(t, head)
 	connector.Revoke(t, revoked.AccessToken).Wants(t, http.StatusOK)
-	app := office.Confidential(t, "", harness.ReadProgrammes)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	long := app.Connect(t, head)
 
 	running.Redis.Kill()
 	must(t, running.Redis.Forget())
 	must(t, running.Redis.Restart(t.Context()))
 
-	p.In(office.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	wantsDead(t, p, connector, revoked)
 	connector.Refresh(t, old.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	wantsDead(t, p, connector, replayed)

@@ -17,7 +17,7 @@ const promptly = 8 * time.Second
 
 // A scene is the state before an outage: unused codes, valid tokens, an open consent page.
 type scene struct {
-	office       harness.Office
+	ws           harness.TestWorkspace
 	head         *harness.Person
 	app          harness.ConfidentialApp
 	connector    harness.Connector
@@ -31,16 +31,16 @@ type scene struct {
 
 func prepare(t *testing.T, p *harness.Product) scene {
 	t.Helper()
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	s := scene{
-		office:    office,
-		head:      p.Person(t, office.Head),
-		app:       office.Confidential(t, "", harness.ReadProgrammes),
-		connector: office.Connector(t, harness.ReadProgrammes),
+		ws:        ws,
+		head:      p.Person(t, ws.Owner),
+		app:       ws.Confidential(t, "", harness.ReadProgrammes),
+		connector: ws.Connector(t, harness.ReadProgrammes),
 	}
 	s.attempt = s.connector.Begin()
 	s.tokens, s.long = s.connector.Connect(t, s.head), s.app.Connect(t, s.head)
-	other := office.Connector(t, harness.ReadProgrammes)
+	other := ws.Connector(t, harness.ReadProgrammes)
 	s.page, s.pageClient = s.head.Consent(t, other.Begin().Query), other.ClientID
 	s.code, s.appCode = s.attempt.Code(t, s.head), s.app.Code(t, s.head)
 	return s
@@ -74,8 +74,8 @@ func (s scene) wantsTokensUnavailable(t *testing.T) {
 // wantsAPI checks that all three kinds of credentials list programmes.
 func (s scene) wantsAPI(t *testing.T, p *harness.Product) {
 	t.Helper()
-	for _, token := range []string{s.office.Token, s.tokens.AccessToken, s.long.AccessToken} {
-		p.In(s.office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
+	for _, token := range []string{s.ws.Token, s.tokens.AccessToken, s.long.AccessToken} {
+		p.In(s.ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 }
 
@@ -90,7 +90,7 @@ func (s scene) wantsEverythingAgain(t *testing.T, p *harness.Product) {
 	if count := grantsOf(t, p, s.pageClient); count != 1 {
 		t.Errorf("%d grants for one approval", count)
 	}
-	wantsAlive(t, p, s.connector, s.connector.Connect(t, p.Person(t, s.office.Head)))
+	wantsAlive(t, p, s.connector, s.connector.Connect(t, p.Person(t, s.ws.Owner)))
 }
 
 func must(t *testing.T, err error) {

@@ -107,33 +107,36 @@ func TestAccess_2ChecksTenantHeader(t *testing.T) {
 func TestAccess_3ChecksPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	w, workspace := p.World, office.Workspace
+	ws := p.NewWorkspace(t)
+	w, workspace := p.Database, ws.Workspace
 	token := func(user demo.User, permissions ...string) string { return w.Token(t, workspace, user, permissions...) }
-	left := office.Member(t, harness.ReadProgrammes)
+	left := ws.Member(t, harness.ReadProgrammes)
 	leftToken := token(left, harness.ReadProgrammes)
 	w.Leave(t, workspace, left)
-	off := p.Office(t)
-	connector := off.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, off.Head)).AccessToken
+	off := p.NewWorkspace(t)
+	connector := off.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, off.Owner)).AccessToken
 	w.SetLLM(t, off.Workspace, false)
 	w.SetModule(t, off.Workspace, false, true)
 	for name, api := range map[string]harness.API{
-		"unknown workspace":  p.In(demo.Workspace{ID: uuid.NewString()}, office.Token),
-		"not a member":       p.In(p.Demo.Workspaces.Main, office.Token),
+		"unknown workspace":  p.In(demo.Workspace{ID: uuid.NewString()}, ws.Token),
+		"not a member":       p.In(p.Demo.Workspaces.Main, ws.Token),
 		"no longer a member": p.In(workspace, leftToken),
 		// the owner is a member there
 		"token of another workspace":   p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.Owner),
-		"permission outside the token": p.In(workspace, token(office.Head, harness.ReadForms)),
+		"permission outside the token": p.In(workspace, token(ws.Owner, harness.ReadForms)),
 		"permission missing now": p.In(
 			workspace,
-			token(office.Member(t, harness.ReadForms), harness.ReadProgrammes),
+			token(ws.Member(t, harness.ReadForms), harness.ReadProgrammes),
 		),
-		"write is not read":                p.In(workspace, token(office.Head, harness.WriteProgrammes)),
-		"no member, module disabled":       p.In(p.Demo.Workspaces.ProgrammesDisabled, office.Token),
-		"no member, not provisioned":       p.In(p.Demo.Workspaces.Unprovisioned, office.Token),
-		"connector, LLM off, module off":   p.In(off.Workspace, connector),
-		"outsider in main (demo)":          p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.OwnerIn.Empty),
-		"permission missing, disabled too": p.In(off.Workspace, w.Token(t, off.Workspace, off.Head, harness.ReadForms)),
+		"write is not read":              p.In(workspace, token(ws.Owner, harness.WriteProgrammes)),
+		"no member, module disabled":     p.In(p.Demo.Workspaces.ProgrammesDisabled, ws.Token),
+		"no member, not provisioned":     p.In(p.Demo.Workspaces.Unprovisioned, ws.Token),
+		"connector, LLM off, module off": p.In(off.Workspace, connector),
+		"outsider in main (demo)":        p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.OwnerIn.Empty),
+		"permission missing, disabled too": p.In(
+			off.Workspace,
+			w.Token(t, off.Workspace, off.Owner, harness.ReadForms),
+		),
 	} {
 		t.Run(name, func(t *testing.T) {
 			api.Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
@@ -146,9 +149,9 @@ func TestAccess_3ChecksPermissions(t *testing.T) {
 func TestAccess_4ChecksModule(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	both := p.In(office.Workspace, office.Token)
-	p.World.SetModule(t, office.Workspace, false, false)
+	ws := p.NewWorkspace(t)
+	both := p.In(ws.Workspace, ws.Token)
+	p.Database.SetModule(t, ws.Workspace, false, false)
 	disabled := p.In(p.Demo.Workspaces.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled)
 	unprovisioned := p.In(p.Demo.Workspaces.Unprovisioned, p.Demo.Tokens.OwnerIn.Unprovisioned)
 	for _, path := range []string{programmes, programmes + badQuery, programmes + "/" + uuid.NewString()} {
@@ -160,7 +163,7 @@ func TestAccess_4ChecksModule(t *testing.T) {
 	unprovisioned.JSON(t, http.MethodPost, programmes, `{`).
 		WantsNested(t, http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
 		// Without a row the module is not enabled (spec 1: "must be enabled in the workspace").
-	p.World.Exec(t, `delete from account.tenant_modules where tenant_id = $1`, office.Workspace.ID)
+	p.Database.Exec(t, `delete from account.tenant_modules where tenant_id = $1`, ws.Workspace.ID)
 	both.Get(t, programmes).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
 }
 
@@ -185,12 +188,12 @@ func TestAccess_5ChecksParametersThenRecord(t *testing.T) {
 func TestAccess_ReadOnEveryRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head, w := p.Person(t, office.Head), p.World
+	ws := p.NewWorkspace(t)
+	head, w := p.Person(t, ws.Owner), p.Database
 	apis := []harness.API{
-		p.In(office.Workspace, office.Token),
-		p.In(office.Workspace, office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken),
-		p.In(office.Workspace, office.Connector(t, harness.ReadProgrammes).Connect(t, head).AccessToken),
+		p.In(ws.Workspace, ws.Token),
+		p.In(ws.Workspace, ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken),
+		p.In(ws.Workspace, ws.Connector(t, harness.ReadProgrammes).Connect(t, head).AccessToken),
 	}
 	all := func(status int, code string) {
 		t.Helper()
@@ -204,18 +207,18 @@ func TestAccess_ReadOnEveryRequest(t *testing.T) {
 	}
 	for range 2 {
 		all(http.StatusOK, "")
-		w.Permit(t, office.Workspace, office.Head, harness.ReadForms)
+		w.Permit(t, ws.Workspace, ws.Owner, harness.ReadForms)
 		all(http.StatusForbidden, "FORBIDDEN")
-		w.Permit(t, office.Workspace, office.Head, harness.Everything()...)
+		w.Permit(t, ws.Workspace, ws.Owner, harness.Everything()...)
 		all(http.StatusOK, "")
-		w.Leave(t, office.Workspace, office.Head)
+		w.Leave(t, ws.Workspace, ws.Owner)
 		all(http.StatusForbidden, "FORBIDDEN")
-		w.Join(t, office.Workspace, office.Head, harness.Everything()...)
+		w.Join(t, ws.Workspace, ws.Owner, harness.Everything()...)
 		all(http.StatusOK, "")
-		w.SetModule(t, office.Workspace, false, true)
+		w.SetModule(t, ws.Workspace, false, true)
 		all(http.StatusForbidden, "MODULE_NOT_ENABLED")
-		w.SetModule(t, office.Workspace, true, false)
+		w.SetModule(t, ws.Workspace, true, false)
 		all(http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
-		w.SetModule(t, office.Workspace, true, true)
+		w.SetModule(t, ws.Workspace, true, true)
 	}
 }

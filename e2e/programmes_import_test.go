@@ -34,8 +34,8 @@ func imports(t *testing.T, api harness.API, csv string) client.Import {
 func TestImport_AcceptedHasStatusURL(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	for csv, want := range map[string]string{"name\nPantry\n": "processed", "name,status\nPantry,gone\n": "rejected"} {
 		accepted := api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", csv).Wants(t, http.StatusAccepted)
 		object := accepted.WantsKeys(t, "id", "status", "statusUrl")
@@ -72,8 +72,8 @@ func TestImport_IsProcessed(t *testing.T) {
 			"\"Pantry\",Food,active,2026-01-01,2026-12-31\r\nChoir,,draft,,\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			office := p.Office(t)
-			api := p.In(office.Workspace, office.Token)
+			ws := p.NewWorkspace(t)
+			api := p.In(ws.Workspace, ws.Token)
 			done := imports(t, api, csv)
 			if done.Status != "processed" || done.Imported != 2 || len(done.Errors) != 0 {
 				t.Errorf("import ended as %+v", done)
@@ -87,8 +87,8 @@ func TestImport_IsProcessed(t *testing.T) {
 		})
 	}
 	t.Run("name alone", func(t *testing.T) {
-		office := p.Office(t)
-		api := p.In(office.Workspace, office.Token)
+		ws := p.NewWorkspace(t)
+		api := p.In(ws.Workspace, ws.Token)
 		if done := imports(t, api, "name\nGarden\n"); done.Status != "processed" || done.Imported != 1 {
 			t.Errorf("import ended as %+v", done)
 		}
@@ -101,8 +101,8 @@ func TestImport_IsProcessed(t *testing.T) {
 func TestImport_InvalidHeaderIs400(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	for name, csv := range map[string]string{
 		"empty":          "",
 		"no name":        "summary,status\nx,draft\n",
@@ -125,8 +125,8 @@ func TestImport_InvalidHeaderIs400(t *testing.T) {
 func TestImport_InvalidRowImportsNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	csv := "name,status,startsOn\nGood,draft,2026-01-01\n,draft,2026-01-01\nBad,gone,not a day\nAlso good,active,\n"
 	done := imports(t, api, csv)
 	if done.Status != "rejected" || done.Imported != 0 {

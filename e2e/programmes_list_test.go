@@ -127,18 +127,18 @@ func wantsOrder(t *testing.T, all []programme) {
 func TestList_PageSizeOneKeepsTies(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	for i := range 7 { // all created at the same moment
-		p.World.Exec(
+		p.Database.Exec(
 			t,
 			`insert into resource.programmes (id, tenant_id, name, status, created_at)
 						values ($1, $2, $3, 'active', '2026-03-01T10:00:00Z')`,
 			uuid.New(),
-			office.Workspace.ID,
+			ws.Workspace.ID,
 			fmt.Sprint("Tied ", i),
 		)
 	}
-	all, _ := readAllPages(t, p.In(office.Workspace, office.Token), url.Values{"limit": {"1"}})
+	all, _ := readAllPages(t, p.In(ws.Workspace, ws.Token), url.Values{"limit": {"1"}})
 	if len(all) != 7 {
 		t.Errorf("%d programmes, want 7", len(all))
 	}
@@ -186,11 +186,11 @@ func TestList_EmptyWorkspace(t *testing.T) {
 func TestList_OnlyOwnWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	created := p.In(office.Workspace, office.Token).
+	ws := p.NewWorkspace(t)
+	created := p.In(ws.Workspace, ws.Token).
 		JSON(t, http.MethodPost, programmes, map[string]any{"name": "Only here"}).
 		Wants(t, http.StatusCreated)
-	all, _ := readAllPages(t, p.In(office.Workspace, office.Token), nil)
+	all, _ := readAllPages(t, p.In(ws.Workspace, ws.Token), nil)
 	if len(all) != 1 || all[0].ID != created.Object(t)["id"] {
 		t.Error("the list does not contain exactly the workspace's programme")
 	}
@@ -210,8 +210,8 @@ func TestList_OnlyOwnWorkspace(t *testing.T) {
 func TestList_Filters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	for i, c := range []struct{ name, summary, status string }{
 		{"Café Llandudno", "Warm drinks", "active"},
 		{"Boat repairs", "at the CAFÉ dock", "draft"},
@@ -219,12 +219,12 @@ func TestList_Filters(t *testing.T) {
 		{"Straße", "", "archived"},
 		{"Garden", "a_b", "completed"},
 	} {
-		p.World.Exec(
+		p.Database.Exec(
 			t,
 			`insert into resource.programmes (id, tenant_id, name, summary, status, created_at)
 						values ($1, $2, $3, $4, $5, now() - make_interval(hours => $6))`,
 			uuid.New(),
-			office.Workspace.ID,
+			ws.Workspace.ID,
 			c.name,
 			c.summary,
 			c.status,

@@ -167,8 +167,8 @@ func TestCursor_BoundToWorkspaceAndFilters(t *testing.T) {
 func TestCursor_StableDuringInserts(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	add := func(name string) string {
 		object := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
 			Wants(t, http.StatusCreated).

@@ -12,8 +12,8 @@ import (
 func TestIfMatch_StaleIsRejected(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	one := programmes + "/" + create(t, api, map[string]any{"name": "Tool bank"}).ID
 	first := api.Get(t, one).Wants(t, http.StatusOK).Header.Get("ETag")
 	if first == "" {
@@ -43,8 +43,8 @@ func TestIfMatch_StaleIsRejected(t *testing.T) {
 func TestIdempotencyKey_RepeatsFirstResponse(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token).With("Idempotency-Key", "order-1")
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token).With("Idempotency-Key", "order-1")
 	first := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).
 		Wants(t, http.StatusCreated)
 	for range 3 {
@@ -71,16 +71,16 @@ func TestIdempotencyKey_RepeatsFirstResponse(t *testing.T) {
 func TestIdempotencyKey_PerWorkspaceUserAndRoute(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, other := p.Office(t), p.Office(t)
-	colleague := office.Member(t, harness.Everything()...)
-	member := p.World.User(t)
-	p.World.Join(t, office.Workspace, member, harness.Everything()...)
-	p.World.Join(t, other.Workspace, member, harness.Everything()...)
+	ws, other := p.NewWorkspace(t), p.NewWorkspace(t)
+	colleague := ws.Member(t, harness.Everything()...)
+	member := p.Database.User(t)
+	p.Database.Join(t, ws.Workspace, member, harness.Everything()...)
+	p.Database.Join(t, other.Workspace, member, harness.Everything()...)
 	ids := map[any]bool{}
 	for _, api := range []harness.API{
-		p.In(office.Workspace, p.World.Token(t, office.Workspace, member, harness.Everything()...)),
-		p.In(other.Workspace, p.World.Token(t, other.Workspace, member, harness.Everything()...)),
-		p.In(office.Workspace, p.World.Token(t, office.Workspace, colleague, harness.Everything()...)),
+		p.In(ws.Workspace, p.Database.Token(t, ws.Workspace, member, harness.Everything()...)),
+		p.In(other.Workspace, p.Database.Token(t, other.Workspace, member, harness.Everything()...)),
+		p.In(ws.Workspace, p.Database.Token(t, ws.Workspace, colleague, harness.Everything()...)),
 	} {
 		api = api.With("Idempotency-Key", "same")
 		made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Swap shop"}).
@@ -101,8 +101,8 @@ func TestIdempotencyKey_PerWorkspaceUserAndRoute(t *testing.T) {
 func TestIdempotencyKey_AfterAccessStoresOnlySuccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	plain := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	plain := p.In(ws.Workspace, ws.Token)
 	api := plain.With("Idempotency-Key", "k")
 	api.JSON(t, http.MethodPost, programmes, map[string]any{"name": ""}).
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
@@ -114,12 +114,12 @@ func TestIdempotencyKey_AfterAccessStoresOnlySuccess(t *testing.T) {
 	api.Without("X-Tenant-Id").
 		JSON(t, http.MethodPost, programmes, body).
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
-	p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
+	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	api.JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.World.Permit(t, office.Workspace, office.Head, harness.Everything()...)
-	p.World.SetModule(t, office.Workspace, false, true)
+	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.Everything()...)
+	p.Database.SetModule(t, ws.Workspace, false, true)
 	api.JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
-	p.World.SetModule(t, office.Workspace, true, true)
+	p.Database.SetModule(t, ws.Workspace, true, true)
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
 	// The contract does not define the response for the key with another body. It must not have a second effect,
 	// and it must not be the first response.
@@ -131,11 +131,11 @@ func TestIdempotencyKey_AfterAccessStoresOnlySuccess(t *testing.T) {
 		t.Errorf("%d programmes were created", len(all))
 	}
 	// The key expires after 24 hours.
-	p.World.Exec(
+	p.Database.Exec(
 		t,
 		`update resource.idempotency_keys set created_at = created_at - interval '24 hours 1 second'
 				where tenant_id = $1`,
-		office.Workspace.ID,
+		ws.Workspace.ID,
 	)
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
 	if all := every(t, plain); len(all) != 2 {
@@ -146,8 +146,8 @@ func TestIdempotencyKey_AfterAccessStoresOnlySuccess(t *testing.T) {
 func TestIdempotencyKey_ConcurrentHasOneEffect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	answers := make(chan harness.Answer, 8)
 	for range cap(answers) {
 		go func() {

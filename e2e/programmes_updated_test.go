@@ -12,8 +12,8 @@ import (
 func TestUpdatedSince_ReturnsNewAndChangedProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	changed := create(t, api, map[string]any{"name": "Changed later"})
 	untouched := create(t, api, map[string]any{"name": "Untouched"})
 	newest := create(t, api, map[string]any{"name": "Newest"})

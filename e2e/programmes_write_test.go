@@ -34,8 +34,8 @@ func read(t *testing.T, api harness.API, id string) client.Programme {
 func TestCreate_ReturnsProgramme(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	made := create(
 		t,
 		api,
@@ -70,28 +70,28 @@ func TestCreate_ReturnsProgramme(t *testing.T) {
 func TestWrites_NeedWritePermission(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	made := create(t, p.In(office.Workspace, office.Token), map[string]any{"name": "Toy library"})
+	ws := p.NewWorkspace(t)
+	made := create(t, p.In(ws.Workspace, ws.Token), map[string]any{"name": "Toy library"})
 	one := programmes + "/" + made.ID
-	reader := office.Member(t, harness.ReadProgrammes)
-	head := p.Person(t, office.Head)
-	attempt := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
+	reader := ws.Member(t, harness.ReadProgrammes)
+	head := p.Person(t, ws.Owner)
+	attempt := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
 	attempt.Query = change(attempt.Query, "scope", harness.ReadProgrammes)
 	consented := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t)
 	for name, token := range map[string]string{
-		"token without it": p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes),
-		"user without it": p.World.Token(
+		"token without it": p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes),
+		"user without it": p.Database.Token(
 			t,
-			office.Workspace,
+			ws.Workspace,
 			reader,
 			harness.ReadProgrammes,
 			harness.WriteProgrammes,
 		),
-		"application without": office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken,
+		"application without": ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken,
 		"not consented to":    consented.AccessToken,
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := p.In(office.Workspace, token)
+			api := p.In(ws.Workspace, token)
 			api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).
 				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			api.JSON(t, http.MethodPatch, one, map[string]any{"name": "x"}).
@@ -103,7 +103,7 @@ func TestWrites_NeedWritePermission(t *testing.T) {
 			read(t, api, made.ID)
 		})
 	}
-	if all := every(t, p.In(office.Workspace, office.Token)); len(all) != 1 || all[0].Name != "Toy library" {
+	if all := every(t, p.In(ws.Workspace, ws.Token)); len(all) != 1 || all[0].Name != "Toy library" {
 		t.Error("a rejected write had an effect")
 	}
 }
@@ -111,8 +111,8 @@ func TestWrites_NeedWritePermission(t *testing.T) {
 func TestWrites_RejectInvalidBodies(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	made := create(t, api, map[string]any{"name": "Bike kitchen"})
 	for name, body := range map[string]any{
 		"malformed":        `{"name":`,
@@ -145,8 +145,8 @@ func TestWrites_RejectInvalidBodies(t *testing.T) {
 func TestPatch_ChangesNamedFields(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	made := create(t, api, map[string]any{"name": "Lunch club", "summary": "Tuesdays", "startsOn": "2026-01-06"})
 	var after programme
 	api.JSON(t, http.MethodPatch, programmes+"/"+made.ID, map[string]any{"summary": "Thursdays", "startsOn": nil}).
@@ -171,8 +171,8 @@ func TestPatch_ChangesNamedFields(t *testing.T) {
 func TestTransitions_OnlyAllowed(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.In(office.Workspace, office.Token)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
 	allowed := map[string]bool{
 		"draft active":       true,
 		"draft archived":     true,
@@ -183,11 +183,11 @@ func TestTransitions_OnlyAllowed(t *testing.T) {
 	for _, from := range states {
 		for _, to := range states {
 			id := uuid.NewString()
-			p.World.Exec(
+			p.Database.Exec(
 				t,
 				`insert into resource.programmes (id, tenant_id, name, status) values ($1, $2, 'Any', $3)`,
 				id,
-				office.Workspace.ID,
+				ws.Workspace.ID,
 				from,
 			)
 			answer := api.JSON(t, http.MethodPost, programmes+"/"+id+"/transitions", map[string]any{"to": to})
@@ -217,8 +217,8 @@ func TestTransitions_OnlyAllowed(t *testing.T) {
 func TestRecord_OfOtherWorkspaceIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, other := p.Office(t), p.Office(t)
-	mine, theirs := p.In(office.Workspace, office.Token), p.In(other.Workspace, other.Token)
+	ws, other := p.NewWorkspace(t), p.NewWorkspace(t)
+	mine, theirs := p.In(ws.Workspace, ws.Token), p.In(other.Workspace, other.Token)
 	foreign := create(t, theirs, map[string]any{"name": "Secret garden"}).ID
 	var accepted struct{ ID, Status, StatusURL string }
 	theirs.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nx\n").

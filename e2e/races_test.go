@@ -39,9 +39,9 @@ func together(t *testing.T, racers int, send func() harness.Answer) (winners []h
 // The races run on two processes of authserver behind the gateway.
 func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 	t.Parallel()
-	p := harness.Enter(t, harness.Private(t, harness.Options{Authservers: 2}), &met)
-	office := p.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	p := harness.NewProduct(t, harness.Private(t, harness.Options{Authservers: 2}), &met)
+	ws := p.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	for _, c := range []struct {
 		name           string
 		rounds, racers int
@@ -73,14 +73,14 @@ func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 		}
 	})
 	t.Run("confidential code, 4 ways", func(t *testing.T) {
-		app := office.Confidential(t, "", harness.ReadProgrammes)
+		app := ws.Confidential(t, "", harness.ReadProgrammes)
 		for range 10 {
 			body := app.Body(app.Code(t, head))
 			winners := together(t, 4, func() harness.Answer { return app.Exchange(t, body) })
 			if len(winners) != 1 {
 				t.Fatalf("%d of 4 exchanges won", len(winners))
 			}
-			p.In(office.Workspace, winners[0].Tokens(t).AccessToken).
+			p.In(ws.Workspace, winners[0].Tokens(t).AccessToken).
 				Get(t, programmes).
 				WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 		}
@@ -91,8 +91,8 @@ func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 func TestRaces_OtherGrantsSurvive(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	sibling, racing := connector.Connect(t, head), connector.Connect(t, head)
 	together(t, 4, func() harness.Answer { return connector.Refresh(t, racing.RefreshToken) })
 	wantsAlive(t, p, connector, sibling)
@@ -102,8 +102,8 @@ func TestRaces_OtherGrantsSurvive(t *testing.T) {
 func TestRaces_DifferentGrantsAreIndependent(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	lines := make([]harness.Tokens, 8)
 	for i := range lines {
 		lines[i] = connector.Connect(t, head)

@@ -14,7 +14,7 @@ import (
 
 // A cause is what happens to a connection before its refresh token is presented.
 type cause struct {
-	happens func(*testing.T, *harness.Product, harness.Office, *connection)
+	happens func(*testing.T, *harness.Product, harness.TestWorkspace, *connection)
 	code    string // value of error
 	told    string // within error_description and the audit log
 	shown   string // within Connected apps
@@ -33,7 +33,7 @@ type connection struct {
 func causes() map[string]cause {
 	return map[string]cause{
 		"a superseded token": {
-			func(t *testing.T, _ *harness.Product, _ harness.Office, c *connection) {
+			func(t *testing.T, _ *harness.Product, _ harness.TestWorkspace, c *connection) {
 				c.Refresh(t, c.presents).Tokens(t)
 				c.Refresh(t, c.presents).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			},
@@ -43,7 +43,7 @@ func causes() map[string]cause {
 			"refresh_token_replayed",
 		},
 		"a code twice": {
-			func(t *testing.T, _ *harness.Product, _ harness.Office, c *connection) {
+			func(t *testing.T, _ *harness.Product, _ harness.TestWorkspace, c *connection) {
 				attempt := c.Begin()
 				form := attempt.CodeForm(attempt.Code(t, c.person))
 				c.presents = attempt.Post(t, form).Tokens(t).RefreshToken
@@ -55,7 +55,7 @@ func causes() map[string]cause {
 			"code_reused",
 		},
 		"disconnected": {
-			func(t *testing.T, p *harness.Product, _ harness.Office, c *connection) {
+			func(t *testing.T, p *harness.Product, _ harness.TestWorkspace, c *connection) {
 				page := c.person.Arrive(t, p.AppURL+"/settings/apps")
 				c.person.Submit(t, page.FormWith(t, `form[action="/settings/apps/disconnect"] input[name=id]`)).
 					Wants(t, http.StatusSeeOther)
@@ -67,8 +67,8 @@ func causes() map[string]cause {
 			"disconnected_by_user",
 		},
 		"the membership over": {
-			func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
-				p.World.Leave(t, o.Workspace, c.person.User)
+			func(t *testing.T, p *harness.Product, o harness.TestWorkspace, c *connection) {
+				p.Database.Leave(t, o.Workspace, c.person.User)
 			},
 			"invalid_grant",
 			"no longer a member of the workspace",
@@ -76,8 +76,8 @@ func causes() map[string]cause {
 			"membership_ended",
 		},
 		"the permissions lost": {
-			func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
-				p.World.Permit(t, o.Workspace, c.person.User, harness.ReadForms)
+			func(t *testing.T, p *harness.Product, o harness.TestWorkspace, c *connection) {
+				p.Database.Permit(t, o.Workspace, c.person.User, harness.ReadForms)
 			},
 			"invalid_grant",
 			"no longer holds any of the permissions",
@@ -85,18 +85,18 @@ func causes() map[string]cause {
 			"permissions_lost",
 		},
 		"the LLM integration off": {
-			func(t *testing.T, p *harness.Product, o harness.Office, _ *connection) {
-				p.World.SetLLM(t, o.Workspace, false)
+			func(t *testing.T, p *harness.Product, o harness.TestWorkspace, _ *connection) {
+				p.Database.SetLLM(t, o.Workspace, false)
 			},
 			"invalid_grant",
 			"has switched its LLM integration off",
 			"has switched its LLM integration off",
 			"llm_integration_off",
 		},
-		"the 30 days over": {func(t *testing.T, p *harness.Product, _ harness.Office, c *connection) {
-			p.World.EndGrantIn(t, harness.GrantOf(t, c.tokens.AccessToken), -time.Second)
+		"the 30 days over": {func(t *testing.T, p *harness.Product, _ harness.TestWorkspace, c *connection) {
+			p.Database.EndGrantIn(t, harness.GrantOf(t, c.tokens.AccessToken), -time.Second)
 		}, "invalid_grant", "The time that the user consented to is over", "Its time was over on ", "time_over"},
-		"the client deleted": {func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
+		"the client deleted": {func(t *testing.T, p *harness.Product, o harness.TestWorkspace, c *connection) {
 			p.As(o.Token).Send(t, http.MethodDelete, o.Clients()+"/"+c.ClientID, "", "").Wants(t, http.StatusNoContent)
 		}, "invalid_client", "The application was deleted", "The application was deleted on ", "client_deleted"},
 	}
@@ -107,12 +107,12 @@ func TestReasons_EveryEndHasReason(t *testing.T) {
 	p := enter(t)
 	for name, c := range causes() {
 		t.Run(name, func(t *testing.T) {
-			office := p.Office(t)
-			ada := p.Person(t, office.Member(t, harness.ReadProgrammes))
-			held := &connection{Connector: office.Connector(t, harness.ReadProgrammes), person: ada}
+			ws := p.NewWorkspace(t)
+			ada := p.Person(t, ws.Member(t, harness.ReadProgrammes))
+			held := &connection{Connector: ws.Connector(t, harness.ReadProgrammes), person: ada}
 			held.tokens = held.Connect(t, ada)
 			held.presents = held.tokens.RefreshToken
-			c.happens(t, p, office, held)
+			c.happens(t, p, ws, held)
 
 			answer := held.Refresh(t, held.presents)
 			answer.WantsFlat(t, http.StatusBadRequest, c.code)
@@ -123,12 +123,12 @@ func TestReasons_EveryEndHasReason(t *testing.T) {
 			if page := ada.Arrive(t, p.AppURL+"/settings/apps"); !strings.Contains(page.Text(), c.shown) {
 				t.Errorf("Connected apps does not contain %q: %s", c.shown, page.Text())
 			}
-			head := p.Person(t, office.Head)
-			log := head.Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Workspace.ID)
+			head := p.Person(t, ws.Owner)
+			log := head.Arrive(t, p.AppURL+"/settings/audit?tenant="+ws.Workspace.ID)
 			if !strings.Contains(log.Text(), c.told) {
 				t.Errorf("the audit log does not contain %q: %s", c.told, log.Text())
 			}
-			export := string(head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+office.Workspace.ID).Body)
+			export := string(head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+ws.Workspace.ID).Body)
 			if !strings.Contains(export, `"reason":"`+c.reason+`"`) || strings.Contains(export, held.presents) {
 				t.Errorf("the export does not contain the reason %s, or contains a token", c.reason)
 			}

@@ -13,9 +13,9 @@ import (
 func TestRedisReplies_LostOrMixedUp(t *testing.T) {
 	t.Parallel()
 	relay := harness.NewRedisRelay(t)
-	p := harness.Enter(t, harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir}), &met)
-	office := p.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	p := harness.NewProduct(t, harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir}), &met)
+	ws := p.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	connector.Connect(t, head) // so that there is an "ok" reply
 
 	t.Run("one is lost", func(t *testing.T) {

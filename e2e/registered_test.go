@@ -15,20 +15,20 @@ import (
 func TestRegistered_ReadAndListWithoutSecret(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	api := p.As(office.Token)
-	confidential := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
-	connector := office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	api := p.As(ws.Token)
+	confidential := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	connector := ws.Connector(t, harness.ReadProgrammes)
 
-	one := api.Get(t, office.Clients()+"/"+confidential.ClientID).Wants(t, http.StatusOK)
+	one := api.Get(t, ws.Clients()+"/"+confidential.ClientID).Wants(t, http.StatusOK)
 	wantsClient(t, one, one.Object(t))
 	if one.Object(t)["tokenEndpointAuthMethod"] != "client_secret_basic" {
 		t.Errorf("wrong tokenEndpointAuthMethod:\n%s", one)
 	}
-	other := api.Get(t, office.Clients()+"/"+connector.ClientID).Wants(t, http.StatusOK)
+	other := api.Get(t, ws.Clients()+"/"+connector.ClientID).Wants(t, http.StatusOK)
 	wantsClient(t, other, other.Object(t), "connectorPlatform", "resource")
 
-	list := api.Get(t, office.Clients()).Wants(t, http.StatusOK)
+	list := api.Get(t, ws.Clients()).Wants(t, http.StatusOK)
 	object := list.WantsKeys(t, "data", "meta")
 	if meta, _ := object["meta"].(map[string]any); meta["count"] != float64(2) {
 		t.Errorf("meta.count is not 2:\n%s", list)
@@ -47,17 +47,17 @@ func TestRegistered_ReadAndListWithoutSecret(t *testing.T) {
 func TestRegistered_UnknownIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, other := p.Office(t), p.Office(t)
+	ws, other := p.NewWorkspace(t), p.NewWorkspace(t)
 	foreign := other.Confidential(t, "", harness.ReadProgrammes).ClientID
-	deleted := office.Confidential(t, "", harness.ReadProgrammes).ClientID
-	p.As(office.Token).Send(t, http.MethodDelete, office.Clients()+"/"+deleted, "", "").Wants(t, http.StatusNoContent)
+	deleted := ws.Confidential(t, "", harness.ReadProgrammes).ClientID
+	p.As(ws.Token).Send(t, http.MethodDelete, ws.Clients()+"/"+deleted, "", "").Wants(t, http.StatusNoContent)
 	for name, client := range map[string]string{
 		"never was": uuid.NewString(), "another workspace's": foreign, "deleted": deleted, "no identifier": "nonsense",
 		"a service": p.Demo.Clients.Service.ClientID,
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, route := range clientRoutes(office.Workspace, client)[2:] {
-				route.call(t, p.As(office.Token)).WantsFlat(t, http.StatusNotFound, "not_found")
+			for _, route := range clientRoutes(ws.Workspace, client)[2:] {
+				route.call(t, p.As(ws.Token)).WantsFlat(t, http.StatusNotFound, "not_found")
 			}
 		})
 	}
@@ -67,25 +67,25 @@ func TestRegistered_UnknownIsNotFound(t *testing.T) {
 func TestRegistered_DeletionRevokesGrants(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	app, connector := office.Confidential(t, "", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	app, connector := ws.Confidential(t, "", harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
 	long, short := app.Connect(t, head), connector.Connect(t, head)
 	attempt := connector.Begin()
 	unused := attempt.Code(t, head)
 	for _, token := range []string{long.AccessToken, short.AccessToken} {
-		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 	for _, client := range []string{app.ClientID, connector.ClientID} {
-		answer := p.As(office.Token).
-			Send(t, http.MethodDelete, office.Clients()+"/"+client, "", "").
+		answer := p.As(ws.Token).
+			Send(t, http.MethodDelete, ws.Clients()+"/"+client, "", "").
 			Wants(t, http.StatusNoContent)
 		if len(answer.Body) != 0 {
 			t.Errorf("204 with a body:\n%s", answer)
 		}
 	}
 	for _, token := range []string{long.AccessToken, short.AccessToken} {
-		p.In(office.Workspace, token).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		p.In(ws.Workspace, token).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	}
 	connector.Refresh(t, short.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_client", "invalid_grant")
 	connector.Post(t, attempt.CodeForm(unused)).WantsFlat(t, http.StatusBadRequest, "invalid_client", "invalid_grant")
@@ -96,11 +96,11 @@ func TestRegistered_DeletionRevokesGrants(t *testing.T) {
 func TestRegistered_OldSecretWorksForOneDay(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	app := office.Confidential(t, "", harness.ReadProgrammes)
-	answer := p.As(office.Token).
-		Send(t, http.MethodPost, office.Clients()+"/"+app.ClientID+"/secret", "", "").
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
+	answer := p.As(ws.Token).
+		Send(t, http.MethodPost, ws.Clients()+"/"+app.ClientID+"/secret", "", "").
 		Wants(t, http.StatusOK)
 	renewed := app
 	renewed.Secret, _ = answer.Object(t)["clientSecret"].(string)
@@ -111,7 +111,7 @@ func TestRegistered_OldSecretWorksForOneDay(t *testing.T) {
 	app.Connect(t, head)
 	renewed.Connect(t, head)
 
-	p.World.Exec(
+	p.Database.Exec(
 		t,
 		`update account.client_secrets
 				set created_at = created_at - interval '24 hours', expires_at = expires_at - interval '24 hours'
@@ -125,11 +125,11 @@ func TestRegistered_OldSecretWorksForOneDay(t *testing.T) {
 func TestRegistered_NewSecretCanExpireOld(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	app := office.Confidential(t, "", harness.ReadProgrammes)
-	answer := p.As(office.Token).
-		JSON(t, http.MethodPost, office.Clients()+"/"+app.ClientID+"/secret", map[string]any{"expireOld": true})
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
+	answer := p.As(ws.Token).
+		JSON(t, http.MethodPost, ws.Clients()+"/"+app.ClientID+"/secret", map[string]any{"expireOld": true})
 	renewed := app
 	renewed.Secret, _ = answer.Wants(t, http.StatusOK).Object(t)["clientSecret"].(string)
 	code := app.Code(t, head)
@@ -141,10 +141,10 @@ func TestRegistered_NewSecretCanExpireOld(t *testing.T) {
 func TestRegistered_AloneAuthorizesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	app := office.Confidential(t, "", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	for _, bearer := range []string{app.Secret, app.ClientID, app.ClientID + ":" + app.Secret} {
-		p.In(office.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		p.In(ws.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	}
 	body := map[string]any{"grant_type": "client_credentials", "client_id": app.ClientID, "client_secret": app.Secret}
 	app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "unsupported_grant_type")

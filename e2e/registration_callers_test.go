@@ -42,10 +42,10 @@ func (r clientRoute) call(t *testing.T, api harness.API) harness.Answer {
 func TestWorkspaceRoutes_NeedBearer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	for _, route := range clientRoutes(office.Workspace, office.Confidential(t, "", harness.ReadProgrammes).ClientID) {
+	ws := p.NewWorkspace(t)
+	for _, route := range clientRoutes(ws.Workspace, ws.Confidential(t, "", harness.ReadProgrammes).ClientID) {
 		route.call(t, p.API()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
-		route.call(t, p.API().With("X-Tenant-Id", office.Workspace.ID)).
+		route.call(t, p.API().With("X-Tenant-Id", ws.Workspace.ID)).
 			WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
 		route.call(t, p.API().With("Authorization", "Basic b3duZXI6cHc=")).
 			WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
@@ -55,24 +55,24 @@ func TestWorkspaceRoutes_NeedBearer(t *testing.T) {
 func TestWorkspaceRoutes_RejectInvalidBearer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	revoked := p.World.Token(t, office.Workspace, office.Head, harness.Everything()...)
-	p.World.RevokeToken(t, revoked)
-	expired := p.World.Token(t, office.Workspace, office.Head, harness.Everything()...)
-	p.World.ExpireToken(t, expired)
+	ws := p.NewWorkspace(t)
+	revoked := p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
+	p.Database.RevokeToken(t, revoked)
+	expired := p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
+	p.Database.ExpireToken(t, expired)
 	// The token of a connector for the MCP endpoint is valid, but for another resource.
-	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head))
-	client := office.Confidential(t, "", harness.ReadProgrammes).ClientID
+	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).Connect(t, p.Person(t, ws.Owner))
+	client := ws.Confidential(t, "", harness.ReadProgrammes).ClientID
 	for name, token := range map[string]string{
 		"expired":        expired,
 		"revoked":        revoked,
 		"malformed":      "nonsense",
-		"unknown":        tamperedPAT(office.Token),
+		"unknown":        tamperedPAT(ws.Token),
 		"other resource": mcp.AccessToken,
 		"altered":        alterLast(mcp.AccessToken),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, route := range clientRoutes(office.Workspace, client) {
+			for _, route := range clientRoutes(ws.Workspace, client) {
 				route.call(t, p.As(token)).WantsGateway(t, http.StatusForbidden, "Forbidden")
 			}
 		})
@@ -82,46 +82,46 @@ func TestWorkspaceRoutes_RejectInvalidBearer(t *testing.T) {
 func TestWorkspaceRoutes_NeedPermissionInURLWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, other := p.Office(t), p.Office(t)
-	client := office.Confidential(t, "", harness.ReadProgrammes).ClientID
-	reader := office.Member(t, harness.ReadProgrammes)
-	left := office.Member(t, harness.Everything()...)
-	leftToken := p.World.Token(t, office.Workspace, left, harness.Everything()...)
-	p.World.Leave(t, office.Workspace, left)
-	demoted := office.Member(t, harness.Everything()...)
-	demotedToken := p.World.Token(t, office.Workspace, demoted, harness.Everything()...)
-	p.World.Permit(t, office.Workspace, demoted, harness.ReadProgrammes)
-	both := p.World.User(t)
-	p.World.Join(t, office.Workspace, both, harness.Everything()...)
-	p.World.Join(t, other.Workspace, both, harness.Everything()...)
+	ws, other := p.NewWorkspace(t), p.NewWorkspace(t)
+	client := ws.Confidential(t, "", harness.ReadProgrammes).ClientID
+	reader := ws.Member(t, harness.ReadProgrammes)
+	left := ws.Member(t, harness.Everything()...)
+	leftToken := p.Database.Token(t, ws.Workspace, left, harness.Everything()...)
+	p.Database.Leave(t, ws.Workspace, left)
+	demoted := ws.Member(t, harness.Everything()...)
+	demotedToken := p.Database.Token(t, ws.Workspace, demoted, harness.Everything()...)
+	p.Database.Permit(t, ws.Workspace, demoted, harness.ReadProgrammes)
+	both := p.Database.User(t)
+	p.Database.Join(t, ws.Workspace, both, harness.Everything()...)
+	p.Database.Join(t, other.Workspace, both, harness.Everything()...)
 	for name, token := range map[string]string{
-		"permission not in the token":   p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes),
-		"permission not the user's":     p.World.Token(t, office.Workspace, reader, harness.Everything()...),
+		"permission not in the token":   p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes),
+		"permission not the user's":     p.Database.Token(t, ws.Workspace, reader, harness.Everything()...),
 		"permission lost since":         demotedToken,
 		"no longer a member":            leftToken,
 		"not a member":                  other.Token,
-		"a token for another workspace": p.World.Token(t, other.Workspace, both, harness.Everything()...),
-		"connector": office.Connector(t, harness.ReadProgrammes).
-			Connect(t, p.Person(t, office.Head)).
+		"a token for another workspace": p.Database.Token(t, other.Workspace, both, harness.Everything()...),
+		"connector": ws.Connector(t, harness.ReadProgrammes).
+			Connect(t, p.Person(t, ws.Owner)).
 			AccessToken,
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, route := range clientRoutes(office.Workspace, client) {
+			for _, route := range clientRoutes(ws.Workspace, client) {
 				route.call(t, p.As(token)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			}
 		})
 	}
 	t.Run("unknown workspace", func(t *testing.T) {
 		for _, route := range clientRoutes(demo.Workspace{ID: uuid.NewString()}, client) {
-			route.call(t, p.As(office.Token)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			route.call(t, p.As(ws.Token)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		}
 	})
 	t.Run("the body is judged last", func(t *testing.T) {
 		p.As(other.Token).
-			JSON(t, http.MethodPost, office.Clients(), `{`).
+			JSON(t, http.MethodPost, ws.Clients(), `{`).
 			WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		p.As("nonsense").
-			JSON(t, http.MethodPost, office.Clients(), `{`).
+			JSON(t, http.MethodPost, ws.Clients(), `{`).
 			WantsGateway(t, http.StatusForbidden, "Forbidden")
 	})
 }
@@ -129,13 +129,13 @@ func TestWorkspaceRoutes_NeedPermissionInURLWorkspace(t *testing.T) {
 func TestWorkspaceRoutes_AcceptPATAndAccessToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
-	oauth := app.Connect(t, p.Person(t, office.Head)).AccessToken
-	for name, token := range map[string]string{"personal access token": office.Token, "access token": oauth} {
+	ws := p.NewWorkspace(t)
+	app := ws.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
+	oauth := app.Connect(t, p.Person(t, ws.Owner)).AccessToken
+	for name, token := range map[string]string{"personal access token": ws.Token, "access token": oauth} {
 		t.Run(name, func(t *testing.T) {
-			client := office.Confidential(t, "", harness.ReadProgrammes).ClientID
-			for _, route := range clientRoutes(office.Workspace, client) {
+			client := ws.Confidential(t, "", harness.ReadProgrammes).ClientID
+			for _, route := range clientRoutes(ws.Workspace, client) {
 				route.call(t, p.As(token)).Wants(t, route.success)
 			}
 		})
@@ -146,19 +146,19 @@ func TestWorkspaceRoutes_AcceptPATAndAccessToken(t *testing.T) {
 func TestRegister_NeedsOwnPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	registrar := office.Member(t, harness.APIAccess, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	registrar := ws.Member(t, harness.APIAccess, harness.ReadProgrammes)
 	body := harness.ConfidentialBody(harness.ReadProgrammes, harness.WriteProgrammes)
 	for name, token := range map[string]string{
-		"user lacks it":  p.World.Token(t, office.Workspace, registrar, harness.Everything()...),
-		"token lacks it": p.World.Token(t, office.Workspace, office.Head, harness.APIAccess, harness.ReadProgrammes),
+		"user lacks it":  p.Database.Token(t, ws.Workspace, registrar, harness.Everything()...),
+		"token lacks it": p.Database.Token(t, ws.Workspace, ws.Owner, harness.APIAccess, harness.ReadProgrammes),
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.As(token).
-				JSON(t, http.MethodPost, office.Clients(), body).
+				JSON(t, http.MethodPost, ws.Clients(), body).
 				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			p.As(token).
-				JSON(t, http.MethodPost, office.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).
+				JSON(t, http.MethodPost, ws.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).
 				Wants(t, http.StatusCreated)
 		})
 	}

@@ -45,8 +45,8 @@ func wantsList(t *testing.T, object map[string]any, key string, want ...string) 
 
 func TestRegister_ConfidentialReturnsFieldsAndSecret(t *testing.T) {
 	t.Parallel()
-	office := enter(t).Office(t)
-	answer := office.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)).Wants(t, http.StatusCreated)
+	ws := enter(t).NewWorkspace(t)
+	answer := ws.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)).Wants(t, http.StatusCreated)
 	answer.WantsHeader(t, "Cache-Control", "no-store")
 	object := answer.Object(t)
 	wantsClient(t, answer, object, "clientSecret")
@@ -67,7 +67,7 @@ func TestRegister_ConfidentialReturnsFieldsAndSecret(t *testing.T) {
 func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	for _, platform := range []string{"claude", "chatgpt"} {
 		for resource, permissions := range map[string][]string{
 			p.BaseURL + "/v1":  {harness.ReadProgrammes, harness.WriteProgrammes},
@@ -75,7 +75,7 @@ func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 		} {
 			body := harness.ConnectorBody(resource, permissions...)
 			body["connectorPlatform"] = platform
-			answer := office.Register(t, body).Wants(t, http.StatusCreated)
+			answer := ws.Register(t, body).Wants(t, http.StatusCreated)
 			object := answer.Object(t)
 			wantsClient(t, answer, object, "connectorPlatform", "resource")
 			if object["connectorPlatform"] != platform || object["resource"] != resource ||
@@ -89,9 +89,9 @@ func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 func TestRegister_WorkspaceIsFromURL(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office, other := p.Office(t), p.Office(t)
-	caller := p.As(office.Token).With("X-Tenant-Id", other.Workspace.ID)
-	caller.JSON(t, http.MethodPost, office.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).
+	ws, other := p.NewWorkspace(t), p.NewWorkspace(t)
+	caller := p.As(ws.Token).With("X-Tenant-Id", other.Workspace.ID)
+	caller.JSON(t, http.MethodPost, ws.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).
 		Wants(t, http.StatusCreated)
 	if list := p.As(other.Token).Get(t, other.Clients()).Object(t)["data"].([]any); len(list) != 0 {
 		t.Error("the tenant header had an effect on an account route")
@@ -100,10 +100,10 @@ func TestRegister_WorkspaceIsFromURL(t *testing.T) {
 
 func TestRegister_IgnoresUnknownKeys(t *testing.T) {
 	t.Parallel()
-	office := enter(t).Office(t)
+	ws := enter(t).NewWorkspace(t)
 	body := harness.ConfidentialBody(harness.ReadProgrammes)
 	body["kind"], body["clientId"], body["logo"] = "service", uuid.NewString(), map[string]any{"deep": []int{1}}
-	object := office.Register(t, body).Wants(t, http.StatusCreated).Object(t)
+	object := ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)
 	if object["clientId"] == body["clientId"] || object["kind"] == "service" {
 		t.Error("an unknown key had an effect")
 	}
@@ -113,7 +113,7 @@ func TestRegister_IgnoresUnknownKeys(t *testing.T) {
 func TestRegister_RejectsInvalidMetadata(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	wrong := func(key string, value any) map[string]any {
 		body := harness.ConfidentialBody(harness.ReadProgrammes)
 		body[key] = value
@@ -153,8 +153,8 @@ func TestRegister_RejectsInvalidMetadata(t *testing.T) {
 	}
 	for name, body := range bodies {
 		t.Run(name, func(t *testing.T) {
-			p.As(office.Token).
-				JSON(t, http.MethodPost, office.Clients(), body).
+			p.As(ws.Token).
+				JSON(t, http.MethodPost, ws.Clients(), body).
 				WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
 		})
 	}
@@ -162,11 +162,11 @@ func TestRegister_RejectsInvalidMetadata(t *testing.T) {
 
 func TestRegister_ChecksRedirectURIs(t *testing.T) {
 	t.Parallel()
-	office := enter(t).Office(t)
+	ws := enter(t).NewWorkspace(t)
 	register := func(t *testing.T, uris ...string) harness.Answer {
 		body := harness.ConfidentialBody(harness.ReadProgrammes)
 		body["redirectUris"] = append([]string{}, uris...)
-		return office.Register(t, body)
+		return ws.Register(t, body)
 	}
 	for _, uri := range []string{
 		"https://a.example/cb",
@@ -223,18 +223,18 @@ func TestRegister_ChecksRedirectURIs(t *testing.T) {
 
 func TestRegister_OneToTwentyRedirectURIs(t *testing.T) {
 	t.Parallel()
-	office := enter(t).Office(t)
+	ws := enter(t).NewWorkspace(t)
 	var uris []string
 	for i := range 21 {
 		uris = append(uris, "https://a.example/cb/"+string(rune('a'+i)))
 	}
 	body := harness.ConfidentialBody(harness.ReadProgrammes)
 	body["redirectUris"] = uris[:20]
-	wantsList(t, office.Register(t, body).Wants(t, http.StatusCreated).Object(t), "redirectUris", uris[:20]...)
+	wantsList(t, ws.Register(t, body).Wants(t, http.StatusCreated).Object(t), "redirectUris", uris[:20]...)
 	for _, wrong := range []any{uris, []string{}, "https://a.example/cb", []any{"https://a.example/cb", 7}} {
 		body["redirectUris"] = wrong
-		office.Register(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri", "invalid_client_metadata")
+		ws.Register(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri", "invalid_client_metadata")
 	}
 	delete(body, "redirectUris")
-	office.Register(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri", "invalid_client_metadata")
+	ws.Register(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri", "invalid_client_metadata")
 }

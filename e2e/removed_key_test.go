@@ -24,21 +24,21 @@ func administer(t *testing.T, s *stack.Stack, args ...string) {
 func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
-	p := harness.Enter(t, running, &met)
-	office, service := p.Office(t), p.DemoService()
-	head := p.Person(t, office.Head)
-	connector := office.Connector(t, harness.ReadProgrammes)
-	assistant := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
-	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
+	p := harness.NewProduct(t, running, &met)
+	ws, service := p.NewWorkspace(t), p.DemoService()
+	head := p.Person(t, ws.Owner)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	assistant := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	app := ws.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
 	connected := connector.Connect(t, head)
 	stolen := held{connected.AccessToken, assistant.Connect(t, head).AccessToken, app.Connect(t, head).AccessToken}
 	kid := keyOf(t, stolen.rest)
 	works := func(what string, tokens held) {
 		t.Helper()
 		t.Log(what)
-		p.In(office.Workspace, tokens.rest).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+		p.In(ws.Workspace, tokens.rest).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 		rpc(t, mcp(p, tokens.mcp), "tools/list", nil).Wants(t, http.StatusOK)
-		p.As(tokens.account).Get(t, office.Clients()).Wants(t, http.StatusOK)
+		p.As(tokens.account).Get(t, ws.Clients()).Wants(t, http.StatusOK)
 		for _, token := range []string{tokens.rest, tokens.mcp, tokens.account} {
 			if active := service.Introspect(t, token).Wants(t, http.StatusOK).Object(t)["active"]; active != true {
 				t.Errorf("introspection returns active: %v", active)
@@ -60,11 +60,11 @@ func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 	works("under the retired key", stolen)
 
 	administer(t, running, "keys", "remove", "--", kid)
-	p.In(office.Workspace, stolen.rest).
+	p.In(ws.Workspace, stolen.rest).
 		Get(t, harness.ListPath).
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	wantsChallenge(t, p, rpc(t, mcp(p, stolen.mcp), "tools/list", nil), `error="invalid_token"`)
-	p.As(stolen.account).Get(t, office.Clients()).Wants(t, http.StatusForbidden)
+	p.As(stolen.account).Get(t, ws.Clients()).Wants(t, http.StatusForbidden)
 	for _, token := range []string{stolen.rest, stolen.mcp, stolen.account} {
 		wantsInactive(t, service.Introspect(t, token))
 	}

@@ -35,9 +35,9 @@ func operationsUse(t *testing.T) []string {
 }
 
 // toolsUse returns the permissions that the listed tools need, from the errors for a credential without them.
-func toolsUse(t *testing.T, p *harness.Product, office harness.Office) []string {
+func toolsUse(t *testing.T, p *harness.Product, ws harness.TestWorkspace) []string {
 	t.Helper()
-	nothing := mcp(p, p.World.Token(t, office.Workspace, office.Head, harness.APIAccess))
+	nothing := mcp(p, p.Database.Token(t, ws.Workspace, ws.Owner, harness.APIAccess))
 	var out []string
 	tools, _ := rpc(t, nothing, "tools/list", nil).Wants(t, http.StatusOK).Object(t)["result"].(map[string]any)
 	list, _ := tools["tools"].([]any)
@@ -64,9 +64,9 @@ func toolsUse(t *testing.T, p *harness.Product, office harness.Office) []string 
 func TestConsent_NamesUsablePermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	person := p.Person(t, office.Head)
-	for path, want := range map[string][]string{"/v1": operationsUse(t), "/mcp": toolsUse(t, p, office)} {
+	ws := p.NewWorkspace(t)
+	person := p.Person(t, ws.Owner)
+	for path, want := range map[string][]string{"/v1": operationsUse(t), "/mcp": toolsUse(t, p, ws)} {
 		t.Run(path, func(t *testing.T) {
 			if len(want) == 0 {
 				t.Fatal("no operation needs a permission")
@@ -90,8 +90,8 @@ func TestConsent_NamesUsablePermissions(t *testing.T) {
 			metadata := p.API().Get(t, "/.well-known/oauth-protected-resource"+path).Wants(t, http.StatusOK).Object(t)
 			same("the metadata", texts(metadata["scopes_supported"]))
 
-			connector := office.ConnectorFor(t, p.BaseURL+path, want...)
-			p.World.Exec(
+			connector := ws.ConnectorFor(t, p.BaseURL+path, want...)
+			p.Database.Exec(
 				t,
 				`update account.oauth_clients set required_permissions = $2 where id = $1`,
 				connector.ClientID,
@@ -114,7 +114,7 @@ func TestConsent_NamesUsablePermissions(t *testing.T) {
 					continue
 				}
 				body := harness.ConnectorBody(p.BaseURL+path, append(slices.Clone(want), string(surplus))...)
-				office.Register(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
+				ws.Register(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
 			}
 		})
 	}

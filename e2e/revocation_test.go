@@ -14,9 +14,9 @@ import (
 func TestRevocation_RevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	for name, choose := range map[string]func(old, current harness.Tokens) string{
 		"refresh token":            func(_, current harness.Tokens) string { return current.RefreshToken },
 		"superseded refresh token": func(old, _ harness.Tokens) string { return old.RefreshToken },
@@ -35,14 +35,14 @@ func TestRevocation_RevokesGrant(t *testing.T) {
 			wantsDead(t, p, connector, current, old)
 			beforeSignature := strings.LastIndex(old.AccessToken, ".") + 1
 			other := old.AccessToken[:beforeSignature] + otherForm(t, old.AccessToken[beforeSignature:])
-			p.In(office.Workspace, other).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+			p.In(ws.Workspace, other).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 			wantsAlive(t, p, connector, sibling)
 		})
 	}
 	t.Run("confidential", func(t *testing.T) {
 		long := app.Connect(t, head)
 		app.Revoke(t, long.AccessToken).Wants(t, http.StatusOK)
-		p.In(office.Workspace, long.AccessToken).
+		p.In(ws.Workspace, long.AccessToken).
 			Get(t, programmes).
 			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	})
@@ -51,14 +51,14 @@ func TestRevocation_RevokesGrant(t *testing.T) {
 func TestRevocation_OtherClientsTokenHasNoEffect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	connector, other := office.Connector(t, harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
-	app := office.Confidential(t, "", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	connector, other := ws.Connector(t, harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	tokens, long := connector.Connect(t, head), app.Connect(t, head)
 	unknown := misspellings(tokens.RefreshToken)
 	delete(unknown, "empty") // a missing parameter
-	unknown["nonsense"], unknown["PAT"], unknown["forged JWT"] = "nonsense", office.Token, alterLast(tokens.AccessToken)
+	unknown["nonsense"], unknown["PAT"], unknown["forged JWT"] = "nonsense", ws.Token, alterLast(tokens.AccessToken)
 	for name, token := range unknown {
 		t.Run("unknown: "+name, func(t *testing.T) { connector.Revoke(t, token).Wants(t, http.StatusOK) })
 	}
@@ -66,18 +66,18 @@ func TestRevocation_OtherClientsTokenHasNoEffect(t *testing.T) {
 		other.Revoke(t, token).Wants(t, http.StatusOK)
 	}
 	app.Revoke(t, tokens.AccessToken).Wants(t, http.StatusOK)
-	p.In(office.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
 	wantsAlive(t, p, connector, tokens)
 }
 
 func TestRevocation_NeedsClient(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	app, connector := office.Confidential(t, "", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
-	basic := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	app, connector := ws.Confidential(t, "", harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
+	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
 	long, tokens := app.Connect(t, head), connector.Connect(t, head)
 	wrong := app
 	wrong.Secret = alterLast(app.Secret)
@@ -97,7 +97,7 @@ func TestRevocation_NeedsClient(t *testing.T) {
 		With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).
 		Form(t, harness.RevokePath, url.Values{"token": {"x"}}).
 		Wants(t, http.StatusOK)
-	p.In(office.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	form(
 		url.Values{
 			"client_id":       {connector.ClientID},
@@ -112,8 +112,8 @@ func TestRevocation_NeedsClient(t *testing.T) {
 func TestRevocation_WinsOverConcurrentRefresh(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	for range 20 {
 		tokens := connector.Connect(t, head)
 		refreshed := make(chan harness.Answer, 1)

@@ -39,13 +39,13 @@ func wantsAlive(t *testing.T, p *harness.Product, c harness.Connector, tokens ha
 func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
 	for name, c := range map[string]struct{ generations, replayed int }{
 		"the one before": {1, 0}, "the first of six": {5, 0}, "one in the middle": {5, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			connector := office.Connector(t, harness.ReadProgrammes)
+			connector := ws.Connector(t, harness.ReadProgrammes)
 			sibling := connector.Connect(t, head)
 			line := []harness.Tokens{connector.Connect(t, head)}
 			for range c.generations {
@@ -63,42 +63,42 @@ func TestRefresh_ReplayIsDetectedFirst(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for name, c := range map[string]struct {
-		away, back func(*testing.T, harness.Office)
+		away, back func(*testing.T, harness.TestWorkspace)
 		resource   string
 	}{
 		"wrong resource": {resource: p.BaseURL + "/mcp"},
 		"no member": {
-			away: func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Workspace, o.Head) },
-			back: func(t *testing.T, o harness.Office) {
-				p.World.Join(t, o.Workspace, o.Head, harness.Everything()...)
+			away: func(t *testing.T, o harness.TestWorkspace) { p.Database.Leave(t, o.Workspace, o.Owner) },
+			back: func(t *testing.T, o harness.TestWorkspace) {
+				p.Database.Join(t, o.Workspace, o.Owner, harness.Everything()...)
 			},
 		},
 		"no permission": {
-			away: func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Workspace, o.Head) },
-			back: func(t *testing.T, o harness.Office) {
-				p.World.Permit(t, o.Workspace, o.Head, harness.Everything()...)
+			away: func(t *testing.T, o harness.TestWorkspace) { p.Database.Permit(t, o.Workspace, o.Owner) },
+			back: func(t *testing.T, o harness.TestWorkspace) {
+				p.Database.Permit(t, o.Workspace, o.Owner, harness.Everything()...)
 			},
 		},
 		"LLM integration off": {
-			away: func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, false) },
-			back: func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, true) },
+			away: func(t *testing.T, o harness.TestWorkspace) { p.Database.SetLLM(t, o.Workspace, false) },
+			back: func(t *testing.T, o harness.TestWorkspace) { p.Database.SetLLM(t, o.Workspace, true) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			office := p.Office(t)
-			connector := office.Connector(t, harness.ReadProgrammes)
-			old := connector.Connect(t, p.Person(t, office.Head))
+			ws := p.NewWorkspace(t)
+			connector := ws.Connector(t, harness.ReadProgrammes)
+			old := connector.Connect(t, p.Person(t, ws.Owner))
 			current := connector.Refresh(t, old.RefreshToken).Tokens(t)
 			form := connector.RefreshForm(old.RefreshToken)
 			if c.resource != "" {
 				form.Set("resource", c.resource)
 			}
 			if c.away != nil {
-				c.away(t, office)
+				c.away(t, ws)
 			}
 			connector.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			if c.back != nil {
-				c.back(t, office)
+				c.back(t, ws)
 			}
 			wantsDead(t, p, connector, current)
 		})
@@ -109,9 +109,9 @@ func TestRefresh_ReplayIsDetectedFirst(t *testing.T) {
 func TestRefresh_UnknownTokenRevokesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	connector, other := office.Connector(t, harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	connector, other := ws.Connector(t, harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
 	old := connector.Connect(t, head)
 	current := connector.Refresh(t, old.RefreshToken).Tokens(t)
 	others := other.Connect(t, head)
@@ -130,9 +130,9 @@ func TestRefresh_UnknownTokenRevokesNothing(t *testing.T) {
 func TestRefresh_RevokedGrantStaysRevoked(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	connector := office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	connector := ws.Connector(t, harness.ReadProgrammes)
 	first := connector.Connect(t, head)
 	second := connector.Refresh(t, first.RefreshToken).Tokens(t)
 	connector.Refresh(t, first.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")

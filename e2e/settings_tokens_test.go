@@ -18,7 +18,7 @@ var patPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
 
 const tokenForm = `form:has(input[name=days]) `
 
-func developersURL(p *harness.Product, o harness.Office) string {
+func developersURL(p *harness.Product, o harness.TestWorkspace) string {
 	return p.AppURL + "/settings/developers?tenant=" + o.Workspace.ID
 }
 
@@ -45,9 +45,9 @@ func values(selection *goquery.Selection) []string {
 func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	page := head.Arrive(t, developersURL(p, office)).WantsPage(t, http.StatusOK)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	page := head.Arrive(t, developersURL(p, ws)).WantsPage(t, http.StatusOK)
 	made := makeToken(t, head, page, "Payroll bridge", "30", harness.ReadProgrammes)
 	shown := patPattern.FindAllString(string(made.Body), -1)
 	if made.Status != http.StatusOK || len(slices.Compact(shown)) != 1 {
@@ -57,12 +57,12 @@ func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 		t.Errorf("the page with the token has Cache-Control %q", made.Header.Get("Cache-Control"))
 	}
 	token := shown[0]
-	p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(office.Workspace, token).
+	p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, token).
 		JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).
 		WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 
-	again := head.Arrive(t, developersURL(p, office))
+	again := head.Arrive(t, developersURL(p, ws))
 	again.WantsText(t, "Payroll bridge")
 	if patPattern.Match(again.Body) {
 		t.Error("the token is shown a second time")
@@ -72,9 +72,9 @@ func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 		`li:has(h3:contains("Payroll bridge")) form:contains("Revoke") button:contains("Revoke")`,
 	)
 	head.Submit(t, revoke)
-	wantsBearerRejected(t, p, office, token)
-	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK) // the owner's other token
-	gone := head.Arrive(t, developersURL(p, office))
+	wantsBearerRejected(t, p, ws, token)
+	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK) // the owner's other token
+	gone := head.Arrive(t, developersURL(p, ws))
 	if gone.Find(`li:has(h3:contains("Payroll bridge")) form`).Length() != 0 {
 		t.Error("the revoked token is still listed as active")
 	}
@@ -83,9 +83,9 @@ func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 func TestPAT_LastsSevenThirtyOrNinetyDays(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	page := head.Arrive(t, developersURL(p, office))
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	page := head.Arrive(t, developersURL(p, ws))
 	if got := values(page.Find(tokenForm + "input[name=days]")); !slices.Equal(got, []string{"30", "7", "90"}) {
 		t.Errorf("the choices are %v", got)
 	}
@@ -93,7 +93,7 @@ func TestPAT_LastsSevenThirtyOrNinetyDays(t *testing.T) {
 		made := makeToken(
 			t,
 			head,
-			head.Arrive(t, developersURL(p, office)),
+			head.Arrive(t, developersURL(p, ws)),
 			"For "+days,
 			days,
 			harness.ReadProgrammes,
@@ -101,11 +101,11 @@ func TestPAT_LastsSevenThirtyOrNinetyDays(t *testing.T) {
 		if !patPattern.Match(made.Body) {
 			t.Fatalf("no token for %s days", days)
 		}
-		lasts := p.World.Count(
+		lasts := p.Database.Count(
 			t,
 			`select extract(epoch from expires_at - created_at)::int from account.personal_access_tokens
 						where tenant_id = $1 and name = $2`,
-			office.Workspace.ID,
+			ws.Workspace.ID,
 			"For "+days,
 		)
 		wantsSeconds(t, "the token's lifetime", lasts, want*24*3600)
@@ -122,9 +122,9 @@ func TestPAT_LastsSevenThirtyOrNinetyDays(t *testing.T) {
 func TestPAT_LimitedToCreatorsPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	member := p.Person(t, office.Member(t, harness.APIAccess, harness.ReadProgrammes))
-	page := member.Arrive(t, developersURL(p, office))
+	ws := p.NewWorkspace(t)
+	member := p.Person(t, ws.Member(t, harness.APIAccess, harness.ReadProgrammes))
+	page := member.Arrive(t, developersURL(p, ws))
 	got := values(page.Find(tokenForm + "input[name=permissions]"))
 	if !slices.Equal(got, sorted([]string{harness.APIAccess, harness.ReadProgrammes})) {
 		t.Errorf("the form offers the permissions %v", got)
@@ -145,7 +145,7 @@ func TestPAT_LimitedToCreatorsPermissions(t *testing.T) {
 	t.Run("no name", func(t *testing.T) {
 		makeToken(t, member, page, "", "7", harness.ReadProgrammes).WantsPage(t, http.StatusBadRequest)
 	})
-	count := p.World.Count(t, `select count(*) from account.personal_access_tokens where user_id = $1`, member.ID)
+	count := p.Database.Count(t, `select count(*) from account.personal_access_tokens where user_id = $1`, member.ID)
 	if count != 0 {
 		t.Errorf("%d tokens were created", count)
 	}
@@ -155,13 +155,13 @@ func TestPAT_LimitedToCreatorsPermissions(t *testing.T) {
 func TestPAT_DevelopersNeedsAPIAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head, reader := p.Person(t, office.Head), p.Person(t, office.Member(t, harness.ReadProgrammes)).SignedIn(t)
-	reader.Open(t, developersURL(p, office)).WantsPage(t, http.StatusForbidden)
-	stranger := p.Person(t, p.World.User(t)).SignedIn(t)
-	stranger.Open(t, developersURL(p, office)).WantsPage(t, http.StatusForbidden)
-	page := head.Arrive(t, developersURL(p, office)).WantsPage(t, http.StatusOK)
-	p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head, reader := p.Person(t, ws.Owner), p.Person(t, ws.Member(t, harness.ReadProgrammes)).SignedIn(t)
+	reader.Open(t, developersURL(p, ws)).WantsPage(t, http.StatusForbidden)
+	stranger := p.Person(t, p.Database.User(t)).SignedIn(t)
+	stranger.Open(t, developersURL(p, ws)).WantsPage(t, http.StatusForbidden)
+	page := head.Arrive(t, developersURL(p, ws)).WantsPage(t, http.StatusOK)
+	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	refused := makeToken(t, head, page, "Late", "7", harness.ReadProgrammes)
 	if refused.Status != http.StatusForbidden || patPattern.Match(refused.Body) {
 		t.Errorf("want 403:\n%s", refused)
@@ -173,41 +173,41 @@ func TestPAT_DevelopersNeedsAPIAccess(t *testing.T) {
 func TestPAT_IntegrationSetUpFromSettings(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
 	user := head.Arrive(t, p.AppURL+"/settings/user").WantsPage(t, http.StatusOK)
-	user.WantsText(t, office.Workspace.Name, office.Head.Email)
-	if !slices.Contains(values(user.Find("input[readonly]")), office.Workspace.ID) {
+	user.WantsText(t, ws.Workspace.Name, ws.Owner.Email)
+	if !slices.Contains(values(user.Find("input[readonly]")), ws.Workspace.ID) {
 		t.Error("the tenant identifier is not in a read-only field")
 	}
 	newToken := func(name string) string {
-		made := makeToken(t, head, head.Arrive(t, developersURL(p, office)), name, "90", harness.ReadProgrammes)
+		made := makeToken(t, head, head.Arrive(t, developersURL(p, ws)), name, "90", harness.ReadProgrammes)
 		return patPattern.FindString(string(made.Body))
 	}
 	old := newToken("Old one")
 	next := newToken("New one")
 	for _, token := range []string{old, next} { // both work while the integration is updated
-		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
-	page := head.Arrive(t, developersURL(p, office))
+	page := head.Arrive(t, developersURL(p, ws))
 	head.Submit(t, page.FormWith(t, `li:has(h3:contains("Old one")) form:contains("Revoke") button:contains("Revoke")`))
-	wantsBearerRejected(t, p, office, old)
-	p.In(office.Workspace, next).Get(t, programmes).Wants(t, http.StatusOK)
+	wantsBearerRejected(t, p, ws, old)
+	p.In(ws.Workspace, next).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
 // Contract, section 7: Connected apps lists every grant, and Disconnect revokes it.
 func TestConnectedApps_DisconnectRevokesOneGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	tokens, long := connector.Connect(t, head), app.Connect(t, head)
 	page := head.Arrive(t, p.AppURL+"/settings/apps").WantsPage(t, http.StatusOK)
-	page.WantsText(t, "Assistant of the office", "Gift Aid export", office.Workspace.Name)
+	page.WantsText(t, "Assistant of the office", "Gift Aid export", ws.Workspace.Name)
 	head.Submit(t, page.FormWith(t, `li:has(h3:contains("Assistant of the office")) form button`))
 	wantsDead(t, p, connector, tokens)
-	p.In(office.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	replayed := connector.Connect(t, head)
 	connector.Refresh(t, replayed.RefreshToken).Tokens(t)
 	connector.Refresh(t, replayed.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")

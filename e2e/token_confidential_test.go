@@ -64,9 +64,9 @@ func TestConfidentialExchange_IgnoresMediaTypeParameters(t *testing.T) {
 func TestConfidentialExchange_ErrorCodes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	app, other := office.Confidential(t, "", harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
-	code := app.Code(t, p.Person(t, office.Head))
+	ws := p.NewWorkspace(t)
+	app, other := ws.Confidential(t, "", harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
+	code := app.Code(t, p.Person(t, ws.Owner))
 	for name, c := range map[string]struct {
 		key   string
 		value any // nil: omitted
@@ -83,7 +83,7 @@ func TestConfidentialExchange_ErrorCodes(t *testing.T) {
 		"empty secret":         {"client_secret", "", []string{"invalid_client"}},
 		"a connector": {
 			"client_id",
-			office.Connector(t, harness.ReadProgrammes).ClientID,
+			ws.Connector(t, harness.ReadProgrammes).ClientID,
 			[]string{"invalid_request", "invalid_client"},
 		},
 		"unknown code":           {"code", "alm_ac_" + strings.Repeat("A", 100), []string{"invalid_grant"}},
@@ -195,15 +195,15 @@ func TestTokenEndpoint_IgnoresQuery(t *testing.T) {
 func TestTokenEndpoint_RejectsAuthorizationHeader(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
-	app, connector := office.Confidential(t, "", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
-	post := office.Confidential(t, "client_secret_post", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	app, connector := ws.Confidential(t, "", harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
+	post := ws.Confidential(t, "client_secret_post", harness.ReadProgrammes)
 	attempt := connector.Begin()
 	appCode, postCode, connectorCode := app.Code(t, head), post.Code(t, head), attempt.Code(t, head)
 	for _, value := range []string{
 		harness.Basic(app.ClientID, app.Secret),
-		"Bearer " + office.Token,
+		"Bearer " + ws.Token,
 		"Basic nonsense",
 	} {
 		api := p.API().With("Authorization", value)

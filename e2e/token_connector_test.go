@@ -61,10 +61,10 @@ func TestConnectorExchange_AndRefreshReturnTokens(t *testing.T) {
 func TestConnectorExchange_ErrorCodes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
 	attempt := connector.Begin()
-	code := attempt.Code(t, p.Person(t, office.Head))
+	code := attempt.Code(t, p.Person(t, ws.Owner))
 	form := attempt.CodeForm(code)
 	for _, name := range []string{"grant_type", "client_id", "resource", "code", "code_verifier", "redirect_uri"} {
 		t.Run("no "+name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestConnectorExchange_ErrorCodes(t *testing.T) {
 	for name, c := range map[string]struct{ name, value, code string }{
 		"unknown client":         {"client_id", uuid.NewString(), "invalid_client"},
 		"client no identifier":   {"client_id", "nonsense", "invalid_client"},
-		"another client":         {"client_id", office.Connector(t, harness.ReadProgrammes).ClientID, "invalid_grant"},
+		"another client":         {"client_id", ws.Connector(t, harness.ReadProgrammes).ClientID, "invalid_grant"},
 		"unknown code":           {"code", "alm_ac_" + strings.Repeat("A", 100), "invalid_grant"},
 		"wrong verifier":         {"code_verifier", strings.Repeat("w", 52), "invalid_grant"},
 		"the challenge itself":   {"code_verifier", attempt.Query.Get("code_challenge"), "invalid_grant"},
@@ -139,9 +139,9 @@ func TestConnectorExchange_NeedsForm(t *testing.T) {
 func TestConnectorRefresh_ErrorsConsumeNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
-	tokens := connector.Connect(t, p.Person(t, office.Head))
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	form := connector.RefreshForm(tokens.RefreshToken)
 	for _, name := range []string{"grant_type", "client_id", "resource", "refresh_token"} {
 		connector.Post(t, change(form, name)).WantsFlat(t, http.StatusBadRequest, "invalid_request")
@@ -151,7 +151,7 @@ func TestConnectorRefresh_ErrorsConsumeNothing(t *testing.T) {
 	for name, c := range map[string]struct{ name, value, code string }{
 		"other resource": {"resource", p.BaseURL + "/mcp", "invalid_target"},
 		"unknown client": {"client_id", uuid.NewString(), "invalid_client"},
-		"another client": {"client_id", office.Connector(t, harness.ReadProgrammes).ClientID, "invalid_grant"},
+		"another client": {"client_id", ws.Connector(t, harness.ReadProgrammes).ClientID, "invalid_grant"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			connector.Post(t, change(form, c.name, c.value)).WantsFlat(t, http.StatusBadRequest, c.code)

@@ -18,12 +18,12 @@ import (
 func TestStandardExchange_Forms(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
 	keys := []string{"access_token", "token_type", "expires_in", "scope", "tenant_id"}
-	post := office.Confidential(t, "client_secret_post", harness.ReadProgrammes)
+	post := ws.Confidential(t, "client_secret_post", harness.ReadProgrammes)
 	p.API().Form(t, harness.TokenPath, post.Form(post.Code(t, head))).Wants(t, http.StatusOK).WantsKeys(t, keys...)
-	basic := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
 	form := basic.Form(basic.Code(t, head))
 	delete(form, "client_id")
 	delete(form, "client_secret")
@@ -37,13 +37,13 @@ func TestStandardExchange_Forms(t *testing.T) {
 func TestStandardExchange_OAuth2Library(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
 	for method, style := range map[string]oauth2.AuthStyle{
 		"client_secret_post": oauth2.AuthStyleInParams, "client_secret_basic": oauth2.AuthStyleInHeader,
 	} {
 		t.Run(method, func(t *testing.T) {
-			app := office.Confidential(t, method, harness.ReadProgrammes)
+			app := ws.Confidential(t, method, harness.ReadProgrammes)
 			config := app.OAuth2(p, style)
 			verifier := oauth2.GenerateVerifier()
 			page := head.Arrive(t, config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier)))
@@ -51,8 +51,8 @@ func TestStandardExchange_OAuth2Library(t *testing.T) {
 			if err != nil {
 				t.Fatal(redactError(err))
 			}
-			p.In(office.Workspace, token.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-			if token.RefreshToken != "" || token.Extra("tenant_id") != office.Workspace.ID {
+			p.In(ws.Workspace, token.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+			if token.RefreshToken != "" || token.Extra("tenant_id") != ws.Workspace.ID {
 				t.Error("unexpected refresh token, or wrong tenant_id")
 			}
 		})
@@ -65,9 +65,9 @@ func redactError(err error) string { return harness.Redact(err.Error()) }
 func TestStandardExchange_OnlyFailedBasicIs401(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := p.Office(t)
-	basic := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
-	head := p.Person(t, office.Head)
+	ws := p.NewWorkspace(t)
+	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	head := p.Person(t, ws.Owner)
 	form := basic.Form(basic.Code(t, head))
 	delete(form, "client_id")
 	delete(form, "client_secret")
@@ -83,7 +83,7 @@ func TestStandardExchange_OnlyFailedBasicIs401(t *testing.T) {
 		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	good.Form(t, harness.TokenPath, form).Tokens(t)
 
-	post := office.Confidential(t, "client_secret_post", harness.ReadProgrammes)
+	post := ws.Confidential(t, "client_secret_post", harness.ReadProgrammes)
 	code := post.Code(t, head)
 	p.API().Form(t, harness.TokenPath, change(post.Form(code), "client_secret", alterLast(post.Secret))).
 		WantsHeader(t, "WWW-Authenticate", "").WantsFlat(t, http.StatusBadRequest, "invalid_client")

@@ -13,10 +13,10 @@ import (
 func TestTraces_RefreshIsOneTrace(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
-	p := harness.Enter(t, running, &met)
-	office := p.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
-	tokens := connector.Connect(t, p.Person(t, office.Head))
+	p := harness.NewProduct(t, running, &met)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
 	answer := p.API().
 		With("Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01").

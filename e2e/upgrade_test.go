@@ -20,7 +20,7 @@ func TestEarlierPrograms_WorkOnNewSchema(t *testing.T) {
 	t.Parallel()
 	s := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, Earlier: harness.Earlier(t, earlier)})
 	through := func(i int) *harness.Product {
-		return harness.EnterBy(
+		return harness.NewProductWithTransport(
 			t,
 			s,
 			&met,

@@ -183,7 +183,7 @@ func placesOf(
 			return ok(p.API().Get(t, "/v1/engage/public/forms/"+url.PathEscape(v)))
 		}},
 		"as session": {"session cookie", func(v string) bool {
-			user := p.Person(t, e.Head)
+			user := p.Person(t, e.Owner)
 			user.Header = http.Header{"Cookie": {"almoner=" + url.QueryEscape(v)}}
 			return user.Open(t, p.AppURL+"/settings/user").Status == http.StatusOK
 		}},
@@ -215,7 +215,7 @@ func TestCredentials_OfServicesAndUsersAreSeparate(t *testing.T) {
 		"a user's token":           "Bearer " + e.Token,
 		"an access token":          "Bearer " + e.long.AccessToken,
 		"an application":           harness.Basic(e.app.ClientID, e.app.Secret),
-		"a user":                   harness.Basic(e.Head.Email, e.Head.Password),
+		"a user":                   harness.Basic(e.Owner.Email, e.Owner.Password),
 		"a connector":              harness.Basic(e.connector.ClientID, ""),
 		"a service without secret": harness.Basic(service.ClientID, ""),
 		"a service, twice": harness.Basic(service.ClientID, service.ClientSecret) + ", " +

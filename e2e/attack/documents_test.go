@@ -22,14 +22,14 @@ import (
 // documented is a deployment that accepts the clients of one website.
 type documented struct {
 	*harness.Product
-	site *harness.Publisher
+	site *harness.MetadataHost
 }
 
 func TestMetadataClients_WithstandAttacks(t *testing.T) {
 	t.Parallel()
-	site := harness.NewPublisher(t)
+	site := harness.NewMetadataHost(t)
 	d := documented{
-		harness.Enter(t, harness.Private(t, harness.Options{Settings: site.Settings("claude")}), &seen),
+		harness.NewProduct(t, harness.Private(t, harness.Options{Settings: site.Settings("claude")}), &seen),
 		site,
 	}
 	t.Run("redirects", d.redirects)
@@ -47,7 +47,7 @@ func (d documented) redirects(t *testing.T) {
 	)
 	owner := d.Person(t, d.Demo.Users.Owner).SignedIn(t)
 	open := func(uri string) harness.Page {
-		return owner.Open(t, d.AuthorizeURL(d.DescribedBy(address, uri, d.BaseURL+"/v1").Begin().Query))
+		return owner.Open(t, d.AuthorizeURL(d.DocumentClient(address, uri, d.BaseURL+"/v1").Begin().Query))
 	}
 	for _, wrong := range []string{
 		"http://localhost:7000/callback?keep=1",
@@ -94,7 +94,7 @@ func (d documented) redirects(t *testing.T) {
 // tickets tests that a workspace ticket is not a consent ticket, and that another user's ticket is refused.
 func (d documented) tickets(t *testing.T) {
 	address := d.site.Client("/oauth/tickets", []string{"http://127.0.0.1/callback"}, nil)
-	client := d.DescribedBy(address, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1")
+	client := d.DocumentClient(address, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1")
 	owner, outsider := d.Person(t, d.Demo.Users.Owner).SignedIn(t), d.Person(t, d.Demo.Users.Outsider).SignedIn(t)
 	choice := owner.Open(t, d.AuthorizeURL(client.Begin().Query)).DecisionForm(t, "choose")
 	choice.Fields.Set("workspace", d.Demo.Workspaces.Main.ID)
@@ -125,7 +125,7 @@ func (d documented) tickets(t *testing.T) {
 			t.Errorf("%s: want 403:\n%s", name, answer)
 		}
 	}
-	n := d.World.Count(t, `select count(*) from account.grants g
+	n := d.Database.Count(t, `select count(*) from account.grants g
 			join account.oauth_clients c on c.id = g.client_id where c.metadata_url = $1`, address)
 	if n != 0 {
 		t.Errorf("%d grants were created", n)
@@ -140,7 +140,7 @@ func (d documented) tickets(t *testing.T) {
 func (d documented) names(t *testing.T) {
 	good := d.site.Client("/oauth/named", []string{"http://127.0.0.1/callback"}, nil)
 	owner := d.Person(t, d.Demo.Users.Owner).SignedIn(t)
-	asked := d.site.Asked.Load()
+	asked := d.site.Requests.Load()
 	for _, name := range []string{
 		strings.ToUpper(good),
 		good + "?",
@@ -168,11 +168,11 @@ func (d documented) names(t *testing.T) {
 	} {
 		page := owner.Open(
 			t,
-			d.AuthorizeURL(d.DescribedBy(name, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query),
+			d.AuthorizeURL(d.DocumentClient(name, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query),
 		)
 		wantsNoRedirect(t, page, name)
 	}
-	if now := d.site.Asked.Load(); now != asked {
+	if now := d.site.Requests.Load(); now != asked {
 		t.Errorf("the website got %d requests for invalid names", now-asked)
 	}
 	// These addresses could have a document.
@@ -185,15 +185,20 @@ func (d documented) names(t *testing.T) {
 			t,
 			owner.Open(
 				t,
-				d.AuthorizeURL(d.DescribedBy(other, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query),
+				d.AuthorizeURL(
+					d.DocumentClient(other, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query,
+				),
 			),
 			other,
 		)
 	}
-	asked = d.site.Asked.Load()
-	owner.Open(t, d.AuthorizeURL(d.DescribedBy(good, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query)).
+	asked = d.site.Requests.Load()
+	owner.Open(
+		t,
+		d.AuthorizeURL(d.DocumentClient(good, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query),
+	).
 		WantsPage(t, http.StatusOK)
-	if d.site.Asked.Load() == asked {
+	if d.site.Requests.Load() == asked {
 		t.Error("the good name caused no request either: the test proves nothing")
 	}
 }
@@ -208,7 +213,7 @@ func (d documented) assertions(t *testing.T) {
 		"jwks_uri":                   d.site.Publish("/oauth/signs.json", map[string]any{"keys": []any{public}}),
 	})
 	sibling := d.site.Client("/oauth/sibling", []string{"https://claude.example/callback"}, nil)
-	client := d.DescribedBy(address, "https://claude.example/callback", d.BaseURL+"/v1")
+	client := d.DocumentClient(address, "https://claude.example/callback", d.BaseURL+"/v1")
 	attempt := client.Begin()
 	code := d.Person(t, d.Demo.Users.Owner).
 		Arrive(t, d.AuthorizeURL(attempt.Query)).

@@ -98,7 +98,7 @@ func likeInTime(t *testing.T, few int, floor time.Duration, kinds ...kind) {
 	t.Helper()
 	samples := harness.Rounds(few, manySamples)
 	var finding, medians string
-	harness.Note(t, "%d times each%v", samples, harness.Later[string](func() string { return medians }))
+	harness.Note(t, "%d times each%v", samples, harness.Deferred[string](func() string { return medians }))
 	for range 3 {
 		finding, medians = "", ""
 		took := make([][]time.Duration, len(kinds))
@@ -135,9 +135,9 @@ var requestID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]
 func TestLogin_DoesNotRevealAccounts(t *testing.T) {
 	p := newProduct(t) // not in parallel: it measures time
 	x := newProxy(t)
-	known, disabled, without := p.World.User(t), p.World.User(t), p.World.User(t)
+	known, disabled, without := p.Database.User(t), p.Database.User(t), p.Database.User(t)
 	// The hash has the same cost as real users' hashes: it is the hash of the demo's owner.
-	p.World.Exec(
+	p.Database.Exec(
 		t,
 		`update account.users set password_hash = (select password_hash from account.users where id = $2)
 				where id = $1 or id = $3`,
@@ -145,8 +145,8 @@ func TestLogin_DoesNotRevealAccounts(t *testing.T) {
 		p.Demo.Users.Owner.ID,
 		disabled.ID,
 	)
-	p.World.Exec(t, `update account.users set disabled_at = now() where id = $1`, disabled.ID)
-	p.World.Exec(t, `update account.users set password_hash = null where id = $1`, without.ID)
+	p.Database.Exec(t, `update account.users set disabled_at = now() where id = $1`, disabled.ID)
+	p.Database.Exec(t, `update account.users set password_hash = null where id = $1`, without.ID)
 	ask := func(email, password string) (string, time.Duration) {
 		status, page, took := x.signIn(t, p, email, password)
 		if status != http.StatusBadRequest {
@@ -188,13 +188,13 @@ func TestLogin_DoesNotRevealAccounts(t *testing.T) {
 
 func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
 	p := newProduct(t) // not in parallel: it measures time
-	office := p.Office(t)
-	app := office.Confidential(t, "", harness.ReadProgrammes)
-	deleted := office.Confidential(t, "", harness.ReadProgrammes)
-	basic := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
-	connector := office.Connector(t, harness.ReadProgrammes)
-	p.As(office.Token).
-		Send(t, http.MethodDelete, office.Clients()+"/"+deleted.ClientID, "", "").
+	ws := p.NewWorkspace(t)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
+	deleted := ws.Confidential(t, "", harness.ReadProgrammes)
+	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	p.As(ws.Token).
+		Send(t, http.MethodDelete, ws.Clients()+"/"+deleted.ClientID, "", "").
 		Wants(t, http.StatusNoContent)
 	wrong := deleted.Secret // well-formed, but of another client
 	ask := func(id, secret string) (harness.Answer, time.Duration) {
@@ -243,7 +243,7 @@ func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
 	if basicWrong.Status != basicUnknown.Status || string(basicWrong.Body) != string(basicUnknown.Body) {
 		t.Errorf("Basic authentication differs:\n%s\n%s", basicWrong, basicUnknown)
 	}
-	for _, token := range []string{"alm_rt_x", app.Secret, office.Token} {
+	for _, token := range []string{"alm_rt_x", app.Secret, ws.Token} {
 		one, other := connector.Revoke(t, token), harness.Connector.Revoke(connector, t, token+"x")
 		if one.Status != other.Status || string(one.Body) != string(other.Body) {
 			t.Errorf("a token's response differs:\n%s\n%s", one, other)

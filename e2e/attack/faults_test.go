@@ -20,13 +20,13 @@ const canary = "canary in account.secret_relation, value of a stranger"
 func breakStore(t *testing.T, p *harness.Product, e *target, tables ...string) {
 	t.Helper()
 	name := "fault_" + strings.ReplaceAll(e.Workspace.ID, "-", "")
-	p.World.Define(t, `create function public.`+name+`() returns trigger language plpgsql as $$ begin
+	p.Database.Define(t, `create function public.`+name+`() returns trigger language plpgsql as $$ begin
 		if new.tenant_id = '`+e.Workspace.ID+`' then
 					raise exception '`+canary+`'
 						using errcode = 'disk_full', detail = '`+canary+`', hint = '`+canary+`';
 				end if; return new; end $$`)
 	for _, table := range tables {
-		p.World.Define(
+		p.Database.Define(
 			t,
 			`create trigger `+name+` before insert or update on `+table+`
 							for each row execute function public.`+name+`()`,

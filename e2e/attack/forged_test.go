@@ -239,13 +239,13 @@ func misspelt(good string) map[string]string {
 func TestAccessToken_ForgeryIsRefusedEverywhere(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office, elsewhere := p.Office(t), p.Office(t)
-	p.World.Join(t, elsewhere.Workspace, office.Head, harness.Everything()...)
-	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
-	token := app.Connect(t, p.Person(t, office.Head)).AccessToken
-	other := elsewhere.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, elsewhere.Head)).AccessToken
-	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).
-		Connect(t, p.Person(t, office.Head)).
+	ws, elsewhere := p.NewWorkspace(t), p.NewWorkspace(t)
+	p.Database.Join(t, elsewhere.Workspace, ws.Owner, harness.Everything()...)
+	app := ws.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
+	token := app.Connect(t, p.Person(t, ws.Owner)).AccessToken
+	other := elsewhere.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, elsewhere.Owner)).AccessToken
+	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).
+		Connect(t, p.Person(t, ws.Owner)).
 		AccessToken
 	s, mine := trustedSigner(t, p), newSigner(t, "mine")
 	good, header := claimsOf(t, token), object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid))
@@ -254,14 +254,14 @@ func TestAccessToken_ForgeryIsRefusedEverywhere(t *testing.T) {
 	// in one thing.
 	control := s.sign(t, header, good.text())
 	accepted := func() bool {
-		return p.In(office.Workspace, control).Get(t, harness.ListPath).Status == http.StatusOK
+		return p.In(ws.Workspace, control).Get(t, harness.ListPath).Status == http.StatusOK
 	}
 	for began := time.Now(); !accepted(); time.Sleep(500 * time.Millisecond) {
 		if time.Since(began) > 40*time.Second { // the resource API reads the keys twice a minute
 			t.Fatal("the services do not accept the trusted key")
 		}
 	}
-	p.As(control).Get(t, office.Clients()).Wants(t, http.StatusOK)
+	p.As(control).Get(t, ws.Clients()).Wants(t, http.StatusOK)
 	wantsActive(t, p, control, true)
 
 	tokens := map[string]string{}
@@ -288,10 +288,10 @@ func TestAccessToken_ForgeryIsRefusedEverywhere(t *testing.T) {
 	}
 	for name, forged := range tokens {
 		seen.NoteAll(forged)
-		if answer := p.In(office.Workspace, forged).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized {
+		if answer := p.In(ws.Workspace, forged).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized {
 			t.Errorf("%s is accepted by the API:\n%s", name, answer)
 		}
-		if answer := p.As(forged).Get(t, office.Clients()); answer.Status != http.StatusForbidden ||
+		if answer := p.As(forged).Get(t, ws.Clients()); answer.Status != http.StatusForbidden ||
 			!strings.Contains(string(answer.Body), `"message":"Forbidden"`) {
 			t.Errorf("%s is accepted by the account routes:\n%s", name, answer)
 		}
@@ -304,8 +304,8 @@ func TestAccessToken_ForgeryIsRefusedEverywhere(t *testing.T) {
 		}
 		wantsActive(t, p, forged, false)
 	}
-	p.In(office.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
-	p.In(office.Workspace, control).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	p.In(ws.Workspace, control).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
 func wantsActive(t *testing.T, p *harness.Product, token string, active bool) {
@@ -320,19 +320,19 @@ func wantsActive(t *testing.T, p *harness.Product, token string, active bool) {
 func TestAccessToken_ClaimedScopeGrantsNothing(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
-	token := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head)).AccessToken
+	ws := p.NewWorkspace(t)
+	token := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, ws.Owner)).AccessToken
 	s := trustedSigner(t, p)
 	wide := s.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid)),
 		claimsOf(t, token).with("scope", quoted(strings.Join(harness.Everything(), " "))).text())
 	seen.NoteAll(wide)
-	answer := p.In(office.Workspace, wide).
+	answer := p.In(ws.Workspace, wide).
 		JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Mine now"})
 	if answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
 		t.Errorf("a token claimed a permission beyond its grant:\n%s", answer)
 	}
-	p.As(wide).Get(t, office.Clients()).Wants(t, http.StatusForbidden)
-	n := p.World.Count(t, `select count(*) from resource.programmes where tenant_id = $1`, office.Workspace.ID)
+	p.As(wide).Get(t, ws.Clients()).Wants(t, http.StatusForbidden)
+	n := p.Database.Count(t, `select count(*) from resource.programmes where tenant_id = $1`, ws.Workspace.ID)
 	if n != 0 {
 		t.Errorf("%d programmes were created", n)
 	}

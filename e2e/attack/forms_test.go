@@ -51,8 +51,8 @@ func fields(e *target) map[string]url.Values {
 		"/settings/passkeys":           {"name": {"Planted"}, "answer": {"{}"}},
 		"/settings/passkeys/options":   {},
 		"/logout":                      {},
-		"/login":                       {"email": {e.Head.Email}, "password": {e.Head.Password}},
-		"/login/again":                 {"password": {e.Head.Password}},
+		"/login":                       {"email": {e.Owner.Email}, "password": {e.Owner.Password}},
+		"/login/again":                 {"password": {e.Owner.Password}},
 		"/login/passkey":               {"answer": {"{}"}},
 		"/login/passkey/options":       {},
 		"/login/again/passkey":         {"answer": {"{}"}},
@@ -112,7 +112,7 @@ func keyOf(t *testing.T, p *harness.Product, who *harness.Person) string {
 func signedInMember(t *testing.T, p *harness.Product, victim *target, permissions ...string) *harness.Person {
 	t.Helper()
 	user := victim.Member(t, permissions...)
-	p.World.Token(t, victim.Workspace, user, harness.ReadProgrammes)
+	p.Database.Token(t, victim.Workspace, user, harness.ReadProgrammes)
 	return p.Person(t, user).SignedIn(t)
 }
 
@@ -170,7 +170,7 @@ func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
 	p := newProduct(t)
 	victim := newTarget(t, p)
 	attacker := signedInMember(t, p, victim, harness.Everything()...)
-	earlier := p.Person(t, victim.Head).SignedIn(t)
+	earlier := p.Person(t, victim.Owner).SignedIn(t)
 	keys := map[string]string{
 		"none":              "",
 		"nonsense":          "nonsense",
@@ -290,7 +290,7 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 	} {
 		for _, query := range []string{
 			"",
-			"?user=" + victim.Head.ID,
+			"?user=" + victim.Owner.ID,
 			"?id=" + victim.grant,
 			"?tenant=" + victim.Workspace.ID,
 			"?tenant=" + stranger.Workspace.ID + "&tenant=" + victim.Workspace.ID,
@@ -298,7 +298,7 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 			page := stranger.head.Open(t, p.AppURL+path+query)
 			for _, theirs := range []string{
 				victim.Workspace.Name,
-				victim.Head.Email,
+				victim.Owner.Email,
 				victim.app.ClientID,
 				victim.personal,
 				victim.signIn,

@@ -46,7 +46,7 @@ func TestPages_ForbidFraming(t *testing.T) {
 	p := newProduct(t)
 	e := newTarget(t, p)
 	opened, sendable := pagesAndForms(t)
-	stranger := p.Person(t, e.Head)
+	stranger := p.Person(t, e.Owner)
 	for _, who := range []*harness.Person{stranger, e.head} {
 		who.Header = http.Header{"Origin": {"https://evil.example"}}
 		pages := []harness.Page{
@@ -103,7 +103,7 @@ func TestBrowser_CrossSitePageChangesNothing(t *testing.T) {
 	address := strings.Replace(evil.URL, "127.0.0.1", "localhost", 1)
 	browser := p.Browser(t, harness.Laptop)
 	browser.Open(p.AppURL + "/login")
-	browser.SignIn(e.Head.Email, e.Head.Password)
+	browser.SignIn(e.Owner.Email, e.Owner.Password)
 	browser.See(".bar-who")
 	was := e.inventory(t)
 	for _, form := range []struct{ action, fields string }{
@@ -144,7 +144,7 @@ func TestBrowser_CrossSitePageChangesNothing(t *testing.T) {
 		</script>`
 	browser.Open(address)
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		text := harness.Ask[string](
+		text := harness.Evaluate[string](
 			browser,
 			`document.getElementById("read") ? document.getElementById("read").textContent : ""`,
 		)

@@ -78,25 +78,29 @@ type intruder struct {
 
 func intruders(t *testing.T, p *harness.Product, victim *target) []intruder {
 	t.Helper()
-	stranger, second := p.Office(t), p.Office(t)
+	stranger, second := p.NewWorkspace(t), p.NewWorkspace(t)
 	plain := victim.Member(t)
-	p.World.Join(t, second.Workspace, victim.Head, harness.Everything()...) // the victim's head works in two workspaces
+	p.Database.Join(
+		t,
+		second.Workspace,
+		victim.Owner,
+		harness.Everything()...) // the victim's head works in two workspaces
 	elsewhere := second.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes, harness.WriteProgrammes)
 	return []intruder{
 		{"the head of another workspace", stranger.Token, stranger.Workspace.ID},
 		{
 			"a member without permissions",
-			p.World.Token(t, victim.Workspace, plain, harness.Everything()...),
+			p.Database.Token(t, victim.Workspace, plain, harness.Everything()...),
 			victim.Workspace.ID,
 		},
 		{
 			"the victim's token of another workspace",
-			p.World.Token(t, second.Workspace, victim.Head, harness.Everything()...),
+			p.Database.Token(t, second.Workspace, victim.Owner, harness.Everything()...),
 			second.Workspace.ID,
 		},
 		{
 			"the victim's application of another workspace",
-			elsewhere.Connect(t, p.Person(t, victim.Head)).AccessToken,
+			elsewhere.Connect(t, p.Person(t, victim.Owner)).AccessToken,
 			second.Workspace.ID,
 		},
 		{"a former member", leaver(t, p, victim), victim.Workspace.ID},
@@ -106,8 +110,8 @@ func intruders(t *testing.T, p *harness.Product, victim *target) []intruder {
 func leaver(t *testing.T, p *harness.Product, victim *target) string {
 	t.Helper()
 	gone := victim.Member(t, harness.Everything()...)
-	token := p.World.Token(t, victim.Workspace, gone, harness.Everything()...)
-	p.World.Leave(t, victim.Workspace, gone)
+	token := p.Database.Token(t, victim.Workspace, gone, harness.Everything()...)
+	p.Database.Leave(t, victim.Workspace, gone)
 	return token
 }
 
@@ -198,7 +202,7 @@ func TestAPI_ForeignAndMissingIDsLookAlike(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	victim := newTarget(t, p)
-	stranger := p.Office(t)
+	stranger := p.NewWorkspace(t)
 	nothing := *victim
 	nothing.programme, nothing.imported, nothing.form = uuid.NewString(), uuid.NewString(), uuid.NewString()
 	nothing.app.ClientID = uuid.NewString()
@@ -266,7 +270,7 @@ func TestPublicRoutes_RevealNothingOfOthers(t *testing.T) {
 func TestMCPTools_ReachNoOtherWorkspace(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	victim, stranger := newTarget(t, p), p.Office(t)
+	victim, stranger := newTarget(t, p), p.NewWorkspace(t)
 	api := p.As(stranger.Token).With("Accept", "application/json, text/event-stream")
 	call := func(method string, params any) harness.Answer {
 		return api.With("X-Tenant-Id", victim.Workspace.ID).

@@ -32,5 +32,5 @@ func shared(t *testing.T) *stack.Stack {
 // enter returns the product on the shared stack.
 func newProduct(t *testing.T) *harness.Product {
 	t.Helper()
-	return harness.Enter(t, shared(t), &seen)
+	return harness.NewProduct(t, shared(t), &seen)
 }

@@ -24,7 +24,7 @@ func markedName(where string) string { return where + " " + markup }
 func newMarkedTarget(t *testing.T, p *harness.Product) *target {
 	t.Helper()
 	e := newTarget(t, p)
-	e.Head.Email = `"<img/src=x/onerror=pwned=1>".` + strings.ToLower(e.Head.ID[:8]) + `@example.org`
+	e.Owner.Email = `"<img/src=x/onerror=pwned=1>".` + strings.ToLower(e.Owner.ID[:8]) + `@example.org`
 	for _, change := range []struct{ sql, name string }{
 		{`update account.tenants set name = $2 where id = $1`, markedName("workspace")},
 		{
@@ -44,7 +44,7 @@ func newMarkedTarget(t *testing.T, p *harness.Product) *target {
 		{
 			`update account.users set email = $2
 						where id in (select user_id from account.memberships where tenant_id = $1)`,
-			e.Head.Email,
+			e.Owner.Email,
 		},
 		{
 			`update account.passkeys set name = $2
@@ -77,9 +77,9 @@ func newMarkedTarget(t *testing.T, p *harness.Product) *target {
 			markedName("event of a token"),
 		},
 	} {
-		p.World.Exec(t, change.sql, e.Workspace.ID, change.name)
+		p.Database.Exec(t, change.sql, e.Workspace.ID, change.name)
 	}
-	e.head.Email = e.Head.Email
+	e.head.Email = e.Owner.Email
 	return e
 }
 
@@ -142,7 +142,7 @@ func TestMarkup_StoredNamesAreEscaped(t *testing.T) {
 			}
 		}
 	}
-	stranger := p.Person(t, p.World.User(t))
+	stranger := p.Person(t, p.Database.User(t))
 	login := stranger.Open(t, p.AuthorizeURL(e.connector.Begin().Query))
 	wantsInert(t, login, "sign-in for an application")
 	login.WantsText(t, markedName("application"))
@@ -174,7 +174,7 @@ func TestMarkup_RequestValuesAreEscaped(t *testing.T) {
 	p := newProduct(t)
 	e := newTarget(t, p)
 	opened, _ := pagesAndForms(t)
-	stranger := p.Person(t, e.Head)
+	stranger := p.Person(t, e.Owner)
 	for _, path := range append(opened, "/nothing", "/"+url.PathEscape(markup)) {
 		for _, name := range []string{
 			"return",
@@ -243,8 +243,8 @@ func TestMarkup_RequestValuesAreEscaped(t *testing.T) {
 func TestContentSecurityPolicy_CannotBeInjected(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
 	lax := regexp.MustCompile(`unsafe|\*|evil|script-src [^'s]|script-src 'self' |script-src 'n`)
 	for _, host := range []string{
 		"app.example;script-src",
@@ -257,7 +257,7 @@ func TestContentSecurityPolicy_CannotBeInjected(t *testing.T) {
 	} {
 		body := harness.ConfidentialBody(harness.ReadProgrammes)
 		body["redirectUris"] = []string{"https://" + host + "/callback"}
-		answer := office.Register(t, body)
+		answer := ws.Register(t, body)
 		if answer.Status != http.StatusCreated {
 			continue // refusal is fine too
 		}
@@ -283,7 +283,7 @@ func TestContentSecurityPolicy_CannotBeInjected(t *testing.T) {
 		"https://a.example,https://b.example",
 		"data:",
 	} {
-		answer := p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
+		answer := p.In(ws.Workspace, ws.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 			"title":          "Volunteer",
 			"allowedOrigins": []string{origin},
 			"fields":         []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}},
@@ -300,13 +300,13 @@ func TestBrowser_StoredNamesRunNoScript(t *testing.T) {
 	e := newMarkedTarget(t, p)
 	browser := p.Browser(t, harness.Laptop)
 	browser.Open(p.AuthorizeURL(e.connector.Begin().Query))
-	browser.Fill("#email", e.Head.Email)
-	browser.Fill("#password", e.Head.Password)
+	browser.Fill("#email", e.Owner.Email)
+	browser.Fill("#password", e.Owner.Password)
 	browser.Click(`form[action="/login"] button`)
 	browser.See(`button[name=decision][value=approve]`)
 	for address := range pagesOf(p, e) {
 		browser.Open(address)
-		if harness.Ask[bool](browser, `typeof pwned !== "undefined"`) {
+		if harness.Evaluate[bool](browser, `typeof pwned !== "undefined"`) {
 			_, path, _ := strings.Cut(address, "//")
 			t.Errorf("a name ran as a script at %s", path)
 		}

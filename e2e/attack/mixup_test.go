@@ -15,13 +15,13 @@ import (
 func TestCode_IsBoundToClientAndAttempt(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office, evil := p.Office(t), p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
-	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
-	sibling := office.Connector(t, harness.ReadProgrammes)
+	ws, evil := p.NewWorkspace(t), p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
+	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
+	sibling := ws.Connector(t, harness.ReadProgrammes)
 	theirs := evil.Connector(t, harness.ReadProgrammes)
 	theirApp := evil.Confidential(t, "", harness.ReadProgrammes)
-	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 
 	victim, attacker := connector.Begin(), connector.Begin()
 	code := victim.Code(t, head)
@@ -55,7 +55,7 @@ func TestCode_IsBoundToClientAndAttempt(t *testing.T) {
 		}
 		other.Revoke(t, tokens.RefreshToken).Wants(t, http.StatusOK)
 	}
-	connector.WantsAlive(t, tokens)
+	connector.WantsWorking(t, tokens)
 }
 
 // TestTokens_SplicedTokenIsRefused checks that the whole token is authenticated: a token spliced from valid ones
@@ -63,9 +63,9 @@ func TestCode_IsBoundToClientAndAttempt(t *testing.T) {
 func TestTokens_SplicedTokenIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
 	first, second := connector.Connect(t, head), connector.Connect(t, head)
 	// first's token is superseded now: its replay would revoke the grant.
 	next := connector.Refresh(t, first.RefreshToken).Tokens(t)
@@ -108,8 +108,8 @@ func TestTokens_SplicedTokenIsRefused(t *testing.T) {
 		attempt.Post(t, attempt.CodeForm(wrong)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	}
 	// No forged token harmed a grant or the code.
-	connector.WantsAlive(t, next)
-	connector.WantsAlive(t, second)
+	connector.WantsWorking(t, next)
+	connector.WantsWorking(t, second)
 	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 }
 
@@ -118,9 +118,9 @@ func TestTokens_SplicedTokenIsRefused(t *testing.T) {
 func TestAuthorize_EveryResponseCarriesIssuer(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
 	callbacks := map[string]harness.Callback{
 		"approved": head.Consent(t, connector.Begin().Query).
 			Press(t, "approve").

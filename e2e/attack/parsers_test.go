@@ -320,7 +320,7 @@ func TestParsers_HostileBodyCausesNoServerError(t *testing.T) {
 		for at, body := range bodies {
 			wantsNoFault(
 				t,
-				p.Person(t, e.Head).Request(t, http.MethodPost, p.AppURL+path, kinds[at%len(kinds)], body).Answer,
+				p.Person(t, e.Owner).Request(t, http.MethodPost, p.AppURL+path, kinds[at%len(kinds)], body).Answer,
 				body,
 			)
 		}

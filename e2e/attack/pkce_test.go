@@ -25,9 +25,9 @@ func copied(form url.Values, name, value string) url.Values {
 func TestPKCE_VerifierIsRequiredAfterFailedAttempts(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
 	stolen := connector.Begin() // the attacker's attempt and verifier
 	for _, tries := range [][]string{
 		{"wrong" + strings.Repeat("x", 43), "-"},
@@ -69,9 +69,9 @@ func TestPKCE_VerifierIsRequiredAfterFailedAttempts(t *testing.T) {
 func TestPKCE_CannotBeOmittedOrAddedLater(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
-	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
+	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	for name, change := range map[string]map[string]string{
 		"no PKCE":         {"code_challenge": "-", "code_challenge_method": "-"},
 		"challenge alone": {"code_challenge_method": "-"},

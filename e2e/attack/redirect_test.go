@@ -82,9 +82,9 @@ func lookalikes() []string {
 func TestAuthorize_RedirectsOnlyToRegisteredURI(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
-	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
+	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	for _, wrong := range lookalikes() {
 		for _, query := range []url.Values{connector.Begin().Query, app.Request()} {
 			query.Set("redirect_uri", wrong)
@@ -116,12 +116,12 @@ func wantsNoRedirect(t *testing.T, page harness.Page, what string) {
 func TestAuthorize_LoopbackURIOfRegisteredClientIsExact(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
 	body := harness.ConnectorBody(p.BaseURL+"/v1", harness.ReadProgrammes)
 	body["redirectUris"] = []string{"http://127.0.0.1:7000/callback?keep=1"}
 	connector := p.DemoConnector()
-	connector.ClientID, _ = office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
+	connector.ClientID, _ = ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	connector.Scope = harness.ReadProgrammes
 	for _, wrong := range []string{
 		"http://127.0.0.1:7001/callback?keep=1",
@@ -153,9 +153,9 @@ func TestAuthorize_LoopbackURIOfRegisteredClientIsExact(t *testing.T) {
 func TestExchange_RequiresSameRedirectURI(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
-	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
+	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	for at, wrong := range slices.Collect(slices.Chunk(lookalikes(), 4)) { // the fifth mistake invalidates a code
 		attempt := connector.Begin()
 		code, other := attempt.Code(t, head), app.Code(t, head)
@@ -181,8 +181,8 @@ func TestExchange_RequiresSameRedirectURI(t *testing.T) {
 func TestRegister_RefusesDangerousRedirectURIs(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
-	head := p.Person(t, office.Head).SignedIn(t)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner).SignedIn(t)
 	key := keyOf(t, p, head)
 	for _, wrong := range []string{
 		"javascript:alert(1)",
@@ -228,11 +228,11 @@ func TestRegister_RefusesDangerousRedirectURIs(t *testing.T) {
 	} {
 		body := harness.ConfidentialBody(harness.ReadProgrammes)
 		body["redirectUris"] = []string{harness.RedirectURI, wrong}
-		office.Register(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri")
+		ws.Register(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri")
 		if strings.ContainsAny(wrong, "\n") || wrong == "" {
 			continue // the form separates URIs by lines
 		}
-		answer := head.Submit(t, sent(t, p, "/settings/developers/apps", office.Workspace.ID, key, url.Values{
+		answer := head.Submit(t, sent(t, p, "/settings/developers/apps", ws.Workspace.ID, key, url.Values{
 			"name":          {"Export"},
 			"kind":          {"confidential"},
 			"redirect_uris": {wrong},
@@ -243,7 +243,7 @@ func TestRegister_RefusesDangerousRedirectURIs(t *testing.T) {
 			t.Errorf("%q is registered in Settings:\n%s", wrong, answer)
 		}
 	}
-	n := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Workspace.ID)
+	n := p.Database.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, ws.Workspace.ID)
 	if n != 0 {
 		t.Errorf("%d applications were registered", n)
 	}
@@ -281,9 +281,9 @@ func outside() []string {
 func TestPages_DoNotRedirectOutOfTheApp(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	opened, _ := pagesAndForms(t)
-	stranger, member := p.Person(t, office.Head), p.Person(t, office.Head).SignedIn(t)
+	stranger, member := p.Person(t, ws.Owner), p.Person(t, ws.Owner).SignedIn(t)
 	for _, path := range opened {
 		for at, name := range []string{"return", "next", "redirect_uri", "url", "return_to"} {
 			for _, elsewhere := range outside() {
@@ -304,7 +304,7 @@ func TestPages_DoNotRedirectOutOfTheApp(t *testing.T) {
 				t,
 				harness.Form{
 					Action: p.AppURL + "/login/again",
-					Fields: url.Values{"password": {office.Head.Password}, "return": {elsewhere}},
+					Fields: url.Values{"password": {ws.Owner.Password}, "return": {elsewhere}},
 				},
 			),
 			elsewhere,
@@ -312,12 +312,12 @@ func TestPages_DoNotRedirectOutOfTheApp(t *testing.T) {
 		wantsToStay(
 			t,
 			p,
-			p.Person(t, office.Head).
+			p.Person(t, ws.Owner).
 				Submit(t, harness.Form{
 					Action: p.AppURL + "/login",
 					Fields: url.Values{
-						"email":    {office.Head.Email},
-						"password": {office.Head.Password},
+						"email":    {ws.Owner.Email},
+						"password": {ws.Owner.Password},
 						"return":   {elsewhere},
 					},
 				}),

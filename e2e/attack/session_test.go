@@ -28,7 +28,7 @@ func isSignedIn(t *testing.T, p *harness.Product, who *harness.Person) bool {
 func TestSession_ChosenCookieIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	user := p.World.User(t)
+	user := p.Database.User(t)
 	for _, chosen := range []string{
 		"",
 		"x",
@@ -83,7 +83,7 @@ func TestSession_ChosenCookieIsReplaced(t *testing.T) {
 func TestSession_CopiedCookieEndsWithSession(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	user := p.World.User(t)
+	user := p.Database.User(t)
 	form := func(path string, values url.Values) harness.Form {
 		return harness.Form{Action: p.AppURL + path, Fields: values}
 	}
@@ -100,7 +100,7 @@ func TestSession_CopiedCookieEndsWithSession(t *testing.T) {
 			other.Submit(t, form("/settings/security/sign-out-others", url.Values{"key": {keyOf(t, p, other)}}))
 		},
 		"user disabled": func(*harness.Person) {
-			p.World.Exec(t, `update account.users set disabled_at = now() where id = $1`, user.ID)
+			p.Database.Exec(t, `update account.users set disabled_at = now() where id = $1`, user.ID)
 		},
 	} {
 		who := p.Person(t, user).SignedIn(t)
@@ -113,7 +113,7 @@ func TestSession_CopiedCookieEndsWithSession(t *testing.T) {
 			t.Errorf("%s: the copied cookie is still signed in", name)
 		}
 		if name == "user disabled" {
-			p.World.Exec(t, `update account.users set disabled_at = null where id = $1`, user.ID)
+			p.Database.Exec(t, `update account.users set disabled_at = null where id = $1`, user.ID)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestDisabledUser_LosesAllAccess(t *testing.T) {
 	page := e.head.Consent(t, attempt.Query)
 	code := page.Approve(t)
 	open := e.head.Consent(t, e.connector.Begin().Query)
-	p.World.Exec(t, `update account.users set disabled_at = now() where id = $1`, e.Head.ID)
+	p.Database.Exec(t, `update account.users set disabled_at = now() where id = $1`, e.Owner.ID)
 	for name, token := range map[string]string{
 		"personal":     e.Token,
 		"confidential": e.long.AccessToken,
@@ -148,7 +148,7 @@ func TestDisabledUser_LosesAllAccess(t *testing.T) {
 	if isSignedIn(t, p, e.head) {
 		t.Error("the session is alive")
 	}
-	fresh := p.Person(t, e.Head)
+	fresh := p.Person(t, e.Owner)
 	fresh.SignIn(t, fresh.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusBadRequest)
 }
 
@@ -156,9 +156,9 @@ func TestDisabledUser_LosesAllAccess(t *testing.T) {
 func TestPassword_EveryByteCounts(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	user := p.World.User(t)
+	user := p.Database.User(t)
 	long := strings.Repeat("correct horse ", 8) // 112 bytes
-	p.World.Exec(t, `update account.users set password_hash = $2 where id = $1`, user.ID, hashOfLongPassword)
+	p.Database.Exec(t, `update account.users set password_hash = $2 where id = $1`, user.ID, hashOfLongPassword)
 	try := func(password string) int {
 		return p.Person(t, user).
 			Submit(t, harness.Form{

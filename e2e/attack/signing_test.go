@@ -96,7 +96,7 @@ func trustedSigner(t *testing.T, p *harness.Product) signer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.World.Exec(
+	p.Database.Exec(
 		t,
 		`insert into account.signing_keys (kid, public_jwk, private_sealed, state, retired_at)
 				values ($1, $2, '\x00', 'retired', now())`,

@@ -28,7 +28,7 @@ func speak(t *testing.T, address, text string) []*http.Response {
 		t.Error(err)
 		return nil
 	}
-	return harness.Speak(connection, text)
+	return harness.SendRaw(connection, text)
 }
 
 // TestGateway_RefusesSmuggledRequests hides a request in each of these requests. A hidden request was served if a
@@ -48,7 +48,7 @@ func TestGateway_RefusesSmuggledRequests(t *testing.T) {
 	} {
 		address, path := target[0], target[1]
 		hidden := fmt.Sprintf("/v1/account/smuggled-%s-%d-", mark, at)
-		for name, text := range harness.Smuggled(path, strings.TrimPrefix(address, "http://"), hidden) {
+		for name, text := range harness.SmugglingRequests(path, strings.TrimPrefix(address, "http://"), hidden) {
 			group.Go(func() {
 				turns <- struct{}{}
 				defer func() { <-turns }()

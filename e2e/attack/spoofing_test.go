@@ -29,7 +29,7 @@ var addressHeaders = []string{
 func TestLoginLimit_IgnoresClaimedAddress(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	user := p.World.User(t)
+	user := p.Database.User(t)
 	try := func(path, password string, at int) int {
 		browser := p.Person(t, user)
 		for _, name := range addressHeaders {
@@ -58,9 +58,9 @@ func TestLoginLimit_IgnoresClaimedAddress(t *testing.T) {
 func TestLoginLimit_CountsAllPasswordForms(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	office := p.Office(t)
-	member := p.Person(t, office.Head).SignedIn(t)
-	p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
+	ws := p.NewWorkspace(t)
+	member := p.Person(t, ws.Owner).SignedIn(t)
+	p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	again := func() harness.Page {
 		return member.Submit(
 			t,
@@ -69,18 +69,18 @@ func TestLoginLimit_CountsAllPasswordForms(t *testing.T) {
 	}
 	for range 5 {
 		again().Wants(t, http.StatusBadRequest)
-		p.Person(t, office.Head).
+		p.Person(t, ws.Owner).
 			Submit(t, harness.Form{
 				Action: p.AppURL + "/login",
-				Fields: url.Values{"email": {office.Head.Email}, "password": {"wrong"}},
+				Fields: url.Values{"email": {ws.Owner.Email}, "password": {"wrong"}},
 			}).
 			Wants(t, http.StatusBadRequest)
 	}
 	again().Wants(t, http.StatusTooManyRequests).WantsRetryAfter(t)
-	p.Person(t, office.Head).
+	p.Person(t, ws.Owner).
 		Submit(t, harness.Form{
 			Action: p.AppURL + "/login",
-			Fields: url.Values{"email": {office.Head.Email}, "password": {office.Head.Password}},
+			Fields: url.Values{"email": {ws.Owner.Email}, "password": {ws.Owner.Password}},
 		}).
 		Wants(t, http.StatusTooManyRequests)
 }
@@ -141,7 +141,7 @@ func TestResponses_DoNotEchoHostHeader(t *testing.T) {
 			app.Get(t, authorize),
 			app.Get(t, "/settings/user"),
 			app.Get(t, "/login"),
-			app.Form(t, "/login", url.Values{"email": {e.Head.Email}, "password": {e.Head.Password}}),
+			app.Form(t, "/login", url.Values{"email": {e.Owner.Email}, "password": {e.Owner.Password}}),
 			api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}),
 			api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nPantry\n"),
 			stranger.Get(t, e.publicForm()+"/embed"),
@@ -176,7 +176,7 @@ func TestResponses_DoNotEchoHostHeader(t *testing.T) {
 func TestTenantHeader_MustBeSingleAndWellFormed(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
-	e, other := newTarget(t, p), p.Office(t)
+	e, other := newTarget(t, p), p.NewWorkspace(t)
 	api := p.As(e.Token)
 	mine := e.Workspace.ID
 	for name, values := range map[string][]string{

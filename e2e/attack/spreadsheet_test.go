@@ -86,7 +86,7 @@ func TestImport_FormulasStayText(t *testing.T) {
 		}
 	}
 	for _, formula := range formulas {
-		p.World.Exec(
+		p.Database.Exec(
 			t,
 			`insert into account.audit_events (id, tenant_id, actor, action, subject, detail, request_id)
 						values (gen_random_uuid(), $1, 'admin', 'token.created', 'token:x',

@@ -13,7 +13,7 @@ import (
 
 // A target is a workspace that contains one of everything that an attacker could want.
 type target struct {
-	harness.Office
+	harness.TestWorkspace
 	product *harness.Product
 	head    *harness.Person // signed in
 
@@ -30,8 +30,8 @@ const site = "https://www.canal-lane.example"
 
 func newTarget(t *testing.T, p *harness.Product) *target {
 	t.Helper()
-	e := &target{Office: p.Office(t), product: p}
-	e.head = p.Person(t, e.Head).SignedIn(t)
+	e := &target{TestWorkspace: p.NewWorkspace(t), product: p}
+	e.head = p.Person(t, e.Owner).SignedIn(t)
 	api := p.In(e.Workspace, e.Token)
 	text := func(answer harness.Answer, key string) string {
 		value, _ := answer.Object(t)[key].(string)
@@ -61,25 +61,25 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 	e.app, e.connector = e.Confidential(t, "", harness.ReadProgrammes), e.Connector(t, harness.ReadProgrammes)
 	e.long, e.tokens = e.app.Connect(t, e.head), e.connector.Connect(t, e.head)
 	e.grant = harness.GrantOf(t, e.tokens.AccessToken)
-	e.personal = p.World.Text(
+	e.personal = p.Database.Text(
 		t,
 		`select id::text from account.personal_access_tokens where tenant_id = $1`,
 		e.Workspace.ID,
 	)
-	e.signIn = p.World.Text(t, `select id::text from account.sign_ins where user_id = $1`, e.Head.ID)
+	e.signIn = p.Database.Text(t, `select id::text from account.sign_ins where user_id = $1`, e.Owner.ID)
 	e.policy = e.head.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Workspace.ID).
 		WantsPage(t, http.StatusOK).
 		Find(`input[name=seen]`).
 		First().
 		AttrOr("value", "")
 	e.passkey = uuid.NewString()
-	p.World.Exec(
+	p.Database.Exec(
 		t,
 		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports,
 					backup_eligible, backed_up)
 		values ($1::uuid, $2, 'Laptop', decode(md5($1::text), 'hex'), '\\x00', 0, '\\x00', '{}', false, false)`,
 		e.passkey,
-		e.Head.ID,
+		e.Owner.ID,
 	)
 	// The worker processes both before the inventory is read.
 	for _, path := range []string{harness.ListPath + "/imports/" + e.imported, e.statusPath()} {
@@ -142,14 +142,14 @@ func (e *target) inventory(t *testing.T) string {
 		rows("account.connector_policies", "tenant_id = $1"),
 		rows("resource.supporters", "tenant_id = $1"),
 	}
-	return e.product.World.Text(
+	return e.product.Database.Text(
 		t,
 		`select string_agg(t, E'\n') from (`+strings.Join(
 			parts,
 			" union all ",
 		)+`) x where $1::uuid is not null and $2::uuid is not null`,
 		e.Workspace.ID,
-		e.Head.ID,
+		e.Owner.ID,
 	)
 }
 

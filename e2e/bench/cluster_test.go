@@ -58,7 +58,7 @@ func TestCluster(t *testing.T) {
 // behindGateway returns loads that go through the gateway.
 func behindGateway(t *testing.T, name string, running *stack.Stack, cluster *localstore.RedisCluster) []load {
 	t.Helper()
-	b := &bench{product: harness.Enter(t, running, &harness.Secrets{}), held: map[int]string{}}
+	b := &bench{product: harness.NewProduct(t, running, &harness.Secrets{}), held: map[int]string{}}
 	stores := target{name: name, url: running.BaseURL, postgres: []int{running.Postgres.PID()}}
 	if cluster == nil {
 		stores.redis = []int{running.Redis.PID()}

@@ -43,7 +43,7 @@ func TestGrowth(t *testing.T) {
 func enterWithoutLogin(t *testing.T, running *stack.Stack, name string) *bench {
 	t.Helper()
 	b := &bench{
-		product: harness.Enter(t, running, &harness.Secrets{}),
+		product: harness.NewProduct(t, running, &harness.Secrets{}),
 		account: accountOf(running, name),
 		lists:   resourcesOf(running, name),
 	}

@@ -54,8 +54,8 @@ const refusable = 256
 // wrong returns loads with credentials that are refused, each for another reason.
 func (b *bench) wrong(t *testing.T) []load {
 	t.Helper()
-	office := b.product.Office(t)
-	confidential := office.Confidential(t, "client_secret_post", harness.ReadProgrammes)
+	ws := b.product.NewWorkspace(t)
+	confidential := ws.Confidential(t, "client_secret_post", harness.ReadProgrammes)
 	apps, connectors := b.copies(t, confidential.ClientID), b.copies(t, b.connector.ClientID)
 	var tokens []string
 	for range refusable { // tokens of ended grants
@@ -81,7 +81,7 @@ func (b *bench) wrong(t *testing.T) []load {
 		}
 		return load{what: what, at: b.account, worker: worker, statuses: []int{http.StatusBadRequest}}
 	}
-	head := b.product.Person(t, office.Head)
+	head := b.product.Person(t, ws.Owner)
 	secret, err := credential.ClientSecret.New(rand.Reader) // of no client
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func (b *bench) copies(t *testing.T, client string) []string {
 	for i := range ids {
 		ids[i] = uuid.NewString()
 	}
-	b.product.World.Exec(
+	b.product.Database.Exec(
 		t,
 		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
 				  connector_platform, resource, token_endpoint_auth_method, created_by)
@@ -198,7 +198,7 @@ func (b *bench) allProcessed(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), processedWithin)
 	defer cancel()
-	for b.product.World.Count(t, `select count(*) from resource.submissions where status = 'accepted'`) > 0 {
+	for b.product.Database.Count(t, `select count(*) from resource.submissions where status = 'accepted'`) > 0 {
 		select {
 		case <-ctx.Done():
 			t.Fatalf("submissions are not processed within %s", processedWithin)

@@ -158,7 +158,7 @@ func newBench(t *testing.T) *bench {
 func enter(t *testing.T, running *stack.Stack) *bench {
 	t.Helper()
 	b := &bench{
-		product:   harness.Enter(t, running, &harness.Secrets{}),
+		product:   harness.NewProduct(t, running, &harness.Secrets{}),
 		account:   accountOf(running, ourselves),
 		lists:     resourcesOf(running, ourselves),
 		codes:     make(chan [2]string, maxCodes),

@@ -15,8 +15,8 @@ import (
 func TestLimits_Bodies(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		p := s.product(t, f.transport())
-		office := p.Office(t)
-		list := p.In(office.Workspace, office.Token)
+		ws := p.NewWorkspace(t)
+		list := p.In(ws.Workspace, ws.Token)
 		const kib, mib = 1 << 10, 1 << 20
 		for name, size := range map[string]int{"beyond the route": 65*kib + 1, "beyond the gateway": 5 * mib} {
 			body := strings.Repeat("x", size)
@@ -48,8 +48,8 @@ func TestLimits_Bodies(t *testing.T) {
 				)
 				must(t, err)
 				request.Header.Set("Content-Type", "application/json")
-				request.Header.Set("Authorization", "Bearer "+office.Token)
-				request.Header.Set("X-Tenant-Id", office.Workspace.ID)
+				request.Header.Set("Authorization", "Bearer "+ws.Token)
+				request.Header.Set("X-Tenant-Id", ws.Workspace.ID)
 				response, err := transport.RoundTrip(request)
 				if err != nil && !transport.ForceAttemptHTTP2 {
 					// With HTTP/1.1 a caller that is still sending may lose the response: the
@@ -86,7 +86,7 @@ func TestLimits_Headers(t *testing.T) {
 		} {
 			connection, err := f.raw(t, apiHost)
 			must(t, err)
-			for _, answer := range harness.Speak(connection, text) {
+			for _, answer := range harness.SendRaw(connection, text) {
 				if answer.StatusCode != http.StatusBadRequest && answer.StatusCode != http.StatusRequestURITooLong &&
 					answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 					t.Errorf("%s: %d", name, answer.StatusCode)

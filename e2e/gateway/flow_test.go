@@ -16,9 +16,9 @@ import (
 func TestFlow_WorksThroughGateway(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		p := s.product(t, f.transport())
-		office := p.Office(t)
-		person := p.Person(t, office.Head)
-		connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+		ws := p.NewWorkspace(t)
+		person := p.Person(t, ws.Owner)
+		connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 		first := connector.Connect(t, person)
 		call := func(token string) harness.Answer {
 			return p.As(token).
@@ -31,7 +31,7 @@ func TestFlow_WorksThroughGateway(t *testing.T) {
 				)
 		}
 		who := call(first.AccessToken).Wants(t, http.StatusOK)
-		if !strings.Contains(string(who.Body), office.Workspace.Name) {
+		if !strings.Contains(string(who.Body), ws.Workspace.Name) {
 			t.Errorf("whoami does not name the workspace:\n%s", who)
 		}
 		second := connector.Refresh(t, first.RefreshToken).Tokens(t)

@@ -232,7 +232,7 @@ func (f *front) oldTransport(from string) *http.Transport {
 func (s *site) product(t *testing.T, transport *http.Transport) *harness.Product {
 	t.Helper()
 	t.Cleanup(transport.CloseIdleConnections)
-	return harness.EnterBy(t, s.stack, &met, transport)
+	return harness.NewProductWithTransport(t, s.stack, &met, transport)
 }
 
 // raw opens a TLS connection for raw HTTP/1.1.

@@ -34,7 +34,7 @@ var claims = []string{
 func TestForwarded_ServicesSeeCallerAddress(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		here, elsewhere := s.product(t, f.oldTransport("127.0.0.31")), s.product(t, f.oldTransport("127.0.0.32"))
-		user := here.World.User(t)
+		user := here.Database.User(t)
 		try := func(p *harness.Product, at int) int {
 			person := p.Person(t, user)
 			for _, name := range claims {

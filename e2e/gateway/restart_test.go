@@ -33,7 +33,7 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 		"%d restarts of each service, one of its two processes at a time, behind Caddy and nginx at once; %s "+
 			"requests, none failed",
 		restarts,
-		harness.Later[int64](answered.Load),
+		harness.Deferred[int64](answered.Load),
 	)
 	ports, err := findPorts()
 	must(t, err)
@@ -140,9 +140,9 @@ func (s *site) requests(t *testing.T, f *front) []func() (harness.Answer, error)
 	var all []func() (harness.Answer, error)
 	for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
 		p := s.product(t, transport)
-		office := p.Office(t)
-		connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
-		api := p.In(office.Workspace, office.Token)
+		ws := p.NewWorkspace(t)
+		connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+		api := p.In(ws.Workspace, ws.Token)
 		tokens, working := connector.Connect(t, head), connector.Connect(t, head).AccessToken
 		all = append(all,
 			func() (harness.Answer, error) {
@@ -153,11 +153,11 @@ func (s *site) requests(t *testing.T, f *front) []func() (harness.Answer, error)
 				return answer, err
 			},
 			func() (harness.Answer, error) {
-				return p.As(office.Token).Try(t, http.MethodGet, office.Clients(), "", "")
+				return p.As(ws.Token).Try(t, http.MethodGet, ws.Clients(), "", "")
 			},
 			func() (harness.Answer, error) { return p.App().Try(t, http.MethodGet, "/login", "", "") },
 			func() (harness.Answer, error) {
-				return p.In(office.Workspace, working).Try(t, http.MethodGet, harness.ListPath, "", "")
+				return p.In(ws.Workspace, working).Try(t, http.MethodGet, harness.ListPath, "", "")
 			},
 			func() (harness.Answer, error) { return api.Try(t, http.MethodGet, harness.ListPath, "", "") },
 			func() (harness.Answer, error) {

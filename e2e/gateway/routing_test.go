@@ -221,7 +221,7 @@ func TestRouting_HealthAndMetricsAreInternal(t *testing.T) {
 					must(t, err)
 					lines := request + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n" + more +
 						"\r\n0\r\n\r\n"
-					for _, response := range harness.Speak(connection, lines) {
+					for _, response := range harness.SendRaw(connection, lines) {
 						if response.StatusCode != http.StatusNotFound && response.StatusCode != http.StatusBadRequest &&
 							response.StatusCode != http.StatusMisdirectedRequest {
 							t.Errorf("%s at %s with %q: %d", request, host, more, response.StatusCode)
@@ -245,7 +245,7 @@ func TestRouting_UnknownHostIs421(t *testing.T) {
 		} {
 			connection, err := f.raw(t, apiHost)
 			must(t, err)
-			answers := harness.Speak(
+			answers := harness.SendRaw(
 				connection,
 				"GET /v1/account/oauth/jwks HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n",
 			)

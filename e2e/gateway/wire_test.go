@@ -100,8 +100,8 @@ func TestSmuggling_NoHiddenRequestIsServed(t *testing.T) {
 					strings.NewReplacer(" ", "-", ",", "").Replace(name),
 				)
 			}
-			for name := range harness.Smuggled(path, host, "") {
-				text := harness.Smuggled(path, host, hidden(name))[name] // with the correct length
+			for name := range harness.SmugglingRequests(path, host, "") {
+				text := harness.SmugglingRequests(path, host, hidden(name))[name] // with the correct length
 				group.Go(func() {
 					turns <- struct{}{}
 					defer func() { <-turns }()
@@ -110,7 +110,7 @@ func TestSmuggling_NoHiddenRequestIsServed(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					for _, response := range harness.Speak(connection, text) {
+					for _, response := range harness.SendRaw(connection, text) {
 						if response.StatusCode >= http.StatusInternalServerError &&
 							response.StatusCode != http.StatusNotImplemented &&
 							response.StatusCode != http.StatusHTTPVersionNotSupported &&
@@ -129,7 +129,7 @@ func TestSmuggling_NoHiddenRequestIsServed(t *testing.T) {
 		plain := "/v1/account/plain-" + mark
 		connection, err := f.raw(t, apiHost)
 		must(t, err)
-		harness.Speak(
+		harness.SendRaw(
 			connection,
 			"GET /v1/docs HTTP/1.1\r\nHost: "+apiHost+"\r\n\r\n"+
 				"GET "+plain+" HTTP/1.1\r\nHost: "+apiHost+"\r\nConnection: close\r\n\r\n",

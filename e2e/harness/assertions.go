@@ -10,8 +10,8 @@ import (
 // ListPath is the route with which tests check whether an access token works.
 const ListPath = "/v1/programmes/programmes"
 
-// WantsDead checks that these tokens of one grant no longer work.
-func (c Connector) WantsDead(t testing.TB, tokens ...Tokens) {
+// WantsRevoked checks that these tokens of one grant no longer work.
+func (c Connector) WantsRevoked(t testing.TB, tokens ...Tokens) {
 	t.Helper()
 	for _, token := range tokens {
 		c.List(t, token).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
@@ -21,8 +21,8 @@ func (c Connector) WantsDead(t testing.TB, tokens ...Tokens) {
 	}
 }
 
-// WantsAlive checks that the tokens work, and returns the refreshed ones.
-func (c Connector) WantsAlive(t testing.TB, tokens Tokens) Tokens {
+// WantsWorking checks that the tokens work, and returns the refreshed ones.
+func (c Connector) WantsWorking(t testing.TB, tokens Tokens) Tokens {
 	t.Helper()
 	c.List(t, tokens).Wants(t, http.StatusOK)
 	return c.Refresh(t, tokens.RefreshToken).Tokens(t)

@@ -19,7 +19,7 @@ type Change struct {
 // committed as soon as the request waits for a row that it has locked. A request that ties its write to its check
 // waits for the commit and then finds that it is no longer allowed. A request that does not tie them waits for
 // nothing and ends before the commit, which shows in what it wrote.
-func (w *World) Between(t testing.TB, request func(), changes ...Change) {
+func (w *Database) Between(t testing.TB, request func(), changes ...Change) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	tx, err := w.rows.Begin(ctx)
@@ -42,7 +42,7 @@ func (w *World) Between(t testing.TB, request func(), changes ...Change) {
 }
 
 // While runs do while a request waits for a row that the SQL has locked. The transaction of the SQL is rolled back.
-func (w *World) While(t testing.TB, request, do func(), sql string, args ...any) {
+func (w *Database) While(t testing.TB, request, do func(), sql string, args ...any) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	tx, err := w.rows.Begin(ctx)
@@ -64,7 +64,7 @@ func (w *World) While(t testing.TB, request, do func(), sql string, args ...any)
 }
 
 // awaitWaiter returns when another session waits for a lock of the session pid, or when done is closed.
-func (w *World) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
+func (w *Database) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
 	t.Helper()
 	const longest = 20 * time.Second
 	for began := time.Now(); time.Since(began) < longest; time.Sleep(2 * time.Millisecond) {
@@ -85,7 +85,7 @@ func (w *World) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
 }
 
 // Replaces marks a personal access token as the replacement of a former one.
-func (w *World) Replaces(t testing.TB, token, former string) {
+func (w *Database) Replaces(t testing.TB, token, former string) {
 	t.Helper()
 	w.Exec(t, `update account.personal_access_tokens new set replaces_id = old.id
 				from account.personal_access_tokens old where new.hash = $1 and old.hash = $2`,

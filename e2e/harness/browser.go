@@ -128,8 +128,8 @@ func (b *Browser) WithoutScript() {
 	}
 }
 
-// FarAway delays every later response, as a slow connection does. Requests are not delayed.
-func (b *Browser) FarAway(late time.Duration) {
+// DelayResponses delays every later response, as a slow connection does. Requests are not delayed.
+func (b *Browser) DelayResponses(late time.Duration) {
 	b.t.Helper()
 	slow := &network.Conditions{Latency: float64(late.Milliseconds()), DownloadThroughput: -1, UploadThroughput: -1}
 	parameters := network.EmulateNetworkConditionsByRuleParams{MatchedNetworkConditions: []*network.Conditions{slow}}
@@ -182,8 +182,8 @@ func (b *Browser) SignIn(email, password string) {
 	b.Click(`form[action="/login"] button`)
 }
 
-// Ask evaluates a JavaScript expression in the page.
-func Ask[T any](b *Browser, expression string) T {
+// Evaluate evaluates a JavaScript expression in the page.
+func Evaluate[T any](b *Browser, expression string) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.window, browserPatience)
 	defer cancel()
@@ -197,7 +197,7 @@ func Ask[T any](b *Browser, expression string) T {
 // Text returns the visible text of the page with white space collapsed.
 func (b *Browser) Text() string {
 	b.t.Helper()
-	return strings.Join(strings.Fields(Ask[string](b, `document.body.innerText`)), " ")
+	return strings.Join(strings.Fields(Evaluate[string](b, `document.body.innerText`)), " ")
 }
 
 // Picture returns a screenshot of the viewport as PNG.
@@ -213,7 +213,7 @@ func (b *Browser) Picture() []byte {
 // Focused returns the label or text of the focused element, as a screen reader would begin.
 func (b *Browser) Focused() string {
 	b.t.Helper()
-	return Ask[string](b, `(() => { const e = document.activeElement; if (!e || e === document.body) return "";
+	return Evaluate[string](b, `(() => { const e = document.activeElement; if (!e || e === document.body) return "";
 			return (e.getAttribute("aria-label") ||
 				(e.labels && e.labels[0] && e.labels[0].textContent) ||
 				e.textContent).trim() })()`)

@@ -28,10 +28,10 @@ func Rounds(short, longForm int) int {
 // result.
 const EvidenceVariable = "ALMONER_EVIDENCE"
 
-// Later is a value for Note that is computed when the suite ends.
-type Later[T any] func() T
+// Deferred is a value for Note that is computed when the suite ends.
+type Deferred[T any] func() T
 
-func (l Later[T]) String() string { return fmt.Sprint(l()) }
+func (l Deferred[T]) String() string { return fmt.Sprint(l()) }
 
 // Note appends the suite's line when its test ends. The format says what was done and how often.
 func Note(t *testing.T, format string, args ...any) {

@@ -14,15 +14,15 @@ import (
 
 // A Product is a running Almoner as one test uses it. Its actors are those of the specification: a Person at a
 // browser, a ConfidentialApp, a Connector, a Service, and API callers. They use HTTP only. What HTTP cannot arrange
-// (a membership that ends, a feature that is switched off, time that passes) the World does as the owner of the
+// (a membership that ends, a feature that is switched off, time that passes) the Database type does as the owner of the
 // database.
 //
 // Actors do not check anything: they return an Answer or a Page, and the test states what it expects.
 type Product struct {
-	BaseURL string // of the API, and the issuer
-	AppURL  string // of login, consent and settings
-	Demo    demo.Demo
-	World   *World
+	BaseURL  string // of the API, and the issuer
+	AppURL   string // of login, consent and settings
+	Demo     demo.Demo
+	Database *Database
 
 	secrets *Secrets
 	client  *http.Client
@@ -31,16 +31,16 @@ type Product struct {
 // patience is the timeout of a request. The product's own limits are far below it.
 const patience = 30 * time.Second
 
-// Enter returns the product for a test. Every secret that its actors use is recorded in secrets.
-func Enter(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {
+// NewProduct returns the product for a test. Every secret that its actors use is recorded in secrets.
+func NewProduct(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 32, DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	return EnterBy(t, s, secrets, transport)
+	return NewProductWithTransport(t, s, secrets, transport)
 }
 
-// EnterBy is like Enter with requests sent by the transport.
-func EnterBy(t testing.TB, s *stack.Stack, secrets *Secrets, transport http.RoundTripper) *Product {
+// NewProductWithTransport is like NewProduct with requests sent by the transport.
+func NewProductWithTransport(t testing.TB, s *stack.Stack, secrets *Secrets, transport http.RoundTripper) *Product {
 	t.Helper()
 	recordOf(s).secrets.Store(secrets, nil)
 	secrets.noteStack(s)
@@ -49,12 +49,12 @@ func EnterBy(t testing.TB, s *stack.Stack, secrets *Secrets, transport http.Roun
 		secrets.Note("password", user.Password)
 	}
 	return &Product{
-		BaseURL: s.BaseURL,
-		AppURL:  s.AppURL,
-		Demo:    d,
-		World:   newWorld(t, s.DatabaseURL, secrets),
-		secrets: secrets,
-		client:  &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: watched(t, s, transport)},
+		BaseURL:  s.BaseURL,
+		AppURL:   s.AppURL,
+		Demo:     d,
+		Database: newDatabase(t, s.DatabaseURL, secrets),
+		secrets:  secrets,
+		client:   &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: watched(t, s, transport)},
 	}
 }
 

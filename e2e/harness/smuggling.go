@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Speak sends bytes unchanged on a connection and returns every response until it ends. It closes the connection
+// SendRaw sends bytes unchanged on a connection and returns every response until it ends. It closes the connection
 // after at most 700 ms, because a server that waits for more of a body sends no response.
-func Speak(connection net.Conn, text string) []*http.Response {
+func SendRaw(connection net.Conn, text string) []*http.Response {
 	defer func() { _ = connection.Close() }()
 	_ = connection.SetDeadline(time.Now().Add(700 * time.Millisecond))
 	if _, err := io.WriteString(connection, text); err != nil {
@@ -31,9 +31,9 @@ func Speak(connection net.Conn, text string) []*http.Response {
 	}
 }
 
-// Smuggled returns requests with an ambiguous end, by the kind of ambiguity. Each hides a second request that only
-// one interpretation sees.
-func Smuggled(path, host, hidden string) map[string]string {
+// SmugglingRequests returns requests with an ambiguous end, by the kind of ambiguity. Each hides a second request that
+// only one interpretation sees.
+func SmugglingRequests(path, host, hidden string) map[string]string {
 	second := "GET " + hidden + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
 	first := func(headers, body string) string {
 		return "POST " + path + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Type: application/json\r\n" +

@@ -15,8 +15,8 @@ import (
 func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{Authservers: 2})
-	office := o.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), o.Person(t, office.Head)
+	ws := o.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), o.Person(t, ws.Owner)
 	tokens := connector.Connect(t, head)
 	restart := func() { o.stopServices(); o.startServices(t) }
 	alive := func(what string) {
@@ -24,7 +24,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 		if answer := connector.List(t, tokens); answer.Status != http.StatusOK {
 			t.Fatalf("after %s:\n%s", what, answer)
 		}
-		tokens = connector.WantsAlive(t, tokens)
+		tokens = connector.WantsWorking(t, tokens)
 	}
 
 	t.Run("signing keys", func(t *testing.T) {
@@ -66,9 +66,9 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 		alive("keys-old-out") // the current refresh token is sealed with the new key
 	})
 	t.Run("a client's secret", func(t *testing.T) {
-		app := office.Confidential(t, "", harness.ReadProgrammes)
-		must(t, os.WriteFile(filepath.Join(o.secrets, "token"), []byte(office.Token+"\n"), 0o600))
-		o.run(t, "keys.md", "client-secret", "WORKSPACE="+office.Workspace.ID, "CLIENT="+app.ClientID)
+		app := ws.Confidential(t, "", harness.ReadProgrammes)
+		must(t, os.WriteFile(filepath.Join(o.secrets, "token"), []byte(ws.Token+"\n"), 0o600))
+		o.run(t, "keys.md", "client-secret", "WORKSPACE="+ws.Workspace.ID, "CLIENT="+app.ClientID)
 		content, err := os.ReadFile(filepath.Join(o.secrets, "client-secret.json"))
 		must(t, err)
 		var answer map[string]any
@@ -123,5 +123,5 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 // signs returns the id of the current signing key.
 func (o *operator) signs(t *testing.T) string {
 	t.Helper()
-	return o.World.Text(t, "select kid from account.signing_keys where state = 'current'")
+	return o.Database.Text(t, "select kid from account.signing_keys where state = 'current'")
 }

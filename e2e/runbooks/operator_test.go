@@ -36,7 +36,7 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	o := &operator{
-		Product: harness.Enter(t, running, &met),
+		Product: harness.NewProduct(t, running, &met),
 		running: running,
 		etc:     filepath.Join(home, "etc"),
 		backups: filepath.Join(home, "backups"),

@@ -18,11 +18,11 @@ import (
 func TestPostgres_MovesToNewServer(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
-	office := o.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), o.Person(t, office.Head)
+	ws := o.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), o.Person(t, ws.Owner)
 	tokens, revoked := connector.Connect(t, head), connector.Connect(t, head)
 	connector.Revoke(t, revoked.RefreshToken)
-	token := o.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
+	token := o.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 
 	o.stopServices()
 	o.run(t, "backup.md", "dump")
@@ -35,9 +35,9 @@ func TestPostgres_MovesToNewServer(t *testing.T) {
 	o.running.Postgres.Stop() // the old server
 	o.startServices(t)
 	o.run(t, "postgres-move.md", "moved")
-	connector.WantsAlive(t, tokens)
-	connector.WantsDead(t, revoked)
-	o.In(office.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	connector.WantsWorking(t, tokens)
+	connector.WantsRevoked(t, revoked)
+	o.In(ws.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
 // buy does what an operator does in a provider's console: it creates a server with an empty database and an owner who

@@ -31,21 +31,21 @@ type ended struct {
 // prepare creates the grants, tokens and sessions that must end.
 func (o *operator) prepare(t *testing.T) *ended {
 	t.Helper()
-	office := o.Office(t)
-	connector := office.Connector(t, harness.ReadProgrammes)
+	ws := o.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
 	e := &ended{
 		connector: connector,
-		head:      o.Person(t, office.Head),
-		workspace: office.Workspace,
+		head:      o.Person(t, ws.Owner),
+		workspace: ws.Workspace,
 		attempt:   connector.Begin(),
 	}
-	e.token = o.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
+	e.token = o.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	e.revoked, e.alive = connector.Connect(t, e.head), connector.Connect(t, e.head)
 	e.code = e.attempt.Code(t, e.head)
 	if page := e.head.Open(t, o.AppURL+"/settings/user"); page.Status != http.StatusOK {
 		t.Fatalf("not signed in:\n%s", page.Answer)
 	}
-	e.key = o.World.Text(t, "select kid from account.signing_keys where state = 'current'")
+	e.key = o.Database.Text(t, "select kid from account.signing_keys where state = 'current'")
 	return e
 }
 
@@ -53,7 +53,7 @@ func (o *operator) prepare(t *testing.T) *ended {
 func (o *operator) happen(t *testing.T, e *ended) {
 	t.Helper()
 	e.connector.Revoke(t, e.revoked.RefreshToken).Wants(t, http.StatusOK)
-	o.World.RevokeToken(t, e.token)
+	o.Database.RevokeToken(t, e.token)
 	e.connector.Post(t, e.attempt.CodeForm(e.code)).Wants(t, http.StatusOK)
 	e.alive = e.connector.Refresh(t, e.alive.RefreshToken).Tokens(t)
 	e.since = e.connector.Connect(t, e.head)
@@ -64,7 +64,7 @@ func (o *operator) wantsNothing(t *testing.T, e *ended) {
 	t.Helper()
 	o.In(e.workspace, e.token).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	for _, tokens := range []harness.Tokens{e.revoked, e.alive, e.since} {
-		e.connector.WantsDead(t, tokens)
+		e.connector.WantsRevoked(t, tokens)
 	}
 	e.connector.Post(t, e.attempt.CodeForm(e.code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	if keys := string(o.API().Get(t, "/v1/account/oauth/jwks").Body); strings.Contains(keys, e.key) {
@@ -75,7 +75,7 @@ func (o *operator) wantsNothing(t *testing.T, e *ended) {
 		t.Error("the session from before the restore still works")
 	}
 	again := e.connector.Connect(t, e.head)
-	e.connector.WantsAlive(t, again)
+	e.connector.WantsWorking(t, again)
 }
 
 // afterRestore runs the page between the restore of PostgreSQL and the start of the services.
@@ -92,7 +92,7 @@ func (o *operator) afterRestore(t *testing.T) {
 		t.Errorf("still valid:\n%s", output)
 	}
 	o.startServices(t)
-	o.World.Reconnect()
+	o.Database.Reconnect()
 }
 
 func TestRestore_Dump(t *testing.T) {
@@ -154,10 +154,10 @@ func TestRestore_PointInTime(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	o.run(t, "backup.md", "archive-on")
 	must(t, o.running.Postgres.Restart(ctx))
-	o.World.Reconnect()
+	o.Database.Reconnect()
 	o.run(t, "backup.md", "base")
 	e := o.prepare(t)
-	moment := o.World.Text(t, "select clock_timestamp()::text")
+	moment := o.Database.Text(t, "select clock_timestamp()::text")
 	o.happen(t, e)
 	o.run(t, "backup.md", "archived")
 	if decided := o.decisions(t, moment); !strings.Contains(decided, "grant.revoked") {
@@ -173,9 +173,9 @@ func TestRestore_PointInTime(t *testing.T) {
 	if output := o.run(t, "point-in-time.md", "promoted"); !strings.HasPrefix(output, "f\n") {
 		t.Errorf("promoted: %s", output)
 	}
-	o.World.Reconnect()
+	o.Database.Reconnect()
 	id := harness.GrantOf(t, e.revoked.AccessToken)
-	if state := o.World.Text(t, "select state from account.grants where id = $1", id); state != "active" {
+	if state := o.Database.Text(t, "select state from account.grants where id = $1", id); state != "active" {
 		t.Errorf("the grant is %s in the restored database, want active", state)
 	}
 	o.run(t, "point-in-time.md", "target-off")

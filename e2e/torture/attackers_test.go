@@ -205,7 +205,7 @@ func (g *guesser) wantsNothingFound(t *testing.T, during time.Duration) {
 			t.Errorf("%d guessed %s were refused, want at least %d", refused, what, least)
 		}
 	}
-	g.connector.WantsAlive(t, g.current)
+	g.connector.WantsWorking(t, g.current)
 }
 
 // send returns the status and the body of the response, or 0 if the request was cut off.

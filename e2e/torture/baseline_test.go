@@ -11,7 +11,7 @@ import (
 // credential may work again, and no current one may be lost.
 type baseline struct {
 	*harness.Product
-	harness.Office
+	harness.TestWorkspace
 	connector harness.Connector
 	head      *harness.Person
 
@@ -31,19 +31,19 @@ type baseline struct {
 func newBaseline(
 	t *testing.T,
 	p *harness.Product,
-	office harness.Office,
+	ws harness.TestWorkspace,
 	connector harness.Connector,
 	app harness.ConfidentialApp,
 	middle func(),
 ) *baseline {
 	t.Helper()
 	d := &baseline{
-		Product:   p,
-		Office:    office,
-		connector: connector,
-		head:      p.Person(t, office.Head),
-		redeemed:  connector.Begin(),
-		waiting:   connector.Begin(),
+		Product:       p,
+		TestWorkspace: ws,
+		connector:     connector,
+		head:          p.Person(t, ws.Owner),
+		redeemed:      connector.Begin(),
+		waiting:       connector.Begin(),
 	}
 	d.redeemedForm = d.redeemed.Code(t, d.head)
 	d.honest = connector.Connect(t, d.head)
@@ -83,18 +83,18 @@ func (d *baseline) wantsUnavailable(t *testing.T) {
 func (d *baseline) wantsKept(t *testing.T) {
 	t.Helper()
 	d.wantsUnaffected(t)
-	d.honest = d.connector.WantsAlive(t, d.honest)
-	d.connector.WantsAlive(t, d.honest)
-	d.connector.WantsDead(t, d.revoked)
+	d.honest = d.connector.WantsWorking(t, d.honest)
+	d.connector.WantsWorking(t, d.honest)
+	d.connector.WantsRevoked(t, d.revoked)
 	d.connector.Refresh(t, d.old.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	d.connector.WantsDead(t, d.replayed)
+	d.connector.WantsRevoked(t, d.replayed)
 	d.redeemed.Post(t, d.redeemed.CodeForm(d.redeemedForm)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	d.connector.WantsDead(t, d.ofRedeemed)
-	d.connector.WantsDead(t, d.revoked)
+	d.connector.WantsRevoked(t, d.ofRedeemed)
+	d.connector.WantsRevoked(t, d.revoked)
 }
 
 // wantsCode checks that the unused code still works. Only a store that has lost its data may refuse it.
 func (d *baseline) wantsCode(t *testing.T) {
 	t.Helper()
-	d.connector.WantsAlive(t, d.waiting.Post(t, d.waiting.CodeForm(d.waitingCode)).Tokens(t))
+	d.connector.WantsWorking(t, d.waiting.Post(t, d.waiting.CodeForm(d.waitingCode)).Tokens(t))
 }

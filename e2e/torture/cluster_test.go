@@ -25,7 +25,7 @@ func newClusterStage(t *testing.T) *clusterStage {
 	t.Helper()
 	cluster := harness.Cluster(t)
 	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: cluster.URL, RedisDir: cluster.Dir})
-	p := harness.Enter(t, running, &seenSecrets)
+	p := harness.NewProduct(t, running, &seenSecrets)
 	c := newCrowd(t, p)
 	return &clusterStage{c, c.Confidential(t, "", harness.ReadProgrammes), cluster}
 }
@@ -50,7 +50,7 @@ func TestRedisCluster_FailoverAndReshardingLoseNoGrant(t *testing.T) {
 // keepsAll causes trouble while clients work, and checks that credentials made before are unchanged.
 func (s *clusterStage) keepsAll(t *testing.T, trouble func()) {
 	t.Helper()
-	d := newBaseline(t, s.Product, s.Office, s.connector, s.app, func() {})
+	d := newBaseline(t, s.Product, s.TestWorkspace, s.connector, s.app, func() {})
 	s.during(t, trouble)
 	d.wantsKept(t)
 }

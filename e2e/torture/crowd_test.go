@@ -19,15 +19,15 @@ const (
 // A crowd is a set of clients that refresh or race while a multi-server Redis is in trouble.
 type crowd struct {
 	*harness.Product
-	harness.Office
+	harness.TestWorkspace
 	connector harness.Connector
 	head      *harness.Person
 }
 
 func newCrowd(t *testing.T, p *harness.Product) crowd {
 	t.Helper()
-	office := p.Office(t)
-	return crowd{p, office, office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)}
+	ws := p.NewWorkspace(t)
+	return crowd{p, ws, ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)}
 }
 
 // during runs the clients while trouble runs, and then checks their results.
@@ -88,14 +88,14 @@ func (c crowd) wantsAliveSoon(t *testing.T, tokens harness.Tokens) {
 		tokens = answer.Tokens(t)
 		good++
 	}
-	c.connector.WantsAlive(t, tokens)
+	c.connector.WantsWorking(t, tokens)
 }
 
 // race presents one token concurrently: at most one request gets the next token.
 func (c crowd) race(t *testing.T, tokens harness.Tokens) {
 	winners := 0
 	refresh := func(int) harness.Answer { return c.connector.Refresh(t, tokens.RefreshToken) }
-	for _, answer := range harness.Together(4, refresh) {
+	for _, answer := range harness.Concurrently(4, refresh) {
 		switch answer.Status {
 		case http.StatusOK:
 			winners++

@@ -15,7 +15,7 @@ import (
 type ending func(t *testing.T, p *harness.Product, c connection)
 
 type connection struct {
-	office    harness.Office
+	ws        harness.TestWorkspace
 	member    *harness.Person
 	connector harness.Connector
 	tokens    harness.Tokens
@@ -29,14 +29,14 @@ func TestRevocation_EndsConcurrentRefresh(t *testing.T) {
 
 func TestMembershipRemoval_EndsConcurrentRefresh(t *testing.T) {
 	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
-		p.World.Leave(t, c.office.Workspace, c.member.User)
+		p.Database.Leave(t, c.ws.Workspace, c.member.User)
 	})
 }
 
 func TestClientDeletion_EndsConcurrentRefresh(t *testing.T) {
 	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
-		p.As(c.office.Token).
-			Send(t, http.MethodDelete, c.office.Clients()+"/"+c.connector.ClientID, "", "").
+		p.As(c.ws.Token).
+			Send(t, http.MethodDelete, c.ws.Clients()+"/"+c.connector.ClientID, "", "").
 			Wants(t, http.StatusNoContent)
 	})
 }
@@ -46,12 +46,12 @@ func refreshAgainst(t *testing.T, end ending) {
 	harness.Note(t, "%d endings while a client refreshes", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
-		office := p.Office(t)
+		ws := p.NewWorkspace(t)
 		return func(t *testing.T) {
 			c := connection{
-				office:    office,
-				member:    p.Person(t, office.Member(t, harness.ReadProgrammes)),
-				connector: office.Connector(t, harness.ReadProgrammes),
+				ws:        ws,
+				member:    p.Person(t, ws.Member(t, harness.ReadProgrammes)),
+				connector: ws.Connector(t, harness.ReadProgrammes),
 			}
 			c.tokens = c.connector.Connect(t, c.member)
 			c.connector.List(t, c.tokens).Wants(t, http.StatusOK)
@@ -65,7 +65,7 @@ func refreshAgainst(t *testing.T, end ending) {
 func refreshesDuring(t *testing.T, c connection, end func()) []harness.Tokens {
 	t.Helper()
 	var got []harness.Tokens
-	harness.Together(2, func(racer int) harness.Answer {
+	harness.Concurrently(2, func(racer int) harness.Answer {
 		if racer == 0 {
 			end()
 			return harness.Answer{}

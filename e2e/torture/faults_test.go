@@ -71,8 +71,8 @@ var tokenLogged = harness.Fault{
 // tokenStored stores the refused token together with the reason.
 var tokenStored = harness.Fault{
 	File: refusalsFile,
-	Old:  "	return n.recordFor(ctx, snapshot, caller, x.ended, refused)\n",
-	New: "	return n.recordFor(ctx, snapshot, caller, x.ended, &TokenError{Description: refused.Description + " +
+	Old:  "	return r.recordFor(ctx, snapshot, caller, x.ended, refused)\n",
+	New: "	return r.recordFor(ctx, snapshot, caller, x.ended, &TokenError{Description: refused.Description + " +
 		"x.request.RefreshToken.Reveal()})\n",
 }
 
@@ -94,7 +94,7 @@ var repairOff = harness.Fault{File: grantsFile,
 var redisRefusalBlamesToken = harness.Fault{
 	File: redisGrantsFile,
 	Old:  "	if err != nil && !reached {\n",
-	New:  "	if err != nil && !reached {\n		return grant.Stranger, nil\n	}\n	if err != nil && !reached {\n",
+	New:  "	if err != nil && !reached {\n		return grant.WrongClient, nil\n	}\n	if err != nil && !reached {\n",
 }
 
 // scriptsAssumedLoaded sends the source of each script to Redis only once.

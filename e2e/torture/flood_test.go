@@ -31,22 +31,22 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 		lasts = 5 * time.Minute
 	}
 	running := harness.Private(t, harness.Options{})
-	p := harness.Enter(t, running, &seenSecrets)
-	office := p.Office(t)
-	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	p := harness.NewProduct(t, running, &seenSecrets)
+	ws := p.NewWorkspace(t)
+	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	good := &goodTraffic{
 		p:         p,
-		office:    office,
+		ws:        ws,
 		connector: connector,
-		tokens:    connector.Connect(t, p.Person(t, office.Head)),
+		tokens:    connector.Connect(t, p.Person(t, ws.Owner)),
 	}
-	stranger := newGuesser(t, p.BaseURL, app, connector, connector.Connect(t, p.Person(t, office.Head)))
+	stranger := newGuesser(t, p.BaseURL, app, connector, connector.Connect(t, p.Person(t, ws.Owner)))
 	harness.Note(
 		t,
 		"%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s",
 		slowConnections,
-		harness.Later[int](func() int { return int(stranger.secrets.Load()) }),
-		harness.Later[int](func() int { return int(stranger.tokens.Load()) }),
+		harness.Deferred[int](func() int { return int(stranger.secrets.Load()) }),
+		harness.Deferred[int](func() int { return int(stranger.tokens.Load()) }),
 		lasts,
 	)
 	addresses := addressesOf(t, running)
@@ -90,7 +90,7 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 // goodTraffic is a client that lists programmes and refreshes.
 type goodTraffic struct {
 	p         *harness.Product
-	office    harness.Office
+	ws        harness.TestWorkspace
 	connector harness.Connector
 	tokens    harness.Tokens
 
@@ -101,7 +101,7 @@ type goodTraffic struct {
 func (g *goodTraffic) flows(ctx context.Context, t *testing.T) {
 	for ctx.Err() == nil {
 		g.ask(t, func() (harness.Answer, error) {
-			return g.p.In(g.office.Workspace, g.office.Token).Try(t, http.MethodGet, harness.ListPath, "", "")
+			return g.p.In(g.ws.Workspace, g.ws.Token).Try(t, http.MethodGet, harness.ListPath, "", "")
 		})
 		answer := g.ask(t, func() (harness.Answer, error) {
 			return g.connector.TryPost(t, g.connector.RefreshForm(g.tokens.RefreshToken))
@@ -144,7 +144,7 @@ func (g *goodTraffic) judge(t *testing.T) {
 func (g *goodTraffic) wantsRecovery(t *testing.T) {
 	t.Helper()
 	began := time.Now()
-	g.p.In(g.office.Workspace, g.office.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	g.p.In(g.ws.Workspace, g.ws.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 	g.tokens = g.connector.Refresh(t, g.tokens.RefreshToken).Tokens(t)
 	if took := time.Since(began); took > recoveredWithin {
 		t.Errorf("after the flood two responses took %s", took)

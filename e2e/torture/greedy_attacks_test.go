@@ -33,7 +33,7 @@ const (
 // X-Forwarded-For header is believed.
 type greedyCaller struct {
 	p           *harness.Product
-	office      harness.Office
+	ws          harness.TestWorkspace
 	app         harness.ConfidentialApp
 	tokens      []string
 	client      *http.Client
@@ -63,15 +63,15 @@ func newGreedyCaller(t *testing.T, p *harness.Product, running *stack.Stack) *gr
 	t.Cleanup(transport.CloseIdleConnections)
 	g := &greedyCaller{
 		p:         p,
-		office:    p.Office(t),
+		ws:        p.NewWorkspace(t),
 		client:    &http.Client{Transport: transport, Timeout: 20 * time.Second, CheckRedirect: redirectNowhere},
 		account:   running.Authservers[0].URL,
 		resource:  running.Resourceapi.URL,
 		addresses: addressesOf(t, running),
 	}
-	g.app = g.office.Confidential(t, "", harness.ReadProgrammes)
+	g.app = g.ws.Confidential(t, "", harness.ReadProgrammes)
 	for range greedyTokens {
-		g.tokens = append(g.tokens, p.World.Token(t, g.office.Workspace, g.office.Head, harness.Everything()...))
+		g.tokens = append(g.tokens, p.Database.Token(t, g.ws.Workspace, g.ws.Owner, harness.Everything()...))
 	}
 	g.fillProgrammes(t)
 	g.fillForm(t)
@@ -81,10 +81,10 @@ func newGreedyCaller(t *testing.T, p *harness.Product, running *stack.Stack) *gr
 // fillProgrammes creates so many programmes that a search for a text in none of them is expensive.
 func (g *greedyCaller) fillProgrammes(t *testing.T) {
 	t.Helper()
-	g.p.World.Exec(t, `insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
+	g.p.Database.Exec(t, `insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
 		select gen_random_uuid(), $1::uuid, 'Lunch club ' || n, 'A hot meal and company every Thursday.', 'active',
 			current_date, now() - n * interval '1 second'
-		from generate_series(1, $2::int) n`, g.office.Workspace.ID, harness.Rounds(10_000, 200_000))
+		from generate_series(1, $2::int) n`, g.ws.Workspace.ID, harness.Rounds(10_000, 200_000))
 }
 
 // fillForm submits answers that grow sixfold when JSON is escaped for HTML, each from another address.
@@ -97,7 +97,7 @@ func (g *greedyCaller) fillForm(t *testing.T) {
 		fields = append(fields, client.Field{Name: name, Label: name, Type: "textarea"})
 		answers = append(answers, fmt.Sprintf("%q:%q", name, strings.Repeat("<", bombCharacters)))
 	}
-	forms := g.p.Client(t, g.office.Workspace, harness.Bearer(g.office.Token)).Forms
+	forms := g.p.Client(t, g.ws.Workspace, harness.Bearer(g.ws.Token)).Forms
 	form, err := forms.Create(t.Context(), client.NewForm{
 		Title:          "Volunteer",
 		AllowedOrigins: []string{greedyWebsite},
@@ -172,7 +172,7 @@ func (g *greedyCaller) ask(ctx context.Context, method, address, authorization, 
 	}
 	from := fmt.Sprintf("%d.%d.%d.%d", 11+rand.IntN(100), rand.IntN(256), rand.IntN(256), 1+rand.IntN(250))
 	request.Header.Set("X-Forwarded-For", from)
-	request.Header.Set("X-Tenant-Id", g.office.Workspace.ID)
+	request.Header.Set("X-Tenant-Id", g.ws.Workspace.ID)
 	if authorization != "" {
 		request.Header.Set("Authorization", authorization)
 	}
@@ -198,7 +198,7 @@ func (g *greedyCaller) bearer(i int) string { return "Bearer " + g.tokens[i%len(
 // head returns the first header lines of a hand-written request.
 func (g *greedyCaller) head(caller int) string {
 	return "Host: localhost\r\nAuthorization: " + g.bearer(caller) +
-		"\r\nX-Tenant-Id: " + g.office.Workspace.ID + "\r\n"
+		"\r\nX-Tenant-Id: " + g.ws.Workspace.ID + "\r\n"
 }
 
 // repeat makes each caller run do repeatedly until ctx ends, with a pause after each run.
@@ -292,7 +292,7 @@ var manySecrets = attack{"many secrets", func(ctx context.Context, g *greedyCall
 	var both sync.WaitGroup
 	both.Go(func() {
 		for range 200 {
-			g.ask(ctx, http.MethodPost, g.account+g.office.Clients()+"/"+g.app.ClientID+"/secret", g.bearer(0), "", "")
+			g.ask(ctx, http.MethodPost, g.account+g.ws.Clients()+"/"+g.app.ClientID+"/secret", g.bearer(0), "", "")
 		}
 	})
 	body := url.Values{"token": {"wrong"}}.Encode()

@@ -18,7 +18,7 @@ import (
 // honestUsers are clients and users of one workspace that send few requests at a time.
 type honestUsers struct {
 	p         *harness.Product
-	office    harness.Office
+	ws        harness.TestWorkspace
 	connector harness.Connector
 	known     []*harness.Person // at browsers with which they have signed in before
 	tokens    harness.Tokens
@@ -43,14 +43,14 @@ type honestKind struct {
 
 func newHonestUsers(t *testing.T, p *harness.Product) *honestUsers {
 	t.Helper()
-	h := &honestUsers{p: p, office: p.Office(t), took: map[string][]time.Duration{}}
-	h.connector = h.office.Connector(t, harness.ReadProgrammes)
-	h.tokens = h.connector.Connect(t, p.Person(t, h.office.Head))
+	h := &honestUsers{p: p, ws: p.NewWorkspace(t), took: map[string][]time.Duration{}}
+	h.connector = h.ws.Connector(t, harness.ReadProgrammes)
+	h.tokens = h.connector.Connect(t, p.Person(t, h.ws.Owner))
 	for range harness.Rounds(4, 40) {
-		h.known = append(h.known, p.Person(t, h.office.Member(t, harness.ReadProgrammes)).SignedIn(t))
+		h.known = append(h.known, p.Person(t, h.ws.Member(t, harness.ReadProgrammes)).SignedIn(t))
 	}
-	api := p.In(h.office.Workspace, h.office.Token)
-	form := url.Values{"token": {h.office.Token}}.Encode()
+	api := p.In(h.ws.Workspace, h.ws.Token)
+	form := url.Values{"token": {h.ws.Token}}.Encode()
 	h.kinds = []honestKind{
 		{name: "refresh", want: http.StatusOK, ask: h.refresh},
 		{name: "list", want: http.StatusOK, ask: func(t *testing.T) (harness.Answer, error) {
@@ -92,7 +92,7 @@ func (h *honestUsers) refresh(t *testing.T) (harness.Answer, error) {
 }
 
 func (h *honestUsers) signInAnew(t *testing.T) (harness.Answer, error) {
-	return h.signIn(t, h.p.Person(t, h.office.Head))
+	return h.signIn(t, h.p.Person(t, h.ws.Owner))
 }
 
 func (h *honestUsers) signIn(t *testing.T, person *harness.Person) (harness.Answer, error) {

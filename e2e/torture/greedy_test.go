@@ -41,7 +41,7 @@ func TestGreedyCallers_LeaveOtherWorkspacesWorking(t *testing.T) {
 		s.honest.judgeTimes(t)
 	}
 	harness.Note(t, "%d attacks for %s each, then all at once for %s;%v", len(attacks), lasts, together,
-		harness.Later[string](summary.String))
+		harness.Deferred[string](summary.String))
 	for _, one := range attacks {
 		_, _ = fmt.Fprint(&summary, " ", s.round(t, one.name, lasts, one), ";")
 	}
@@ -89,7 +89,7 @@ func newGreedySite(t *testing.T) *greedySite {
 	if t.Failed() {
 		t.FailNow()
 	}
-	p := harness.Enter(t, s.running, &seenSecrets)
+	p := harness.NewProduct(t, s.running, &seenSecrets)
 	s.greedy, s.honest = newGreedyCaller(t, p, s.running), newHonestUsers(t, p)
 	return s
 }

@@ -15,7 +15,7 @@ import (
 func TestKill_AtRandomLosesNothingAcknowledged(t *testing.T) {
 	times := harness.Rounds(5, 200)
 	running := harness.Private(t, harness.Options{Worker: true})
-	p := harness.Enter(t, running, &seenSecrets)
+	p := harness.NewProduct(t, running, &seenSecrets)
 	victims := victimsOf(running)
 	harness.Note(t, "%d kills of each of %d: the worker, authserver, resourceapi, redis, postgres", times, len(victims))
 	var workloads []*workload
@@ -64,7 +64,7 @@ func (w *workload) survives(t *testing.T, v victim) {
 	}
 	closing()
 	clients.Wait()
-	w.World.Reconnect()
+	w.Database.Reconnect()
 	w.waitForCalm(t)
 	w.wantsAllKept(t)
 }

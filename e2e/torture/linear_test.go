@@ -26,20 +26,20 @@ const (
 func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 	batches := harness.Rounds(11, 360)
 	running := harness.Private(t, harness.Options{Authservers: 2})
-	p := harness.Enter(t, running, &seenSecrets)
-	office := p.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	p := harness.NewProduct(t, running, &seenSecrets)
+	ws := p.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	trouble := newTrouble(running)
 	operations := 0
 	harness.Note(
 		t,
 		"%d grants, %v calls, %v faults",
 		batches*grantsAtOnce,
-		harness.Later[int](func() int { return operations }),
-		harness.Later[int](trouble.faults),
+		harness.Deferred[int](func() int { return operations }),
+		harness.Deferred[int](trouble.faults),
 	)
 	for range batches {
-		p.World.Reconnect()
+		p.Database.Reconnect()
 		histories := make([]*grantHistory, grantsAtOnce)
 		for i := range histories {
 			histories[i] = newHistory(t, connector, head)
@@ -77,13 +77,13 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 	batches := harness.Rounds(4, 100)
 	running := harness.Private(t, harness.Options{Authservers: 2})
-	p := harness.Enter(t, running, &seenSecrets)
-	office := p.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	p := harness.NewProduct(t, running, &seenSecrets)
+	ws := p.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	trouble := newTrouble(running)
 	operations := 0
 	harness.Note(t, "%d grants, %v calls, %v stalls", batches*grantsAtOnce,
-		harness.Later[int](func() int { return operations }), harness.Later[int](trouble.faults))
+		harness.Deferred[int](func() int { return operations }), harness.Deferred[int](trouble.faults))
 	for range batches {
 		histories := make([]*grantHistory, grantsAtOnce)
 		for i := range histories {

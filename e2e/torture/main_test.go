@@ -59,5 +59,5 @@ func enterPair(t *testing.T) *harness.Product {
 	if err != nil {
 		t.Fatalf("start the stack: %v", err)
 	}
-	return harness.Enter(t, s, &seenSecrets)
+	return harness.NewProduct(t, s, &seenSecrets)
 }

@@ -13,7 +13,7 @@ func (m *model) opensWorkspace(*rapid.T) {
 	m.workspaces = append(
 		m.workspaces,
 		&workspace{
-			Workspace:   m.p.World.Workspace(m.t),
+			Workspace:   m.p.Database.Workspace(m.t),
 			llm:         true,
 			enabled:     true,
 			provisioned: true,
@@ -27,12 +27,12 @@ func (m *model) hasUser(*rapid.T) {
 	if len(m.users) == 4 {
 		return
 	}
-	someone := m.p.World.User(m.t)
+	someone := m.p.Database.User(m.t)
 	m.users = append(m.users, &user{User: someone, browser: m.p.Person(m.t, someone)})
 }
 
 func (m *model) join(w *workspace, u *user, permissions []string) {
-	m.p.World.Join(m.t, w.Workspace, u.User, permissions...)
+	m.p.Database.Join(m.t, w.Workspace, u.User, permissions...)
 	w.members[u] = permissions
 }
 
@@ -46,7 +46,7 @@ func (m *model) joins(rt *rapid.T) {
 func (m *model) leaves(rt *rapid.T) {
 	w, u := one(rt, "workspace", m.workspaces), one(rt, "user", m.users)
 	if _, member := w.members[u]; member {
-		m.p.World.Leave(m.t, w.Workspace, u.User)
+		m.p.Database.Leave(m.t, w.Workspace, u.User)
 		delete(w.members, u)
 	}
 }
@@ -55,7 +55,7 @@ func (m *model) permits(rt *rapid.T) {
 	w, u := one(rt, "workspace", m.workspaces), one(rt, "user", m.users)
 	permissions := some(rt, "permissions", choices(), 0)
 	if _, member := w.members[u]; member {
-		m.p.World.Permit(m.t, w.Workspace, u.User, permissions...)
+		m.p.Database.Permit(m.t, w.Workspace, u.User, permissions...)
 		w.members[u] = permissions
 	}
 }
@@ -63,7 +63,7 @@ func (m *model) permits(rt *rapid.T) {
 func (m *model) switchesLLM(rt *rapid.T) {
 	w := one(rt, "workspace", m.workspaces)
 	w.llm = !w.llm
-	m.p.World.SetLLM(m.t, w.Workspace, w.llm)
+	m.p.Database.SetLLM(m.t, w.Workspace, w.llm)
 }
 
 func (m *model) switchesModule(rt *rapid.T) {
@@ -73,11 +73,11 @@ func (m *model) switchesModule(rt *rapid.T) {
 	} else {
 		w.provisioned = !w.provisioned
 	}
-	m.p.World.SetModule(m.t, w.Workspace, w.enabled, w.provisioned)
+	m.p.Database.SetModule(m.t, w.Workspace, w.enabled, w.provisioned)
 }
 
 func (m *model) token(w *workspace, u *user, permissions []string) {
-	text := m.p.World.Token(m.t, w.Workspace, u.User, permissions...)
+	text := m.p.Database.Token(m.t, w.Workspace, u.User, permissions...)
 	m.credentials = append(m.credentials, &bearer{text: text, owner: u, home: w, permissions: permissions})
 }
 
@@ -88,7 +88,7 @@ func (m *model) makesToken(rt *rapid.T) {
 func (m *model) endsToken(rt *rapid.T) {
 	b := one(rt, "credential", m.credentials)
 	end := one(rt, "by", []func(){
-		func() { m.p.World.RevokeToken(m.t, b.text) }, func() { m.p.World.ExpireToken(m.t, b.text) },
+		func() { m.p.Database.RevokeToken(m.t, b.text) }, func() { m.p.Database.ExpireToken(m.t, b.text) },
 	})
 	if b.grant == nil {
 		end()
@@ -98,6 +98,6 @@ func (m *model) endsToken(rt *rapid.T) {
 
 func (m *model) endsGrant(rt *rapid.T) {
 	c := one(rt, "grant", m.grants)
-	m.p.World.EndGrantIn(m.t, c.id, -1e9)
+	m.p.Database.EndGrantIn(m.t, c.id, -1e9)
 	c.over = true
 }

@@ -39,7 +39,7 @@ func TestModel_MatchesSystem(t *testing.T) {
 	spread(t, models/modelBatch, func(*testing.T) func(*testing.T) {
 		return func(t *testing.T) {
 			t.Run("batch", func(t *testing.T) { // a subtest, which releases its resources
-				p := harness.Enter(t, running, &seenSecrets)
+				p := harness.NewProduct(t, running, &seenSecrets)
 				rapid.Check(t, func(rt *rapid.T) { newModel(t, rt, p).live(rt) })
 			})
 		}

@@ -20,18 +20,18 @@ func TestPostgres_PoolExhaustionLosesNoToken(t *testing.T) {
 	times := harness.Rounds(1, 100)
 	harness.Note(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
 	s := newPostgresStage(t)
-	head := s.Person(t, s.office.Head)
+	head := s.Person(t, s.ws.Owner)
 	held := make([]harness.Tokens, heldGrants)
 	for i := range held {
 		held[i] = s.connector.Connect(t, head)
 	}
 	for range times {
-		release := s.World.Hold(
+		release := s.Database.Hold(
 			t,
 			`select id from account.grants where tenant_id = $1 for update`,
-			s.office.Workspace.ID,
+			s.ws.Workspace.ID,
 		)
-		answers := harness.Together(heldGrants+2, func(racer int) harness.Answer {
+		answers := harness.Concurrently(heldGrants+2, func(racer int) harness.Answer {
 			began := time.Now()
 			defer func() {
 				if took := time.Since(began); took > promptly {
@@ -41,10 +41,10 @@ func TestPostgres_PoolExhaustionLosesNoToken(t *testing.T) {
 			switch racer {
 			case heldGrants:
 				time.Sleep(time.Second) // all others wait by now
-				return s.As(s.office.Token).Get(t, s.office.Clients())
+				return s.As(s.ws.Token).Get(t, s.ws.Clients())
 			case heldGrants + 1:
 				time.Sleep(time.Second)
-				return s.In(s.office.Workspace, s.office.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+				return s.In(s.ws.Workspace, s.ws.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 			}
 			return s.connector.Refresh(t, held[racer].RefreshToken)
 		})
@@ -57,7 +57,7 @@ func TestPostgres_PoolExhaustionLosesNoToken(t *testing.T) {
 		}
 		s.wantsNormalSoon(t)
 		for i := range held {
-			held[i] = s.connector.WantsAlive(t, held[i])
+			held[i] = s.connector.WantsWorking(t, held[i])
 		}
 	}
 }

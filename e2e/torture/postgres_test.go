@@ -22,7 +22,7 @@ type postgresStage struct {
 	*harness.Product
 	running   *stack.Stack
 	relay     *harness.Relay
-	office    harness.Office
+	ws        harness.TestWorkspace
 	connector harness.Connector
 	app       harness.ConfidentialApp
 }
@@ -31,21 +31,21 @@ func newPostgresStage(t *testing.T) *postgresStage {
 	t.Helper()
 	relay := harness.NewRelay(t)
 	running := harness.Private(t, harness.Options{Authservers: 2, Between: relay})
-	p := harness.Enter(t, running, &seenSecrets)
-	office := p.Office(t)
+	p := harness.NewProduct(t, running, &seenSecrets)
+	ws := p.NewWorkspace(t)
 	return &postgresStage{
 		p,
 		running,
 		relay,
-		office,
-		office.Connector(t, harness.ReadProgrammes),
-		office.Confidential(t, "", harness.ReadProgrammes),
+		ws,
+		ws.Connector(t, harness.ReadProgrammes),
+		ws.Confidential(t, "", harness.ReadProgrammes),
 	}
 }
 
 func (s *postgresStage) baseline(t *testing.T) *baseline {
 	t.Helper()
-	return newBaseline(t, s.Product, s.office, s.connector, s.app, func() {})
+	return newBaseline(t, s.Product, s.ws, s.connector, s.app, func() {})
 }
 
 func TestPostgres_OutageLosesNothing(t *testing.T) {
@@ -81,7 +81,7 @@ func TestPostgres_OutageLosesNothing(t *testing.T) {
 // half refused: a client whose token was refused had lost a response, and its whole grant is dead.
 func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()) {
 	t.Helper()
-	head := s.Person(t, s.office.Head)
+	head := s.Person(t, s.ws.Owner)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan func(), clients)
 	for range clients {
@@ -104,12 +104,12 @@ func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()
 						if !lost {
 							t.Errorf("refused although no response was lost:\n%s", answer)
 						}
-						s.connector.WantsDead(t, tokens)
+						s.connector.WantsRevoked(t, tokens)
 					}
 					return
 				}
 			}
-			ended <- func() { s.connector.WantsAlive(t, tokens) }
+			ended <- func() { s.connector.WantsWorking(t, tokens) }
 		}()
 	}
 	return func() {
@@ -124,11 +124,11 @@ func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()
 // wantsNormalSoon waits until every process works again: each kind of request must succeed several times in a row.
 func (s *postgresStage) wantsNormalSoon(t *testing.T) {
 	t.Helper()
-	s.World.Reconnect()
+	s.Database.Reconnect()
 	began, good := time.Now(), 0
 	for good < 4 {
-		list := s.In(s.office.Workspace, s.office.Token).Get(t, harness.ListPath)
-		clients := s.As(s.office.Token).Get(t, s.office.Clients())
+		list := s.In(s.ws.Workspace, s.ws.Token).Get(t, harness.ListPath)
+		clients := s.As(s.ws.Token).Get(t, s.ws.Clients())
 		if good++; list.Status != http.StatusOK || clients.Status != http.StatusOK {
 			good = 0
 			if time.Since(began) > normalWithin {
@@ -150,7 +150,7 @@ func TestPostgres_SlowQueriesStillSucceed(t *testing.T) {
 		s.relay.Slow(200 * time.Millisecond)
 		busy := s.refreshing(t, 4)
 		d.wantsUnaffected(t)
-		d.honest = d.connector.WantsAlive(t, d.honest)
+		d.honest = d.connector.WantsWorking(t, d.honest)
 		s.relay.Slow(0)
 		s.wantsNormalSoon(t)
 		busy()

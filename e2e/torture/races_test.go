@@ -18,12 +18,12 @@ func refreshRaces(t *testing.T, times, racers int) {
 	harness.Note(t, "%d refresh races of %d", times, racers)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
-		office := p.Office(t)
-		connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+		ws := p.NewWorkspace(t)
+		connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 		return func(t *testing.T) {
 			tokens := connector.Connect(t, head)
 			winner := onlyWinner(t, racers, func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
-			connector.WantsDead(t, winner, tokens)
+			connector.WantsRevoked(t, winner, tokens)
 		}
 	})
 }
@@ -33,13 +33,13 @@ func TestCodeRace_OfFourHasOneWinner(t *testing.T) {
 	harness.Note(t, "%d races of 4 on a code", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
-		office := p.Office(t)
-		connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+		ws := p.NewWorkspace(t)
+		connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 		return func(t *testing.T) {
 			attempt := connector.Begin()
 			form := attempt.CodeForm(attempt.Code(t, head))
 			winner := onlyWinner(t, 4, func() harness.Answer { return attempt.Post(t, form) })
-			connector.WantsDead(t, winner)
+			connector.WantsRevoked(t, winner)
 		}
 	})
 }
@@ -49,7 +49,7 @@ func TestCodeRace_OfFourHasOneWinner(t *testing.T) {
 func onlyWinner(t *testing.T, racers int, send func() harness.Answer) harness.Tokens {
 	t.Helper()
 	var winners []harness.Answer
-	for _, answer := range harness.Together(racers, func(int) harness.Answer { return send() }) {
+	for _, answer := range harness.Concurrently(racers, func(int) harness.Answer { return send() }) {
 		if answer.Status == http.StatusOK {
 			winners = append(winners, answer)
 		} else {

@@ -20,7 +20,7 @@ import (
 type redisStage struct {
 	*harness.Product
 	trouble   *trouble
-	office    harness.Office
+	ws        harness.TestWorkspace
 	connector harness.Connector
 	app       harness.ConfidentialApp
 }
@@ -34,20 +34,20 @@ func newRedisStage(t *testing.T) *redisStage {
 	if err != nil {
 		t.Fatalf("start the stack: %v", err)
 	}
-	p := harness.Enter(t, running, &seenSecrets)
-	office := p.Office(t)
+	p := harness.NewProduct(t, running, &seenSecrets)
+	ws := p.NewWorkspace(t)
 	return &redisStage{
 		p,
 		newTrouble(running),
-		office,
-		office.Connector(t, harness.ReadProgrammes),
-		office.Confidential(t, "", harness.ReadProgrammes),
+		ws,
+		ws.Connector(t, harness.ReadProgrammes),
+		ws.Confidential(t, "", harness.ReadProgrammes),
 	}
 }
 
 func (s *redisStage) baseline(t *testing.T, middle func()) *baseline {
 	t.Helper()
-	return newBaseline(t, s.Product, s.office, s.connector, s.app, middle)
+	return newBaseline(t, s.Product, s.ws, s.connector, s.app, middle)
 }
 
 // A loss is a way for Redis to lose what it stored after middle ran in newBaseline, or everything.

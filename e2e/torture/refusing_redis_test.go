@@ -52,12 +52,12 @@ func TestRedis_ScriptFlushIsUnnoticed(t *testing.T) {
 	times := harness.Rounds(10, 2_000)
 	harness.Note(t, "SCRIPT FLUSH %d times", times)
 	s := newRedisStage(t)
-	tokens := s.connector.Connect(t, s.Person(t, s.office.Head))
+	tokens := s.connector.Connect(t, s.Person(t, s.ws.Owner))
 	for range times {
 		s.tell(t, "SCRIPT FLUSH SYNC")
 		tokens = s.connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	}
-	s.connector.WantsAlive(t, tokens)
+	s.connector.WantsWorking(t, tokens)
 }
 
 func (s *redisStage) tell(t *testing.T, commands ...string) {

@@ -32,9 +32,9 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 		t,
 		harness.Options{Authservers: 2, Resources: 2, Settings: map[string]string{"ALMONER_NOTICE": notice.String()}},
 	)
-	p := harness.Enter(t, running, &seenSecrets)
-	office := p.Office(t)
-	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	p := harness.NewProduct(t, running, &seenSecrets)
+	ws := p.NewWorkspace(t)
+	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var clients sync.WaitGroup
@@ -67,9 +67,9 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 			return answer
 		})
 		work(func() harness.Answer {
-			return wanted(p.As(office.Token).Try(t, http.MethodGet, office.Clients(), "", ""))
+			return wanted(p.As(ws.Token).Try(t, http.MethodGet, ws.Clients(), "", ""))
 		})
-		api := p.In(office.Workspace, office.Token)
+		api := p.In(ws.Workspace, ws.Token)
 		work(func() harness.Answer { return wanted(api.Try(t, http.MethodGet, harness.ListPath, "", "")) })
 		work(func() harness.Answer {
 			return wanted(api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`))

@@ -31,7 +31,7 @@ func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 	)
 	redis := harness.Sentinel(t)
 	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: redis.URL, RedisDir: redis.Dir})
-	s := &sentinelStage{newCrowd(t, harness.Enter(t, running, &seenSecrets)), redis}
+	s := &sentinelStage{newCrowd(t, harness.NewProduct(t, running, &seenSecrets)), redis}
 	app := s.Confidential(t, "", harness.ReadProgrammes)
 	for range times {
 		s.restartTheDead(t)
@@ -41,7 +41,7 @@ func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 		})
 		t.Run("to a replica that lagged", func(t *testing.T) {
 			s.waitForReplicas(t)
-			d := newBaseline(t, s.Product, s.Office, s.connector, app, func() { s.stopFollowing(t) })
+			d := newBaseline(t, s.Product, s.TestWorkspace, s.connector, app, func() { s.stopFollowing(t) })
 			s.failOver(t, func() { s.mayFollow(t) })
 			d.wantsKept(t)
 		})

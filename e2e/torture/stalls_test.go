@@ -44,12 +44,12 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 		durations = []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond}
 	}
 	running := harness.Private(t, harness.Options{Authservers: 2})
-	p := harness.Enter(t, running, &seenSecrets)
-	office := p.Office(t)
+	p := harness.NewProduct(t, running, &seenSecrets)
+	ws := p.NewWorkspace(t)
 	s := &stalling{
 		Product:   p,
-		connector: office.Connector(t, harness.ReadProgrammes),
-		head:      p.Person(t, office.Head),
+		connector: ws.Connector(t, harness.ReadProgrammes),
+		head:      p.Person(t, ws.Owner),
 	}
 	s.pause, s.resume = store(running)
 	t.Cleanup(s.resume)
@@ -126,7 +126,7 @@ func (s *stalling) stall(t *testing.T, silence time.Duration) {
 	time.Sleep(beforeStall)
 	end()
 	group.Wait()
-	s.connector.WantsDead(t, current)
+	s.connector.WantsRevoked(t, current)
 }
 
 // refreshes refreshes until ctx ends, and then once more.

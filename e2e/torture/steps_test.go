@@ -66,7 +66,7 @@ type stage struct {
 	*harness.Product
 	running   *stack.Stack
 	steps     string
-	office    harness.Office
+	ws        harness.TestWorkspace
 	head      *harness.Person
 	connector harness.Connector
 }
@@ -83,9 +83,9 @@ func TestKill_AtNamedStepsLeavesConsistentState(t *testing.T) {
 			Settings: map[string]string{stepsVariable: steps},
 		},
 	)
-	p := harness.Enter(t, running, &seenSecrets)
-	office := p.Office(t)
-	s := stage{p, running, steps, office, p.Person(t, office.Head), office.Connector(t, harness.ReadProgrammes)}
+	p := harness.NewProduct(t, running, &seenSecrets)
+	ws := p.NewWorkspace(t)
+	s := stage{p, running, steps, ws, p.Person(t, ws.Owner), ws.Connector(t, harness.ReadProgrammes)}
 	for range times {
 		t.Run("approval", s.diesApproving)
 		t.Run("exchange", s.diesExchanging)
@@ -132,7 +132,7 @@ func (s stage) diesApproving(t *testing.T) {
 			return answered.Answer, err
 		})
 		tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
-		s.connector.WantsAlive(t, tokens)
+		s.connector.WantsWorking(t, tokens)
 	}
 }
 
@@ -156,8 +156,8 @@ func (s stage) diesRefreshing(t *testing.T) {
 			return s.connector.TryPost(t, s.connector.RefreshForm(tokens.RefreshToken))
 		})
 		s.connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-		s.connector.WantsDead(t, tokens)
-		s.connector.WantsAlive(t, s.connector.Connect(t, s.head))
+		s.connector.WantsRevoked(t, tokens)
+		s.connector.WantsWorking(t, s.connector.Connect(t, s.head))
 	}
 }
 
@@ -170,12 +170,12 @@ func (s stage) diesAtAReplay(t *testing.T) {
 	s.dies(t, afterRotation, refresh)
 	s.dies(t, afterReplay, refresh)
 	s.connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	s.connector.WantsDead(t, tokens)
+	s.connector.WantsRevoked(t, tokens)
 }
 
 // diesRevoking is F8: a revocation that Postgres has committed takes effect immediately, whatever Redis knows.
 func (s stage) diesRevoking(t *testing.T) {
 	tokens := s.connector.Connect(t, s.head)
 	s.dies(t, afterRevocation, func() (harness.Answer, error) { return s.connector.TryRevoke(t, tokens.RefreshToken) })
-	s.connector.WantsDead(t, tokens)
+	s.connector.WantsRevoked(t, tokens)
 }

@@ -29,7 +29,7 @@ func TestPostgres_UnknownOutcomeIsResolved(t *testing.T) {
 		times,
 	)
 	s := newPostgresStage(t)
-	head := s.Person(t, s.office.Head)
+	head := s.Person(t, s.ws.Owner)
 	for _, done := range []bool{false, true} {
 		for range times {
 			s.asksAgain(t, head, done)
@@ -60,9 +60,9 @@ func (s *postgresStage) asksAgain(t *testing.T, head *harness.Person, done bool)
 	s.relay.CutAt(harness.Cut{At: ofAdvance, Done: done, Times: 1})
 	next := s.connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	s.wantsCut(t, ofAdvance)
-	s.connector.WantsAlive(t, next)
+	s.connector.WantsWorking(t, next)
 	s.connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	s.connector.WantsDead(t, next)
+	s.connector.WantsRevoked(t, next)
 }
 
 const atOnce = 6 // more than run singly: the rest go in one statement
@@ -75,13 +75,13 @@ func (s *postgresStage) asksAgainTogether(t *testing.T, head *harness.Person, do
 		tokens[i] = s.connector.Connect(t, head)
 	}
 	s.relay.CutAt(harness.Cut{At: ofAdvance, Done: done, Times: 2})
-	answers := harness.Together(
+	answers := harness.Concurrently(
 		atOnce,
 		func(i int) harness.Answer { return s.connector.Refresh(t, tokens[i].RefreshToken) },
 	)
 	s.wantsCut(t, ofAdvance)
 	for i, answer := range answers {
-		s.connector.WantsAlive(t, answer.Tokens(t))
+		s.connector.WantsWorking(t, answer.Tokens(t))
 		s.connector.Refresh(t, tokens[i].RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	}
 }
@@ -97,9 +97,9 @@ func (s *postgresStage) givesUp(t *testing.T, head *harness.Person, done bool) {
 	answer.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
 	s.wantsNormalSoon(t)
 	next := s.connector.Refresh(t, tokens.RefreshToken).Tokens(t)
-	s.connector.WantsAlive(t, next)
+	s.connector.WantsWorking(t, next)
 	s.connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	s.connector.WantsDead(t, next)
+	s.connector.WantsRevoked(t, next)
 }
 
 // revokesUnknowing repeats a revocation that was not acknowledged. An acknowledged one holds.
@@ -113,7 +113,7 @@ func (s *postgresStage) revokesUnknowing(t *testing.T, head *harness.Person, don
 		answer.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
 		s.connector.Revoke(t, tokens.RefreshToken).Wants(t, http.StatusOK)
 	}
-	s.connector.WantsDead(t, tokens)
+	s.connector.WantsRevoked(t, tokens)
 }
 
 // consentsUnknowing approves again on the page that is still open: both approvals make one grant.
@@ -139,7 +139,7 @@ func (s *postgresStage) consentsUnknowing(t *testing.T, head *harness.Person, do
 		t.Fatalf("a consent with an unknown outcome:\n%s", refused)
 	}
 	refused.WantsRetryAfter(t)
-	s.connector.WantsAlive(t, attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t))
+	s.connector.WantsWorking(t, attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t))
 	if made := s.grants(t) - before; made != 1 {
 		t.Errorf("%d grants of one consent", made)
 	}
@@ -147,5 +147,5 @@ func (s *postgresStage) consentsUnknowing(t *testing.T, head *harness.Person, do
 
 func (s *postgresStage) grants(t *testing.T) int {
 	t.Helper()
-	return s.World.Count(t, `select count(*) from account.grants where client_id = $1`, s.connector.ClientID)
+	return s.Database.Count(t, `select count(*) from account.grants where client_id = $1`, s.connector.ClientID)
 }

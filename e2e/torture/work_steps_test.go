@@ -94,7 +94,7 @@ func (s stage) diesAtWork(t *testing.T, at step, service *stack.Service, order f
 func (s stage) aMinutePasses(t *testing.T) {
 	t.Helper()
 	s.running.Worker.Kill()
-	s.World.Exec(t, `with leader as (delete from river.river_leader)
+	s.Database.Exec(t, `with leader as (delete from river.river_leader)
 		update river.river_job set attempted_at = attempted_at - interval '1 minute' where state = 'running'`)
 	if err := s.running.Worker.Restart(t.Context()); err != nil {
 		t.Fatal(err)

@@ -35,10 +35,10 @@ func (w *workload) missing() string {
 func (w *workload) wantsAllKept(t *testing.T) {
 	t.Helper()
 	for _, tokens := range w.revoked {
-		w.connector.WantsDead(t, tokens)
+		w.connector.WantsRevoked(t, tokens)
 	}
 	for _, tokens := range w.current {
-		w.connector.WantsAlive(t, tokens)
+		w.connector.WantsWorking(t, tokens)
 	}
 	for _, tokens := range w.confidential {
 		w.In(w.Workspace, tokens.AccessToken).Get(t, harness.ListPath).Wants(t, http.StatusOK)
@@ -68,7 +68,7 @@ const programmesOfName = `select count(*) from resource.programmes where tenant_
 // wantsOne checks that the workspace has exactly one row of that name.
 func (w *workload) wantsOne(t *testing.T, what, sql, name string) {
 	t.Helper()
-	if count := w.World.Count(t, sql, w.Workspace.ID, name); count != 1 {
+	if count := w.Database.Count(t, sql, w.Workspace.ID, name); count != 1 {
 		t.Errorf("%d %s", count, what)
 	}
 }

@@ -24,7 +24,7 @@ import (
 // A workload is the workspace of one round's clients and the work that was acknowledged there.
 type workload struct {
 	*harness.Product
-	harness.Office
+	harness.TestWorkspace
 	head      *harness.Person
 	connector harness.Connector
 	app       harness.ConfidentialApp
@@ -45,19 +45,19 @@ const submissionsOrigin = "https://www.canal-lane.example"
 
 func newWorkload(t *testing.T, p *harness.Product) *workload {
 	t.Helper()
-	office := p.Office(t)
+	ws := p.NewWorkspace(t)
 	w := &workload{
-		Product:     p,
-		Office:      office,
-		head:        p.Person(t, office.Head),
-		connector:   office.Connector(t, harness.ReadProgrammes),
-		app:         office.Confidential(t, "", harness.ReadProgrammes),
-		personal:    map[string]string{},
-		programmes:  map[string]string{},
-		submissions: map[string]string{},
-		imports:     map[string]string{},
+		Product:       p,
+		TestWorkspace: ws,
+		head:          p.Person(t, ws.Owner),
+		connector:     ws.Connector(t, harness.ReadProgrammes),
+		app:           ws.Confidential(t, "", harness.ReadProgrammes),
+		personal:      map[string]string{},
+		programmes:    map[string]string{},
+		submissions:   map[string]string{},
+		imports:       map[string]string{},
 	}
-	form := p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
+	form := p.In(ws.Workspace, ws.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 		"title": "Lend a hand", "allowedOrigins": []string{submissionsOrigin},
 		"fields": []map[string]any{{"name": "email", "label": "E-mail", "type": "email", "required": true}},
 	}).Wants(t, http.StatusCreated).Object(t)

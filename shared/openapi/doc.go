@@ -4,7 +4,7 @@
 // every other part one area. New combines them for one deployment. Invariants:
 //
 //	O1  Every route of both services is described, and no other (the services' tests check their routes).
-//	O2  Every response that the end-to-end tests receive is described, and they receive every described response (e2e).
+//	O2  The end-to-end tests receive only described responses, and every described response (e2e).
 //	O3  It is OpenAPI 3.1, and its examples match their schemas (e2e).
 //
 // resourceapi serves it as JSON and as a page.

@@ -2,9 +2,9 @@
 //
 // The URL has go-redis' format. Its query determines the kind of client:
 //
-//	redis://user:password@host:6379/0                                        one Redis
-//	redis://user:password@host:6379?addr=second:6379&addr=third:6379         a Redis Cluster, with several of its nodes
-//	redis://host:26379/0?master_name=almoner&password=…&addr=second:26379    a Redis with Sentinels
+//	redis://user:password@host:6379/0                                  one Redis
+//	redis://user:password@host:6379?addr=second:6379&addr=third:6379   a Redis Cluster, with several of its nodes
+//	redis://host:26379/0?master_name=almoner&password=…&addr=second:26379  a Redis with Sentinels
 //
 // In the last one the addresses, and a user name and a password before the host, are those of the Sentinels;
 // username and password in the query are those of Redis itself, with special characters escaped. rediss:// is

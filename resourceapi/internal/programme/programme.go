@@ -8,7 +8,7 @@
 //	P4  A cursor continues only the list that it came from (workspace and filters).
 //	P5  Either all rows of an import become programmes, or none does.
 //	P6  Programmes become visible in the order of their times: none appears with a createdAt or updatedAt that is not
-//	    later than all that could be read before. So a client that stops at the newest programme it knows, or continues
+//	    later than all that could be read before. A client that stops at the newest programme it knows, or continues
 //	    with the newest updatedAt that it has seen, misses none.
 package programme
 

@@ -15,34 +15,34 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A World changes rows as the owner of the database, as an administrator's command or the passing of time would.
-type World struct {
+// A Database changes rows as the owner of the database, as an administrator's command or the passing of time would.
+type Database struct {
 	rows    *pgxpool.Pool
 	secrets *Secrets
 }
 
-// The password of every user that World creates, and its argon2id hash. The hash has low cost parameters because
+// The password of every user that Database creates, and its argon2id hash. The hash has low cost parameters because
 // these tests sign in hundreds of times.
 const (
 	password     = "OMQHGTZBIAHYUEYNHC2LMRROFS"
 	passwordHash = "$argon2id$v=19$m=1024,t=1,p=1$COFxLuucrLL066hZh4nMBQ$m+blcHR3Ol5+h4NhVmxERdHSpmoqOZThhAOiJvl2J4Y"
 )
 
-func newWorld(t testing.TB, ownerURL string, secrets *Secrets) *World {
+func newDatabase(t testing.TB, ownerURL string, secrets *Secrets) *Database {
 	t.Helper()
 	rows, err := pgxpool.New(t.Context(), ownerURL)
 	if err != nil {
 		t.Fatal("the database owner's URL cannot be used")
 	}
 	t.Cleanup(rows.Close)
-	return &World{rows: rows, secrets: secrets}
+	return &Database{rows: rows, secrets: secrets}
 }
 
 // Reconnect drops connections that an outage may have broken.
-func (w *World) Reconnect() { w.rows.Reset() }
+func (w *Database) Reconnect() { w.rows.Reset() }
 
 // Exec runs SQL that must affect at least one row.
-func (w *World) Exec(t testing.TB, sql string, args ...any) {
+func (w *Database) Exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	tag, err := w.rows.Exec(context.WithoutCancel(t.Context()), sql, args...)
 	if err != nil {
@@ -54,7 +54,7 @@ func (w *World) Exec(t testing.TB, sql string, args ...any) {
 }
 
 // Hold runs SQL in a transaction that stays open, with its locks, until release is called.
-func (w *World) Hold(t testing.TB, sql string, args ...any) (release func()) {
+func (w *Database) Hold(t testing.TB, sql string, args ...any) (release func()) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	tx, err := w.rows.Begin(ctx)
@@ -70,7 +70,7 @@ func (w *World) Hold(t testing.TB, sql string, args ...any) (release func()) {
 }
 
 // Count returns the single number of a query.
-func (w *World) Count(t testing.TB, sql string, args ...any) int {
+func (w *Database) Count(t testing.TB, sql string, args ...any) int {
 	t.Helper()
 	var count int
 	if err := w.rows.QueryRow(t.Context(), sql, args...).Scan(&count); err != nil {
@@ -80,7 +80,7 @@ func (w *World) Count(t testing.TB, sql string, args ...any) int {
 }
 
 // Everything returns every row of every table as text, with bytes as they are.
-func (w *World) Everything(t testing.TB) []byte {
+func (w *Database) Everything(t testing.TB) []byte {
 	t.Helper()
 	connection, err := w.rows.Acquire(t.Context())
 	if err != nil {
@@ -96,7 +96,7 @@ func (w *World) Everything(t testing.TB) []byte {
 
 // Workspace creates a workspace in a new organisation, with every module enabled and provisioned and LLM integration
 // on.
-func (w *World) Workspace(t testing.TB) demo.Workspace {
+func (w *Database) Workspace(t testing.TB) demo.Workspace {
 	t.Helper()
 	workspace := demo.Workspace{ID: uuid.NewString(), Name: "Canal Lane Pantry " + rand.Text()[:6]}
 	organisation := uuid.New()
@@ -119,7 +119,7 @@ func (w *World) Workspace(t testing.TB) demo.Workspace {
 }
 
 // User creates a user who can sign in and is a member of no workspace.
-func (w *World) User(t testing.TB) demo.User {
+func (w *Database) User(t testing.TB) demo.User {
 	t.Helper()
 	id := uuid.NewString()
 	user := demo.User{ID: id, Email: "ada." + strings.ToLower(rand.Text()[:10]) + "@example.org", Password: password}
@@ -135,7 +135,7 @@ func (w *World) User(t testing.TB) demo.User {
 }
 
 // Join makes a user a member with the permissions.
-func (w *World) Join(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
+func (w *Database) Join(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
 	w.Exec(
 		t,
@@ -147,7 +147,7 @@ func (w *World) Join(t testing.TB, workspace demo.Workspace, user demo.User, per
 }
 
 // Permit replaces the permissions of a member.
-func (w *World) Permit(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
+func (w *Database) Permit(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
 	w.Exec(
 		t,
@@ -159,13 +159,13 @@ func (w *World) Permit(t testing.TB, workspace demo.Workspace, user demo.User, p
 }
 
 // Leave deletes a membership and nothing else.
-func (w *World) Leave(t testing.TB, workspace demo.Workspace, user demo.User) {
+func (w *Database) Leave(t testing.TB, workspace demo.Workspace, user demo.User) {
 	t.Helper()
 	w.Exec(t, `delete from account.memberships where tenant_id = $1 and user_id = $2`, workspace.ID, user.ID)
 }
 
 // SetLLM switches the workspace's LLM integration on or off.
-func (w *World) SetLLM(t testing.TB, workspace demo.Workspace, on bool) {
+func (w *Database) SetLLM(t testing.TB, workspace demo.Workspace, on bool) {
 	t.Helper()
 	w.Exec(
 		t,
@@ -176,7 +176,7 @@ func (w *World) SetLLM(t testing.TB, workspace demo.Workspace, on bool) {
 }
 
 // SetModule changes the state of the workspace's Programmes module.
-func (w *World) SetModule(t testing.TB, workspace demo.Workspace, enabled, provisioned bool) {
+func (w *Database) SetModule(t testing.TB, workspace demo.Workspace, enabled, provisioned bool) {
 	t.Helper()
 	w.Exec(
 		t,
@@ -189,7 +189,7 @@ func (w *World) SetModule(t testing.TB, workspace demo.Workspace, enabled, provi
 }
 
 // Token creates a personal access token, as Settings would.
-func (w *World) Token(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) string {
+func (w *Database) Token(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) string {
 	t.Helper()
 	secret, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {
@@ -203,7 +203,7 @@ func (w *World) Token(t testing.TB, workspace demo.Workspace, user demo.User, pe
 }
 
 // RevokeToken revokes a personal access token, as Settings would.
-func (w *World) RevokeToken(t testing.TB, token string) {
+func (w *Database) RevokeToken(t testing.TB, token string) {
 	t.Helper()
 	w.Exec(
 		t,
@@ -214,7 +214,7 @@ func (w *World) RevokeToken(t testing.TB, token string) {
 }
 
 // ExpireToken lets a personal access token expire.
-func (w *World) ExpireToken(t testing.TB, token string) {
+func (w *Database) ExpireToken(t testing.TB, token string) {
 	t.Helper()
 	w.Exec(
 		t,
@@ -226,7 +226,7 @@ func (w *World) ExpireToken(t testing.TB, token string) {
 }
 
 // EndGrantIn sets the remaining lifetime of a grant; a negative one ends it in the past.
-func (w *World) EndGrantIn(t testing.TB, grant string, left time.Duration) {
+func (w *Database) EndGrantIn(t testing.TB, grant string, left time.Duration) {
 	t.Helper()
 	w.Exec(t, `update account.grants set ends_at = now() + $2 where id = $1`, grant, left)
 }

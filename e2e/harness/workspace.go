@@ -25,35 +25,35 @@ func Everything() []string {
 // RedirectURI is the callback of applications that tests register. Nothing listens there.
 const RedirectURI = "https://app.canal-lane.example/oauth/callback"
 
-// An Office is a workspace for one test, with an owner who holds every permission. Changes in it do not affect other
-// tests.
-type Office struct {
+// A TestWorkspace is a workspace for one test, with an owner who holds every permission. Changes in it do not affect
+// other tests.
+type TestWorkspace struct {
 	Workspace demo.Workspace
-	Head      demo.User
+	Owner     demo.User
 	Token     string // the owner's personal access token with every permission
 
 	product *Product
 }
 
-// Office creates a workspace and its owner.
-func (p *Product) Office(t testing.TB) Office {
+// NewWorkspace creates a workspace and its owner.
+func (p *Product) NewWorkspace(t testing.TB) TestWorkspace {
 	t.Helper()
-	o := Office{Workspace: p.World.Workspace(t), Head: p.World.User(t), product: p}
-	p.World.Join(t, o.Workspace, o.Head, Everything()...)
-	o.Token = p.World.Token(t, o.Workspace, o.Head, Everything()...)
+	o := TestWorkspace{Workspace: p.Database.Workspace(t), Owner: p.Database.User(t), product: p}
+	p.Database.Join(t, o.Workspace, o.Owner, Everything()...)
+	o.Token = p.Database.Token(t, o.Workspace, o.Owner, Everything()...)
 	return o
 }
 
 // Member creates a member of the workspace with the permissions.
-func (o Office) Member(t testing.TB, permissions ...string) demo.User {
+func (o TestWorkspace) Member(t testing.TB, permissions ...string) demo.User {
 	t.Helper()
-	user := o.product.World.User(t)
-	o.product.World.Join(t, o.Workspace, user, permissions...)
+	user := o.product.Database.User(t)
+	o.product.Database.Join(t, o.Workspace, user, permissions...)
 	return user
 }
 
 // Clients returns the path where the workspace's applications are registered (spec 4.2).
-func (o Office) Clients() string { return ClientsPath(o.Workspace) }
+func (o TestWorkspace) Clients() string { return ClientsPath(o.Workspace) }
 
 // ClientsPath returns the path where a workspace's applications are registered (spec 4.2).
 func ClientsPath(workspace demo.Workspace) string {
@@ -61,7 +61,7 @@ func ClientsPath(workspace demo.Workspace) string {
 }
 
 // Register registers an application through the API.
-func (o Office) Register(t testing.TB, body map[string]any) Answer {
+func (o TestWorkspace) Register(t testing.TB, body map[string]any) Answer {
 	t.Helper()
 	return o.product.As(o.Token).JSON(t, http.MethodPost, o.Clients(), body)
 }
@@ -88,7 +88,7 @@ func ConnectorBody(resource string, permissions ...string) map[string]any {
 
 // Confidential registers a confidential application. The method is its tokenEndpointAuthMethod, or "" for the
 // default.
-func (o Office) Confidential(t testing.TB, method string, permissions ...string) ConfidentialApp {
+func (o TestWorkspace) Confidential(t testing.TB, method string, permissions ...string) ConfidentialApp {
 	t.Helper()
 	body := ConfidentialBody(permissions...)
 	if method != "" {
@@ -101,13 +101,13 @@ func (o Office) Confidential(t testing.TB, method string, permissions ...string)
 }
 
 // Connector registers a connector for the REST API.
-func (o Office) Connector(t testing.TB, permissions ...string) Connector {
+func (o TestWorkspace) Connector(t testing.TB, permissions ...string) Connector {
 	t.Helper()
 	return o.ConnectorFor(t, o.product.BaseURL+"/v1", permissions...)
 }
 
 // ConnectorFor registers a connector for a resource.
-func (o Office) ConnectorFor(t testing.TB, resource string, permissions ...string) Connector {
+func (o TestWorkspace) ConnectorFor(t testing.TB, resource string, permissions ...string) Connector {
 	t.Helper()
 	object := o.Register(t, ConnectorBody(resource, permissions...)).Wants(t, http.StatusCreated).Object(t)
 	id, _ := object["clientId"].(string)

@@ -13,11 +13,11 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/demo"
 )
 
-// A Publisher is a platform's website on this machine with TLS. It serves the metadata documents of clients that are
+// A MetadataHost is a platform's website on this machine with TLS. It serves the metadata documents of clients that are
 // not registered.
-type Publisher struct {
-	URL   string
-	Asked atomic.Int32 // number of requests
+type MetadataHost struct {
+	URL      string
+	Requests atomic.Int32 // number of requests
 
 	t       testing.TB
 	server  *httptest.Server
@@ -25,10 +25,10 @@ type Publisher struct {
 	answers map[string]http.HandlerFunc
 }
 
-// NewPublisher starts a website without documents.
-func NewPublisher(t testing.TB) *Publisher {
+// NewMetadataHost starts a website without documents.
+func NewMetadataHost(t testing.TB) *MetadataHost {
 	t.Helper()
-	p := &Publisher{t: t, answers: map[string]http.HandlerFunc{}}
+	p := &MetadataHost{t: t, answers: map[string]http.HandlerFunc{}}
 	p.server = httptest.NewTLSServer(p)
 	p.URL = p.server.URL
 	t.Cleanup(p.server.Close)
@@ -36,11 +36,11 @@ func NewPublisher(t testing.TB) *Publisher {
 }
 
 // Host returns the website's host name and port.
-func (p *Publisher) Host() string { return strings.TrimPrefix(p.URL, "https://") }
+func (p *MetadataHost) Host() string { return strings.TrimPrefix(p.URL, "https://") }
 
 // Settings returns the settings of a development deployment that accepts this website's clients as clients of the
 // platform.
-func (p *Publisher) Settings(platform string) map[string]string {
+func (p *MetadataHost) Settings(platform string) map[string]string {
 	return map[string]string{
 		"ALMONER_CLIENT_DOMAINS": p.Host() + "=" + platform,
 		"ALMONER_CLIENT_DOCUMENT_CA": string(
@@ -50,7 +50,7 @@ func (p *Publisher) Settings(platform string) map[string]string {
 }
 
 // Answer sets the handler of a path and returns the URL.
-func (p *Publisher) Answer(path string, answer http.HandlerFunc) string {
+func (p *MetadataHost) Answer(path string, answer http.HandlerFunc) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.answers[path] = answer
@@ -58,7 +58,7 @@ func (p *Publisher) Answer(path string, answer http.HandlerFunc) string {
 }
 
 // Publish serves an object as JSON and returns its URL.
-func (p *Publisher) Publish(path string, object map[string]any) string {
+func (p *MetadataHost) Publish(path string, object map[string]any) string {
 	p.t.Helper()
 	body, err := json.Marshal(object)
 	if err != nil {
@@ -71,7 +71,7 @@ func (p *Publisher) Publish(path string, object map[string]any) string {
 }
 
 // Client publishes a valid client metadata document with changes to it and returns its URL, which is the client id.
-func (p *Publisher) Client(path string, redirects []string, changes map[string]any) string {
+func (p *MetadataHost) Client(path string, redirects []string, changes map[string]any) string {
 	p.t.Helper()
 	document := map[string]any{
 		"client_id":                  p.URL + path,
@@ -91,8 +91,8 @@ func (p *Publisher) Client(path string, redirects []string, changes map[string]a
 	return p.Publish(path, document)
 }
 
-func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.Asked.Add(1)
+func (p *MetadataHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.Requests.Add(1)
 	p.mu.Lock()
 	answer := p.answers[r.URL.Path]
 	p.mu.Unlock()
@@ -103,8 +103,8 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, r)
 }
 
-// DescribedBy returns the client whose document is at the address, with the resource that it requests.
-func (p *Product) DescribedBy(address, redirectURI, resource string) Connector {
+// DocumentClient returns the client whose document is at the address, with the resource that it requests.
+func (p *Product) DocumentClient(address, redirectURI, resource string) Connector {
 	return Connector{ClientID: address, RedirectURI: redirectURI, Resource: resource, product: p}
 }
 

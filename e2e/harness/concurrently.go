@@ -2,8 +2,8 @@ package harness
 
 import "sync"
 
-// Together sends requests at the same moment, one from each racer, and returns the responses.
-func Together(racers int, send func(racer int) Answer) []Answer {
+// Concurrently sends requests at the same moment, one from each racer, and returns the responses.
+func Concurrently(racers int, send func(racer int) Answer) []Answer {
 	answers := make([]Answer, racers)
 	var start, end sync.WaitGroup
 	start.Add(1)
