@@ -94,7 +94,8 @@ var repairOff = harness.Fault{File: grantsFile,
 var redisRefusalBlamesToken = harness.Fault{
 	File: redisGrantsFile,
 	Old:  "	if err != nil && !reached {\n",
-	New:  "	if err != nil && !reached {\n		return grant.WrongClient, nil\n	}\n	if err != nil && !reached {\n",
+	New: "	if err != nil && !reached {\n		return grant.WrongClient, nil\n	}\n" +
+		"	if err != nil && !reached {\n",
 }
 
 // scriptsAssumedLoaded sends the source of each script to Redis only once.
