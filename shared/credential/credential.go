@@ -3,8 +3,8 @@
 //
 // A credential is a prefix that secret scanners can find, base62 random characters, and six base62 characters
 // of CRC32 over everything before them, so that typing errors and false positives of scanners are detected
-// without a database query (contract, section 2). Only its SHA-256 is stored: the random part has at least
-// 178 bits, so a slow hash would protect nothing and cost every request.
+// without a database query (contract, section 2). Only the SHA-256 of secrets is stored: their random
+// part has 256 bits, so a slow hash would protect nothing and cost every request. An embed key is no secret.
 package credential
 
 import (

@@ -200,12 +200,14 @@ func (h *Handler) prove(v *request) (status int, note string, err error) {
 	case !result.OK:
 		return http.StatusBadRequest, "The password is not right.", nil
 	}
-	v.current.AuthenticatedAt = h.Now()
 	event := v.current.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.current.SignInID.String())
 	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(v.r).String()}
 	err = h.Sessions.Reauthenticated(v.w, v.r, v.current, result.Proof, event)
 	if errors.Is(err, session.ErrProofInvalid) {
 		return http.StatusBadRequest, "The password is not right.", nil
+	}
+	if err == nil {
+		v.current.AuthenticatedAt = h.Now()
 	}
 	return http.StatusOK, "", err
 }

@@ -195,7 +195,11 @@ func (r *Resolver) readKeys(ctx context.Context, c *client.Client) (life time.Du
 		ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 		defer cancel()
 		if c.Keys, life, err = r.fetch.get(ctx, c.KeysURL, maxKeys); err != nil {
-			return 0, fmt.Errorf("its keys: %w", err)
+			var wrong *client.DocumentError
+			if errors.As(err, &wrong) {
+				return 0, &client.DocumentError{Message: "At its jwks_uri: " + wrong.Message}
+			}
+			return 0, fmt.Errorf("read keys: %w", err)
 		}
 	}
 	if err := r.CheckKeys(c.Keys); err != nil {

@@ -74,10 +74,17 @@ func (r *Recorder) Record(ctx context.Context, s StoppedAttempt) {
 	}
 }
 
-// Write writes a stopped attempt with the id of the request. Call IsNew first.
+// Write writes a stopped attempt with the id of the request. Call IsNew first. After an error, the same attempt is new
+// again.
 func (r *Recorder) Write(ctx context.Context, s StoppedAttempt) error {
 	s.RequestID = web.RequestID(ctx)
-	return r.stops.RecordStopped(context.WithoutCancel(ctx), s)
+	err := r.stops.RecordStopped(context.WithoutCancel(ctx), s)
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.last, s.key())
+	}
+	return err
 }
 
 // Recorded reports whether the same attempt was written within the last minute.

@@ -56,7 +56,7 @@ func (r *RefusalRecorder) Token(ctx context.Context, request TokenRequest) (Toke
 	return x.answer, err
 }
 
-func (r *RefusalRecorder) record(ctx context.Context, x *exchange, refused *TokenError) error {
+func (r *RefusalRecorder) record(ctx context.Context, x *exchange, refused *TokenError) (err error) {
 	presented, authentic := r.presented(x.request)
 	if !authentic {
 		return r.recordOrphan(ctx, x, refused)
@@ -74,7 +74,11 @@ func (r *RefusalRecorder) record(ctx context.Context, x *exchange, refused *Toke
 		if snapshot, err = r.Grants.Snapshot(ctx, caller, presented.GrantID); err != nil {
 			return err
 		}
-		defer r.recent.add(key)
+		defer func() {
+			if err == nil {
+				r.recent.add(key)
+			}
+		}()
 	}
 	if snapshot.Grant == nil {
 		return nil

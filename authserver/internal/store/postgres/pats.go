@@ -117,8 +117,8 @@ func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
 	return err
 }
 
-// RevokeToken revokes an active token of the user with its audit event. It returns false if there is no such
-// token.
+// RevokeToken revokes a token of the user that is not revoked yet with its audit event. It returns false if there is no
+// such token.
 func (s *Store) RevokeToken(
 	ctx context.Context,
 	user, workspaceID, id uuid.UUID,

@@ -110,6 +110,7 @@ func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.E
 func (s *Store) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error) {
 	var ended int64
 	err := s.atomically(ctx, "end other sign-ins", func(tx pgx.Tx) error {
+		ended = 0
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
