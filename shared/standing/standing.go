@@ -62,10 +62,17 @@ type Standing struct {
 	Replaces bool
 }
 
+// Usable reports whether the credential may act in its workspace now: it is active, its user is a member, and connectors
+// are allowed there if it is one (spec 4.4 and 5.3). What it may do is Effective.
+func (s Standing) Usable() bool { return s.State == Active && s.Member && !s.ConnectorsOff() }
+
+// ConnectorsOff reports whether this is a connector's credential in a workspace whose LLM integration is off.
+func (s Standing) ConnectorsOff() bool { return s.Kind == Connector && !s.LLMIntegration }
+
 // Effective returns what the credential may do: the permissions that it was granted and that its user has
 // now.
 func (s Standing) Effective() perm.Set {
-	if s.State != Active || !s.Member || (s.Kind == Connector && !s.LLMIntegration) {
+	if !s.Usable() {
 		return nil
 	}
 	return s.CredentialPermissions.Intersect(s.MemberPermissions)

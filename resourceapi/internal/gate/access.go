@@ -31,7 +31,7 @@ func (g *Gate) access(
 			apierr.Forbidden,
 			"You are not a member of this workspace any more. An administrator of the workspace can add you.",
 		)
-	case (g.assisting || s.Kind == standing.Connector) && !s.LLMIntegration:
+	case s.ConnectorsOff() || (g.assisting && !s.LLMIntegration):
 		return apierr.New(
 			apierr.Forbidden,
 			"LLM integration is off in this workspace, so connectors have no access. An administrator of the "+

@@ -122,8 +122,7 @@ func (d Deps) admit(r *http.Request, held presented, named string, permission pe
 	if err != nil {
 		return Caller{}, err
 	}
-	if malformed != nil || !s.Member || s.CredentialWorkspace != workspaceID ||
-		(s.Kind == standing.Connector && !s.LLMIntegration) {
+	if malformed != nil || !s.Usable() || s.CredentialWorkspace != workspaceID {
 		return Caller{}, apierr.New(apierr.Forbidden, "This credential gives no access to that workspace.")
 	}
 	permissions := s.Effective()

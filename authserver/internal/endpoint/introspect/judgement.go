@@ -93,7 +93,7 @@ func (d Deps) judge(p presented, s *standing.Standing, issued time.Time) answer 
 // counts reports whether the credential is active. A credential that has only lost its permissions is active: they may
 // come back (contract, section 5).
 func counts(s standing.Standing) bool {
-	return s.State == standing.Active && s.Member && (s.Kind != standing.Connector || s.LLMIntegration)
+	return s.Usable()
 }
 
 // describe returns the part of the answer that both kinds of token share, and records the use.

@@ -59,13 +59,13 @@ func moment(at time.Time) string { return at.UTC().Format("2 January 2006 at 15:
 
 // paused returns why a connection cannot do anything now, or "".
 func paused(c consent.Connection) string {
-	switch c.Pause() {
-	case consent.NoMember:
+	switch c.Blocked() {
+	case grant.NotMember:
 		return "You are no longer a member of " + c.Workspace + ", so " + c.Application + " can do nothing there."
-	case consent.LLMOff:
+	case grant.LLMOff:
 		return c.Workspace + " has switched its LLM integration off, so " + c.Application +
 			" can do nothing there until it is on again."
-	case consent.NothingHeld:
+	case grant.PermissionsLost:
 		return "You no longer hold any of these permissions in " + c.Workspace + ", so " + c.Application +
 			" can do nothing there until you do."
 	}

@@ -41,7 +41,7 @@ func (c Choice) AuthorizationRequest(of client.Client) Request {
 // closed to it.
 func SelectableWorkspaces(kind client.Kind, memberships []workspace.Membership) (open, closed []workspace.Membership) {
 	for _, m := range memberships {
-		if kind.Traits().NeedsLLM && !m.Workspace.LLMIntegration {
+		if !kind.AllowedBy(m.Workspace.LLMIntegration) {
 			closed = append(closed, m)
 			continue
 		}

@@ -18,28 +18,9 @@ type Connection struct {
 	NarrowedAt  *time.Time // when the workspace's connector policy last removed something from it
 }
 
-// A Pause is why a live connection has no effect at this moment. It ends when its cause does.
-type Pause string
-
-// The pauses, in the order in which a token request is refused for them (contract, section 3).
-const (
-	NoPause     Pause = ""
-	NoMember    Pause = "not_a_member"
-	LLMOff      Pause = "llm_integration_off"
-	NothingHeld Pause = "permissions_lost"
-)
-
-// Pause returns why the connection has no effect at this moment.
-func (c Connection) Pause() Pause {
-	switch {
-	case !c.Member:
-		return NoMember
-	case c.Grant.Kind.Traits().NeedsLLM && !c.LLM:
-		return LLMOff
-	case len(c.Grant.Permissions.Intersect(c.Held)) == 0:
-		return NothingHeld
-	}
-	return NoPause
+// Blocked returns why the connection has no effect at this moment. It does not check the grant's end: see Live.
+func (c Connection) Blocked() grant.Block {
+	return grant.Snapshot{Grant: &c.Grant, Member: c.Member, Held: c.Held, LLM: c.LLM}.Blocked()
 }
 
 // Without returns the permissions of the connection that have no effect, because its user does not hold them now.

@@ -31,7 +31,7 @@ func AddRequiredReads(c client.Client, requested perm.Set, in workspace.Membersh
 // all or nothing leaves nothing out. It returns ErrLLMOff or a *MissingPermissionsError.
 func Evaluate(c client.Client, requested perm.Set, in workspace.Membership) (granted, leftOut perm.Set, err error) {
 	traits := c.Kind.Traits()
-	if traits.NeedsLLM && !in.Workspace.LLMIntegration {
+	if !c.Kind.AllowedBy(in.Workspace.LLMIntegration) {
 		return nil, nil, ErrLLMOff
 	}
 	granted, leftOut = requested.Intersect(in.Permissions), requested.Without(in.Permissions)

@@ -132,17 +132,13 @@ func (r *RefusalRecorder) presented(request TokenRequest) (grant.Token, bool) {
 	return token, err == nil
 }
 
-// Reasons of refusals that do not end a grant. The others are the reasons for which a grant ends (grant.Reason).
+// Reasons of refusals, besides those for which a grant ends (grant.Reason) and those that block its client (grant.Block).
 const (
-	anotherClient   = "another_client"
-	timeOver        = "time_over"
-	userDisabled    = "user_disabled"
-	llmOff          = "llm_integration_off"
-	permissionsLost = "permissions_lost"
-	notMatching     = "request_does_not_match" // secret, redirect URI, verifier, resource, or a parameter
+	anotherClient = "another_client"
+	notMatching   = "request_does_not_match" // secret, redirect URI, verifier, resource, or a parameter
 )
 
-// why returns the reason, checked in the same order as in grant.Service.
+// why returns the reason of a refusal.
 func why(s grant.Snapshot, caller uuid.UUID) string {
 	g := s.Grant
 	switch {
@@ -152,16 +148,9 @@ func why(s grant.Snapshot, caller uuid.UUID) string {
 		return string(g.Reason)
 	case s.Client == nil:
 		return string(grant.ClientDeleted)
-	case !s.Now.Before(g.Ends):
-		return timeOver
-	case s.UserDisabled:
-		return userDisabled
-	case !s.Member:
-		return string(grant.MembershipOver)
-	case g.Kind.Traits().NeedsLLM && !s.LLM:
-		return llmOff
-	case len(g.Permissions.Intersect(s.Held)) == 0:
-		return permissionsLost
+	}
+	if block := s.Blocked(); block != grant.NotBlocked {
+		return string(block)
 	}
 	return notMatching
 }

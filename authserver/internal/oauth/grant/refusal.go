@@ -11,6 +11,7 @@ type Refusal struct {
 	Target  bool
 	Message string
 	Ended   Reason // why the grant is revoked, if this request revoked it or was refused for it
+	Block   Block  // why the client may not act, if the request was refused for that
 }
 
 func (r *Refusal) Error() string { return r.Message }
@@ -21,10 +22,6 @@ const (
 	unknownCode  = "The authorization code is not known, or was not made for this client."
 	unknownToken = "The refresh token is not known, or was not made for this client."
 	over         = "The time that the user consented to is over. Send the user to the consent page again."
-	notMember    = "The user is no longer a member of the workspace."
-	llmOff       = "The workspace has switched its LLM integration off."
-	nothingLeft  = "The user no longer holds any of the permissions that were granted."
-	disabled     = "The user's account is disabled."
 	wrongTarget  = "The resource is not the one that the user consented to."
 )
 
@@ -52,20 +49,50 @@ func (r Reason) Words(at *time.Time) string {
 	return fmt.Sprintf("%s on %s.", words, at.UTC().Format("2 January 2006 at 15:04:05 UTC"))
 }
 
-// standingRefusal returns why the user may not act through the grant now, or nil (contract, section 3).
-func (s Snapshot) standingRefusal() error {
+// A Block is why the client of an active grant may not act at this moment. It goes when its cause goes, except TimeOver.
+type Block string
+
+// The blocks, in the order in which they are checked (contract, section 3).
+const (
+	NotBlocked      Block = ""
+	TimeOver        Block = "time_over"
+	UserDisabled    Block = "user_disabled"
+	NotMember       Block = "membership_ended"
+	LLMOff          Block = "llm_integration_off"
+	PermissionsLost Block = "permissions_lost"
+)
+
+var blockWords = map[Block]string{
+	TimeOver:        over,
+	UserDisabled:    "The user's account is disabled.",
+	NotMember:       "The user is no longer a member of the workspace.",
+	LLMOff:          "The workspace has switched its LLM integration off.",
+	PermissionsLost: "The user no longer holds any of the permissions that were granted.",
+}
+
+// Blocked returns why the client may not act through the grant now.
+func (s Snapshot) Blocked() Block {
 	g := s.Grant
 	switch {
 	case g.Ends.Sub(s.Now) < time.Second: // a response gives times in whole seconds, and none may be 0
-		return refuse(over)
+		return TimeOver
 	case s.UserDisabled:
-		return refuse(disabled)
+		return UserDisabled
 	case !s.Member:
-		return refuse(notMember)
-	case g.Kind.Traits().NeedsLLM && !s.LLM:
-		return refuse(llmOff)
+		return NotMember
+	case !g.Kind.AllowedBy(s.LLM):
+		return LLMOff
 	case len(g.Permissions.Intersect(s.Held)) == 0:
-		return refuse(nothingLeft)
+		return PermissionsLost
 	}
-	return nil
+	return NotBlocked
+}
+
+// standingRefusal returns the refusal for Blocked, or nil.
+func (s Snapshot) standingRefusal() error {
+	block := s.Blocked()
+	if block == NotBlocked {
+		return nil
+	}
+	return &Refusal{Message: blockWords[block], Block: block}
 }
