@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/bearer"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -187,9 +188,9 @@ func search(ctx context.Context, plan Plan, caller Caller, leave func(error)) (e
 
 // identify is the part of step 1 that needs only the text of the credential.
 func (g *Gate) identify(r *http.Request) (presented, error) {
-	token, err := readBearer(r.Header)
+	token, err := bearer.Read(r.Header)
 	switch {
-	case errors.Is(err, errNoBearer):
+	case errors.Is(err, bearer.ErrMissing):
 		return presented{}, g.missing()
 	case err != nil:
 		return presented{}, g.unauthenticated("Send one Authorization header with one bearer token.")

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/bearer"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/inflight"
@@ -59,10 +59,7 @@ type Caller struct {
 	Allowed     audit.Authorization // for the transaction that writes
 }
 
-var (
-	errNoBearer   = errors.New("no bearer")
-	errCredential = errors.New("credential not valid")
-)
+var errCredential = errors.New("credential not valid")
 
 // Serve calls serve with the caller if the request's bearer holds permission in the workspace workspaceID; otherwise it
 // writes the refusal. Each credential has a limited number of concurrent requests. Requests beyond it wait here, before
@@ -94,7 +91,7 @@ func (d Deps) Serve(
 func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	refusal, shaped := errors.AsType[*apierr.Error](err)
 	switch {
-	case errors.Is(err, errNoBearer):
+	case errors.Is(err, bearer.ErrMissing):
 		w.Header().Set("WWW-Authenticate", `Bearer realm="almoner", resource_metadata="`+d.Issuer+
 			`/.well-known/oauth-protected-resource/v1"`)
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Unauthenticated, "Unauthorized"))
@@ -154,10 +151,11 @@ type presented struct {
 
 // identify parses the credential of the request. It does no I/O.
 func (d Deps) identify(r *http.Request) (presented, error) {
-	text, err := bearer(r)
+	token, err := bearer.Read(r.Header)
 	if err != nil {
 		return presented{}, err
 	}
+	text := token.Reveal()
 	if credential.PersonalAccessToken.Matches(text) {
 		return presented{question: standing.Query{PATHash: credential.Hash(text)}}, nil
 	}
@@ -196,20 +194,4 @@ func (d Deps) standing(r *http.Request, held presented) (standing.Standing, erro
 		s.CredentialPermissions = s.CredentialPermissions.Intersect(claims.Scope)
 	}
 	return s, nil
-}
-
-// bearer returns the token of the single Authorization header (RFC 6750, section 2.1).
-func bearer(r *http.Request) (string, error) {
-	headers := r.Header.Values("Authorization")
-	if len(headers) == 0 {
-		return "", errNoBearer
-	}
-	scheme, text, found := strings.Cut(headers[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return "", errNoBearer
-	}
-	if len(headers) > 1 || !found {
-		return "", errCredential
-	}
-	return text, nil
 }
