@@ -1,6 +1,6 @@
--- Creates the database roles: the owner, which migrates the schema, and a login for each service. Run it once with psql as the
--- superuser, on a new database. The migrations grant privileges to the group roles almoner_…. The passwords are read from the
--- directory in the variable secrets.
+-- Creates the database roles: the owner, which migrates the schema, and a login for each service. Run it once with psql
+-- as the superuser, on a new database. The migrations grant privileges to the group roles almoner_…. The passwords are
+-- read from the directory in the variable secrets.
 \if :{?secrets}
 \else
   \set secrets /run/secrets

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Creates the missing secrets of deploy/compose.yaml, one file each. It never changes or prints a secret. Only the owner can enter
-# the directory. The files are readable by all, because the containers run as other users; each container gets the files it needs.
+# Creates the missing secrets of deploy/compose.yaml, one file each. It never changes or prints a secret. Only the owner
+# can enter the directory. The files are readable by all, because the containers run as other users; each container gets
+# the files it needs.
 set -eu
 dir=${1:-"$(dirname "$0")/../secrets"}
 mkdir -p "$dir"
