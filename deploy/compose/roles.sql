@@ -1,5 +1,6 @@
--- Who may use the database, for psql as its superuser, once, when it is new: who owns it and migrates it, and a login for each service. What
--- the group roles almoner_… may do is granted by the migrations. The passwords are read from the directory that the variable secrets names.
+-- Creates the database roles: the owner, which migrates the schema, and a login for each service. Run it once with psql
+-- as the superuser, on a new database. The migrations grant privileges to the group roles almoner_…. The passwords are
+-- read from the directory in the variable secrets.
 \if :{?secrets}
 \else
   \set secrets /run/secrets
@@ -10,7 +11,7 @@
 \set ON_ERROR_STOP on
 
 set log_statement = 'none'; -- no password in the server's log,
-set log_min_error_statement = 'panic'; -- not even if something goes wrong
+set log_min_error_statement = 'panic'; -- not even after an error
 set log_min_duration_statement = -1;
 
 create role almoner_owner login password :'owner';
@@ -22,5 +23,5 @@ create role resourceapi login password :'resourceapi' in role almoner_resourceap
 select current_database() as database \gset
 alter database :"database" owner to almoner_owner;
 revoke all on database :"database" from public;
-grant connect on database :"database" to almoner_authserver, almoner_resourceapi; -- whichever logins they have (runbooks/keys.md)
+grant connect on database :"database" to almoner_authserver, almoner_resourceapi; -- for all their logins (runbooks/keys.md)
 revoke create on schema public from public;

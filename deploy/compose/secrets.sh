@@ -1,13 +1,14 @@
 #!/bin/sh
-# Makes the secrets of deploy/compose.yaml, a file each, where they are missing; none is ever changed or printed. The directory is closed
-# to everybody else. The files in it are readable, since the containers' users are others, and each is given the files that it needs.
+# Creates the missing secrets of deploy/compose.yaml, one file each. It never changes or prints a secret. Only the owner
+# can enter the directory. The files are readable by all, because the containers run as other users; each container gets
+# the files it needs.
 set -eu
 dir=${1:-"$(dirname "$0")/../secrets"}
 mkdir -p "$dir"
 chmod 700 "$dir"
 cd "$dir"
 
-keep() { # keep NAME: what is read becomes the file, unless it is there
+keep() { # keep NAME writes standard input to the file NAME, unless it exists
 	if [ -e "$1" ]; then cat >/dev/null; else
 		(umask 077; cat >"$1.new")
 		chmod 444 "$1.new"
