@@ -17,6 +17,8 @@
 //	G9 A response reports a revocation only after Postgres has committed it.
 //	G10 A client that got a 503 can try again: a decision that was given up changes nothing later, and what it
 //	   has already changed is undone before the grant's next decision.
+//	G12 A grant has the permissions of the approval whose code was redeemed. An approval that is refused has
+//	   changed nothing.
 //
 // Callers: engine (redeem, rotate), endpoint/authorize (open), endpoint/revoke and settings (revoke).
 package grant
