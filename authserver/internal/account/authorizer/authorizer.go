@@ -152,6 +152,9 @@ type presented struct {
 // identify parses the credential of the request. It does no I/O.
 func (d Deps) identify(r *http.Request) (presented, error) {
 	token, err := bearer.Read(r.Header)
+	if errors.Is(err, bearer.ErrEmpty) {
+		return presented{}, errCredential
+	}
 	if err != nil {
 		return presented{}, err
 	}

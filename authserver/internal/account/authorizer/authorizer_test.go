@@ -145,7 +145,6 @@ func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
 		"revoked PAT":      revokedPAT,
 		"unknown PAT":      unknownPAT,
 		"cut PAT":          good[:len(good)-1],
-		"spaces":           " " + good,
 		"two words":        good + " x",
 		"cut":              held.Access[:len(held.Access)-2],
 		"revoked":          revoked.Access,
