@@ -10,16 +10,16 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// Errors of Read. The response to ErrMalformed names an error; the response to ErrMissing does not (RFC 6750, section 3).
-// ErrEmpty wraps ErrMissing.
+// Errors of Read. The response to ErrMalformed names an error; the response to ErrMissing does not (RFC 6750, section
+// 3). ErrEmpty wraps ErrMissing.
 var (
 	ErrMissing   = errors.New("no bearer token")
 	ErrEmpty     = fmt.Errorf("%w: an empty one", ErrMissing)
 	ErrMalformed = errors.New("not one bearer token")
 )
 
-// Read returns the token of the single Authorization header (RFC 6750, section 2.1): the scheme in any case, one or more
-// spaces, and one b64token. It returns ErrMissing, ErrEmpty or ErrMalformed.
+// Read returns the token of the single Authorization header (RFC 6750, section 2.1): the scheme in any case, one or
+// more spaces, and one b64token. It returns ErrMissing, ErrEmpty or ErrMalformed.
 func Read(h http.Header) (credential.Secret, error) {
 	values := h.Values("Authorization")
 	if len(values) == 0 {

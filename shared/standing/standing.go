@@ -62,8 +62,8 @@ type Standing struct {
 	Replaces bool
 }
 
-// Usable reports whether the credential may act in its workspace now: it is active, its user is a member, and connectors
-// are allowed there if it is one (spec 4.4 and 5.3). What it may do is Effective.
+// Usable reports whether the credential may act in its workspace now: it is active, its user is a member, and if it
+// is a connector's, connectors are allowed there (spec 4.4 and 5.3). What it may do is Effective.
 func (s Standing) Usable() bool { return s.State == Active && s.Member && !s.ConnectorsOff() }
 
 // ConnectorsOff reports whether this is a connector's credential in a workspace whose LLM integration is off.

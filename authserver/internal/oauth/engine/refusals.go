@@ -132,7 +132,8 @@ func (r *RefusalRecorder) presented(request TokenRequest) (grant.Token, bool) {
 	return token, err == nil
 }
 
-// Reasons of refusals, besides those for which a grant ends (grant.Reason) and those that block its client (grant.Block).
+// Reasons of refusals, besides those for which a grant ends (grant.Reason) and those that block its client
+// (grant.Block).
 const (
 	anotherClient = "another_client"
 	notMatching   = "request_does_not_match" // secret, redirect URI, verifier, resource, or a parameter

@@ -49,7 +49,8 @@ func (r Reason) Words(at *time.Time) string {
 	return fmt.Sprintf("%s on %s.", words, at.UTC().Format("2 January 2006 at 15:04:05 UTC"))
 }
 
-// A Block is why the client of an active grant may not act at this moment. It goes when its cause goes, except TimeOver.
+// A Block is why the client of an active grant may not act at this moment. It goes when its cause goes, except
+// TimeOver.
 type Block string
 
 // The blocks, in the order in which they are checked (contract, section 3).
