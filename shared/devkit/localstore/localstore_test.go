@@ -235,6 +235,17 @@ func TestRedis_DataSurvivesKillUntilForget(t *testing.T) {
 	ask("GET word", "$-1")
 }
 
+func TestRedis_VolatileWritesFileBeforeEachReply(t *testing.T) {
+	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t), Volatile: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	if got := redisAsk(t, server, "CONFIG GET appendfsync"); got != "*2|$11|appendfsync|$2|no" {
+		t.Errorf("appendfsync is %q, want no", got)
+	}
+}
+
 func TestRedis_RequiresPassword(t *testing.T) {
 	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t)})
 	if err != nil {

@@ -29,16 +29,17 @@ type Redis struct {
 	further  []string // lines of the configuration
 	mode     []string // further arguments of the program
 	settled  bool     // the server rewrites its configuration file itself
+	volatile bool     // see Options.Volatile
 
 	mu     sync.Mutex
 	server *child.Child
 }
 
-// StartRedis starts the server with its data in options.Dir: with an append-only file, synced every second,
-// and without eviction, as the grant store requires. It returns when the server answers. Errors: ErrMissing,
+// StartRedis starts the server with its data in options.Dir: with an append-only file, synced every second
+// unless options.Volatile is set, and without eviction, as the grant store requires. It returns when the server answers. Errors: ErrMissing,
 // an unreachable directory, or the last message of the server.
 func StartRedis(ctx context.Context, options Options) (*Redis, error) {
-	r := &Redis{Dir: options.Dir}
+	r := &Redis{Dir: options.Dir, volatile: options.Volatile}
 	var err error
 	if r.programs, err = findRedis(options.Tools); err != nil {
 		return nil, err
@@ -65,9 +66,15 @@ func (r *Redis) log() string     { return filepath.Join(r.Dir, "redis.log") }
 
 // configuration is written to a private file, because arguments are visible to every user of the machine.
 func (r *Redis) configuration() string {
+	// With everysec, Redis postpones the write of its file for up to 2 s while an fsync takes long, so that even the
+	// death of the process loses what was acknowledged. With no, it writes before each reply.
+	sync := "everysec"
+	if r.volatile {
+		sync = "no"
+	}
 	return strings.Join(append([]string{
 		"bind 127.0.0.1", fmt.Sprintf("port %d", r.port), "protected-mode yes", "requirepass " + r.password,
-		"daemonize no", `dir "` + r.Dir + `"`, "appendonly yes", "appendfsync everysec", `save ""`,
+		"daemonize no", `dir "` + r.Dir + `"`, "appendonly yes", "appendfsync " + sync, `save ""`,
 		"maxmemory-policy noeviction", "logfile \"\"",
 	}, append(r.further, "")...), "\n")
 }

@@ -65,6 +65,7 @@ func (c *RedisCluster) start(ctx context.Context, options Options, replicas int)
 			programs: programs,
 			account:  account,
 			password: password,
+			volatile: options.Volatile,
 		}
 		if err := settle(node.Dir, account); err != nil {
 			return fmt.Errorf("the directory of Redis: %w", err)

@@ -67,7 +67,7 @@ func (s *RedisSentinel) start(ctx context.Context, options Options) error {
 	if err != nil {
 		return fmt.Errorf("the password of the Sentinels: %w", err)
 	}
-	if err := s.startNodes(ctx, options.Dir); err != nil {
+	if err := s.startNodes(ctx, options); err != nil {
 		return err
 	}
 	if err := s.startSentinels(ctx, options.Dir, sentinelPassword); err != nil {
@@ -87,17 +87,18 @@ func (s *RedisSentinel) start(ctx context.Context, options Options) error {
 	return s.waitForEachOther(ctx)
 }
 
-func (s *RedisSentinel) startNodes(ctx context.Context, dir string) error {
+func (s *RedisSentinel) startNodes(ctx context.Context, options Options) error {
 	for i := range sentinelNodes {
 		further := []string{"masterauth " + s.password, "repl-diskless-sync-delay 0"}
 		if i > 0 {
 			further = append(further, fmt.Sprintf("replicaof 127.0.0.1 %d", s.Nodes[0].port))
 		}
 		node := &Redis{
-			Dir:      filepath.Join(dir, strconv.Itoa(i+1)),
+			Dir:      filepath.Join(options.Dir, strconv.Itoa(i+1)),
 			programs: s.programs,
 			account:  s.account,
 			password: s.password,
+			volatile: options.Volatile,
 			further:  further,
 		}
 		if err := startOneOf(ctx, node); err != nil {
