@@ -28,7 +28,7 @@ func rooms() map[string][]string {
 			stores,
 			"*/internal/app",
 			"shared/standing",
-			"shared/pgstale",
+			"shared/pghealth",
 			"shared/pguuid",
 			"shared/migrate",
 			"shared/metrics",

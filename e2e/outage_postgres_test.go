@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,12 +39,29 @@ func TestOutage_Postgres(t *testing.T) {
 		answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 		answer.WantsRetryAfter(t)
 		s.wantsTokensUnavailable(t)
+		wantsQuick503(t, func() harness.Answer { return p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes) })
+		wantsQuick503(t, func() harness.Answer { return s.connector.Refresh(t, s.tokens.RefreshToken) })
 		running.Postgres.Resume()
 		waitForReady(t, p, running)
 		s.wantsAPI(t, p)
 		s.connector.Connect(t, p.Person(t, s.ws.Owner))
 	})
 	t.Run("a service killed", func(t *testing.T) { killServices(t, p, running) })
+}
+
+// wantsQuick503 checks that the time to a 503 is less than 300 ms while the store is known to be silent. Of several
+// requests the quickest counts, because the machine is shared.
+func wantsQuick503(t *testing.T, send func() harness.Answer) {
+	t.Helper()
+	var took []time.Duration
+	for range 5 {
+		began := time.Now()
+		send().Wants(t, http.StatusServiceUnavailable)
+		took = append(took, time.Since(began))
+	}
+	if quickest := slices.Min(took); quickest > 300*time.Millisecond {
+		t.Errorf("the quickest of five 503 responses took %s", quickest)
+	}
 }
 
 // wantsEverythingUnavailable checks the 503 of each route, and the usual response of requests that need no store.

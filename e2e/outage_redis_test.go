@@ -55,6 +55,7 @@ func freezeRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
 	must(t, running.Redis.Pause())
 	defer running.Redis.Resume()
 	s.wantsTokensUnavailable(t)
+	wantsQuick503(t, func() harness.Answer { return s.connector.Refresh(t, s.tokens.RefreshToken) })
 	s.wantsAPI(t, p)
 	soon(t, func() harness.Answer { return s.page.Press(t, "approve").Answer }).
 		Wants(t, http.StatusServiceUnavailable).

@@ -9,6 +9,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/batch"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/pgstale"
+	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/pguuid"
 )
 
@@ -32,7 +33,7 @@ var Migrations embed.FS
 // A Store gives access to the account schema. It is safe for concurrent use.
 type Store struct {
 	pool   *pgxpool.Pool
-	probe  *pgxpool.Pool // one connection for Ready, so that it does not wait for callers
+	probe  *pgxpool.Pool // one connection for Ping and Ready, so that they do not wait for callers
 	pings  singleflight.Group
 	recent recentClients
 
@@ -69,16 +70,16 @@ func CheckURL(url credential.Secret) error {
 
 // Open makes a store. It does not connect: Postgres may start later. The tracers see every statement.
 func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer) (*Store, error) {
-	pool, err := openPool(ctx, url, maxConnections-1, tracers)
-	if err != nil {
+	s := &Store{}
+	var err error
+	if s.probe, err = openPool(ctx, url, 1, tracers); err != nil {
 		return nil, err
 	}
-	probe, err := openPool(ctx, url, 1, tracers)
-	if err != nil {
-		pool.Close()
+	watched := append(slices.Clone(tracers), pghealth.NewWatch(s.Ping))
+	if s.pool, err = openPool(ctx, url, maxConnections-1, watched); err != nil {
+		s.probe.Close()
 		return nil, err
 	}
-	s := &Store{pool: pool, probe: probe}
 	s.snapshots = batch.Batcher[snapshotQuery, grant.Snapshot]{
 		Answer: s.readSnapshots,
 		Most:   maxBatch,
@@ -115,7 +116,7 @@ func openPool(
 	}
 	config.MaxConns = most
 	config.MaxConnIdleTime = 5 * time.Minute
-	config.ShouldPing = pgstale.ShouldPing
+	config.ShouldPing = pghealth.ShouldPing
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.ConnConfig.RuntimeParams["application_name"] = "almoner-authserver"
 	config.ConnConfig.RuntimeParams["statement_timeout"] = statementTimeout
@@ -150,15 +151,18 @@ func (s *Store) Close() {
 	s.probe.Close()
 }
 
-// Ping returns nil if Postgres answers within acquireTimeout. Concurrent calls share one ping.
+// Ping returns nil if Postgres answers before the context ends, and within acquireTimeout. Concurrent calls share one
+// ping.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err, _ := s.pings.Do("", func() (any, error) {
+	shared := s.pings.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acquireTimeout)
 		defer cancel()
 		return nil, s.probe.Ping(ctx)
 	})
-	if err != nil {
-		return unavailable("ping", err)
+	select {
+	case outcome := <-shared:
+		return unavailable("ping", outcome.Err)
+	case <-ctx.Done():
+		return unavailable("ping", ctx.Err())
 	}
-	return nil
 }

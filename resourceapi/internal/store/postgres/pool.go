@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/batch"
 	"github.com/almonerhq/almoner/shared/inflight"
-	"github.com/almonerhq/almoner/shared/pgstale"
+	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/pguuid"
 )
 
@@ -32,7 +33,7 @@ const (
 type Store struct {
 	pool     *pgxpool.Pool
 	searches *pgxpool.Pool // only for searches, so that they never hold every connection
-	probe    *pgxpool.Pool // one connection for Ready, so that it does not wait for other callers
+	probe    *pgxpool.Pool // one connection for Answers and Ready, so that they do not wait for other callers
 	pings    singleflight.Group
 
 	turns *inflight.Requests[uuid.UUID] // of writes, by workspace
@@ -61,16 +62,18 @@ func CheckURL(url string) error {
 func Open(ctx context.Context, url string, connections int32, tracers ...pgx.QueryTracer) (*Store, error) {
 	general, searching := shares(connections)
 	s := &Store{turns: newTurns(general)}
+	watched := append(slices.Clone(tracers), pghealth.NewWatch(s.Answers))
 	for _, p := range []struct {
 		pool       **pgxpool.Pool
 		most, idle int32
 		parameters map[string]string
+		tracers    []pgx.QueryTracer
 	}{
-		{&s.pool, general, min(2, general), nil},
-		{&s.searches, searching, 0, searchParameters},
-		{&s.probe, 1, 0, nil},
+		{&s.pool, general, min(2, general), nil, watched},
+		{&s.searches, searching, 0, searchParameters, watched},
+		{&s.probe, 1, 0, nil, tracers},
 	} {
-		pool, err := openPool(ctx, url, p.most, p.idle, p.parameters, tracers)
+		pool, err := openPool(ctx, url, p.most, p.idle, p.parameters, p.tracers)
 		if err != nil {
 			s.Close()
 			return nil, err
@@ -117,7 +120,7 @@ func openPool(
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.HealthCheckPeriod = 15 * time.Second
 	config.PingTimeout = patience
-	config.ShouldPing = pgstale.ShouldPing
+	config.ShouldPing = pghealth.ShouldPing
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	// Never the simple protocol, whatever the URL says: it inserts values into the text of a statement.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
@@ -165,14 +168,20 @@ func (s *Store) Close() {
 	}
 }
 
-// Answers checks whether Postgres responds within a second. Concurrent calls share one ping.
+// Answers checks whether Postgres responds before the context ends, and within a second. Concurrent calls share one
+// ping.
 func (s *Store) Answers(ctx context.Context) error {
-	_, err, _ := s.pings.Do("", func() (any, error) {
+	shared := s.pings.DoChan("", func() (any, error) {
 		ctx, cancel := bounded(ctx, patience)
 		defer cancel()
 		return nil, s.probe.Ping(ctx)
 	})
-	return outcome(err)
+	select {
+	case ping := <-shared:
+		return outcome(ping.Err)
+	case <-ctx.Done():
+		return outcome(ctx.Err())
+	}
 }
 
 // bounded returns a context with a time limit that is not cancelled when the client disconnects.

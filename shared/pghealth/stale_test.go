@@ -1,4 +1,4 @@
-package pgstale
+package pghealth
 
 import (
 	"net"

@@ -1,8 +1,4 @@
-// Package pgstale detects pooled connections that PostgreSQL has closed, before a statement is sent on one.
-//
-// Both services use it. Without it the first requests after a restart of PostgreSQL fail, one for each
-// connection of the pool.
-package pgstale
+package pghealth
 
 import (
 	"context"
@@ -19,7 +15,8 @@ import (
 // a firewall.
 const idleLimit = time.Second
 
-// ShouldPing is for pgxpool.Config. It requests a ping if the connection was idle for long or has data to
+// ShouldPing is for pgxpool.Config. Without it the first requests after a restart of PostgreSQL fail, one for each
+// connection of the pool. It requests a ping if the connection was idle for long or has data to
 // read: no statement is running, so that is the end of the connection or a message about it. It queries only
 // the kernel, without a round trip.
 func ShouldPing(_ context.Context, p pgxpool.ShouldPingParams) bool {

@@ -1,0 +1,162 @@
+package pghealth
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A server answers probes, unless it is silent.
+type server struct {
+	silent bool
+	probes int
+}
+
+func (s *server) probe(ctx context.Context) error {
+	s.probes++
+	if !s.silent {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// promptly limits the time to a response (issue 19, point 1).
+const promptly = 300 * time.Millisecond
+
+func startQuery(ctx context.Context, w *Watch) context.Context {
+	return w.TraceQueryStart(ctx, nil, pgx.TraceQueryStartData{})
+}
+
+func endQuery(ctx context.Context, w *Watch, err error) {
+	w.TraceQueryEnd(ctx, nil, pgx.TraceQueryEndData{Err: err})
+}
+
+// wantsEnded checks that the operation ends promptly with context.DeadlineExceeded.
+func wantsEnded(t *testing.T, operation context.Context) {
+	t.Helper()
+	began := time.Now()
+	select {
+	case <-operation.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("the operation goes on")
+	}
+	if took := time.Since(began); took > promptly {
+		t.Errorf("ended after %v", took)
+	}
+	if !errors.Is(operation.Err(), context.DeadlineExceeded) {
+		t.Errorf("ended with %v", operation.Err())
+	}
+}
+
+func TestWatch_EndsOperationsOfSilentServer(t *testing.T) {
+	for name, start := range map[string]func(*Watch, context.Context) context.Context{
+		"query": func(w *Watch, ctx context.Context) context.Context { return startQuery(ctx, w) },
+		"batch": func(w *Watch, ctx context.Context) context.Context {
+			return w.TraceBatchStart(ctx, nil, pgx.TraceBatchStartData{})
+		},
+		"copy": func(w *Watch, ctx context.Context) context.Context {
+			return w.TraceCopyFromStart(ctx, nil, pgx.TraceCopyFromStartData{})
+		},
+		"acquire": func(w *Watch, ctx context.Context) context.Context {
+			return w.TraceAcquireStart(ctx, nil, pgxpool.TraceAcquireStartData{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{silent: true}
+				w := NewWatch(s.probe)
+				first := start(w, t.Context())
+				wantsEnded(t, first)
+				w.end(first, false)
+				if later := start(w, t.Context()); later.Err() == nil {
+					t.Error("an operation was started on a silent server")
+				}
+				s.silent = false
+				time.Sleep(promptly)
+				again := start(w, t.Context())
+				time.Sleep(time.Minute)
+				if again.Err() != nil {
+					t.Errorf("the server answers again: %v", again.Err())
+				}
+				w.end(again, true)
+			})
+		})
+	}
+}
+
+// A lock or a slow disk delays one statement. The server still answers the probe.
+func TestWatch_SlowStatementGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWatch(func(context.Context) error { return errors.New("too many connections") })
+		slow := startQuery(t.Context(), w)
+		time.Sleep(time.Minute)
+		if slow.Err() != nil {
+			t.Error(slow.Err())
+		}
+		endQuery(slow, w, nil)
+	})
+}
+
+func TestWatch_ProbesOnlyIfNothingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		w := NewWatch(s.probe)
+		long := startQuery(t.Context(), w)
+		for range 100 {
+			short := startQuery(t.Context(), w)
+			time.Sleep(suspectAfter / 2)
+			endQuery(short, w, nil)
+		}
+		if s.probes > 0 {
+			t.Errorf("%d probes", s.probes)
+		}
+		endQuery(long, w, nil)
+	})
+}
+
+// The pool hands out idle connections while the server is silent, and callers leave.
+func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{silent: true}
+		w := NewWatch(s.probe)
+		ended := startQuery(t.Context(), w)
+		var callers sync.WaitGroup
+		callers.Go(func() {
+			for range 100 {
+				acquired := w.TraceAcquireStart(t.Context(), nil, pgxpool.TraceAcquireStartData{})
+				w.TraceAcquireEnd(acquired, nil, pgxpool.TraceAcquireEndData{})
+				caller, leave := context.WithCancel(t.Context())
+				query := startQuery(caller, w)
+				time.Sleep(probePause)
+				leave()
+				endQuery(query, w, query.Err())
+			}
+			s.silent = false
+		})
+		wantsEnded(t, ended)
+		endQuery(ended, w, ended.Err())
+		callers.Wait()
+		time.Sleep(promptly) // until the probe has an answer
+	})
+}
+
+func TestWatch_CallerThatLeavesIsCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWatch((&server{}).probe)
+		caller, leave := context.WithCancel(t.Context())
+		query := startQuery(caller, w)
+		leave()
+		<-query.Done()
+		if query.Err() != context.Canceled {
+			t.Errorf("ended with %v", query.Err())
+		}
+		endQuery(query, w, query.Err())
+	})
+}
