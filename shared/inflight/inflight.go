@@ -27,9 +27,12 @@ const hopeless = 500 * time.Millisecond
 
 // Bounds are the bounds of each key.
 type Bounds struct {
-	InFlight int           // maximum number of requests
-	AtOnce   int           // number that run at once; the others wait
-	Wait     time.Duration // maximum time to wait for a turn
+	InFlight int // maximum number of requests
+	AtOnce   int // number that run at once; the others wait
+	// Alone replaces AtOnce while no other key has requests in flight, if it is larger: what others do not use is
+	// not withheld.
+	Alone int
+	Wait  time.Duration // maximum time to wait for a turn
 }
 
 // Requests tracks the requests in flight by key. It is safe for concurrent use.
@@ -106,7 +109,7 @@ func (r *Requests[Key]) arrive(key Key) (others int, mine *waiter, err error) {
 		return others, nil, ErrTooMany
 	}
 	all.inFlight++
-	if all.working < r.bounds.AtOnce {
+	if all.working < r.atOnce() {
 		all.working++
 		return others, nil, nil
 	}
@@ -140,19 +143,38 @@ func (r *Requests[Key]) leave(key Key, failed bool) {
 		all.waiting = slices.Delete(all.waiting, 0, 1)
 		ended++
 	}
-	if len(all.waiting) > 0 {
-		all.waiting[0].turn <- nil // it takes the place of the leaving request
-		all.waiting = slices.Delete(all.waiting, 0, 1)
-	} else {
-		all.working--
-	}
+	all.working--
+	r.start(all)
 	r.forget(key, all, ended)
 }
 
-// forget subtracts ended requests and removes a key without requests.
+// forget subtracts ended requests and removes a key without requests. A key that is alone then may run more.
 func (r *Requests[Key]) forget(key Key, all *requests, ended int) {
-	if all.inFlight -= ended; all.inFlight == 0 {
-		delete(r.byKey, key)
+	if all.inFlight -= ended; all.inFlight > 0 {
+		return
+	}
+	delete(r.byKey, key)
+	if len(r.byKey) == 1 {
+		for _, remaining := range r.byKey {
+			r.start(remaining)
+		}
+	}
+}
+
+// atOnce returns how many requests of a key may run now.
+func (r *Requests[Key]) atOnce() int {
+	if len(r.byKey) == 1 {
+		return max(r.bounds.AtOnce, r.bounds.Alone)
+	}
+	return r.bounds.AtOnce
+}
+
+// start gives waiting requests their turns, in the order of their arrival.
+func (r *Requests[Key]) start(all *requests) {
+	for len(all.waiting) > 0 && all.working < r.atOnce() {
+		all.waiting[0].turn <- nil
+		all.waiting = slices.Delete(all.waiting, 0, 1)
+		all.working++
 	}
 }
 

@@ -75,6 +75,42 @@ func TestEnter_TurnsAreOrderedAndBounded(t *testing.T) {
 	})
 }
 
+// A key that is alone may use what others do not need. Once another key has requests, it gets no new turns until it is
+// back within its bound.
+func TestEnter_AloneRunsMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New[string](Bounds{InFlight: 64, AtOnce: 2, Alone: 5, Wait: time.Hour})
+		running := make(chan Turn, 64)
+		enter := func(count int) {
+			for range count {
+				go func() { running <- mustEnter(t, r, "a") }()
+			}
+			synctest.Wait()
+		}
+		wants := func(when string, count int) {
+			t.Helper()
+			if synctest.Wait(); len(running) != count {
+				t.Errorf("%s: %d run, want %d", when, len(running), count)
+			}
+		}
+		enter(6)
+		wants("alone", 5)
+		other := mustEnter(t, r, "b")
+		(<-running).Leave(false)
+		(<-running).Leave(false)
+		(<-running).Leave(false)
+		wants("beside another key", 2)
+		other.Leave(false)
+		wants("alone again", 3)
+		for range 3 {
+			(<-running).Leave(false)
+		}
+		if r.Len() != 0 {
+			t.Errorf("%d keys remain", r.Len())
+		}
+	})
+}
+
 func TestEnter_WaitEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(cancel context.CancelFunc, working Turn)

@@ -172,7 +172,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 				Keys:      ring.Public,
 				Standings: store,
 				Uses:      uses,
-				Bounds:    inflight.NewCredentials(),
+				Bounds:    inflight.NewCredentials(0),
 				Now:       time.Now,
 				Log:       log,
 			},

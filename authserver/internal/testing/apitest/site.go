@@ -153,7 +153,7 @@ func (s *Server) handler() http.Handler {
 			Keys:      s.Keyring.Public,
 			Standings: s.Store,
 			Uses:      s.Uses,
-			Bounds:    inflight.NewCredentials(),
+			Bounds:    inflight.NewCredentials(0),
 			Now:       s.Now,
 			Log:       log,
 		},

@@ -20,7 +20,7 @@ import (
 // An import takes no turn, since it would hold it for seconds. It cannot use up the pool either: a process handles
 // one import at a time, over all workspaces, with one connection. So of the 11 general connections that the default
 // of 16 leaves, one workspace holds at most 6 at once: 2 for writes and jobs, 3 for long pages (package gate) and 1
-// for an import.
+// for an import. While no other workspace writes, it may use 4 for writes.
 const (
 	maxWrites    = 256             // of a workspace, running or waiting
 	maxWriteWait = 2 * time.Second // for the turn
@@ -30,11 +30,13 @@ const (
 // not respond.
 const lockWithin = patience - 300*time.Millisecond
 
-// newTurns returns the turns of a pool of general connections, of which one workspace may use a quarter.
+// newTurns returns the turns of a pool of general connections, of which one workspace may use a quarter, or less than
+// half while no other writes.
 func newTurns(general int32) *inflight.Requests[uuid.UUID] {
 	return inflight.New[uuid.UUID](inflight.Bounds{
 		InFlight: maxWrites,
 		AtOnce:   max(1, int(general)/4),
+		Alone:    int(general)/2 - 1,
 		Wait:     maxWriteWait,
 	})
 }
