@@ -158,7 +158,7 @@ func TestShare_SendsBusiestKeysFirst(t *testing.T) {
 	for range 3 {
 		c.ForGrant(busy)
 	}
-	if err := c.send(t.Context()); err != nil || shared.counted["grant:"+busy.String()] != 3 ||
+	if err := c.Report(t.Context()); err != nil || shared.counted["grant:"+busy.String()] != 3 ||
 		len(shared.counted) != maxPerShare {
 		t.Errorf(
 			"%v: %d keys shared, the busiest with %d events",

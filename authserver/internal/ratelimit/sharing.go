@@ -69,16 +69,16 @@ func (l *Limiter) Share(ctx context.Context) {
 		case <-time.After(pause):
 		}
 		pause = shareEvery
-		if err := l.send(ctx); err != nil && ctx.Err() == nil {
+		if err := l.Report(ctx); err != nil && ctx.Err() == nil {
 			pause = distrustAfterFail
 			l.log.WarnContext(ctx, "failures are counted in this process alone for now", "error", err)
 		}
 	}
 }
 
-// send reports the unsent counts and blocks the keys that exceed the limit. It stops at an error: the rest is
+// Report reports the unsent counts now and blocks the keys that exceed the limit. It stops at an error: the rest is
 // counted only by this process.
-func (l *Limiter) send(ctx context.Context) error {
+func (l *Limiter) Report(ctx context.Context) error {
 	all := l.unsent.takeAll()
 	busiest := make([]string, 0, len(all))
 	for key := range all {

@@ -1,51 +1,57 @@
 package apitest
 
 import (
-	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 )
 
-// FailElsewhere makes another process of authserver count failures with count until the test ends. It returns when the
-// limit is exceeded.
+// FailElsewhere makes another process of authserver reach the limit of the failures that count counts, and this server
+// half of it. Both report to the shared count, so that this server refuses further failures. From then on its limiter's
+// clock stands still, so that the limit stays exceeded.
 func (s *Server) FailElsewhere(count func(c *ratelimit.Limiter) time.Duration) {
-	ctx, stop := context.WithCancel(context.WithoutCancel(s.t.Context()))
-	full, ended := make(chan struct{}), sync.WaitGroup{}
-	fill := sync.OnceFunc(func() { close(full) })
-	elsewhere := ratelimit.NewLimiter(s.rates, slog.New(slog.DiscardHandler), time.Now)
-	ended.Go(func() { elsewhere.Share(ctx) })
-	ended.Go(func() {
-		defer fill()
-		for ctx.Err() == nil {
-			if count(elsewhere) > 0 {
-				fill()
-				time.Sleep(5 * time.Millisecond) // room for another failure comes every 10 ms
-			}
+	s.t.Helper()
+	now := s.stopFailuresClock()
+	elsewhere := ratelimit.NewLimiter(s.rates, slog.New(slog.DiscardHandler), func() time.Time { return now })
+	reached := 0
+	for count(elsewhere) == 0 {
+		reached++
+	}
+	s.must(elsewhere.Report(s.t.Context()))
+	// The shared count recovers continuously. It takes half a minute to recover by half of the limit.
+	for range reached / 2 {
+		if wait := count(s.failures); wait > 0 {
+			s.t.Fatalf("limited before another process failed: %s", wait)
 		}
-	})
-	s.t.Cleanup(func() { stop(); ended.Wait() })
-	<-full
+	}
+	s.must(s.failures.Report(s.t.Context()))
 }
 
-const limitedWithin = time.Minute
+func (s *Server) stopFailuresClock() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failuresClock.IsZero() {
+		s.failuresClock = time.Now()
+	}
+	return s.failuresClock
+}
 
-// Limited sends a request that is refused until the refusal is a 429, and returns that response. Some of the requests
-// are refused without a 429, because the limit recovers continuously and processes share their counts with a delay.
-// They are too few to reach the limit by themselves.
+// failuresNow is the clock of the failures' limiter.
+func (s *Server) failuresNow() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.failuresClock.IsZero() {
+		return s.failuresClock
+	}
+	return time.Now()
+}
+
+// Limited sends a request that must be refused with a 429, and returns the response.
 func (s *Server) Limited(send func() Answer) Answer {
 	s.t.Helper()
-	var answer Answer
-	// If Redis answers one call too late, a process counts alone for 5 seconds.
-	for end := time.Now().Add(limitedWithin); time.Now().Before(end); {
-		if answer = send(); answer.Status != 400 && answer.Status != 401 {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	answer := send()
 	if answer.Status != 429 || answer.Text("error") != "rate_limited" ||
 		answer.Text("error_description") == "" ||
 		answer.Header.Get("Retry-After") == "" ||

@@ -70,10 +70,13 @@ type Server struct {
 
 	PostgresTrips, RedisTrips *testkit.Trips // of a server started by StartCounted
 
-	once  *redis.ReplayCache
-	rates *redis.RateLimits
-	mu    sync.Mutex
-	shift time.Duration
+	once     *redis.ReplayCache
+	rates    *redis.RateLimits
+	failures *ratelimit.Limiter
+
+	mu            sync.Mutex
+	shift         time.Duration
+	failuresClock time.Time // zero while it runs (FailElsewhere)
 }
 
 // Start serves a Server for the test.
@@ -166,10 +169,7 @@ func (s *Server) handler() http.Handler {
 		Log:       log,
 	})
 	const workspaceClients = "/v1/account/tenants/{tenantId}/oauth-clients"
-	failed := ratelimit.NewLimiter(s.rates, log, time.Now)
-	sharing, stop := context.WithCancel(context.Background())
-	s.t.Cleanup(stop)
-	go failed.Share(sharing)
+	s.failures = ratelimit.NewLimiter(s.rates, log, s.failuresNow)
 	mux := http.NewServeMux()
 	mux.Handle(
 		"POST "+TokenPath,
@@ -177,7 +177,7 @@ func (s *Server) handler() http.Handler {
 			token.Deps{
 				Engine:   engine.NewRefusalRecorder(s.Engine, s.Store, s.Now, log),
 				Tokens:   s.Grants,
-				Failures: failed,
+				Failures: s.failures,
 				Log:      log,
 			},
 		),
@@ -186,7 +186,7 @@ func (s *Server) handler() http.Handler {
 		Issuer:   Issuer,
 		Engine:   s.Engine,
 		Grants:   s.Grants,
-		Failures: failed,
+		Failures: s.failures,
 		Keys:     s.Keyring.Public,
 		Now:      s.Now,
 		Log:      log,
@@ -198,7 +198,7 @@ func (s *Server) handler() http.Handler {
 		Unknown:  postgres.ErrNoClient,
 		Keys:     s.Keyring.Public,
 		Uses:     s.Uses,
-		Failures: failed,
+		Failures: s.failures,
 		Now:      s.Now,
 		Log:      log,
 	}))
