@@ -148,7 +148,7 @@ func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, al
 	if err != nil {
 		return nil, err
 	}
-	hash, err := session.HashPassword(password)
+	hash, err := session.HashPassword(password, session.StandardCost())
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func newBrowser(d browserDeps) (browser, error) {
 	if err != nil {
 		return browser{}, err
 	}
-	passwords, err := session.NewPasswords()
+	passwords, err := session.NewPasswords(session.StandardCost())
 	if err != nil {
 		return browser{}, err
 	}

@@ -101,7 +101,7 @@ func newFuzzed(t testing.TB) *fuzzed {
 	s.handler, err = made.Handler(t.Context())
 	s.must(err)
 	s.openStores(config, seal.Keys{key}, log)
-	s.password, err = session.HashPassword(browsertest.Password)
+	s.password, err = session.HashPassword(browsertest.Password, session.LowestCost())
 	s.must(err)
 	return s
 }

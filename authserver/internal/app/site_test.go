@@ -105,7 +105,7 @@ func (s *site) person() browsertest.Person {
 	s.t.Helper()
 	email := "person-" + uuid.NewString()[:8] + "@example.org"
 	id := s.fixture.User(email)
-	hash, err := session.HashPassword(browsertest.Password)
+	hash, err := session.HashPassword(browsertest.Password, session.LowestCost())
 	s.must(err)
 	s.fixture.Exec(`update account.users set password_hash = $2 where id = $1`, id, hash.Reveal())
 	return browsertest.Person{ID: id, Email: email}

@@ -11,10 +11,20 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// cost returns the parameters of a password hash: 19 MiB, two passes, one lane (OWASP's minimum for argon2id), about 30
-// ms.
-func cost() *argon2id.Params {
-	return &argon2id.Params{Memory: 19 * 1024, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
+// A Cost is the work of a password hash (argon2id with one lane).
+type Cost struct {
+	KiB    uint32
+	Passes uint32
+}
+
+// StandardCost returns OWASP's minimum for argon2id: 19 MiB, two passes, about 30 ms.
+func StandardCost() Cost { return Cost{KiB: 19 * 1024, Passes: 2} }
+
+// LowestCost returns the least that argon2id allows, for tests.
+func LowestCost() Cost { return Cost{KiB: 8, Passes: 1} }
+
+func (c Cost) params() *argon2id.Params {
+	return &argon2id.Params{Memory: c.KiB, Iterations: c.Passes, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 }
 
 // ErrBusy reports that too many passwords are being checked, and others have priority (429).
@@ -26,9 +36,10 @@ type Passwords struct {
 	dummy credential.Secret
 }
 
-// NewPasswords creates a dummy hash, so that refusing an unknown user takes as long as refusing a known one.
-func NewPasswords() (*Passwords, error) {
-	dummy, err := HashPassword("the password of nobody")
+// NewPasswords creates a dummy hash of the cost of real ones, so that refusing an unknown user takes as long as refusing
+// a known one.
+func NewPasswords(cost Cost) (*Passwords, error) {
+	dummy, err := HashPassword("the password of nobody", cost)
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +47,8 @@ func NewPasswords() (*Passwords, error) {
 }
 
 // HashPassword returns the argon2id hash of a password in PHC form.
-func HashPassword(password string) (credential.Secret, error) {
-	hash, err := argon2id.CreateHash(password, cost())
+func HashPassword(password string, cost Cost) (credential.Secret, error) {
+	hash, err := argon2id.CreateHash(password, cost.params())
 	if err != nil {
 		return "", fmt.Errorf("hash a password: %w", err)
 	}

@@ -3,14 +3,20 @@ package session
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/alexedwards/argon2id"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
 func TestPasswords_AtMostTwoChecksAtOnce(t *testing.T) {
-	passwords, err := NewPasswords()
+	passwords, err := NewPasswords(LowestCost())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +52,11 @@ func TestPasswords_AtMostTwoChecksAtOnce(t *testing.T) {
 }
 
 func TestPasswords_MatchesOnlyOwnHash(t *testing.T) {
-	passwords, err := NewPasswords()
+	passwords, err := NewPasswords(LowestCost())
 	if err != nil {
 		t.Fatal(err)
 	}
-	hash, err := HashPassword("open sesame")
+	hash, err := HashPassword("open sesame", LowestCost())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,5 +70,66 @@ func TestPasswords_MatchesOnlyOwnHash(t *testing.T) {
 	}
 	if _, err := passwords.Matches("$2a$10$not-argon2id", "x"); err == nil {
 		t.Error("a hash of another kind is not an error")
+	}
+}
+
+func TestPasswords_DummyHashCostsAsMuchAsRealOnes(t *testing.T) {
+	for _, cost := range []Cost{StandardCost(), LowestCost()} {
+		passwords, err := NewPasswords(cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if params, _, _, err := argon2id.DecodeHash(passwords.dummy.Reveal()); err != nil || *params != *cost.params() {
+			t.Errorf("%+v (%v), want %+v", params, err, cost.params())
+		}
+	}
+}
+
+// oneUser is a store with one user.
+type oneUser struct {
+	workspace.User
+	hash credential.Secret
+}
+
+func (u oneUser) UserByEmail(_ context.Context, email string) (workspace.User, credential.Secret, bool, error) {
+	if email != u.Email {
+		return workspace.User{}, "", false, nil
+	}
+	return u.User, u.hash, true, nil
+}
+
+// unlimited is a Tally without a limit.
+type unlimited struct{}
+
+func (unlimited) Count(context.Context, string, int, time.Duration, bool) (time.Duration, error) {
+	return 0, nil
+}
+
+// TestVerifier_EachRefusalComparesAHash makes the dummy hash unreadable, so that a comparison with it is an error.
+func TestVerifier_EachRefusalComparesAHash(t *testing.T) {
+	hash, err := HashPassword("right", LowestCost())
+	if err != nil {
+		t.Fatal(err)
+	}
+	disabled := time.Now()
+	for name, user := range map[string]oneUser{
+		"an unknown user":           {workspace.User{Email: "other@example.org"}, hash},
+		"a disabled user":           {workspace.User{Email: "ada@example.org", DisabledAt: &disabled}, hash},
+		"a user without a password": {workspace.User{Email: "ada@example.org"}, ""},
+	} {
+		passwords, err := NewPasswords(LowestCost())
+		if err != nil {
+			t.Fatal(err)
+		}
+		passwords.dummy = "unreadable"
+		verifier := &Verifier{
+			Users:     user,
+			Passwords: passwords,
+			Attempts:  NewAttempts(unlimited{}, slog.New(slog.DiscardHandler), time.Now),
+		}
+		_, result, err := verifier.Verify(t.Context(), "ada@example.org", "right", netip.Addr{}, false)
+		if result.OK || err == nil || !strings.Contains(err.Error(), "cannot be read") {
+			t.Errorf("%s: %+v, %v: no hash was compared", name, result, err)
+		}
 	}
 }

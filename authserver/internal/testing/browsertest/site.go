@@ -75,7 +75,7 @@ func Start(t testing.TB) *Server {
 		Log:     &testkit.Log{},
 		Clients: metadatatest.Start(t),
 	}
-	hash, err := session.HashPassword(Password)
+	hash, err := session.HashPassword(Password, session.LowestCost())
 	s.must(err)
 	s.hash = hash
 	s.server = httptest.NewServer(s.handler())
@@ -124,7 +124,7 @@ func (s *Server) handler() http.Handler {
 	s.must(err)
 	pages, err := ui.New(log)
 	s.must(err)
-	passwords, err := session.NewPasswords()
+	passwords, err := session.NewPasswords(session.LowestCost())
 	s.must(err)
 	s.Passwords = passwords
 	devices, err := session.NewDevices(keys, false, s.Now)
