@@ -84,11 +84,16 @@ func TestUsageRecorder_UpdatesLastUsed(t *testing.T) {
 // A stuckStore blocks like a failing database, and records its calls.
 type stuckStore struct {
 	release chan struct{}
+	called  chan struct{} // receives one value at the first call
 	mu      sync.Mutex
 	batches [][]uuid.UUID
 }
 
 func (s *stuckStore) Exec(ctx context.Context, _ string, args ...any) (pgconn.CommandTag, error) {
+	select {
+	case s.called <- struct{}{}:
+	default:
+	}
 	select {
 	case <-s.release:
 	case <-ctx.Done():
@@ -101,10 +106,10 @@ func (s *stuckStore) Exec(ctx context.Context, _ string, args ...any) (pgconn.Co
 }
 
 func TestUsageRecorder_DoesNotBlockAndIsBounded(t *testing.T) {
-	store := &stuckStore{release: make(chan struct{})}
+	store := &stuckStore{release: make(chan struct{}), called: make(chan struct{}, 1)}
 	recorder := startUsageRecorder(store, slog.New(slog.DiscardHandler), time.Millisecond)
 	recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
-	time.Sleep(20 * time.Millisecond) // the first flush is blocked now
+	<-store.called // the first flush is blocked now
 	began := time.Now()
 	for range 2 * noteAtMost {
 		recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})

@@ -90,6 +90,15 @@ func TestNetwork_IPv6CountsBySlash64(t *testing.T) {
 	}
 }
 
+func accepts(address string) bool {
+	connection, err := net.Dial("tcp", address)
+	if err != nil {
+		return false
+	}
+	_ = connection.Close()
+	return true
+}
+
 func TestServe_FinishesRequestsInFlight(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	entered := make(chan struct{})
@@ -98,9 +107,10 @@ func TestServe_FinishesRequestsInFlight(t *testing.T) {
 	go func() {
 		served <- Serve(ctx, Server{
 			Address: "127.0.0.1:0",
-		}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			close(entered)
-			time.Sleep(200 * time.Millisecond)
+			for accepts(r.Host) { // until the shutdown has begun
+			}
 			_, _ = io.WriteString(w, "done")
 		}), slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
 	}()
@@ -190,8 +200,11 @@ func TestServe_GivesNotice(t *testing.T) {
 		t.Errorf("before: leaving %s, closing %t", body, closes)
 	}
 	stop()
-	time.Sleep(100 * time.Millisecond)
-	if body, closes := ask(); body != "true" || !closes {
+	body, closes := "false", false
+	for body == "false" {
+		body, closes = ask()
+	}
+	if body != "true" || !closes {
 		t.Errorf("during the notice: leaving %s, closing %t", body, closes)
 	}
 	if err := <-served; err != nil {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,8 @@ type Options struct {
 	Email     string
 	Password  credential.Secret
 	Workspace string // name or id, if the page offers a choice
+
+	Patience time.Duration // for a discovery request; 0 means the connector platforms' 10 s
 
 	Replay bool // present a used refresh token again, and check that the grant ends
 
@@ -133,6 +136,7 @@ func begin(o Options) (*run, error) {
 		const format = "%w: nothing here can wait at %s: paste the final address with --callback-stdin"
 		return nil, fmt.Errorf(format, ErrUsage, callback.Host)
 	}
+	o.Patience = cmp.Or(o.Patience, discoveryLimit)
 	line, err := wire.NewLine("almoner-doctor (as " + p.name + ")")
 	if err != nil {
 		return nil, err

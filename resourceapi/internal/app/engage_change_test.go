@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -171,7 +170,9 @@ func TestForms_ChangeRequiresMatchingVersion(t *testing.T) {
 			statuses[i] = s.patch(f, h.with("If-Match", `"2"`), `{"title":"Mine `+uuid.NewString()+`"}`).Status
 		})
 	}
-	time.Sleep(400 * time.Millisecond)
+	s.until("a request waits", func() bool {
+		return s.Count("select count(*) from pg_locks where not granted and locktype = 'transactionid'") > 0
+	})
 	s.Exec("commit")
 	group.Wait()
 	count := map[int]int{}

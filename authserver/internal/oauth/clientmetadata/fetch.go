@@ -34,7 +34,10 @@ const (
 )
 
 // A fetcher reads JSON from public https URLs.
-type fetcher struct{ client *http.Client }
+type fetcher struct {
+	client *http.Client
+	within time.Duration // of one fetch
+}
 
 // newFetcher returns a fetcher that dials the given ports. If trusted is not nil, which is for development, it also
 // accepts those certificates and dials loopback addresses.
@@ -45,7 +48,7 @@ func newFetcher(ports []uint16, trusted *x509.CertPool) *fetcher {
 			ssrf.WithAllowedV6Prefixes(netip.MustParsePrefix("::1/128")))
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, Control: ssrf.New(options...).Safe}
-	return &fetcher{&http.Client{
+	return &fetcher{within: fetchTimeout, client: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy: nil, // a proxy would dial without the address check
@@ -64,7 +67,7 @@ func newFetcher(ports []uint16, trusted *x509.CertPool) *fetcher {
 // response is invalid, and client.ErrUnreachable if there is none or it is no document. If the host did respond, the
 // latter is joined with a *client.DocumentError.
 func (f *fetcher) get(ctx context.Context, address string, most int64) (body []byte, life time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, f.within)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {

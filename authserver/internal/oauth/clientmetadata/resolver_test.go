@@ -260,11 +260,17 @@ func TestResolver_LimitsConcurrentFetches(t *testing.T) {
 	for i := range 20 {
 		ask(fmt.Sprintf("%s/%d", s.at, i))
 	}
-	time.Sleep(500 * time.Millisecond)
-	if fetches := s.host.Fetches.Load(); fetches > atOnce {
-		t.Errorf("%d concurrent fetches", fetches)
+	// One response at a time lets one more fetch begin.
+	for released := range int32(21) {
+		begun := min(released+atOnce, 21)
+		for s.host.Fetches.Load() < begun {
+			time.Sleep(time.Millisecond)
+		}
+		if fetches := s.host.Fetches.Load(); fetches > begun {
+			t.Errorf("%d concurrent fetches", fetches-released)
+		}
+		gate <- struct{}{}
 	}
-	close(gate)
 	done.Wait()
 	if fetches := s.host.Fetches.Load(); fetches != 21 || good.Load() != 70 {
 		t.Errorf("%d fetches, %d clients returned", fetches, good.Load())
@@ -282,10 +288,9 @@ func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
 	for i := range 200 {
 		anonymous.Go(func() { _, _ = s.Client(t.Context(), fmt.Sprintf("%s/%d", s.at, i)) })
 	}
-	for s.host.Fetches.Load() < 1+atOnce {
+	for s.host.Fetches.Load() < 1+atOnce || s.hosts[s.host.Host].new.waiting.Load() < maxQueued {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(300 * time.Millisecond)
 	started := time.Now()
 	s.wants(s.Resolver, "Claude", 2+atOnce)
 	if _, err := s.Client(t.Context(), s.at+"/late"); !errors.Is(err, client.ErrUnreachable) {
