@@ -29,28 +29,29 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/profile"
 	"github.com/almonerhq/almoner/shared/seal"
-	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
 // An App is authserver, wired and ready to serve.
 type App struct {
+	Parts
+	Handler http.Handler // serves every route
+
 	config   Config
 	server   web.Server
 	log      *slog.Logger
-	store    *postgres.Store
-	uses     *standing.UsageRecorder
-	ring     *keyring.Keyring
-	sessions *session.Sessions
-	failed   *ratelimit.Limiter
-	handler  http.Handler
+	endUses  func()
 	registry *metrics.Registry
 	traces   *tracing.Tracing
 }
 
 // New wires the parts. It does not wait for a store: one that is down at the start gives a 503, not a crash.
-func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
+func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*App, error) {
+	o := options{now: time.Now, failures: time.Now, cost: session.StandardCost()}
+	for _, option := range replaced {
+		option(&o)
+	}
 	keys, err := seal.ParseKeys(c.Keys)
 	if err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	grants := grant.NewService(store, watch.grants.Rotations(redis.NewGrants(rdb)), codec, log)
 	resources := perm.Identifiers(c.BaseURL)
-	documents, err := newDocuments(c, store, log)
+	documents, err := newDocuments(c, store, o.now, log)
 	if err != nil {
 		return nil, err
 	}
@@ -105,11 +106,11 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		Clients:      store,
 		Unknown:      postgres.ErrNoClient,
 		Documents:    documents,
-		Assertions:   newAssertionVerifier(c, documents, rdb),
+		Assertions:   newAssertionVerifier(c, documents, rdb, o.now),
 		Grants:       grants,
 		Signer:       ring,
 	})
-	uses := store.NewUsageRecorder(log)
+	uses, endUses := o.usageRecorder(store, log)
 	pages, err := ui.New(log)
 	if err != nil {
 		return nil, err
@@ -124,17 +125,19 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		engine:    oauth,
 		grants:    grants,
 		resources: resources,
+		now:       o.now,
+		cost:      o.cost,
 	})
 	if err != nil {
 		return nil, err
 	}
-	failed := ratelimit.NewLimiter(redis.NewRateLimits(rdb), log, time.Now)
+	failed := ratelimit.NewLimiter(redis.NewRateLimits(rdb), log, o.failures)
 	counted := watch.grants.Failures(failed)
 	parts := partsOf(store, probe, ring)
 	h := handlers{
 		token: token.New(
 			token.Deps{
-				Engine:   watch.grants.Tokens(engine.NewRefusalRecorder(oauth, store, time.Now, log)),
+				Engine:   watch.grants.Tokens(engine.NewRefusalRecorder(oauth, store, o.now, log)),
 				Tokens:   grants,
 				Failures: counted,
 				Log:      log,
@@ -147,7 +150,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 				Grants:   grants,
 				Failures: counted,
 				Keys:     ring.Public,
-				Now:      time.Now,
+				Now:      o.now,
 				Log:      log,
 			},
 		),
@@ -159,7 +162,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 			Keys:     ring.Public,
 			Uses:     uses,
 			Failures: counted,
-			Now:      time.Now,
+			Now:      o.now,
 			Log:      log,
 		}),
 		authorizeAlias: redirectTo(c.AppURL + "/oauth/authorize"),
@@ -173,7 +176,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 				Standings: store,
 				Uses:      uses,
 				Bounds:    inflight.NewCredentials(0),
-				Now:       time.Now,
+				Now:       o.now,
 				Log:       log,
 			},
 			Store:     store,
@@ -181,7 +184,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 			Resources: resources,
 			Forget:    grants.PropagateRevocation,
 			Variables: variables,
-			Now:       time.Now,
+			Now:       o.now,
 			Log:       log,
 		}),
 		browser:  b,
@@ -190,38 +193,60 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		withKeys: func(next http.Handler) http.Handler { return withKeys(ring, log, next) },
 	}
 	return &App{
-		server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},
-		config:   c,
-		log:      log,
-		store:    store,
-		uses:     uses,
-		ring:     ring,
-		sessions: b.sessions,
-		failed:   failed,
-		registry: watch.registry,
-		handler: watch.traces.Server(
+		Parts: Parts{
+			Store:     store,
+			Redis:     rdb,
+			Grants:    grants,
+			Engine:    oauth,
+			Keyring:   ring,
+			Documents: documents,
+			Sessions:  b.sessions,
+			Passwords: b.passwords,
+			Failures:  failed,
+		},
+		Handler: watch.traces.Server(
 			web.Observe(web.NoteAddress(h.router(), proxies), log, lastResort(), watch.requests()...),
 			proxies,
 		),
-		traces: watch.traces,
+		config:   c,
+		server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},
+		log:      log,
+		endUses:  endUses,
+		registry: watch.registry,
+		traces:   watch.traces,
 	}, nil
+}
+
+// usageRecorder returns the recorder, and a function that ends it.
+func (o options) usageRecorder(store *postgres.Store, log *slog.Logger) (uses UsageRecorder, end func()) {
+	if o.uses != nil {
+		return o.uses, func() {}
+	}
+	recorder := store.NewUsageRecorder(log)
+	return recorder, recorder.Close
+}
+
+// Close ends the work beside requests and closes the connections to the stores.
+func (a *App) Close() {
+	a.endUses()
+	a.Store.Close()
+	_ = a.Redis.Close() // no commands are pending
+	a.traces.Stop()
 }
 
 // Serve serves until ctx ends, and then lets the requests in flight finish.
 func (a *App) Serve(ctx context.Context) error {
-	defer a.traces.Stop()
-	defer a.store.Close()
-	defer a.uses.Close()
+	defer a.Close()
 	endMetrics, err := metrics.Serve(a.config.MetricsListen, a.registry, a.log)
 	if err != nil {
 		return err
 	}
 	defer endMetrics()
 	profile.OnSignal(ctx, a.config.Profiles, "authserver", a.log)
-	go a.ring.Run(ctx, a.log)
-	go a.sessions.Sweep(ctx)
-	go a.failed.Share(ctx)
-	return web.Serve(ctx, a.server, a.handler, a.log, func(address net.Addr) {
+	go a.Keyring.Run(ctx, a.log)
+	go a.Sessions.Sweep(ctx)
+	go a.Failures.Share(ctx)
+	return web.Serve(ctx, a.server, a.Handler, a.log, func(address net.Addr) {
 		a.log.Info("authserver listens", "address", address.String(), "issuer", a.config.BaseURL)
 	})
 }

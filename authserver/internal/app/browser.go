@@ -24,6 +24,7 @@ import (
 type browser struct {
 	pages         *ui.Pages
 	sessions      *session.Sessions
+	passwords     *session.Passwords
 	login         *login.Handler
 	authorize     *authorize.Handler
 	settings      *settings.Handler
@@ -40,6 +41,8 @@ type browserDeps struct {
 	engine    *engine.Engine
 	grants    *grant.Service
 	resources []string
+	now       func() time.Time
+	cost      session.Cost
 
 	// returns the name of the application that sent the user to a local path, or ""
 	application func(ctx context.Context, path string) string
@@ -51,11 +54,11 @@ func newBrowser(d browserDeps) (browser, error) {
 	if err != nil {
 		return browser{}, err
 	}
-	passwords, err := session.NewPasswords(session.StandardCost())
+	passwords, err := session.NewPasswords(d.cost)
 	if err != nil {
 		return browser{}, err
 	}
-	devices, err := session.NewDevices(d.keys, strings.HasPrefix(d.config.AppURL, "https://"), time.Now)
+	devices, err := session.NewDevices(d.keys, strings.HasPrefix(d.config.AppURL, "https://"), d.now)
 	if err != nil {
 		return browser{}, err
 	}
@@ -63,7 +66,7 @@ func newBrowser(d browserDeps) (browser, error) {
 	if err != nil {
 		return browser{}, err
 	}
-	attempts := session.NewAttempts(d.counters, d.log, time.Now)
+	attempts := session.NewAttempts(d.counters, d.log, d.now)
 	sessions := session.New(session.Deps{
 		Rows:        d.store.Sessions(),
 		SignIns:     d.store,
@@ -83,7 +86,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		Keys:      d.keys,
 		BaseURL:   d.config.BaseURL,
 		Resources: d.resources,
-		Now:       time.Now,
+		Now:       d.now,
 		Log:       d.log,
 	})
 	if err != nil {
@@ -95,11 +98,11 @@ func newBrowser(d browserDeps) (browser, error) {
 		Members:  d.store,
 		Visitors: sessions,
 		Tickets:  tickets,
-		Attempts: connectionlog.NewRecorder(d.store, time.Now, d.log),
+		Attempts: connectionlog.NewRecorder(d.store, d.now, d.log),
 		Pages:    d.pages,
 		Issuer:   d.config.BaseURL,
 		Log:      d.log,
-		Now:      time.Now,
+		Now:      d.now,
 	})
 	d.application = consents.ApplicationAt
 	others, err := newSignInMethods(d, sessions, passwords, attempts, proxies)
@@ -109,6 +112,7 @@ func newBrowser(d browserDeps) (browser, error) {
 	return browser{
 		pages:         d.pages,
 		sessions:      sessions,
+		passwords:     passwords,
 		authorize:     consents,
 		settings:      account,
 		signInMethods: others,

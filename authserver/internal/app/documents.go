@@ -19,7 +19,12 @@ import (
 )
 
 // newDocuments returns the resolver of metadata documents. It resolves none if no domain is configured.
-func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientmetadata.Resolver, error) {
+func newDocuments(
+	c Config,
+	store *postgres.Store,
+	now func() time.Time,
+	log *slog.Logger,
+) (*clientmetadata.Resolver, error) {
 	domains, err := client.ParseDomains(c.ClientDomains)
 	if err != nil {
 		return nil, fmt.Errorf("client domains: %w", err)
@@ -33,7 +38,7 @@ func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientmet
 		Trusted:   trusted,
 		CheckKeys: clientassertion.CheckKeys,
 		Cache:     store,
-		Now:       time.Now,
+		Now:       now,
 		Log:       log,
 	}), nil
 }
@@ -43,12 +48,13 @@ func newAssertionVerifier(
 	c Config,
 	documents *clientmetadata.Resolver,
 	rdb goredis.UniversalClient,
+	now func() time.Time,
 ) *clientassertion.Verifier {
 	return &clientassertion.Verifier{
 		Documents: documents,
 		Replays:   redis.NewReplayCache(rdb),
 		Audiences: []string{c.BaseURL, c.BaseURL + "/v1/account/oauth/token"},
-		Now:       time.Now,
+		Now:       now,
 	}
 }
 

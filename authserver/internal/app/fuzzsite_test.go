@@ -22,15 +22,12 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/devkit/fuzzkit"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/seal"
 )
 
 const (
@@ -95,29 +92,14 @@ func newFuzzed(t testing.TB) *fuzzed {
 	if mistakes := config.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)
 	}
-	log := slog.New(slog.NewTextHandler(s.log, nil))
-	made, err := app.New(t.Context(), config, log)
+	built, err := app.New(t.Context(), config, slog.New(slog.NewTextHandler(s.log, nil)))
 	s.must(err)
-	s.handler, err = made.Handler(t.Context())
-	s.must(err)
-	s.openStores(config, seal.Keys{key}, log)
+	s.t.Cleanup(built.Close)
+	s.must(built.Keyring.Load(t.Context()))
+	s.handler, s.grants, s.sessions = built.Handler, built.Grants, built.Sessions
 	s.password, err = session.HashPassword(browsertest.Password, session.LowestCost())
 	s.must(err)
 	return s
-}
-
-// openStores creates the services that issue codes and sessions, with the server's own keys.
-func (s *fuzzed) openStores(config app.Config, keys seal.Keys, log *slog.Logger) {
-	store, err := postgres.Open(context.Background(), config.DatabaseURL)
-	s.must(err)
-	s.t.Cleanup(store.Close)
-	rdb, err := redis.Connect(config.RedisURL)
-	s.must(err)
-	s.t.Cleanup(func() { _ = rdb.Close() })
-	codec, err := grant.NewTokenCodec(keys)
-	s.must(err)
-	s.grants = grant.NewService(store, redis.NewGrants(rdb), codec, log)
-	s.sessions = session.New(session.Deps{Rows: store.Sessions(), SignIns: store, Log: log, Unavailable: http.NotFound})
 }
 
 func (s *fuzzed) must(err error) {

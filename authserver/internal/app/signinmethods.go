@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"time"
 
 	upstreampages "github.com/almonerhq/almoner/authserver/internal/endpoint/oidclogin"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/passkeys"
@@ -72,7 +71,7 @@ func newSignInMethods(
 			Proxies:      proxies,
 			Application:  d.application,
 			Keys:         d.keys,
-			Now:          time.Now,
+			Now:          d.now,
 			Log:          d.log,
 		})
 		if err != nil {
@@ -85,7 +84,7 @@ func newSignInMethods(
 			ClientID:     c.UpstreamClientID,
 			ClientSecret: c.UpstreamClientSecret,
 			RedirectURL:  c.AppURL + "/login/upstream/callback",
-		}, time.Now)
+		}, d.now)
 		var err error
 		out.upstream, err = upstreampages.New(upstreampages.Deps{
 			Identities: d.store,
@@ -98,7 +97,7 @@ func newSignInMethods(
 			Proxies:    proxies,
 			Passkeys:   c.Passkeys,
 			Keys:       d.keys,
-			Now:        time.Now,
+			Now:        d.now,
 			Log:        d.log,
 		})
 		if err != nil {

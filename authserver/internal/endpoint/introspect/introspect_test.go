@@ -535,16 +535,20 @@ func TestIntrospect_OutageAfterAuthenticationIsNeverInactive(t *testing.T) {
 	}
 }
 
-func TestIntrospect_WithoutKeysAccessTokenIsNotInactive(t *testing.T) {
+func TestIntrospect_WithoutKeysNoTokenIsInactive(t *testing.T) {
 	_, held := newBench(t).connector(apitest.REST)
-	b := &bench{Server: apitest.StartUnready(t), t: t}
+	b := &bench{Server: apitest.StartWithoutKeys(t), t: t}
 	b.service = b.Service()
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
-	if answer := b.ask(held.Access); answer.Status != 503 {
-		t.Errorf("%d %s", answer.Status, answer.Body)
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	for _, token := range []credential.Secret{held.Access, "a.b.c", personal} {
+		if answer := b.ask(token); answer.Status != 503 {
+			t.Errorf("%d %s", answer.Status, answer.Body)
+		}
 	}
-	b.inactive("what is no access token with any key", "a.b.c")
-	b.active("personal access token", b.Fixture.Token(b.user, perm.ProgrammesRead))
+	b.RestoreKeys()
+	b.inactive("garbage", "a.b.c")
+	b.active("personal access token", personal)
 }
 
 func TestIntrospect_WorksWithoutRedis(t *testing.T) {

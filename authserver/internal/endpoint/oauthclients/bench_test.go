@@ -22,12 +22,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	return newBenchOn(t, apitest.Start(t))
-}
-
-func newBenchOn(t *testing.T, site *apitest.Server) *bench {
-	t.Helper()
-	b := &bench{Server: site, t: t}
+	b := &bench{Server: apitest.Start(t), t: t}
 	b.registrar = b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	b.token = b.Fixture.Token(b.registrar, perm.AccountAPIAccess, perm.ProgrammesRead)
 	return b

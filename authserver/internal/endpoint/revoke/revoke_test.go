@@ -377,7 +377,7 @@ func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
 func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
 	first := newBench(t)
 	held := first.Connected(first.app, first.user)
-	b := &bench{Server: apitest.StartUnready(t), t: t}
+	b := &bench{Server: apitest.StartWithoutKeys(t), t: t}
 	c := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	if answer := b.revoke(c, held.Access); answer.Status != 503 {
 		t.Errorf("%d %s", answer.Status, answer.Body)

@@ -83,7 +83,7 @@ func (d *described) publish(keys ...jwk.Key) { d.Clients.Put("/oauth/jwks.json",
 // code returns the code of a new consent of the user.
 func (d *described) code() (grant.Grant, string) {
 	d.t.Helper()
-	c, err := d.Resolver.Client(d.t.Context(), d.address)
+	c, err := d.Documents.Client(d.t.Context(), d.address)
 	if err != nil {
 		d.t.Fatal(err)
 	}

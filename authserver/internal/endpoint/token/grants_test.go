@@ -234,16 +234,14 @@ func (b *bench) exchangeUnknown() apitest.Answer {
 }
 
 func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
-	b := &bench{Server: apitest.StartUnready(t), t: t}
+	b := &bench{Server: apitest.StartWithoutKeys(t), t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	_, code := b.Consent(b.app, b.user)
 	if answer := b.exchangeCode(code); answer.Status < 500 {
 		t.Errorf("without a key: %d %s", answer.Status, answer.Body)
 	}
-	if err := b.Keyring.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b.RestoreKeys()
 	b.given("with a key", b.exchangeCode(code))
 }
 

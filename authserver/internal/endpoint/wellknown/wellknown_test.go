@@ -27,7 +27,7 @@ var paths = []string{
 }
 
 func TestMetadata_IsTheSameAtEveryURL(t *testing.T) {
-	s := apitest.Served(t)
+	s := apitest.Start(t)
 	first := s.Send("GET", paths[0], "").Body
 	for _, path := range paths {
 		answer := s.Send("GET", path, "", "Origin", "https://inspector.example")
@@ -99,7 +99,7 @@ func TestMetadata_DescribesServer(t *testing.T) {
 
 // A client that follows the metadata finds a handler at every endpoint.
 func TestMetadata_EveryEndpointExists(t *testing.T) {
-	s := apitest.Served(t)
+	s := apitest.Start(t)
 	metadata := s.Send("GET", paths[0], "").JSON()
 	for name, method := range map[string]string{
 		"token_endpoint":         "POST",
@@ -118,7 +118,7 @@ func TestMetadata_EveryEndpointExists(t *testing.T) {
 }
 
 func TestKeySet_HoldsOnlyPublicKeys(t *testing.T) {
-	s := apitest.Served(t)
+	s := apitest.Start(t)
 	answer := s.Send("GET", "/v1/account/oauth/jwks", "")
 	keys, _ := answer.JSON()["keys"].([]any)
 	if answer.Status != 200 || len(keys) != 2 || answer.Header.Get("Cache-Control") != "public, max-age=300" ||

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 )
 
@@ -14,19 +15,22 @@ import (
 func (s *Server) FailElsewhere(count func(c *ratelimit.Limiter) time.Duration) {
 	s.t.Helper()
 	now := s.stopFailuresClock()
-	elsewhere := ratelimit.NewLimiter(s.rates, slog.New(slog.DiscardHandler), func() time.Time { return now })
+	stopped := app.WithFailuresClock(func() time.Time { return now })
+	elsewhere, err := app.New(s.t.Context(), s.config, slog.New(slog.DiscardHandler), stopped)
+	s.must(err)
+	defer elsewhere.Close()
 	reached := 0
-	for count(elsewhere) == 0 {
+	for count(elsewhere.Failures) == 0 {
 		reached++
 	}
-	s.must(elsewhere.Report(s.t.Context()))
+	s.must(elsewhere.Failures.Report(s.t.Context()))
 	// The shared count recovers continuously. It takes half a minute to recover by half of the limit.
 	for range reached / 2 {
-		if wait := count(s.failures); wait > 0 {
+		if wait := count(s.Failures); wait > 0 {
 			s.t.Fatalf("limited before another process failed: %s", wait)
 		}
 	}
-	s.must(s.failures.Report(s.t.Context()))
+	s.must(s.Failures.Report(s.t.Context()))
 }
 
 func (s *Server) stopFailuresClock() time.Time {

@@ -11,7 +11,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
-	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
 )
@@ -165,17 +164,11 @@ func (s *Server) Stored(g grant.Grant) grant.Grant {
 // Age makes the code of a pending grant older by seconds, in Redis, where its lifetime is stored.
 func (s *Server) Age(g grant.Grant, seconds int) {
 	s.t.Helper()
-	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
-	s.must(err)
-	defer func() { _ = rdb.Close() }()
-	s.must(rdb.HIncrBy(s.t.Context(), "g:{"+g.ID.String()+"}", "cx", -1000*int64(seconds)).Err())
+	s.must(s.Parts.Redis.HIncrBy(s.t.Context(), "g:{"+g.ID.String()+"}", "cx", -1000*int64(seconds)).Err())
 }
 
 // FlushRedis deletes all data in Redis.
 func (s *Server) FlushRedis() {
 	s.t.Helper()
-	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
-	s.must(err)
-	defer func() { _ = rdb.Close() }()
-	s.must(rdb.FlushAll(s.t.Context()).Err())
+	s.must(s.Parts.Redis.FlushAll(s.t.Context()).Err())
 }

@@ -1,46 +1,30 @@
-// Package apitest serves the account API of authserver to tests, on a real listener with a real Postgres and a real
-// Redis (Server), and sends it requests as clients do (client.go, grants.go).
+// Package apitest serves authserver to tests, built by app.New, on a real listener with a real Postgres and a real Redis
+// (Server), and sends it requests as clients do (client.go, grants.go). Package browsertest opens its pages.
 package apitest
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/introspect"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/revoke"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/clientassertion"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
-	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
-	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/authserver/internal/testing/metadatatest"
-	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
-	"github.com/almonerhq/almoner/shared/inflight"
-	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/standing"
-	"github.com/almonerhq/almoner/shared/web"
 )
 
-// The base URL and the resources of the deployment.
+// The base URLs and the resources of the deployment.
 const (
 	Issuer = "https://api.example.org"
+	AppURL = "https://app.example.org"
 	REST   = Issuer + "/v1"
 	MCP    = Issuer + "/mcp"
 )
@@ -52,49 +36,52 @@ const (
 	IntrospectPath = "/v1/account/oauth/introspect"
 )
 
-// A Server is the account API over real stores.
+// A Server is authserver over real stores, built by app.New.
 type Server struct {
-	t        testing.TB
-	Fixture  *fixture.Fixture
-	Redis    *localstore.Redis
-	Store    *postgres.Store
-	Keyring  *keyring.Keyring
-	Grants   *grant.Service
-	Engine   *engine.Engine
-	URL      string
-	Log      *testkit.Log
-	Clients  *metadatatest.Host // serves metadata documents of clients
-	Resolver *clientmetadata.Resolver
-	Uses     *Uses
-	Keys     credential.Secret // in the format of ALMONER_KEYS
+	app.Parts
+	t       testing.TB
+	Fixture *fixture.Fixture
+	Redis   *localstore.Redis
+	URL     string
+	Log     *testkit.Log
+	Clients *metadatatest.Host // serves metadata documents of clients
+	Uses    *Uses
+	Keys    credential.Secret // in the format of ALMONER_KEYS
 
 	PostgresTrips, RedisTrips *testkit.Trips // of a server started by StartCounted
 
-	once     *redis.ReplayCache
-	rates    *redis.RateLimits
-	failures *ratelimit.Limiter
+	config app.Config
 
 	mu            sync.Mutex
 	shift         time.Duration
 	failuresClock time.Time // zero while it runs (FailElsewhere)
 }
 
+// A Change changes the configuration of a Server, which will be served at url.
+type Change func(c *app.Config, url string)
+
 // Start serves a Server for the test.
-func Start(t testing.TB) *Server {
+func Start(t testing.TB, changes ...Change) *Server {
 	t.Helper()
-	s := StartUnready(t)
+	s := newSite(t)
+	s.serve(changes...)
 	s.must(s.Keyring.Load(t.Context()))
 	return s
 }
 
-// StartUnready is Start without reading the signing keys.
-func StartUnready(t testing.TB) *Server {
+// StartWithoutKeys is Start with signing keys that cannot be read until RestoreKeys.
+func StartWithoutKeys(t testing.TB) *Server {
 	t.Helper()
 	s := newSite(t)
-	server := httptest.NewServer(s.handler())
-	t.Cleanup(server.Close)
-	s.URL = server.URL
+	s.Fixture.Exec(`alter table account.signing_keys rename to signing_keys_hidden`)
+	s.serve()
 	return s
+}
+
+// RestoreKeys makes the signing keys readable after StartWithoutKeys.
+func (s *Server) RestoreKeys() {
+	s.t.Helper()
+	s.Fixture.Exec(`alter table account.signing_keys_hidden rename to signing_keys`)
 }
 
 // StartCounted is Start with a counter of round trips for each store.
@@ -103,9 +90,7 @@ func StartCounted(t testing.TB) *Server {
 	s := newSite(t)
 	s.Fixture.Database.Authserver, s.PostgresTrips = testkit.CountTrips(t, s.Fixture.Database.Authserver)
 	s.Redis.URL, s.RedisTrips = testkit.CountTrips(t, s.Redis.URL)
-	server := httptest.NewServer(s.handler())
-	t.Cleanup(server.Close)
-	s.URL = server.URL
+	s.serve()
 	s.must(s.Keyring.Load(t.Context()))
 	return s
 }
@@ -129,119 +114,42 @@ func (s *Server) must(err error) {
 	}
 }
 
-func (s *Server) handler() http.Handler {
-	log := slog.New(slog.NewTextHandler(s.Log, nil))
-	s.open(log)
-	resources := []string{REST, MCP}
-	s.Engine = engine.New(engine.Deps{
-		Issuer:       Issuer,
-		RESTResource: REST,
-		Resources:    resources,
-		Clients:      s.Store,
-		Unknown:      postgres.ErrNoClient,
-		Grants:       s.Grants,
-		Signer:       s.Keyring,
-		Documents:    s.Resolver,
-		Assertions: &clientassertion.Verifier{
-			Documents: s.Resolver,
-			Replays:   s.once,
-			Audiences: []string{Issuer, Issuer + TokenPath},
-			Now:       s.Now,
-		},
-	})
-	clients := oauthclients.New(oauthclients.Deps{
-		Authorizer: authorizer.Deps{
-			Issuer:    Issuer,
-			Resource:  REST,
-			Keys:      s.Keyring.Public,
-			Standings: s.Store,
-			Uses:      s.Uses,
-			Bounds:    inflight.NewCredentials(0),
-			Now:       s.Now,
-			Log:       log,
-		},
-		Store:     s.Store,
-		Unknown:   postgres.ErrNoClient,
-		Resources: resources,
-		Forget:    s.Grants.PropagateRevocation,
-		Variables: variables,
-		Now:       s.Now,
-		Log:       log,
-	})
-	const workspaceClients = "/v1/account/tenants/{tenantId}/oauth-clients"
-	s.failures = ratelimit.NewLimiter(s.rates, log, s.failuresNow)
-	mux := http.NewServeMux()
-	mux.Handle(
-		"POST "+TokenPath,
-		token.New(
-			token.Deps{
-				Engine:   engine.NewRefusalRecorder(s.Engine, s.Store, s.Now, log),
-				Tokens:   s.Grants,
-				Failures: s.failures,
-				Log:      log,
-			},
-		),
-	)
-	mux.Handle("POST "+RevokePath, revoke.New(revoke.Deps{
-		Issuer:   Issuer,
-		Engine:   s.Engine,
-		Grants:   s.Grants,
-		Failures: s.failures,
-		Keys:     s.Keyring.Public,
-		Now:      s.Now,
-		Log:      log,
-	}))
-	mux.Handle("POST "+IntrospectPath, introspect.New(introspect.Deps{
-		Issuer:   Issuer,
-		Resource: REST,
-		Store:    s.Store,
-		Unknown:  postgres.ErrNoClient,
-		Keys:     s.Keyring.Public,
-		Uses:     s.Uses,
-		Failures: s.failures,
-		Now:      s.Now,
-		Log:      log,
-	}))
-	mux.Handle("POST "+workspaceClients, clients.Register())
-	mux.Handle("GET "+workspaceClients, clients.List())
-	mux.Handle("GET "+workspaceClients+"/{clientId}", clients.Read())
-	mux.Handle("DELETE "+workspaceClients+"/{clientId}", clients.Delete())
-	mux.Handle("POST "+workspaceClients+"/{clientId}/secret", clients.ReplaceSecret())
-	return web.Observe(mux, log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		apierr.Write(w, apierr.Flat, apierr.Of(nil))
-	}))
-}
-
-// open connects to the stores and creates what depends on them.
-func (s *Server) open(log *slog.Logger) {
+// serve builds the service and serves it until the test ends.
+func (s *Server) serve(changes ...Change) {
+	s.t.Helper()
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
-	keys := seal.Keys{key}
 	s.Keys = credential.Secret(base64.RawURLEncoding.EncodeToString(key))
-	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
+	server := httptest.NewUnstartedServer(nil)
+	s.URL = "http://" + server.Listener.Addr().String()
+	s.config = app.Config{
+		BaseURL:          Issuer,
+		AppURL:           AppURL,
+		DatabaseURL:      credential.Secret(s.Fixture.Database.Authserver),
+		RedisURL:         credential.Secret(s.Redis.URL),
+		Keys:             s.Keys,
+		ClientDomains:    s.Clients.Name() + "=claude",
+		ClientDocumentCA: s.Clients.PEM(),
+	}
+	for _, change := range changes {
+		change(&s.config, s.URL)
+	}
+	log := slog.New(slog.NewTextHandler(s.Log, nil))
+	built, err := app.New(
+		s.t.Context(),
+		s.config,
+		log,
+		app.WithClock(s.Now),
+		app.WithFailuresClock(s.failuresNow),
+		app.WithUsageRecorder(s.Uses),
+		app.WithPasswordCost(session.LowestCost()),
+	)
 	s.must(err)
-	s.once, s.rates = redis.NewReplayCache(rdb), redis.NewRateLimits(rdb)
-	s.t.Cleanup(func() { _ = rdb.Close() })
-	s.Store, err = postgres.Open(context.Background(), credential.Secret(s.Fixture.Database.Authserver))
-	s.must(err)
-	s.t.Cleanup(s.Store.Close)
-	s.Resolver = clientmetadata.New(clientmetadata.Deps{
-		Domains:   s.Clients.Domains(),
-		Trusted:   s.Clients.Roots(),
-		CheckKeys: clientassertion.CheckKeys,
-		Cache:     s.Store,
-		Now:       s.Now,
-		Log:       log,
-	})
-	codec, err := grant.NewTokenCodec(keys)
-	s.must(err)
-	s.Grants = grant.NewService(s.Store, redis.NewGrants(rdb), codec, log)
-	s.Keyring, err = keyring.New(s.Store, keys)
-	s.must(err)
-}
-
-func variables(r *http.Request) map[string]string {
-	return map[string]string{"tenantId": r.PathValue("tenantId"), "clientId": r.PathValue("clientId")}
+	s.t.Cleanup(built.Close)
+	server.Config.Handler = built.Handler
+	server.Start()
+	s.t.Cleanup(server.Close)
+	s.Parts = built.Parts
 }
 
 // Now returns the time of the server under test.

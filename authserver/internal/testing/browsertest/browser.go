@@ -13,7 +13,7 @@ import (
 // A Browser stores cookies and follows redirects only on request.
 type Browser struct {
 	t       testing.TB
-	site    *Server
+	origin  string
 	client  *http.Client
 	Headers http.Header // sent with every request
 }
@@ -21,11 +21,19 @@ type Browser struct {
 // Browser opens a browser without cookies.
 func (s *Server) Browser() *Browser {
 	s.t.Helper()
+	return At(s.t, s.URL)
+}
+
+// At opens a new browser for a server at origin that the test serves itself.
+func At(t testing.TB, origin string) *Browser {
+	t.Helper()
 	jar, err := cookiejar.New(nil)
-	s.must(err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &Browser{
-		t:       s.t,
-		site:    s,
+		t:       t,
+		origin:  origin,
 		Headers: http.Header{},
 		client: &http.Client{
 			Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -52,13 +60,13 @@ func (b *Browser) SignIn(person Person) {
 
 // Cookies returns the cookies that the browser sends to the server.
 func (b *Browser) Cookies() []*http.Cookie {
-	at, _ := url.Parse(b.site.URL)
+	at, _ := url.Parse(b.origin)
 	return b.client.Jar.Cookies(at)
 }
 
 // SetCookies adds cookies of the server to the browser.
 func (b *Browser) SetCookies(cookies []*http.Cookie) {
-	at, _ := url.Parse(b.site.URL)
+	at, _ := url.Parse(b.origin)
 	b.client.Jar.SetCookies(at, cookies)
 }
 
@@ -82,7 +90,7 @@ func (b *Browser) Post(path string, fields url.Values) *Page {
 
 func (b *Browser) do(method, path, contentType string, body io.Reader) *Page {
 	b.t.Helper()
-	request, err := http.NewRequestWithContext(b.t.Context(), method, b.site.URL+path, body)
+	request, err := http.NewRequestWithContext(b.t.Context(), method, b.origin+path, body)
 	if err != nil {
 		b.t.Fatal(err)
 	}

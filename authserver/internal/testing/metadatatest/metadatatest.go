@@ -2,7 +2,6 @@
 package metadatatest
 
 import (
-	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"net/http"
@@ -11,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
 // A Host serves documents.
@@ -37,16 +34,6 @@ func Start(t testing.TB) *Host {
 
 // Name returns the host name with its port.
 func (h *Host) Name() string { return strings.TrimPrefix(h.server.URL, "https://") }
-
-// Domains returns the configuration of a deployment that accepts only this host.
-func (h *Host) Domains() client.Domains { return client.Domains{h.Name(): "claude"} }
-
-// Roots returns the certificates to trust.
-func (h *Host) Roots() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(h.server.Certificate())
-	return pool
-}
 
 // PEM returns the certificate to trust, in the format of the setting.
 func (h *Host) PEM() string {

@@ -1,0 +1,57 @@
+package app
+
+import (
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/standing"
+)
+
+// An Option replaces what New would use. The command uses no option: they let tests build the same service with clocks
+// and a recorder of their own, and with cheap passwords.
+type Option func(*options)
+
+type options struct {
+	now      func() time.Time
+	failures func() time.Time
+	uses     UsageRecorder
+	cost     session.Cost
+}
+
+// A UsageRecorder records that a credential was used.
+type UsageRecorder interface {
+	Record(s standing.Standing)
+}
+
+// WithClock sets the clock of the service. The stores have clocks of their own.
+func WithClock(now func() time.Time) Option { return func(o *options) { o.now = now } }
+
+// WithFailuresClock sets the clock of the limit of failures.
+func WithFailuresClock(now func() time.Time) Option { return func(o *options) { o.failures = now } }
+
+// WithPasswordCost sets the cost of the dummy password hash.
+func WithPasswordCost(cost session.Cost) Option { return func(o *options) { o.cost = cost } }
+
+// WithUsageRecorder replaces the recorder that writes to Postgres.
+func WithUsageRecorder(r UsageRecorder) Option { return func(o *options) { o.uses = r } }
+
+// Parts are the parts of the service that tests use besides its routes, to arrange and to inspect.
+type Parts struct {
+	Store     *postgres.Store
+	Redis     goredis.UniversalClient
+	Grants    *grant.Service
+	Engine    *engine.Engine
+	Keyring   *keyring.Keyring
+	Documents *clientmetadata.Resolver
+	Sessions  *session.Sessions
+	Passwords *session.Passwords
+	Failures  *ratelimit.Limiter // its Share runs only in Serve
+}
