@@ -74,7 +74,7 @@ func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
 		ctx,
 		c,
 		credential.Hash(secret.Reveal()),
-		event("client.registered", "client", c.ID),
+		event(audit.ClientRegistered, "client", c.ID),
 	)
 	if err == nil && !saved {
 		err = errTaken
@@ -104,7 +104,7 @@ func (d *Service) DeleteClient(ctx context.Context, id string) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	ended, err := d.Store.EndClient(ctx, parsed, event("client.deleted", "client", parsed))
+	ended, err := d.Store.EndClient(ctx, parsed, event(audit.ClientDeleted, "client", parsed))
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -25,7 +26,7 @@ func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
 	if status := introspect(); status != 200 {
 		t.Errorf("introspection: %d", status)
 	}
-	b.events("client.registered", "client:"+id, 1)
+	b.events(audit.ClientRegistered, "client:"+id, 1)
 	const unhashed = `select count(*) from account.client_secrets where hash <> sha256($1)`
 	logged := b.Count(`select count(*) from account.audit_events where detail::text like '%alm_cs_%'`)
 	if n := logged + b.Count(unhashed, []byte(secret.Reveal())); n != 0 {
@@ -35,7 +36,7 @@ func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
 	if status := introspect(); status != 401 {
 		t.Errorf("introspection after the deletion: %d", status)
 	}
-	b.events("client.deleted", "client:"+id, 1)
+	b.events(audit.ClientDeleted, "client:"+id, 1)
 	result, err := b.service.AddService(t.Context(), " ")
 	b.refused("no name", result, err)
 }
@@ -76,7 +77,8 @@ func TestDeleteClient_RevokesGrants(t *testing.T) {
 	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ClientDeleted {
 		t.Errorf("its grant is %s (%s)", g.State, g.Reason)
 	}
-	const deleted = `select count(*) from account.audit_events where action = 'client.deleted' and tenant_id = $1`
+	const deleted = `select count(*) from account.audit_events
+		where action = '` + audit.ClientDeleted + `' and tenant_id = $1`
 	if n := b.Count(deleted, b.Fixture.WorkspaceID); n != 1 {
 		t.Error("the event does not name the client's workspace")
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
@@ -61,7 +62,7 @@ func TestRevokeGrant_RevokesOneGrant(t *testing.T) {
 	if got := b.values(b.service.RevokeGrant(t.Context(), id)); got["revoked"] != false {
 		t.Errorf("again: %v", got)
 	}
-	b.events("grant.revoked", "grant:"+id, 1)
+	b.events(audit.GrantRevoked, "grant:"+id, 1)
 	if answer := b.Refresh(b.app, held.Refresh); answer.Text("error") != "invalid_grant" {
 		t.Errorf("a refresh: %d", answer.Status)
 	}
@@ -152,7 +153,7 @@ func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
 	if n := b.Count(`select count(*) from account.grants where state = 'active'`); n != 10 {
 		t.Errorf("%d are active", n)
 	}
-	const revoked = `select count(*) from account.audit_events where action = 'grant.revoked'
+	const revoked = `select count(*) from account.audit_events where action = '` + audit.GrantRevoked + `'
 		and actor = 'admin' and detail->>'reason' = 'revoked_by_administrator'`
 	if n := b.Count(revoked); n != 1200 {
 		t.Errorf("%d events", n)

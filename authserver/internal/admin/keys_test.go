@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -44,7 +45,7 @@ func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 	if !b.believed(before) {
 		t.Error("a token of the former key is refused")
 	}
-	b.events("key.rotated", "key:"+rotated, 1)
+	b.events(audit.KeyRotated, "key:"+rotated, 1)
 	after := b.Connected(b.app, b.user).Access
 	got := b.values(b.service.RemoveKey(ctx, rotated))
 	if got["removed"] != rotated || b.kids("current")[0] != got["signing"] || b.believed(after) || !b.believed(before) {
@@ -55,7 +56,7 @@ func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 			b.believed(before),
 		)
 	}
-	b.events("key.removed", "key:"+rotated, 1)
+	b.events(audit.KeyRemoved, "key:"+rotated, 1)
 	if got := b.values(b.service.ResealKeys(ctx)); got["resealed"] != float64(2) {
 		t.Errorf("%v", got)
 	}

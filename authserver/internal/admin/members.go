@@ -57,7 +57,8 @@ func (m Member) cells() []string {
 // membership parses the workspace and the user, and creates the event of the change.
 func (d *Service) membership(
 	ctx context.Context,
-	workspace, user, action string,
+	workspace, user string,
+	action audit.Action,
 ) (uuid.UUID, uuid.UUID, audit.Event, error) {
 	workspaceID, err := parseID("tenant", workspace)
 	if err != nil {
@@ -110,7 +111,7 @@ func (d *Service) AddMember(ctx context.Context, workspace, user string, permiss
 	if err != nil {
 		return nil, err
 	}
-	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, "member.added")
+	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, audit.MemberAdded)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +140,7 @@ func (d *Service) SetPermissions(ctx context.Context, workspace, user string, pe
 	if err != nil {
 		return nil, err
 	}
-	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, "member.permissions_changed")
+	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, audit.MemberPermissionsChanged)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (d *Service) SetPermissions(ctx context.Context, workspace, user string, pe
 
 // RemoveMember ends a membership and revokes the credentials that depend on it.
 func (d *Service) RemoveMember(ctx context.Context, workspace, user string) (Result, error) {
-	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, "member.removed")
+	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, audit.MemberRemoved)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -45,8 +46,8 @@ func TestMembers_PermissionsAreSet(t *testing.T) {
 	if got, _ := holds().([]any); len(got) != len(perm.All()) {
 		t.Errorf("holds %v", got)
 	}
-	b.events("member.added", "user:"+id, 1)
-	b.events("member.permissions_changed", "user:"+id, 2)
+	b.events(audit.MemberAdded, "user:"+id, 1)
+	b.events(audit.MemberPermissionsChanged, "user:"+id, 2)
 	const named = `select count(*) from account.audit_events
 		where action like 'member.%' and tenant_id = $1 and user_id = $2`
 	if n := b.Count(named, workspace, id); n != 3 {
@@ -129,9 +130,10 @@ func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
 	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.MembershipOver {
 		t.Errorf("the grant is %s (%s)", g.State, g.Reason)
 	}
-	b.events("member.removed", "user:"+b.user.String(), 1)
-	b.events("grant.revoked", "grant:"+held.Grant.ID.String(), 1)
-	const revoked = `select count(*) from account.audit_events where action = 'token.revoked' and actor = 'admin'
+	b.events(audit.MemberRemoved, "user:"+b.user.String(), 1)
+	b.events(audit.GrantRevoked, "grant:"+held.Grant.ID.String(), 1)
+	const revoked = `select count(*) from account.audit_events
+		where action = '` + audit.TokenRevoked + `' and actor = 'admin'
 		and user_id = $1 and detail->>'reason' = 'membership_ended'`
 	if n := b.Count(revoked, b.user); n != 1 {
 		t.Errorf("%d events of tokens", n)
@@ -219,7 +221,7 @@ func TestRemoveMember_IsAllOrNothing(t *testing.T) {
 	if n := b.Count(`select count(*) from account.memberships where user_id = $1`, b.user); n != 1 {
 		t.Error("the membership was removed")
 	}
-	b.events("member.removed", "user:"+b.user.String(), 0)
+	b.events(audit.MemberRemoved, "user:"+b.user.String(), 0)
 	b.Refreshed(b.app, held)
 }
 
@@ -255,7 +257,7 @@ func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
 	if won != 1 {
 		t.Errorf("%d removals won", won)
 	}
-	if n := b.Count(`select count(*) from account.audit_events where action = 'grant.revoked'`); n != 1000 {
+	if n := b.Count(`select count(*) from account.audit_events where action = $1`, audit.GrantRevoked); n != 1000 {
 		t.Errorf("%d events of 1000 grants", n)
 	}
 	if n := b.Count(`select count(*) from account.grants where state = 'revoked'`); n != 1000 {

@@ -141,7 +141,7 @@ func (d *Service) SetConnectorPolicy(
 		effect, err := d.Store.ConnectorPolicyEffect(ctx, id, after)
 		return policyOutcome("Nothing was changed. It would be so: ", id, after, effect, false), err
 	}
-	entry := event("connector_policy.changed", "tenant", id)
+	entry := event(audit.ConnectorPolicyChanged, "tenant", id)
 	entry.WorkspaceID = &id
 	done, err := d.Store.SetConnectorPolicy(ctx, id, after, entry)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -69,7 +70,7 @@ func TestSetConnectorPolicy_ChangesOnlyGivenFields(t *testing.T) {
 		len(names(p["permissions"])) != len(perm.ForConnectors()) {
 		t.Errorf("%v", p)
 	}
-	b.events("connector_policy.changed", "tenant:"+workspace, 3)
+	b.events(audit.ConnectorPolicyChanged, "tenant:"+workspace, 3)
 }
 
 func TestSetConnectorPolicy_InvalidChangeIsRefused(t *testing.T) {
@@ -94,5 +95,5 @@ func TestSetConnectorPolicy_InvalidChangeIsRefused(t *testing.T) {
 		result, err = b.service.SetConnectorPolicy(t.Context(), id, admin.PolicyChange{Days: &ten}, false)
 		b.refused("set "+id, result, err)
 	}
-	b.events("connector_policy.changed", "tenant:"+workspace, 0)
+	b.events(audit.ConnectorPolicyChanged, "tenant:"+workspace, 0)
 }

@@ -64,7 +64,7 @@ type Service struct{ Deps }
 // New returns a Service.
 func New(d Deps) *Service { return &Service{d} }
 
-func event(action, kind string, id uuid.UUID) audit.Event {
+func event(action audit.Action, kind string, id uuid.UUID) audit.Event {
 	return audit.Event{Actor: Actor, Action: action, Subject: kind + ":" + id.String()}
 }
 

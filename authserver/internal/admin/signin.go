@@ -39,9 +39,9 @@ func (m SignInMethod) cells() []string {
 
 // Event returns the audit event of the method's removal by an administrator.
 func (m SignInMethod) Event(user uuid.UUID) audit.Event {
-	removed := event("identity.unlinked", "user", user)
+	removed := event(audit.IdentityUnlinked, "user", user)
 	if m.Kind == Passkey {
-		removed.Action, removed.Subject = "passkey.removed", "passkey:"+m.ID
+		removed.Action, removed.Subject = audit.PasskeyRemoved, "passkey:"+m.ID
 	} else {
 		removed.Detail = map[string]any{"issuer": m.ID}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 )
 
@@ -77,8 +78,8 @@ func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
 	}
 	b.wantsMethods("with the option", user)
 	b.wantsMethods("of another user", other, otherPasskey, upstream)
-	b.events("passkey.removed", "passkey:"+passkey, 1)
-	b.events("identity.unlinked", "user:"+user, 1)
+	b.events(audit.PasskeyRemoved, "passkey:"+passkey, 1)
+	b.events(audit.IdentityUnlinked, "user:"+user, 1)
 	if sentence := set(false); !strings.Contains(sentence, "no other way") {
 		t.Errorf("%q", sentence)
 	}
@@ -112,6 +113,6 @@ func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
 	b.values(b.service.RemoveSignInMethod(t.Context(), user, upstream))
 	b.wantsMethods("after both", user)
 	b.wantsMethods("of another user", other, otherPasskey, upstream)
-	b.events("passkey.removed", "passkey:"+passkey, 1)
-	b.events("identity.unlinked", "user:"+user, 1)
+	b.events(audit.PasskeyRemoved, "passkey:"+passkey, 1)
+	b.events(audit.IdentityUnlinked, "user:"+user, 1)
 }

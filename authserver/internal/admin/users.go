@@ -72,7 +72,7 @@ func (d *Service) AddUser(ctx context.Context, email, name string) (Result, erro
 		return nil, err
 	}
 	id := identity.New()
-	entry := event("user.added", "user", id)
+	entry := event(audit.UserAdded, "user", id)
 	entry.UserID = &id
 	if err := d.Store.AddUser(ctx, id, email, name, entry); err != nil {
 		return nil, err
@@ -113,9 +113,9 @@ func (d *Service) SetDisabled(ctx context.Context, user string, disabled bool) (
 	if err != nil {
 		return nil, err
 	}
-	action, state := "user.enabled", "enabled"
+	action, state := audit.UserEnabled, "enabled"
 	if disabled {
-		action, state = "user.disabled", "disabled"
+		action, state = audit.UserDisabled, "disabled"
 	}
 	entry := event(action, "user", id)
 	entry.UserID = &id
@@ -152,7 +152,7 @@ func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, al
 	if err != nil {
 		return nil, err
 	}
-	entry := event("user.password_set", "user", id)
+	entry := event(audit.UserPasswordSet, "user", id)
 	entry.UserID = &id
 	others, err := d.Store.SetPassword(ctx, id, hash, alone, entry)
 	if err != nil {

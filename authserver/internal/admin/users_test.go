@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -40,7 +41,7 @@ func TestAddUser_HasNoPassword(t *testing.T) {
 	if added["email"] != "ada.okafor@example.org" {
 		t.Errorf("stored as %v", added["email"])
 	}
-	b.events("user.added", "user:"+id, 1)
+	b.events(audit.UserAdded, "user:"+id, 1)
 	for _, one := range b.list(b.service.Users(t.Context())) {
 		if one["id"] == id && (one["hasPassword"] != false || one["disabledAt"] != nil || one["name"] != "Ada Okafor") {
 			t.Errorf("listed as %v", one)
@@ -86,7 +87,7 @@ func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 	if !strings.HasPrefix(b.stored(id).Reveal(), "$argon2id$v=19$m=19456,t=2,p=1$") {
 		t.Error("the hash is not argon2id of the standard cost")
 	}
-	b.events("user.password_set", "user:"+id, 3)
+	b.events(audit.UserPasswordSet, "user:"+id, 3)
 	before := b.stored(id)
 	for what, input := range map[string]string{
 		"nothing":             "",
@@ -147,9 +148,9 @@ func TestSetDisabled_UserHasNoAccessUntilEnabled(t *testing.T) {
 	if again := b.values(b.service.SetDisabled(t.Context(), id, true)); again["changed"] != false {
 		t.Errorf("again: %v", again)
 	}
-	b.events("user.disabled", "user:"+id, 1)
+	b.events(audit.UserDisabled, "user:"+id, 1)
 	b.values(b.service.SetDisabled(t.Context(), id, false))
-	b.events("user.enabled", "user:"+id, 1)
+	b.events(audit.UserEnabled, "user:"+id, 1)
 	if !introspect() || b.signedIn(id) != 0 {
 		t.Error("enabled: the token does not work, or a former sign-in came back")
 	}

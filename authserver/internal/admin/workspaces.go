@@ -98,7 +98,7 @@ func (d *Service) AddOrganisation(ctx context.Context, name string) (Result, err
 		return nil, err
 	}
 	id := identity.New()
-	added, err := d.Store.AddOrganisation(ctx, id, name, event("organisation.added", "organisation", id))
+	added, err := d.Store.AddOrganisation(ctx, id, name, event(audit.OrganisationAdded, "organisation", id))
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (d *Service) AddWorkspace(ctx context.Context, organisation, name string) (
 		return nil, err
 	}
 	id := identity.New()
-	entry := event("tenant.added", "tenant", id)
+	entry := event(audit.WorkspaceAdded, "tenant", id)
 	entry.WorkspaceID = &id
 	if err := d.Store.AddWorkspace(ctx, id, owner, name, entry); err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (d *Service) SetModule(ctx context.Context, workspace, module string, chang
 	if err != nil {
 		return nil, err
 	}
-	entry := event("module.changed", "tenant", id)
+	entry := event(audit.ModuleChanged, "tenant", id)
 	entry.WorkspaceID = &id
 	entry.Detail = map[string]any{"module": module, "changes": changes}
 	after, err := d.Store.SetModule(ctx, id, module, change, entry)
@@ -204,7 +204,7 @@ func (d *Service) SetFeature(ctx context.Context, workspace, feature, state stri
 	if state != "on" && state != "off" {
 		return nil, refuse("a feature is on or off")
 	}
-	entry := event("feature.changed", "tenant", id)
+	entry := event(audit.FeatureChanged, "tenant", id)
 	entry.WorkspaceID = &id
 	entry.Detail = map[string]any{"feature": feature, "state": state}
 	if err := d.Store.SetFeature(ctx, id, feature, state == "on", entry); err != nil {

@@ -5,16 +5,19 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
 func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
 	organisation := b.text(b.values(b.service.AddOrganisation(ctx, " Harbour Trust ")), "id")
-	b.events("organisation.added", "organisation:"+organisation, 1)
+	b.events(audit.OrganisationAdded, "organisation:"+organisation, 1)
 	workspace := b.text(b.values(b.service.AddWorkspace(ctx, organisation, "Harbour Kitchen")), "id")
-	b.events("tenant.added", "tenant:"+workspace, 1)
-	const added = `select count(*) from account.audit_events where action = 'tenant.added' and tenant_id = $1`
+	b.events(audit.WorkspaceAdded, "tenant:"+workspace, 1)
+	const added = `select count(*) from account.audit_events
+		where action = '` + audit.WorkspaceAdded + `' and tenant_id = $1`
 	if n := b.Count(added, workspace); n != 1 {
 		t.Error("the event does not name its workspace")
 	}
@@ -51,13 +54,13 @@ func TestSetModule_ChangesStateStepByStep(t *testing.T) {
 			t.Errorf("%v: %v", c.changes, got)
 		}
 	}
-	b.events("module.changed", "tenant:"+workspace, 5)
+	b.events(audit.ModuleChanged, "tenant:"+workspace, 5)
 	b.values(b.service.SetFeature(ctx, workspace, "llm_integration", "off"))
 	if n := b.Count(`select count(*) from account.tenant_features where not enabled`); n != 1 {
 		t.Error("the feature is still on")
 	}
 	b.values(b.service.SetFeature(ctx, workspace, "llm_integration", "on"))
-	b.events("feature.changed", "tenant:"+workspace, 2)
+	b.events(audit.FeatureChanged, "tenant:"+workspace, 2)
 	listed := b.list(b.service.Workspaces(ctx, ""))[0]
 	if !reflect.DeepEqual(listed["features"], []any{"llm_integration"}) ||
 		!reflect.DeepEqual(

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
 func TestChromium_Passkeys(t *testing.T) {
@@ -54,7 +56,7 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.press("button", "Sign in with a passkey")
 	c.sees("strong", "That passkey is not accepted.")
 	c.picture("login-refused")
-	if s.events(ada.ID, "passkey.stopped") != 1 {
+	if s.events(ada.ID, audit.PasskeyStopped) != 1 {
 		t.Error("the copy was not recorded")
 	}
 	c.signIn(ada)

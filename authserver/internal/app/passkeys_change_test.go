@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
@@ -49,7 +50,7 @@ func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
 	if page := b.Post("/settings/passkeys/remove", remove); page.Location() != "/settings/passkeys" {
 		t.Errorf("removing after a new proof: %d %q", page.Status, page.Location())
 	}
-	if s.count(`select count(*) from account.passkeys`) != 0 || s.events(ada.ID, "passkey.removed") != 1 {
+	if s.count(`select count(*) from account.passkeys`) != 0 || s.events(ada.ID, audit.PasskeyRemoved) != 1 {
 		t.Error("the passkey was not removed")
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/descope/virtualwebauthn"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
@@ -41,7 +42,7 @@ func TestPasskey_IsAddedAndSignsIn(t *testing.T) {
 	if n := s.count(`select count(*) from account.sign_ins where user_id = $1 and method = 'passkey'`, ada.ID); n != 2 {
 		t.Errorf("%d sign-ins by passkey", n)
 	}
-	if s.events(ada.ID, "passkey.added") != 1 || s.events(ada.ID, "sign_in.succeeded") != 3 {
+	if s.events(ada.ID, audit.PasskeyAdded) != 1 || s.events(ada.ID, audit.SignInSucceeded) != 3 {
 		t.Error("the audit log lacks an event")
 	}
 }
@@ -245,7 +246,7 @@ func TestP2_CopiedPasskeyIsStopped(t *testing.T) {
 			t.Errorf("counter %d: %d", thief.key.Counter, page.Status)
 		}
 	}
-	if n := s.events(ada.ID, "passkey.stopped"); n != 1 {
+	if n := s.events(ada.ID, audit.PasskeyStopped); n != 1 {
 		t.Errorf("%d events passkey.stopped, want 1", n)
 	}
 	b := s.signedIn(ada)
@@ -348,7 +349,7 @@ func TestReauth_PasskeyOnlyForItsUser(t *testing.T) {
 	if inside(old) {
 		t.Error("the session before the reauthentication is still active")
 	}
-	if n := s.events(ada.ID, "sign_in.proved"); n != 1 {
+	if n := s.events(ada.ID, audit.SignInProved); n != 1 {
 		t.Errorf("%d events", n)
 	}
 }

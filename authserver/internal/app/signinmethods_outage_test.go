@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
@@ -52,14 +53,14 @@ func TestReauth_Password(t *testing.T) {
 	b := s.signedIn(ada)
 	for password, want := range map[string]int{"": 400, "wrong": 400} {
 		page := b.Post("/login/again", url.Values{"password": {password}, "return": {"/settings/apps"}})
-		if page.Status != want || s.events(ada.ID, "sign_in.proved") != 0 {
+		if page.Status != want || s.events(ada.ID, audit.SignInProved) != 0 {
 			t.Errorf("%q: %d", password, page.Status)
 		}
 	}
 	before := b.Cookies()
 	page := b.Post("/login/again", url.Values{"password": {browsertest.Password}, "return": {"//evil.example"}})
 	if page.Status != http.StatusSeeOther || page.Location() != "/settings/user" ||
-		s.events(ada.ID, "sign_in.proved") != 1 {
+		s.events(ada.ID, audit.SignInProved) != 1 {
 		t.Errorf("%d %q", page.Status, page.Location())
 	}
 	old := s.browser()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
@@ -72,12 +73,12 @@ func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 		s.count(`select count(*) from account.identities`) != 1 {
 		t.Error("want only the user's own link removed")
 	}
-	if s.events(ada.ID, "identity.unlinked") != 1 ||
+	if s.events(ada.ID, audit.IdentityUnlinked) != 1 ||
 		!b.Get("/settings/security").WantsText("Unlinked the account at another provider") {
 		t.Error("the event was not recorded")
 	}
 	if page := b.Post(unlink, form).Follow(); !page.WantsText("No account with Riverside was linked") ||
-		s.events(ada.ID, "identity.unlinked") != 1 {
+		s.events(ada.ID, audit.IdentityUnlinked) != 1 {
 		t.Errorf("twice: %s", page.Text())
 	}
 }

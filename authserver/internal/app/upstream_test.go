@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
@@ -53,7 +54,7 @@ func TestUpstream_VerifiedAddressIsLinkedOnceAndSignsIn(t *testing.T) {
 		!b.Get("/settings/user").WantsText(ada.Email) {
 		t.Fatalf("%d %q %s", page.Status, page.Location(), page.Text())
 	}
-	if s.events(ada.ID, "identity.linked") != 1 ||
+	if s.events(ada.ID, audit.IdentityLinked) != 1 ||
 		s.count(`select count(*) from account.sign_ins where method = 'upstream' and user_id = $1`, ada.ID) != 1 {
 		t.Error("the link or the sign-in was not recorded")
 	}
@@ -66,7 +67,7 @@ func TestUpstream_VerifiedAddressIsLinkedOnceAndSignsIn(t *testing.T) {
 		!again.Get("/settings/user").WantsText(ada.Email) {
 		t.Errorf("linked user with another address: %d", page.Status)
 	}
-	if s.events(ada.ID, "identity.linked") != 1 || s.count(`select count(*) from account.users`) != 1 ||
+	if s.events(ada.ID, audit.IdentityLinked) != 1 || s.count(`select count(*) from account.users`) != 1 ||
 		s.count(`select count(*) from account.memberships`) != 0 {
 		t.Error("an unexpected link, user or membership was created")
 	}
@@ -163,8 +164,8 @@ func TestUpstream_UnknownUserIsRefused(t *testing.T) {
 		s.count(`select count(*) from account.sign_ins`) != 0 {
 		t.Error("a link, user or sign-in was created")
 	}
-	if s.count(`select count(*) from account.audit_events where action = 'sign_in.refused'`) != 8 ||
-		s.events(gone.ID, "sign_in.refused") != 1 {
+	if s.count(`select count(*) from account.audit_events where action = '`+audit.SignInRefused+`'`) != 8 ||
+		s.events(gone.ID, audit.SignInRefused) != 1 {
 		t.Error("a refusal was not recorded")
 	}
 }
@@ -231,7 +232,7 @@ func TestU2_ReauthNeedsFreshAuthTime(t *testing.T) {
 		t.Errorf("the question: %s", question.Text())
 	}
 	const again = "/login/again/upstream?return=/settings/apps"
-	reauths := func() int { return s.events(ada.ID, "sign_in.proved") }
+	reauths := func() int { return s.events(ada.ID, audit.SignInProved) }
 	for name, claims := range map[string]map[string]any{
 		"not asked anew": {"auth_time": time.Now().Add(-time.Hour).Unix()}, "does not say": {},
 		"another account": {"auth_time": time.Now().Unix(), "sub": "another", "email": ada.Email},

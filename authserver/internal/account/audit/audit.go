@@ -9,13 +9,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// An Event is one audited action. Action is <noun>.<past participle>, as in grant.revoked.
+// An Event is one audited action.
 type Event struct {
 	At            time.Time // set by the store
 	WorkspaceID   *uuid.UUID
 	UserID        *uuid.UUID // the user that it concerns
 	Actor         string     // user:<id>, client:<id>, admin, system
-	Action        string
+	Action        Action
 	Subject       string // grant:<id>, client:<id>, …
 	Detail        map[string]any
 	RequestID     string

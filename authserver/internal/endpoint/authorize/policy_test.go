@@ -17,7 +17,7 @@ func limit(t *testing.T, site *browsertest.Server, p workspace.ConnectorPolicy) 
 	t.Helper()
 	if _, err := site.Store.SetConnectorPolicy(t.Context(), site.Fixture.WorkspaceID, p, audit.Event{
 		Actor:  "admin",
-		Action: "connector_policy.changed",
+		Action: audit.ConnectorPolicyChanged,
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func TestIntrospect_DescribesNarrowedGrantAsItIsNow(t *testing.T) {
 		t.Helper()
 		if _, err := b.Store.SetConnectorPolicy(t.Context(), b.Fixture.WorkspaceID, p, audit.Event{
 			Actor:  "admin",
-			Action: "connector_policy.changed",
+			Action: audit.ConnectorPolicyChanged,
 		}); err != nil {
 			t.Fatal(err)
 		}

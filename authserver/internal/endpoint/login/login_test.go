@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -37,7 +38,7 @@ func TestSignIn_SetsProtectedCookie(t *testing.T) {
 		t.Errorf("%d rows with the cookie's hash", n)
 	}
 	if n := site.Count(`select count(*) from account.audit_events
-		where action = 'sign_in.succeeded' and user_id = $1`, ada.ID); n != 1 {
+		where action = '`+audit.SignInSucceeded+`' and user_id = $1`, ada.ID); n != 1 {
 		t.Errorf("%d audit events", n)
 	}
 }

@@ -136,7 +136,7 @@ func (h *Handler) Register() http.Handler {
 			}
 			hash = credential.Hash(secret.Reveal())
 		}
-		registered := event(r, caller, "client.registered", c.ID)
+		registered := event(r, caller, audit.ClientRegistered, c.ID)
 		registered.Authorization.Permissions = registered.Authorization.Permissions.Union(c.Required)
 		saved, err := h.Store.SaveClient(r.Context(), c, hash, registered)
 		if err == nil && !saved {
@@ -193,7 +193,8 @@ func (h *Handler) Delete() http.Handler {
 		if err != nil {
 			return err
 		}
-		ended, err := h.Store.DeleteClient(r.Context(), caller.WorkspaceID, id, event(r, caller, "client.deleted", id))
+		deleted := event(r, caller, audit.ClientDeleted, id)
+		ended, err := h.Store.DeleteClient(r.Context(), caller.WorkspaceID, id, deleted)
 		if err != nil {
 			return err
 		}
@@ -243,7 +244,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 			id,
 			credential.Hash(secret.Reveal()),
 			old,
-			event(r, caller, "client.secret_replaced", id),
+			event(r, caller, audit.ClientSecretReplaced, id),
 		)
 		if err != nil {
 			return err
@@ -261,7 +262,7 @@ func (h *Handler) clientID(r *http.Request) (uuid.UUID, error) {
 	return id, nil
 }
 
-func event(r *http.Request, caller authorizer.Caller, action string, id uuid.UUID) audit.Event {
+func event(r *http.Request, caller authorizer.Caller, action audit.Action, id uuid.UUID) audit.Event {
 	return audit.Event{
 		WorkspaceID:   &caller.WorkspaceID,
 		UserID:        &caller.UserID,

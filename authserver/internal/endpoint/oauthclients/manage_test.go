@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -113,7 +114,7 @@ func TestDelete_RevokesGrants(t *testing.T) {
 	if g := b.Stored(other.Grant); g.State != grant.Active {
 		t.Errorf("another client's grant is %s", g.State)
 	}
-	if n := b.events("client.deleted", id); n != 1 {
+	if n := b.events(audit.ClientDeleted, id); n != 1 {
 		t.Errorf("%d audit events", n)
 	}
 	if answer := b.Refresh(app, held.Refresh); answer.Text("error") != "invalid_client" {
@@ -169,7 +170,7 @@ func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
 	if left := time.Until(expires); left > 24*time.Hour || left < 24*time.Hour-time.Minute {
 		t.Errorf("the previous secret works for another %v", left)
 	}
-	if n := b.events("client.secret_replaced", id); n != 3 {
+	if n := b.events(audit.ClientSecretReplaced, id); n != 3 {
 		t.Errorf("%d audit events", n)
 	}
 }

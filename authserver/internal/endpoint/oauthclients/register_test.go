@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -44,7 +45,7 @@ func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 	if location := answer.Header.Get("Location"); location != b.path()+"/"+id {
 		t.Errorf("Location: %s", location)
 	}
-	if n := b.events("client.registered", id); n != 1 {
+	if n := b.events(audit.ClientRegistered, id); n != 1 {
 		t.Errorf("%d audit events", n)
 	}
 	const stored = `select count(*) from account.client_secrets where client_id = $1 and hash = $2`

@@ -121,7 +121,7 @@ func (h *Handler) prove(w http.ResponseWriter, r *http.Request, b begun, who oid
 		h.otherAccount(w, r, b)
 		return
 	}
-	event := current.Event(r.Context(), "sign_in.proved", "sign_in:"+current.SignInID.String())
+	event := current.Event(r.Context(), audit.SignInProved, "sign_in:"+current.SignInID.String())
 	event.Detail = map[string]any{
 		"method":  session.OIDC,
 		"issuer":  who.Issuer,

@@ -46,7 +46,7 @@ func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, ve
 	made, err := h.Identities.LinkIdentity(ctx, user.ID, who.Issuer, who.Subject, audit.Event{
 		UserID:    &user.ID,
 		Actor:     "user:" + user.ID.String(),
-		Action:    "identity.linked",
+		Action:    audit.IdentityLinked,
 		Subject:   "user:" + user.ID.String(),
 		RequestID: web.RequestID(ctx),
 		Detail:    map[string]any{"issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()},
@@ -60,7 +60,7 @@ func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, ve
 func (h *Handler) record(r *http.Request, user workspace.User, why verdict) error {
 	event := audit.Event{
 		Actor:     "anonymous",
-		Action:    "sign_in.refused",
+		Action:    audit.SignInRefused,
 		Subject:   "user:unknown",
 		RequestID: web.RequestID(r.Context()),
 		Detail: map[string]any{

@@ -41,7 +41,7 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, current session
 		goOn(w, "/login/again?return="+url.QueryEscape(pagePath))
 		return
 	}
-	event := current.Event(r.Context(), "identity.unlinked", "user:"+current.User.ID.String())
+	event := current.Event(r.Context(), audit.IdentityUnlinked, "user:"+current.User.ID.String())
 	event.Detail = map[string]any{"issuer": h.Provider.Issuer(), "address": h.Proxies.ClientAddress(r).String()}
 	unlinked, needed, err := h.Identities.UnlinkIdentity(
 		r.Context(),

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
@@ -62,7 +63,7 @@ func (h *Handler) Add() http.Handler {
 			return err
 		}
 		made.Name = name
-		event := v.current.Event(v.r.Context(), "passkey.added", "passkey:"+made.ID.String())
+		event := v.current.Event(v.r.Context(), audit.PasskeyAdded, "passkey:"+made.ID.String())
 		event.Detail = map[string]any{"name": name, "address": h.Proxies.ClientAddress(v.r).String()}
 		added, err := h.Store.AddPasskey(v.r.Context(), made, event)
 		if err != nil {
@@ -122,7 +123,7 @@ func (h *Handler) Remove() http.Handler {
 		if err != nil {
 			return h.done(v, "That passkey was removed already.")
 		}
-		event := v.current.Event(v.r.Context(), "passkey.removed", "passkey:"+id.String())
+		event := v.current.Event(v.r.Context(), audit.PasskeyRemoved, "passkey:"+id.String())
 		event.Detail = map[string]any{"address": h.Proxies.ClientAddress(v.r).String()}
 		outcome, err := h.Store.RemovePasskey(v.r.Context(), v.current.User.ID, id, h.Issuer, event)
 		switch {

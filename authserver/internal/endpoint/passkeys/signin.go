@@ -92,7 +92,7 @@ func (h *Handler) Again() http.Handler {
 			err = errNotAccepted
 		}
 		if err == nil {
-			event := v.current.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.current.SignInID.String())
+			event := v.current.Event(v.r.Context(), audit.SignInProved, "sign_in:"+v.current.SignInID.String())
 			event.Detail = map[string]any{"method": session.Passkey, "address": h.Proxies.ClientAddress(v.r).String()}
 			err = h.Sessions.Reauthenticated(v.w, v.r, v.current, proof, event)
 		}
@@ -154,7 +154,7 @@ func (h *Handler) check(
 	good, err := h.Store.UsePasskey(ctx, key.ID, use, audit.Event{
 		UserID:    &user.ID,
 		Actor:     "anonymous",
-		Action:    "passkey.stopped",
+		Action:    audit.PasskeyStopped,
 		Subject:   "passkey:" + key.ID.String(),
 		RequestID: web.RequestID(ctx),
 		Detail:    map[string]any{"name": key.Name, "reason": "copied", "address": h.Proxies.ClientAddress(r).String()},

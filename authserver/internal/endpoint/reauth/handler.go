@@ -140,7 +140,7 @@ func (h *Handler) reauthenticated(
 	proof session.Proof,
 	page *ui.Again,
 ) {
-	event := current.Event(r.Context(), "sign_in.proved", "sign_in:"+current.SignInID.String())
+	event := current.Event(r.Context(), audit.SignInProved, "sign_in:"+current.SignInID.String())
 	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(r).String()}
 	err := h.Sessions.Reauthenticated(w, r, current, proof, event)
 	switch {

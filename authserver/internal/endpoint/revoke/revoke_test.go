@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
@@ -52,7 +53,7 @@ func (b *bench) dead(what string, held apitest.Connection) {
 		b.t.Errorf("%s: the grant is %s (%s), want it revoked by the client", what, g.State, g.Reason)
 	}
 	events := b.Count(
-		`select count(*) from account.audit_events where action = 'grant.revoked' and subject = 'grant:' || $1
+		`select count(*) from account.audit_events where action = '`+audit.GrantRevoked+`' and subject = 'grant:' || $1
 		and actor = 'client:' || $2 and detail->>'reason' = 'revoked_by_client'`,
 		g.ID.String(),
 		g.ClientID.String(),

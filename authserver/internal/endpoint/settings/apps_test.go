@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
@@ -250,7 +251,7 @@ func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 		t.Errorf("%d secrets are shown, or the secret is not stored", len(secrets))
 	}
 	if site.Count(`select count(*) from account.client_secrets`) != 1 ||
-		site.Count(`select count(*) from account.audit_events where action = 'client.registered'`) != 1 {
+		site.Count(`select count(*) from account.audit_events where action = '`+audit.ClientRegistered+`'`) != 1 {
 		t.Error("want one application and one event")
 	}
 	site.Fixture.Exec(`update account.oauth_clients set deleted_at = now()`)

@@ -92,7 +92,7 @@ func (h *Handler) Export() http.Handler {
 		}
 		workspaceID := here.Workspace.ID
 		if v.r.Method == http.MethodGet {
-			exported := v.event(&workspaceID, "audit.exported", "tenant:"+workspaceID.String(), nil)
+			exported := v.event(&workspaceID, audit.AuditExported, "tenant:"+workspaceID.String(), nil)
 			if err := h.Store.Record(v.r.Context(), exported); err != nil {
 				return err
 			}

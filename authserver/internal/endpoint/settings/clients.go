@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -108,8 +109,14 @@ func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) erro
 		}
 		hash = credential.Hash(secret.Reveal())
 	}
-	saved, err := h.Store.SaveClient(v.r.Context(), c, hash,
-		v.eventHere(here, "client.registered", "client:"+c.ID.String(), map[string]any{"name": c.Name}, c.Required...))
+	registered := v.eventHere(
+		here,
+		audit.ClientRegistered,
+		"client:"+c.ID.String(),
+		map[string]any{"name": c.Name},
+		c.Required...,
+	)
+	saved, err := h.Store.SaveClient(v.r.Context(), c, hash, registered)
 	if err != nil {
 		return err
 	}
@@ -194,7 +201,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 			old = 0
 		}
 		err = h.Store.ReplaceSecret(v.r.Context(), here.Workspace.ID, c.ID, credential.Hash(secret.Reveal()), old,
-			v.eventHere(here, "client.secret_replaced", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
+			v.eventHere(here, audit.ClientSecretReplaced, "client:"+c.ID.String(), map[string]any{"name": c.Name}))
 		if err != nil {
 			return err
 		}
@@ -222,7 +229,7 @@ func (h *Handler) DeleteApp() http.Handler {
 			return err
 		}
 		ended, err := h.Store.DeleteClient(v.r.Context(), here.Workspace.ID, c.ID,
-			v.eventHere(here, "client.deleted", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
+			v.eventHere(here, audit.ClientDeleted, "client:"+c.ID.String(), map[string]any{"name": c.Name}))
 		if err != nil && !errors.Is(err, h.Unknown) {
 			return err
 		}

@@ -183,7 +183,7 @@ func (h *Handler) overtaken(v *request, here workspaceScope) error {
 
 func (h *Handler) savePolicy(v *request, here workspaceScope, seen string, wanted workspace.ConnectorPolicy) error {
 	change, err := h.Store.ReplaceConnectorPolicy(v.r.Context(), here.Workspace.ID, seen, wanted,
-		v.eventHere(here, "connector_policy.changed", "tenant:"+here.Workspace.ID.String(), nil))
+		v.eventHere(here, audit.ConnectorPolicyChanged, "tenant:"+here.Workspace.ID.String(), nil))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -200,7 +201,7 @@ func (h *Handler) prove(v *request) (status int, note string, err error) {
 	case !result.OK:
 		return http.StatusBadRequest, "The password is not right.", nil
 	}
-	event := v.current.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.current.SignInID.String())
+	event := v.current.Event(v.r.Context(), audit.SignInProved, "sign_in:"+v.current.SignInID.String())
 	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(v.r).String()}
 	err = h.Sessions.Reauthenticated(v.w, v.r, v.current, result.Proof, event)
 	if errors.Is(err, session.ErrProofInvalid) {

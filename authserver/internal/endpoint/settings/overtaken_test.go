@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -116,7 +117,7 @@ func TestConnectorPolicy_ConcurrentSavesKeepOne(t *testing.T) {
 		}
 	}
 	if site.Count(`select count(*) from account.connector_policies where days = $1`, saved) != 1 ||
-		site.Count(`select count(*) from account.audit_events where action = 'connector_policy.changed'`) != 1 {
+		site.Count(`select count(*) from account.audit_events where action = '`+audit.ConnectorPolicyChanged+`'`) != 1 {
 		t.Errorf("want exactly the policy of %d days saved", saved)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -64,7 +65,8 @@ func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 			t.Errorf("twice: %s", after.Text())
 		}
 	}
-	if n := site.Count(`select count(*) from account.audit_events where action = 'token.revoked' and user_id = $1
+	if n := site.Count(`select count(*) from account.audit_events
+		where action = '`+audit.TokenRevoked+`' and user_id = $1
 		and detail->>'reason' = 'revoked_by_user' and tenant_id = any ($2)`, ada.ID, []string{
 		elsewhere.String(),
 		site.Fixture.WorkspaceID.String(),
@@ -131,7 +133,7 @@ func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
 		site.Count(`select count(*) from account.client_secrets where client_id = $1`, app.ID) != 1 {
 		t.Error("a credential was created")
 	}
-	if n := site.Count(`select count(*) from account.audit_events where action = 'sign_in.failed'`); n != 0 {
+	if n := site.Count(`select count(*) from account.audit_events where action = $1`, audit.SignInFailed); n != 0 {
 		t.Errorf("%d wrong passwords are counted", n)
 	}
 }

@@ -148,7 +148,12 @@ func (h *Handler) done(v *request, path, notice string) error {
 }
 
 // event returns an audit event of the user's action in a workspace.
-func (v *request) event(workspaceID *uuid.UUID, action, subject string, detail map[string]any) audit.Event {
+func (v *request) event(
+	workspaceID *uuid.UUID,
+	action audit.Action,
+	subject string,
+	detail map[string]any,
+) audit.Event {
 	event := v.current.Event(v.r.Context(), action, subject)
 	event.WorkspaceID, event.Detail = workspaceID, detail
 	return event
@@ -158,7 +163,8 @@ func (v *request) event(workspaceID *uuid.UUID, action, subject string, detail m
 // more.
 func (v *request) eventHere(
 	here workspaceScope,
-	action, subject string,
+	action audit.Action,
+	subject string,
 	detail map[string]any,
 	more ...perm.Permission,
 ) audit.Event {

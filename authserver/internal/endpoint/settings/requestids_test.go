@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -39,7 +40,7 @@ func TestAudit_EventsHaveRequestID(t *testing.T) {
 	do(browser.Post(tokens, tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)), http.StatusOK)
 	rows, err := site.Fixture.Owner.Query(
 		t.Context(),
-		`select action, request_id from account.audit_events where action <> 'sign_in.succeeded'`,
+		`select action, request_id from account.audit_events where action <> '`+audit.SignInSucceeded+`'`,
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -52,17 +53,17 @@ func TestAudit_EventsHaveRequestID(t *testing.T) {
 		}
 		if ids[id] {
 			named[action]++
-		} else if _, err := uuid.Parse(id); err == nil || action != "grant.consented" {
+		} else if _, err := uuid.Parse(id); err == nil || action != audit.GrantConsented {
 			t.Errorf("%s names the request %q", action, id)
 		}
 	}
 	// One consent on the page. Of the revocations, one is a disconnection and two come with the deletion of the
 	// application: its active grant and the pending one of the page.
 	for action, want := range map[string]int{
-		"grant.consented": 1,
-		"grant.revoked":   3,
-		"client.deleted":  1,
-		"token.created":   1,
+		audit.GrantConsented: 1,
+		audit.GrantRevoked:   3,
+		audit.ClientDeleted:  1,
+		audit.TokenCreated:   1,
 	} {
 		if named[action] != want {
 			t.Errorf("%s: %d of %d name their request", action, named[action], want)

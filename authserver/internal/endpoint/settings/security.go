@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 )
 
@@ -72,7 +73,7 @@ func (h *Handler) SignOut() http.Handler {
 			v.r.Context(),
 			v.current.User.ID,
 			id,
-			v.event(nil, "sign_in.ended", "sign_in:"+id.String(), nil),
+			v.event(nil, audit.SignInEnded, "sign_in:"+id.String(), nil),
 		)
 		if err != nil {
 			return err
@@ -85,7 +86,7 @@ func (h *Handler) SignOut() http.Handler {
 func (h *Handler) SignOutOthers() http.Handler {
 	return h.form(securityPath, func(v *request) error {
 		ended, err := h.Store.EndOtherSignIns(v.r.Context(), v.current.User.ID, v.current.SignInID,
-			v.event(nil, "sign_in.others_ended", "user:"+v.current.User.ID.String(), nil))
+			v.event(nil, audit.SignInOthersEnded, "user:"+v.current.User.ID.String(), nil))
 		if err != nil {
 			return err
 		}

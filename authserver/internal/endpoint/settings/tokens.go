@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -98,7 +99,7 @@ func (h *Handler) saveToken(v *request, here workspaceScope, token pat.Token, fo
 		detail["replaces"] = former.ID.String()
 	}
 	saved, err := h.Store.SaveToken(v.r.Context(), token, credential.Hash(value.Reveal()),
-		v.eventHere(here, "token.created", "token:"+token.ID.String(), detail, token.Permissions...))
+		v.eventHere(here, audit.TokenCreated, "token:"+token.ID.String(), detail, token.Permissions...))
 	if err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func (h *Handler) revokeToken(v *request, token pat.Token, back string) error {
 		pat.ByUser,
 		v.event(
 			&token.WorkspaceID,
-			"token.revoked",
+			audit.TokenRevoked,
 			"token:"+token.ID.String(),
 			map[string]any{"name": token.Name, "reason": pat.ByUser},
 		),

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -60,7 +61,7 @@ func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
 		t.Errorf("%d tokens", n)
 	}
 	const created = `select count(*) from account.audit_events
-		where action = 'token.created' and tenant_id = $1 and user_id = $2`
+		where action = '` + audit.TokenCreated + `' and tenant_id = $1 and user_id = $2`
 	if n := site.Count(created, site.Fixture.WorkspaceID, ada.ID); n != 1 {
 		t.Errorf("%d audit events", n)
 	}
@@ -173,7 +174,7 @@ func TestRevokeToken_OnlyOwnTokens(t *testing.T) {
 		t.Errorf("%s", page.Text())
 	}
 	if site.Count(active) != 0 ||
-		site.Count(`select count(*) from account.audit_events where action = 'token.revoked'`) != 1 {
+		site.Count(`select count(*) from account.audit_events where action = '`+audit.TokenRevoked+`'`) != 1 {
 		t.Error("want the token revoked and one event")
 	}
 	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("no longer active") {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
@@ -23,7 +24,7 @@ func (b *bench) recorded(reason string, g grant.Grant, answer apitest.Answer) {
 		b.t.Fatalf("%s: %d, want a refusal", reason, answer.Status)
 	}
 	n := b.Count(
-		`select count(*) from account.audit_events where action = 'grant.refused' and subject = 'grant:' || $1
+		`select count(*) from account.audit_events where action = '`+audit.GrantRefused+`' and subject = 'grant:' || $1
 		and detail->>'reason' = $2 and detail->>'description' = $3 and detail->>'error' = $4
 		and tenant_id = $5 and user_id = $6 and request_id = $7
 		and actor like 'client:%' and detail->>'client_id' = $8`,
@@ -43,7 +44,7 @@ func (b *bench) recorded(reason string, g grant.Grant, answer apitest.Answer) {
 
 func (b *bench) refusals() int {
 	b.t.Helper()
-	return b.Count(`select count(*) from account.audit_events where action = 'grant.refused'`)
+	return b.Count(`select count(*) from account.audit_events where action = '` + audit.GrantRefused + `'`)
 }
 
 func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
@@ -81,7 +82,7 @@ func TestRefusal_MismatchIsRecorded(t *testing.T) {
 	second := b.Refreshed(b.app, held)
 	b.recorded("refresh_token_replayed", second.Grant, b.refresh(held.Refresh))
 	const leaks = `select count(*) from account.audit_events
-		where action = 'grant.refused' and detail::text ~ 'alm_(rt|ac|cs)_'`
+		where action = '` + audit.GrantRefused + `' and detail::text ~ 'alm_(rt|ac|cs)_'`
 	if n := b.Count(leaks); n != 0 {
 		t.Error("a secret is in the audit log")
 	}
@@ -103,7 +104,7 @@ func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
 	if strings.Contains(b.Log.String(), "was not noted") {
 		t.Error("an event that exists already is logged as a failure")
 	}
-	b.Fixture.Exec(`update account.audit_events set at = at - interval '1 hour' where action = 'grant.refused'`)
+	b.Fixture.Exec(`update account.audit_events set at = at - interval '1 hour' where action = $1`, audit.GrantRefused)
 	b.Wait(time.Hour)
 	before := b.refusals()
 	b.refresh(held.Refresh)

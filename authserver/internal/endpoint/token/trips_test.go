@@ -180,7 +180,7 @@ func TestToken_ClientCacheEndsWithChangeOfClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := audit.Event{Actor: "admin", Action: "client.changed"}
+	changed := audit.Event{Actor: "admin", Action: audit.ClientSecretReplaced}
 	hash := credential.Hash(next.Reveal())
 	if err := b.Store.ReplaceSecret(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, hash, 0, changed); err != nil {
 		t.Fatal(err)

@@ -107,7 +107,7 @@ func (r *RefusalRecorder) recordFor(
 		WorkspaceID: &g.WorkspaceID,
 		UserID:      &g.UserID,
 		Actor:       "client:" + caller.String(),
-		Action:      "grant.refused",
+		Action:      audit.GrantRefused,
 		Subject:     "grant:" + g.ID.String(),
 		RequestID:   web.RequestID(ctx),
 		Detail: map[string]any{

@@ -40,7 +40,7 @@ func (b *testEnv) readOnly() {
 	b.Helper()
 	lowered := workspace.DefaultConnectorPolicy()
 	lowered.Permissions = perm.NewSet(perm.ProgrammesRead)
-	event := audit.Event{WorkspaceID: &b.fixture.WorkspaceID, Actor: "operator", Action: "connector_policy.changed"}
+	event := audit.Event{WorkspaceID: &b.fixture.WorkspaceID, Actor: "operator", Action: audit.ConnectorPolicyChanged}
 	if _, err := b.store.SetConnectorPolicy(b.Context(), b.fixture.WorkspaceID, lowered, event); err != nil {
 		b.Fatal(err)
 	}

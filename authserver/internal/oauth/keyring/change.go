@@ -48,7 +48,7 @@ const knownBefore = 10 * time.Minute
 func (r *Keyring) Rotate(ctx context.Context, actor string) (kid string, err error) {
 	err = r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
 		var change Change
-		next, err := r.succeed(&change, have, Retired, actor, "key.rotated")
+		next, err := r.succeed(&change, have, Retired, actor, audit.KeyRotated)
 		kid = next
 		return change, err
 	})
@@ -64,10 +64,10 @@ func (r *Keyring) Remove(ctx context.Context, kid, actor string) error {
 			return Change{}, ErrUnknownKID
 		}
 		change := Change{
-			Events: []audit.Event{event("key.removed", kid, actor, map[string]any{"state": string(key.State)})},
+			Events: []audit.Event{event(audit.KeyRemoved, kid, actor, map[string]any{"state": string(key.State)})},
 		}
 		if key.State == Current {
-			_, err := r.succeed(&change, have, Removed, actor, "key.promoted")
+			_, err := r.succeed(&change, have, Removed, actor, audit.KeyPromoted)
 			return change, err
 		}
 		change.Moves = []Move{{kid, Removed}}
@@ -89,7 +89,7 @@ func (r *Keyring) Reseal(ctx context.Context, actor string) (resealed int, err e
 			}
 			k.Sealed = r.box.SealBytes(private)
 			change.Reseals = append(change.Reseals, k)
-			change.Events = append(change.Events, event("key.resealed", k.KID, actor, nil))
+			change.Events = append(change.Events, event(audit.KeyResealed, k.KID, actor, nil))
 		}
 		resealed = len(change.Reseals)
 		return change, nil
@@ -106,14 +106,14 @@ func (r *Keyring) maintain(ctx context.Context) error {
 				change.Moves = append(change.Moves, Move{k.KID, Removed})
 				change.Events = append(
 					change.Events,
-					event("key.removed", k.KID, system, map[string]any{"state": string(Retired)}),
+					event(audit.KeyRemoved, k.KID, system, map[string]any{"state": string(Retired)}),
 				)
 			}
 		}
 		if !r.aged(have, now) {
 			return change, nil
 		}
-		_, err := r.succeed(&change, have, Retired, system, "key.rotated")
+		_, err := r.succeed(&change, have, Retired, system, audit.KeyRotated)
 		return change, err
 	})
 }
@@ -143,7 +143,8 @@ func (r *Keyring) succeed(
 	change *Change,
 	have []StoredKey,
 	former State,
-	actor, action string,
+	actor string,
+	action audit.Action,
 ) (kid string, err error) {
 	next, found := find(have, func(k StoredKey) bool { return k.State == Next })
 	if !found {
@@ -195,6 +196,6 @@ func find(keys []StoredKey, is func(StoredKey) bool) (StoredKey, bool) {
 	return StoredKey{}, false
 }
 
-func event(action, kid, actor string, detail map[string]any) audit.Event {
+func event(action audit.Action, kid, actor string, detail map[string]any) audit.Event {
 	return audit.Event{Actor: actor, Action: action, Subject: "key:" + kid, Detail: detail}
 }

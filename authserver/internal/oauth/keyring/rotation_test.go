@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -28,7 +29,7 @@ func TestRotate_NextKeySignsAndFormerStillVerifies(t *testing.T) {
 		t.Error("the key that signs now was not published before")
 	}
 	b.states("rotated", 1, 1, 1)
-	b.event("key.rotated", kid, "admin")
+	b.event(audit.KeyRotated, kid, "admin")
 	if fresh := b.token(b.first); !b.verifies(b.second, fresh) || !b.verifies(b.first, token) {
 		t.Error("a process that has not noticed yet refuses the new key, or one that has refuses the old")
 	}
@@ -79,7 +80,7 @@ func TestRun_RemovesKeyAfterTokensExpire(t *testing.T) {
 	b.run(b.first)
 	b.within(5*time.Second, "its removal", func() bool { return !b.verifies(b.first, token) })
 	b.states("removed", 1, 1, 0)
-	b.event("key.removed", former, "system")
+	b.event(audit.KeyRemoved, former, "system")
 	if published, _ := b.first.JWKS(); bytes.Contains(published, []byte(former)) {
 		t.Error("the removed key is still published")
 	}
@@ -128,7 +129,7 @@ func TestRun_ConcurrentProcessesRotateAgedKeyOnce(t *testing.T) {
 	}
 	group.Wait()
 	b.states("aged", 1, 1, 1)
-	b.event("key.rotated", b.kid(rings[0]), "system")
+	b.event(audit.KeyRotated, b.kid(rings[0]), "system")
 }
 
 func TestRun_DoesNotRotateYoungKey(t *testing.T) {
@@ -184,8 +185,8 @@ func TestRemove_CurrentKey(t *testing.T) {
 		t.Error("what the promoted key signs is refused")
 	}
 	b.states("removed", 1, 1, 0)
-	b.event("key.removed", leaked, "admin")
-	b.event("key.promoted", b.kid(b.first), "admin")
+	b.event(audit.KeyRemoved, leaked, "admin")
+	b.event(audit.KeyPromoted, b.kid(b.first), "admin")
 }
 
 func TestRemove_NextAndRetiredKey(t *testing.T) {
@@ -242,7 +243,7 @@ func TestReseal_ReplacesMasterKey(t *testing.T) {
 	}
 	_, err = onlyNew.Rotate(t.Context(), "admin")
 	b.must(err)
-	b.event("key.resealed", b.kid(b.first), "admin")
+	b.event(audit.KeyResealed, b.kid(b.first), "admin")
 	if err := b.second.Load(t.Context()); err == nil {
 		t.Error("a process with the old master key alone opens resealed keys")
 	}

@@ -33,7 +33,7 @@ func Arrival(r *http.Request, user workspace.User, proof Proof, from netip.Addr)
 	return by, audit.Event{
 		UserID:    &user.ID,
 		Actor:     "user:" + user.ID.String(),
-		Action:    "sign_in.succeeded",
+		Action:    audit.SignInSucceeded,
 		RequestID: web.RequestID(r.Context()),
 		Detail:    map[string]any{"address": by.Address, "user_agent": by.UserAgent, "method": proof.Method},
 	}

@@ -48,7 +48,7 @@ func (u CurrentUser) Fresh(now time.Time) bool { return now.Sub(u.AuthenticatedA
 func (u CurrentUser) Actor() string { return "user:" + u.User.ID.String() }
 
 // Event returns an audit event of something that the user did and that concerns the user.
-func (u CurrentUser) Event(ctx context.Context, action, subject string) audit.Event {
+func (u CurrentUser) Event(ctx context.Context, action audit.Action, subject string) audit.Event {
 	return audit.Event{
 		UserID:        &u.User.ID,
 		Actor:         u.Actor(),

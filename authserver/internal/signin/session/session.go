@@ -191,7 +191,7 @@ func (s *Sessions) endCurrent(ctx context.Context) error {
 		ctx,
 		current.User.ID,
 		current.SignInID,
-		current.Event(ctx, "sign_in.ended", "sign_in:"+current.SignInID.String()),
+		current.Event(ctx, audit.SignInEnded, "sign_in:"+current.SignInID.String()),
 	)
 }
 

@@ -85,7 +85,7 @@ func (v *Verifier) Verify(
 func wrong(ctx context.Context, user workspace.User, known bool, from netip.Addr) audit.Event {
 	event := audit.Event{
 		Actor:     "anonymous",
-		Action:    "sign_in.failed",
+		Action:    audit.SignInFailed,
 		Subject:   "user:unknown",
 		RequestID: web.RequestID(ctx),
 		Detail:    map[string]any{"address": from.String()},

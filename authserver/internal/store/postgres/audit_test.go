@@ -15,7 +15,8 @@ import (
 // The role of authserver appends audit events. It cannot set their time or change them.
 func TestAudit_RoleCannotBackdateOrChangeEvents(t *testing.T) {
 	l := newStoreTest(t)
-	if err := l.Record(t.Context(), audit.Event{Actor: "system", Action: "key.rotated", Subject: "key:x"}); err != nil {
+	event := audit.Event{Actor: "system", Action: audit.KeyRotated, Subject: "key:x"}
+	if err := l.Record(t.Context(), event); err != nil {
 		t.Fatalf("append an event: %v", err)
 	}
 	role, err := pgx.Connect(t.Context(), l.fixture.Database.Authserver)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
@@ -65,7 +66,7 @@ func TestConnectionAttempts_ListsGrantsAndStoppedAttempts(t *testing.T) {
 	g := l.consented(app, 0)
 	l.fixture.Exec(
 		`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id, at)
-		values (gen_random_uuid(), $1, $2, 'client', 'grant.refused', 'grant:' || $3::uuid,
+		values (gen_random_uuid(), $1, $2, 'client', '`+audit.GrantRefused+`', 'grant:' || $3::uuid,
 		'{"reason":"llm_integration_off","description":"It is off."}', 'r-3', now() + interval '1 minute')`,
 		l.fixture.WorkspaceID,
 		l.grant.UserID,

@@ -211,7 +211,7 @@ with opened as (
   returning g.id
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-select gen_random_uuid(), @tenant, @user, 'user:' || @user, 'grant.consented', 'grant:' || @id,
+select gen_random_uuid(), @tenant, @user, 'user:' || @user, '` + audit.GrantConsented + `', 'grant:' || @id,
   jsonb_build_object('client_id', @client::text, 'permissions', to_jsonb(@permissions::text[])), @request
 from opened`
 
@@ -296,7 +296,7 @@ with ended as (
   returning id, tenant_id, user_id, client_id
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-select gen_random_uuid(), tenant_id, user_id, @actor, 'grant.revoked', 'grant:' || id,
+select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantRevoked + `', 'grant:' || id,
   jsonb_build_object('reason', @reason::text, 'client_id', client_id::text), @request
 from ended`
 )

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
@@ -116,7 +117,7 @@ func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
 	l.wantState(grant.Active)(l.approve(t.Context(), second))
 	var events int
 	if err := l.fixture.Owner.QueryRow(t.Context(), `select count(*) from account.audit_events
-		where action = 'grant.consented'`).Scan(&events); err != nil ||
+		where action = '`+audit.GrantConsented+`'`).Scan(&events); err != nil ||
 		events != 2 {
 		t.Errorf("%d events, %v", events, err)
 	}
@@ -179,7 +180,7 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 	}
 	var events int
 	if err := l.fixture.Owner.QueryRow(ctx, `select count(*) from account.audit_events
-		where action = 'grant.revoked'`).Scan(&events); err != nil ||
+		where action = '`+audit.GrantRevoked+`'`).Scan(&events); err != nil ||
 		events != 1 {
 		t.Errorf("%d events, %v", events, err)
 	}

@@ -133,7 +133,7 @@ with ended as (
   where tenant_id = @tenant and user_id = @user and revoked_at is null and expires_at > now() returning id, name
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
-select gen_random_uuid(), @tenant, @user, @actor, 'token.revoked', 'token:' || id,
+select gen_random_uuid(), @tenant, @user, @actor, '`+audit.TokenRevoked+`', 'token:' || id,
   jsonb_build_object('reason', @reason::text, 'name', name) from ended`,
 		pgx.NamedArgs{"tenant": workspaceID, "user": user, "actor": actor, "reason": string(grant.MembershipOver)})
 	return int(tag.RowsAffected()), err

@@ -237,7 +237,8 @@ with chosen as (
     chosen.permissions as former, chosen.ends_at as formerly
 ), noted as (
   insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-  select gen_random_uuid(), tenant_id, user_id, @actor, 'grant.narrowed', 'grant:' || id, jsonb_build_object(
+  select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantNarrowed + `', 'grant:' || id,
+    jsonb_build_object(
     'reason', @reason::text, 'client_id', client_id::text, 'permissions', to_jsonb(permissions), 'ends_at', ends_at,
     'former_permissions', to_jsonb(former), 'former_ends_at', formerly), @request
   from g

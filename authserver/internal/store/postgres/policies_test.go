@@ -57,7 +57,7 @@ func (l *storeTest) limit(p workspace.ConnectorPolicy) policy.Change {
 	change, err := l.SetConnectorPolicy(l.Context(), l.fixture.WorkspaceID, p, audit.Event{
 		WorkspaceID: &l.fixture.WorkspaceID,
 		Actor:       "admin",
-		Action:      "connector_policy.changed",
+		Action:      audit.ConnectorPolicyChanged,
 		Subject:     "tenant:" + l.fixture.WorkspaceID.String(),
 		RequestID:   "r-1",
 	})
@@ -109,9 +109,9 @@ func TestP2_StricterPolicyNarrowsExistingGrants(t *testing.T) {
 	if now := l.stored(other); len(now.Permissions) != 2 || !now.Ends.Equal(other.Ends) || now.State != grant.Active {
 		t.Error("a confidential application's grant was touched")
 	}
-	l.events("grant.narrowed", 2)
-	l.events("grant.revoked", 2)
-	l.events("connector_policy.changed", 1)
+	l.events(audit.GrantNarrowed, 2)
+	l.events(audit.GrantRevoked, 2)
+	l.events(audit.ConnectorPolicyChanged, 1)
 }
 
 func (l *storeTest) events(action string, want int) {
@@ -169,11 +169,11 @@ func TestSetConnectorPolicy_RevokesGrantsOfDisallowedPlatform(t *testing.T) {
 func TestSetConnectorPolicy_SamePolicyWritesNoEvent(t *testing.T) {
 	l := newStoreTest(t)
 	l.limit(workspace.DefaultConnectorPolicy())
-	l.events("connector_policy.changed", 0)
+	l.events(audit.ConnectorPolicyChanged, 0)
 	one := policyOf(3, []workspace.Platform{workspace.Claude}, both...)
 	l.limit(one)
 	l.limit(one)
-	l.events("connector_policy.changed", 1)
+	l.events(audit.ConnectorPolicyChanged, 1)
 	found, err := l.ConnectorPolicy(t.Context(), l.fixture.WorkspaceID)
 	if err != nil || !found.Equal(one) {
 		t.Errorf("%+v %v", found, err)
@@ -203,7 +203,7 @@ func TestReplaceConnectorPolicy_RequiresCurrentDigest(t *testing.T) {
 		_, err := l.ReplaceConnectorPolicy(t.Context(), l.fixture.WorkspaceID, seen.Digest(), wanted, audit.Event{
 			WorkspaceID: &l.fixture.WorkspaceID,
 			Actor:       "admin",
-			Action:      "connector_policy.changed",
+			Action:      audit.ConnectorPolicyChanged,
 			Subject:     "tenant:" + l.fixture.WorkspaceID.String(),
 		})
 		return err
@@ -220,7 +220,7 @@ func TestReplaceConnectorPolicy_RequiresCurrentDigest(t *testing.T) {
 	if err := replace(first, second); err != nil {
 		t.Errorf("replace the current policy: %v", err)
 	}
-	l.events("connector_policy.changed", 2)
+	l.events(audit.ConnectorPolicyChanged, 2)
 }
 
 // Approvals run concurrently with a stricter policy: whatever comes first, no grant exceeds the policy

@@ -52,14 +52,14 @@ func (l *storeTest) begin(proof session.Proof) (uuid.UUID, error) {
 	return by.ID, l.BeginSignIn(
 		l.Context(),
 		by,
-		audit.Event{Actor: "user:x", Action: "sign_in.succeeded", Subject: "sign_in:x"},
+		audit.Event{Actor: "user:x", Action: audit.SignInSucceeded, Subject: "sign_in:x"},
 	)
 }
 
 func (l *storeTest) prove(signIn uuid.UUID, proof session.Proof) error {
 	return l.ReauthenticateSignIn(l.Context(), l.grant.UserID, proof, audit.Event{
 		Actor:         "user:x",
-		Action:        "sign_in.proved",
+		Action:        audit.SignInProved,
 		Subject:       "sign_in:x",
 		Authorization: &audit.Authorization{UserID: l.grant.UserID, SignInID: signIn},
 	})

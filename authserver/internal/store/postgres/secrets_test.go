@@ -34,7 +34,7 @@ func secretHash(n int) []byte {
 }
 
 func replaced(id uuid.UUID) audit.Event {
-	return audit.Event{Actor: "test", Action: "client.secret_replaced", Subject: "client:" + id.String()}
+	return audit.Event{Actor: "test", Action: audit.ClientSecretReplaced, Subject: "client:" + id.String()}
 }
 
 // Concurrent replacements leave the newest secret and the previous one.

@@ -67,7 +67,7 @@ with chosen as (
   where id in (select id from chosen) returning *
 ), noted as (
   insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-  select gen_random_uuid(), tenant_id, user_id, @actor, 'grant.revoked', 'grant:' || id,
+  select gen_random_uuid(), tenant_id, user_id, @actor, '`+audit.GrantRevoked+`', 'grant:' || id,
     jsonb_build_object('reason', @reason::text, 'client_id', client_id::text), @request
   from g
 )

@@ -1,0 +1,49 @@
+package audit
+
+// An Action names what happened, as <noun>.<past participle>. It is the column action of account.audit_events and the
+// member action of the export.
+type Action = string
+
+// The actions. No other file spells one out: TestActions_AreNamedOnlyInTheTable.
+const (
+	SignInSucceeded   Action = "sign_in.succeeded"
+	SignInFailed      Action = "sign_in.failed"
+	SignInRefused     Action = "sign_in.refused"
+	SignInProved      Action = "sign_in.proved"
+	SignInEnded       Action = "sign_in.ended"
+	SignInOthersEnded Action = "sign_in.others_ended"
+	IdentityLinked    Action = "identity.linked"
+	IdentityUnlinked  Action = "identity.unlinked"
+	PasskeyAdded      Action = "passkey.added"
+	PasskeyRemoved    Action = "passkey.removed"
+	PasskeyStopped    Action = "passkey.stopped"
+
+	GrantConsented         Action = "grant.consented"
+	GrantRevoked           Action = "grant.revoked"
+	GrantRefused           Action = "grant.refused"
+	GrantNarrowed          Action = "grant.narrowed"
+	ConnectorPolicyChanged Action = "connector_policy.changed"
+	TokenCreated           Action = "token.created"
+	TokenRevoked           Action = "token.revoked"
+	ClientRegistered       Action = "client.registered"
+	ClientSecretReplaced   Action = "client.secret_replaced"
+	ClientDeleted          Action = "client.deleted"
+	AuditExported          Action = "audit.exported"
+
+	OrganisationAdded        Action = "organisation.added"
+	WorkspaceAdded           Action = "tenant.added"
+	ModuleChanged            Action = "module.changed"
+	FeatureChanged           Action = "feature.changed"
+	MemberAdded              Action = "member.added"
+	MemberPermissionsChanged Action = "member.permissions_changed"
+	MemberRemoved            Action = "member.removed"
+	UserAdded                Action = "user.added"
+	UserPasswordSet          Action = "user.password_set"
+	UserDisabled             Action = "user.disabled"
+	UserEnabled              Action = "user.enabled"
+
+	KeyRotated  Action = "key.rotated"
+	KeyPromoted Action = "key.promoted"
+	KeyResealed Action = "key.resealed"
+	KeyRemoved  Action = "key.removed"
+)
