@@ -76,7 +76,6 @@ func newBrowser(d browserDeps) (browser, error) {
 	})
 	account, err := settings.New(settings.Deps{
 		Store:     d.store,
-		Unknown:   postgres.ErrNoClient,
 		Grants:    d.grants,
 		Sessions:  sessions,
 		Passwords: passwords,

@@ -43,7 +43,6 @@ type Deps struct {
 	Issuer   string
 	Resource string // {base_url}/v1, the resource of personal access tokens
 	Store    Store
-	Unknown  error // the error that Store returns for an unknown client
 	Keys     func() *accesstoken.Keys
 	Uses     Uses
 	Failures token.Failures
@@ -77,7 +76,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 	}
 	if mistake != nil || !asked.counts {
 		c, err := d.Store.ClientWithSecret(r.Context(), asking.id, client.SecretHash(asking.secret))
-		if errors.Is(err, d.Unknown) {
+		if errors.Is(err, client.ErrUnknown) {
 			return answer{}, d.refused(asking, unauthenticated())
 		}
 		if err != nil {

@@ -42,7 +42,6 @@ type Store interface {
 type Deps struct {
 	Authorizer authorizer.Deps
 	Store      Store
-	Unknown    error // the error that Store returns for an unknown client
 	Resources  []string
 	Forget     func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
 	Variables  func(*http.Request) map[string]string // of the path: tenantId, clientId
@@ -96,7 +95,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 			apierr.New(apierr.Forbidden, "This credential, or what its user may do in this workspace, "+
 				"has ended since the request was received. Nothing was changed."),
 		)
-	case errors.Is(err, h.Unknown):
+	case errors.Is(err, client.ErrUnknown):
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.NotFound, "There is no such client in this workspace."))
 	case errors.Is(err, store.ErrUnavailable):
 		h.Log.ErrorContext(r.Context(), "a store does not answer", "error", err)
@@ -179,7 +178,7 @@ func (h *Handler) Read() http.Handler {
 			return err
 		}
 		if c.WorkspaceID != caller.WorkspaceID {
-			return h.Unknown
+			return client.ErrUnknown
 		}
 		web.JSON(w, http.StatusOK, show(c, ""))
 		return nil
@@ -225,7 +224,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 			return err
 		}
 		if c.WorkspaceID != caller.WorkspaceID {
-			return h.Unknown
+			return client.ErrUnknown
 		}
 		if c.Kind.Traits().Public {
 			return &client.Refusal{Message: "A connector is a public client: it has no secret."}
@@ -257,7 +256,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 func (h *Handler) clientID(r *http.Request) (uuid.UUID, error) {
 	id, err := identity.Parse(h.Variables(r)["clientId"])
 	if err != nil {
-		return uuid.Nil, h.Unknown
+		return uuid.Nil, client.ErrUnknown
 	}
 	return id, nil
 }

@@ -142,7 +142,7 @@ func (h *Handler) showRegisteredBefore(v *request, here workspaceScope, id uuid.
 		Heading: "This application was registered already", Client: id.String(),
 		Text: "Its secret, if it has one, was shown once and cannot be shown again. If you do not have it, replace it.",
 	}
-	if _, err := h.Store.Client(v.r.Context(), id); errors.Is(err, h.Unknown) {
+	if _, err := h.Store.Client(v.r.Context(), id); errors.Is(err, client.ErrUnknown) {
 		shown = &ui.Shown{
 			Heading: "This application was deleted",
 			Text:    "It was registered by the same form before. Open this page again to register another one.",
@@ -164,7 +164,7 @@ func (h *Handler) ownApp(v *request, here workspaceScope) (client.Client, error)
 	if err == nil && c.WorkspaceID == here.Workspace.ID {
 		return c, nil
 	}
-	if err != nil && !errors.Is(err, h.Unknown) {
+	if err != nil && !errors.Is(err, client.ErrUnknown) {
 		return client.Client{}, err
 	}
 	if err := h.done(v, here.path(developersPath), "That application is no longer registered."); err != nil {
@@ -230,7 +230,7 @@ func (h *Handler) DeleteApp() http.Handler {
 		}
 		ended, err := h.Store.DeleteClient(v.r.Context(), here.Workspace.ID, c.ID,
 			v.eventHere(here, audit.ClientDeleted, "client:"+c.ID.String(), map[string]any{"name": c.Name}))
-		if err != nil && !errors.Is(err, h.Unknown) {
+		if err != nil && !errors.Is(err, client.ErrUnknown) {
 			return err
 		}
 		for _, g := range ended {

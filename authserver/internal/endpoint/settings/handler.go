@@ -35,7 +35,7 @@ type Tokens interface {
 	RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, reason string, event audit.Event) (bool, error)
 }
 
-// Clients stores OAuth clients. Its error for an unknown client is Unknown of Deps.
+// Clients stores OAuth clients. Its error for an unknown client is client.ErrUnknown.
 type Clients interface {
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
@@ -90,7 +90,6 @@ type Store interface {
 // Deps are the dependencies of a Handler.
 type Deps struct {
 	Store     Store
-	Unknown   error // the error that Store returns for an unknown client
 	Grants    Grants
 	Sessions  *session.Sessions
 	Passwords *session.Passwords

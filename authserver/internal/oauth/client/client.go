@@ -5,6 +5,7 @@ package client
 
 import (
 	"crypto/subtle"
+	"errors"
 	"slices"
 	"time"
 
@@ -37,6 +38,9 @@ type Client struct {
 	Keys       []byte   // JWK set that verifies a PrivateKeyJWT assertion
 	KeysURL    string   // where that set is fetched; "" if the document contains it
 }
+
+// ErrUnknown reports that the client does not exist or was deleted.
+var ErrUnknown = errors.New("no such client")
 
 // PublicID returns the client's client_id.
 func (c Client) PublicID() string {

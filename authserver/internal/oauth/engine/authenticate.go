@@ -64,7 +64,7 @@ func (e *Engine) factsFor(ctx context.Context, x *exchange, id uuid.UUID) (grant
 		return e.Grants.SnapshotWithSecret(ctx, id, x.token.GrantID, client.SecretHash(x.request.ClientSecret))
 	}
 	c, err := e.Clients.RecentClient(ctx, id)
-	if errors.Is(err, e.Unknown) {
+	if errors.Is(err, client.ErrUnknown) {
 		return grant.Snapshot{}, nil
 	}
 	return grant.Snapshot{Client: &c}, err

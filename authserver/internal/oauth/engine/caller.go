@@ -24,7 +24,7 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 		return client.Client{}, unknownClient(r)
 	}
 	c, err := e.Clients.ClientWithSecret(ctx, id, client.SecretHash(r.ClientSecret))
-	if errors.Is(err, e.Unknown) || (err == nil && !e.hasPublicID(r.ClientID, &c)) {
+	if errors.Is(err, client.ErrUnknown) || (err == nil && !e.hasPublicID(r.ClientID, &c)) {
 		return client.Client{}, unknownClient(r)
 	}
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// Clients finds stored clients by identifier. The error for an unknown client is Deps.Unknown.
+// Clients finds stored clients by identifier. The error for an unknown client is client.ErrUnknown.
 type Clients interface {
 	// Client returns the client without its secrets.
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
@@ -62,7 +62,7 @@ func (e *Engine) lookUpRedirect(ctx context.Context, name string) (client.Client
 		return client.Client{}, &PageError{unknownApplication}
 	}
 	c, err := e.Clients.Client(ctx, id)
-	if errors.Is(err, e.Unknown) || (err == nil && (!c.Kind.Traits().Authorizes || !e.hasPublicID(name, &c))) {
+	if errors.Is(err, client.ErrUnknown) || (err == nil && (!c.Kind.Traits().Authorizes || !e.hasPublicID(name, &c))) {
 		return client.Client{}, &PageError{unknownApplication}
 	}
 	return c, err

@@ -22,7 +22,6 @@ type Deps struct {
 	RESTResource string   // {base_url}/v1, the resource of confidential clients
 	Resources    []string // resources that a client known by its document may request
 	Clients      Clients
-	Unknown      error             // error with which Clients reports an unknown client
 	Documents    Documents         // nil if no client is known by a document
 	Assertions   AssertionVerifier // nil if no client signs
 	Grants       *grant.Service

@@ -17,13 +17,11 @@ import (
 // twoClients is a Clients with a connector and a confidential client.
 type twoClients map[uuid.UUID]client.Client
 
-var errNone = errors.New("no such client")
-
 func (c twoClients) Client(_ context.Context, id uuid.UUID) (client.Client, error) {
 	if one, ok := c[id]; ok {
 		return one, nil
 	}
-	return client.Client{}, errNone
+	return client.Client{}, client.ErrUnknown
 }
 
 func (c twoClients) ClientWithSecret(ctx context.Context, id uuid.UUID, _ []byte) (client.Client, error) {
@@ -56,7 +54,6 @@ func FuzzAuthorizeQuery(f *testing.F) {
 			Issuer:       "https://api.example.org",
 			RESTResource: rest,
 			Resources:    []string{rest, mcp},
-			Unknown:      errNone,
 			Clients:      twoClients{connector.ID: connector, confidential.ID: confidential},
 		},
 	)

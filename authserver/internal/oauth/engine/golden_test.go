@@ -126,7 +126,6 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 			Issuer:       issuer,
 			RESTResource: issuer + "/v1",
 			Clients:      store,
-			Unknown:      postgres.ErrNoClient,
 			Grants:       grants,
 			Signer:       ring,
 		},

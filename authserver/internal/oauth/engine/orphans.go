@@ -27,7 +27,7 @@ func (r *RefusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused
 	c := x.facts.Client
 	if c == nil {
 		known, err := r.Clients.RecentClient(ctx, caller)
-		if errors.Is(err, r.Unknown) {
+		if errors.Is(err, client.ErrUnknown) {
 			return nil
 		}
 		if err != nil {

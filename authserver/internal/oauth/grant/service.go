@@ -41,6 +41,9 @@ const decisionTime = 5 * time.Second
 // ErrAlreadyUsed reports that a consent was used: its code was redeemed, or the grant has ended.
 var ErrAlreadyUsed = errors.New("this consent was used already")
 
+// ErrUnknown reports that the grant does not exist.
+var ErrUnknown = errors.New("no such grant")
+
 // ErrPolicy reports that the workspace's connector policy allows nothing of what was approved.
 var ErrPolicy = errors.New("the workspace's connector policy does not allow this")
 

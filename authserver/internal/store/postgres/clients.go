@@ -14,9 +14,6 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// ErrNoClient reports that the client does not exist or was deleted.
-var ErrNoClient = errors.New("no such client")
-
 // clientFields are the columns of account.oauth_clients c. One of the expressions below follows them and
 // selects which of the client's secrets to read.
 const clientFields = `c.id, c.kind, c.tenant_id, c.name, c.redirect_uris, c.required_permissions, c.connector_platform,
@@ -94,12 +91,12 @@ const (
 		join account.oauth_clients c on c.id = asked.id and c.deleted_at is null`
 )
 
-// Client reads a client without its secrets, or returns ErrNoClient.
+// Client reads a client without its secrets, or returns client.ErrUnknown.
 func (s *Store) Client(ctx context.Context, id uuid.UUID) (client.Client, error) {
 	return s.readClient(ctx, clientSQL, id)
 }
 
-// ClientWithSecret reads a client and the live secret with this hash, if any, or returns ErrNoClient.
+// ClientWithSecret reads a client and the live secret with this hash, if any, or returns client.ErrUnknown.
 func (s *Store) ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error) {
 	return s.readClient(ctx, presentingClients, id, secretHash)
 }
@@ -110,7 +107,7 @@ func (s *Store) readClient(ctx context.Context, sql string, args ...any) (client
 	var row clientRow
 	err := s.pool.QueryRow(ctx, sql, args...).Scan(row.targets()...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return client.Client{}, ErrNoClient
+		return client.Client{}, client.ErrUnknown
 	}
 	if err != nil {
 		return client.Client{}, unavailable("read client", err)
@@ -199,7 +196,7 @@ func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, eve
 			return err
 		}
 		if tag.RowsAffected() == 0 {
-			return ErrNoClient
+			return client.ErrUnknown
 		}
 		if ended, err = revokeWhere(ctx, tx, `g.client_id = @client`, pgx.NamedArgs{
 			"client": id,
@@ -232,7 +229,7 @@ func (s *Store) ReplaceSecret(
 			and deleted_at is null for update`, id, nullable(workspaceID)).
 			Scan(&kind)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return ErrNoClient
+			return client.ErrUnknown
 		}
 		if err != nil {
 			return err

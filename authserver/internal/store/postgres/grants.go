@@ -328,7 +328,7 @@ func (s *Store) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, a
 	return nil
 }
 
-// Grant reads one grant, or returns ErrNoGrant.
+// Grant reads one grant, or returns grant.ErrUnknown.
 func (s *Store) Grant(ctx context.Context, id uuid.UUID) (grant.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -336,13 +336,10 @@ func (s *Store) Grant(ctx context.Context, id uuid.UUID) (grant.Grant, error) {
 	err := s.pool.QueryRow(ctx, `select `+grantColumns+` from account.grants g where g.id = $1`, id).
 		Scan(row.targets()...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return grant.Grant{}, fmt.Errorf("grant %s: %w", id, ErrNoGrant)
+		return grant.Grant{}, fmt.Errorf("grant %s: %w", id, grant.ErrUnknown)
 	}
 	if err != nil {
 		return grant.Grant{}, unavailable("read grant", err)
 	}
 	return *row.grant(), nil
 }
-
-// ErrNoGrant reports that the grant does not exist.
-var ErrNoGrant = errors.New("no such grant")

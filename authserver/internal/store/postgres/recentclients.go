@@ -59,7 +59,7 @@ func (s *Store) RecentClient(ctx context.Context, id uuid.UUID) (client.Client, 
 	if !known {
 		asked := time.Now()
 		read, err := s.readClient(ctx, recentClientSQL, id)
-		if err != nil && !errors.Is(err, ErrNoClient) {
+		if err != nil && !errors.Is(err, client.ErrUnknown) {
 			return client.Client{}, err
 		}
 		if err == nil {
@@ -68,7 +68,7 @@ func (s *Store) RecentClient(ctx context.Context, id uuid.UUID) (client.Client, 
 		s.recent.put(id, c, asked)
 	}
 	if c == nil {
-		return client.Client{}, ErrNoClient
+		return client.Client{}, client.ErrUnknown
 	}
 	return *c, nil
 }

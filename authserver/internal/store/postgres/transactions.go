@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -34,8 +35,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 		}
 	}
 	for _, own := range []error{
-		ErrNoClient,
-		ErrNoGrant,
+		client.ErrUnknown,
 		grant.ErrPolicy,
 		policy.ErrChanged,
 		audit.ErrNotAuthorized,
