@@ -89,9 +89,9 @@ func bitesOfTokens() []bite {
 		},
 		{"PKCE optional", []harness.Fault{
 			{
-				File: "authserver/internal/oauth/engine/handlers.go",
-				Old:  `traits.PKCERequired && x.request.Verifier == ""`,
-				New:  `traits.PKCERequired && x.request.Verifier == "?"`,
+				File: "authserver/internal/oauth/engine/authorizationcode.go",
+				Old:  `traits.PKCERequired && x.request.Parameters["code_verifier"] == ""`,
+				New:  `traits.PKCERequired && x.request.Parameters["code_verifier"] == "?"`,
 			},
 			{
 				File: "authserver/internal/store/redis/lua/exchange.lua",

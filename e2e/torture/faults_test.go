@@ -73,7 +73,7 @@ var tokenStored = harness.Fault{
 	File: refusalsFile,
 	Old:  "	return r.recordFor(ctx, snapshot, caller, x.ended, refused)\n",
 	New: "	return r.recordFor(ctx, snapshot, caller, x.ended, &TokenError{Description: refused.Description + " +
-		"x.request.RefreshToken.Reveal()})\n",
+		"x.request.Parameters[\"refresh_token\"].Reveal()})\n",
 }
 
 // postgresSilent lets Redis alone decide: neither what Postgres knew before nor the result of its update prevents

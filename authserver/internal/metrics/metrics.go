@@ -7,6 +7,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,7 +58,7 @@ func New(registry *metrics.Registry) *OAuth {
 		), []string{"counted"}),
 	}
 	registry.MustRegister(m.requests, m.rotations, m.replays, m.revocations, m.throttled)
-	for _, grantType := range []string{"authorization_code", "refresh_token"} {
+	for _, grantType := range engine.GrantTypes() {
 		for _, outcome := range []string{
 			ok,
 			unavailable,
@@ -119,7 +120,7 @@ func (e exchanger) Token(ctx context.Context, request engine.TokenRequest) (engi
 	tokens, err := e.next.Token(ctx, request)
 	kind := grantType(request)
 	e.requests.WithLabelValues(kind, outcome(err)).Inc()
-	if err == nil && kind == "refresh_token" {
+	if err == nil && kind == engine.RefreshToken {
 		e.rotations.Inc()
 	}
 	return tokens, err
@@ -127,10 +128,10 @@ func (e exchanger) Token(ctx context.Context, request engine.TokenRequest) (engi
 
 func grantType(r engine.TokenRequest) string {
 	switch {
-	case r.GrantType == "authorization_code", r.GrantType == "refresh_token":
+	case slices.Contains(engine.GrantTypes(), r.GrantType):
 		return r.GrantType
-	case r.GrantType == "" && r.Dialect == engine.JSON: // the default of this dialect
-		return "authorization_code"
+	case r.GrantType == "" && r.Dialect == engine.JSON:
+		return engine.GrantTypes()[0] // the default of this dialect
 	}
 	return "other"
 }

@@ -22,27 +22,17 @@ type Exchanger interface {
 // Deps are the dependencies of the endpoint.
 type Deps struct {
 	Engine   Exchanger
-	Tokens   Tokens
+	Tokens   engine.TokenReader
 	Failures Failures
 	Log      *slog.Logger
 }
 
 // New returns a handler for POST; the router refuses other methods.
 func New(d Deps) http.Handler {
+	known := append(engine.Parameters(), "grant_type", "client_id", "client_secret")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Pragma", "no-cache") // RFC 6749, section 5.1
-		parameters, err := Decode(
-			w,
-			r,
-			"grant_type",
-			"client_id",
-			"client_secret",
-			"code",
-			"redirect_uri",
-			"code_verifier",
-			"resource",
-			"refresh_token",
-		)
+		parameters, err := Decode(w, r, known...)
 		if err != nil {
 			Refuse(w, r, err, d.Log)
 			return
@@ -64,13 +54,12 @@ func request(r *http.Request, p Parameters) engine.TokenRequest {
 		GrantType:     p.Values["grant_type"],
 		ClientID:      p.Values["client_id"],
 		ClientSecret:  secret("client_secret"),
-		Code:          secret("code"),
-		RedirectURI:   p.Values["redirect_uri"],
-		Verifier:      secret("code_verifier"),
-		Resource:      p.Values["resource"],
-		RefreshToken:  secret("refresh_token"),
+		Parameters:    map[string]credential.Secret{},
 		AssertionType: p.Values["client_assertion_type"],
 		Assertion:     secret("client_assertion"),
+	}
+	for name := range p.Values {
+		request.Parameters[name] = secret(name)
 	}
 	if p.JSON {
 		request.Dialect = engine.JSON

@@ -8,10 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -19,11 +17,6 @@ import (
 type Failures interface {
 	ForClient(name string) time.Duration
 	ForGrant(id uuid.UUID) time.Duration
-}
-
-// Tokens verifies the tokens of this server without a query to a store.
-type Tokens interface {
-	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
 }
 
 // limited counts a refusal that may come from guessing or repeating, and replaces it by a 429 if there were too many
@@ -37,20 +30,12 @@ func (d Deps) limited(request engine.TokenRequest, err error) error {
 	case "invalid_client":
 		return LimitedClient(d.Failures, request.ClientID, err)
 	case "invalid_grant", "invalid_target":
-		if presented, authentic := d.presented(request); authentic {
+		if presented, authentic := engine.Presented(d.Tokens, request); authentic {
 			return afterGrant(d.Failures.ForGrant(presented.GrantID), err)
 		}
 		return LimitedClient(d.Failures, request.ClientID, err)
 	}
 	return err
-}
-
-func (d Deps) presented(request engine.TokenRequest) (grant.Token, bool) {
-	if token, err := d.Tokens.ReadToken(grant.Refresh, request.RefreshToken); err == nil {
-		return token, true
-	}
-	token, err := d.Tokens.ReadToken(grant.Code, request.Code)
-	return token, err == nil
 }
 
 // LimitedClient counts err if it refuses the client's authentication or grant, and replaces it by a 429 if there were

@@ -14,6 +14,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -168,11 +169,13 @@ func TestConnectionLog_MadeUpClientIDsDoNotSilenceIt(t *testing.T) {
 	recorder := engine.NewRefusalRecorder(b.Engine, b.Store, b.Now, slog.New(slog.DiscardHandler))
 	refresh := func(name string) {
 		_, err := recorder.Token(t.Context(), engine.TokenRequest{
-			Dialect:      engine.Form,
-			GrantType:    "refresh_token",
-			ClientID:     name,
-			RefreshToken: "made up",
-			Resource:     b.app.Resource,
+			Dialect:   engine.Form,
+			GrantType: "refresh_token",
+			ClientID:  name,
+			Parameters: map[string]credential.Secret{
+				"refresh_token": "made up",
+				"resource":      credential.Secret(b.app.Resource),
+			},
 		})
 		if refused, ok := errors.AsType[*engine.TokenError](err); !ok {
 			t.Error(refused, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/clientassertion"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
@@ -26,7 +27,7 @@ func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 		"jwks_uri":                                       account + "jwks",
 		"response_types_supported":                       []string{"code"},
 		"response_modes_supported":                       []string{"query"},
-		"grant_types_supported":                          []string{"authorization_code", "refresh_token"},
+		"grant_types_supported":                          engine.GrantTypes(),
 		"code_challenge_methods_supported":               []string{"S256"},
 		"introspection_endpoint_auth_methods_supported":  []string{"client_secret_basic", "client_secret_post"},
 		"scopes_supported":                               append(perm.ForConnectors().Strings(), "offline_access"),

@@ -23,10 +23,13 @@ func (c fositeClient) IsPublic() bool                     { return c.Kind.Traits
 func (c fositeClient) GetAudience() fosite.Arguments      { return nil }
 
 func (c fositeClient) GetGrantTypes() fosite.Arguments {
-	if c.Kind.Traits().Refreshes {
-		return fosite.Arguments{grantCode, grantRefresh}
+	var names fosite.Arguments
+	for _, t := range grantTypes {
+		if t.mayUse(c.Kind.Traits()) {
+			names = append(names, t.name)
+		}
 	}
-	return fosite.Arguments{grantCode}
+	return names
 }
 
 // noStorage is the storage that fosite is given. The client comes from the context, where withClient put it after this

@@ -20,13 +20,10 @@ import (
 func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values) (fosite.Client, error) {
 	x := exchangeOf(ctx)
 	r := x.request
-	kind, text := grant.Code, r.Code
-	if r.GrantType == grantRefresh {
-		kind, text = grant.Refresh, r.RefreshToken
-	}
-	var err error
-	if x.token, err = e.Grants.ReadToken(kind, text); err != nil {
-		x.forged = true
+	if t, _ := grantTypeOf(r.GrantType); t.presents != "" {
+		var err error
+		x.token, err = e.Grants.ReadToken(t.kind, r.Parameters[t.presents])
+		x.forged = err != nil
 	}
 	web.NoteGrant(ctx, x.token.GrantID)
 	id, err := identity.OfClient(r.ClientID)

@@ -36,7 +36,7 @@ type Engine struct {
 }
 
 // New configures fosite: exact scope comparison, no audience parameter, no entropy rule for state, and at the token
-// endpoint only the client authentication and the two handlers of this package.
+// endpoint only the client authentication and the handlers of this package.
 func New(d Deps) *Engine {
 	if d.Documents == nil {
 		d.Documents = noDocuments{}
@@ -60,7 +60,7 @@ func New(d Deps) *Engine {
 	e.authorize = &fosite.Fosite{Store: noStorage{}, Config: config()}
 	tokens := config()
 	tokens.ClientAuthenticationStrategy = e.authenticate
-	tokens.TokenEndpointHandlers = fosite.TokenEndpointHandlers{&codeHandler{e}, &refreshHandler{e}}
+	tokens.TokenEndpointHandlers = e.grantHandlers()
 	e.token = &fosite.Fosite{Store: noStorage{}, Config: tokens}
 	return e
 }

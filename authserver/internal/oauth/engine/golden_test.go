@@ -52,24 +52,28 @@ func TestFosite_CallsMatchGolden(t *testing.T) {
 	}
 	calls.flow("exchange")
 	tokens, err := e.Token(t.Context(), TokenRequest{
-		Dialect:     Form,
-		GrantType:   grantCode,
-		ClientID:    connector.ID.String(),
-		Code:        code,
-		RedirectURI: fixture.Callback,
-		Verifier:    goldenVerifier,
-		Resource:    connector.Resource,
+		Dialect:   Form,
+		GrantType: "authorization_code",
+		ClientID:  connector.ID.String(),
+		Parameters: map[string]credential.Secret{
+			"code":          code,
+			"redirect_uri":  fixture.Callback,
+			"code_verifier": goldenVerifier,
+			"resource":      credential.Secret(connector.Resource),
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	calls.flow("refresh")
 	refresh := TokenRequest{
-		Dialect:      Form,
-		GrantType:    grantRefresh,
-		ClientID:     connector.ID.String(),
-		RefreshToken: tokens.Refresh,
-		Resource:     connector.Resource,
+		Dialect:   Form,
+		GrantType: RefreshToken,
+		ClientID:  connector.ID.String(),
+		Parameters: map[string]credential.Secret{
+			"refresh_token": tokens.Refresh,
+			"resource":      credential.Secret(connector.Resource),
+		},
 	}
 	if _, err := e.Token(t.Context(), refresh); err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func (r *RefusalRecorder) Token(ctx context.Context, request TokenRequest) (Toke
 }
 
 func (r *RefusalRecorder) record(ctx context.Context, x *exchange, refused *TokenError) (err error) {
-	presented, authentic := r.presented(x.request)
+	presented, authentic := Presented(r.Grants, x.request)
 	if !authentic {
 		return r.recordOrphan(ctx, x, refused)
 	}
@@ -121,15 +121,6 @@ func (r *RefusalRecorder) recordFor(
 		r.recent.add(key)
 	}
 	return err
-}
-
-// presented returns the code or refresh token of the request if this server issued it.
-func (r *RefusalRecorder) presented(request TokenRequest) (grant.Token, bool) {
-	if token, err := r.Grants.ReadToken(grant.Refresh, request.RefreshToken); err == nil {
-		return token, true
-	}
-	token, err := r.Grants.ReadToken(grant.Code, request.Code)
-	return token, err == nil
 }
 
 // Reasons of refusals, besides those for which a grant ends (grant.Reason) and those that block its client

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,11 +34,7 @@ type TokenRequest struct {
 	GrantType    string
 	ClientID     string
 	ClientSecret credential.Secret
-	Code         credential.Secret
-	RedirectURI  string
-	Verifier     credential.Secret
-	Resource     string
-	RefreshToken credential.Secret
+	Parameters   map[string]credential.Secret // by name; the grant types read them
 
 	AssertionType string // of private_key_jwt (RFC 7523, section 2.2)
 	Assertion     credential.Secret
@@ -65,11 +62,6 @@ func (e *TokenError) Error() string { return e.Code + ": " + e.Description }
 func tokenError(code, description string) *TokenError {
 	return &TokenError{Code: code, Description: description}
 }
-
-const (
-	grantCode    = "authorization_code"
-	grantRefresh = "refresh_token"
-)
 
 // An exchange is the state of one token request while fosite processes it.
 type exchange struct {
@@ -125,25 +117,15 @@ func checkForm(r *TokenRequest) error {
 		)
 	}
 	if r.GrantType == "" && r.Dialect == JSON {
-		r.GrantType = grantCode
+		r.GrantType = grantTypes[0].name
 	}
-	missing := ""
-	switch r.GrantType {
-	case "":
-		missing = "grant_type"
-	case grantCode:
-		if r.RedirectURI == "" {
-			missing = "redirect_uri"
+	missing := "grant_type"
+	if r.GrantType != "" {
+		t, known := grantTypeOf(r.GrantType)
+		if !known {
+			return tokenError("unsupported_grant_type", "grant_type is "+strings.Join(GrantTypes(), " or ")+".")
 		}
-		if r.Code == "" {
-			missing = "code"
-		}
-	case grantRefresh:
-		if r.RefreshToken == "" && r.Dialect == Form {
-			missing = "refresh_token"
-		}
-	default:
-		return tokenError("unsupported_grant_type", "grant_type is authorization_code or refresh_token.")
+		missing = t.missing(*r)
 	}
 	if r.ClientID == "" {
 		missing = "client_id"

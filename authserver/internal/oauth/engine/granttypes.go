@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/ory/fosite"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A grantType is a value of the parameter grant_type. Each has a file, and a row in grantTypes, from which the
+// parameters that the token endpoint reads, the metadata and the metrics follow.
+type grantType struct {
+	name     string
+	required []string // parameters without which a request is refused before any I/O, the first missing one by name
+	optional []string
+	formOnly bool // required counts for the dialect Form only: clients of the other dialect cannot use this type
+
+	// presents is the parameter with the code or token that a request exchanges, and kind is its kind. Both are "" for a
+	// type that exchanges none.
+	presents string
+	kind     grant.TokenKind
+
+	mayUse func(client.Traits) bool
+	// check refuses what depends on the kind of client. It decides nothing yet.
+	check func(*exchange) error
+	// decide makes the one decision of the request in the stores.
+	decide func(context.Context, *Engine, *exchange) (grant.Issued, error)
+}
+
+// grantTypes are the grant types. A JSON request without grant_type has the first.
+var grantTypes = []grantType{authorizationCode, refreshToken}
+
+// GrantTypes returns the values of grant_type that the token endpoint accepts, the default of JSON requests first.
+func GrantTypes() []string {
+	names := make([]string, len(grantTypes))
+	for i, t := range grantTypes {
+		names[i] = t.name
+	}
+	return names
+}
+
+// Parameters returns the parameters of the grant types, without duplicates.
+func Parameters() []string {
+	var names []string
+	for _, t := range grantTypes {
+		for _, name := range slices.Concat(t.required, t.optional) {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+func grantTypeOf(name string) (grantType, bool) {
+	for _, t := range grantTypes {
+		if t.name == name {
+			return t, true
+		}
+	}
+	return grantType{}, false
+}
+
+// missing returns the first required parameter that the request does not have, or "".
+func (t grantType) missing(r TokenRequest) string {
+	if t.formOnly && r.Dialect != Form {
+		return ""
+	}
+	for _, name := range t.required {
+		if r.Parameters[name] == "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// A TokenReader verifies codes and refresh tokens without a query to a store. *grant.Service implements it.
+type TokenReader interface {
+	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
+}
+
+// Presented returns the code or token that the request presents if this server issued it.
+func Presented(tokens TokenReader, r TokenRequest) (grant.Token, bool) {
+	for _, t := range slices.Backward(grantTypes) {
+		if t.presents == "" {
+			continue
+		}
+		if token, err := tokens.ReadToken(t.kind, r.Parameters[t.presents]); err == nil {
+			return token, true
+		}
+	}
+	return grant.Token{}, false
+}
+
+// A grantHandler is fosite's handler of a grant type. fosite's own handlers read first and write later, which lets two
+// simultaneous presentations of one code or token both succeed.
+type grantHandler struct {
+	*Engine
+	grantType
+}
+
+var _ fosite.TokenEndpointHandler = grantHandler{}
+
+func (e *Engine) grantHandlers() fosite.TokenEndpointHandlers {
+	var out fosite.TokenEndpointHandlers
+	for _, t := range grantTypes {
+		out = append(out, grantHandler{e, t})
+	}
+	return out
+}
+
+func (h grantHandler) CanHandleTokenEndpointRequest(_ context.Context, r fosite.AccessRequester) bool {
+	return r.GetGrantTypes().ExactOne(h.name)
+}
+
+func (h grantHandler) CanSkipClientAuth(context.Context, fosite.AccessRequester) bool { return false }
+
+// HandleTokenEndpointRequest makes the checks before the decision.
+func (h grantHandler) HandleTokenEndpointRequest(ctx context.Context, _ fosite.AccessRequester) error {
+	return h.check(exchangeOf(ctx))
+}
+
+// PopulateTokenEndpointResponse decides and issues the tokens.
+func (h grantHandler) PopulateTokenEndpointResponse(
+	ctx context.Context,
+	r fosite.AccessRequester,
+	w fosite.AccessResponder,
+) error {
+	if !h.CanHandleTokenEndpointRequest(ctx, r) {
+		return fosite.ErrUnknownRequest
+	}
+	x := exchangeOf(ctx)
+	if x.forged {
+		return fosite.ErrInvalidGrant // check has refused it already, with a description
+	}
+	key, err := h.Signer.Current(ctx)
+	if err != nil {
+		return err
+	}
+	issued, err := h.decide(ctx, h.Engine, x)
+	if refusal, ok := errors.AsType[*grant.Refusal](err); ok {
+		x.ended = refusal.Ended
+	}
+	if err != nil {
+		return err
+	}
+	sign := func(c accesstoken.Claims) (credential.Secret, error) { return accesstoken.Sign(key, c) }
+	if err := h.issue(x, issued, sign); err != nil {
+		return err
+	}
+	w.SetAccessToken("issued") // fosite requires one; the caller writes the response
+	w.SetTokenType("bearer")
+	return nil
+}

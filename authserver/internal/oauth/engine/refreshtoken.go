@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+)
+
+// RefreshToken is the grant type that rotates a refresh token.
+const RefreshToken = "refresh_token"
+
+// refreshToken rotates a refresh token (RFC 6749, section 6).
+var refreshToken = grantType{
+	name:     RefreshToken,
+	required: []string{"refresh_token"},
+	optional: []string{"resource"},
+	formOnly: true,
+	presents: "refresh_token",
+	kind:     grant.Refresh,
+	mayUse:   func(t client.Traits) bool { return t.Refreshes },
+	check:    checkRefresh,
+	decide: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
+		return e.Grants.Rotate(ctx, x.facts, x.token, x.facts.Client.ID, x.request.Parameters["resource"].Reveal())
+	},
+}
+
+func checkRefresh(x *exchange) error {
+	switch {
+	case !x.facts.Client.Kind.Traits().Refreshes:
+		return tokenError(
+			"unauthorized_client",
+			"This kind of client has no refresh tokens: send the user to the consent page again.",
+		)
+	case x.request.Parameters["resource"] == "":
+		return tokenError("invalid_request", "resource is required.")
+	case x.forged:
+		return tokenError("invalid_grant", "The refresh token is not known.")
+	}
+	return nil
+}
