@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // An Object is an object whose members are in source order.
@@ -78,6 +80,9 @@ func encode(out *bytes.Buffer, value any) error {
 	return nil
 }
 
+// everyPermission stands for the list of all permissions.
+const everyPermission = "{permissions}"
+
 // readPart parses one file. fill replaces placeholders in every text.
 func readPart(content []byte, fill *strings.Replacer) (Object, error) {
 	var slice yaml.MapSlice
@@ -89,6 +94,14 @@ func readPart(content []byte, fill *strings.Replacer) (Object, error) {
 		return nil, err
 	}
 	return read.(Object), nil
+}
+
+func permissions() []any {
+	var ids []any
+	for _, entry := range perm.All() {
+		ids = append(ids, string(entry.ID))
+	}
+	return ids
 }
 
 func ordered(value any, fill *strings.Replacer) (any, error) {
@@ -118,6 +131,9 @@ func ordered(value any, fill *strings.Replacer) (any, error) {
 		}
 		return out, nil
 	case string:
+		if value == everyPermission {
+			return permissions(), nil
+		}
 		return fill.Replace(value), nil
 	}
 	return value, nil
