@@ -39,7 +39,11 @@ func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
 		if i == 0 {
 			const waiting = `select count(*) from pg_locks
 				where relation = 'account.oauth_clients'::regclass and not granted`
-			if n := b.Count(waiting); n == 0 || n > 8 {
+			n := b.Count(waiting)
+			for tries := 0; n == 0 && tries < 1000; tries++ { // a refusal can be faster than the first statement
+				n = b.Count(waiting)
+			}
+			if n == 0 || n > 8 {
 				t.Errorf("%d requests of one credential are handled at once, want 1 to 8", n)
 			}
 		}
