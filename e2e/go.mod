@@ -2,13 +2,12 @@ module github.com/almonerhq/almoner/e2e
 
 go 1.26.0
 
-require github.com/almonerhq/almoner/shared v0.0.0
-
 replace github.com/almonerhq/almoner/shared => ../shared
 
 require (
 	github.com/PuerkitoBio/goquery v1.13.0
 	github.com/almonerhq/almoner/deploy v0.0.0
+	github.com/almonerhq/almoner/shared v0.0.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
@@ -47,6 +46,7 @@ require (
 	github.com/google/jsonschema-go v0.4.3 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0 // indirect
 	github.com/hashicorp/go-envparse v0.1.0 // indirect
+	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect

@@ -8,10 +8,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
@@ -152,7 +152,8 @@ func outcome(err error) string {
 // Rotations returns a RotationStore that counts the grants that end: every revocation reaches it, whatever
 // its cause (grant.Service.PropagateRevocation).
 func (m *OAuth) Rotations(next grant.RotationStore) grant.RotationStore {
-	return &rotationStore{RotationStore: next, metrics: m}
+	ended, _ := lru.New[uuid.UUID, struct{}](maxRemembered) // fails only if the size is not positive
+	return rotationStore{RotationStore: next, metrics: m, ended: ended}
 }
 
 // maxRemembered is the number of ended grants that are remembered, so that two requests that end one grant at
@@ -162,37 +163,18 @@ const maxRemembered = 1024
 type rotationStore struct {
 	grant.RotationStore
 	metrics *OAuth
-
-	mu    sync.Mutex
-	ended [maxRemembered]uuid.UUID
-	seen  map[uuid.UUID]struct{}
-	next  int
+	ended   *lru.Cache[uuid.UUID, struct{}]
 }
 
 // Revoke implements grant.RotationStore.
-func (r *rotationStore) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, ends time.Time) error {
-	if r.isNew(id) {
+func (r rotationStore) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, ends time.Time) error {
+	if known, _ := r.ended.ContainsOrAdd(id, struct{}{}); !known {
 		r.metrics.revocations.WithLabelValues(string(reason)).Inc()
 		if reason == grant.Replayed {
 			r.metrics.replays.Inc()
 		}
 	}
 	return r.RotationStore.Revoke(ctx, id, reason, ends)
-}
-
-func (r *rotationStore) isNew(id uuid.UUID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, seen := r.seen[id]; seen {
-		return false
-	}
-	if r.seen == nil {
-		r.seen = map[uuid.UUID]struct{}{}
-	}
-	delete(r.seen, r.ended[r.next])
-	r.ended[r.next], r.seen[id] = id, struct{}{}
-	r.next = (r.next + 1) % maxRemembered
-	return true
 }
 
 // Failures counts refusals and returns how long the caller must wait (package ratelimit).

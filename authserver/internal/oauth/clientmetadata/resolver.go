@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -42,15 +43,27 @@ type Deps struct {
 // A Resolver returns the clients that have metadata documents. It is safe for concurrent use.
 type Resolver struct {
 	Deps
-	fetch   *fetcher
-	flights singleflight.Group
-	hosts   map[string]*host
-	misses  failureCache
+	fetch    *fetcher
+	flights  singleflight.Group
+	hosts    map[string]*host
+	failures *lru.Cache[string, failure] // by address; bounded, because anyone can invent addresses
+}
+
+const (
+	failureLife = 30 * time.Second
+	maxFailures = 1024
+)
+
+// A failure is why a document could not be used, until it may be fetched again.
+type failure struct {
+	err  error
+	ends time.Time
 }
 
 // New returns a Resolver. It fetches nothing yet.
 func New(d Deps) *Resolver {
-	r := &Resolver{Deps: d, hosts: map[string]*host{}, misses: failureCache{now: d.Now}}
+	failures, _ := lru.New[string, failure](maxFailures) // fails only if the size is not positive
+	r := &Resolver{Deps: d, hosts: map[string]*host{}, failures: failures}
 	ports := []uint16{443}
 	for _, name := range d.Domains.Hosts() {
 		r.hosts[name] = newHost()
@@ -116,8 +129,8 @@ func (r *Resolver) client(
 
 // read fetches a document once for all waiting callers, unless that failed recently. known: it was fetched before.
 func (r *Resolver) read(ctx context.Context, address, platform string, known bool) (client.Client, error) {
-	if err := r.misses.find(address); err != nil {
-		return client.Client{}, err
+	if recent, found := r.failures.Get(address); found && r.Now().Before(recent.ends) {
+		return client.Client{}, recent.err
 	}
 	outcome := r.flights.DoChan(address, func() (any, error) {
 		// The first caller may be cancelled; the others still wait.
@@ -126,7 +139,7 @@ func (r *Resolver) read(ctx context.Context, address, platform string, known boo
 		c, err := r.queued(ctx, address, platform, known)
 		refused, _ := errors.AsType[*client.DocumentError](err)
 		if refused != nil || (errors.Is(err, client.ErrUnreachable) && !errors.Is(err, errQueueFull)) {
-			r.misses.add(address, err)
+			r.failures.Add(address, failure{err, r.Now().Add(failureLife)})
 			r.Log.WarnContext(
 				ctx,
 				"a client's document is not usable; a copy that was read before stands in where there is one",

@@ -416,13 +416,3 @@ func TestRefreshed_FetchesAtMostEvery30Seconds(t *testing.T) {
 		}
 	}
 }
-
-func TestFailureCache_IsBounded(t *testing.T) {
-	m := failureCache{now: time.Now}
-	for i := range 3 * maxFailures {
-		m.add(fmt.Sprint(i), client.ErrUnreachable)
-	}
-	if len(m.known) > maxFailures || m.find(fmt.Sprint(3*maxFailures-1)) == nil {
-		t.Errorf("%d failures stored, maximum %d", len(m.known), maxFailures)
-	}
-}

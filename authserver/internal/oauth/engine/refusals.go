@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
@@ -28,17 +29,35 @@ type RefusalStore interface {
 type RefusalRecorder struct {
 	*Engine
 	refusals RefusalStore
-	recent   *recentCache
+	recent   *lru.Cache[refusal, struct{}]
+	now      func() time.Time
 	orphans  *connectionlog.Recorder
 	log      *slog.Logger
 }
 
+// A refusal is the refusal of a grant's request for a reason in a clock hour. The audit log stores each once (migration
+// 50). What the recorder forgets, because there are more than maxRecent or the process restarts, is written again and
+// changes nothing there.
+type refusal struct {
+	grant uuid.UUID
+	why   string
+	hour  time.Time
+}
+
+const maxRecent = 8192
+
+func (r *RefusalRecorder) refusal(grant uuid.UUID, why string) refusal {
+	return refusal{grant, why, r.now().UTC().Truncate(time.Hour)}
+}
+
 // NewRefusalRecorder returns a RefusalRecorder. now is the clock that determines the hour.
 func NewRefusalRecorder(e *Engine, refusals RefusalStore, now func() time.Time, log *slog.Logger) *RefusalRecorder {
+	recent, _ := lru.New[refusal, struct{}](maxRecent) // fails only if the size is not positive
 	return &RefusalRecorder{
 		Engine:   e,
 		refusals: refusals,
-		recent:   &recentCache{now: now},
+		recent:   recent,
+		now:      now,
 		orphans:  connectionlog.NewRecorder(refusals, now, log),
 		log:      log,
 	}
@@ -67,8 +86,8 @@ func (r *RefusalRecorder) record(ctx context.Context, x *exchange, refused *Toke
 	}
 	snapshot := x.facts
 	if snapshot.Now.IsZero() || x.token.GrantID != presented.GrantID { // refused before anything was read
-		key := refusal{presented.GrantID, caller.String() + refused.Description}
-		if r.recent.has(key) {
+		key := r.refusal(presented.GrantID, caller.String()+refused.Description)
+		if r.recent.Contains(key) {
 			return nil
 		}
 		if snapshot, err = r.Grants.Snapshot(ctx, caller, presented.GrantID); err != nil {
@@ -76,7 +95,7 @@ func (r *RefusalRecorder) record(ctx context.Context, x *exchange, refused *Toke
 		}
 		defer func() {
 			if err == nil {
-				r.recent.add(key)
+				r.recent.Add(key, struct{}{})
 			}
 		}()
 	}
@@ -99,8 +118,8 @@ func (r *RefusalRecorder) recordFor(
 	}
 	snapshot.Grant = &g
 	reason := why(snapshot, caller)
-	key := refusal{g.ID, reason}
-	if r.recent.has(key) {
+	key := r.refusal(g.ID, reason)
+	if r.recent.Contains(key) {
 		return nil
 	}
 	err := r.refusals.RecordRefusal(ctx, audit.Event{
@@ -118,7 +137,7 @@ func (r *RefusalRecorder) recordFor(
 		},
 	})
 	if err == nil {
-		r.recent.add(key)
+		r.recent.Add(key, struct{}{})
 	}
 	return err
 }

@@ -3,59 +3,41 @@ package session
 import (
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// maxLocalKeys limits the memory of a localTally. Beyond it, the key with the oldest first event is dropped: a flood
+// maxLocalKeys limits the memory of a localTally. Beyond it, the key that was counted least recently is dropped: a flood
 // from many addresses costs accuracy, not memory.
 const maxLocalKeys = 20000
 
+// A localTally counts events within a sliding window. It is safe for concurrent use.
 type localTally struct {
 	now  func() time.Time
 	mu   sync.Mutex
-	seen map[string][]time.Time // oldest first
+	seen *simplelru.LRU[string, []time.Time] // oldest first
 }
 
 func newLocalTally(now func() time.Time) *localTally {
-	return &localTally{now: now, seen: map[string][]time.Time{}}
+	seen, _ := simplelru.NewLRU[string, []time.Time](maxLocalKeys, nil) // fails only if the size is not positive
+	return &localTally{now: now, seen: seen}
 }
 
 func (t *localTally) count(key string, limit int, window time.Duration, add bool) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	events := t.seen[key]
+	events, _ := t.seen.Get(key)
 	for len(events) > 0 && now.Sub(events[0]) >= window {
 		events = events[1:]
 	}
 	if len(events) >= limit {
-		t.seen[key] = events
 		return events[0].Add(window).Sub(now)
 	}
 	if add {
-		events = append(events, now)
+		t.seen.Add(key, append(events, now))
+	} else if len(events) == 0 {
+		t.seen.Remove(key)
 	}
-	if len(events) == 0 {
-		delete(t.seen, key)
-		return 0
-	}
-	if _, known := t.seen[key]; !known && len(t.seen) >= maxLocalKeys {
-		t.makeRoom(now, window)
-	}
-	t.seen[key] = events
 	return 0
-}
-
-// makeRoom deletes expired keys, or else the key whose first event is the oldest.
-func (t *localTally) makeRoom(now time.Time, window time.Duration) {
-	oldest, since := "", now
-	for key, events := range t.seen {
-		if now.Sub(events[len(events)-1]) >= window {
-			delete(t.seen, key)
-		} else if !events[0].After(since) {
-			oldest, since = key, events[0]
-		}
-	}
-	if len(t.seen) >= maxLocalKeys {
-		delete(t.seen, oldest)
-	}
 }

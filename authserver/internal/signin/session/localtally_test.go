@@ -26,15 +26,27 @@ func TestLocalTally_ExpiresAndIsBounded(t *testing.T) {
 		now = now.Add(time.Microsecond)
 		tally.count("flood "+strconv.Itoa(i), 3, time.Minute, true)
 	}
-	if len(tally.seen) > maxLocalKeys {
-		t.Errorf("%d keys", len(tally.seen))
-	}
 	last := "flood " + strconv.Itoa(maxLocalKeys+999)
-	if len(tally.seen[last]) != 1 {
-		t.Error("the latest key was forgotten")
+	if events, _ := tally.seen.Peek(last); len(events) != 1 || tally.seen.Len() != maxLocalKeys {
+		t.Errorf("%d events of the latest key, %d keys", len(events), tally.seen.Len())
 	}
 	now = now.Add(time.Hour)
-	if tally.count(last, 3, time.Minute, false); len(tally.seen[last]) != 0 {
+	if tally.count(last, 3, time.Minute, false); tally.seen.Contains(last) {
 		t.Error("a key without events is still stored")
+	}
+}
+
+// An address that waits is not forgotten while other addresses are counted.
+func TestLocalTally_FloodDoesNotFreeKeyInUse(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	tally := newLocalTally(func() time.Time { return now })
+	tally.count("k", 1, time.Hour, true)
+	for i := range 3 * maxLocalKeys {
+		if tally.count("flood "+strconv.Itoa(i), 3, time.Hour, true); i%1000 != 0 {
+			continue
+		}
+		if wait := tally.count("k", 1, time.Hour, false); wait != time.Hour {
+			t.Fatalf("after %d other keys: wait %v", i, wait)
+		}
 	}
 }

@@ -42,7 +42,7 @@ func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClie
 func (s *Store) KeepClientCopy(ctx context.Context, c client.CachedClient) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	defer s.recent.forget()
+	defer s.recent.Purge()
 	tag, err := s.pool.Exec(ctx, `
 insert into account.oauth_clients as c (id, kind, name, redirect_uris, required_permissions, connector_platform,
   resource, token_endpoint_auth_method, metadata_url, keys, keys_url, document_read_at, document_fresh_until)

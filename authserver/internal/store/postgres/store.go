@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -35,7 +37,7 @@ type Store struct {
 	pool   *pgxpool.Pool
 	probe  *pgxpool.Pool // one connection for Ping and Ready, so that they do not wait for callers
 	pings  singleflight.Group
-	recent recentClients
+	recent *lru.Cache[uuid.UUID, recentClient]
 
 	snapshots             batch.Batcher[snapshotQuery, grant.Snapshot]
 	introspections        batch.Batcher[introspection, introspected]
@@ -72,6 +74,9 @@ func CheckURL(url credential.Secret) error {
 func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer) (*Store, error) {
 	s := &Store{}
 	var err error
+	if s.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
+		return nil, err
+	}
 	if s.probe, err = openPool(ctx, url, 1, tracers); err != nil {
 		return nil, err
 	}

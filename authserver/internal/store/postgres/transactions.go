@@ -24,7 +24,7 @@ const deadlockTries = 5
 func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*acquireTimeout)
 	defer cancel()
-	defer s.recent.forget()
+	defer s.recent.Purge()
 	var err error
 	for range deadlockTries {
 		err = pgx.BeginFunc(ctx, s.pool, do)

@@ -8,26 +8,6 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jwk"
 )
 
-func TestVerified_SizeIsBounded(t *testing.T) {
-	var v verified
-	at := time.Unix(0, 0)
-	for i := range 3 * generationSize {
-		v.add(string(rune(i))+"token", Claims{Expires: at.Add(time.Hour)})
-		if i%7 == 0 {
-			v.add("in use", Claims{Expires: at.Add(time.Hour)})
-		}
-	}
-	if len(v.recent)+len(v.older) > 2*generationSize {
-		t.Errorf("%d tokens cached", len(v.recent)+len(v.older))
-	}
-	if _, found := v.find("in use", at); !found {
-		t.Error("a token in use was evicted")
-	}
-	if _, found := v.find("in use", at.Add(time.Hour)); found {
-		t.Error("an expired token was found")
-	}
-}
-
 // Only the validity of the signature is cached: the issuer, the expiry and the keys are checked each time.
 func TestKeysVerify_RechecksCachedToken(t *testing.T) {
 	key, public := newKey(t, "k1")
@@ -38,8 +18,8 @@ func TestKeysVerify_RechecksCachedToken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(keys.verified.recent) != 1 {
-		t.Errorf("%d tokens cached", len(keys.verified.recent))
+	if keys.verified.Len() != 1 {
+		t.Errorf("%d tokens cached", keys.verified.Len())
 	}
 	if _, err := keys.Verify(token, issuer+"/", now); err == nil {
 		t.Error("accepted for another issuer")
