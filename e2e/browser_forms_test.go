@@ -74,7 +74,7 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 	)
 	browser.Click(`details[open] form[action="/settings/developers/apps/delete"] button`)
 	browser.See("[role=status]")
-	if text := browser.Text(); !strings.Contains(text, "Gift Aid export is deleted") {
+	if text := browser.Text(); !strings.Contains(text, "Gift Aid export was deleted") {
 		t.Errorf("after deleting: %s", text)
 	}
 	if status := programmes(); status != http.StatusUnauthorized {
@@ -148,7 +148,7 @@ func TestBrowser_UserRevokesOwnAccess(t *testing.T) {
 	browser.Click(".rows summary.button-bad")
 	browser.Click(`details[open] form[action="/settings/apps/disconnect"] button`)
 	browser.See("[role=status]")
-	if text := browser.Text(); !strings.Contains(text, "You disconnected this application on") ||
+	if text := browser.Text(); !strings.Contains(text, "You disconnected ") ||
 		status(tokens.AccessToken) != http.StatusUnauthorized {
 		t.Errorf("after disconnecting: %d %s", status(tokens.AccessToken), text)
 	}
@@ -156,13 +156,13 @@ func TestBrowser_UserRevokesOwnAccess(t *testing.T) {
 	browser.Click(".rows summary.button-bad")
 	browser.Click(`details[open] form[action="/settings/security/tokens/revoke"] button`)
 	browser.See("[role=status]")
-	if text := browser.Text(); !strings.Contains(text, "is revoked") || status(token) != http.StatusUnauthorized {
+	if text := browser.Text(); !strings.Contains(text, "was revoked") || status(token) != http.StatusUnauthorized {
 		t.Errorf("after revoking: %d %s", status(token), text)
 	}
 	browser.Open(p.AppURL + "/settings/security") // without the notice, because the next one is awaited
 	browser.Click(`form[action="/settings/security/sign-out-others"] button`)
 	browser.See("[role=status]")
-	if text := browser.Text(); !strings.Contains(text, "One other browser is signed out") {
+	if text := browser.Text(); !strings.Contains(text, "1 other browser was signed out") {
 		t.Errorf("after signing out elsewhere: %s", text)
 	}
 	if page := elsewhere.Open(t, p.AppURL+"/settings/user"); page.Status != http.StatusSeeOther {

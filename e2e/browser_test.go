@@ -161,7 +161,7 @@ func TestBrowser_KeyboardOnly(t *testing.T) {
 			t.Errorf("the focus is not visible at %q", order[len(order)-1])
 		}
 	}
-	want := []string{"Skip to the content", "Not you? Sign in as somebody else", "Connected apps", "Deny", "Approve"}
+	want := []string{"Skip to content", "Not you? Sign in with another account", "Connected apps", "Deny", "Approve"}
 	if !slices.Equal(order, want) {
 		t.Errorf("focus order %q, want %q", order, want)
 	}
@@ -210,7 +210,7 @@ func TestBrowser_SignsInOverPlainHTTP(t *testing.T) {
 	browser.Open("http://" + name + ":" + app.Port() + "/login?return=/oauth/authorize")
 	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 	browser.Leave("#email")
-	if text := browser.Text(); !strings.Contains(text, "This request cannot be used") {
+	if text := browser.Text(); !strings.Contains(text, "This request is not valid") {
 		t.Errorf("the sign-in led to: %s", text)
 	}
 }
@@ -333,7 +333,7 @@ func TestBrowser_CreatesUsesAndRevokesToken(t *testing.T) {
 	)
 	browser.Click(`details[open] form[action="/settings/developers/tokens/revoke"] button`)
 	browser.See("[role=status]")
-	if text := browser.Text(); !strings.Contains(text, "The token Quarterly figures is revoked") {
+	if text := browser.Text(); !strings.Contains(text, "The token Quarterly figures was revoked") {
 		t.Errorf("after revoking: %s", text)
 	}
 	if status := programmes(); status != http.StatusUnauthorized {

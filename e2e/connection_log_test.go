@@ -47,7 +47,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 		p.Person(t, ws.Owner).Open(t, p.AuthorizeURL(query)).Answer,
 		"Refused",
 		"not registered",
-		"Asked: done",
+		"Requested: done",
 		"Approved: not reached",
 	)
 
@@ -73,7 +73,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 		orphan,
 		orphan.Refresh(t, "alm_rt_never_issued"),
 		"Refused",
-		"belongs to no approval known here",
+		"does not belong to a known approval",
 		"The refresh token is not known",
 	)
 
@@ -88,7 +88,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 		time.Sleep(250 * time.Millisecond)
 	}
 	log(replayed).WantsText(t, "Connected", "Code exchanged: done", "First call: done", "Refreshed: done")
-	says(replayed, replayed.Refresh(t, tokens.RefreshToken), "Ended", "superseded refresh token")
+	says(replayed, replayed.Refresh(t, tokens.RefreshToken), "Ended", "old refresh token")
 
 	off := register()
 	tokens = off.Connect(t, head)

@@ -32,7 +32,7 @@ func limit(
 		warned = answer.Text()
 		answer = head.Submit(t, answer.FormWith(t, "input[name=confirm]"))
 	}
-	head.Follow(t, answer).WantsText(t, "The policy of "+o.Workspace.Name+" is saved.")
+	head.Follow(t, answer).WantsText(t, "The policy of "+o.Workspace.Name+" was saved.")
 	return warned
 }
 
@@ -61,7 +61,7 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 	}
 	write(tokens.AccessToken).Wants(t, http.StatusCreated)
 	warned := limit(t, p, ws, "7", everyPlatform, []string{harness.ReadProgrammes})
-	for _, words := range []string{"1 connection will lose permissions.", "1 connection will end sooner."} {
+	for _, words := range []string{"1 connection will lose permissions.", "1 connection will expire sooner."} {
 		if !strings.Contains(warned, words) {
 			t.Errorf("the page did not warn that %q: %s", words, warned)
 		}
@@ -95,7 +95,7 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 	last := connector.Refresh(t, next.RefreshToken).Tokens(t)
 	wantsSeconds(t, "raised again: authorization_expires_in", last.AuthorizationEnd, 7*24*3600)
 	narrowed("raised and refreshed", last.AccessToken)
-	p.Person(t, ws.Owner).Arrive(t, p.AppURL+"/settings/apps").WantsText(t, "narrowed this connection on")
+	p.Person(t, ws.Owner).Arrive(t, p.AppURL+"/settings/apps").WantsText(t, "reduced this access on")
 	// An access token that has not expired stops working when its grant ends.
 	p.Database.Exec(t, `update account.grants set created_at = created_at - interval '2 days' where id = $1`, grant)
 	limit(t, p, ws, "1", everyPlatform, everyPermission)
@@ -118,7 +118,7 @@ func TestConnectorPolicy_RaisingWidensNoConnection(t *testing.T) {
 	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	limit(t, p, ws, "3", everyPlatform, []string{harness.ReadProgrammes})
 	page := p.Person(t, ws.Owner).Consent(t, connector.Begin().Query)
-	page.WantsText(t, "3 days", "Left out by the workspace's connector policy", "Add and change programmes")
+	page.WantsText(t, "3 days", "Not allowed by the workspace's connector policy", "Add and change programmes")
 	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	wantsSeconds(t, "authorization_expires_in", tokens.AuthorizationEnd, 3*24*3600)
 	limit(t, p, ws, "30", everyPlatform, everyPermission)
@@ -141,7 +141,7 @@ func TestConnectorPolicy_DisallowedPlatformLosesAccess(t *testing.T) {
 	connector, linked := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	tokens, other := connector.Connect(t, p.Person(t, ws.Owner)), linked.Connect(t, p.Person(t, ws.Owner))
 	warned := limit(t, p, ws, "30", []string{"chatgpt", "other"}, everyPermission)
-	if !strings.Contains(warned, "1 connection will end at once.") {
+	if !strings.Contains(warned, "1 connection will end immediately.") {
 		t.Errorf("the page has no warning: %s", warned)
 	}
 	p.In(ws.Workspace, tokens.AccessToken).
@@ -153,12 +153,12 @@ func TestConnectorPolicy_DisallowedPlatformLosesAccess(t *testing.T) {
 	}
 	member := ws.Member(t, harness.ReadProgrammes)
 	p.Person(t, member).Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).
-		WantsText(t, "belongs to Claude", "Whoever may manage API access")
+		WantsText(t, "belongs to Claude", "People who can manage API access")
 	p.Person(t, ws.Owner).
 		Arrive(t, p.AppURL+"/settings/apps").
-		WantsText(t, "The workspace's connector policy ended this connection on")
+		WantsText(t, "because the connector policy no longer allows it")
 	p.Person(t, ws.Owner).Arrive(t, p.AppURL+"/settings/audit?tenant="+ws.Workspace.ID).
-		WantsText(t, "Changed the connector policy", "platforms allowed are now ChatGPT, Other applications")
+		WantsText(t, "Changed the connector policy", "allowed platforms: ChatGPT, Other applications")
 	p.In(ws.Workspace, other.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	colleague := ws.Member(t, harness.ReadProgrammes)
 	p.Person(t, colleague).

@@ -128,7 +128,7 @@ func noWorkspaceIsPreselected(t *testing.T, p *harness.Product, site *harness.Me
 	p.Database.SetLLM(t, p.Demo.Workspaces.Main, false)
 	person.Open(t, p.AuthorizeURL(attempt.Query)).
 		WantsPage(t, http.StatusForbidden).
-		WantsText(t, "can switch its LLM integration on")
+		WantsText(t, "can switch on its LLM integration")
 	p.Database.SetLLM(t, p.Demo.Workspaces.Main, true)
 	if callback := page.Press(t, "deny").Callback(t); callback.Values.Get("error") != "access_denied" {
 		t.Errorf("denied: %v", callback.Values)
@@ -181,7 +181,7 @@ func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Me
 	attempt := p.DocumentClient(slow, nativeCallback, p.BaseURL+"/v1").Begin()
 	person.Open(t, p.AuthorizeURL(attempt.Query)).
 		WantsPage(t, http.StatusServiceUnavailable).
-		WantsText(t, "does not answer us")
+		WantsText(t, "does not respond")
 	if took := time.Since(started); took > 10*time.Second {
 		t.Errorf("waited %s for a slow website", took)
 	}

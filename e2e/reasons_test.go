@@ -39,7 +39,7 @@ func causes() map[string]cause {
 			},
 			"invalid_grant",
 			"a superseded refresh token was presented",
-			"a superseded refresh token was presented on ",
+			"because an old sign-in key was used again. It may have been copied.",
 			"refresh_token_replayed",
 		},
 		"a code twice": {
@@ -51,7 +51,7 @@ func causes() map[string]cause {
 			},
 			"invalid_grant",
 			"its authorization code was presented again",
-			"its authorization code was presented again on ",
+			"because a one-time sign-in code was used again. It may have been copied.",
 			"code_reused",
 		},
 		"disconnected": {
@@ -63,7 +63,7 @@ func causes() map[string]cause {
 			},
 			"invalid_grant",
 			"The user disconnected this application",
-			"You disconnected this application on ",
+			"You disconnected ",
 			"disconnected_by_user",
 		},
 		"the membership over": {
@@ -81,7 +81,7 @@ func causes() map[string]cause {
 			},
 			"invalid_grant",
 			"no longer holds any of the permissions",
-			"You no longer hold any of these permissions",
+			"You no longer have any of these permissions",
 			"permissions_lost",
 		},
 		"the LLM integration off": {
@@ -90,15 +90,15 @@ func causes() map[string]cause {
 			},
 			"invalid_grant",
 			"has switched its LLM integration off",
-			"has switched its LLM integration off",
+			"is switched off",
 			"llm_integration_off",
 		},
 		"the 30 days over": {func(t *testing.T, p *harness.Product, _ harness.TestWorkspace, c *connection) {
 			p.Database.EndGrantIn(t, harness.GrantOf(t, c.tokens.AccessToken), -time.Second)
-		}, "invalid_grant", "The time that the user consented to is over", "Its time was over on ", "time_over"},
+		}, "invalid_grant", "The time that the user consented to is over", "has expired.", "time_over"},
 		"the client deleted": {func(t *testing.T, p *harness.Product, o harness.TestWorkspace, c *connection) {
 			p.As(o.Token).Send(t, http.MethodDelete, o.Clients()+"/"+c.ClientID, "", "").Wants(t, http.StatusNoContent)
-		}, "invalid_client", "The application was deleted", "The application was deleted on ", "client_deleted"},
+		}, "invalid_client", "The application was deleted", "because the application was deleted.", "client_deleted"},
 	}
 }
 

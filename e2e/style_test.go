@@ -3,6 +3,9 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -57,4 +60,63 @@ func checkColumns(t *testing.T, name string) error {
 		}
 	}
 	return lines.Err()
+}
+
+// strange matches words that no text for users and clients contains. They come from literal translation.
+var strange = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|to the letter|anew)\b`)
+
+// The texts that users and clients read are plain English.
+func TestStyle_TextsHaveNoStrangeWords(t *testing.T) {
+	t.Parallel()
+	count := 0
+	for _, folder := range []string{
+		"authserver/internal/account",
+		"authserver/internal/endpoint",
+		"shared/displayname",
+		"shared/perm",
+	} {
+		err := filepath.WalkDir(filepath.Join("..", folder), func(name string, _ fs.DirEntry, err error) error {
+			if err != nil || strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			for _, text := range textsOf(t, name) {
+				count++
+				if found := strange.FindString(text); found != "" {
+					t.Errorf("%s: %q in %.200s", name, found, text)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if count < 500 {
+		t.Errorf("only %d texts were found", count)
+	}
+}
+
+// textsOf returns the string literals of a Go file, or the content of a page or a script.
+func textsOf(t *testing.T, name string) (found []string) {
+	t.Helper()
+	switch filepath.Ext(name) {
+	case ".html", ".js":
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []string{string(content)}
+	case ".go":
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				found = append(found, literal.Value)
+			}
+			return true
+		})
+	}
+	return found
 }

@@ -157,7 +157,7 @@ func TestMarkup_StoredNamesAreEscaped(t *testing.T) {
 	)
 	after := e.head.Follow(t, done)
 	wantsInert(t, after, "notice")
-	after.WantsText(t, markedName("application")+" is disconnected")
+	after.WantsText(t, markedName("application")+" was disconnected")
 }
 
 func allValues(page harness.Page) string {

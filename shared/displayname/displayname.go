@@ -24,15 +24,15 @@ const maxMarks = 2
 func Check(name string, longest int) string {
 	switch {
 	case !utf8.ValidString(name) || strings.ContainsRune(name, unicode.ReplacementChar):
-		return "Must be text in UTF-8."
+		return "Must be valid UTF-8 text."
 	case utf8.RuneCountInString(name) > longest:
 		return fmt.Sprintf("Must have at most %d characters.", longest)
 	case strings.ContainsFunc(name, hidden):
-		return "Must be one line without control characters and other characters that are not seen."
+		return "Must be a single line without control characters or invisible characters."
 	case !Visible(name):
-		return "Must have a character that is seen."
+		return "Must contain a visible character."
 	case marksInARow(name) > maxMarks:
-		return "Must not have more than two accents or other marks on one letter."
+		return "Must not have more than two accents or other marks on a letter."
 	}
 	return ""
 }
@@ -44,10 +44,10 @@ func CheckApplication(name string) string {
 		return message
 	}
 	if !strings.ContainsFunc(name, func(r rune) bool { return unicode.In(r, unicode.L, unicode.N) }) {
-		return "Must have a letter or a number."
+		return "Must contain a letter or a number."
 	}
 	if mixesScripts(name) {
-		return "Must not have letters of different alphabets in one word."
+		return "Must not mix letters of different alphabets in one word."
 	}
 	return ""
 }

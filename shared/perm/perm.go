@@ -61,7 +61,7 @@ var registry = []Entry{
 		Risk:      High,
 		Connector: true,
 		Needs:     ProgrammesRead,
-		Sentence:  "Create programmes, edit them, and move them on from draft to active, completed or archived.",
+		Sentence:  "Create and edit programmes, and change their status to active, completed or archived.",
 	},
 	{
 		ID:        EngageReadForms,
@@ -80,17 +80,17 @@ var registry = []Entry{
 	},
 	{
 		ID:        EngageReadSubmissions,
-		Title:     "Read what people sent in",
+		Title:     "Read form submissions",
 		Risk:      Sensitive,
 		Connector: true,
-		Sentence:  "Read the answers that supporters gave in this workspace's forms, with their contact details.",
+		Sentence:  "Read supporters' answers to this workspace's forms, including their contact details.",
 	},
 	{
 		ID:    AccountAPIAccess,
 		Title: "Manage API access",
 		Risk:  High,
-		Sentence: "Create personal access tokens, register applications, decide what connectors may be given, and " +
-			"read the audit log of this workspace.",
+		Sentence: "Create personal access tokens, register applications, set the connector policy, and read the " +
+			"audit log of this workspace.",
 	},
 }
 

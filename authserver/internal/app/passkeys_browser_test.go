@@ -17,8 +17,8 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.press("a", "Manage passkeys")
 	c.fill("passkey-name", "Work laptop")
 	c.picture("passkeys-none")
-	c.press("button", "Add a passkey")
-	c.sees("div", "The passkey Work laptop is added.")
+	c.press("button", "Add passkey")
+	c.sees("div", "The passkey Work laptop was added.")
 	c.picture("passkeys-one")
 	made := c.key()
 	if !made.IsResidentCredential || made.RpID != "localhost" || string(made.UserHandle) != string(ada.ID[:]) {
@@ -30,8 +30,8 @@ func TestChromium_Passkeys(t *testing.T) {
 		)
 	}
 	c.fill("passkey-name", "The same again")
-	c.press("button", "Add a passkey")
-	c.sees("p", "This device holds a passkey of yours already.")
+	c.press("button", "Add passkey")
+	c.sees("p", "This device already has a passkey for your account.")
 
 	c.signOut()
 	c.picture("login")
@@ -45,7 +45,7 @@ func TestChromium_Passkeys(t *testing.T) {
 
 	s.stale()
 	c.open("/settings/passkeys")
-	c.press("a", "Confirm that it is you")
+	c.press("a", "Confirm your identity")
 	c.sees("label", "Password")
 	c.picture("again")
 	c.press("button", "Use a passkey")
@@ -54,18 +54,18 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.signOut()
 	c.turnBack(0)
 	c.press("button", "Sign in with a passkey")
-	c.sees("strong", "That passkey is not accepted.")
+	c.sees("strong", "The passkey was not accepted.")
 	c.picture("login-refused")
 	if s.events(ada.ID, audit.PasskeyStopped) != 1 {
 		t.Error("the copy was not recorded")
 	}
 	c.signIn(ada)
 	c.open("/settings/passkeys")
-	c.sees("p", "It may have been copied")
+	c.sees("p", "This passkey may have been copied")
 	c.picture("passkeys-stopped")
 	c.press("summary", "Remove Work laptop")
 	c.press("button", "Remove Work laptop")
-	c.sees("div", "The passkey is removed.")
+	c.sees("div", "The passkey was removed.")
 	if n := s.count(`select count(*) from account.passkeys`); n != 0 {
 		t.Errorf("%d passkeys are left", n)
 	}
@@ -79,14 +79,14 @@ func TestChromium_UnverifiedUserGetsMessage(t *testing.T) {
 	c.open("/settings/passkeys")
 	c.verifies(false)
 	c.fill("passkey-name", "Laptop")
-	c.press("button", "Add a passkey")
+	c.press("button", "Add passkey")
 	c.sees("p", "No passkey was used. You can try again.")
 	if n := s.count(`select count(*) from account.passkeys`); n != 0 {
 		t.Errorf("%d passkeys", n)
 	}
 	c.verifies(true)
-	c.press("button", "Add a passkey")
-	c.sees("div", "The passkey Laptop is added.")
+	c.press("button", "Add passkey")
+	c.sees("div", "The passkey Laptop was added.")
 	c.noFaults()
 }
 
@@ -97,8 +97,8 @@ func TestChromium_StaleSignInLeadsToReauth(t *testing.T) {
 	c.open("/settings/passkeys")
 	c.fill("passkey-name", "Laptop")
 	s.stale()
-	c.press("button", "Add a passkey")
-	c.sees("h1", "Confirm that it is you")
+	c.press("button", "Add passkey")
+	c.sees("h1", "Confirm your identity")
 	c.noFaults()
 }
 
@@ -111,7 +111,7 @@ func TestChromium_NoPasskeyButtonWithoutScript(t *testing.T) {
 	c.do(chromedp.WaitNotVisible(words("button", "Sign in with a passkey")))
 	c.signIn(s.person())
 	c.open("/settings/passkeys")
-	c.sees("p", "This needs JavaScript")
+	c.sees("p", "Adding a passkey requires JavaScript")
 	c.do(chromedp.WaitNotVisible(chromedp.CSS("#passkey-name")))
 	c.noFaults()
 }

@@ -42,7 +42,7 @@ func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
 	if n := s.count(`select count(*) from account.passkeys`); n != 1 {
 		t.Errorf("%d passkeys", n)
 	}
-	if page := b.Get("/settings/passkeys"); !page.WantsText("confirm first that it is you") ||
+	if page := b.Get("/settings/passkeys"); !page.WantsText("confirm your identity first") ||
 		page.WantsText("Remove Laptop") {
 		t.Errorf("the page: %s", page.Text())
 	}
@@ -117,7 +117,7 @@ func TestP3_LastSignInMethodIsNotRemoved(t *testing.T) {
 	b := s.signedIn(ada)
 	s.fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
 	page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil)
-	if page.Status != http.StatusConflict || !page.WantsText("You could not sign in without that passkey") {
+	if page.Status != http.StatusConflict || !page.WantsText("You need this passkey to sign in") {
 		t.Errorf("the only one: %d %s", page.Status, page.Text())
 	}
 	// A link to a provider that the deployment no longer has does not sign the user in.
@@ -171,7 +171,7 @@ func TestP4_UserHasNoMoreThanTwentyPasskeys(t *testing.T) {
 	if statuses[http.StatusSeeOther] != 1 || s.count(`select count(*) from account.passkeys`) != passkey.MaxPerUser {
 		t.Errorf("%v", statuses)
 	}
-	if !b.Get("/settings/passkeys").WantsText("as many passkeys as there may be") {
+	if !b.Get("/settings/passkeys").WantsText("the maximum number of passkeys") {
 		t.Error("the page offers another one")
 	}
 }

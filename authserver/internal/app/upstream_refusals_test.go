@@ -88,7 +88,7 @@ func TestCallback_OnlyForItsAttempt(t *testing.T) {
 	start(t, thief, "/login/upstream")
 	over := func(name string, page *browsertest.Page) {
 		t.Helper()
-		if page.Status != http.StatusBadRequest || !page.WantsText("This sign-in is over") {
+		if page.Status != http.StatusBadRequest || !page.WantsText("This sign-in is no longer valid") {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
@@ -146,7 +146,7 @@ func TestCallback_ProviderErrorIsAPage(t *testing.T) {
 			t.Errorf("%q: %d %s", code, page.Status, page.Text())
 		}
 		if page := b.Get("/login/upstream/callback?" + query); page.Status != 400 ||
-			!page.WantsText("This sign-in is over") {
+			!page.WantsText("This sign-in is no longer valid") {
 			t.Errorf("%q again: %d", code, page.Status)
 		}
 	}
@@ -179,7 +179,7 @@ func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
 	down := func(name string, page *browsertest.Page) {
 		t.Helper()
 		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" ||
-			!page.WantsText("Riverside does not answer") {
+			!page.WantsText("Riverside does not respond") {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}

@@ -58,7 +58,7 @@ func TestUpstream_VerifiedAddressIsLinkedOnceAndSignsIn(t *testing.T) {
 		s.count(`select count(*) from account.sign_ins where method = 'upstream' and user_id = $1`, ada.ID) != 1 {
 		t.Error("the link or the sign-in was not recorded")
 	}
-	if !b.Get("/settings/security").WantsText("Linked an account at another provider") {
+	if !b.Get("/settings/security").WantsText("Linked an account at the identity provider") {
 		t.Error("the security page does not show the link")
 	}
 	p.vouching(map[string]any{"email": "other@example.org", "email_verified": false})

@@ -75,7 +75,7 @@ func (r Request) Accept(held perm.Set, now time.Time) (Token, error) {
 	if message := displayname.Check(name, displayname.MaxLength); message != "" {
 		return Token{}, &Refusal{
 			"name",
-			"Give the token a name of 1 to 100 characters, such as the system that will use it. " + message,
+			"Enter a name of 1 to 100 characters, such as the system that will use the token. " + message,
 		}
 	}
 	if !slices.Contains(Lifetimes(), r.Days) {
@@ -88,7 +88,7 @@ func (r Request) Accept(held perm.Set, now time.Time) (Token, error) {
 	if !held.HasAll(wanted) {
 		return Token{}, &Refusal{
 			"permissions",
-			"You can only give permissions that you hold yourself in this workspace.",
+			"You can only choose permissions that you have in this workspace.",
 		}
 	}
 	return Token{Name: name, Permissions: wanted, Expires: now.Add(time.Duration(r.Days) * 24 * time.Hour)}, nil

@@ -308,7 +308,7 @@ func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 	}
 	site.Wait(consent.TicketLife + time.Second)
 	late := browser.Post("/oauth/authorize", form)
-	if !late.WantsText("open for too long") {
+	if !late.WantsText("has expired") {
 		t.Errorf("late: %s", late.Text())
 	}
 	form = browser.Get(again(late)).Form("/oauth/authorize")

@@ -146,7 +146,7 @@ func TestChoice_RequiresLLMIntegration(t *testing.T) {
 		t.Error(page.Text())
 	}
 	if answer := choose(page, off); answer.Status != http.StatusForbidden ||
-		!answer.WantsText("can switch the LLM integration on") {
+		!answer.WantsText("can switch on the LLM integration") {
 		t.Errorf("a workspace without LLM integration chosen: %d %s", answer.Status, answer.Text())
 	}
 	site.Fixture.SetLLM(false)
@@ -155,7 +155,7 @@ func TestChoice_RequiresLLMIntegration(t *testing.T) {
 	}
 	page = b.Get(request(requestOf(address, web), nil))
 	if page.Status != http.StatusForbidden ||
-		!page.WantsText("An administrator of a workspace can switch its LLM integration on") {
+		!page.WantsText("An administrator of a workspace can switch on its LLM integration") {
 		t.Errorf("no workspace with LLM integration: %d %s", page.Status, page.Text())
 	}
 	page = site.SignedIn(site.Stranger()).Get(request(requestOf(address, web), nil))
@@ -178,14 +178,14 @@ func TestChoice_OnlyFromItsUserAndSession(t *testing.T) {
 		t.Errorf("a workspace of other users: %d %s", answer.Status, answer.Text())
 	}
 	if answer := choose(page, poor); answer.Status != http.StatusForbidden ||
-		!answer.WantsText("You cannot give Claude what it needs") {
+		!answer.WantsText("You cannot give Claude the access that it needs") {
 		t.Errorf("a workspace without the permissions: %d %s", answer.Status, answer.Text())
 	}
 	values := page.Form(choosing)
 	values.Set("workspace", site.Fixture.WorkspaceID.String())
 	values.Set("decision", "choose")
 	if answer := site.SignedIn(grace).Post(choosing, values); answer.Status != http.StatusForbidden ||
-		!answer.WantsText("not yours to answer") {
+		!answer.WantsText("another session") {
 		t.Errorf("another user: %d", answer.Status)
 	}
 	if answer := site.SignedIn(ada).Post(choosing, values); answer.Status != http.StatusForbidden {
@@ -229,7 +229,7 @@ func TestChoice_OnlyFromItsUserAndSession(t *testing.T) {
 	}
 	site.Wait(61 * 60e9)
 	if answer := b.Post(choosing, values); answer.Status != http.StatusBadRequest ||
-		!answer.WantsText("open for too long") {
+		!answer.WantsText("has expired") {
 		t.Errorf("after an hour: %d", answer.Status)
 	}
 	if n := site.Count(`select count(*) from account.grants`); n != 0 {
@@ -354,17 +354,17 @@ func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
 	}{
 		"secret": {
 			site.Clients.Client("/secret", map[string]any{"client_secret": "x"}, web),
-			"holds a client_secret",
+			"contains a client_secret",
 			400,
 		},
 		"another address": {
 			site.Clients.Client("/other", map[string]any{"client_id": good}, web),
-			"not, to the letter",
+			"does not exactly match",
 			400,
 		},
-		"not there":    {good + "/nothing", "answers 404", 400},
-		"not served":   {"https://claude.example/oauth/client", "not one of those that this service knows", 400},
-		"with a query": {good + "?x=1", "not one of those", 400},
+		"not there":    {good + "/nothing", "404", 400},
+		"not served":   {"https://claude.example/oauth/client", "not on the list of allowed domains", 400},
+		"with a query": {good + "?x=1", "not on the list", 400},
 		"http":         {"http" + good[5:], "not registered here", 400},
 	} {
 		for who, b := range map[string]*browsertest.Browser{
@@ -380,7 +380,7 @@ func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
 	site.Clients.Fail(http.StatusBadGateway)
 	page := site.Browser().Get(request(requestOf(good, web), nil))
 	if page.Status != http.StatusServiceUnavailable || page.Location() != "" || page.Header.Get("Retry-After") == "" ||
-		!page.WantsText("website does not answer us") {
+		!page.WantsText("does not respond") {
 		t.Errorf("metadata host fails: %d %s", page.Status, page.Text())
 	}
 	if !strings.Contains(site.Log.String(), "it answers 502") {
@@ -392,10 +392,10 @@ func TestDocumentClient_NameIsShownWithItsDomain(t *testing.T) {
 	site := browsertest.Start(t)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	for path, c := range map[string]struct{ name, says string }{
-		"/plain":  {"Claude", "Which workspace may Claude work in?"},
-		"/markup": {"<b>Claude</b>", "Which workspace may <b>Claude</b> work in?"},
-		"/turned": {"safe\u202eelbadnu", "Which workspace may " + site.Clients.Name() + " work in?"},
-		"/none":   {"", "Which workspace may " + site.Clients.Name() + " work in?"},
+		"/plain":  {"Claude", "Choose a workspace for Claude"},
+		"/markup": {"<b>Claude</b>", "Choose a workspace for <b>Claude</b>"},
+		"/turned": {"safe\u202eelbadnu", "Choose a workspace for " + site.Clients.Name()},
+		"/none":   {"", "Choose a workspace for " + site.Clients.Name()},
 	} {
 		address := site.Clients.Client(path, map[string]any{"client_name": c.name}, web)
 		if page := b.Get(request(requestOf(address, web), nil)); !page.WantsText(c.says) ||

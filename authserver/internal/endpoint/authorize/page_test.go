@@ -184,7 +184,7 @@ func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
 		ada.Email,
 		"See programmes",
 		"Read the names, summaries",
-		"Left out",
+		"Not included",
 		"Add and change programmes",
 		"An administrator of Riverside Food Bank",
 		"30 days",
@@ -196,7 +196,8 @@ func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
 		}
 	}
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	if page := browser.Get(request(confidential(app), nil)); !page.WantsText("90 days") || page.WantsText("Left out") {
+	if page := browser.Get(request(confidential(app), nil)); !page.WantsText("90 days") ||
+		page.WantsText("Not included") {
 		t.Errorf("confidential: %s", page.Text())
 	}
 }
@@ -327,7 +328,7 @@ func TestConsentPage_IgnoresPermissionsOfOtherWorkspaces(t *testing.T) {
 		t.Errorf("a member of another workspace: %d", page.Status)
 	}
 	page := site.SignedIn(reader).Get(request(connector(assistant), nil))
-	if page.Status != http.StatusOK || !page.WantsText("Left out") || page.WantsText("Hillside Youth Club") {
+	if page.Status != http.StatusOK || !page.WantsText("Not included") || page.WantsText("Hillside Youth Club") {
 		t.Errorf("a member of both: %d %s", page.Status, page.Text())
 	}
 }

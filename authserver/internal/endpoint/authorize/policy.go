@@ -27,16 +27,16 @@ func notAllowed(
 		Status:  http.StatusForbidden,
 		Switch:  returnPath,
 		Heading: "The connector policy of " + in.Name + " does not allow this",
-		Text:    c.Name + " asks for permissions that " + in.Name + " gives to no connector. Nothing was approved.",
-		Next: "Whoever may manage API access in " + in.Name + " can change the policy under Settings, Connectors. " +
-			"After that, connect " +
-			c.Name + " again.",
+		Text: c.Name + " asks for permissions that " + in.Name + " does not allow for connectors. Nothing was " +
+			"approved.",
+		Next: "People who can manage API access in " + in.Name + " can change the policy in Settings, under " +
+			"Connectors. Then connect " + c.Name + " again.",
 	}
 	if errors.Is(err, consent.ErrPlatformNotAllowed) {
-		m.Text = in.Name + " lets no connectors of this kind in: " + platformWords(c) + " Nothing was approved."
+		m.Text = platformWords(c) + " Nothing was approved."
 	}
 	if membership.Permissions.Has(perm.AccountAPIAccess) {
-		m.Next = "You may change the policy yourself. After that, connect " + c.Name + " again."
+		m.Next = "You can change the policy yourself. Then connect " + c.Name + " again."
 		m.Links = []ui.Link{{Href: "/settings/connectors?tenant=" + in.ID.String(), Text: "Open the policy"}}
 	}
 	return m
@@ -47,5 +47,5 @@ func platformWords(c client.Client) string {
 	if platform == workspace.Other {
 		return c.Name + " is neither Claude nor ChatGPT, and the policy does not allow other applications."
 	}
-	return c.Name + " belongs to " + platform.Name() + ", which the policy does not allow."
+	return c.Name + " belongs to " + platform.Name() + ", and the policy does not allow this platform."
 }

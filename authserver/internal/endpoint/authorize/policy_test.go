@@ -39,15 +39,15 @@ func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 	page := ada.Get(request(connector(assistant), nil))
 	for _, words := range []string{
 		"7 days",
-		"Left out by the workspace's connector policy",
+		"Not allowed by the workspace's connector policy",
 		"Add and change programmes",
-		"Settings, Connectors",
+		"in Settings, under Connectors",
 	} {
 		if page.Status != http.StatusOK || !page.WantsText(words) {
 			t.Errorf("%d, without %q: %s", page.Status, words, page.Text())
 		}
 	}
-	if page.WantsText("As it asks") {
+	if page.WantsText("All permissions above") {
 		t.Error("two presets for one permission")
 	}
 	code := callback(t, approve(page)).Get("code")
@@ -90,7 +90,7 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 				Permissions: perm.NewSet(perm.EngageReadForms),
 				Days:        30,
 			},
-			"gives to no connector",
+			"does not allow for connectors",
 		},
 	} {
 		limit(t, site, workspace.DefaultConnectorPolicy())
@@ -104,7 +104,7 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 			"after the page":  approve(open),
 		} {
 			if page.Status != http.StatusForbidden || page.Location() != "" || !page.WantsText(c.words) ||
-				!page.WantsText("Whoever may manage API access") {
+				!page.WantsText("People who can manage API access") {
 				t.Errorf("%s, %s: %d %s", name, when, page.Status, page.Text())
 			}
 		}

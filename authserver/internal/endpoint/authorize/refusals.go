@@ -12,14 +12,14 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
-const startAgain = "Go back to the application and start again from there."
+const startAgain = "Go back to the application and start again."
 
 func badRequest(why string) *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusBadRequest,
-		Heading: "This request cannot be used",
+		Heading: "This request is not valid",
 		Text:    why,
-		Next: "Go back to the application and try again. If it happens again, tell the people who make the " +
+		Next: "Go back to the application and try again. If it happens again, contact the developer of the " +
 			"application.",
 	}
 }
@@ -28,9 +28,9 @@ func silentDomain() *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusServiceUnavailable,
 		Heading: "We cannot check this application at the moment",
-		Text: "It describes itself at its own website, and that website does not answer us. Nothing was " +
-			"approved, and nothing was sent to it.",
-		Next: "Please try again in a minute. If it happens again, tell the people who make the application.",
+		Text: "The website that describes this application does not respond. Nothing was approved, and nothing " +
+			"was sent to the application.",
+		Next: "Please try again in a minute. If it happens again, contact the developer of the application.",
 	}
 }
 
@@ -44,16 +44,14 @@ func noWorkspace(
 	m := &ui.Message{Frame: ui.Frame{Person: person(user)}, Status: http.StatusForbidden, Switch: returnPath}
 	if len(closed) == 0 {
 		m.Heading = "You are not a member of any workspace"
-		m.Text = spoken(c) + " works in a workspace, and you are a member of none."
-		m.Next = "If you have another account, sign in with that one. Otherwise ask an administrator of a workspace " +
-			"to add you."
+		m.Text = spoken(c) + " needs access to a workspace, and you are not a member of one."
+		m.Next = "If you have another account, sign in with it. Otherwise, ask a workspace administrator to add you."
 		return m
 	}
 	m.Heading = "Connectors are switched off in your workspaces"
-	m.Text = spoken(c) + " is a connector, and none of your workspaces lets connectors act in it: " +
+	m.Text = spoken(c) + " is a connector, and none of your workspaces allows connectors: " +
 		names(closed) + "."
-	m.Next = "An administrator of a workspace can switch its LLM integration on. After that, connect " +
-		c.Name + " again."
+	m.Next = "An administrator of a workspace can switch on its LLM integration. Then connect " + c.Name + " again."
 	return m
 }
 
@@ -68,15 +66,15 @@ func names(memberships []workspace.Membership) string {
 func notMember(user session.CurrentUser, c client.Client, returnPath string) *ui.Message {
 	text := c.Name + " belongs to a workspace that you are not a member of, so you cannot give it access."
 	if c.Address != "" {
-		text = "You are not a member of the workspace that was chosen, so you cannot give " + c.Name + " access to it."
+		text = "You are not a member of the chosen workspace, so you cannot give " + c.Name + " access to it."
 	}
 	return &ui.Message{
 		Frame:   ui.Frame{Person: person(user)},
 		Status:  http.StatusForbidden,
 		Heading: "You are not a member of this workspace",
 		Text:    text,
-		Next: "If you have another account, sign in with that one. Otherwise ask an administrator of the " +
-			"workspace to add you.",
+		Next: "If you have another account, sign in with it. Otherwise, ask an administrator of the workspace " +
+			"to add you.",
 		Switch: returnPath,
 	}
 }
@@ -94,15 +92,15 @@ func cannotGive(
 	lack, lacking := errors.AsType[*consent.MissingPermissionsError](err)
 	if !lacking {
 		m.Heading = "Connectors are switched off in " + in.Name
-		m.Text = c.Name + " is a connector, and this workspace does not let connectors act in it."
-		m.Next = "An administrator of " + in.Name + " can switch the LLM integration on. After that, connect " +
-			c.Name + " again."
+		m.Text = c.Name + " is a connector, and this workspace does not allow connectors."
+		m.Next = "An administrator of " + in.Name + " can switch on the LLM integration. Then connect " + c.Name +
+			" again."
 		return m
 	}
-	m.Heading = "You cannot give " + c.Name + " what it needs"
-	m.Text = "It asks for permissions that you do not hold in " + in.Name + ":"
+	m.Heading = "You cannot give " + c.Name + " the access that it needs"
+	m.Text = "It asks for permissions that you do not have in " + in.Name + ":"
 	m.List = lack.Missing
-	m.Next = "An administrator of " + in.Name + " can give them to you. After that, connect " + c.Name + " again."
+	m.Next = "An administrator of " + in.Name + " can give them to you. Then connect " + c.Name + " again."
 	return m
 }
 
@@ -122,16 +120,15 @@ func notYourPage(user session.CurrentUser, request string) *ui.Message {
 			Person: person(user),
 		},
 		Status:  http.StatusForbidden,
-		Heading: "This consent page is not yours to answer",
-		Text: "It was opened in another session: you may have signed in again, or as somebody else, since. " +
-			"Nothing was approved.",
+		Heading: "This page belongs to another session",
+		Text:    "You may have signed in again, or with another account, after you opened it. Nothing was approved.",
 	})
 }
 
 func tooLate(request string) *ui.Message {
 	return reopening(request, &ui.Message{
-		Status: http.StatusBadRequest, Heading: "This page was open for too long",
-		Text: "A consent page can be answered for one hour. Nothing was approved.",
+		Status: http.StatusBadRequest, Heading: "This page has expired",
+		Text: "A consent page is valid for one hour. Nothing was approved.",
 	})
 }
 
@@ -140,7 +137,7 @@ func reopening(request string, m *ui.Message) *ui.Message {
 		m.Next = startAgain
 		return m
 	}
-	m.Next = "You can open the request again. If the application does not wait for it any more, start again from there."
+	m.Next = "You can open the request again. If the application no longer waits for it, start again there."
 	m.Links = []ui.Link{{Href: request, Text: "Open the request again"}}
 	return m
 }
@@ -148,8 +145,8 @@ func reopening(request string, m *ui.Message) *ui.Message {
 func badForm() *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusBadRequest,
-		Heading: "That was not an answer",
-		Text:    "The form has to say approve or deny, once. Nothing was approved.",
+		Heading: "The form is not valid",
+		Text:    "The form must contain exactly one decision. Nothing was approved.",
 		Next:    startAgain,
 	}
 }
@@ -158,18 +155,17 @@ func clientGone() *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusBadRequest,
 		Heading: "This application is no longer registered",
-		Text: "It was deleted, or its address was changed, while the page was open. Nothing was approved, and " +
-			"nothing was sent to it.",
+		Text: "It was deleted, or its redirect URI was changed, while this page was open. Nothing was approved, " +
+			"and nothing was sent to it.",
 	}
 }
 
 func usedAlready() *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusConflict,
-		Heading: "You have answered this already",
-		Text:    "Your answer was used, and nothing was changed now.",
-		Next: "To end the access that you gave, disconnect the application. To give it again, start from the " +
-			"application.",
-		Links: []ui.Link{{Href: "/settings/apps", Text: "Connected apps"}},
+		Heading: "You have already answered this request",
+		Text:    "Your earlier answer was used. Nothing was changed now.",
+		Next:    "To end the access, disconnect the application. To give access again, start in the application.",
+		Links:   []ui.Link{{Href: "/settings/apps", Text: "Connected apps"}},
 	}
 }

@@ -22,9 +22,9 @@ type StoppedAttempts interface {
 
 // These reasons appear in the connection log.
 const (
-	pageWaits = "The consent page was shown and is not answered yet."
+	pageWaits = "The consent page was shown. The user has not answered yet."
 	userSaid  = "The user did not approve the request."
-	noMember  = "The user who was signed in is not a member of the workspace."
+	noMember  = "The signed-in user is not a member of the workspace."
 )
 
 // recordStopped records the attempt in the workspace's connection log. Only connectors have one.
@@ -55,13 +55,13 @@ func stoppedWords(err error) string {
 	lack, lacking := errors.AsType[*consent.MissingPermissionsError](err)
 	switch {
 	case lacking:
-		return "The user does not hold what it asks for: " + titles(lack.Missing) + "."
+		return "The user does not have the requested permissions: " + titles(lack.Missing) + "."
 	case errors.Is(err, consent.ErrLLMOff):
 		return "The workspace has switched its LLM integration off."
 	case errors.Is(err, consent.ErrPlatformNotAllowed):
 		return "The connector policy does not allow this platform."
 	case errors.Is(err, consent.ErrNothingAllowed), errors.Is(err, grant.ErrPolicy):
-		return "The connector policy allows none of the permissions that it asks for."
+		return "The connector policy allows none of the requested permissions."
 	}
 	return err.Error()
 }

@@ -105,7 +105,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.Is(err, session.ErrBusy):
 		web.SetRetryAfter(w.Header(), session.BusyFor)
-		page.Problem = "Many people are signing in at this moment. Please try again in a few seconds."
+		page.Problem = "Too many people are signing in right now. Please try again in a few seconds."
 		h.Pages.Show(w, r, http.StatusTooManyRequests, page) // without the application's name, which costs a read
 	case err != nil:
 		h.fail(w, r, err)
@@ -139,7 +139,7 @@ func (h *Handler) begin(
 }
 
 func (h *Handler) wrong(w http.ResponseWriter, r *http.Request, page *ui.Login) {
-	page.Problem = "The e-mail address or the password is not right."
+	page.Problem = "The e-mail address or password is incorrect."
 	h.show(w, r, http.StatusBadRequest, page)
 }
 
@@ -165,12 +165,12 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) bool {
 	}
 	for _, values := range r.PostForm {
 		if len(values) > 1 {
-			err = errors.New("a field stands twice")
+			err = errors.New("a field occurs twice")
 		}
 	}
 	if err != nil {
 		page := form("", "")
-		page.Problem = "The form that was sent cannot be read. Please try again."
+		page.Problem = "The form is not valid. Please try again."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 		return false
 	}

@@ -64,13 +64,14 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, current session
 			r,
 			current,
 			http.StatusConflict,
-			"You could not sign in without "+h.Name+". Add a passkey first, or ask an administrator for a password.",
+			"You need "+h.Name+" to sign in. Before you unlink it, add a passkey or ask an administrator to set a "+
+				"password.",
 		)
 		return
 	}
-	notice := "Your account with " + h.Name + " is no longer linked."
+	notice := "Your " + h.Name + " account was unlinked."
 	if !unlinked {
-		notice = "No account with " + h.Name + " was linked."
+		notice = "No " + h.Name + " account was linked."
 	}
 	if err := h.Sessions.Flash(w, r, notice); err != nil {
 		h.fail(w, r, err)
@@ -137,8 +138,8 @@ func (h *Handler) holds(key string, v session.CurrentUser) bool {
 func (h *Handler) outdated(w http.ResponseWriter, r *http.Request) {
 	h.Pages.Fault(w, r, &ui.Message{
 		Status:  http.StatusForbidden,
-		Heading: "This form is not yours to send, or is out of date",
-		Text:    "It was opened in another session: you may have signed in again since. Nothing was changed.",
+		Heading: "This form is out of date",
+		Text:    "It was opened in another session, for example before you signed in again. Nothing was changed.",
 		Links:   []ui.Link{{Href: pagePath, Text: "Open the page again"}},
 	})
 }

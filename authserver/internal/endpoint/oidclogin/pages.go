@@ -13,7 +13,7 @@ import (
 func backTo(b begun) []ui.Link {
 	text, path := "Back to the sign-in page", "/login?return="+url.QueryEscape(b.Return)
 	if b.Attempt.Proof {
-		text, path = "Confirm in another way", "/login/again?return="+url.QueryEscape(b.Return)
+		text, path = "Use another method", "/login/again?return="+url.QueryEscape(b.Return)
 	}
 	return []ui.Link{{Href: path, Text: text}}
 }
@@ -23,8 +23,8 @@ func (h *Handler) unreachable(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "30")
 	h.Pages.Fault(w, r, &ui.Message{
 		Status:  http.StatusServiceUnavailable,
-		Heading: h.Name + " does not answer",
-		Text:    "We could not ask " + h.Name + " who you are.",
+		Heading: h.Name + " does not respond",
+		Text:    "We could not confirm your identity with " + h.Name + ".",
 		Next:    "Please try again in a minute, or sign in another way.",
 		Links:   []ui.Link{{Href: "/login", Text: "Back to the sign-in page"}},
 	})
@@ -45,8 +45,8 @@ func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, b begun, wait 
 func (h *Handler) notOurs(w http.ResponseWriter, r *http.Request) {
 	h.Pages.Fault(w, r, &ui.Message{
 		Status:  http.StatusBadRequest,
-		Heading: "This sign-in is over",
-		Text:    "It was begun in another browser, took too long, or was finished already. Nothing was changed.",
+		Heading: "This sign-in is no longer valid",
+		Text:    "It was started in another browser, took too long, or was already completed. Nothing was changed.",
 		Links:   []ui.Link{{Href: "/login", Text: "Start again"}},
 	})
 }
@@ -60,8 +60,8 @@ func (h *Handler) declined(w http.ResponseWriter, r *http.Request, b begun, code
 	}
 	h.Pages.Fault(w, r, &ui.Message{
 		Status:  http.StatusBadRequest,
-		Heading: "You did not sign in with " + h.Name,
-		Text:    "It was cancelled there, or " + h.Name + " did not let you in.",
+		Heading: "Sign-in with " + h.Name + " was not completed",
+		Text:    "You cancelled it, or " + h.Name + " refused it.",
 		Links:   backTo(b),
 	})
 }
@@ -70,8 +70,8 @@ func (h *Handler) notVerified(w http.ResponseWriter, r *http.Request, b begun) {
 	h.Pages.Fault(w, r, &ui.Message{
 		Status:  http.StatusBadRequest,
 		Heading: "We could not sign you in with " + h.Name,
-		Text:    "What " + h.Name + " answered was not what we asked for. Nothing was changed.",
-		Next:    "Please try again. If it happens again, quote the request id below.",
+		Text:    "The response from " + h.Name + " was not valid. Nothing was changed.",
+		Next:    "Please try again. If it happens again, report the request id below.",
 		Links:   backTo(b),
 	})
 }
@@ -79,8 +79,8 @@ func (h *Handler) notVerified(w http.ResponseWriter, r *http.Request, b begun) {
 func (h *Handler) otherAccount(w http.ResponseWriter, r *http.Request, b begun) {
 	h.Pages.Fault(w, r, &ui.Message{
 		Status:  http.StatusForbidden,
-		Heading: "That is another account",
-		Text:    "You are signed in here as somebody else than you are with " + h.Name + ".",
+		Heading: "You signed in with a different account",
+		Text:    "Your " + h.Name + " account does not belong to the user who is signed in here.",
 		Links:   backTo(b),
 	})
 }
@@ -89,18 +89,18 @@ func (h *Handler) otherAccount(w http.ResponseWriter, r *http.Request, b begun) 
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, why verdict) {
 	page := &ui.Message{
 		Status:  http.StatusForbidden,
-		Heading: "Your account with " + h.Name + " is not known here",
-		Text:    "Nobody here has an e-mail address that " + h.Name + " has verified for you.",
+		Heading: "Your " + h.Name + " account is not known here",
+		Text:    "No user here has an e-mail address that " + h.Name + " has verified for you.",
 		Next:    "Ask an administrator of your workspace to add you, or sign in another way.",
 		Links:   []ui.Link{{Href: "/login", Text: "Back to the sign-in page"}},
 	}
 	switch why {
 	case taken:
-		page.Text = "The user with your e-mail address signs in with another account there."
+		page.Text = "The user with your e-mail address signs in with another " + h.Name + " account."
 		page.Next = "Ask an administrator of your workspace, or sign in another way."
 	case disabled:
-		page.Heading, page.Text = "Your user here is switched off", "You cannot sign in until an administrator "+
-			"switches it on again."
+		page.Heading, page.Text = "Your account is disabled", "You cannot sign in until an administrator "+
+			"enables it."
 		page.Next = ""
 	}
 	h.Pages.Fault(w, r, page)

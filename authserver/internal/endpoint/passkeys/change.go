@@ -38,7 +38,7 @@ func (h *Handler) AddOptions() http.Handler {
 
 // sendOn makes the script open another page.
 func sendOn(w http.ResponseWriter, path string) {
-	web.JSON(w, http.StatusForbidden, refusal{Message: "Confirm first that it is you.", Next: path})
+	web.JSON(w, http.StatusForbidden, refusal{Message: "Confirm your identity first.", Next: path})
 }
 
 // Add serves POST /settings/passkeys. It accepts requests from the server's own origin only. The challenge proves that
@@ -72,13 +72,13 @@ func (h *Handler) Add() http.Handler {
 		if !added {
 			return h.refuseAdding(v, name)
 		}
-		return h.done(v, "The passkey "+name+" is added.")
+		return h.done(v, "The passkey "+name+" was added.")
 	})
 }
 
 func (h *Handler) refuseAdding(v request, name string) error {
 	page := ui.Passkeys{Name: name}
-	page.Problem = "That passkey was not added. Please try again."
+	page.Problem = "The passkey was not added. Please try again."
 	return h.show(v.w, v.r, v.current, http.StatusBadRequest, page)
 }
 
@@ -121,7 +121,7 @@ func (h *Handler) Remove() http.Handler {
 		}
 		id, err := identity.Parse(v.form.Get("id"))
 		if err != nil {
-			return h.done(v, "That passkey was removed already.")
+			return h.done(v, "The passkey was already removed.")
 		}
 		event := v.current.Event(v.r.Context(), audit.PasskeyRemoved, "passkey:"+id.String())
 		event.Detail = map[string]any{"address": h.Proxies.ClientAddress(v.r).String()}
@@ -131,12 +131,12 @@ func (h *Handler) Remove() http.Handler {
 			return err
 		case outcome == passkey.OnlyWayIn:
 			page := ui.Passkeys{}
-			page.Problem = "You could not sign in without that passkey. Add another one first."
+			page.Problem = "You need this passkey to sign in. Add another passkey before you remove it."
 			return h.show(v.w, v.r, v.current, http.StatusConflict, page)
 		case outcome == passkey.NoSuchPasskey:
-			return h.done(v, "That passkey was removed already.")
+			return h.done(v, "The passkey was already removed.")
 		}
-		return h.done(v, "The passkey is removed.")
+		return h.done(v, "The passkey was removed.")
 	})
 }
 

@@ -112,7 +112,7 @@ func (h *Handler) failScript(w http.ResponseWriter, r *http.Request, err error) 
 		web.JSON(
 			w,
 			http.StatusServiceUnavailable,
-			refusal{Message: "We cannot do this at the moment. Please try again in a few seconds."},
+			refusal{Message: "The service is temporarily unavailable. Please try again in a few seconds."},
 		)
 		return
 	}

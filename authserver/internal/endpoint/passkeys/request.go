@@ -75,8 +75,8 @@ func (h *Handler) holds(key string, v session.CurrentUser) bool {
 func outdated() *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusForbidden,
-		Heading: "This form is not yours to send, or is out of date",
-		Text:    "It was opened in another session: you may have signed in again since. Nothing was changed.",
+		Heading: "This form is out of date",
+		Text:    "It was opened in another session, for example before you signed in again. Nothing was changed.",
 		Links:   []ui.Link{{Href: pagePath, Text: "Open the page again"}},
 	}
 }

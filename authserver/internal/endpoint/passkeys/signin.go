@@ -43,7 +43,7 @@ func (h *Handler) SignIn() http.Handler {
 			h.Pages.Show(w, r, http.StatusBadRequest, &ui.Login{
 				Frame: ui.Frame{
 					Title:   "Sign in",
-					Problem: "That passkey is not accepted. Please try again, or sign in another way.",
+					Problem: "The passkey was not accepted. Please try again, or sign in another way.",
 				},
 				Return: next, Application: h.Application(r.Context(), next),
 			})
@@ -97,8 +97,8 @@ func (h *Handler) Again() http.Handler {
 			err = h.Sessions.Reauthenticated(v.w, v.r, v.current, proof, event)
 		}
 		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofInvalid) {
-			if err := h.Sessions.Flash(v.w, v.r, "That passkey is not accepted. Please try again, or prove it "+
-				"another way."); err != nil {
+			if err := h.Sessions.Flash(v.w, v.r, "The passkey was not accepted. Please try again, or "+
+				"use another method."); err != nil {
 				return err
 			}
 			goOn(v.w, again(next))

@@ -117,7 +117,7 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.Is(err, session.ErrBusy):
 		web.SetRetryAfter(w.Header(), session.BusyFor)
-		page.Problem = "Many people are signing in at this moment. Please try again in a few seconds."
+		page.Problem = "Too many people are signing in right now. Please try again in a few seconds."
 		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
 	case err != nil:
 		h.fail(w, r, err)
@@ -126,7 +126,7 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 		page.Problem = "Too many wrong passwords from your network. Please try again in " + minutes(result.Wait) + "."
 		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
 	case !result.OK || user.ID != current.User.ID:
-		page.PasswordGap = "The password is not right."
+		page.PasswordGap = "The password is incorrect."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 	default:
 		h.reauthenticated(w, r, current, result.Proof, page)
@@ -145,7 +145,7 @@ func (h *Handler) reauthenticated(
 	err := h.Sessions.Reauthenticated(w, r, current, proof, event)
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
-		page.PasswordGap = "The password is not right."
+		page.PasswordGap = "The password is incorrect."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 	case errors.Is(err, audit.ErrNotAuthorized): // signed out since the request began
 		goOn(w, "/login?return="+url.QueryEscape(page.Return))
@@ -171,7 +171,7 @@ func (h *Handler) currentUser(w http.ResponseWriter, r *http.Request, next strin
 // question returns the page with the methods that the user has.
 func (h *Handler) question(ctx context.Context, current session.CurrentUser, next string) (*ui.Again, error) {
 	page := &ui.Again{Return: next}
-	page.Title, page.AsksPasskey = "Confirm that it is you", h.Passkeys
+	page.Title, page.AsksPasskey = "Confirm your identity", h.Passkeys
 	page.Person = &ui.Person{Name: current.User.Name, Email: current.User.Email}
 	_, hash, _, err := h.Methods.UserByID(ctx, current.User.ID)
 	page.HasPassword = hash != ""

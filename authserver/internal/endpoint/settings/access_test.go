@@ -92,7 +92,7 @@ func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	const words = "You were signed out meanwhile. Nothing was changed, and what you typed was not kept."
+	const words = "You were signed out. Nothing was changed, and your input was not saved."
 	form := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.sign_ins set ended_at = now()`)
 	if page := browser.Get(developers).Follow(); page.WantsText(words) {

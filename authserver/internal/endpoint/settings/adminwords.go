@@ -11,25 +11,25 @@ import (
 func administrationWords(e audit.Entry) string {
 	switch e.Action {
 	case "tenant.added":
-		return "Made the workspace"
+		return "Created the workspace"
 	case "module.changed":
 		return "Changed the module " + text(e, "module") + ": " + strings.Join(texts(e, "changes"), ", ")
 	case "feature.changed":
 		return "Switched " + feature(text(e, "feature")) + " " + text(e, "state")
 	case "member.added":
-		return "Added a member" + forPerson(e) + ", who holds " + holds(e)
+		return "Added a member" + forPerson(e) + ". Permissions: " + holds(e)
 	case "member.permissions_changed":
-		return "Changed what a member" + forPerson(e) + " may do, who now holds " + holds(e)
+		return "Changed the permissions of a member" + forPerson(e) + " to: " + holds(e)
 	case "member.removed":
-		return "Removed a member" + forPerson(e) + ", and ended what acted for them in the workspace"
+		return "Removed a member" + forPerson(e) + " and revoked their tokens and connections in the workspace"
 	case "user.added":
-		return "Made the account"
+		return "Created the account"
 	case "user.password_set":
-		return "Set a new password, and signed the account out everywhere"
+		return "Set a new password and signed out all browsers"
 	case "user.disabled":
-		return "Switched the account off"
+		return "Disabled the account"
 	case "user.enabled":
-		return "Switched the account on again"
+		return "Enabled the account"
 	}
 	return ""
 }
@@ -53,7 +53,7 @@ func holds(e audit.Entry) string {
 		titles = append(titles, "“"+title+"”")
 	}
 	if len(titles) == 0 {
-		return "no permission"
+		return "none"
 	}
 	return strings.Join(titles, ", ")
 }

@@ -31,7 +31,7 @@ func (h *Handler) Apps() http.Handler {
 				}
 				view.Live = append(view.Live, live)
 			} else {
-				view.Ended = append(view.Ended, connectionView(c, endedGrant(c.Grant)))
+				view.Ended = append(view.Ended, connectionView(c, endedGrant(c)))
 			}
 		}
 		h.Pages.Show(v.w, v.r, http.StatusOK, view)
@@ -49,40 +49,54 @@ func connectionView(c consent.Connection, ended string) ui.Connection {
 		LastUsed:    c.Grant.LastUsed,
 		Ends:        c.Grant.Ends,
 		Ended:       ended,
+		EndedAt:     endedAt(c.Grant),
 		Narrowed:    c.NarrowedAt,
 		Alarming: c.Grant.Reason == grant.Replayed || c.Grant.Reason == grant.CodeReused ||
 			c.Grant.Reason == grant.CodeGuessed,
 	}
 }
 
-func moment(at time.Time) string { return at.UTC().Format("2 January 2006 at 15:04:05 UTC") }
-
 // paused returns why a connection cannot do anything now, or "".
 func paused(c consent.Connection) string {
 	switch c.Blocked() {
 	case grant.NotMember:
-		return "You are no longer a member of " + c.Workspace + ", so " + c.Application + " can do nothing there."
+		return "You are no longer a member of " + c.Workspace + ", so " + c.Application + " has no access to it."
 	case grant.LLMOff:
-		return c.Workspace + " has switched its LLM integration off, so " + c.Application +
-			" can do nothing there until it is on again."
+		return "The LLM integration of " + c.Workspace + " is switched off. " + c.Application +
+			" has no access until an administrator switches it on."
 	case grant.PermissionsLost:
-		return "You no longer hold any of these permissions in " + c.Workspace + ", so " + c.Application +
-			" can do nothing there until you do."
+		return "You no longer have any of these permissions in " + c.Workspace + ". " + c.Application +
+			" has no access until an administrator gives them back to you."
 	}
 	return ""
 }
 
-func endedGrant(g grant.Grant) string {
-	switch {
-	case g.State != grant.Revoked:
-	case g.Reason == grant.ByUser:
-		return "You disconnected this application on " + moment(*g.RevokedAt) + "."
-	case g.Reason == grant.MembershipOver:
-		return "Your membership of the workspace ended on " + moment(*g.RevokedAt) + "."
-	default:
-		return g.Reason.Words(g.RevokedAt)
+// endedGrant tells the user why a connection ended.
+func endedGrant(c consent.Connection) string {
+	if c.Grant.State != grant.Revoked {
+		return "The access that you gave to " + c.Application + " has expired."
 	}
-	return "Its time was over on " + g.Ends.UTC().Format("2 January 2006") + "."
+	we := "We disconnected " + c.Application
+	switch c.Grant.Reason {
+	case grant.Replayed:
+		return we + " because an old sign-in key was used again. It may have been copied."
+	case grant.CodeReused:
+		return we + " because a one-time sign-in code was used again. It may have been copied."
+	case grant.CodeGuessed:
+		return we + " after five failed attempts to use a one-time sign-in code."
+	case grant.ByUser:
+		return "You disconnected " + c.Application + "."
+	case grant.MembershipOver:
+		return "Your membership of " + c.Workspace + " ended."
+	}
+	return c.Grant.Reason.Explain(c.Application, nil)
+}
+
+func endedAt(g grant.Grant) time.Time {
+	if g.State == grant.Revoked && g.RevokedAt != nil {
+		return *g.RevokedAt
+	}
+	return g.Ends
 }
 
 // Disconnect serves POST /settings/apps/disconnect.
@@ -100,8 +114,8 @@ func (h *Handler) Disconnect() http.Handler {
 			if err := h.Grants.Revoke(v.r.Context(), c.Grant, grant.ByUser, v.current.Actor()); err != nil {
 				return err
 			}
-			return h.done(v, appsPath, c.Application+" is disconnected from "+c.Workspace+".")
+			return h.done(v, appsPath, c.Application+" was disconnected from "+c.Workspace+".")
 		}
-		return h.done(v, appsPath, "That application is no longer connected.")
+		return h.done(v, appsPath, "The application is no longer connected.")
 	})
 }

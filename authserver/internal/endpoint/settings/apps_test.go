@@ -51,7 +51,7 @@ func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 		t.Errorf("%d such clients", n)
 	}
 	if again := browser.Post(apps, form); secretPattern.MatchString(again.Body) ||
-		!again.WantsText("registered already") {
+		!again.WantsText("already registered") {
 		t.Errorf("the same form again: %s", again.Text())
 	}
 	if secretPattern.MatchString(browser.Get(developers).Body) {
@@ -68,8 +68,8 @@ func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 		!connector.WantsText("no secret") {
 		t.Errorf("connector: %d %s", connector.Status, connector.Text())
 	}
-	if page := browser.Get(developers); !page.WantsText("for ChatGPT") ||
-		!page.WantsText("authenticates by client_secret_json") {
+	if page := browser.Get(developers); !page.WantsText("For ChatGPT") ||
+		!page.WantsText("Authenticates with client_secret_json") {
 		t.Errorf("listed: %s", page.Text())
 	}
 	if n := site.Count(`select count(*) from account.oauth_clients`); n != 2 {
@@ -85,15 +85,15 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 		words   string
 	}{
 		"no name":    {url.Values{"name": {""}}, "Give the application a name"},
-		"no address": {url.Values{"redirect_uris": {" \n "}}, "Give 1 to 20 redirect URIs, one a line."},
-		"plain http": {url.Values{"redirect_uris": {"http://app.example.org/cb"}}, "uses https"},
+		"no address": {url.Values{"redirect_uris": {" \n "}}, "Enter 1 to 20 redirect URIs, one per line."},
+		"plain http": {url.Values{"redirect_uris": {"http://app.example.org/cb"}}, "must use https"},
 		"one of several": {
 			url.Values{"redirect_uris": {"https://a.example/cb\n\nhttps://me:secret@a.example/cb"}},
-			"Address 2 of 2: A redirect URI has no user name or password.",
+			"Address 2 of 2: A redirect URI must not contain a user name or password.",
 		},
 		"script":        {url.Values{"redirect_uris": {"javascript:alert(1)"}}, "absolute"},
 		"no permission": {url.Values{"permissions": nil}, "Choose at least one permission."},
-		"not held":      {url.Values{"permissions": {string(perm.ProgrammesWrite)}}, "that you hold yourself"},
+		"not held":      {url.Values{"permissions": {string(perm.ProgrammesWrite)}}, "permissions that you have"},
 		"for a connector": {
 			url.Values{
 				"kind":        {"connector"},
@@ -101,17 +101,17 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 				"resource":    {browsertest.Resource},
 				"permissions": {string(perm.AccountAPIAccess)},
 			},
-			"is never given to a connector. Leave it out.",
+			"Connectors cannot have the permission",
 		},
 		"another's resource": {
 			url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {"https://elsewhere.example"}},
-			"Choose one of the resources.",
+			"Choose a resource.",
 		},
 		"unknown platform": {
 			url.Values{"kind": {"connector"}, "platform": {"x"}, "resource": {browsertest.Resource}},
-			"Choose one of the platforms.",
+			"Choose a platform.",
 		},
-		"unknown auth method": {url.Values{"method": {"none"}}, "Choose one of the ways"},
+		"unknown auth method": {url.Values{"method": {"none"}}, "Choose an authentication method."},
 	} {
 		form := appForm(browser.Get(developers), c.changes)
 		page := browser.Post(apps, form)
@@ -239,7 +239,7 @@ func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 	var secrets []string
 	for _, page := range answers {
 		secret := secretPattern.FindString(page.Body)
-		if page.Status != http.StatusOK || (secret == "") != page.WantsText("registered already") {
+		if page.Status != http.StatusOK || (secret == "") != page.WantsText("already registered") {
 			t.Errorf("%d %s", page.Status, page.Text())
 		}
 		if secret != "" {
@@ -256,7 +256,7 @@ func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 	}
 	site.Fixture.Exec(`update account.oauth_clients set deleted_at = now()`)
 	if page := browser.Post(apps, form); !page.WantsText("This application was deleted") ||
-		page.WantsText("registered already") {
+		page.WantsText("already registered") {
 		t.Errorf("form sent again after the deletion: %d %s", page.Status, page.Text())
 	}
 }
@@ -289,7 +289,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 	connect(t, site, ada, app)
 	browser := site.SignedIn(ada)
 	page := browser.Post(apps+"/delete", browser.Get(developers).Form(apps+"/delete")).Follow()
-	if !page.WantsText("Donor sync is deleted") || !page.WantsText("No applications") {
+	if !page.WantsText("Donor sync was deleted") || !page.WantsText("No applications") {
 		t.Errorf("%s", page.Text())
 	}
 	if site.Count(
@@ -297,7 +297,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 	) != 1 {
 		t.Error("the grant is not revoked")
 	}
-	if page := browser.Get("/settings/apps"); !page.WantsText("The application was deleted") {
+	if page := browser.Get("/settings/apps"); !page.WantsText("because the application was deleted") {
 		t.Errorf("%s", page.Text())
 	}
 }

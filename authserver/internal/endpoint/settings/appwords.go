@@ -17,11 +17,11 @@ func whyNotRegistered(r *client.Refusal, wish client.Registration) string {
 	case "requiredPermissions":
 		return aboutPermissions(r, wish)
 	case "connectorPlatform":
-		return "Choose one of the platforms."
+		return "Choose a platform."
 	case "resource":
-		return "Choose one of the resources."
+		return "Choose a resource."
 	case "tokenEndpointAuthMethod":
-		return "Choose one of the ways to say who it is."
+		return "Choose an authentication method."
 	}
 	return r.Message
 }
@@ -33,7 +33,7 @@ func aboutAddresses(r *client.Refusal, wish client.Registration) string {
 	case len(wish.Redirects) == 1:
 		return r.Message
 	}
-	return "Give 1 to 20 redirect URIs, one a line."
+	return "Enter 1 to 20 redirect URIs, one per line."
 }
 
 func aboutPermissions(r *client.Refusal, wish client.Registration) string {
@@ -46,12 +46,13 @@ func aboutPermissions(r *client.Refusal, wish client.Registration) string {
 		return "Choose at least one permission."
 	case at >= 0 && wish.Connector:
 		entry, _ := perm.Describe(perm.Permission(wish.Required[at]))
-		return "“" + entry.Title + "” is never given to a connector. Leave it out."
+		return "Connectors cannot have the permission “" + entry.Title + "”. Deselect it."
 	}
 	required := perm.FromStrings(wish.Required)
 	if surplus := required.Without(required.Usable(wish.Resource)); wish.Connector && len(surplus) > 0 {
 		entry, _ := perm.Describe(surplus[0])
-		return "“" + entry.Title + "” is of no use at " + wish.Resource + ". Leave it out, or choose another resource."
+		return wish.Resource + " does not use the permission “" + entry.Title +
+			"”. Deselect it or choose another resource."
 	}
 	return r.Message
 }

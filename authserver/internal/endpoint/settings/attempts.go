@@ -54,7 +54,7 @@ func logView(connectors []connectionlog.Connector, shown int, here workspaceScop
 }
 
 var stepNames = [...]string{
-	connectionlog.Requested: "Asked",
+	connectionlog.Requested: "Requested",
 	connectionlog.Consented: "Approved",
 	connectionlog.Exchanged: "Code exchanged",
 	connectionlog.Called:    "First call",
@@ -80,7 +80,7 @@ func attemptView(w connectionlog.Attempt) ui.ConnectionAttempt {
 		RequestID: w.RequestID,
 	}
 	if w.Orphan {
-		out.Reason = "A token request that belongs to no approval known here. " + w.Reason
+		out.Reason = "This token request does not belong to a known approval. " + w.Reason
 		return out
 	}
 	for step, taken := range w.Taken {

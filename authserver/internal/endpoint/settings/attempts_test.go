@@ -34,7 +34,7 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	log := func() *browsertest.Page { return browser.Get(connectors) }
-	if page := log(); !page.WantsText("Nobody has tried to connect it yet.") {
+	if page := log(); !page.WantsText("No connection attempts yet.") {
 		t.Errorf("%s", page.Text())
 	}
 	for _, c := range []struct {
@@ -45,7 +45,7 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 		{
 			"wrong address",
 			openConsent(site.Browser(), app, "redirect_uri", "https://evil.example/cb"),
-			[]string{"Refused", "Nobody known", "an address that it has not registered"},
+			[]string{"Refused", "Unknown user", "an address that is not registered"},
 		},
 		{
 			"no challenge",
@@ -55,17 +55,17 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 		{
 			"nothing held",
 			openConsent(site.SignedIn(site.Member(perm.EngageReadForms)), app),
-			[]string{"Refused", "does not hold what it asks for: See programmes"},
+			[]string{"Refused", "does not have the requested permissions: See programmes"},
 		},
 		{
 			"not a member",
 			openConsent(site.SignedIn(site.Stranger()), app),
 			[]string{"Refused", "not a member of the workspace"},
 		},
-		{"shown", openConsent(browser, app), []string{"Waiting", "not answered yet"}},
+		{"shown", openConsent(browser, app), []string{"Waiting", "The user has not answered yet"}},
 	} {
 		page := log()
-		wanted := append(c.words, c.page.Header.Get("X-Request-Id"), "Asked : done", "Approved : not reached")
+		wanted := append(c.words, c.page.Header.Get("X-Request-Id"), "Requested : done", "Approved : not reached")
 		for _, words := range wanted {
 			if words == "" || !strings.Contains(page.Text()+page.Body, words) {
 				t.Errorf("%s: the log does not say %q: %s", c.what, words, page.Text())
@@ -82,9 +82,9 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 	for _, words := range []string{
 		"Approved : done",
 		"Code exchanged : not reached",
-		"a minute to exchange the code",
+		"one minute to exchange the code",
 		approved.Header.Get("X-Request-Id"),
-		"All connectors",
+		"Show all connectors",
 	} {
 		if !strings.Contains(page.Text()+page.Body, words) {
 			t.Errorf("approved: the log does not say %q: %s", words, page.Text())
@@ -97,7 +97,7 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 	attempts := site.Count(
 		`select (select count(*) from account.connection_stops) + (select count(*) from account.grants)`,
 	)
-	if n := len(log().Elements("li")); n == 0 || log().WantsText("Earlier attempts") != (attempts > 5) {
+	if n := len(log().Elements("li")); n == 0 || log().WantsText("Show earlier attempts") != (attempts > 5) {
 		t.Errorf("%d items: %s", n, log().Text())
 	}
 }

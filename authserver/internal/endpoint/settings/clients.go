@@ -29,7 +29,7 @@ func (h *Handler) RegisterApp() http.Handler {
 		if err == nil && !here.Permissions.HasAll(c.Required) {
 			err = &client.Refusal{
 				Field:   "requiredPermissions",
-				Message: "You can only require permissions that you hold yourself in this workspace.",
+				Message: "You can only require permissions that you have in this workspace.",
 			}
 		}
 		refusal, refused := errors.AsType[*client.Refusal](err)
@@ -62,7 +62,7 @@ func (h *Handler) accept(kind client.Kind, wish client.Registration) (client.Cli
 	}
 	return client.Client{}, &client.Refusal{
 		Field:   "kind",
-		Message: "Choose whether it is a confidential application or a connector.",
+		Message: "Choose a kind: confidential or connector.",
 	}
 }
 
@@ -124,14 +124,14 @@ func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) erro
 		return h.showRegisteredBefore(v, here, c.ID)
 	}
 	shown := &ui.Shown{
-		Heading: c.Name + " is registered",
+		Heading: c.Name + " was registered",
 		Client:  c.ID.String(),
 		Label:   "Client secret",
 		Value:   secret.Reveal(),
 	}
-	shown.Text = "A connector has no secret: its client id is all that the platform needs."
+	shown.Text = "A connector has no secret. The platform needs only the client id."
 	if secret != "" {
-		shown.Text = "The secret is shown this once. Keep it where you keep passwords, and never in a repository."
+		shown.Text = "The secret is shown only once. Store it like a password, and never in a repository."
 	}
 	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
 }
@@ -139,13 +139,13 @@ func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) erro
 // showRegisteredBefore responds to a form that was sent before. The application may have been deleted since.
 func (h *Handler) showRegisteredBefore(v *request, here workspaceScope, id uuid.UUID) error {
 	shown := &ui.Shown{
-		Heading: "This application was registered already", Client: id.String(),
-		Text: "Its secret, if it has one, was shown once and cannot be shown again. If you do not have it, replace it.",
+		Heading: "This application was already registered", Client: id.String(),
+		Text: "If it has a secret, it was shown once and cannot be shown again. If you did not save it, replace it.",
 	}
 	if _, err := h.Store.Client(v.r.Context(), id); errors.Is(err, client.ErrUnknown) {
 		shown = &ui.Shown{
 			Heading: "This application was deleted",
-			Text:    "It was registered by the same form before. Open this page again to register another one.",
+			Text:    "You registered it with this form earlier. To register another application, open this page again.",
 		}
 	} else if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (h *Handler) ownApp(v *request, here workspaceScope) (client.Client, error)
 	if err != nil && !errors.Is(err, client.ErrUnknown) {
 		return client.Client{}, err
 	}
-	if err := h.done(v, here.path(developersPath), "That application is no longer registered."); err != nil {
+	if err := h.done(v, here.path(developersPath), "The application is no longer registered."); err != nil {
 		return client.Client{}, err
 	}
 	return client.Client{}, answered{}
@@ -182,7 +182,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		}
 		if c.Kind.Traits().Public {
 			return h.showDevelopers(v, here, http.StatusBadRequest, func(page *ui.Developers) {
-				page.Problem = "Nothing was made. A connector is a public client: it has no secret."
+				page.Problem = "The secret was not replaced. A connector is a public client and has no secret."
 			})
 		}
 		status, note, err := h.prove(v)
@@ -205,13 +205,13 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		if err != nil {
 			return err
 		}
-		text := "It is shown this once. The old one works for 24 hours more."
+		text := "It is shown only once. The old secret keeps working for 24 hours."
 		if old == 0 {
-			text = "It is shown this once. The old one no longer works."
+			text = "It is shown only once. The old secret no longer works."
 		}
 		return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) {
 			page.Shown = &ui.Shown{
-				Heading: "The new secret of " + c.Name,
+				Heading: "New secret of " + c.Name,
 				Text:    text,
 				Client:  c.ID.String(),
 				Label:   "Client secret",
@@ -239,7 +239,7 @@ func (h *Handler) DeleteApp() http.Handler {
 		return h.done(
 			v,
 			here.path(developersPath),
-			c.Name+" is deleted, and everybody who connected it is disconnected.",
+			c.Name+" was deleted and disconnected for everyone.",
 		)
 	})
 }

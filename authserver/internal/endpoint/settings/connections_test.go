@@ -22,9 +22,9 @@ func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 		"Riverside Food Bank",
 		"See programmes",
 		"Read the names, summaries",
-		"Since",
-		"last used on",
-		"ends on",
+		"Connected",
+		"Last used",
+		"Expires",
 	} {
 		if !page.WantsText(words) {
 			t.Errorf("does not say %q", words)
@@ -37,8 +37,8 @@ func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 		t.Fatal("the grant of another user was revoked")
 	}
 	form.Set("id", first.ID.String())
-	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.WantsText("is disconnected") ||
-		!after.WantsText("You disconnected this application on") {
+	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.WantsText("was disconnected") ||
+		!after.WantsText("You disconnected Donor sync.") {
 		t.Errorf("%s", after.Text())
 	}
 	if site.Count(active, first.ID) != 0 || site.Count(active, second.ID) != 1 {
@@ -64,12 +64,15 @@ func TestApps_ShowsReplayAsReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	browser := site.SignedIn(ada)
-	if page := browser.Get("/settings/apps"); !page.WantsText("superseded refresh token was presented on") ||
-		!page.WantsText("Nothing is connected") {
+	if page := browser.Get("/settings/apps"); !page.WantsText(
+		"We disconnected Claude because an old sign-in key was used again. It may have been copied.",
+	) ||
+		!page.WantsText("No connected apps") {
 		t.Errorf("connected apps: %s", page.Text())
 	}
-	if page := browser.Get("/settings/security"); !page.WantsText("The access of Claude ended.") ||
-		!page.WantsText("superseded refresh token") {
+	if page := browser.Get("/settings/security"); !page.WantsText(
+		"Claude was disconnected because an old refresh token was used again. It may have been copied.",
+	) {
 		t.Errorf("security: %s", page.Text())
 	}
 }
@@ -80,8 +83,10 @@ func TestApps_ListsExpiredGrantAsEnded(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	g := connect(t, site, ada, app)
 	site.Fixture.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, g.ID)
-	if page := site.SignedIn(ada).Get("/settings/apps"); !page.WantsText("Its time was over on") ||
-		!page.WantsText("Nothing is connected") {
+	if page := site.SignedIn(ada).Get("/settings/apps"); !page.WantsText(
+		"The access that you gave to Donor sync has expired.",
+	) ||
+		!page.WantsText("No connected apps") {
 		t.Errorf("%s", page.Text())
 	}
 }

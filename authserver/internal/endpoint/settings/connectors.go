@@ -99,9 +99,9 @@ func policyView(p workspace.ConnectorPolicy) ui.PolicyForm {
 }
 
 var platformSentences = map[workspace.Platform]string{
-	workspace.Claude:  "Connectors of Claude: web, desktop, mobile and Claude Code.",
-	workspace.ChatGPT: "Connectors of ChatGPT.",
-	workspace.Other:   "Every other assistant or editor that this deployment knows.",
+	workspace.Claude:  "Claude on the web, desktop and mobile, and Claude Code.",
+	workspace.ChatGPT: "ChatGPT connectors.",
+	workspace.Other:   "All other assistants and editors that this deployment allows.",
 }
 
 func typedPolicy(wish policy.Request, days, seen string, notes map[string]string) ui.PolicyForm {
@@ -158,8 +158,13 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 				return h.showConnectors(v, here, http.StatusOK, func(page *ui.Connectors) {
 					page.Policy = typedPolicy(wish, days, seen, nil)
 					page.Warning = &ui.PolicyWarning{
-						Effects: effectWords(effect, "will end at once", "will lose permissions", "will end sooner"),
-						Policy:  page.Policy,
+						Effects: effectWords(
+							effect,
+							"will end immediately",
+							"will lose permissions",
+							"will expire sooner",
+						),
+						Policy: page.Policy,
 					}
 				})
 			}
@@ -177,7 +182,7 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 // overtaken shows the current policy to a user whose page showed an older one.
 func (h *Handler) overtaken(v *request, here workspaceScope) error {
 	return h.showConnectors(v, here, http.StatusConflict, func(page *ui.Connectors) {
-		page.Problem = "Somebody changed the policy since you opened this page. Nothing was saved."
+		page.Problem = "The policy was changed after you opened this page. Your changes were not saved."
 	})
 }
 
@@ -190,11 +195,11 @@ func (h *Handler) savePolicy(v *request, here workspaceScope, seen string, wante
 	for _, g := range change.EndedGrants {
 		h.Grants.PropagateRevocation(v.r.Context(), g.ID, g.Ends, grant.ByPolicy)
 	}
-	notice := "The policy of " + here.Workspace.Name + " is saved."
+	notice := "The policy of " + here.Workspace.Name + " was saved."
 	if change.Before.Equal(change.After) {
-		notice = "The policy of " + here.Workspace.Name + " is as it was: nothing was changed."
+		notice = "The policy of " + here.Workspace.Name + " was not changed."
 	}
-	for _, words := range effectWords(change.Effect, "ended", "lost permissions", "got an earlier end") {
+	for _, words := range effectWords(change.Effect, "ended", "lost permissions", "got an earlier expiry date") {
 		notice += " " + words
 	}
 	return h.done(v, here.path(connectorsPath), notice)

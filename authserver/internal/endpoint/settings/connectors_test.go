@@ -40,7 +40,7 @@ func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 		"Claude",
 		"ChatGPT",
 		"Other applications",
-		"Read what people sent in",
+		"Read form submissions",
 		"Personal data",
 		"Makes changes",
 	} {
@@ -50,18 +50,18 @@ func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 	}
 	saved := browser.Post(connectors+"/policy", policyForm(page, " 7 ", claudeAlone, readAndWrite...)).Follow()
 	form = saved.Form(connectors + "/policy")
-	if !saved.WantsText("The policy of Riverside Food Bank is saved.") ||
+	if !saved.WantsText("The policy of Riverside Food Bank was saved.") ||
 		!slices.Equal(form["platforms"], claudeAlone) ||
 		len(form["permissions"]) != 2 ||
 		form.Get("days") != "7" {
 		t.Errorf("%v %s", form, saved.Text())
 	}
-	if again := browser.Post(connectors+"/policy", form).Follow(); !again.WantsText("nothing was changed") {
+	if again := browser.Post(connectors+"/policy", form).Follow(); !again.WantsText("was not changed") {
 		t.Errorf("%s", again.Text())
 	}
 	none := browser.Post(connectors+"/policy", policyForm(saved, "7", nil, readAndWrite...)).Follow()
 	if form := none.Form(connectors + "/policy"); len(form["platforms"]) != 0 ||
-		!none.WantsText("The policy of Riverside Food Bank is saved.") {
+		!none.WantsText("The policy of Riverside Food Bank was saved.") {
 		t.Errorf("no platform: %v", form)
 	}
 	log := browser.Get("/settings/audit")
@@ -69,8 +69,8 @@ func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 		"Changed the connector policy",
 		"access lasts 7 days instead of 30",
 		"no longer allowed: See public forms",
-		"platforms allowed are now Claude",
-		"platforms allowed are now none",
+		"allowed platforms: Claude",
+		"allowed platforms: none",
 	} {
 		if !log.WantsText(words) {
 			t.Errorf("the audit log does not say %q: %s", words, log.Text())
@@ -87,25 +87,30 @@ func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
 		permissions []perm.Permission
 		words       string
 	}{
-		"no number":     {"a week", anyPlatform, readAndWrite, "Access lasts 1 to 30 days"},
-		"nothing":       {"", anyPlatform, readAndWrite, "Access lasts 1 to 30 days"},
-		"too long":      {"31", claudeAlone, readAndWrite, "Access lasts 1 to 30 days"},
+		"no number":     {"a week", anyPlatform, readAndWrite, "Enter a number of days from 1 to 30"},
+		"nothing":       {"", anyPlatform, readAndWrite, "Enter a number of days from 1 to 30"},
+		"too long":      {"31", claudeAlone, readAndWrite, "Enter a number of days from 1 to 30"},
 		"no permission": {"5", claudeAlone, nil, "at least one permission"},
 		"write without read": {
 			"5",
 			claudeAlone,
 			[]perm.Permission{perm.ProgrammesWrite},
-			"is of no use without “See programmes”",
+			"requires “See programmes”",
 		},
 		"not for connectors": {
 			"5",
 			claudeAlone,
 			[]perm.Permission{perm.AccountAPIAccess},
-			"no permission that a connector may have",
+			"Connectors cannot have this permission",
 		},
-		"an unknown platform":  {"5", []string{"claude", "gemini"}, readAndWrite, "claude, chatgpt or other"},
-		"a very long number":   {"99999999999999999999", claudeAlone, readAndWrite, "Access lasts 1 to 30 days"},
-		"what looks like HTML": {`"><b>7`, claudeAlone, readAndWrite, "Access lasts 1 to 30 days"},
+		"an unknown platform": {"5", []string{"claude", "gemini"}, readAndWrite, "claude, chatgpt or other"},
+		"a very long number": {
+			"99999999999999999999",
+			claudeAlone,
+			readAndWrite,
+			"Enter a number of days from 1 to 30",
+		},
+		"what looks like HTML": {`"><b>7`, claudeAlone, readAndWrite, "Enter a number of days from 1 to 30"},
 	} {
 		page := browser.Post(
 			connectors+"/policy",
@@ -140,9 +145,9 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 		policyForm(browser.Get(connectors), "7", anyPlatform, perm.ProgrammesRead),
 	)
 	for _, words := range []string{
-		"1 connection will end at once.",
+		"1 connection will end immediately.",
 		"2 connections will lose permissions.",
-		"2 connections will end sooner.",
+		"2 connections will expire sooner.",
 	} {
 		if warning.Status != http.StatusOK || !warning.WantsText(words) {
 			t.Errorf("%d, without %q: %s", warning.Status, words, warning.Text())
@@ -158,8 +163,8 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 	}
 	page := browser.Post(connectors+"/policy", form).Follow()
 	if !page.WantsText(
-		"The policy of Riverside Food Bank is saved. 1 connection ended. 2 connections lost permissions. 2 " +
-			"connections got an earlier end.",
+		"The policy of Riverside Food Bank was saved. 1 connection ended. 2 connections lost permissions. 2 " +
+			"connections got an earlier expiry date.",
 	) {
 		t.Errorf("%s", page.Text())
 	}
@@ -180,8 +185,8 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 	}
 	mine := browser.Get("/settings/apps")
 	for _, words := range []string{
-		"narrowed this connection on",
-		"The workspace's connector policy ended this connection on",
+		"reduced this access on",
+		"because the connector policy no longer allows it",
 	} {
 		if !mine.WantsText(words) {
 			t.Errorf("Connected apps does not say %q: %s", words, mine.Text())
@@ -189,9 +194,9 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 	}
 	log := browser.Get("/settings/audit")
 	for _, words := range []string{
-		"The connector policy narrowed the access of Claude",
-		"It lost: Add and change programmes",
-		"It ends on",
+		"The connector policy reduced the access of Claude",
+		"Removed: Add and change programmes",
+		"Expires on",
 		"1 connection ended",
 	} {
 		if !log.WantsText(words) {

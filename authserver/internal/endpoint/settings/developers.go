@@ -126,7 +126,8 @@ func takesOver(t pat.Token, named map[string]pat.Token, now time.Time) string {
 	if !listed || !former.Active(now) {
 		return ""
 	}
-	return "The token made on " + former.Created.UTC().Format("2 January 2006") + " ends when this one is first used."
+	return "The token created on " + former.Created.UTC().Format("2 January 2006") +
+		" stops working when this one is first used."
 }
 
 func endedToken(t pat.Token) string {
@@ -161,7 +162,7 @@ func (h *Handler) proof(v *request) (ui.Proof, error) {
 func (h *Handler) showRetry(v *request, here workspaceScope, id uuid.UUID, status int, note string) error {
 	return h.showDevelopers(v, here, status, func(page *ui.Developers) {
 		page.Retry = ui.Retry{ID: id.String(), Note: note, ExpireOld: v.form.Get("expire_old") == "yes"}
-		page.Problem, page.ProblemAt = "Nothing was made. "+note, ui.ProofField(page.Retry.ID)
+		page.Problem, page.ProblemAt = "Nothing was created. "+note, ui.ProofField(page.Retry.ID)
 	})
 }
 
@@ -175,11 +176,11 @@ func (h *Handler) prove(v *request) (status int, note string, err error) {
 	case proof == ui.NoProof:
 		return http.StatusOK, "", nil
 	case proof == ui.OtherProof:
-		return http.StatusBadRequest, "Confirm first that it is you.", nil
+		return http.StatusBadRequest, "Confirm your identity first.", nil
 	}
 	password := credential.Secret(v.form.Get("password"))
 	if password == "" {
-		return http.StatusBadRequest, "Enter your password to go on.", nil
+		return http.StatusBadRequest, "Enter your password to continue.", nil
 	}
 	_, result, err := h.verifier.Verify(
 		v.r.Context(),
@@ -191,7 +192,7 @@ func (h *Handler) prove(v *request) (status int, note string, err error) {
 	switch {
 	case errors.Is(err, session.ErrBusy):
 		web.SetRetryAfter(v.w.Header(), session.BusyFor)
-		return http.StatusTooManyRequests, "Many people are signing in at this moment. Please try again in a few " +
+		return http.StatusTooManyRequests, "Too many people are signing in right now. Please try again in a few " +
 			"seconds.", nil
 	case err != nil:
 		return 0, "", err
@@ -199,13 +200,13 @@ func (h *Handler) prove(v *request) (status int, note string, err error) {
 		web.SetRateLimited(v.w.Header(), result.Wait, result.Limit)
 		return http.StatusTooManyRequests, "Too many wrong passwords. Please try again later.", nil
 	case !result.OK:
-		return http.StatusBadRequest, "The password is not right.", nil
+		return http.StatusBadRequest, "The password is incorrect.", nil
 	}
 	event := v.current.Event(v.r.Context(), audit.SignInProved, "sign_in:"+v.current.SignInID.String())
 	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(v.r).String()}
 	err = h.Sessions.Reauthenticated(v.w, v.r, v.current, result.Proof, event)
 	if errors.Is(err, session.ErrProofInvalid) {
-		return http.StatusBadRequest, "The password is not right.", nil
+		return http.StatusBadRequest, "The password is incorrect.", nil
 	}
 	if err == nil {
 		v.current.AuthenticatedAt = h.Now()

@@ -153,8 +153,8 @@ func (h *Handler) finish(w http.ResponseWriter, r *http.Request, err error) {
 func noLongerAllowed() *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusForbidden,
-		Heading: "You may no longer do this",
-		Text:    "You were signed out, or lost a permission, while we worked on your request. Nothing was changed.",
+		Heading: "You no longer have permission to do this",
+		Text:    "You were signed out, or lost a permission, while we processed your request. Nothing was changed.",
 		Links:   []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}},
 	}
 }

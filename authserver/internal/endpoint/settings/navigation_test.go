@@ -67,7 +67,7 @@ func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{developers, connectors, "/settings/audit"} {
 		page := site.SignedIn(reader).Get(path)
-		if page.Status != http.StatusForbidden || !page.WantsText("You cannot manage API access here") ||
+		if page.Status != http.StatusForbidden || !page.WantsText("You cannot manage API access in this workspace") ||
 			!page.WantsText("Manage API access") ||
 			len(page.Elements("h1")) != 1 ||
 			len(page.Elements("main")) != 1 {

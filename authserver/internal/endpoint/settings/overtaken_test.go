@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-const overtaken = "Somebody changed the policy since you opened this page. Nothing was saved."
+const overtaken = "The policy was changed after you opened this page. Your changes were not saved."
 
 // A change on an outdated page must not allow again what another user has just forbidden.
 func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
@@ -47,7 +47,7 @@ func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
 		}
 	}
 	shown.Set("days", "7")
-	if page := eve.Post(connectors+"/policy", shown).Follow(); !page.WantsText("is saved.") ||
+	if page := eve.Post(connectors+"/policy", shown).Follow(); !page.WantsText("was saved.") ||
 		site.Count(`select count(*) from account.connector_policies where platforms = '{claude}' and days = 7`) != 1 {
 		t.Errorf("over the current policy: %s", page.Text())
 	}
@@ -87,7 +87,7 @@ func TestConnectorPolicy_OutdatedConfirmationIsRefused(t *testing.T) {
 		t.Fatalf("%d %s", saved.Status, saved.Text())
 	}
 	page := browser.Post(connectors+"/policy", confirm)
-	if page.Status != http.StatusConflict || !page.WantsText(overtaken) || page.WantsText("Lower the policy") {
+	if page.Status != http.StatusConflict || !page.WantsText(overtaken) || page.WantsText("Apply the change") {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	if n := site.Count(`select count(*) from account.grants

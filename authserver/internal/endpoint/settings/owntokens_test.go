@@ -57,7 +57,7 @@ func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 		if site.Count(active, ada.ID) != left+1 {
 			t.Fatal("another user revoked the token")
 		}
-		if after := browser.Post(ownRevoke, form).Follow(); !after.WantsText("is revoked") ||
+		if after := browser.Post(ownRevoke, form).Follow(); !after.WantsText("was revoked") ||
 			site.Count(active, ada.ID) != left {
 			t.Errorf("%d left: %s", site.Count(active, ada.ID), after.Text())
 		}
@@ -97,12 +97,12 @@ func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
-	if page := browser.Get(developers); page.WantsText("confirm that it is you") {
+	if page := browser.Get(developers); page.WantsText("confirm your identity") {
 		t.Error("a recent authentication is not accepted")
 	}
 	site.Wait(session.Freshness + time.Second)
 	page := browser.Get(developers)
-	if !page.WantsText("confirm that it is you") || page.WantsText("Your password") {
+	if !page.WantsText("confirm your identity") || page.WantsText("Your password") {
 		t.Errorf("the page: %s", page.Text())
 	}
 	links := 0
@@ -124,7 +124,7 @@ func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
 	} {
 		form.Set("password", "")
 		answer := browser.Post(path, form)
-		if answer.Status != http.StatusBadRequest || !answer.WantsText("Confirm first that it is you") {
+		if answer.Status != http.StatusBadRequest || !answer.WantsText("Confirm your identity first") {
 			t.Errorf("%s: %d %s", path, answer.Status, answer.Text())
 		}
 	}

@@ -18,7 +18,7 @@ func policyChanged(e audit.Entry) string {
 	was, is := strings.Join(identifiers(before["platforms"]), " "), strings.Join(identifiers(after["platforms"]), " ")
 	var parts []string
 	if was != is {
-		parts = append(parts, "platforms allowed are now "+platformList(identifiers(after["platforms"])))
+		parts = append(parts, "allowed platforms: "+platformList(identifiers(after["platforms"])))
 	}
 	held := perm.FromStrings(identifiers(before["permissions"]))
 	holds := perm.FromStrings(identifiers(after["permissions"]))
@@ -40,15 +40,15 @@ func policyChanged(e audit.Entry) string {
 
 // grantNarrowed describes the event grant.narrowed.
 func grantNarrowed(e audit.Entry, application string) string {
-	out := "The connector policy narrowed the access of " + application + forPerson(e)
+	out := "The connector policy reduced the access of " + application + forPerson(e)
 	former := perm.FromStrings(identifiers(e.Detail["former_permissions"]))
 	if lost := former.Without(perm.FromStrings(identifiers(e.Detail["permissions"]))); len(lost) > 0 {
-		out += ". It lost: " + titles(lost)
+		out += ". Removed: " + titles(lost)
 	}
 	if e.Detail["ends_at"] != e.Detail["former_ends_at"] {
 		text, _ := e.Detail["ends_at"].(string)
 		if ends, err := time.Parse(time.RFC3339, text); err == nil {
-			out += ". It ends on " + ends.UTC().Format("2 January 2006")
+			out += ". Expires on " + ends.UTC().Format("2 January 2006")
 		}
 	}
 	return out

@@ -84,9 +84,9 @@ func pageOf(section string, form url.Values) string {
 func outdated(page string) *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusForbidden,
-		Heading: "This form is not yours to send, or is out of date",
-		Text:    "It was opened in another session: you may have signed in again since. Nothing was changed.",
-		Next:    "Open the page again and repeat what you did.",
+		Heading: "This form is out of date",
+		Text:    "It was opened in another session, for example before you signed in again. Nothing was changed.",
+		Next:    "Open the page again and repeat your change.",
 		Links:   []ui.Link{{Href: page, Text: "Open the page again"}},
 	}
 }

@@ -40,8 +40,8 @@ func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 	site.Wait(session.Freshness + time.Second)
 	for _, path := range []string{apps + "/secret", tokens + "/replace"} {
 		for password, words := range map[string]string{
-			"wrong": "The password is not right.",
-			"":      "Enter your password to go on.",
+			"wrong": "The password is incorrect.",
+			"":      "Enter your password to continue.",
 		} {
 			form := browser.Get(developers).Form(path)
 			form.Set("password", password)
@@ -53,7 +53,7 @@ func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 				!boxes[0]["password-note-"+form.Get("id")] {
 				t.Fatalf("%s, %q: %d, %d boxes are open: %s", path, password, page.Status, len(boxes), page.Text())
 			}
-			if !page.WantsText("Nothing was made. "+words) || !page.WantsText("Go to the field") ||
+			if !page.WantsText("Nothing was created. "+words) || !page.WantsText("Go to the field") ||
 				!strings.Contains(page.Body, `href="#`+field+`"`) {
 				t.Errorf("%s, %q: no link to the field: %s", path, password, page.Text())
 			}
@@ -72,7 +72,7 @@ func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 	retry := browser.Post(apps+"/secret", form).Form(apps + "/secret")
 	retry.Set("password", browsertest.Password)
 	if page := browser.Post(apps+"/secret", retry); page.Status != http.StatusOK ||
-		!page.WantsText("The old one no longer works.") {
+		!page.WantsText("The old secret no longer works.") {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	if n := site.Count(`select count(*) from account.client_secrets where client_id = $1`, form.Get("id")); n != 1 {

@@ -47,8 +47,8 @@ func (h *Handler) noAccess(v *request, section string, others []workspace.Member
 	m := &ui.Message{
 		Frame:   frame,
 		Status:  http.StatusForbidden,
-		Heading: "You cannot manage API access here",
-		Text:    "This page needs a permission that you do not hold in this workspace:",
+		Heading: "You cannot manage API access in this workspace",
+		Text:    "This page requires a permission that you do not have:",
 		List:    perm.NewSet(perm.AccountAPIAccess),
 		Next:    "An administrator of the workspace can give it to you.",
 		Links:   []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}},

@@ -67,7 +67,7 @@ func (h *Handler) SignOut() http.Handler {
 	return h.form(securityPath, func(v *request) error {
 		id, ok := v.id()
 		if !ok {
-			return h.done(v, securityPath, "That browser is no longer signed in.")
+			return h.done(v, securityPath, "The browser is no longer signed in.")
 		}
 		err := h.Store.EndSignIn(
 			v.r.Context(),
@@ -78,7 +78,7 @@ func (h *Handler) SignOut() http.Handler {
 		if err != nil {
 			return err
 		}
-		return h.done(v, securityPath, "That browser is signed out.")
+		return h.done(v, securityPath, "The browser was signed out.")
 	})
 }
 
@@ -90,9 +90,9 @@ func (h *Handler) SignOutOthers() http.Handler {
 		if err != nil {
 			return err
 		}
-		notice := strconv.FormatInt(ended, 10) + " other browsers are signed out."
+		notice := strconv.FormatInt(ended, 10) + " other browsers were signed out."
 		if ended == 1 {
-			notice = "One other browser is signed out."
+			notice = "1 other browser was signed out."
 		}
 		return h.done(v, securityPath, notice)
 	})

@@ -7,19 +7,19 @@ func signInMethodWords(e audit.Entry) string {
 	name, _ := e.Detail["name"].(string)
 	switch e.Action {
 	case "sign_in.proved":
-		return "Confirmed who is at the browser"
+		return "Confirmed identity"
 	case "sign_in.refused":
-		return "A sign-in at another provider was refused"
+		return "A sign-in with the identity provider was refused"
 	case "identity.linked":
-		return "Linked an account at another provider, by its verified e-mail address"
+		return "Linked an account at the identity provider by its verified e-mail address"
 	case "identity.unlinked":
-		return "Unlinked the account at another provider"
+		return "Unlinked the account at the identity provider"
 	case "passkey.added":
 		return "Added the passkey " + name
 	case "passkey.removed":
 		return "Removed a passkey"
 	case passkeyStopped:
-		return "The passkey " + name + " was stopped, because it may have been copied"
+		return "The passkey " + name + " was blocked because it may have been copied"
 	}
 	return e.Action
 }

@@ -40,7 +40,7 @@ func summarised(t *testing.T, name string, page *browsertest.Page, field string)
 		browsertest.Attribute(note, "class") != "note" {
 		t.Errorf("%s: the field is not associated with its note", name)
 	}
-	if !strings.Contains(page.Body, "<title>Problem: Developers") {
+	if !strings.Contains(page.Body, "<title>Error: Developers") {
 		t.Errorf("%s: the title does not report the problem", name)
 	}
 }
@@ -49,7 +49,7 @@ func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	page := browser.Get(developers)
-	if strings.Contains(page.Body, "Problem") {
+	if strings.Contains(page.Body, "Error: ") || strings.Contains(page.Body, `id="problem"`) {
 		t.Error("there is a problem before anything was sent")
 	}
 	good := func() url.Values { return tokenForm(page, "export", "7", perm.ProgrammesRead) }

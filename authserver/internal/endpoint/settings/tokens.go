@@ -34,7 +34,7 @@ func (h *Handler) MakeToken() http.Handler {
 		if refused || notes["password"] != "" {
 			return h.showDevelopers(v, here, status, func(page *ui.Developers) {
 				for field, note := range notes {
-					page.Problem, page.ProblemAt = "The token was not made. "+note, ui.TokenField(field)
+					page.Problem, page.ProblemAt = "The token was not created. "+note, ui.TokenField(field)
 				}
 				page.NewToken = ui.TokenForm{
 					Open:     true,
@@ -71,7 +71,7 @@ func (h *Handler) ReplaceToken() http.Handler {
 		token, err := wish.Accept(here.Permissions, h.Now())
 		if _, refused := errors.AsType[*pat.Refusal](err); refused {
 			return h.showDevelopers(v, here, http.StatusBadRequest, func(page *ui.Developers) {
-				page.Problem = "Nothing was made: you no longer hold any permission of this token."
+				page.Problem = "The token was not replaced, because you no longer have any of its permissions."
 			})
 		}
 		if err != nil {
@@ -108,13 +108,13 @@ func (h *Handler) saveToken(v *request, here workspaceScope, token pat.Token, fo
 		Label:   "Token " + token.Name,
 		Value:   value.Reveal(),
 		IsToken: true,
-		Text:    "It is shown this once. Keep it where you keep passwords, and never in a repository.",
+		Text:    "It is shown only once. Store it like a password, and never in a repository.",
 	}
 	if !saved {
 		shown = &ui.Shown{
-			Heading: "This token was made already",
-			Text: "Its value was shown once and cannot be shown again. If you do not have it, revoke the token " +
-				"and make another.",
+			Heading: "This token was already created",
+			Text: "Its value was shown once and cannot be shown again. If you did not save it, revoke the token " +
+				"and create another.",
 		}
 	}
 	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
@@ -132,7 +132,7 @@ func (h *Handler) ownToken(v *request, here workspaceScope) (pat.Token, error) {
 			return t, nil
 		}
 	}
-	if err := h.done(v, here.path(developersPath), "That token is no longer active."); err != nil {
+	if err := h.done(v, here.path(developersPath), "The token is no longer active."); err != nil {
 		return pat.Token{}, err
 	}
 	return pat.Token{}, answered{}
@@ -163,7 +163,7 @@ func (h *Handler) RevokeAnyToken() http.Handler {
 				return h.revokeToken(v, t.Token, securityPath)
 			}
 		}
-		return h.done(v, securityPath, "That token is no longer active.")
+		return h.done(v, securityPath, "The token is no longer active.")
 	})
 }
 
@@ -184,9 +184,9 @@ func (h *Handler) revokeToken(v *request, token pat.Token, back string) error {
 	if err != nil {
 		return err
 	}
-	notice := "The token " + token.Name + " is revoked."
+	notice := "The token " + token.Name + " was revoked."
 	if !revoked {
-		notice = "That token is no longer active."
+		notice = "The token is no longer active."
 	}
 	return h.done(v, back, notice)
 }

@@ -51,7 +51,7 @@ func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
 		t.Error("no link to the API documentation")
 	}
 	again := browser.Post(tokens, form)
-	if tokenPattern.MatchString(again.Body) || !again.WantsText("made already") {
+	if tokenPattern.MatchString(again.Body) || !again.WantsText("already created") {
 		t.Errorf("the same form again: %s", again.Text())
 	}
 	if tokenPattern.MatchString(browser.Get(developers).Body) {
@@ -79,14 +79,14 @@ func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 		permissions []perm.Permission
 		words       string
 	}{
-		"no name": {" ", "7", []perm.Permission{perm.ProgrammesRead}, "Give the token a name"},
+		"no name": {" ", "7", []perm.Permission{perm.ProgrammesRead}, "Enter a name of 1 to 100"},
 		"long name": {
 			strings.Repeat("n", 101),
 			"7",
 			[]perm.Permission{perm.ProgrammesRead},
-			"Give the token a name",
+			"Enter a name of 1 to 100",
 		},
-		"odd name":         {"a\x00b", "7", []perm.Permission{perm.ProgrammesRead}, "Give the token a name"},
+		"odd name":         {"a\x00b", "7", []perm.Permission{perm.ProgrammesRead}, "Enter a name of 1 to 100"},
 		"no such lifetime": {"export", "8", []perm.Permission{perm.ProgrammesRead}, "Choose 7, 30 or 90 days"},
 		"for ever":         {"export", "", []perm.Permission{perm.ProgrammesRead}, "Choose 7, 30 or 90 days"},
 		"no permission":    {"export", "7", nil, "Choose at least one permission"},
@@ -94,9 +94,9 @@ func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 			"export",
 			"7",
 			[]perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite},
-			"permissions that you hold",
+			"permissions that you have",
 		},
-		"unknown": {"export", "7", []perm.Permission{"sudo"}, "permissions that you hold"},
+		"unknown": {"export", "7", []perm.Permission{"sudo"}, "permissions that you have"},
 	} {
 		page := browser.Post(tokens, tokenForm(browser.Get(developers), c.name, c.days, c.permissions...))
 		if page.Status != http.StatusBadRequest || !page.WantsText(c.words) {
@@ -134,7 +134,7 @@ func TestMakeToken_NeedsPasswordAfterTenMinutes(t *testing.T) {
 	}
 	form.Set("password", "wrong")
 	wrong := browser.Post(tokens, form)
-	if wrong.Status != http.StatusBadRequest || !wrong.WantsText("The password is not right") ||
+	if wrong.Status != http.StatusBadRequest || !wrong.WantsText("The password is incorrect") ||
 		wrong.Form(tokens).Get("name") != "export" {
 		t.Errorf("with a wrong password: %d %s", wrong.Status, wrong.Text())
 	}
@@ -168,7 +168,7 @@ func TestRevokeToken_OnlyOwnTokens(t *testing.T) {
 	if site.Count(active) != 1 {
 		t.Fatal("another user revoked the token")
 	}
-	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("is revoked") ||
+	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("was revoked") ||
 		!page.WantsText("No active tokens") ||
 		!page.WantsText("Revoked on") {
 		t.Errorf("%s", page.Text())
@@ -189,7 +189,7 @@ func TestReplaceToken_FirstUseEndsOldToken(t *testing.T) {
 	browser := site.SignedIn(ada)
 	page := browser.Post(tokens+"/replace", browser.Get(developers).Form(tokens+"/replace"))
 	value := tokenPattern.FindString(page.Body)
-	if page.Status != http.StatusOK || value == "" || !page.WantsText("ends when this one is first used") {
+	if page.Status != http.StatusOK || value == "" || !page.WantsText("stops working when this one is first used") {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and hash = $1`

@@ -24,13 +24,13 @@ func eventView(e audit.Entry, reader *uuid.UUID) ui.Event {
 	case e.ActorName != "":
 		out.Who = e.ActorName
 	case strings.HasPrefix(e.Actor, "client:"):
-		out.Who = "the application"
+		out.Who = "The application"
 	case e.Actor == "admin":
-		out.Who = "an administrator of the deployment"
+		out.Who = "An administrator of the deployment"
 	case e.Actor == "system":
 		out.Who = "Almoner"
 	case e.Actor == "anonymous":
-		out.Who = "somebody who was not signed in"
+		out.Who = "Not signed in"
 	default:
 		out.Who = e.Actor
 	}
@@ -48,31 +48,34 @@ func what(e audit.Entry) string {
 	case "sign_in.succeeded":
 		return "Signed in" + onDevice(e)
 	case "sign_in.failed":
-		return "A wrong password was given"
+		return "Sign-in failed: wrong password"
 	case "sign_in.ended":
-		return "Signed out of a browser"
+		return "Signed out another browser"
 	case "sign_in.others_ended":
-		return "Signed out of every other browser"
+		return "Signed out all other browsers"
 	case "grant.consented":
 		return "Approved access for " + application + forPerson(e)
 	case "grant.revoked":
 		reason, _ := e.Detail["reason"].(string)
-		return "The access of " + application + forPerson(e) + " ended. " + grant.Reason(reason).Words(nil)
+		if grant.Reason(reason) == grant.ByUser {
+			return "Disconnected " + application + forPerson(e)
+		}
+		return grant.Reason(reason).Explain(application+forPerson(e), nil)
 	case "grant.refused":
 		description, _ := e.Detail["description"].(string)
-		return "Refused " + application + forPerson(e) + " a token. " + description
+		return "Refused a token request from " + application + forPerson(e) + ". " + description
 	case "grant.narrowed":
 		return grantNarrowed(e, application)
 	case "connector_policy.changed":
 		return policyChanged(e)
 	case "token.created":
-		return "Made the personal access token " + name
+		return "Created the personal access token " + name
 	case "token.revoked":
 		switch e.Detail["reason"] {
 		case pat.Replaced:
-			return "A personal access token ended, because its replacement was used"
+			return "A personal access token was revoked because its replacement was used"
 		case string(grant.MembershipOver):
-			return "The personal access token " + name + forPerson(e) + " ended with the membership"
+			return "The personal access token " + name + forPerson(e) + " was revoked because the membership ended"
 		}
 		return "Revoked the personal access token " + name
 	case "client.registered":

@@ -68,7 +68,10 @@ func TestAudit_EveryActionHasWords(t *testing.T) {
 	if rows := len(log.Elements("tr")) - 1; rows != len(all) {
 		t.Errorf("%d rows for %d events", rows, len(all))
 	}
-	for _, words := range []string{"who now holds “See programmes”", "an administrator of the deployment"} {
+	for _, words := range []string{
+		" to: “See programmes”",
+		"An administrator of the deployment",
+	} {
 		if !log.WantsText(words) {
 			t.Errorf("does not say %q", words)
 		}
@@ -81,8 +84,8 @@ func TestApps_PausedConnectionNamesReason(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	connect(t, site, ada, app)
 	browser := site.SignedIn(ada)
-	const lost, without = "You no longer hold any of these permissions", "Without effect while you do not hold it " +
-		"yourself: "
+	const lost, without = "You no longer have any of these permissions", "Not available, because you no longer " +
+		"have these permissions: "
 	wants := func(holds []string, words string) {
 		t.Helper()
 		site.Fixture.Exec(`update account.memberships set permissions = $2 where user_id = $1`, ada.ID, holds)
@@ -99,7 +102,7 @@ func TestApps_PausedConnectionNamesReason(t *testing.T) {
 	wants([]string{}, lost)
 	site.Fixture.Exec(`delete from account.memberships where user_id = $1`, ada.ID)
 	if page := browser.Get("/settings/apps"); !page.WantsText(
-		"You are no longer a member of Riverside Food Bank, so Donor sync can do nothing there",
+		"You are no longer a member of Riverside Food Bank, so Donor sync has no access to it",
 	) ||
 		page.WantsText(lost) {
 		t.Errorf("%s", page.Text())

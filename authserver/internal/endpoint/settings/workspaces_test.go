@@ -118,11 +118,11 @@ func TestConnectorPolicy_MessagesNameWorkspace(t *testing.T) {
 			perm.ProgrammesRead,
 		),
 	)
-	if !warning.WantsText("connections that exist in Riverside Food Bank") {
+	if !warning.WantsText("existing connections in Riverside Food Bank") {
 		t.Errorf("%s", warning.Text())
 	}
 	if saved := browser.Post(connectors+"/policy", warning.Form(connectors+"/policy")).Follow(); !saved.WantsText(
-		"The policy of Riverside Food Bank is saved.",
+		"The policy of Riverside Food Bank was saved.",
 	) {
 		t.Errorf("%s", saved.Text())
 	}

@@ -14,8 +14,8 @@ func (p *Pages) Fault(w http.ResponseWriter, r *http.Request, m *Message) {
 func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
 		Status:  http.StatusNotFound,
-		Heading: "There is no such page",
-		Text:    "The address may be misspelt, or the page may have moved.",
+		Heading: "Page not found",
+		Text:    "The address may be wrong, or the page may have moved.",
 		Links:   []Link{{"/settings/user", "Go to your settings"}},
 	})
 }
@@ -24,9 +24,9 @@ func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) {
 func (p *Pages) NotAllowed(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
 		Status:  http.StatusMethodNotAllowed,
-		Heading: "That cannot be done here",
-		Text:    "This address does not answer that kind of request.",
-		Next:    "Go back and try again from the page before.",
+		Heading: "This request is not supported",
+		Text:    "This address does not accept this kind of request.",
+		Next:    "Go back to the previous page and try again.",
 	})
 }
 
@@ -36,8 +36,8 @@ func (p *Pages) NoPage(back string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.Fault(w, r, &Message{
 			Status:  http.StatusMethodNotAllowed,
-			Heading: "There is no page to open at this address",
-			Text:    "It takes what a form sends. Nothing was sent and nothing was changed just now.",
+			Heading: "There is no page at this address",
+			Text:    "This address only accepts submitted forms. Nothing was submitted or changed.",
 			Links:   []Link{{back, "Open the page with the form"}},
 		})
 	})
@@ -48,8 +48,8 @@ func (p *Pages) Foreign(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
 		Status:  http.StatusForbidden,
 		Heading: "This form came from another site",
-		Text:    "For your safety, nothing was done.",
-		Next:    "If you did mean to do something here, open this site in a new tab and start again.",
+		Text:    "For your security, we did not process it. Nothing was changed.",
+		Next:    "If you meant to submit this form, open this site in a new tab and start again.",
 	})
 }
 
@@ -58,8 +58,8 @@ func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "5")
 	p.Fault(w, r, &Message{
 		Status:  http.StatusServiceUnavailable,
-		Heading: "We cannot do this at the moment",
-		Text:    "A part of this service does not answer. Nothing was changed, and nobody was signed out.",
+		Heading: "The service is temporarily unavailable",
+		Text:    "A part of the service does not respond. Nothing was changed, and you were not signed out.",
 		Next:    "Please try again in a few seconds.",
 	})
 }
@@ -69,8 +69,8 @@ func (p *Pages) Internal(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
 		Status:  http.StatusInternalServerError,
 		Heading: "Something went wrong on our side",
-		Text:    "We have noted what happened.",
-		Next:    "Please try again. If it happens again, quote the request id below.",
+		Text:    "We have logged the error.",
+		Next:    "Please try again. If it happens again, report the request id below.",
 	})
 }
 
@@ -78,9 +78,9 @@ func (p *Pages) Internal(w http.ResponseWriter, r *http.Request) {
 func (p *Pages) TooLarge(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
 		Status:  http.StatusRequestEntityTooLarge,
-		Heading: "That is too much at once",
-		Text:    "The form that was sent is larger than any of ours.",
-		Next:    "Go back and try again.",
+		Heading: "The form is too large",
+		Text:    "The submitted form is larger than this page accepts.",
+		Next:    "Go back, shorten your input and try again.",
 	})
 }
 

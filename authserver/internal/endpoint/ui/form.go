@@ -19,14 +19,14 @@ func (p *Pages) ReadForm(w http.ResponseWriter, r *http.Request) (url.Values, bo
 	}
 	for _, values := range r.PostForm {
 		if len(values) > 1 {
-			err = errors.New("a field stands twice")
+			err = errors.New("a field occurs twice")
 		}
 	}
 	if err != nil {
 		p.Fault(w, r, &Message{
 			Status:  http.StatusBadRequest,
-			Heading: "This form cannot be read",
-			Text:    "What was sent is not a form of ours. Nothing was changed.",
+			Heading: "The form is not valid",
+			Text:    "The submitted form cannot be read. Nothing was changed.",
 			Next:    "Go back and try again.",
 		})
 		return nil, false

@@ -79,7 +79,7 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 	if _, signIn := view.(*Login); signIn {
 		frame.AsksPasskey = p.offer.Passkeys
 		if r.URL.Path == "/login" && r.URL.Query().Has(Unsent) {
-			frame.Notice = "You were signed out meanwhile. Nothing was changed, and what you typed was not kept."
+			frame.Notice = "You were signed out. Nothing was changed, and your input was not saved."
 		}
 	}
 	var page bytes.Buffer

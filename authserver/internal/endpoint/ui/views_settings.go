@@ -137,9 +137,10 @@ type Connection struct {
 	Ends                   time.Time
 	Narrowed               *time.Time // when the connector policy last narrowed it
 	Ended                  string     // how it ended, or "" while it is active
-	Paused                 string     // why it cannot do anything now, or ""
-	Without                perm.Set   // permissions without effect now, unless it is paused
-	Alarming               bool       // it ended because a used code or token was presented
+	EndedAt                time.Time
+	Paused                 string   // why it cannot do anything now, or ""
+	Without                perm.Set // permissions without effect now, unless it is paused
+	Alarming               bool     // it ended because a used code or token was presented
 }
 
 // Security is Settings → Security.

@@ -185,13 +185,13 @@ func TestRefuseRedirect(t *testing.T) {
 
 func TestRefuseRedirect_GivesReason(t *testing.T) {
 	for uri, words := range map[string]string{
-		"https://u:p@a.example/":   "no user name or password",
-		"https://u@a.example/":     "no user name or password",
-		"https://a%C3%A9.example/": "without % escapes",
-		"https://*.example/":       "no wildcard",
-		"https://a.example:70000/": "port of 1 to 65535",
+		"https://u:p@a.example/":   "must not contain a user name or password",
+		"https://u@a.example/":     "must not contain a user name or password",
+		"https://a%C3%A9.example/": "must not contain % escapes",
+		"https://*.example/":       "must not contain a wildcard",
+		"https://a.example:70000/": "port from 1 to 65535",
 		"https://a.example;b/":     "letters, digits, hyphens, underscores and dots",
-		"http://a.example/":        "uses https",
+		"http://a.example/":        "must use https",
 	} {
 		if reason := refuseRedirect(uri); !strings.Contains(reason, words) {
 			t.Errorf("%s: %s", uri, reason)
@@ -207,7 +207,7 @@ func TestAccept_NamesInvalidRedirectURIByIndex(t *testing.T) {
 		"https://user:pass-word@c.example/cb?token=s3cret",
 	}
 	_, err := r.Accept(resources)
-	if err == nil || !strings.HasPrefix(err.Error(), "redirectUris[2]: A redirect URI has no user name") ||
+	if err == nil || !strings.HasPrefix(err.Error(), "redirectUris[2]: A redirect URI must not contain a user name") ||
 		strings.Contains(err.Error(), "c.example") {
 		t.Errorf("%v", err)
 	}

@@ -81,7 +81,7 @@ func (d Document) Accept(address, platform string) (Client, error) {
 	host, ok := ParseAddress(address)
 	id, err := identity.OfClient(address)
 	if !ok || err != nil {
-		return wrong("The address is not one that a client's document may have.")
+		return wrong("The address is not a valid address for a metadata document.")
 	}
 	method := AuthMethod(d.AuthMethod)
 	if method == "" {
@@ -90,21 +90,21 @@ func (d Document) Accept(address, platform string) (Client, error) {
 	usable := slices.DeleteFunc(slices.Clone(d.Redirects), func(uri string) bool { return refuseRedirect(uri) != "" })
 	switch {
 	case d.ClientID != address:
-		return wrong("Its client_id is not, to the letter, the address that it was read from.")
+		return wrong("Its client_id does not exactly match the address of the document.")
 	case d.Secret:
-		return wrong("It holds a client_secret, which everybody can read.")
+		return wrong("It contains a client_secret, which anyone can read.")
 	case method != AuthNone && method != PrivateKeyJWT:
-		return wrong("Its token_endpoint_auth_method is neither none nor private_key_jwt.")
+		return wrong("Its token_endpoint_auth_method must be none or private_key_jwt.")
 	case len(d.GrantTypes) > 0 && !slices.Contains(d.GrantTypes, "authorization_code"):
-		return wrong("Its grant_types are without authorization_code.")
+		return wrong("Its grant_types must include authorization_code.")
 	case len(d.ResponseTypes) > 0 && !slices.Contains(d.ResponseTypes, "code"):
-		return wrong("Its response_types are without code.")
+		return wrong("Its response_types must include code.")
 	case len(usable) == 0:
-		return wrong("None of its redirect_uris can be used here: https, or http on localhost, 127.0.0.1 or [::1].")
+		return wrong("None of its redirect_uris is valid. Use https, or http on localhost, 127.0.0.1 or [::1].")
 	case method == PrivateKeyJWT && (d.Keys == nil) == (d.KeysURL == ""):
-		return wrong("For private_key_jwt it has either jwks or jwks_uri.")
+		return wrong("For private_key_jwt it must have either jwks or jwks_uri.")
 	case method == PrivateKeyJWT && d.KeysURL != "" && !sameHost(d.KeysURL, host):
-		return wrong("Its jwks_uri is not an address of the document's own host.")
+		return wrong("Its jwks_uri must be on the same host as the document.")
 	}
 	c := Client{
 		ID:         id,

@@ -37,39 +37,40 @@ func checkRedirects(uris []string) error {
 // refuseRedirect returns why a redirect URI cannot be registered, or "" (contract, section 5; RFC 9700, section 4.1).
 func refuseRedirect(uri string) string {
 	if len(uri) > maxRedirectLength {
-		return "A redirect URI has at most 2,048 characters."
+		return "A redirect URI must be at most 2,048 characters long."
 	}
 	for _, r := range uri {
 		if r <= ' ' || r >= 0x7f || r == '\\' {
-			return "A redirect URI is written in printable ASCII, without spaces or backslashes."
+			return "A redirect URI must be printable ASCII without spaces or backslashes."
 		}
 	}
 	parsed, err := url.Parse(uri)
 	switch {
 	case err != nil || !parsed.IsAbs() || parsed.Hostname() == "" || parsed.Opaque != "":
-		return "A redirect URI is absolute, like https://app.example.org/callback."
+		return "A redirect URI must be absolute, such as https://app.example.org/callback."
 	// This case must precede the ones that check the host.
 	case parsed.User != nil || strings.Contains(parsed.Host, "@"):
-		return "A redirect URI has no user name or password."
+		return "A redirect URI must not contain a user name or password."
 	case !strings.Contains(uri, "://"+parsed.Host): // net/url has decoded percent escapes
-		return "A redirect URI's host is written as it is, without % escapes."
+		return "The host of a redirect URI must not contain % escapes."
 	case parsed.Scheme != "https" && (parsed.Scheme != "http" || !loopback(parsed.Hostname())):
-		return "A redirect URI uses https; http is for localhost, 127.0.0.1 and [::1] alone."
+		return "A redirect URI must use https. Only localhost, 127.0.0.1 and [::1] can use http."
 	case strings.Contains(uri, "#"):
-		return "A redirect URI has no fragment (#)."
+		return "A redirect URI must not contain a fragment (#)."
 	case strings.Contains(uri, "*"):
-		return "A redirect URI has no wildcard (*): register each one."
+		return "A redirect URI must not contain a wildcard (*). Register each redirect URI."
 	case !opens(parsed):
-		return "A redirect URI's host is a name of letters, digits, hyphens, underscores and dots (another one in " +
-			"its xn-- form), or an IP address, with a port of 1 to 65535 or none."
+		return "The host of a redirect URI must be an IP address or a name of letters, digits, hyphens, underscores " +
+			"and dots (other names in their xn-- form), with an optional port from 1 to 65535."
 	}
 	query, err := url.ParseQuery(parsed.RawQuery)
 	if err != nil {
-		return "The redirect URI's query cannot be read."
+		return "The query of the redirect URI is not valid."
 	}
 	for name := range query {
 		if slices.Contains(reservedParameters, strings.ToLower(name)) {
-			return "A redirect URI has no query parameter named code, state, iss, error, error_description or response."
+			return "A redirect URI must not have a query parameter named code, state, iss, error, error_description " +
+				"or response."
 		}
 	}
 	return ""

@@ -71,8 +71,9 @@ type Refusal struct {
 	Reason string
 }
 
-// OfGrant reads an attempt from a grant. firstUsed is when the grant was first used for a call, or nil.
-func OfGrant(g grant.Grant, firstUsed *time.Time, last *Refusal, now time.Time) Attempt {
+// OfGrant reads an attempt from a grant of an application. firstUsed is when the grant was first used for a call, or
+// nil.
+func OfGrant(g grant.Grant, application string, firstUsed *time.Time, last *Refusal, now time.Time) Attempt {
 	a := Attempt{ID: g.ID, At: g.Created}
 	a.Taken = [...]bool{
 		Requested: true,
@@ -83,9 +84,9 @@ func OfGrant(g grant.Grant, firstUsed *time.Time, last *Refusal, now time.Time) 
 	}
 	switch {
 	case g.State == grant.Revoked:
-		a.Outcome, a.Reason = Ended, g.Reason.Words(g.RevokedAt)
+		a.Outcome, a.Reason = Ended, g.Reason.Explain(application, g.RevokedAt)
 	case !now.Before(g.Ends):
-		a.Outcome, a.Reason = Ended, "The time that the user consented to is over."
+		a.Outcome, a.Reason = Ended, "The access that the user approved has expired."
 	case last != nil && (g.LastUsed == nil || last.At.After(*g.LastUsed)):
 		a.Outcome, a.Reason = Refused, last.Reason
 	case g.State == grant.Active:
@@ -93,7 +94,7 @@ func OfGrant(g grant.Grant, firstUsed *time.Time, last *Refusal, now time.Time) 
 	case now.Sub(g.Created) > client.CodeLife:
 		a.Outcome, a.Reason = Refused, "The user approved, but the application never exchanged the code."
 	default:
-		a.Outcome, a.Reason = Waiting, "The user approved; the application has a minute to exchange the code."
+		a.Outcome, a.Reason = Waiting, "The user approved. The application has one minute to exchange the code."
 	}
 	return a
 }

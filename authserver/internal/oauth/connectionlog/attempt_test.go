@@ -40,7 +40,7 @@ func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 		outcome connectionlog.Outcome
 		reason  string
 	}{
-		"approved just now": {fresh, nil, nil, [5]bool{true, true}, connectionlog.Waiting, "a minute"},
+		"approved just now": {fresh, nil, nil, [5]bool{true, true}, connectionlog.Waiting, "one minute"},
 		"never exchanged":   {unused, nil, nil, [5]bool{true, true}, connectionlog.Refused, "never exchanged"},
 		"wrong verifier":    {unused, nil, refused, [5]bool{true, true}, connectionlog.Refused, "code_verifier"},
 		"exchanged":         {live(grant.Active, 1), nil, nil, [5]bool{true, true, true}, connectionlog.Working, ""},
@@ -82,19 +82,19 @@ func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 			refused,
 			[5]bool{true, true, true, true, true},
 			connectionlog.Ended,
-			"superseded refresh token",
+			"Claude was disconnected on 1 March 2026 at 11:59:00 UTC because an old refresh token was used again.",
 		},
-		"grant ended": {over, &before, nil, [5]bool{true, true, true, true}, connectionlog.Ended, "is over"},
+		"grant ended": {over, &before, nil, [5]bool{true, true, true, true}, connectionlog.Ended, "has expired"},
 		"grant ended and refused": {
 			over,
 			&before,
 			refused,
 			[5]bool{true, true, true, true},
 			connectionlog.Ended,
-			"is over",
+			"has expired",
 		},
 	} {
-		a := connectionlog.OfGrant(c.g, c.called, c.refusal, now)
+		a := connectionlog.OfGrant(c.g, "Claude", c.called, c.refusal, now)
 		if a.Taken != c.taken || a.Outcome != c.outcome || !strings.Contains(a.Reason, c.reason) ||
 			(c.reason == "" && a.Reason != "") {
 			t.Errorf("%s: %v %s %q", name, a.Taken, a.Outcome, a.Reason)

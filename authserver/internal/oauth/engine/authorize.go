@@ -45,7 +45,7 @@ func (e *RedirectError) Error() string { return e.Code + ": " + e.Description }
 func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, error) {
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
-		return Application{}, &PageError{"The address that the application sent you to cannot be read."}
+		return Application{}, &PageError{"The address that the application sent you to is not valid."}
 	}
 	for _, values := range query {
 		if len(values) > 1 {
@@ -59,7 +59,7 @@ func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, er
 	uri := query.Get("redirect_uri")
 	if !c.MayRedirectTo(uri) {
 		refused := &PageError{
-			"The application wants the answer sent to an address that it has not registered. For your safety, " +
+			"The application asked to send the response to an address that is not registered. For your security, " +
 				"nothing was sent there.",
 		}
 		return Application{Client: c}, refused

@@ -49,7 +49,7 @@ func (e *Engine) hasPublicID(name string, c *client.Client) bool {
 	return c != nil && c.PublicID() == name && e.Serves(*c)
 }
 
-const unknownApplication = "The application did not say who it is, or is not registered here."
+const unknownApplication = "The application did not identify itself, or is not registered here."
 
 // lookUpRedirect returns the client of an authorization request. It returns a *PageError, client.ErrUnreachable, or an
 // error that wraps store.ErrUnavailable.
@@ -73,12 +73,12 @@ func (e *Engine) lookUpDocument(ctx context.Context, address string) (client.Cli
 	c, err := e.Documents.Client(ctx, address)
 	if errors.Is(err, client.ErrNotServed) {
 		return client.Client{}, &PageError{
-			"The application is not registered here, and its domain is not one of those that this service knows.",
+			"The application is not registered here, and its domain is not on the list of allowed domains.",
 		}
 	}
 	if bad, ok := errors.AsType[*client.DocumentError](err); ok {
 		return client.Client{}, &PageError{
-			"The application's description of itself, at " + address + ", cannot be used. " + bad.Message,
+			"The application's metadata document, at " + address + ", is not valid. " + bad.Message,
 		}
 	}
 	return c, err

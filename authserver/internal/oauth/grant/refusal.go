@@ -37,7 +37,7 @@ var reasonWords = map[Reason]string{
 	ByPolicy:       "The workspace's connector policy ended this connection",
 }
 
-// Words describes in plain words why and when a grant ended.
+// Words tells the client why and when a grant ended.
 func (r Reason) Words(at *time.Time) string {
 	words, ok := reasonWords[r]
 	if !ok {
@@ -46,7 +46,35 @@ func (r Reason) Words(at *time.Time) string {
 	if at == nil {
 		return words + "."
 	}
-	return fmt.Sprintf("%s on %s.", words, at.UTC().Format("2 January 2006 at 15:04:05 UTC"))
+	return fmt.Sprintf("%s on %s.", words, at.UTC().Format(endFormat))
+}
+
+const endFormat = "2 January 2006 at 15:04:05 UTC"
+
+// disconnected explains to people why a grant ended. %s says which application was disconnected, and when.
+var disconnected = map[Reason]string{
+	Replayed:       "%s because an old refresh token was used again. It may have been copied.",
+	CodeReused:     "%s because its authorization code was used again. It may have been copied.",
+	CodeGuessed:    "%s after five failed attempts to use its authorization code.",
+	ByUser:         "%s by the user.",
+	ByClient:       "%s because the application revoked its own access.",
+	ByAdmin:        "%s by an administrator.",
+	MembershipOver: "%s because the user's membership of the workspace ended.",
+	ClientDeleted:  "%s because the application was deleted.",
+	ByPolicy:       "%s because the connector policy no longer allows it.",
+}
+
+// Explain tells people of the workspace why and when a grant of an application ended.
+func (r Reason) Explain(application string, at *time.Time) string {
+	words, ok := disconnected[r]
+	if !ok {
+		words = "%s."
+	}
+	event := application + " was disconnected"
+	if at != nil {
+		event += " on " + at.UTC().Format(endFormat)
+	}
+	return fmt.Sprintf(words, event)
 }
 
 // A Block is why the client of an active grant may not act at this moment. It goes when its cause goes, except

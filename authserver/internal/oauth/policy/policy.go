@@ -18,7 +18,7 @@ import (
 )
 
 // ErrChanged reports that the policy changed since it was read.
-var ErrChanged = errors.New("the connector policy is another one by now")
+var ErrChanged = errors.New("the connector policy has changed since it was read")
 
 // Narrow returns a connector's grant as the policy limits it. consented is when the user consented. It returns false if
 // nothing of the grant is left.

@@ -37,14 +37,14 @@ func (r Request) Accept() (workspace.ConnectorPolicy, error) {
 	}
 	for _, text := range r.Platforms {
 		if !slices.Contains(workspace.Platforms(), workspace.Platform(text)) {
-			return workspace.ConnectorPolicy{}, &Refusal{FieldPlatforms, "A platform is claude, chatgpt or other."}
+			return workspace.ConnectorPolicy{}, &Refusal{FieldPlatforms, "A platform must be claude, chatgpt or other."}
 		}
 	}
 	out.Permissions = perm.FromStrings(r.Permissions)
 	if len(out.Permissions) == 0 {
 		return workspace.ConnectorPolicy{}, &Refusal{
 			FieldPermissions,
-			"Choose at least one permission. To let no connector in, choose no platform.",
+			"Choose at least one permission. To block all connectors, choose no platform.",
 		}
 	}
 	for _, p := range out.Permissions {
@@ -53,20 +53,20 @@ func (r Request) Accept() (workspace.ConnectorPolicy, error) {
 		case !known || !entry.Connector:
 			return workspace.ConnectorPolicy{}, &Refusal{
 				FieldPermissions,
-				"That is no permission that a connector may have.",
+				"Connectors cannot have this permission.",
 			}
 		case entry.Needs != "" && !out.Permissions.Has(entry.Needs):
 			needed, _ := perm.Describe(entry.Needs)
 			return workspace.ConnectorPolicy{}, &Refusal{
 				FieldPermissions,
-				fmt.Sprintf("“%s” is of no use without “%s”: choose both, or neither.", entry.Title, needed.Title),
+				fmt.Sprintf("“%s” requires “%s”. Choose both or neither.", entry.Title, needed.Title),
 			}
 		}
 	}
 	if r.Days < 1 || r.Days > workspace.MaxDays {
 		return workspace.ConnectorPolicy{}, &Refusal{
 			FieldDays,
-			fmt.Sprintf("Access lasts 1 to %d days.", workspace.MaxDays),
+			fmt.Sprintf("Enter a number of days from 1 to %d.", workspace.MaxDays),
 		}
 	}
 	out.Days = r.Days

@@ -169,7 +169,7 @@ func (r *attemptRow) attempt() connectionlog.Attempt {
 		if r.refusedAt != nil {
 			last = &connectionlog.Refusal{At: *r.refusedAt, Reason: r.refusal}
 		}
-		attempt = connectionlog.OfGrant(*g, r.firstUsed, last, r.now)
+		attempt = connectionlog.OfGrant(*g, r.connector.Name, r.firstUsed, last, r.now)
 	}
 	attempt.Person, attempt.Email, attempt.RequestID = r.person, r.email, *r.request
 	return attempt

@@ -32,7 +32,7 @@
       case "NotAllowedError":
         return "No passkey was used. You can try again.";
       case "InvalidStateError":
-        return "This device holds a passkey of yours already.";
+        return "This device already has a passkey for your account.";
       case "Error":
         return problem.message;
     }
