@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/alexedwards/argon2id"
@@ -43,7 +44,7 @@ func NewPasswords(cost Cost) (*Passwords, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Passwords{turns: newTurnQueue(time.Now), dummy: dummy}, nil
+	return &Passwords{turns: newTurnQueue(time.Now, runtime.GOMAXPROCS(0)), dummy: dummy}, nil
 }
 
 // HashPassword returns the argon2id hash of a password in PHC form.
@@ -57,10 +58,11 @@ func HashPassword(password string, cost Cost) (credential.Secret, error) {
 
 // Slot waits for a turn and runs do in it. It returns ErrBusy if no turn comes in time.
 func (p *Passwords) Slot(ctx context.Context, c Caller, do func() error) error {
-	if err := p.turns.enter(ctx, c); err != nil {
+	leave, err := p.turns.enter(ctx, c)
+	if err != nil {
 		return err
 	}
-	defer p.turns.leave()
+	defer leave()
 	return do()
 }
 

@@ -21,10 +21,10 @@ func TestPasswords_AtMostTwoChecksAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	release, inside := make(chan struct{}), make(chan struct{}, atOnce)
-	finished := make(chan error, atOnce)
+	finished, known := make(chan error, atOnce), Caller{Known: true}
 	for range atOnce {
 		go func() {
-			finished <- passwords.Slot(context.Background(), Caller{}, func() error {
+			finished <- passwords.Slot(context.Background(), known, func() error {
 				inside <- struct{}{}
 				<-release
 				return nil
@@ -37,7 +37,7 @@ func TestPasswords_AtMostTwoChecksAtOnce(t *testing.T) {
 	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	ran := false
-	if err := passwords.Slot(soon, Caller{}, func() error { ran = true; return nil }); !errors.Is(err, ErrBusy) || ran {
+	if err := passwords.Slot(soon, known, func() error { ran = true; return nil }); !errors.Is(err, ErrBusy) || ran {
 		t.Errorf("a third check: %v, ran: %v", err, ran)
 	}
 	close(release)

@@ -33,7 +33,8 @@ type Caller struct {
 // hundred other requests, so a flood of wrong passwords always fills this queue. Three rules protect the sign-ins of
 // other users:
 //
-//   - Browsers that have signed in to the account before go first.
+//   - Browsers that have signed in to the account before go first, and the others together use at most half of the
+//     cores, so that a flood leaves time to everything else.
 //   - Among the others, those go first whose network and account had the fewest recent checks. A network
 //     is the /24 of an IPv4 address and the /48 of an IPv6 address, which is what one customer may have;
 //     wider networks count too, with less weight.
@@ -45,6 +46,7 @@ type Caller struct {
 type turnQueue struct {
 	mu      sync.Mutex
 	free    int
+	unknown int     // checks that may be started for other than known browsers
 	waiting []*turn // in order of arrival
 	lately  *recentCounter
 }
@@ -61,29 +63,31 @@ type candidate struct {
 	spare, shift int
 }
 
-func newTurnQueue(now func() time.Time) *turnQueue {
-	return &turnQueue{free: atOnce, lately: newRecentCounter(now)}
+// newTurnQueue returns the queue of a process with this number of cores.
+func newTurnQueue(now func() time.Time, cores int) *turnQueue {
+	return &turnQueue{free: atOnce, unknown: min(max(cores/2, 1), atOnce), lately: newRecentCounter(now)}
 }
 
 // enter waits for a turn, which leave ends. It returns ErrBusy.
-func (q *turnQueue) enter(ctx context.Context, c Caller) error {
+func (q *turnQueue) enter(ctx context.Context, c Caller) (leave func(), err error) {
 	mine, now := q.queue(c)
+	leave = func() { q.leave(mine) }
 	if now {
-		return nil
+		return leave, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()
 	select {
 	case granted := <-mine.ready:
 		if granted {
-			return nil
+			return leave, nil
 		}
-		return ErrBusy
+		return nil, ErrBusy
 	case <-ctx.Done():
 		if q.remove(mine) || !<-mine.ready {
-			return ErrBusy
+			return nil, ErrBusy
 		}
-		return nil // the turn was granted at the same moment
+		return leave, nil // the turn was granted at the same moment
 	}
 }
 
@@ -97,8 +101,8 @@ func (q *turnQueue) queue(c Caller) (mine *turn, now bool) {
 	} else {
 		q.lately.add(lane)
 	}
-	if q.free > 0 {
-		q.free--
+	if q.admits(mine) {
+		q.start(mine)
 		return mine, true
 	}
 	if q.waiting = append(q.waiting, mine); len(q.waiting) > maxWaiting {
@@ -108,15 +112,33 @@ func (q *turnQueue) queue(c Caller) (mine *turn, now bool) {
 	return mine, false
 }
 
+// admits reports whether the turn can start.
+func (q *turnQueue) admits(t *turn) bool { return q.free > 0 && (t.keys == nil || q.unknown > 0) }
+
+func (q *turnQueue) start(t *turn) {
+	q.free--
+	if t.keys != nil {
+		q.unknown--
+	}
+}
+
 // leave ends a turn and grants the next.
-func (q *turnQueue) leave() {
+func (q *turnQueue) leave(ended *turn) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.free++
+	if ended.keys != nil {
+		q.unknown++
+	}
 	if len(q.waiting) == 0 {
-		q.free++
 		return
 	}
-	q.take(q.first()).ready <- true
+	// Known browsers rank first. So if the first is not admitted, no other is.
+	if next := q.first(); q.admits(q.waiting[next]) {
+		granted := q.take(next)
+		q.start(granted)
+		granted.ready <- true
+	}
 }
 
 // wrong counts a wrong password against the caller's network and account.

@@ -18,8 +18,10 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// hashTime is the duration of a hash if both cores hash.
-const hashTime = 40 * time.Millisecond
+const (
+	hashTime  = 40 * time.Millisecond // on a core that is shared with others
+	fourCores = 4
+)
 
 // flood sends 120 wrong passwords a second, each from the caller that from returns, until the test ends.
 func flood(t *testing.T, q *turnQueue, from func(i int) Caller) (refused *sync.Map) {
@@ -34,13 +36,14 @@ func flood(t *testing.T, q *turnQueue, from func(i int) Caller) (refused *sync.M
 		for i := 0; ctx.Err() == nil; i++ {
 			all.Go(func() {
 				c := from(i)
-				if err := q.enter(ctx, c); err != nil {
+				leave, err := q.enter(ctx, c)
+				if err != nil {
 					refused.Store(i, err)
 					return
 				}
 				time.Sleep(hashTime)
 				q.wrong(c)
-				q.leave()
+				leave()
 			})
 			time.Sleep(time.Second / 120)
 		}
@@ -118,7 +121,7 @@ func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q, random := newTurnQueue(time.Now), rand.New(rand.NewPCG(1, 2))
+				q, random := newTurnQueue(time.Now, fourCores), rand.New(rand.NewPCG(1, 2))
 				var mu sync.Mutex
 				refused := flood(t, q, func(i int) Caller {
 					mu.Lock()
@@ -130,12 +133,13 @@ func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
 				const honest = 18 // no more than the lane for known browsers has for one account
 				for i := range honest {
 					began := time.Now()
-					if err := q.enter(t.Context(), c.honest(i)); err != nil {
+					leave, err := q.enter(t.Context(), c.honest(i))
+					if err != nil {
 						t.Errorf("sign-in %d: %v", i, err)
 						continue
 					}
 					time.Sleep(hashTime)
-					q.leave()
+					leave()
 					waits = append(waits, time.Since(began))
 					time.Sleep(237 * time.Millisecond)
 				}
@@ -156,7 +160,7 @@ func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
 // queue all of them would wait until they give up.
 func TestTurnQueue_NewestOfEqualsGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, random := newTurnQueue(time.Now), rand.New(rand.NewPCG(3, 4))
+		q, random := newTurnQueue(time.Now, fourCores), rand.New(rand.NewPCG(3, 4))
 		var mu sync.Mutex
 		flood(t, q, func(i int) Caller {
 			mu.Lock()
@@ -171,12 +175,12 @@ func TestTurnQueue_NewestOfEqualsGoesFirst(t *testing.T) {
 			mu.Lock()
 			address, pause := anywhere(random), time.Duration(random.IntN(100))*time.Millisecond
 			mu.Unlock()
-			err := q.enter(ctx, Caller{Email: "honest" + strconv.Itoa(i), Address: address})
+			leave, err := q.enter(ctx, Caller{Email: "honest" + strconv.Itoa(i), Address: address})
 			cancel()
 			if err == nil {
 				soon++
 				time.Sleep(hashTime)
-				q.leave()
+				leave()
 			}
 			time.Sleep(pause)
 		}
@@ -190,13 +194,13 @@ func TestTurnQueue_NewestOfEqualsGoesFirst(t *testing.T) {
 // checks.
 func TestTurnQueue_KnownBrowserLaneIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTurnQueue(time.Now)
+		q := newTurnQueue(time.Now, fourCores)
 		own := Caller{Email: "mallory@example.org", Address: netip.MustParseAddr("203.0.113.9"), Known: true}
 		flood(t, q, func(int) Caller { return own })
 		time.Sleep(5 * time.Second)
 		for i := range 10 {
 			began := time.Now()
-			err := q.enter(
+			leave, err := q.enter(
 				t.Context(),
 				Caller{Email: "new" + strconv.Itoa(i) + "@example.org", Address: netip.MustParseAddr("198.51.100.7")},
 			)
@@ -204,22 +208,63 @@ func TestTurnQueue_KnownBrowserLaneIsLimited(t *testing.T) {
 				t.Errorf("a new browser: %v after %v", err, took)
 				continue
 			}
-			q.leave()
+			leave()
+		}
+	})
+}
+
+// On two cores, unknown browsers use one.
+func TestTurnQueue_UnknownBrowsersUseHalfOfTheCores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTurnQueue(time.Now, 2)
+		first, err := q.enter(t.Context(), Caller{Email: "first"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began, entered := time.Now(), make(chan time.Duration, 1)
+		go func() {
+			leave, err := q.enter(t.Context(), Caller{Email: "second"})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			leave()
+			entered <- time.Since(began)
+		}()
+		synctest.Wait()
+		leave, err := q.enter(t.Context(), Caller{Email: "known", Known: true})
+		if err != nil || time.Since(began) != 0 {
+			t.Fatalf("a known browser beside an unknown one: %v after %v", err, time.Since(began))
+		}
+		leave()
+		time.Sleep(time.Second)
+		first()
+		if waited := <-entered; waited != time.Second {
+			t.Errorf("the second unknown browser waited for %v, want until the first had left", waited)
+		}
+		if q.free != atOnce || q.unknown != 1 {
+			t.Errorf("%d free, %d for unknown browsers", q.free, q.unknown)
 		}
 	})
 }
 
 func TestTurnQueue_WaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTurnQueue(time.Now)
+		q := newTurnQueue(time.Now, fourCores)
+		var running []func()
 		for range atOnce {
-			if err := q.enter(t.Context(), Caller{}); err != nil {
+			leave, err := q.enter(t.Context(), Caller{})
+			if err != nil {
 				t.Fatal(err)
 			}
+			running = append(running, leave)
 		}
 		began, outcomes := time.Now(), make(chan error, maxWaiting+1)
 		for i := range maxWaiting + 1 {
-			go func() { outcomes <- q.enter(t.Context(), Caller{Email: strconv.Itoa(i)}) }()
+			go func() {
+				_, err := q.enter(t.Context(), Caller{Email: strconv.Itoa(i)})
+				outcomes <- err
+			}()
 			synctest.Wait()
 		}
 		if err := <-outcomes; !errors.Is(err, ErrBusy) || time.Since(began) != 0 {
@@ -230,11 +275,11 @@ func TestTurnQueue_WaitIsBounded(t *testing.T) {
 				t.Fatalf("%v after %v", err, time.Since(began))
 			}
 		}
-		for range atOnce {
-			q.leave()
+		for _, leave := range running {
+			leave()
 		}
-		if q.free != atOnce || len(q.waiting) != 0 {
-			t.Errorf("%d free, %d waiting", q.free, len(q.waiting))
+		if q.free != atOnce || q.unknown != atOnce || len(q.waiting) != 0 {
+			t.Errorf("%d free, %d for unknown browsers, %d waiting", q.free, q.unknown, len(q.waiting))
 		}
 	})
 }
