@@ -13,7 +13,7 @@ import (
 // Warn writes the warnings to the log.
 func (r Reading) Warn(log *slog.Logger) {
 	for _, warning := range r.Warnings {
-		log.Warn("settings: " + warning)
+		log.Warn("settings warning", "warning", warning)
 	}
 }
 

@@ -67,10 +67,10 @@ func Serve(address string, registry *Registry, log *slog.Logger) (stop func(), e
 	go func() {
 		defer close(done)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("metrics are not served any more", "error", err)
+			log.Error("metrics server failed", "error", err)
 		}
 	}()
-	log.Info("metrics are served", "address", listener.Addr().String())
+	log.Info("serving metrics", "address", listener.Addr().String())
 	return func() {
 		_ = server.Close()
 		<-done
@@ -102,5 +102,5 @@ type complaints struct{ log *slog.Logger }
 
 // Println implements promhttp.Logger.
 func (c complaints) Println(words ...any) {
-	c.log.WarnContext(context.Background(), "metrics", "error", fmt.Sprint(words...))
+	c.log.WarnContext(context.Background(), "metrics request failed", "error", fmt.Sprint(words...))
 }

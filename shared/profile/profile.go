@@ -53,7 +53,7 @@ func OnSignal(ctx context.Context, dir, name string, log *slog.Logger) {
 				return
 			case <-asked:
 				if err := write(ctx, dir, name); err != nil {
-					log.WarnContext(ctx, "no profile was written", "cause", err.Error())
+					log.WarnContext(ctx, "profile not written", "cause", err.Error())
 				}
 			}
 		}

@@ -111,6 +111,6 @@ func (r *UsageRecorder) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
 	if _, err := r.db.Exec(ctx, noteSQL, pats, grants); err != nil {
-		r.log.WarnContext(ctx, "the use of credentials was not noted", "credentials", len(used), "cause", err)
+		r.log.WarnContext(ctx, "credential usage not recorded", "credentials", len(used), "cause", err)
 	}
 }

@@ -84,8 +84,8 @@ func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 	if o.Delay > 0 {
 		batch = append(batch, sdk.WithBatchTimeout(o.Delay))
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces could not be sent", "error", err) }))
-	log.Info("traces are sent", "service", o.Service, "share", o.Share)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces not sent", "error", err) }))
+	log.Info("sending traces", "service", o.Service, "share", o.Share)
 	return newTracing(
 		sdk.WithBatcher(exporter, batch...),
 		sdk.WithResource(who),
@@ -108,7 +108,7 @@ func (complaints) Info(int, string, ...any) {}
 
 // Error implements logr.LogSink.
 func (c complaints) Error(_ error, words string, _ ...any) {
-	c.log.Warn("traces: a setting of OTEL_… cannot be used as it is", "where", words)
+	c.log.Warn("invalid OTEL_… setting", "where", words)
 }
 
 // WithValues implements logr.LogSink.

@@ -123,7 +123,7 @@ func (p Server) waitReady(ctx context.Context, log *slog.Logger) {
 		}
 	}
 	if ctx.Err() == nil {
-		log.Warn("listening although not ready", "address", p.Address, "cause", cause)
+		log.Warn("listening, but not ready", "address", p.Address, "cause", cause)
 	}
 }
 

@@ -183,7 +183,7 @@ func TestAdmin_FailsWithoutDatabase(t *testing.T) {
 	}
 	term := open(t, "ALMONER_DATABASE_URL=postgres://almoner:"+password+"@127.0.0.1:1/almoner")
 	got := term.run("", "organisations", "add", "Harbour Trust")
-	if got.code == 0 || got.out != "" || !strings.Contains(got.errors, "does not answer") ||
+	if got.code == 0 || got.out != "" || !strings.Contains(got.errors, "store unavailable") ||
 		strings.Contains(got.errors, password) {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
 	}

@@ -80,7 +80,7 @@ func propagateRevocation(rdb goredis.UniversalClient, log *slog.Logger) func(con
 		for sent, g := range ended {
 			if err := grants.Revoke(ctx, g.ID, g.Reason, g.Ends); err != nil {
 				log.Warn(
-					"Redis was not told of every ended grant; Postgres refuses them all the same",
+					"revocations not propagated to Redis; Postgres still refuses the grants",
 					"told",
 					sent,
 					"ended",

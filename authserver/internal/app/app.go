@@ -244,6 +244,6 @@ func (a *App) Serve(ctx context.Context) error {
 	go a.Sessions.Sweep(ctx)
 	go a.Failures.Share(ctx)
 	return web.Serve(ctx, a.server, a.Handler, a.log, func(address net.Addr) {
-		a.log.Info("authserver listens", "address", address.String(), "issuer", a.config.BaseURL)
+		a.log.Info("listening", "address", address.String(), "issuer", a.config.BaseURL)
 	})
 }

@@ -61,7 +61,7 @@ func ready(log *slog.Logger, parts []part) http.Handler {
 				continue
 			}
 			answer[p.name] = "does not answer"
-			log.WarnContext(r.Context(), "not ready", "part", p.name, "error", err)
+			log.WarnContext(r.Context(), "dependency unavailable", "part", p.name, "error", err)
 			if p.decides {
 				status = http.StatusServiceUnavailable
 			}
@@ -90,7 +90,7 @@ func firstCheck(parts []part) func(context.Context) error {
 func withKeys(ring *keyring.Keyring, log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := ring.Ready(r.Context()); err != nil {
-			log.ErrorContext(r.Context(), "the signing keys are not loaded", "error", err)
+			log.ErrorContext(r.Context(), "signing keys not loaded", "error", err)
 			apierr.Write(
 				w,
 				apierr.Flat,

@@ -83,7 +83,7 @@ func TestF3_CountsLocallyWithoutSharedRate(t *testing.T) {
 		}
 		time.Sleep(distrustAfterFail)
 		synctest.Wait()
-		if shared.asked.Load() != 2 || strings.Count(log.String(), "in this process alone") != 2 {
+		if shared.asked.Load() != 2 || strings.Count(log.String(), "in this process only") != 2 {
 			t.Errorf(
 				"shared rate called %d times, want 2 calls with a log line each: %s",
 				shared.asked.Load(),

@@ -71,7 +71,7 @@ func (l *Limiter) Share(ctx context.Context) {
 		pause = shareEvery
 		if err := l.Report(ctx); err != nil && ctx.Err() == nil {
 			pause = distrustAfterFail
-			l.log.WarnContext(ctx, "failures are counted in this process alone for now", "error", err)
+			l.log.WarnContext(ctx, "failed requests counted in this process only", "error", err)
 		}
 	}
 }

@@ -5,4 +5,4 @@ import "errors"
 
 // ErrUnavailable reports that a store did not answer. It may have changed nothing, or the outcome is unknown.
 // It is never the caller's fault: the response is 503.
-var ErrUnavailable = errors.New("a store does not answer")
+var ErrUnavailable = errors.New("store unavailable")

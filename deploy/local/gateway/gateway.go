@@ -151,7 +151,7 @@ func fail(w http.ResponseWriter, r *http.Request, shape apierr.Shape, log *slog.
 			apierr.New(apierr.Invalid, "The body cannot be read: it ends too soon, or its chunks are malformed."),
 		)
 	default:
-		log.ErrorContext(r.Context(), "no answer from behind the gateway", "path", r.URL.Path, "cause", err.Error())
+		log.ErrorContext(r.Context(), "upstream unavailable", "path", r.URL.Path, "cause", err.Error())
 		apierr.Write(
 			w,
 			shape,

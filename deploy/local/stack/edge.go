@@ -61,7 +61,7 @@ func openEdge(port int, backends gateway.Backends, settings tracing.Settings, lo
 		if err := web.Serve(ctx, web.Server{
 			Address: net.JoinHostPort("::1", strconv.Itoa(port)),
 		}, handler, log, nil); err != nil {
-			log.Warn("the gateway does not serve on ::1", "cause", err.Error())
+			log.Warn("gateway not listening on ::1", "cause", err.Error())
 		}
 	})
 	return e, nil

@@ -85,7 +85,7 @@ func (work) Run() error {
 	defer service.Close()
 	return service.Work(
 		ctx,
-		func(address net.Addr) { log.Info("the worker answers probes", "address", address.String()) },
+		func(address net.Addr) { log.Info("listening for probes", "address", address.String()) },
 	)
 }
 

@@ -223,7 +223,7 @@ func (a *App) forget(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if err := a.store.ForgetKeys(ctx); err != nil {
-			a.log.WarnContext(ctx, "old idempotency keys were not removed", "cause", err)
+			a.log.WarnContext(ctx, "expired idempotency keys not deleted", "cause", err)
 		}
 		select {
 		case <-ctx.Done():

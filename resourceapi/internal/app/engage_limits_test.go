@@ -94,7 +94,7 @@ func TestSubmit_LimitsLocallyWithoutRedis(t *testing.T) {
 		a.Body != `{"keys":"ok","postgres":"ok","redis":"does not answer"}`+"\n" {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
-	if !strings.Contains(s.log.String(), "Redis does not answer") || strings.Contains(s.log.String(), s.redis.URL) {
+	if !strings.Contains(s.log.String(), "Redis unavailable") || strings.Contains(s.log.String(), s.redis.URL) {
 		t.Error("the log does not report the failure, or contains a secret")
 	}
 	if err := s.redis.Restart(t.Context()); err != nil {

@@ -52,7 +52,7 @@ func partsOfWorker(store *postgres.Store) []part { return []part{{"postgres", st
 func ready(guard *gate.Gate, log *slog.Logger, parts []part) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if web.Leaving(r.Context()) {
-			guard.Refuse(w, r, apierr.New(apierr.Unavailable, "This process is leaving."))
+			guard.Refuse(w, r, apierr.New(apierr.Unavailable, "This process is shutting down."))
 			return
 		}
 		answer := map[string]string{}
@@ -67,7 +67,7 @@ func ready(guard *gate.Gate, log *slog.Logger, parts []part) http.Handler {
 			answer[p.name] = "ok"
 			if err != nil {
 				answer[p.name] = "does not answer"
-				log.WarnContext(r.Context(), "ready without a part", "part", p.name, "cause", err)
+				log.WarnContext(r.Context(), "dependency unavailable", "part", p.name, "cause", err)
 			}
 		}
 		web.JSON(w, http.StatusOK, answer)

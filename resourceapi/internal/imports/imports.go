@@ -39,7 +39,7 @@ func (w *Worker) Run(ctx context.Context) {
 		found, err := w.store.ProcessImport(ctx)
 		switch {
 		case err != nil:
-			w.log.ErrorContext(ctx, "imports cannot be processed now and will be tried again", "cause", err)
+			w.log.ErrorContext(ctx, "imports not processed; retrying", "cause", err)
 			sleep(ctx, restFor)
 		case !found:
 			sleep(ctx, lookEvery)

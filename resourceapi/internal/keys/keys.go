@@ -79,7 +79,7 @@ func (s *Source) Run(ctx context.Context) {
 	for {
 		wait := refreshEvery
 		if err := s.fetch(ctx, nil); err != nil {
-			s.log.WarnContext(ctx, "the signing keys could not be fetched", "url", s.url, "cause", err)
+			s.log.WarnContext(ctx, "signing keys not fetched", "url", s.url, "cause", err)
 			if s.current() == nil {
 				wait, retry = retry, min(2*retry, unknownEvery)
 			}

@@ -56,7 +56,7 @@ func (q *queue) Collect(to chan<- prometheus.Metric) {
 	defer cancel()
 	byState, oldest, err := q.queue.Jobs(ctx)
 	if err != nil {
-		q.log.Warn("the queue could not be measured", "cause", err)
+		q.log.Warn("queue not measured", "cause", err)
 		return
 	}
 	for _, state := range []string{"available", "running", "retryable", "scheduled"} {

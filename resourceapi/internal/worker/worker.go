@@ -127,7 +127,7 @@ func (w *Worker[Tx]) Run(ctx context.Context) {
 			w.stop(ctx, client)
 			return
 		}
-		w.log.ErrorContext(ctx, "submissions cannot be processed now and will be tried again", "cause", err)
+		w.log.ErrorContext(ctx, "submissions not processed; retrying", "cause", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(restFor):
@@ -141,7 +141,7 @@ func (w *Worker[Tx]) stop(ctx context.Context, client *river.Client[Tx]) {
 	if err := client.Stop(patience); err != nil {
 		w.log.WarnContext(
 			ctx,
-			"a submission was being processed when the worker stopped; another will take it up",
+			"worker stopped during a submission; another worker will process it",
 			"cause",
 			err,
 		)

@@ -100,7 +100,7 @@ func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case shaped:
 		apierr.Write(w, apierr.Nested, refusal)
 	case errors.Is(err, store.ErrUnavailable):
-		d.Log.ErrorContext(r.Context(), "a store does not answer", "error", err)
+		d.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
 		apierr.Write(
 			w,
 			apierr.Flat,

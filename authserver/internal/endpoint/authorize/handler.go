@@ -76,7 +76,7 @@ func sendBack(w http.ResponseWriter, location string) {
 
 // fail writes the response for other errors: an unavailable store, an unreachable metadata host, or an internal error.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.ErrorContext(r.Context(), "authorize", "error", err)
+	h.Log.ErrorContext(r.Context(), "authorization request failed", "error", err)
 	switch {
 	case errors.Is(err, client.ErrUnreachable):
 		w.Header().Set("Retry-After", "30")

@@ -195,7 +195,7 @@ func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.ErrorContext(r.Context(), "sign-in", "error", err)
+	h.Log.ErrorContext(r.Context(), "sign-in failed", "error", err)
 	if errors.Is(err, store.ErrUnavailable) {
 		h.Pages.Unavailable(w, r)
 		return

@@ -98,14 +98,14 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, client.ErrUnknown):
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.NotFound, "There is no such client in this workspace."))
 	case errors.Is(err, store.ErrUnavailable):
-		h.Log.ErrorContext(r.Context(), "a store does not answer", "error", err)
+		h.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
 		apierr.Write(
 			w,
 			apierr.Flat,
 			apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."),
 		)
 	default:
-		h.Log.ErrorContext(r.Context(), "client route failed", "error", err)
+		h.Log.ErrorContext(r.Context(), "client request failed", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.Of(err))
 	}
 }

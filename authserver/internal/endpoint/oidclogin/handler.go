@@ -147,7 +147,7 @@ func (h *Handler) getOnly(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.ErrorContext(r.Context(), "upstream sign-in", "error", err)
+	h.Log.ErrorContext(r.Context(), "upstream sign-in failed", "error", err)
 	switch {
 	case errors.Is(err, oidc.ErrUnreachable):
 		h.unreachable(w, r)

@@ -106,7 +106,7 @@ type refusal struct {
 }
 
 func (h *Handler) failScript(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.ErrorContext(r.Context(), "passkeys", "error", err)
+	h.Log.ErrorContext(r.Context(), "passkey request failed", "error", err)
 	if errors.Is(err, store.ErrUnavailable) {
 		w.Header().Set("Retry-After", "5")
 		web.JSON(
@@ -120,7 +120,7 @@ func (h *Handler) failScript(w http.ResponseWriter, r *http.Request, err error) 
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.ErrorContext(r.Context(), "passkeys", "error", err)
+	h.Log.ErrorContext(r.Context(), "passkey request failed", "error", err)
 	if errors.Is(err, store.ErrUnavailable) {
 		h.Pages.Unavailable(w, r)
 		return

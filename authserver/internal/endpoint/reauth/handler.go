@@ -185,7 +185,7 @@ func (h *Handler) question(ctx context.Context, current session.CurrentUser, nex
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.ErrorContext(r.Context(), "new proof", "error", err)
+	h.Log.ErrorContext(r.Context(), "reauthentication failed", "error", err)
 	if errors.Is(err, store.ErrUnavailable) {
 		h.Pages.Unavailable(w, r)
 		return

@@ -132,7 +132,7 @@ func (h *Handler) export(v *request, workspaceID uuid.UUID, entries []audit.Entr
 		last := entries[len(entries)-1].Cursor()
 		entries, err = h.Store.EventsOfWorkspace(v.r.Context(), workspaceID, last, exportPage)
 		if err != nil {
-			h.Deps.Log.ErrorContext(v.r.Context(), "audit export broke off", "error", err)
+			h.Deps.Log.ErrorContext(v.r.Context(), "audit export aborted", "error", err)
 			panic(http.ErrAbortHandler)
 		}
 	}

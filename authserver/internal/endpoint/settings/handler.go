@@ -141,7 +141,7 @@ func (h *Handler) finish(w http.ResponseWriter, r *http.Request, err error) {
 		h.Pages.Fault(w, r, noLongerAllowed())
 		return
 	}
-	h.Deps.Log.ErrorContext(r.Context(), "settings", "error", err)
+	h.Deps.Log.ErrorContext(r.Context(), "settings request failed", "error", err)
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
 		h.Pages.Unavailable(w, r)

@@ -129,7 +129,7 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger)
 		}
 		apierr.Write(w, apierr.Flat, shaped)
 	case errors.Is(err, store.ErrUnavailable):
-		log.ErrorContext(r.Context(), "a store does not answer", "error", err)
+		log.ErrorContext(r.Context(), "store unavailable", "error", err)
 		apierr.Write(
 			w,
 			apierr.Flat,

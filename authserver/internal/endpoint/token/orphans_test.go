@@ -33,7 +33,7 @@ func TestConnectionLog_OrphanRequestIsRecordedOnlyForItsConnector(t *testing.T) 
 	if n := b.Count(`select count(*) from account.connection_stops`); n != 1 {
 		t.Errorf("%d attempts", n)
 	}
-	if strings.Contains(b.Log.String(), "was not noted") {
+	if strings.Contains(b.Log.String(), "not recorded") {
 		t.Error("an attempt that is not recorded on purpose is logged as a failure")
 	}
 }

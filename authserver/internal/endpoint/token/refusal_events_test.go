@@ -102,7 +102,7 @@ func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
 	if n := b.refusals(); n < 1 || n > 2 {
 		t.Errorf("%d events of 12 refusals", n)
 	}
-	if strings.Contains(b.Log.String(), "was not noted") {
+	if strings.Contains(b.Log.String(), "not recorded") {
 		t.Error("an event that exists already is logged as a failure")
 	}
 	b.Fixture.Exec(`update account.audit_events set at = at - interval '1 hour' where action = $1`, audit.GrantRefused)
@@ -147,7 +147,7 @@ func TestRefusal_FailedRecordDoesNotChangeResponse(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.refused("while the audit log is locked", b.refresh(held.Refresh), 400, "invalid_grant")
-	if !strings.Contains(b.Log.String(), "a refusal was not noted") {
+	if !strings.Contains(b.Log.String(), "token refusal not recorded") {
 		t.Error("the log does not report the failure")
 	}
 }

@@ -84,7 +84,7 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 	}
 	var page bytes.Buffer
 	if err := p.templates[view.page()].Execute(&page, view); err != nil {
-		p.log.ErrorContext(r.Context(), "page", "page", view.page(), "error", err)
+		p.log.ErrorContext(r.Context(), "page not rendered", "page", view.page(), "error", err)
 		p.lastResort(w)
 		return
 	}

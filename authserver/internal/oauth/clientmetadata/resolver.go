@@ -142,7 +142,7 @@ func (r *Resolver) read(ctx context.Context, address, platform string, known boo
 			r.failures.Add(address, failure{err, r.Now().Add(failureLife)})
 			r.Log.WarnContext(
 				ctx,
-				"a client's document is not usable; a copy that was read before stands in where there is one",
+				"client metadata document not usable; using the cached copy, if any",
 				"client_id",
 				address,
 				"error",

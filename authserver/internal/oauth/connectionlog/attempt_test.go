@@ -154,7 +154,7 @@ func TestRecorder_LimitsRepetitionsAndFloods(t *testing.T) {
 	wants("without a workspace", before+1)
 	stop.WorkspaceID, store.fails = uuid.New(), errors.New("silent")
 	n.Record(t.Context(), stop)
-	if !strings.Contains(log.String(), "a stop was not noted") {
+	if !strings.Contains(log.String(), "stopped authorization not recorded") {
 		t.Error("a failed write is not in the log")
 	}
 }

@@ -70,7 +70,7 @@ func (r *Recorder) Record(ctx context.Context, s StoppedAttempt) {
 		return
 	}
 	if err := r.Write(ctx, s); err != nil {
-		r.log.WarnContext(ctx, "a stop was not noted", "error", err)
+		r.log.WarnContext(ctx, "stopped authorization not recorded", "error", err)
 	}
 }
 

@@ -69,7 +69,7 @@ func (r *RefusalRecorder) Token(ctx context.Context, request TokenRequest) (Toke
 	var refused *TokenError
 	if errors.As(err, &refused) {
 		if recordErr := r.record(context.WithoutCancel(ctx), x, refused); recordErr != nil {
-			r.log.WarnContext(ctx, "a refusal was not noted", "error", recordErr)
+			r.log.WarnContext(ctx, "token refusal not recorded", "error", recordErr)
 		}
 	}
 	return x.answer, err

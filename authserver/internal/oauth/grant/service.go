@@ -125,7 +125,7 @@ func (k *Service) withdraw(ctx context.Context, id uuid.UUID, approval int) {
 		func(ctx context.Context) (ScriptResult, error) { return k.rotations.Withdraw(ctx, id, approval) },
 	)
 	if err != nil {
-		k.log.WarnContext(ctx, "a refused approval is still in Redis: the code before it does not count",
+		k.log.WarnContext(ctx, "rejected approval not removed from Redis; the earlier code is invalid",
 			"grant_id", id, "error", err)
 	}
 }
@@ -388,7 +388,7 @@ func (k *Service) revoke(ctx context.Context, id uuid.UUID, ends time.Time, reas
 // PropagateRevocation revokes a grant in Redis that Postgres has revoked in the transaction of its cause.
 func (k *Service) PropagateRevocation(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason) {
 	if err := k.rotations.Revoke(ctx, id, reason, ends); err != nil {
-		k.log.WarnContext(ctx, "Redis was not told of a revocation; Postgres refuses the grant all the same",
+		k.log.WarnContext(ctx, "revocation not propagated to Redis; Postgres still refuses the grant",
 			"grant_id", id, "reason", reason, "error", err)
 	}
 }

@@ -75,7 +75,7 @@ func (q *undoQueue) add(ctx context.Context, step Step) {
 	}
 	q.log.WarnContext(
 		ctx,
-		"a decision cannot be taken back yet: its grant's requests are answered 503",
+		"grant change not undone yet; requests for the grant return 503",
 		"grant_id",
 		step.GrantID,
 	)

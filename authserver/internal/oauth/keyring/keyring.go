@@ -144,7 +144,7 @@ func (r *Keyring) Run(ctx context.Context, log *slog.Logger) {
 			err = r.maintain(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			log.Warn("the signing keys could not be read again", "error", err)
+			log.Warn("signing keys not reloaded", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -119,7 +119,7 @@ func (a *Attempts) tally(ctx context.Context, key string, limit int, add bool) t
 	shared, err := a.shared.Count(ctx, key, limit, attemptWindow, add)
 	if err != nil {
 		a.localUntil.Store(a.now().Add(distrustAfterFail).UnixNano())
-		a.log.WarnContext(ctx, "attempts to sign in are counted in this process alone for now", "error", err)
+		a.log.WarnContext(ctx, "sign-in attempts counted in this process only", "error", err)
 		return local
 	}
 	return max(local, shared)

@@ -107,7 +107,7 @@ func (s *Sessions) Load(next http.Handler) http.Handler {
 		}
 		ctx, err := s.manager.Load(r.Context(), token)
 		if err != nil {
-			s.deps.Log.ErrorContext(r.Context(), "read session", "error", err)
+			s.deps.Log.ErrorContext(r.Context(), "session not read", "error", err)
 			s.deps.Unavailable(w, r)
 			return
 		}
@@ -229,7 +229,7 @@ func (s *Sessions) Sweep(ctx context.Context) {
 		_, rowsErr := s.deps.Rows.Sweep(ctx)
 		_, signInsErr := s.deps.SignIns.SweepSignIns(ctx)
 		if err := errors.Join(rowsErr, signInsErr); err != nil && ctx.Err() == nil {
-			s.deps.Log.Warn("expired sessions were not swept", "error", err)
+			s.deps.Log.Warn("expired sessions not deleted", "error", err)
 		}
 		select {
 		case <-ctx.Done():

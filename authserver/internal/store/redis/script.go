@@ -36,7 +36,7 @@ func newScript(source string) *goredis.Script {
 const late = "late"
 
 // errSilent reports that nothing was sent, because Redis has not answered an earlier call.
-var errSilent = errors.New("redis does not answer")
+var errSilent = errors.New("redis unavailable")
 
 // errSlow reports that the call was abandoned before the time of Redis' clock was known.
 var errSlow = errors.New("redis does not tell the time soon enough")

@@ -97,7 +97,7 @@ func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration 
 		l.askAgain.Store(l.now().Add(restFor).UnixNano())
 		l.log.WarnContext(
 			ctx,
-			"Redis does not answer: this process limits submissions by what it sees itself",
+			"Redis unavailable; submissions limited by this process only",
 			"cause",
 			err,
 		)
