@@ -13,9 +13,9 @@ import (
 // Settings are the tracing settings of each program, with their standard names. Its configuration embeds
 // them.
 type Settings struct {
-	Endpoint string            `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"Where traces are sent, by OTLP over HTTP, like http://collector.internal:4318. Empty: there are none."`
-	Headers  credential.Secret `env:"OTEL_EXPORTER_OTLP_HEADERS" doc:"Headers that the collector asks for: name=value, the value percent-encoded, separated by commas."`
-	Share    float64           `env:"OTEL_TRACES_SAMPLER_ARG" envDefault:"1" doc:"The share of requests that are traced, 0 to 1. Where a trusted proxy has decided, that holds."`
+	Endpoint string            `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the collector to send traces to, by OTLP over HTTP, like http://collector.internal:4318. Empty: no traces."`
+	Headers  credential.Secret `env:"OTEL_EXPORTER_OTLP_HEADERS" doc:"Headers for the collector: name=value, the value percent-encoded, separated by commas."`
+	Share    float64           `env:"OTEL_TRACES_SAMPLER_ARG" envDefault:"1" doc:"Share of requests to trace, 0 to 1. The decision of a trusted proxy takes precedence."`
 }
 
 // Check reports mistakes that the types cannot show. It quotes no value.

@@ -21,23 +21,23 @@ import (
 // A Config is the settings of authserver.
 type Config struct {
 	Listen               string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8081" doc:"Address and port to listen on."`
-	BaseURL              string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Where callers reach the API: the issuer, without a trailing slash."`
-	AppURL               string            `env:"ALMONER_APP_URL,required,notEmpty" doc:"Where browsers reach login, consent and settings, without a trailing slash."`
-	DatabaseURL          credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL, as a member of the role almoner_authserver; for migrate, as the owner of the database."`
-	RedisURL             credential.Secret `env:"ALMONER_REDIS_URL,required,notEmpty" doc:"Redis 7 or newer, with AOF and maxmemory-policy noeviction. A Redis Cluster is named by several of its nodes: redis://:password@host:6379?addr=second:6379&addr=third:6379; one that Sentinels watch over, by them: redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379&addr=third:26379. rediss:// is with TLS."`
+	BaseURL              string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Public URL of the API, which is also the OAuth issuer, without a trailing slash."`
+	AppURL               string            `env:"ALMONER_APP_URL,required,notEmpty" doc:"Public URL of sign-in, consent and settings, without a trailing slash."`
+	DatabaseURL          credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_authserver; for migrate, of the owner of the database."`
+	RedisURL             credential.Secret `env:"ALMONER_REDIS_URL,required,notEmpty" doc:"URL of Redis 7 or newer, with AOF and maxmemory-policy noeviction. Name several nodes of a Redis Cluster, like redis://:password@host:6379?addr=second:6379&addr=third:6379, or several Sentinels, like redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379&addr=third:26379. rediss:// uses TLS."`
 	Keys                 credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect codes, refresh tokens, tickets and signing keys."`
-	KeyMaxAge            time.Duration     `env:"ALMONER_KEY_MAX_AGE" envDefault:"720h" doc:"How long a key signs access tokens before the next one does: 1h or longer, or 0 for as long as nobody rotates it."`
-	TrustedProxies       string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
-	Notice               time.Duration     `env:"ALMONER_NOTICE" envDefault:"4s" doc:"How long requests are still taken after SIGTERM, while /readyz says 503 and every answer closes its connection: longer than load balancers need to notice, and longer than they keep an unused connection; 10s at most."`
-	Passkeys             bool              `env:"ALMONER_PASSKEYS" envDefault:"false" doc:"true: people may sign in by passkeys, on the host of ALMONER_APP_URL."`
-	UpstreamIssuer       string            `env:"ALMONER_UPSTREAM_ISSUER" doc:"Issuer of an OpenID Connect provider at which people may sign in, to the letter."`
-	UpstreamClientID     string            `env:"ALMONER_UPSTREAM_CLIENT_ID" doc:"Who we are there. Our redirect URI is ALMONER_APP_URL/login/upstream/callback."`
-	UpstreamClientSecret credential.Secret `env:"ALMONER_UPSTREAM_CLIENT_SECRET" doc:"Our secret there."`
-	UpstreamName         string            `env:"ALMONER_UPSTREAM_NAME" envDefault:"your organisation" doc:"What people call the provider: the button says Continue with it."`
-	ClientDomains        string            `env:"ALMONER_CLIENT_DOMAINS" envDefault:"claude.ai=claude,chatgpt.com=chatgpt,vscode.dev=other" doc:"Where clients may be known by their metadata documents, each place with its platform (claude, chatgpt or other), separated by commas; none for none. A place is a host (claude.ai), all below a path (claude.ai/oauth/) or one document (claude.ai/oauth/client.json): name a path where others can publish on the host too."`
-	ClientDocumentCA     string            `env:"ALMONER_CLIENT_DOCUMENT_CA" doc:"For development alone: certificates in PEM to trust besides the system's when such a document is read, which may then be on this very machine. Refused unless ALMONER_BASE_URL and ALMONER_APP_URL are addresses of this machine."`
-	MetricsListen        string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port that Prometheus metrics are served on, at /metrics: another port than ALMONER_LISTEN, closed to the public. Empty: none."`
-	Profiles             string            `env:"ALMONER_PROFILES" doc:"A directory for profiles. On SIGUSR1 the process writes there what its memory is used for, and where its processor time goes in the next 10 seconds. Empty: it writes nothing."`
+	KeyMaxAge            time.Duration     `env:"ALMONER_KEY_MAX_AGE" envDefault:"720h" doc:"How long a key signs access tokens before the next one replaces it: 1h or longer, or 0 to replace keys only by command."`
+	TrustedProxies       string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges of trusted proxies, separated by commas. X-Forwarded-For is read only from them."`
+	Notice               time.Duration     `env:"ALMONER_NOTICE" envDefault:"4s" doc:"How long the server keeps serving after SIGTERM, while /readyz returns 503 and each response closes its connection. Must be longer than load balancers need to notice and longer than they keep an idle connection. Maximum: 10s."`
+	Passkeys             bool              `env:"ALMONER_PASSKEYS" envDefault:"false" doc:"true: users can sign in with passkeys, on the host of ALMONER_APP_URL."`
+	UpstreamIssuer       string            `env:"ALMONER_UPSTREAM_ISSUER" doc:"Issuer of an OpenID Connect provider that users can sign in with. It must match the provider's issuer exactly."`
+	UpstreamClientID     string            `env:"ALMONER_UPSTREAM_CLIENT_ID" doc:"Client id at the provider. The redirect URI is ALMONER_APP_URL/login/upstream/callback."`
+	UpstreamClientSecret credential.Secret `env:"ALMONER_UPSTREAM_CLIENT_SECRET" doc:"Client secret at the provider."`
+	UpstreamName         string            `env:"ALMONER_UPSTREAM_NAME" envDefault:"your organisation" doc:"Name of the provider, as shown on the button: Continue with NAME."`
+	ClientDomains        string            `env:"ALMONER_CLIENT_DOMAINS" envDefault:"claude.ai=claude,chatgpt.com=chatgpt,vscode.dev=other" doc:"Where client metadata documents may be hosted, separated by commas, each place with its platform (claude, chatgpt or other); none allows none. A place is a host (claude.ai), a path with everything below it (claude.ai/oauth/) or one document (claude.ai/oauth/client.json). Use a path if other parties can publish on the host."`
+	ClientDocumentCA     string            `env:"ALMONER_CLIENT_DOCUMENT_CA" doc:"For development only: certificates in PEM to trust in addition to the system's when reading client metadata documents, which may then be on this machine. Refused unless ALMONER_BASE_URL and ALMONER_APP_URL are addresses of this machine."`
+	MetricsListen        string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port for Prometheus metrics, at /metrics. Use another port than ALMONER_LISTEN, and close it to the public. Empty: no metrics."`
+	Profiles             string            `env:"ALMONER_PROFILES" doc:"Directory for profiles. On SIGUSR1 the process writes a memory profile and a CPU profile of the next 10 seconds there. Empty: no profiles."`
 	LogLevel             slog.Level        `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 	tracing.Settings
 }

@@ -17,10 +17,10 @@ import (
 
 // A Run holds the settings of `make run`.
 type Run struct {
-	Port        int               `env:"PORT" envDefault:"8080" doc:"Port of the API; sign-in and settings have the next one, resourceapi the one after that."`
-	Home        string            `env:"ALMONER_HOME" doc:"Where everything is kept. Default: .almoner in the checkout."`
-	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL" doc:"Use this PostgreSQL (15 or newer) and start none. The database is empty or holds this demo, and its user may create roles."`
-	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL" doc:"Use this Redis (7 or newer) and start none."`
+	Port        int               `env:"PORT" envDefault:"8080" doc:"Port of the API. Sign-in and settings use the next port, resourceapi the one after."`
+	Home        string            `env:"ALMONER_HOME" doc:"Directory for all data. Default: .almoner in the checkout."`
+	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL" doc:"Use this PostgreSQL (15 or newer) instead of starting one. The database must be empty or contain this demo, and its user must be able to create roles."`
+	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL" doc:"Use this Redis (7 or newer) instead of starting one."`
 }
 
 // Check reports errors that the types cannot express. envconf calls it. It quotes no URL, because URLs contain

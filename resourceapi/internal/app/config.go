@@ -23,20 +23,20 @@ import (
 // Config is the settings of `resourceapi serve`.
 type Config struct {
 	Listen       string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8082" doc:"Address and port to listen on."`
-	BaseURL      string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Where callers reach the API: the issuer, without a trailing slash."`
+	BaseURL      string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Public URL of the API, which is also the OAuth issuer, without a trailing slash."`
 	DatabaseURL  credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_resourceapi."`
-	Connections  int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Most connections to PostgreSQL, 2 to 500. A quarter of them is for searches, and one for /readyz; of 2 and 3 those are two more."`
-	Keys         credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys that cursors and the tokens of public forms are sealed with: 32 bytes in base64url each, separated by commas, newest first."`
-	RedisURL     credential.Secret `env:"ALMONER_REDIS_URL" doc:"Redis URL, for limits that all processes share; a Redis Cluster is named like redis://:password@host:6379?addr=second:6379&addr=third:6379, one with Sentinels like redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379&addr=third:26379; rediss:// is with TLS. Without it each process counts for itself."`
-	Proxies      string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
-	Notice       time.Duration     `env:"ALMONER_NOTICE" envDefault:"4s" doc:"How long requests are still taken after SIGTERM, while /readyz says 503 and every answer closes its connection: longer than load balancers need to notice, and longer than they keep an unused connection; 10s at most."`
-	Worker       bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve processes submissions as well. Where false, run: resourceapi worker."`
-	WorkerListen string            `env:"ALMONER_WORKER_LISTEN" doc:"Where resourceapi worker answers /healthz and /readyz. Empty: nowhere."`
-	AppURL       string            `env:"ALMONER_APP_URL" doc:"Public address of sign-in and settings, without a trailing slash: an origin whose pages may call the MCP endpoint."`
-	MCPOrigins   string            `env:"ALMONER_MCP_ORIGINS" envDefault:"https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback" doc:"Origins whose pages may call the MCP endpoint besides ALMONER_APP_URL, separated by commas; loopback stands for this machine's own, at any port."`
-	Metrics      string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port that Prometheus metrics are served on, at /metrics: another port than ALMONER_LISTEN, closed to the public. Empty: none."`
-	Profiles     string            `env:"ALMONER_PROFILES" doc:"A directory for profiles. On SIGUSR1 the process writes there what its memory is used for, and where its processor time goes in the next 10 seconds. Empty: it writes nothing."`
-	JWKSURL      string            `env:"ALMONER_JWKS_URL" doc:"Where authserver's public keys are. Default: /v1/account/oauth/jwks below the base address."`
+	Connections  int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Maximum number of PostgreSQL connections, 2 to 500. A quarter of them is for searches, and one for /readyz. With 2 or 3, these are two additional connections."`
+	Keys         credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect cursors and the tokens of public forms."`
+	RedisURL     credential.Secret `env:"ALMONER_REDIS_URL" doc:"URL of Redis, for limits that all processes share. Name several nodes of a Redis Cluster, like redis://:password@host:6379?addr=second:6379&addr=third:6379, or several Sentinels, like redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379&addr=third:26379. rediss:// uses TLS. Without it, each process counts separately."`
+	Proxies      string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges of trusted proxies, separated by commas. X-Forwarded-For is read only from them."`
+	Notice       time.Duration     `env:"ALMONER_NOTICE" envDefault:"4s" doc:"How long the server keeps serving after SIGTERM, while /readyz returns 503 and each response closes its connection. Must be longer than load balancers need to notice and longer than they keep an idle connection. Maximum: 10s."`
+	Worker       bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve also processes submissions. If false, run resourceapi worker."`
+	WorkerListen string            `env:"ALMONER_WORKER_LISTEN" doc:"Address and port where resourceapi worker serves /healthz and /readyz. Empty: it serves neither."`
+	AppURL       string            `env:"ALMONER_APP_URL" doc:"Public URL of sign-in and settings, without a trailing slash. Pages of this origin may call the MCP endpoint."`
+	MCPOrigins   string            `env:"ALMONER_MCP_ORIGINS" envDefault:"https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback" doc:"Origins whose pages may call the MCP endpoint, in addition to ALMONER_APP_URL, separated by commas; loopback means this machine, at any port."`
+	Metrics      string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port for Prometheus metrics, at /metrics. Use another port than ALMONER_LISTEN, and close it to the public. Empty: no metrics."`
+	Profiles     string            `env:"ALMONER_PROFILES" doc:"Directory for profiles. On SIGUSR1 the process writes a memory profile and a CPU profile of the next 10 seconds there. Empty: no profiles."`
+	JWKSURL      string            `env:"ALMONER_JWKS_URL" doc:"URL of authserver's public keys. Default: ALMONER_BASE_URL/v1/account/oauth/jwks."`
 	tracing.Settings
 }
 
