@@ -224,7 +224,7 @@ func TestDoctor_WithoutCredentialsStopsBeforeSignIn(t *testing.T) {
 		d := doctor{t: t, url: p.BaseURL + "/mcp"}
 		found, status := d.diagnose("--as", as, "--client-id", client)
 		if _, probed := found.code("authorize_ok"); status != 0 || !probed ||
-			!strings.Contains(found.Stopped, "Nobody signed in") {
+			!strings.Contains(found.Stopped, "No user signed in") {
 			t.Errorf("as %s: status %d, %v; %s", as, status, found.bad(), found.Stopped)
 		}
 	}

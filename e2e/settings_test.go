@@ -93,9 +93,9 @@ func TestSettings_CheckConfig(t *testing.T) {
 			for _, want := range []string{
 				"4 mistakes",
 				"ALMONER_KEYS and ALMONER_KEYS_FILE are both set",
-				"ALMONER_NOTICE is a time",
+				"ALMONER_NOTICE must be a duration",
 				"did you mean ALMONER_DATABASE_URL?",
-				"OTEL_TRACES_SAMPLER_ARG is a number",
+				"OTEL_TRACES_SAMPLER_ARG must be a number",
 			} {
 				if code != 1 || out != "" || !strings.Contains(errs, want) {
 					t.Errorf("%s %s does not print %s: %d %s%s", program, arguments, want, code, out, errs)

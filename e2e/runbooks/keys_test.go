@@ -56,7 +56,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 			}
 			if service == "authserver" {
 				output := o.run(t, "keys.md", "keys-reseal")
-				if !strings.Contains(output, "Sealed anew") {
+				if !strings.Contains(output, "Resealed:") {
 					t.Errorf("reseal: %s", output)
 				}
 			}

@@ -95,15 +95,15 @@ func (r *reader) parse(target any) {
 func kind(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
-		return "is a time with its unit, like 90s, 5m or 12h"
+		return "must be a duration with a unit, like 90s, 5m or 12h"
 	case t == reflect.TypeFor[slog.Level]():
-		return "is debug, info, warn or error"
+		return "must be debug, info, warn or error"
 	case t.Kind() == reflect.Bool:
-		return "is true or false"
+		return "must be true or false"
 	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
-		return "is a whole number"
+		return "must be a whole number"
 	case t.Kind() == reflect.Float64:
-		return "is a number"
+		return "must be a number"
 	}
 	return "cannot be read"
 }

@@ -75,9 +75,9 @@ func expect(t *testing.T, got []string, want ...string) {
 func TestLoad_ReportsAllMistakesWithoutValues(t *testing.T) {
 	expect(t, mistakes(t, "ALMONER_LIMIT=hush", "ALMONER_WAIT=5hush", "ALMONER_ON=hush", "ALMONER_LISTEN=:hush"),
 		"ALMONER_KEY is not set",
-		"ALMONER_LIMIT is a whole number",
-		"ALMONER_WAIT is a time with its unit, like 90s, 5m or 12h",
-		"ALMONER_ON is true or false",
+		"ALMONER_LIMIT must be a whole number",
+		"ALMONER_WAIT must be a duration with a unit, like 90s, 5m or 12h",
+		"ALMONER_ON must be true or false",
 		"ALMONER_LISTEN names an address") // and none of them twice
 	if err := error(Mistakes{"one", "two"}); err.Error() != "2 mistakes in the settings:\n  one\n  two" {
 		t.Error(err)
@@ -127,7 +127,7 @@ func TestLoad_ReportsMistakesOfValueFiles(t *testing.T) {
 	}{
 		"both": {
 			[]string{"ALMONER_KEY=hush", "ALMONER_KEY_FILE=" + good},
-			"ALMONER_KEY and ALMONER_KEY_FILE are both set: keep one",
+			"ALMONER_KEY and ALMONER_KEY_FILE are both set: set only one",
 		},
 		"missing": {
 			[]string{"ALMONER_KEY_FILE=" + folder + "/hush"},
@@ -148,7 +148,7 @@ func TestLoad_ReportsMistakesOfValueFiles(t *testing.T) {
 		},
 		"unknown": {
 			[]string{"ALMONER_KEY=k", "ALMONER_KYE_FILE=" + good},
-			"ALMONER_KYE_FILE is no setting: did you mean ALMONER_KEY_FILE?",
+			"ALMONER_KYE_FILE is not a known setting: did you mean ALMONER_KEY_FILE?",
 		},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, mistakes(t, c.environ...), c.want) })
@@ -214,17 +214,17 @@ func TestLoad_ReportsMistakesOfSettingsFile(t *testing.T) {
 		"ALMONER_PORT=tcp://hush",
 	}, "\n"))
 	expect(t, mistakes(t, "ALMONER_CONFIG="+path),
-		"ALMONER_CONFIG names a file whose line 2 is no NAME=value: missing =",
-		"ALMONER_CONFIG names a file whose line 3 is no NAME=value: unmatched '",
-		`ALMONER_CONFIG names a file whose line 4 is no NAME=value: unmatched "`,
-		"ALMONER_CONFIG names a file whose line 5 is no NAME=value: it has a character where none can be",
-		"ALMONER_CONFIG names a file whose line 6 has a # within its value: put the value in ' '",
-		"ALMONER_CONFIG names a file whose line 8 sets ALMONER_KEY again",
-		"ALMONER_CONFIG is read from the environment or --config alone, not in the file of settings",
-		"ALMONER_LIMTI is no setting in the file of settings: did you mean ALMONER_LIMIT?",
-		"ALMONER_PORT is no setting in the file of settings",
-		"ALMONER_SOMETHING is no setting in the file of settings",
-		"ALMONER_ON is true or false")
+		"ALMONER_CONFIG names a file whose line 2 is not NAME=value: missing =",
+		"ALMONER_CONFIG names a file whose line 3 is not NAME=value: unmatched '",
+		`ALMONER_CONFIG names a file whose line 4 is not NAME=value: unmatched "`,
+		"ALMONER_CONFIG names a file whose line 5 is not NAME=value: unexpected character",
+		"ALMONER_CONFIG names a file whose line 6 has a # in its value: put the value in single quotes",
+		"ALMONER_CONFIG names a file whose line 8 sets ALMONER_KEY a second time",
+		"ALMONER_CONFIG must be set in the environment or by --config, not in the settings file",
+		"ALMONER_LIMTI is not a known setting in the settings file: did you mean ALMONER_LIMIT?",
+		"ALMONER_PORT is not a known setting in the settings file",
+		"ALMONER_SOMETHING is not a known setting in the settings file",
+		"ALMONER_ON must be true or false")
 	expect(
 		t,
 		mistakes(t, "ALMONER_KEY=k", "ALMONER_CONFIG=/hush"),
@@ -244,10 +244,10 @@ func TestLoad_ReportsUnknownNames(t *testing.T) {
 			"ALMONER_PORT=9000",
 			"almoner_key=hush",
 		),
-		"ALMONER_ is no setting",
-		"ALMONER_DATABASE_ULR is no setting: did you mean ALMONER_DATABASE_URL?",
-		"ALMONER_ELEPHANT is no setting",
-		"ALMONER_PORT is no setting",
+		"ALMONER_ is not a known setting",
+		"ALMONER_DATABASE_ULR is not a known setting: did you mean ALMONER_DATABASE_URL?",
+		"ALMONER_ELEPHANT is not a known setting",
+		"ALMONER_PORT is not a known setting",
 	)
 	known := []string{
 		"ALMONER_KEY=k",
@@ -303,12 +303,12 @@ func TestLoad_WarnsOfWorldReadableSecret(t *testing.T) {
 	expect(
 		t,
 		warnings(0o644, 0o755, file),
-		"ALMONER_KEY_FILE names a file with a secret that every user of this machine can read: chmod o-rwx",
+		"ALMONER_KEY_FILE names a file that contains a secret and that every user of this machine can read: run chmod o-rwx",
 	)
 	expect(
 		t,
 		warnings(0o644, 0o755, own),
-		"ALMONER_CONFIG names a file with a secret that every user of this machine can read: chmod o-rwx",
+		"ALMONER_CONFIG names a file that contains a secret and that every user of this machine can read: run chmod o-rwx",
 	)
 	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", "ALMONER_LISTEN_FILE="+path)) // no secret
 	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", own))                         // overridden secret

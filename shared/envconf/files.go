@@ -77,13 +77,13 @@ func readSettings(path string) (values map[string]string, mistakes []string) {
 		var parse *envparse.ParseError
 		switch {
 		case errors.As(err, &parse):
-			wrong("is no NAME=value: " + reason(parse.Err))
+			wrong("is not NAME=value: " + reason(parse.Err))
 		case endsInsideValue(line):
-			wrong("has a # within its value: put the value in ' '")
+			wrong("has a # in its value: put the value in single quotes")
 		}
 		for name, value := range one {
 			if _, twice := values[name]; twice {
-				wrong("sets " + name + " again")
+				wrong("sets " + name + " a second time")
 			}
 			values[name] = value
 		}
@@ -102,7 +102,7 @@ func reason(err error) string {
 			return err.Error()
 		}
 	}
-	return "it has a character where none can be"
+	return "unexpected character"
 }
 
 // endsInsideValue reports whether the library treats a part of an unquoted value as a comment:

@@ -32,7 +32,7 @@ func (r *reader) gather(environ []string) {
 	for _, words := range mistakes {
 		r.mistake(Config, words)
 	}
-	r.unknown(inner, " in the file of settings")
+	r.unknown(inner, " in the settings file")
 	if r.take(inner, found{origin: FromConfig, path: path}) {
 		r.exposed(Config, path)
 	}
@@ -48,7 +48,7 @@ func (r *reader) take(place map[string]string, from found) (secret bool) {
 		text, path := place[s.Name], place[s.Name+fileSuffix]
 		switch {
 		case text != "" && path != "":
-			r.mistake(s.Name, "and "+s.Name+fileSuffix+" are both set: keep one")
+			r.mistake(s.Name, "and "+s.Name+fileSuffix+" are both set: set only one")
 		case text != "":
 			from.text = text
 			r.found[s.Name] = from
@@ -73,7 +73,7 @@ func (r *reader) exposed(name, path string) {
 	if worldReadable(path) {
 		r.warnings = append(
 			r.warnings,
-			name+" names a file with a secret that every user of this machine can read: chmod o-rwx",
+			name+" names a file that contains a secret and that every user of this machine can read: run chmod o-rwx",
 		)
 	}
 }

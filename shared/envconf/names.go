@@ -37,9 +37,9 @@ func (r *reader) unknown(place map[string]string, where string) {
 		if slices.Contains(known, name) || slices.Contains(elsewhere, name) || isFile && slices.Contains(known, base) {
 			continue
 		}
-		words := "is no setting" + where
+		words := "is not a known setting" + where
 		if name == Config { // the one of the environment was removed
-			words = "is read from the environment or --config alone, not" + where
+			words = "must be set in the environment or by --config, not" + where
 		} else if near := nearest(base, known); near != "" {
 			if isFile {
 				near += fileSuffix

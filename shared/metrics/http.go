@@ -21,14 +21,14 @@ func NewHTTP(registry *Registry) *HTTP {
 	h := &HTTP{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "almoner_http_requests_total",
-			Help: "Requests answered, by method, route and class of status; none: the connection was cut off.",
+			Help: "Requests by method, route and status class; none means that the connection was closed.",
 		}, []string{"method", "route", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "almoner_http_request_duration_seconds", Help: "How long requests took, by route.",
+			Name: "almoner_http_request_duration_seconds", Help: "Request duration by route.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"route"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "almoner_http_requests_in_flight", Help: "Requests being answered at this moment.",
+			Name: "almoner_http_requests_in_flight", Help: "Requests in progress.",
 		}),
 	}
 	registry.MustRegister(h.requests, h.duration, h.inFlight)

@@ -85,13 +85,11 @@ func CheckAddress(address string, taken ...string) error {
 	}
 	_, port, err := net.SplitHostPort(address)
 	if err != nil || port == "" {
-		return errors.New("is an address and a port, like 127.0.0.1:9090")
+		return errors.New("must be an address and a port, like 127.0.0.1:9090")
 	}
 	for _, other := range taken {
 		if _, otherPort, err := net.SplitHostPort(other); err == nil && port == otherPort && port != "0" {
-			return errors.New(
-				"has a port that is taken: metrics have one of their own, which the public does not reach",
-			)
+			return errors.New("must have another port than the service, because metrics must not be public")
 		}
 	}
 	return nil

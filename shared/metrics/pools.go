@@ -25,19 +25,19 @@ func WatchPools(registry *Registry, postgres func() *pgxpool.Stat, redis func() 
 		),
 		most: prometheus.NewDesc(
 			"almoner_postgres_connections_max",
-			"Most connections to PostgreSQL that this process opens.",
+			"Maximum number of connections that this process opens to PostgreSQL.",
 			nil,
 			nil,
 		),
 		waited: prometheus.NewDesc(
 			"almoner_postgres_connection_wait_seconds_total",
-			"Time that was waited for a connection to PostgreSQL while all were in use.",
+			"Time spent waiting for a connection to PostgreSQL while all were in use.",
 			nil,
 			nil,
 		),
 		waits: prometheus.NewDesc(
 			"almoner_store_connection_timeouts_total",
-			"Times that nobody gave a connection back in time.",
+			"Waits for a connection to a store that timed out.",
 			[]string{"store"},
 			nil,
 		),
@@ -49,10 +49,10 @@ func WatchPools(registry *Registry, postgres func() *pgxpool.Stat, redis func() 
 // WatchSearches registers metrics of the PostgreSQL connections reserved for searches.
 func WatchSearches(registry *Registry, searches func() *pgxpool.Stat) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "almoner_searches", Help: "Searches under way.",
+		Name: "almoner_searches", Help: "Programme searches in progress.",
 	}, func() float64 { return float64(searches().AcquiredConns()) }))
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "almoner_searches_max", Help: "Most searches that this process has under way at once.",
+		Name: "almoner_searches_max", Help: "Maximum number of concurrent searches in this process.",
 	}, func() float64 { return float64(searches().MaxConns()) }))
 }
 

@@ -24,12 +24,12 @@ func NewStores(registry *Registry) *Stores {
 	s := &Stores{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "almoner_store_duration_seconds",
-			Help:    "How long a store took, by operation: the first word of a statement, or the command.",
+			Help:    "Duration of store operations: SQL statements by their first word, and Redis commands.",
 			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 		}, []string{"store", "operation"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "almoner_store_failures_total",
-			Help: "Operations that a store did not carry out because it was away, too slow or unwell.",
+			Help: "Operations that failed because the store was unavailable, too slow or faulty.",
 		}, []string{"store"}),
 	}
 	registry.MustRegister(s.duration, s.failures)

@@ -55,7 +55,7 @@ const (
 )
 
 // ErrURL replaces the library's error, which quotes the URL.
-var ErrURL = errors.New("ALMONER_DATABASE_URL cannot be read: it looks like postgres://user:password@host:5432/almoner")
+var ErrURL = errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner")
 
 // Migrations are the migrations of one service.
 type Migrations struct {

@@ -25,8 +25,8 @@ func (s *Settings) Check() []error {
 		mistakes = append(
 			mistakes,
 			errors.New(
-				"OTEL_EXPORTER_OTLP_ENDPOINT is an address like http://collector.internal:4318, without a user name "+
-					"or a query",
+				"OTEL_EXPORTER_OTLP_ENDPOINT must be a URL like http://collector.internal:4318, without a user "+
+					"name or a query",
 			),
 		)
 	}
@@ -34,7 +34,7 @@ func (s *Settings) Check() []error {
 		mistakes = append(mistakes, err)
 	}
 	if !(s.Share >= 0 && s.Share <= 1) { // NaN is neither
-		mistakes = append(mistakes, errors.New("OTEL_TRACES_SAMPLER_ARG is a number from 0 to 1"))
+		mistakes = append(mistakes, errors.New("OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1"))
 	}
 	return mistakes
 }
@@ -60,7 +60,7 @@ func (s *Settings) headers() (map[string]string, error) {
 		if err != nil || value == "" || !headerName.MatchString(name) ||
 			strings.ContainsFunc(value, unicode.IsControl) {
 			return nil, errors.New(
-				"OTEL_EXPORTER_OTLP_HEADERS is name=value, the value percent-encoded, separated by commas",
+				"OTEL_EXPORTER_OTLP_HEADERS must be name=value, the value percent-encoded, separated by commas",
 			)
 		}
 		headers[name] = value

@@ -18,27 +18,27 @@ type adminCommands struct {
 	Organisations struct {
 		Add  organisationsAdd  `cmd:"" help:"Add an organisation."`
 		List organisationsList `cmd:"" help:"List the organisations."`
-	} `cmd:"" help:"Organisations."`
+	} `cmd:"" help:"Manage organisations."`
 	Workspaces struct {
 		Add  workspacesAdd  `cmd:"" help:"Add a workspace to an organisation."`
-		List workspacesList `cmd:"" help:"List the workspaces, their modules and features."`
-	} `cmd:"" aliases:"tenants" help:"Workspaces of organisations."`
+		List workspacesList `cmd:"" help:"List the workspaces with their modules and features."`
+	} `cmd:"" aliases:"tenants" help:"Manage workspaces."`
 	Modules struct {
 		Set modulesSet `cmd:"" help:"Enable, disable, provision or unprovision a module of a workspace."`
-	} `cmd:"" help:"Modules of a workspace."`
+	} `cmd:"" help:"Manage the modules of a workspace."`
 	Features struct {
-		Set featuresSet `cmd:"" help:"Switch a feature of a workspace on or off."`
-	} `cmd:"" help:"Features of a workspace."`
-	Users   userCommands   `cmd:"" help:"Users."`
-	Members memberCommands `cmd:"" help:"Who works in a workspace, and what they may do there."`
+		Set featuresSet `cmd:"" help:"Turn a feature of a workspace on or off."`
+	} `cmd:"" help:"Manage the features of a workspace."`
+	Users   userCommands   `cmd:"" help:"Manage users."`
+	Members memberCommands `cmd:"" help:"Manage the members of a workspace and their permissions."`
 	Clients struct {
-		AddService clientsAddService `cmd:"" help:"Register an internal service, which may introspect tokens. Its secret is shown once."`
+		AddService clientsAddService `cmd:"" help:"Register an internal service that may introspect tokens. Its secret is shown only once."`
 		List       clientsList       `cmd:"" help:"List the clients."`
 		Delete     clientsDelete     `cmd:"" help:"Delete a client and revoke its grants."`
-	} `cmd:"" help:"OAuth clients."`
-	ConnectorPolicy policyCommands `cmd:"" help:"What connectors may be given in a workspace, at most."`
-	Keys            keyCommands    `cmd:"" help:"Keys that sign access tokens."`
-	Grants          grantCommands  `cmd:"" help:"Grants: what users consented to."`
+	} `cmd:"" help:"Manage OAuth clients."`
+	ConnectorPolicy policyCommands `cmd:"" help:"Manage what connectors may be granted in a workspace."`
+	Keys            keyCommands    `cmd:"" help:"Manage the keys that sign access tokens."`
+	Grants          grantCommands  `cmd:"" help:"Manage grants: what users consented to."`
 }
 
 // execute runs one command and prints its result.
@@ -57,7 +57,7 @@ func (a *adminCommands) execute(ctx context.Context, command func(*admin.Service
 }
 
 type organisationsAdd struct {
-	Name string `arg:"" help:"Its name."`
+	Name string `arg:"" help:"Name."`
 }
 
 func (c organisationsAdd) Run(ctx context.Context, a *adminCommands) error {
@@ -71,8 +71,8 @@ func (organisationsList) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type workspacesAdd struct {
-	Organisation string `required:"" placeholder:"ID" help:"Whose workspace it is."`
-	Name         string `arg:"" help:"Its name."`
+	Organisation string `required:"" placeholder:"ID" help:"Id of the organisation."`
+	Name         string `arg:"" help:"Name."`
 }
 
 func (c workspacesAdd) Run(ctx context.Context, a *adminCommands) error {
@@ -83,7 +83,7 @@ func (c workspacesAdd) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type workspacesList struct {
-	Organisation string `placeholder:"ID" help:"Those of one organisation."`
+	Organisation string `placeholder:"ID" help:"Only the workspaces of one organisation."`
 }
 
 func (c workspacesList) Run(ctx context.Context, a *adminCommands) error {
@@ -91,9 +91,9 @@ func (c workspacesList) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type modulesSet struct {
-	Workspace string   `arg:"" help:"The workspace's id."`
+	Workspace string   `arg:"" help:"Id of the workspace."`
 	Module    string   `arg:"" help:"programmes or engage."`
-	Changes   []string `arg:"" help:"enable, disable, provision, unprovision: one or several."`
+	Changes   []string `arg:"" help:"One or more of enable, disable, provision and unprovision."`
 }
 
 func (c modulesSet) Run(ctx context.Context, a *adminCommands) error {
@@ -103,7 +103,7 @@ func (c modulesSet) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type featuresSet struct {
-	Workspace string `arg:"" help:"The workspace's id."`
+	Workspace string `arg:"" help:"Id of the workspace."`
 	Feature   string `arg:"" help:"llm_integration."`
 	State     string `arg:"" help:"on or off."`
 }
@@ -115,7 +115,7 @@ func (c featuresSet) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type clientsAddService struct {
-	Name string `arg:"" help:"Its name."`
+	Name string `arg:"" help:"Name."`
 }
 
 func (c clientsAddService) Run(ctx context.Context, a *adminCommands) error {
@@ -131,7 +131,7 @@ func (c clientsList) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type clientsDelete struct {
-	Client string `arg:"" help:"The client's id."`
+	Client string `arg:"" help:"Id of the client."`
 }
 
 func (c clientsDelete) Run(ctx context.Context, a *adminCommands) error {
@@ -140,7 +140,7 @@ func (c clientsDelete) Run(ctx context.Context, a *adminCommands) error {
 
 // errTerminal refuses a password typed at a terminal, where it would be visible.
 var errTerminal = errors.New(
-	"the password is read from standard input, which is a terminal here: use set-password USER < FILE",
+	"standard input is a terminal: pass the password with set-password USER < FILE",
 )
 
 func isTerminal(file *os.File) bool {

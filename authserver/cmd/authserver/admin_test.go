@@ -134,19 +134,19 @@ func TestAdmin_BadInputIsOneLineAndFails(t *testing.T) {
 	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
 	workspace := data.WorkspaceID.String()
 	for _, c := range []struct{ args, says string }{
-		{"organisations add ''", "a name has"},
-		{"tenants add --organisation trust Kitchen", "the organisation is a UUID"},
+		{"organisations add ''", "the name must have"},
+		{"tenants add --organisation trust Kitchen", "the organisation id must be a UUID"},
 		{"modules set " + workspace + " engage on", "enable, disable, provision or unprovision"},
 		{"features set " + workspace + " llm_integration yes", "on or off"},
 		{"users add --email ada --name Ada", "e-mail address"},
 		{"users disable nobody@example.org", "no user"},
 		{"users set-password nobody@example.org", "no user"},
 		{"members add " + workspace + " nobody@example.org all", "no user"},
-		{"grants revoke-all --issued-before yesterday", "a time looks like"},
-		{"grants revoke-all", "say whose grants"},
-		{"grants revoke-all --all --tenant " + workspace, "say whose grants"},
-		{"grants revoke x", "the grant is a UUID"},
-		{"clients delete x", "the client is a UUID"},
+		{"grants revoke-all --issued-before yesterday", "the time must look like"},
+		{"grants revoke-all", "select the grants"},
+		{"grants revoke-all --all --tenant " + workspace, "select the grants"},
+		{"grants revoke x", "the grant id must be a UUID"},
+		{"clients delete x", "the client id must be a UUID"},
 		{"keys rotate", "ALMONER_KEYS is not set"},
 	} {
 		args := strings.Fields(c.args)

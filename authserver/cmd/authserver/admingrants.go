@@ -8,10 +8,10 @@ import (
 )
 
 type keyCommands struct {
-	List   keysList   `cmd:"" help:"List the keys that are published."`
-	Rotate keysRotate `cmd:"" help:"Make the next key sign; the former one is published until its last token has expired."`
-	Remove keysRemove `cmd:"" help:"Emergency: take a key out at once, the current one too. No token that it signed is believed any more."`
-	Reseal keysReseal `cmd:"" help:"Seal the private halves under the newest key of ALMONER_KEYS, once every process has it."`
+	List   keysList   `cmd:"" help:"List the published keys."`
+	Rotate keysRotate `cmd:"" help:"Sign with the next key. The previous one stays published until its last token has expired."`
+	Remove keysRemove `cmd:"" help:"Emergency: remove a key immediately, even the current one. Its tokens become invalid."`
+	Reseal keysReseal `cmd:"" help:"Encrypt the private keys with the newest key in ALMONER_KEYS. Run it when every process has that key."`
 }
 
 type keysList struct{}
@@ -27,7 +27,7 @@ func (keysRotate) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type keysRemove struct {
-	KID string `arg:"" name:"kid" help:"The key's identifier."`
+	KID string `arg:"" name:"kid" help:"Id of the key."`
 }
 
 func (c keysRemove) Run(ctx context.Context, a *adminCommands) error {
@@ -43,15 +43,15 @@ func (keysReseal) Run(ctx context.Context, a *adminCommands) error {
 type grantCommands struct {
 	List      grantsList      `cmd:"" help:"List the latest grants."`
 	Revoke    grantsRevoke    `cmd:"" help:"Revoke one grant."`
-	RevokeAll grantsRevokeAll `cmd:"" help:"Revoke every grant that the options name; --all for every grant there is."`
+	RevokeAll grantsRevokeAll `cmd:"" help:"Revoke all grants that match the options, or every grant with --all."`
 }
 
 // grantOptions select grants.
 type grantOptions struct {
-	User         named `placeholder:"USER" help:"Of one user: id or e-mail address."`
-	Client       named `placeholder:"ID" help:"Of one client."`
+	User         named `placeholder:"USER" help:"Only the grants of one user: id or e-mail address."`
+	Client       named `placeholder:"ID" help:"Only the grants of one client."`
 	Workspace    named `placeholder:"ID" aliases:"tenant" help:"Only the grants in one workspace."`
-	IssuedBefore named `placeholder:"TIME" help:"Consented to before a time such as 2026-03-01T12:00:00Z."`
+	IssuedBefore named `placeholder:"TIME" help:"Only grants with consent before a time such as 2026-03-01T12:00:00Z."`
 }
 
 // A named is the value of an option that narrows a command. A given value must not be empty: --workspace "$WORKSPACE"
@@ -61,7 +61,7 @@ type named string
 // UnmarshalText parses the value of the option.
 func (n *named) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
-		return errors.New("it is empty: name something, or leave the option out")
+		return errors.New("must not be empty: give a value, or omit the option")
 	}
 	*n = named(text)
 	return nil
@@ -78,7 +78,7 @@ func (o grantOptions) query() admin.GrantQuery {
 
 type grantsList struct {
 	grantOptions
-	Limit int `default:"200" help:"How many at most."`
+	Limit int `default:"200" help:"Maximum number of grants, up to 10000."`
 }
 
 func (c grantsList) Run(ctx context.Context, a *adminCommands) error {
@@ -89,7 +89,7 @@ func (c grantsList) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type grantsRevoke struct {
-	Grant string `arg:"" help:"The grant's id."`
+	Grant string `arg:"" help:"Id of the grant."`
 }
 
 func (c grantsRevoke) Run(ctx context.Context, a *adminCommands) error {
@@ -97,12 +97,12 @@ func (c grantsRevoke) Run(ctx context.Context, a *adminCommands) error {
 }
 
 var errWhoseGrants = errors.New(
-	"say whose grants: --user, --client, --workspace or --issued-before; or --all alone, for every grant there is",
+	"select the grants with --user, --client, --workspace or --issued-before, or use only --all for every grant",
 )
 
 type grantsRevokeAll struct {
 	grantOptions
-	All bool `help:"Every grant there is."`
+	All bool `help:"Every grant."`
 }
 
 // Run needs an option or --all, so that an operator who forgets the options does not revoke every grant.

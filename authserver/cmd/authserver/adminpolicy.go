@@ -8,11 +8,11 @@ import (
 
 type policyCommands struct {
 	Show policyShow `cmd:"" help:"Show the policy of a workspace."`
-	Set  policySet  `cmd:"" help:"Change the policy of a workspace, in what the options name. Lowering it narrows the connections that exist."`
+	Set  policySet  `cmd:"" help:"Change the given parts of a workspace's policy. A stricter policy also limits existing connections."`
 }
 
 type policyShow struct {
-	Workspace string `arg:"" help:"The workspace's id."`
+	Workspace string `arg:"" help:"Id of the workspace."`
 }
 
 func (c policyShow) Run(ctx context.Context, a *adminCommands) error {
@@ -20,11 +20,11 @@ func (c policyShow) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type policySet struct {
-	Workspace   string   `arg:"" help:"The workspace's id."`
-	Platforms   []string `placeholder:"NAMES" help:"Those allowed, separated by commas: claude, chatgpt, other; or all, or none."`
-	Permissions []string `placeholder:"NAMES" help:"Those allowed at most, separated by commas; or all."`
-	Days        *int     `help:"How long access lasts at most: 1 to 30."`
-	DryRun      bool     `help:"Say what it would do to the connections that exist, and change nothing."`
+	Workspace   string   `arg:"" help:"Id of the workspace."`
+	Platforms   []string `placeholder:"NAMES" help:"Allowed platforms, separated by commas: claude, chatgpt, other; or all, or none."`
+	Permissions []string `placeholder:"NAMES" help:"Permissions that may be granted, separated by commas; or all."`
+	Days        *int     `help:"Maximum duration of access in days, 1 to 30."`
+	DryRun      bool     `help:"Show the effect on existing connections, and change nothing."`
 }
 
 func (c policySet) Run(ctx context.Context, a *adminCommands) error {

@@ -22,11 +22,11 @@ func TestAdmin_ShowsAndSetsConnectorPolicy(t *testing.T) {
 		return term.run("", append([]string{"connector-policy", "set", workspace}, options...)...)
 	}
 	if got := set("--platforms", "claude,other", "--days=7", "--dry-run"); got.code != 0 ||
-		!strings.Contains(got.out, "Nothing was changed.") {
+		!strings.Contains(got.out, "nothing was changed.") {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
 	}
 	if got := set("--platforms", "claude,other", "--days=7"); got.code != 0 ||
-		!strings.Contains(got.out, "The policy is set: platforms claude, other;") {
+		!strings.Contains(got.out, "Changed the policy: platforms claude, other;") {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
 	}
 	got := term.run("", "connector-policy", "show", workspace, "--json")

@@ -8,19 +8,19 @@ import (
 )
 
 type userCommands struct {
-	Add         usersAdd         `cmd:"" help:"Add a user, who has no password yet."`
+	Add         usersAdd         `cmd:"" help:"Add a user without a password."`
 	List        usersList        `cmd:"" help:"List the users."`
-	Disable     usersDisable     `cmd:"" help:"Disable a user: nothing of theirs works, and they are signed out."`
+	Disable     usersDisable     `cmd:"" help:"Disable a user: sign them out, and refuse their tokens and grants."`
 	Enable      usersEnable      `cmd:"" help:"Enable a user again."`
-	SetPassword usersSetPassword `cmd:"" help:"Set a user's password, read from standard input, and sign them out everywhere. Passkeys and linked accounts stay, unless --remove-others is given."`
+	SetPassword usersSetPassword `cmd:"" help:"Set a user's password, read from standard input, and sign them out everywhere. Keeps passkeys and linked accounts unless --remove-others is given."`
 
 	SignInMethods      usersSignInMethods      `cmd:"" help:"List a user's passkeys and linked accounts."`
-	RemoveSignInMethod usersRemoveSignInMethod `cmd:"" help:"Remove a passkey or a linked account of a user, even the last way to sign in, and sign them out everywhere."`
+	RemoveSignInMethod usersRemoveSignInMethod `cmd:"" help:"Remove a passkey or a linked account of a user, even if it is the only sign-in method, and sign them out everywhere."`
 }
 
 type usersAdd struct {
-	Email string `required:"" placeholder:"ADDRESS" help:"E-mail address, with which they sign in."`
-	Name  string `required:"" help:"Their name."`
+	Email string `required:"" placeholder:"ADDRESS" help:"E-mail address to sign in with."`
+	Name  string `required:"" help:"Name of the user."`
 }
 
 func (c usersAdd) Run(ctx context.Context, a *adminCommands) error {
@@ -34,7 +34,7 @@ func (usersList) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersDisable struct {
-	User string `arg:"" help:"Id or e-mail address."`
+	User string `arg:"" help:"Id or e-mail address of the user."`
 }
 
 func (c usersDisable) Run(ctx context.Context, a *adminCommands) error {
@@ -42,7 +42,7 @@ func (c usersDisable) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersEnable struct {
-	User string `arg:"" help:"Id or e-mail address."`
+	User string `arg:"" help:"Id or e-mail address of the user."`
 }
 
 func (c usersEnable) Run(ctx context.Context, a *adminCommands) error {
@@ -50,8 +50,8 @@ func (c usersEnable) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersSetPassword struct {
-	User         string `arg:"" help:"Id or e-mail address."`
-	RemoveOthers bool   `help:"Remove the user's passkeys and linked accounts too, so that the password is the only way to sign in."`
+	User         string `arg:"" help:"Id or e-mail address of the user."`
+	RemoveOthers bool   `help:"Also remove the user's passkeys and linked accounts, so that only the password remains."`
 }
 
 func (c usersSetPassword) Run(ctx context.Context, a *adminCommands) error {
@@ -64,7 +64,7 @@ func (c usersSetPassword) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersSignInMethods struct {
-	User string `arg:"" help:"Id or e-mail address."`
+	User string `arg:"" help:"Id or e-mail address of the user."`
 }
 
 func (c usersSignInMethods) Run(ctx context.Context, a *adminCommands) error {
@@ -72,8 +72,8 @@ func (c usersSignInMethods) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersRemoveSignInMethod struct {
-	User   string `arg:"" help:"Id or e-mail address."`
-	Method string `arg:"" help:"A passkey's id or a linked account's issuer, as sign-in-methods shows it."`
+	User   string `arg:"" help:"Id or e-mail address of the user."`
+	Method string `arg:"" help:"Id of a passkey or issuer of a linked account, as listed by sign-in-methods."`
 }
 
 func (c usersRemoveSignInMethod) Run(ctx context.Context, a *adminCommands) error {
@@ -83,16 +83,16 @@ func (c usersRemoveSignInMethod) Run(ctx context.Context, a *adminCommands) erro
 }
 
 type memberCommands struct {
-	Add            membersAdd            `cmd:"" help:"Make a user a member of a workspace."`
+	Add            membersAdd            `cmd:"" help:"Add a user to a workspace."`
 	List           membersList           `cmd:"" help:"List the members of a workspace."`
-	SetPermissions membersSetPermissions `cmd:"" help:"Replace what a member may do."`
-	Remove         membersRemove         `cmd:"" help:"End a membership, and the user's grants and personal access tokens there."`
+	SetPermissions membersSetPermissions `cmd:"" help:"Replace the permissions of a member."`
+	Remove         membersRemove         `cmd:"" help:"Remove a user from a workspace, and revoke their grants and personal access tokens there."`
 }
 
 type membersAdd struct {
-	Workspace   string   `arg:"" help:"The workspace's id."`
-	User        string   `arg:"" help:"Id or e-mail address."`
-	Permissions []string `arg:"" help:"Permissions, or the word all or none."`
+	Workspace   string   `arg:"" help:"Id of the workspace."`
+	User        string   `arg:"" help:"Id or e-mail address of the user."`
+	Permissions []string `arg:"" help:"Permissions, or all, or none."`
 }
 
 func (c membersAdd) Run(ctx context.Context, a *adminCommands) error {
@@ -102,7 +102,7 @@ func (c membersAdd) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type membersList struct {
-	Workspace string `arg:"" help:"The workspace's id."`
+	Workspace string `arg:"" help:"Id of the workspace."`
 }
 
 func (c membersList) Run(ctx context.Context, a *adminCommands) error {
@@ -110,9 +110,9 @@ func (c membersList) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type membersSetPermissions struct {
-	Workspace   string   `arg:"" help:"The workspace's id."`
-	User        string   `arg:"" help:"Id or e-mail address."`
-	Permissions []string `arg:"" help:"Permissions, or the word all or none."`
+	Workspace   string   `arg:"" help:"Id of the workspace."`
+	User        string   `arg:"" help:"Id or e-mail address of the user."`
+	Permissions []string `arg:"" help:"Permissions, or all, or none."`
 }
 
 func (c membersSetPermissions) Run(ctx context.Context, a *adminCommands) error {
@@ -122,8 +122,8 @@ func (c membersSetPermissions) Run(ctx context.Context, a *adminCommands) error 
 }
 
 type membersRemove struct {
-	Workspace string `arg:"" help:"The workspace's id."`
-	User      string `arg:"" help:"Id or e-mail address."`
+	Workspace string `arg:"" help:"Id of the workspace."`
+	User      string `arg:"" help:"Id or e-mail address of the user."`
 }
 
 func (c membersRemove) Run(ctx context.Context, a *adminCommands) error {

@@ -23,17 +23,17 @@ const maxPasswordFile = 4 << 10
 
 // doctorCommand needs no configuration and no database: it makes the requests of a connector.
 type doctorCommand struct {
-	As            string `enum:"claude,claude-code,chatgpt,vscode,generic" default:"generic" help:"Which client to replay: ${enum}."`
-	URL           string `arg:"" name:"url" help:"The MCP server's URL, as it is typed into the client."`
-	ClientID      string `name:"client-id" placeholder:"ID" help:"A client that is registered there, instead of the client's metadata document."`
-	RedirectURI   string `name:"redirect-uri" placeholder:"URI" help:"Its redirect URI, instead of the client's own."`
-	Browser       bool   `help:"Let a person consent in a browser on this computer."`
-	CallbackStdin bool   `name:"callback-stdin" help:"Let a person consent in a browser anywhere, and paste the address at which it ends."`
+	As            string `enum:"claude,claude-code,chatgpt,vscode,generic" default:"generic" help:"Client to replay: ${enum}."`
+	URL           string `arg:"" name:"url" help:"URL of the MCP server, as entered into the client."`
+	ClientID      string `name:"client-id" placeholder:"ID" help:"Use this registered client instead of the client's metadata document."`
+	RedirectURI   string `name:"redirect-uri" placeholder:"URI" help:"Use this redirect URI instead of the client's usual one."`
+	Browser       bool   `help:"Consent in a browser on this computer."`
+	CallbackStdin bool   `name:"callback-stdin" help:"Consent in any browser, and paste the final address."`
 	Email         string `placeholder:"ADDRESS" help:"Sign in and consent as this user of Almoner, without a browser."`
-	PasswordFile  string `name:"password-file" placeholder:"FILE" help:"File with that user's password, - for standard input."`
-	Workspace     string `placeholder:"NAME" help:"Which workspace to choose where the page asks for one."`
-	Replay        bool   `help:"Present a used refresh token again, and see its grant end."`
-	JSON          bool   `name:"json" help:"Write JSON, once it is done."`
+	PasswordFile  string `name:"password-file" placeholder:"FILE" help:"File that contains the user's password, or - for standard input."`
+	Workspace     string `placeholder:"NAME" help:"Workspace to choose if the page asks for one."`
+	Replay        bool   `help:"Present a used refresh token again, and check that its grant ends."`
+	JSON          bool   `name:"json" help:"Write JSON at the end."`
 }
 
 // Run writes its findings to standard output. Instructions to the user go to standard error.
@@ -83,7 +83,7 @@ func (c doctorCommand) readPassword(options *doctor.Options) error {
 		return nil
 	}
 	if c.PasswordFile == "-" && c.CallbackStdin {
-		return errors.New("standard input has either the password or the callback")
+		return errors.New("--password-file - and --callback-stdin cannot both read standard input")
 	}
 	file := os.Stdin
 	if c.PasswordFile != "-" {
@@ -94,7 +94,7 @@ func (c doctorCommand) readPassword(options *doctor.Options) error {
 		defer func() { _ = opened.Close() }()
 		file = opened
 	} else if isTerminal(file) {
-		return errors.New("the password is read from standard input, which is a terminal here: name a file")
+		return errors.New("standard input is a terminal: pass the password in a file")
 	}
 	content, err := io.ReadAll(io.LimitReader(file, maxPasswordFile))
 	if err != nil {

@@ -21,17 +21,17 @@ import (
 )
 
 type commands struct {
-	Config string `placeholder:"FILE" help:"A file of settings, in lines of NAME=value. The environment wins over it. ALMONER_CONFIG names it as well."`
+	Config string `placeholder:"FILE" help:"Settings file, in lines of NAME=value. The environment takes precedence. Same as ALMONER_CONFIG."`
 
 	Serve       serve         `cmd:"" help:"Serve until SIGTERM or SIGINT."`
-	Migrate     migrate       `cmd:"" help:"Bring the database schema up to date. ALMONER_DATABASE_URL names the owner."`
-	CheckConfig checkConfig   `cmd:"" help:"Say what is configured, secrets redacted, and every mistake in it."`
-	Settings    settings      `cmd:"" help:"Say what there is to set."`
-	Admin       adminCommands `cmd:"" help:"What an operator may do: workspaces, users, members, clients, keys, grants."`
-	Doctor      doctorCommand `cmd:"" help:"Replay what a connector does against a running server, and say in words what is wrong."`
-	Healthcheck healthcheck   `cmd:"" help:"Fail unless a serve of this machine says that it is ready; for container engines."`
+	Migrate     migrate       `cmd:"" help:"Migrate the database schema. Needs the owner of the database in ALMONER_DATABASE_URL."`
+	CheckConfig checkConfig   `cmd:"" help:"Check the settings and print them without secrets."`
+	Settings    settings      `cmd:"" help:"List the settings."`
+	Admin       adminCommands `cmd:"" help:"Manage organisations, workspaces, users, members, clients, keys and grants."`
+	Doctor      doctorCommand `cmd:"" help:"Replay a connector against a running server, and explain what is wrong."`
+	Healthcheck healthcheck   `cmd:"" help:"Exit with 1 unless serve on this machine is ready. For container engines."`
 
-	Version kong.VersionFlag `help:"Say which build this is."`
+	Version kong.VersionFlag `help:"Print the version."`
 }
 
 type serve struct{}
@@ -61,7 +61,7 @@ func (m migrate) Run(ctx context.Context) error {
 }
 
 type checkConfig struct {
-	JSON bool `name:"json" help:"Write JSON, mistakes and warnings too."`
+	JSON bool `name:"json" help:"Write JSON, including mistakes and warnings."`
 }
 
 func (c checkConfig) Run() error {
@@ -78,7 +78,7 @@ func (c settings) Run() error {
 }
 
 type healthcheck struct {
-	Address string `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8081" help:"Where it listens."`
+	Address string `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8081" help:"Address and port of the service."`
 }
 
 func (h healthcheck) Run(ctx context.Context) error { return web.AskReady(ctx, h.Address) }

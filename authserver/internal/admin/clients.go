@@ -50,7 +50,7 @@ func (c Client) cells() []string {
 }
 
 // errTaken means that the new client's identifier exists already. Its secret must not be shown.
-var errTaken = errors.New("the identifier of the new client is taken")
+var errTaken = errors.New("the id of the new client is already in use")
 
 // AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is only in the
 // result.
@@ -61,7 +61,7 @@ func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
 	}
 	secret, err := credential.ClientSecret.New(rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make client secret: %w", err)
+		return nil, fmt.Errorf("create client secret: %w", err)
 	}
 	c := client.Client{
 		ID:         uuid.New(),
@@ -83,14 +83,14 @@ func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
 		return nil, err
 	}
 	return Outcome{
-		fmt.Sprintf("Client id:     %s\nClient secret: %s\nThe secret is shown this once.", c.ID, secret.Reveal()),
+		fmt.Sprintf("Client id:     %s\nClient secret: %s\nThe secret is shown only once.", c.ID, secret.Reveal()),
 		map[string]any{"clientId": c.ID, "clientSecret": secret.Reveal(), "name": name},
 	}, nil
 }
 
 // Clients lists the clients of a workspace, or all clients if workspace is "".
 func (d *Service) Clients(ctx context.Context, workspace string) (Result, error) {
-	id, err := parseOptional("tenant", workspace)
+	id, err := parseOptional("workspace", workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +109,6 @@ func (d *Service) DeleteClient(ctx context.Context, id string) (Result, error) {
 		return nil, err
 	}
 	d.PropagateRevocation(ctx, ended)
-	return Outcome{"The client is deleted. Revoked: " + plural(len(ended), "grant", "grants") + ".",
+	return Outcome{"Deleted the client. Revoked: " + plural(len(ended), "grant", "grants") + ".",
 		map[string]any{"clientId": parsed, "revokedGrants": len(ended)}}, nil
 }

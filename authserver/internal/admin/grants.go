@@ -78,7 +78,7 @@ func (d *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error)
 	if filter.Client, err = parseOptional("client", q.Client); err != nil {
 		return GrantFilter{}, err
 	}
-	if filter.WorkspaceID, err = parseOptional("tenant", q.Workspace); err != nil {
+	if filter.WorkspaceID, err = parseOptional("workspace", q.Workspace); err != nil {
 		return GrantFilter{}, err
 	}
 	if q.User != "" {
@@ -91,7 +91,7 @@ func (d *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error)
 	if q.IssuedBefore != "" {
 		at, err := time.Parse(time.RFC3339, q.IssuedBefore)
 		if err != nil {
-			return GrantFilter{}, refuse("a time looks like 2026-03-01T12:00:00Z")
+			return GrantFilter{}, refuse("the time must look like 2026-03-01T12:00:00Z")
 		}
 		filter.IssuedBefore = &at
 	}
@@ -103,7 +103,7 @@ const longestList = 10_000
 // ListGrants lists the latest grants that the query selects.
 func (d *Service) ListGrants(ctx context.Context, q GrantQuery, limit int) (Result, error) {
 	if limit < 1 || limit > longestList {
-		return nil, refuse("the limit is 1 to 10000")
+		return nil, refuse("the limit must be between 1 and 10000")
 	}
 	filter, err := d.filter(ctx, q)
 	if err != nil {
@@ -124,9 +124,9 @@ func (d *Service) RevokeGrant(ctx context.Context, id string) (Result, error) {
 		return nil, err
 	}
 	d.PropagateRevocation(ctx, []grant.Grant{g})
-	sentence := "The grant is revoked."
+	sentence := "Revoked the grant."
 	if !revoked {
-		sentence = "The grant was revoked already."
+		sentence = "The grant was already revoked."
 	}
 	return Outcome{sentence, map[string]any{"id": parsed, "revoked": revoked}}, nil
 }

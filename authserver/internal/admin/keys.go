@@ -42,7 +42,7 @@ func (d *Service) ListKeys(ctx context.Context) (Result, error) {
 // ring returns the key ring, with its first keys created.
 func (d *Service) ring(ctx context.Context) (*keyring.Keyring, error) {
 	if d.Keyring == nil {
-		return nil, refuse("ALMONER_KEYS is not set: signing keys are sealed under it")
+		return nil, refuse("ALMONER_KEYS is not set: it is needed to decrypt signing keys")
 	}
 	return d.Keyring, d.Keyring.Load(ctx)
 }
@@ -58,7 +58,7 @@ func (d *Service) RotateKeys(ctx context.Context) (Result, error) {
 		return nil, err
 	}
 	return Outcome{
-		"The key " + kid + " signs now. The former one is published until its last token has expired.",
+		"The key " + kid + " now signs. The previous key stays published until its last token has expired.",
 		map[string]any{"kid": kid},
 	}, nil
 }
@@ -70,7 +70,7 @@ func (d *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
 		return nil, err
 	}
 	if err := ring.Remove(ctx, kid, Actor); errors.Is(err, keyring.ErrUnknownKID) {
-		return nil, refuse("no published key has that identifier: see keys list")
+		return nil, refuse("there is no published key with that id: see keys list")
 	} else if err != nil {
 		return nil, err
 	}
@@ -80,8 +80,8 @@ func (d *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
 	}
 	return Outcome{
 		fmt.Sprintf(
-			"The key is removed; %s signs. Both services refuse the removed key's tokens from the next request on; "+
-				"programs that verify tokens themselves may keep the key set for 5 minutes.",
+			"Removed the key. %s now signs. Both services refuse the removed key's tokens from now on. Programs that "+
+				"verify tokens themselves may cache the key set for 5 minutes.",
 			signing.KeyID(),
 		),
 		map[string]any{"removed": kid, "signing": signing.KeyID()},
@@ -99,7 +99,7 @@ func (d *Service) ResealKeys(ctx context.Context) (Result, error) {
 		return nil, err
 	}
 	return Outcome{
-		fmt.Sprintf("Sealed anew: %s.", plural(n, "signing key", "signing keys")),
+		fmt.Sprintf("Resealed: %s.", plural(n, "signing key", "signing keys")),
 		map[string]any{"resealed": n},
 	}, nil
 }

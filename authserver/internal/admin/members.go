@@ -60,7 +60,7 @@ func (d *Service) membership(
 	workspace, user string,
 	action audit.Action,
 ) (uuid.UUID, uuid.UUID, audit.Event, error) {
-	workspaceID, err := parseID("tenant", workspace)
+	workspaceID, err := parseID("workspace", workspace)
 	if err != nil {
 		return uuid.Nil, uuid.Nil, audit.Event{}, err
 	}
@@ -86,12 +86,12 @@ func parsePermissions(texts []string) (perm.Set, error) {
 		return perm.NewSet(all...), nil
 	}
 	if len(texts) == 0 {
-		return nil, refuse("name the permissions, or say all or none")
+		return nil, refuse("give permissions, or all, or none")
 	}
 	set := perm.FromStrings(texts)
 	for _, p := range set {
 		if !perm.Known(p) {
-			return nil, refuse(fmt.Sprintf("%q is no permission: they are %s", string(p), known()))
+			return nil, refuse(fmt.Sprintf("unknown permission %q: use %s", string(p), known()))
 		}
 	}
 	return set, nil
@@ -119,14 +119,14 @@ func (d *Service) AddMember(ctx context.Context, workspace, user string, permiss
 	if err := d.Store.AddMember(ctx, workspaceID, userID, set, entry); err != nil {
 		return nil, err
 	}
-	return Outcome{"The user is now a member, with: " + list(set.Strings()) + ".", map[string]any{
+	return Outcome{"Added the member. Permissions: " + list(set.Strings()) + ".", map[string]any{
 		"tenantId": workspaceID, "userId": userID, "permissions": set.Strings(),
 	}}, nil
 }
 
 // Members lists the members of a workspace, by e-mail address.
 func (d *Service) Members(ctx context.Context, workspace string) (Result, error) {
-	id, err := parseID("tenant", workspace)
+	id, err := parseID("workspace", workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (d *Service) SetPermissions(ctx context.Context, workspace, user string, pe
 	if err != nil {
 		return nil, err
 	}
-	return Outcome{"The member now holds: " + list(set.Strings()) + ".", map[string]any{
+	return Outcome{"Changed the member. Permissions: " + list(set.Strings()) + ".", map[string]any{
 		"tenantId": workspaceID, "userId": userID, "permissions": set.Strings(), "former": former.Strings(),
 	}}, nil
 }
@@ -166,7 +166,7 @@ func (d *Service) RemoveMember(ctx context.Context, workspace, user string) (Res
 	}
 	d.PropagateRevocation(ctx, ended.Grants)
 	return Outcome{
-		fmt.Sprintf("The user is no longer a member. Revoked: %s, %s.", plural(len(ended.Grants), "grant", "grants"),
+		fmt.Sprintf("Removed the member. Revoked: %s, %s.", plural(len(ended.Grants), "grant", "grants"),
 			plural(ended.Tokens, "personal access token", "personal access tokens")),
 		map[string]any{
 			"tenantId":      workspaceID,

@@ -62,7 +62,7 @@ func (c ConnectorPolicy) Text(out io.Writer) error {
 
 // ConnectorPolicy shows the policy of a workspace.
 func (d *Service) ConnectorPolicy(ctx context.Context, workspace string) (Result, error) {
-	id, err := parseID("tenant", workspace)
+	id, err := parseID("workspace", workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -122,12 +122,12 @@ func (d *Service) SetConnectorPolicy(
 	change PolicyChange,
 	dryRun bool,
 ) (Result, error) {
-	id, err := parseID("tenant", workspace)
+	id, err := parseID("workspace", workspace)
 	if err != nil {
 		return nil, err
 	}
 	if len(change.Platforms) == 0 && len(change.Permissions) == 0 && change.Days == nil {
-		return nil, refuse("say what is to change: --platforms, --permissions or --days")
+		return nil, refuse("give --platforms, --permissions or --days")
 	}
 	before, err := d.Store.ConnectorPolicy(ctx, id)
 	if err != nil {
@@ -139,7 +139,7 @@ func (d *Service) SetConnectorPolicy(
 	}
 	if dryRun {
 		effect, err := d.Store.ConnectorPolicyEffect(ctx, id, after)
-		return policyOutcome("Nothing was changed. It would be so: ", id, after, effect, false), err
+		return policyOutcome("Dry run, nothing was changed. New policy: ", id, after, effect, false), err
 	}
 	entry := event(audit.ConnectorPolicyChanged, "tenant", id)
 	entry.WorkspaceID = &id
@@ -148,7 +148,7 @@ func (d *Service) SetConnectorPolicy(
 		return nil, err
 	}
 	d.PropagateRevocation(ctx, done.EndedGrants)
-	return policyOutcome("The policy is set: ", id, after, done.Effect, true), nil
+	return policyOutcome("Changed the policy: ", id, after, done.Effect, true), nil
 }
 
 func policyOutcome(
@@ -160,7 +160,7 @@ func policyOutcome(
 ) Outcome {
 	now := policyResult(workspaceID, p)
 	sentence := fmt.Sprintf(
-		"%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d ending sooner.",
+		"%splatforms %s; permissions %s; %s. Connections: %d disconnected, %d with fewer permissions, %d ending sooner.",
 		begin,
 		list(platformNames(now.Platforms)),
 		strings.Join(now.Permissions, ", "),

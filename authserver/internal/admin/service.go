@@ -27,10 +27,10 @@ func refuse(message string) error { return &Refusal{message} }
 // Refusals of the store.
 var (
 	ErrNoOrganisation = refuse("there is no organisation with that id")
-	ErrNoWorkspace    = refuse("there is no tenant with that id")
+	ErrNoWorkspace    = refuse("there is no workspace with that id")
 	ErrNoUser         = refuse("there is no user with that id or e-mail address")
-	ErrNoMember       = refuse("that user is no member of that tenant")
-	ErrMember         = refuse("that user is a member already: change what they may do with set-permissions")
+	ErrNoMember       = refuse("that user is not a member of that workspace")
+	ErrMember         = refuse("that user is already a member: change their permissions with members set-permissions")
 	ErrEmailTaken     = refuse("another user has that e-mail address")
 	ErrNoClient       = refuse("there is no client with that id, or it was deleted")
 	ErrNoGrant        = refuse("there is no grant with that id")
@@ -71,7 +71,7 @@ func event(action audit.Action, kind string, id uuid.UUID) audit.Event {
 func parseID(what, text string) (uuid.UUID, error) {
 	id, err := identity.Parse(text)
 	if err != nil {
-		return uuid.Nil, refuse("the " + what + " is a UUID such as 018f3c1e-6b7a-7c3e-9a55-0d2f6f1b2c3d")
+		return uuid.Nil, refuse("the " + what + " id must be a UUID such as 018f3c1e-6b7a-7c3e-9a55-0d2f6f1b2c3d")
 	}
 	return id, nil
 }
@@ -88,7 +88,7 @@ func parseOptional(what, text string) (*uuid.UUID, error) {
 func parseName(name string) (string, error) {
 	name = strings.TrimSpace(name)
 	if displayname.Check(name, displayname.MaxLength) != "" {
-		return "", refuse("a name has 1 to 100 printable characters")
+		return "", refuse("the name must have 1 to 100 printable characters")
 	}
 	return name, nil
 }

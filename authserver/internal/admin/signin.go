@@ -13,7 +13,7 @@ import (
 
 // ErrNoSignInMethod means that the user has no passkey and no linked account with that identifier.
 var ErrNoSignInMethod = refuse(
-	"the user has no passkey and no linked account with that identifier: see users sign-in-methods",
+	"the user has no passkey or linked account with that id: see users sign-in-methods",
 )
 
 // The kinds of SignInMethod.
@@ -71,7 +71,7 @@ func (d *Service) RemoveSignInMethod(ctx context.Context, user, method string) (
 		return nil, err
 	}
 	return Outcome{
-		fmt.Sprintf("The %s %s is removed, and the user is signed out everywhere.", removed.Kind, removed.ID),
+		fmt.Sprintf("Removed the %s %s, and signed the user out everywhere.", removed.Kind, removed.ID),
 		map[string]any{"id": id, "removed": removed},
 	}, nil
 }
@@ -79,9 +79,9 @@ func (d *Service) RemoveSignInMethod(ctx context.Context, user, method string) (
 // afterPassword returns the sentence that follows a new password: it names the other sign-in methods, which are removed
 // if removed is set.
 func afterPassword(others []SignInMethod, removed bool) string {
-	const set = "The password is set, and the user is signed out everywhere."
+	const set = "Set the password, and signed the user out everywhere."
 	if len(others) == 0 {
-		return set + " The user has no other way to sign in."
+		return set + " The user has no other sign-in method."
 	}
 	names := make([]string, len(others))
 	for i, m := range others {

@@ -80,7 +80,7 @@ func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
 	b.wantsMethods("of another user", other, otherPasskey, upstream)
 	b.events(audit.PasskeyRemoved, "passkey:"+passkey, 1)
 	b.events(audit.IdentityUnlinked, "user:"+user, 1)
-	if sentence := set(false); !strings.Contains(sentence, "no other way") {
+	if sentence := set(false); !strings.Contains(sentence, "no other sign-in method") {
 		t.Errorf("%q", sentence)
 	}
 }

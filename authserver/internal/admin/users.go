@@ -77,7 +77,7 @@ func (d *Service) AddUser(ctx context.Context, email, name string) (Result, erro
 	if err := d.Store.AddUser(ctx, id, email, name, entry); err != nil {
 		return nil, err
 	}
-	return Outcome{fmt.Sprintf("Added the user %s. Give them a password with: users set-password %s", id, email),
+	return Outcome{fmt.Sprintf("Added the user %s. To set a password, run: users set-password %s", id, email),
 		map[string]any{"id": id, "email": email, "name": name}}, nil
 }
 
@@ -87,7 +87,7 @@ const longestEmail = 254 // RFC 5321, section 4.5.3.1.3
 func parseEmail(text string) (string, error) {
 	parsed, err := mail.ParseAddress(text)
 	if err != nil || parsed.Address != text || len(text) > longestEmail || strings.ContainsAny(text, " \t\r\n\"") {
-		return "", refuse("an e-mail address looks like ada@example.org")
+		return "", refuse("the e-mail address must look like ada@example.org")
 	}
 	return strings.ToLower(text), nil
 }
@@ -125,7 +125,7 @@ func (d *Service) SetDisabled(ctx context.Context, user string, disabled bool) (
 	}
 	sentence := "The user is now " + state + "."
 	if !changed {
-		sentence = "The user is " + state + " already."
+		sentence = "The user is already " + state + "."
 	}
 	return Outcome{sentence, map[string]any{"id": id, "disabled": disabled, "changed": changed}}, nil
 }
@@ -172,13 +172,13 @@ func readPassword(in io.Reader) (string, error) {
 	password := strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
 	switch {
 	case password == "":
-		return "", refuse("give the password on standard input, for example: … set-password ada@example.org < file")
+		return "", refuse("pass the password on standard input, for example: … set-password ada@example.org < file")
 	case strings.ContainsAny(password, "\r\n\x00") || !utf8.ValidString(password):
-		return "", refuse("a password is one line of text")
+		return "", refuse("the password must be one line of text")
 	case len(password) > longestPassword:
-		return "", refuse("a password has 1,024 bytes at most")
+		return "", refuse("the password must have at most 1024 bytes")
 	case utf8.RuneCountInString(password) < shortestPassword:
-		return "", refuse("a password has 12 characters at least")
+		return "", refuse("the password must have at least 12 characters")
 	}
 	return password, nil
 }

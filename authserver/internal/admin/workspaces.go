@@ -130,7 +130,7 @@ func (d *Service) AddWorkspace(ctx context.Context, organisation, name string) (
 		return nil, err
 	}
 	return Outcome{
-		fmt.Sprintf("Added the tenant %s.", id),
+		fmt.Sprintf("Added the workspace %s.", id),
 		map[string]any{"id": id, "organisationId": owner, "name": name},
 	}, nil
 }
@@ -147,12 +147,12 @@ func (d *Service) Workspaces(ctx context.Context, organisation string) (Result, 
 
 // SetModule applies changes to a module of a workspace, in their order: enable, disable, provision, unprovision.
 func (d *Service) SetModule(ctx context.Context, workspace, module string, changes []string) (Result, error) {
-	id, err := parseID("tenant", workspace)
+	id, err := parseID("workspace", workspace)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Contains([]string{"programmes", "engage"}, module) {
-		return nil, refuse("a module is programmes or engage")
+		return nil, refuse("the module must be programmes or engage")
 	}
 	change, err := parseModuleChange(changes)
 	if err != nil {
@@ -165,7 +165,7 @@ func (d *Service) SetModule(ctx context.Context, workspace, module string, chang
 	if err != nil {
 		return nil, err
 	}
-	return Outcome{"The module is now: " + after.words() + ".", map[string]any{
+	return Outcome{"Changed the module: " + after.words() + ".", map[string]any{
 		"tenantId": id, "module": after.Name, "enabled": after.Enabled, "provisioned": after.Provisioned,
 	}}, nil
 }
@@ -179,30 +179,30 @@ func parseModuleChange(changes []string) (ModuleChange, error) {
 		case "provision", "unprovision":
 			field = &change.Provisioned
 		default:
-			return ModuleChange{}, refuse("say what is to change: enable, disable, provision or unprovision")
+			return ModuleChange{}, refuse("give enable, disable, provision or unprovision")
 		}
 		if *field != nil && **field != value {
-			return ModuleChange{}, refuse("the changes contradict one another")
+			return ModuleChange{}, refuse("the changes contradict each other")
 		}
 		*field = &value
 	}
 	if change == (ModuleChange{}) {
-		return ModuleChange{}, refuse("say what is to change: enable, disable, provision or unprovision")
+		return ModuleChange{}, refuse("give enable, disable, provision or unprovision")
 	}
 	return change, nil
 }
 
 // SetFeature switches a feature of a workspace on or off.
 func (d *Service) SetFeature(ctx context.Context, workspace, feature, state string) (Result, error) {
-	id, err := parseID("tenant", workspace)
+	id, err := parseID("workspace", workspace)
 	if err != nil {
 		return nil, err
 	}
 	if feature != "llm_integration" {
-		return nil, refuse("a feature is llm_integration")
+		return nil, refuse("the feature must be llm_integration")
 	}
 	if state != "on" && state != "off" {
-		return nil, refuse("a feature is on or off")
+		return nil, refuse("the state must be on or off")
 	}
 	entry := event(audit.FeatureChanged, "tenant", id)
 	entry.WorkspaceID = &id

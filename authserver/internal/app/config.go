@@ -69,10 +69,10 @@ func (c *Config) Check() []error {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_KEYS: %w", err))
 	}
 	if c.KeyMaxAge != 0 && c.KeyMaxAge < minKeyAge {
-		mistakes = append(mistakes, errors.New("ALMONER_KEY_MAX_AGE is 1h or longer, or 0"))
+		mistakes = append(mistakes, errors.New("ALMONER_KEY_MAX_AGE must be 0, or 1h or longer"))
 	}
 	if c.Notice < 0 || c.Notice > maxNotice {
-		mistakes = append(mistakes, errors.New("ALMONER_NOTICE is 0 to 10s"))
+		mistakes = append(mistakes, errors.New("ALMONER_NOTICE must be between 0 and 10s"))
 	}
 	if err := metrics.CheckAddress(c.MetricsListen, c.Listen); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_METRICS_LISTEN %w", err))
@@ -80,7 +80,7 @@ func (c *Config) Check() []error {
 	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
 		mistakes = append(
 			mistakes,
-			errors.New("ALMONER_TRUSTED_PROXIES is addresses or ranges like 10.0.0.0/8, separated by commas"),
+			errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"),
 		)
 	}
 	mistakes = append(mistakes, c.Settings.Check()...)
@@ -94,7 +94,7 @@ func (c *Config) checkStores() []error {
 	if postgres.CheckURL(c.DatabaseURL) != nil {
 		mistakes = append(
 			mistakes,
-			errors.New("ALMONER_DATABASE_URL looks like postgres://user:password@host:5432/almoner"),
+			errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner"),
 		)
 	}
 	if c.RedisURL == "" {
@@ -102,7 +102,7 @@ func (c *Config) checkStores() []error {
 	}
 	rdb, err := redis.Connect(c.RedisURL)
 	if err != nil {
-		return append(mistakes, errors.New("ALMONER_REDIS_URL looks like redis://:password@host:6379/0"))
+		return append(mistakes, errors.New("ALMONER_REDIS_URL must look like redis://:password@host:6379/0"))
 	}
 	_ = rdb.Close() // it has no connection
 	return mistakes
@@ -112,9 +112,9 @@ func checkOrigin(text string) error {
 	parsed, err := url.Parse(text)
 	switch {
 	case err != nil || (parsed.Scheme != "https" && parsed.Scheme != "http") || parsed.Host == "":
-		return errors.New("is an address like https://api.example.org")
+		return errors.New("must be a URL like https://api.example.org")
 	case strings.HasSuffix(text, "/") || parsed.RawQuery != "" || parsed.Fragment != "" || parsed.User != nil:
-		return errors.New("ends without a slash, a query, a fragment or a user name")
+		return errors.New("must have no trailing slash, query, fragment or user name")
 	}
 	return nil
 }

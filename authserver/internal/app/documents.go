@@ -74,7 +74,7 @@ func (c *Config) documentCA() (*x509.CertPool, error) {
 		pool = x509.NewCertPool()
 	}
 	if !pool.AppendCertsFromPEM([]byte(c.ClientDocumentCA)) {
-		return nil, errors.New("holds no certificate in PEM")
+		return nil, errors.New("contains no PEM certificate")
 	}
 	return pool, nil
 }
@@ -94,8 +94,8 @@ func (c *Config) checkDocuments() []error {
 		mistakes = append(
 			mistakes,
 			errors.New(
-				"ALMONER_CLIENT_DOCUMENT_CA is for development: ALMONER_BASE_URL and ALMONER_APP_URL are addresses "+
-					"of this very machine",
+				"ALMONER_CLIENT_DOCUMENT_CA is for development: ALMONER_BASE_URL and ALMONER_APP_URL must be "+
+					"addresses of this machine",
 			),
 		)
 	}

@@ -21,7 +21,7 @@ func TestCheck_ReportsMistakesInDocumentSettings(t *testing.T) {
 	}
 	for name, spoil := range map[string]func(*app.Config){
 		"ALMONER_CLIENT_DOMAINS":                        func(c *app.Config) { c.ClientDomains = "claude.ai" },
-		"ALMONER_CLIENT_DOCUMENT_CA holds":              func(c *app.Config) { c.ClientDocumentCA = "no certificate" },
+		"ALMONER_CLIENT_DOCUMENT_CA contains":           func(c *app.Config) { c.ClientDocumentCA = "no certificate" },
 		"ALMONER_CLIENT_DOCUMENT_CA is for development": func(c *app.Config) { c.BaseURL = "https://api.example.org" },
 		"ALMONER_CLIENT_DOCUMENT_CA is for development:": func(c *app.Config) {
 			c.AppURL = "https://localhost.example.org"

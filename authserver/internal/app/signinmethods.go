@@ -135,7 +135,7 @@ func (c *Config) checkSignInMethods() []error {
 	var mistakes []error
 	if c.Passkeys {
 		if _, err := webauthn.New(c.AppURL); err != nil {
-			mistakes = append(mistakes, errors.New("ALMONER_PASSKEYS needs an ALMONER_APP_URL whose host is a name"))
+			mistakes = append(mistakes, errors.New("ALMONER_PASSKEYS requires a host name in ALMONER_APP_URL"))
 		}
 	}
 	if c.UpstreamIssuer == "" && c.UpstreamClientID == "" && c.UpstreamClientSecret == "" {
@@ -145,13 +145,13 @@ func (c *Config) checkSignInMethods() []error {
 		mistakes = append(
 			mistakes,
 			errors.New(
-				"ALMONER_UPSTREAM_ISSUER, ALMONER_UPSTREAM_CLIENT_ID and ALMONER_UPSTREAM_CLIENT_SECRET are set "+
-					"together",
+				"ALMONER_UPSTREAM_ISSUER, ALMONER_UPSTREAM_CLIENT_ID and ALMONER_UPSTREAM_CLIENT_SECRET must be "+
+					"set together",
 			),
 		)
 	}
 	if c.UpstreamIssuer != "" && !oidc.Allowed(c.UpstreamIssuer) {
-		mistakes = append(mistakes, errors.New("ALMONER_UPSTREAM_ISSUER is an https address"))
+		mistakes = append(mistakes, errors.New("ALMONER_UPSTREAM_ISSUER must be an https:// URL"))
 	}
 	return mistakes
 }

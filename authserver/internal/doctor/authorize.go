@@ -40,7 +40,7 @@ func (w *run) authorize(ctx context.Context) error {
 	case w.Pasted != nil:
 		answered, err = w.readPasted(ctx)
 	default:
-		w.report.Stopped = "Nobody signed in. Go on with --browser, --callback-stdin, or --email and --password-file."
+		w.report.Stopped = "No user signed in. To continue, use --browser, --callback-stdin, or --email with --password-file."
 		return errStop
 	}
 	if err != nil {

@@ -228,7 +228,7 @@ func workspaceOf(content map[string]any) string {
 
 // wrongToken expects 401 with a challenge: a client refreshes only after that.
 func (w *run) wrongToken(ctx context.Context) error {
-	answer, err := w.send(ctx, w.initialize("a token that nobody issued", "almoner-doctor-was-never-issued"))
+	answer, err := w.send(ctx, w.initialize("an unknown token", "almoner-doctor-was-never-issued"))
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (w *run) await(ctx context.Context) (string, error) {
 				return
 			}
 			out.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			_, _ = io.WriteString(out, "The doctor has what it waited for. You can close this page.\n")
+			_, _ = io.WriteString(out, "The doctor received the response. You can close this page.\n")
 			before, _, _ := strings.Cut(w.redirect, "?")
 			select {
 			case came <- arrival{before + "?" + r.URL.RawQuery, r.Method == http.MethodPost}:
@@ -55,7 +55,7 @@ func (w *run) await(ctx context.Context) (string, error) {
 	defer func() { _ = server.Close() }()
 	w.Prompt(
 		"Open this address in a browser, sign in and consent:\n\n  " + w.attempt.address +
-			"\n\nWaiting for the browser to come back to " + w.redirect + " …",
+			"\n\nWaiting for the browser to return to " + w.redirect + " …",
 	)
 	return w.first(ctx, came)
 }

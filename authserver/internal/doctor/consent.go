@@ -229,6 +229,6 @@ func (b *browser) pick(f *form) error {
 	for i, c := range offered {
 		labels[i] = quote(c.label)
 	}
-	b.run.find("workspace_not_chosen", nil, "it offers "+strings.Join(labels, ", "))
+	b.run.find("workspace_not_chosen", nil, "offered: "+strings.Join(labels, ", "))
 	return errStop
 }

@@ -4,45 +4,45 @@ package doctor
 
 func ofAuthorizeEndpoints() map[string]diagnosis {
 	return map[string]diagnosis{
-		"authorize_ok": {verdict: OK, says: "The request is taken, and the person is asked to sign in."},
+		"authorize_ok": {verdict: OK, says: "The request is accepted, and the user is asked to sign in."},
 		"authorize_307": {
 			Warn,
-			"The authorization endpoint answers with 307 or 308.",
+			"The authorization endpoint returns 307 or 308.",
 			"A browser would repeat a form at the next address.",
 			"Redirect with 302 or 303.",
 		},
 		"authorize_refused": {
 			Fail,
 			"The authorization endpoint refuses the request with a page.",
-			"The person sees that page, and {client} hears nothing.",
-			"If the page speaks of the client, compare --client-id; if of the address for the answer, register " +
-				"redirect_uri byte for byte, or name the registered one with --redirect-uri.",
+			"The user sees that page, and {client} gets no response.",
+			"If the page is about the client, check --client-id. If it is about the redirect URI, register " +
+				"redirect_uri exactly, or pass the registered one with --redirect-uri.",
 		},
 		"document_not_taken": {
 			Fail,
-			"The authorization endpoint does not take the client that its metadata document describes.",
-			"The person sees a page that says so, and {client} hears nothing.",
-			"Let authserver reach the document's host by https (DNS, outgoing firewall), name that host in " +
-				"ALMONER_CLIENT_DOMAINS, and compare the redirect URI with the document's.",
+			"The authorization endpoint does not accept the client that its metadata document describes.",
+			"The user sees a page that says so, and {client} gets no response.",
+			"Allow authserver to reach the document's host by https (DNS, outgoing firewall), list that host in " +
+				"ALMONER_CLIENT_DOMAINS, and compare the redirect URI with those in the document.",
 		},
 		"authorize_error": {
 			Fail,
-			"The request comes back to the client with an error before anybody signs in.",
+			"The request returns to the client with an error before the user signs in.",
 			"{client} shows the error.",
-			"The error says which parameter; scope with a space in front, offline_access, prompt=consent and " +
-				"unknown parameters have to be tolerated.",
+			"The error identifies the parameter. The server must accept a scope with a leading space, " +
+				"offline_access, prompt=consent and unknown parameters.",
 		},
 		"authorize_fails": {
 			Fail,
 			"The authorization endpoint fails (5xx).",
-			"The person sees an error page.",
-			"Look into authserver's log for this moment.",
+			"The user sees an error page.",
+			"Check authserver's log at this time.",
 		},
 		"code_without_consent": {
 			Fail,
-			"A code was given out before anybody signed in or consented.",
-			"Anybody gets in.",
-			"Ask the person, each time, before a code is made.",
+			"A code was issued without sign-in or consent.",
+			"Anyone gets access.",
+			"Ask the user for consent each time before you issue a code.",
 		},
 	}
 }
@@ -51,70 +51,72 @@ func ofConsents() map[string]diagnosis {
 	return map[string]diagnosis{
 		"password_not_sent": {
 			Fail,
-			"The password was not sent: the sign-in page does not belong to the server that was named, or is not " +
-				"https.",
-			"The doctor does not go on by itself.",
+			"The password was not sent, because the sign-in page is not on the given server, or is not https.",
+			"The doctor does not continue by itself.",
 			"If that page is right, sign in yourself with --browser or --callback-stdin.",
 		},
 		"sign_in_failed": {
 			Fail,
 			"The sign-in was refused.",
-			"Nobody gets to the consent page.",
-			"Compare the e-mail address and the password; after many tries, wait for 15 minutes.",
+			"The user does not reach the consent page.",
+			"Check the e-mail address and the password. After many attempts, wait for 15 minutes.",
 		},
 		"consent_refused": {
 			Fail,
-			"There is a page that says no instead of the consent page.",
-			"The person cannot connect {client}.",
-			"Do what the page says: membership, permissions, or the workspace's LLM integration.",
+			"A page with a refusal appears instead of the consent page.",
+			"The user cannot connect {client}.",
+			"Follow the page: membership, permissions, or the workspace's LLM integration.",
 		},
 		"page_not_understood": {
 			Warn,
-			"The doctor does not understand a page: it knows Almoner's sign-in with a password, and its consent.",
-			"The doctor cannot go on by itself.",
+			"The doctor does not understand a page. It knows Almoner's sign-in with a password, and its consent page.",
+			"The doctor cannot continue by itself.",
 			"Sign in yourself with --browser or --callback-stdin.",
 		},
 		"page_fails": {
 			Fail,
-			"A page between request and callback fails.",
-			"The person is stuck there.",
-			"Look into authserver's log for this moment.",
+			"A page between the request and the callback fails.",
+			"The user cannot continue.",
+			"Check authserver's log at this time.",
 		},
 		"endless_pages": {
 			Fail,
-			"There is no end of pages and redirects.",
-			"The person is stuck there.",
-			"Look at cookies that do not come back: their Domain, Secure, and the scheme that the proxy speaks.",
+			"The pages and redirects do not end.",
+			"The user cannot continue.",
+			"Check for cookies that the browser does not send back: their Domain and Secure attributes, and the " +
+				"scheme of the proxy.",
 		},
 		"led_elsewhere": {
 			Fail,
 			"The sign-in leads to another site.",
-			"A browser may go on; the doctor does not.",
-			"Sign in yourself with --browser or --callback-stdin; if the site is wrong, compare the redirect URI " +
-				"and ALMONER_APP_URL.",
+			"A browser may continue there. The doctor does not.",
+			"Sign in yourself with --browser or --callback-stdin. If the site is wrong, check the redirect URI and " +
+				"ALMONER_APP_URL.",
 		},
 		"workspace_not_chosen": {
 			Fail,
-			"The page asks for a choice, and none of the words given is offered.",
+			"The page offers a choice, and none of the options matches the given name.",
 			"The doctor does not choose for you.",
-			"Name one of those offered with --workspace.",
+			"Pass one of the options with --workspace.",
 		},
-		"form_action_ok": {verdict: OK, says: "The consent page lets the browser go on to the callback."},
+		"form_action_ok": {verdict: OK, says: "The consent page allows the browser to continue to the callback."},
 		"form_action": {
-			Fail, "form-action in the consent page's Content-Security-Policy does not name the callback.",
-			"Chromium stops after Approve, and nothing happens on screen.", "Add the callback's origin to form-action.",
+			Fail,
+			"form-action in the consent page's Content-Security-Policy does not contain the callback.",
+			"Chromium stops after Approve, and nothing happens on screen.",
+			"Add the callback's origin to form-action.",
 		},
-		"approval_redirects": {verdict: OK, says: "After Approve, the browser is sent back with 302 or 303."},
+		"approval_redirects": {verdict: OK, says: "After Approve, the server redirects the browser with 302 or 303."},
 		"approval_307": {
 			Fail,
-			"After Approve, the browser is sent back with 307 or 308.",
-			"It posts the consent page's form to {client}, which refuses it.",
+			"After Approve, the server redirects the browser with 307 or 308.",
+			"The browser posts the consent page's form to {client}, which refuses it.",
 			"Redirect with 303.",
 		},
 		"approval_301": {
 			Warn,
-			"After Approve, the browser is sent back with another status than 302 or 303.",
-			"A browser may keep that for ever.",
+			"After Approve, the server redirects the browser with a status other than 302 or 303.",
+			"A browser may cache the redirect permanently.",
 			"Redirect with 303.",
 		},
 	}
@@ -124,55 +126,56 @@ func ofCallbacks() map[string]diagnosis {
 	return map[string]diagnosis{
 		"callback_ok": {
 			verdict: OK,
-			says:    "The callback has a code, the state that was sent, and the right issuer.",
+			says:    "The callback has a code, the state that was sent, and the correct issuer.",
 		},
 		"callback_unreadable": {
 			Fail,
-			"The callback's address cannot be read.",
-			"{client} does not understand the answer.",
-			"Encode the parameters as RFC 3986 wants.",
+			"The callback's address is malformed.",
+			"{client} does not understand the response.",
+			"Encode the parameters as RFC 3986 requires.",
 		},
 		"callback_elsewhere": {
 			Fail,
-			"The browser was sent to another address than the redirect URI.",
-			"{client} gets no answer.",
-			"Paste the address at which the browser ended; the server has to use redirect_uri byte for byte.",
+			"The browser was sent to an address other than the redirect URI.",
+			"{client} gets no response.",
+			"Paste the address at which the browser ended. The server must use redirect_uri exactly.",
 		},
 		"callback_twice": {
 			Fail,
-			"A parameter stands twice in the callback.",
-			"{client} refuses the answer.",
+			"A parameter occurs twice in the callback.",
+			"{client} refuses the response.",
 			"Send each parameter once.",
 		},
 		"state_differs": {
 			Fail,
-			"state is not what was sent.",
-			"{client} takes the answer for a forgery.",
-			"Send state back byte for byte.",
+			"state is not the value that was sent.",
+			"{client} treats the response as a forgery.",
+			"Return state unchanged.",
 		},
 		"iss_missing": {
 			Fail,
-			"iss is advertised and missing in the callback.",
-			"{client} takes the answer for another server's.",
-			"Send iss with each answer, errors too, or do not advertise it.",
+			"iss is advertised, and missing in the callback.",
+			"{client} assumes that another server sent the response.",
+			"Send iss with each response, including errors, or do not advertise it.",
 		},
 		"iss_not_advertised": {
 			Fail,
-			"iss is in the callback and was not advertised.",
-			"Some clients refuse what was not advertised.",
+			"iss is in the callback, and was not advertised.",
+			"Some clients refuse a parameter that was not advertised.",
 			"Set authorization_response_iss_parameter_supported to true.",
 		},
 		"iss_differs": {
 			Fail,
-			"iss is not the issuer, byte for byte.",
-			"{client} takes the answer for another server's.",
-			"Send the very string of the metadata's issuer.",
+			"iss does not match the issuer exactly.",
+			"{client} assumes that another server sent the response.",
+			"Send the exact string of issuer in the metadata.",
 		},
 		"callback_error": {
 			Fail,
-			"The callback brings an error.",
+			"The callback contains an error.",
 			"{client} shows it and stops.",
-			"The error says what: access_denied is the person's own no, the others are about the request.",
+			"The error shows the cause: access_denied means that the user refused, other errors are about the " +
+				"request.",
 		},
 		"callback_without_code": {
 			Fail,
@@ -182,15 +185,15 @@ func ofCallbacks() map[string]diagnosis {
 		},
 		"cannot_listen": {
 			Fail,
-			"The doctor cannot listen at the redirect URI's port.",
-			"The browser would find nobody.",
-			"End what listens there, or take another port with --redirect-uri.",
+			"The doctor cannot listen on the redirect URI's port.",
+			"The browser could not connect.",
+			"Stop the program that uses the port, or choose another port with --redirect-uri.",
 		},
 		"nobody_consented": {
 			Fail,
-			"Nobody came back from the browser.",
-			"{client} waits, too, and gives up.",
-			"Try again; if the browser shows an error, read it.",
+			"The browser did not return in time.",
+			"{client} also waits, and gives up.",
+			"Try again. If the browser shows an error, read it.",
 		},
 	}
 }

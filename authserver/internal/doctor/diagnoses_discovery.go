@@ -1,230 +1,26 @@
 package doctor
 
-// Findings before the consent: steps reach, resource and server.
-
-func ofNetworks() map[string]diagnosis {
-	const couldNot = `{client} says that it could not reach the server.`
-	return map[string]diagnosis{
-		"no_such_name": {
-			Fail,
-			"The host's name is not known.",
-			couldNot,
-			"Publish a DNS record for the host, or correct the name in the URL.",
-		},
-		"connection_refused": {
-			Fail,
-			"Nothing listens at that host and port.",
-			couldNot,
-			"Start the server or its proxy, and compare the port.",
-		},
-		"unreachable": {
-			Fail,
-			"The host cannot be reached.",
-			couldNot,
-			"Look at the firewall and at the address that the name stands for.",
-		},
-		"bad_certificate": {
-			Fail,
-			"The TLS certificate is not good.",
-			couldNot,
-			"Install a certificate of a public authority for this name, with its intermediate certificates.",
-		},
-		"no_tls": {
-			Fail,
-			"The port does not speak TLS as clients do.",
-			couldNot,
-			"Let the proxy end TLS 1.2 or newer at this port, or correct the scheme of the URL.",
-		},
-		"too_slow": {
-			Fail,
-			"There was no whole answer in time: clients wait 10 s for documents, and 30 s for tokens.",
-			"{client} gives up.",
-			"Find out why the answer is slow: a store that does not answer, a proxy that waits, a process that starts.",
-		},
-		"too_large": {
-			Fail,
-			"The answer is larger than 256 KiB.",
-			"{client} gives up reading.",
-			"Answer with the document or the page alone; look whether another program answers at this address.",
-		},
-		"broken_answer": {
-			Fail,
-			"The answer cannot be read as HTTP.",
-			couldNot,
-			"Look at the proxy's log for this moment: it cut the connection, or speaks another protocol.",
-		},
-		"slow": {
-			Warn,
-			"The answer took longer than 3 s.",
-			"{client} gives up after 10 s, so that some attempts fail.",
-			"Find out why the answer is slow before it gets slower.",
-		},
-		"no_https": {
-			Fail,
-			"The URL is http, and not on this computer.",
-			"{client} refuses it, and tokens would travel in the clear.",
-			"Serve the API over https and set ALMONER_BASE_URL to that address.",
-		},
-		"not_on_the_internet": {
-			Warn,
-			"The URL is of a private network or this computer.",
-			"{client} calls from its maker's servers and cannot reach it.",
-			"This is good for a rehearsal; for real use, give the API a public name.",
-		},
-		"certificate_expires": {
-			Warn,
-			"The TLS certificate ends within 14 days.",
-			"{client} cannot connect from that day on.",
-			"Renew it, and look at why that did not happen by itself.",
-		},
-	}
-}
-
-func ofFirstCalls() map[string]diagnosis {
-	const neverAsks = "Only 401 makes {client} begin the sign-in: it reports an error instead."
-	return map[string]diagnosis{
-		"refused_401": {verdict: OK, says: "The first call without a token is refused with 401."},
-		"mcp_redirects": {
-			Fail,
-			"The MCP URL redirects.",
-			"{client} does not send its call again to another address, or loses the token on the way.",
-			"Type the address that Location names into the client, or serve the URL itself; a slash at the end is " +
-				"often the cause.",
-		},
-		"challenge_on_200": {
-			Fail,
-			"The call without a token was answered 200, with a challenge.",
-			"{client} ignores a challenge on 200 and never asks for consent.",
-			"Answer 401 to every call without a token, initialize too.",
-		},
-		"open_to_all": {
-			Fail,
-			"The call without a token was answered as if it needed none.",
-			"{client} connects without anybody's consent, so that anybody can.",
-			"Require a token for every method, initialize too.",
-		},
-		"challenge_on_403": {
-			Fail,
-			"The call without a token was answered 403, with a challenge.",
-			"{client} ignores a challenge on 403. " + neverAsks,
-			"Answer 401 where there is no token; 403 is for one that may not do this.",
-		},
-		"refused_403": {
-			Fail,
-			"The call without a token was answered 403.",
-			neverAsks,
-			"Answer 401 with WWW-Authenticate. If a firewall or a bot filter in front answers, let the connectors' " +
-				"servers pass.",
-		},
-		"nothing_there": {
-			Fail,
-			"There is nothing at the URL (404).",
-			"{client} says that it found no MCP server.",
-			"Correct the path (Almoner's is /mcp, without a slash at the end), or let the proxy pass it to " +
-				"resourceapi.",
-		},
-		"no_post": {
-			Fail,
-			"The URL does not take POST (405).",
-			"{client} cannot speak MCP there.",
-			"Serve streamable HTTP at this URL, or type the URL that does.",
-		},
-		"rate_limited": {
-			Fail,
-			"The first call was answered 429.",
-			"{client} gives up. All users of a hosted client share one range of addresses.",
-			"Do not limit by address alone what carries no password.",
-		},
-		"server_fails": {
-			Fail,
-			"The server failed at the first call (5xx).",
-			"{client} says that the server has a problem.",
-			"Look into the log of the proxy and of resourceapi for this moment.",
-		},
-		"judged_before_401": {
-			Fail, "The call without a token was refused with another status than 401.", neverAsks,
-			"Look for a token before anything else about the request is judged.",
-		},
-	}
-}
-
-func ofChallenges() map[string]diagnosis {
-	const guesses = "{client} has to guess where the metadata is, and some clients do not."
-	return map[string]diagnosis{
-		"challenge_ok": {verdict: OK, says: "The challenge names the metadata and the permissions."},
-		"no_challenge": {
-			Fail,
-			"The 401 has no WWW-Authenticate: Bearer.",
-			guesses,
-			"Send WWW-Authenticate: Bearer resource_metadata=\"…\", scope=\"…\" with each 401, and let the proxy " +
-				"pass it on.",
-		},
-		"no_resource_metadata": {
-			Warn,
-			"The challenge has no resource_metadata.",
-			guesses,
-			"Name the address of the protected resource's metadata in resource_metadata.",
-		},
-		"no_scope_in_challenge": {
-			Warn,
-			"The challenge has no scope.",
-			"{client} asks for scopes_supported, or for nothing; some clients never ask for more later.",
-			"Name the whole useful set of permissions in scope.",
-		},
-		"error_in_first_challenge": {
-			Warn,
-			"The challenge names an error, though no token was sent.",
-			"{client} may throw away a token that is good.",
-			"Leave error out where there was no token (RFC 6750, section 3.1).",
-		},
-		"offline_access_in_challenge": {
-			Warn,
-			"The challenge's scope names offline_access.",
-			"{client} asks for it twice or reports a permission that was not granted.",
-			"Name offline_access in scopes_supported of the authorization server alone.",
-		},
-		"cors_ok": {verdict: OK, says: "A client that runs in a browser can read the challenge."},
-		"no_cors": {
-			Warn,
-			"The 401 has no Access-Control-Allow-Origin.",
-			"A client that runs in a browser sees no answer at all. {client} itself is not affected if it calls " +
-				"from a server.",
-			"Answer with Access-Control-Allow-Origin.",
-		},
-		"challenge_not_exposed": {
-			Warn,
-			"The 401 does not expose WWW-Authenticate to browsers.",
-			"A client that runs in a browser cannot read the challenge.",
-			"Answer with Access-Control-Expose-Headers: WWW-Authenticate.",
-		},
-		"origin_refused": {
-			Warn,
-			"A call with the client's Origin is answered 403.",
-			"{client} cannot connect from a browser.",
-			"Add the origin to the list of those that the MCP endpoint takes, if such clients are wanted.",
-		},
-	}
-}
+// Findings about metadata and discovery: steps resource and server.
 
 func ofDocuments() map[string]diagnosis {
 	return map[string]diagnosis{
 		"document_redirects": {
 			Fail,
 			"A metadata address redirects.",
-			"{client} does not follow, or ends with the metadata of another server.",
-			"Answer 200 at this very address; look at the proxy's rules for slashes, www and https.",
+			"{client} does not follow it, or reads the metadata of another server.",
+			"Return 200 at this address. Check the proxy's rules for slashes, www and https.",
 		},
 		"document_status": {
 			Fail,
-			"A metadata address answers neither 200 nor 404.",
-			"{client} gives up instead of going on to the next place.",
-			"Answer 200 with the document or 404; no credential and no bot filter belongs before metadata.",
+			"A metadata address returns neither 200 nor 404.",
+			"{client} gives up instead of trying the next address.",
+			"Return 200 with the document, or 404. Metadata must not require a credential or pass a bot filter.",
 		},
 		"document_not_json": {
 			Fail,
-			"A metadata address answers 200 with what is no JSON object, perhaps a web page.",
-			"{client} takes the place for the right one and fails to read it.",
-			"Serve the document there, or 404; the proxy's fallback to a start page is often the cause.",
+			"A metadata address returns 200 with something other than a JSON object, perhaps a web page.",
+			"{client} expects the document there and fails to read it.",
+			"Serve the document there, or 404. The proxy's fallback to a start page is often the cause.",
 		},
 		"document_content_type": {
 			Warn,
@@ -236,55 +32,57 @@ func ofDocuments() map[string]diagnosis {
 			Warn,
 			"The metadata has no Access-Control-Allow-Origin.",
 			"A client that runs in a browser cannot read it.",
-			"Answer with Access-Control-Allow-Origin: *; there is nothing secret in metadata.",
+			"Send Access-Control-Allow-Origin: *. Metadata contains no secrets.",
 		},
 		"not_an_address": {
 			Fail,
-			"An address that a client has to go to is not an absolute http or https URL.",
+			"An address that the client needs is not an absolute http or https URL.",
 			"{client} stops here.",
-			"Write the whole address, scheme and host included.",
+			"Use the complete URL, including scheme and host.",
 		},
 		"names_localhost": {
 			Fail,
-			"The server names localhost or a private address, though it was reached under a public name.",
-			"{client} would look for the server on its own machine; the doctor does not follow, either.",
+			"The server advertises localhost or a private address, although it was reached by a public name.",
+			"{client} would look for the server on its own machine. The doctor does not continue there either.",
 			"Set ALMONER_BASE_URL and ALMONER_APP_URL to the public addresses, for both services.",
 		},
 		"names_http": {
 			Fail,
-			"The server names an http address.",
-			"{client} refuses it, and tokens would travel in the clear.",
-			"Set ALMONER_BASE_URL and ALMONER_APP_URL to the https addresses, or let the server believe its proxy.",
+			"The server advertises an http address.",
+			"{client} refuses it, and tokens would be sent unencrypted.",
+			"Set ALMONER_BASE_URL and ALMONER_APP_URL to the https addresses, or configure the server to trust its " +
+				"proxy.",
 		},
 	}
 }
 
 func ofResources() map[string]diagnosis {
 	return map[string]diagnosis{
-		"resource_ok":             {verdict: OK, says: "The protected resource's metadata is as it has to be."},
-		"resource_document_again": {verdict: OK, says: "Another place describes the same resource."},
+		"resource_ok":             {verdict: OK, says: "The protected resource's metadata is correct."},
+		"resource_document_again": {verdict: OK, says: "Another address describes the same resource."},
 		"challenge_leads_nowhere": {
 			Fail,
-			"There is nothing at the address that resource_metadata names.",
+			"There is nothing at the address in resource_metadata.",
 			"{client} stops here, or has to guess.",
-			"Correct resource_metadata, or let the proxy pass /.well-known/oauth-protected-resource to resourceapi.",
+			"Correct resource_metadata, or configure the proxy to forward /.well-known/oauth-protected-resource to " +
+				"resourceapi.",
 		},
 		"no_resource_document": {
 			Fail,
-			"There is no protected resource metadata at any place where {client} looks.",
-			"{client} does not learn who gives access, and reports that the server does not implement OAuth.",
-			"Serve /.well-known/oauth-protected-resource with the URL's path after it.",
+			"There is no protected resource metadata at any address where {client} looks.",
+			"{client} cannot find the authorization server, and reports that the server does not implement OAuth.",
+			"Serve /.well-known/oauth-protected-resource followed by the URL's path.",
 		},
 		"no_root_document": {
 			Warn,
 			"There is no document at /.well-known/oauth-protected-resource without the path.",
-			"ChatGPT strips the path and looks there.",
+			"ChatGPT removes the path and looks there.",
 			"Serve the same document there too.",
 		},
 		"resource_documents_differ": {
 			Fail,
-			"Two places describe different resources.",
-			"Clients that look at different places ask for tokens that are refused.",
+			"Two addresses describe different resources.",
+			"Clients that look at different addresses request tokens that are refused.",
 			"Serve the same document at both.",
 		},
 		"no_resource": {
@@ -295,70 +93,70 @@ func ofResources() map[string]diagnosis {
 		},
 		"resource_differs": {
 			Fail,
-			"resource is not the URL that was typed, byte for byte.",
-			"{client} refuses the document, or asks for a token that the API refuses.",
-			"Type exactly what resource says into the client; if that is wrong, set ALMONER_BASE_URL.",
+			"resource does not match the entered URL exactly.",
+			"{client} refuses the document, or requests a token that the API refuses.",
+			"Enter exactly the value of resource into the client. If that value is wrong, set ALMONER_BASE_URL.",
 		},
 		"no_authorization_servers": {
 			Fail,
-			"The document names no authorization server.",
-			"{client} does not know where to go on.",
+			"The document lists no authorization server.",
+			"{client} does not know where to continue.",
 			"Set authorization_servers to the issuer.",
 		},
 		"several_authorization_servers": {
 			Warn,
-			"The document names several authorization servers.",
-			"{client} uses the first one alone.",
-			"Name one, or be sure that the first is the right one.",
+			"The document lists several authorization servers.",
+			"{client} uses only the first one.",
+			"List one, or check that the first is the right one.",
 		},
 		"offline_access_in_resource": {
 			Warn,
-			"scopes_supported of the resource names offline_access.",
-			"{client} shows or asks for a permission that is none.",
-			"Name offline_access in the authorization server's document alone.",
+			"scopes_supported of the resource contains offline_access.",
+			"{client} shows or requests it as a permission, which it is not.",
+			"List offline_access only in the authorization server's document.",
 		},
 		"no_scopes_anywhere": {
 			Warn,
-			"Neither the challenge nor the document says which permissions there are.",
-			"{client} asks for none and gets what the server takes for the default.",
-			"Name them in the challenge's scope and in scopes_supported.",
+			"Neither the challenge nor the document lists the permissions.",
+			"{client} requests none and gets the server's default.",
+			"List them in the challenge's scope and in scopes_supported.",
 		},
 	}
 }
 
 func ofServers() map[string]diagnosis {
 	return map[string]diagnosis{
-		"server_ok": {verdict: OK, says: "The authorization server's metadata is as it has to be."},
+		"server_ok": {verdict: OK, says: "The authorization server's metadata is correct."},
 		"no_server_document": {
 			Fail,
-			"There is no authorization server metadata at any place where {client} looks.",
+			"There is no authorization server metadata at any address where {client} looks.",
 			"{client} guesses /authorize and /token on the API's host.",
-			"Let the proxy pass /.well-known/oauth-authorization-server and /.well-known/openid-configuration to " +
-				"authserver.",
+			"Configure the proxy to forward /.well-known/oauth-authorization-server and " +
+				"/.well-known/openid-configuration to authserver.",
 		},
 		"no_issuer": {
 			Fail,
 			"The document has no issuer.",
 			"{client} refuses the document.",
-			"Set issuer to what authorization_servers names.",
+			"Set issuer to the value in authorization_servers.",
 		},
 		"issuer_differs": {
 			Fail,
-			"issuer is not what the protected resource names, byte for byte.",
-			"{client} refuses the document, for it may be another server's.",
-			"Let both be the same string, without a slash at the end: ALMONER_BASE_URL of both services.",
+			"issuer does not match the issuer in the protected resource's metadata exactly.",
+			"{client} refuses the document, because it may belong to another server.",
+			"Use the same string in both, without a trailing slash: ALMONER_BASE_URL of both services.",
 		},
 		"no_iss": {
 			Warn,
 			"authorization_response_iss_parameter_supported is not true.",
-			"{client} cannot tell whose answer came back; newer clients are about to require it.",
-			"Send iss with the callback and say so (RFC 9207).",
+			"{client} cannot tell which server sent a response. Newer clients will require it.",
+			"Send iss with the callback and advertise it (RFC 9207).",
 		},
 		"no_iss_no_document": {
 			Warn,
 			"authorization_response_iss_parameter_supported is not true.",
-			"{client} does not use its client id metadata document without it.",
-			"Send iss with the callback and say so (RFC 9207), or register the client here.",
+			"{client} does not use its client metadata document without it.",
+			"Send iss with the callback and advertise it (RFC 9207), or register the client here.",
 		},
 		"no_authorization_endpoint": {
 			Fail,
@@ -375,123 +173,123 @@ func ofServers() map[string]diagnosis {
 		"no_pkce": {
 			Fail,
 			"The document has no code_challenge_methods_supported.",
-			"{client} refuses to begin: absent means that there is no PKCE.",
+			"{client} refuses to start, because this means that PKCE is not supported.",
 			"Add \"code_challenge_methods_supported\": [\"S256\"].",
 		},
 		"no_s256": {
 			Fail,
 			"code_challenge_methods_supported lacks S256.",
-			"{client} refuses to begin.",
+			"{client} refuses to start.",
 			"Add S256 to code_challenge_methods_supported.",
 		},
 		"no_public_clients": {
 			Fail,
 			"token_endpoint_auth_methods_supported lacks none.",
-			"{client} has no secret and takes the server for one that wants one.",
+			"{client} has no secret, and concludes that the server requires one.",
 			"Add none to token_endpoint_auth_methods_supported.",
 		},
 		"no_code": {
 			Warn,
 			"response_types_supported lacks code.",
-			"Some clients refuse to begin.",
+			"Some clients refuse to start.",
 			"Add \"response_types_supported\": [\"code\"].",
 		},
 		"no_refresh": {
 			Warn,
 			"grant_types_supported lacks refresh_token.",
-			"{client} may not refresh and goes silent when the first token ends.",
+			"{client} may not refresh, and stops working when the first token expires.",
 			"Add refresh_token to grant_types_supported.",
 		},
 		"no_offline_access": {
 			Warn,
 			"scopes_supported lacks offline_access.",
-			"{client} does not ask for it, and some servers then give no refresh token.",
+			"{client} does not request it, and some servers then issue no refresh token.",
 			"Add offline_access to scopes_supported.",
 		},
 		"scopes_disagree": {
 			Warn,
-			"The challenge names permissions that scopes_supported lacks.",
-			"{client} may leave them out or refuse.",
-			"Let both name the same permissions.",
+			"The challenge lists permissions that scopes_supported lacks.",
+			"{client} may omit them or refuse.",
+			"List the same permissions in both.",
 		},
 	}
 }
 
 func ofAliases() map[string]diagnosis {
-	const missed = "Hosted clients go there when discovery misses."
+	const missed = "Hosted clients use this address if discovery fails."
 	return map[string]diagnosis{
-		"alias_ok": {verdict: OK, says: "Another place has the same metadata."},
+		"alias_ok": {verdict: OK, says: "Another address has the same metadata."},
 		"alias_differs": {
 			Fail,
-			"Two places have different authorization server metadata.",
-			"Which server {client} meets depends on where it looks first.",
+			"Two addresses have different authorization server metadata.",
+			"Which server {client} uses depends on where it looks first.",
 			"Serve the same document at both, or 404 at one.",
 		},
 		"alias_missing": {
 			Warn,
-			"The authorization server metadata is not at the API's host with the path.",
-			"{client} asks there as well.",
-			"Let the proxy pass this address to authserver.",
+			"The authorization server metadata is not on the API's host with the path.",
+			"{client} also looks there.",
+			"Configure the proxy to forward this address to authserver.",
 		},
 		"alias_strange": {
 			Warn,
-			"A place where some clients look has neither the document nor 404.",
-			"A client that begins there fails.",
+			"An address where some clients look returns neither the document nor 404.",
+			"A client that starts there fails.",
 			"Serve the document there, or 404.",
 		},
-		"guess_authorize_ok": {verdict: OK, says: "/authorize on the API's origin leads to the consent page."},
+		"guess_authorize_ok": {verdict: OK, says: "/authorize on the API's origin redirects to the consent page."},
 		"guess_authorize": {
 			Warn,
-			"/authorize on the API's origin does not lead to the consent page.",
+			"/authorize on the API's origin does not redirect to the consent page.",
 			missed,
-			"Answer 302 to the authorization endpoint, query included.",
+			"Return 302 to the authorization endpoint, including the query.",
 		},
-		"guess_token_ok": {verdict: OK, says: "/token on the API's origin answers in OAuth's words."},
+		"guess_token_ok": {verdict: OK, says: "/token on the API's origin returns OAuth responses."},
 		"guess_token": {
 			Warn,
 			"/token on the API's origin is not the token endpoint.",
 			missed,
-			"Let the same handler answer there.",
+			"Serve the token endpoint there too.",
 		},
 		"guess_token_redirects": {
 			Warn,
 			"/token on the API's origin redirects.",
 			missed + " A form is not sent again after a redirect.",
-			"Let the same handler answer there.",
+			"Serve the token endpoint there too.",
 		},
 		"guess_register_ok": {
 			verdict: OK,
-			says:    "/register on the API's origin is 404, as there is no open registration.",
+			says:    "/register on the API's origin is 404, because there is no open registration.",
 		},
 		"guess_register": {
 			Warn,
-			"/register on the API's origin answers, though no registration is advertised.",
-			"A hosted client that guesses takes that for a registration and fails later.",
-			"Answer 404 there.",
+			"/register on the API's origin responds, although no registration is advertised.",
+			"A hosted client that guesses this address assumes that it has registered, and fails later.",
+			"Return 404 there.",
 		},
 	}
 }
 
 func ofClients() map[string]diagnosis {
 	return map[string]diagnosis{
-		"registered_client": {verdict: OK, says: "The client goes by the client_id that was given."},
+		"registered_client": {verdict: OK, says: "The client uses the given client_id."},
 		"metadata_client": {
 			verdict: OK,
-			says:    "The server takes client id metadata documents: {client} needs no registration.",
+			says:    "The server accepts client metadata documents. {client} needs no registration.",
 		},
 		"unknown_client": {
 			Warn,
-			"{client} has no client_id here: the server takes no metadata document of it.",
+			"{client} has no client_id here: the server does not accept its metadata document.",
 			"{client} asks its user for a client_id.",
 			"Allow the client's domain (client_id_metadata_document_supported), or register it in Settings, " +
 				"Developers, and pass its id with --client-id.",
 		},
-		"registration_ok": {verdict: OK, says: "The registration endpoint answers."},
+		"registration_ok": {verdict: OK, says: "The registration endpoint responds."},
 		"registration_broken": {
 			Fail,
-			"registration_endpoint is advertised and does not take registrations.",
+			"registration_endpoint is advertised and does not accept registrations.",
 			"{client} tries to register there first and gives up.",
-			"Leave registration_endpoint out of the metadata, or let it work without a credential.",
+			"Remove registration_endpoint from the metadata, or accept registrations without a credential.",
 		},
 	}
 }

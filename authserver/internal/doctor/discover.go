@@ -104,7 +104,7 @@ func (w *run) judgeAlias(first, alias document) {
 		"scopes_supported",
 	} {
 		if !reflect.DeepEqual(first.values[name], alias.values[name]) {
-			w.find("alias_differs", alias.answer, name+" is another than at "+first.answer.Request.URL)
+			w.find("alias_differs", alias.answer, name+" differs from "+first.answer.Request.URL)
 			return
 		}
 	}

@@ -43,10 +43,10 @@ func readObject(body []byte) (map[string]any, error) {
 		return nil, err
 	}
 	if values == nil {
-		return nil, errors.New("null is no object")
+		return nil, errors.New("null is not an object")
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the object")
+		return nil, errors.New("unexpected data after the object")
 	}
 	return values, nil
 }

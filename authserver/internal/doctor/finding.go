@@ -106,7 +106,7 @@ func (w *run) sent(r wire.Request) string {
 // got returns status, time, and the relevant headers. It never shows a body, which may be a token.
 func (w *run) got(a *wire.Answer) string {
 	if a.Status == 0 {
-		return fmt.Sprintf("no answer in %d ms", a.Took.Milliseconds())
+		return fmt.Sprintf("no response in %d ms", a.Took.Milliseconds())
 	}
 	text := fmt.Sprintf("%d in %d ms", a.Status, a.Took.Milliseconds())
 	if kind := a.Header.Get("Content-Type"); kind != "" {

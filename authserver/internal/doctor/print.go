@@ -42,10 +42,10 @@ func (t *Text) Tell(f Finding) {
 	}
 	_, _ = fmt.Fprintf(t.Out, "  %-4s  %s\n", mark, f.Says)
 	for _, line := range []struct{ name, text string }{
-		{"sent", f.Sent}, {"got", f.Got}, {"seen", f.Detail}, {"so", f.Effect}, {"mend", f.Mend},
+		{"sent", f.Sent}, {"got", f.Got}, {"seen", f.Detail}, {"effect", f.Effect}, {"fix", f.Mend},
 	} {
 		if line.text != "" {
-			_, _ = fmt.Fprintf(t.Out, "        %-5s %s\n", line.name, line.text)
+			_, _ = fmt.Fprintf(t.Out, "        %-6s %s\n", line.name, line.text)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (w *run) judgeCertificate(answer *wire.Answer) {
 		return
 	}
 	if ends := answer.TLS.PeerCertificates[0].NotAfter; time.Until(ends) < expiresSoon {
-		w.find("certificate_expires", nil, "it ends at "+ends.UTC().Format(time.RFC3339))
+		w.find("certificate_expires", nil, "it expires at "+ends.UTC().Format(time.RFC3339))
 	}
 }
 

@@ -63,7 +63,7 @@ func (w *run) judgeTokens(ctx context.Context, former credential.Secret) error {
 		return errStop
 	}
 	w.find("new_token_ok", answer)
-	answer, works, err = w.works(ctx, "the former token", former)
+	answer, works, err = w.works(ctx, "the previous token", former)
 	switch {
 	case err != nil:
 		return err

@@ -65,14 +65,14 @@ func (w *run) elsewhere(ctx context.Context) string {
 	if err != nil || resource == "" || resource == w.Options.URL {
 		return ""
 	}
-	return "the server's own metadata names " + quote(resource)
+	return "the server's own metadata contains " + quote(resource)
 }
 
 // judgeAgain expects another address to describe the same resource.
 func (w *run) judgeAgain(first, again document) {
 	for _, name := range []string{"resource", "authorization_servers"} {
 		if !reflect.DeepEqual(again.values[name], first.values[name]) {
-			w.find("resource_documents_differ", again.answer, name+" is another than at "+first.answer.Request.URL)
+			w.find("resource_documents_differ", again.answer, name+" differs from "+first.answer.Request.URL)
 			return
 		}
 	}
@@ -118,7 +118,7 @@ func (w *run) judgeResource(d document) {
 			difference(w.offered.resource, w.Options.URL),
 		},
 		{len(servers) == 0, "no_authorization_servers", ""},
-		{len(servers) > 1, "several_authorization_servers", fmt.Sprintf("%d are named", len(servers))},
+		{len(servers) > 1, "several_authorization_servers", fmt.Sprintf("%d are listed", len(servers))},
 		{has(scopes, "offline_access"), "offline_access_in_resource", ""},
 		{len(scopes) == 0 && w.offered.scope == "", "no_scopes_anywhere", ""},
 	} {
@@ -138,22 +138,22 @@ func (w *run) judgeResource(d document) {
 
 // difference describes how an identifier differs from the expected one, byte for byte.
 func difference(is, want string) string {
-	text := "it says " + quote(is) + ", and it has to be " + quote(want)
+	text := "it is " + quote(is) + " and must be " + quote(want)
 	a, errA := url.Parse(is)
 	b, errB := url.Parse(want)
 	switch {
 	case errA != nil || errB != nil:
 		return text
 	case strings.TrimSuffix(is, "/") == strings.TrimSuffix(want, "/"):
-		return text + ": a slash at the end makes the difference"
+		return text + ": they differ in a trailing slash"
 	case strings.EqualFold(is, want):
-		return text + ": capital letters make the difference"
+		return text + ": they differ in upper and lower case"
 	case a.Host == b.Host && a.EscapedPath() == b.EscapedPath():
-		return text + ": " + a.Scheme + " is not " + b.Scheme + ", so a proxy in front may not be believed"
+		return text + ": " + a.Scheme + " is not " + b.Scheme + ", so the server may not trust a proxy in front of it"
 	case a.EscapedPath() == b.EscapedPath():
-		return text + ": the host is another"
+		return text + ": the hosts differ"
 	case a.Host == b.Host:
-		return text + ": the path is another"
+		return text + ": the paths differ"
 	}
 	return text
 }

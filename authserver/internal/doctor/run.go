@@ -49,7 +49,7 @@ type Options struct {
 var ErrUsage = errors.New("usage")
 
 // errStop ends a run that cannot continue; the reason is in the findings.
-var errStop = errors.New("the walk cannot go on")
+var errStop = errors.New("the run cannot continue")
 
 // A run is one replay of a connector.
 type run struct {
@@ -80,9 +80,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	err = w.all(ctx)
 	w.cleanUp(context.WithoutCancel(ctx))
 	if ctx.Err() != nil {
-		w.report.Stopped = "It was given up."
+		w.report.Stopped = "The run was cancelled."
 	} else if err != nil && w.report.Stopped == "" {
-		w.report.Stopped = "The client cannot go on from here."
+		w.report.Stopped = "The client cannot continue from here."
 	}
 	w.report.judge()
 	return w.report, nil
@@ -115,25 +115,25 @@ func (w *run) all(ctx context.Context) error {
 func begin(o Options) (*run, error) {
 	p, known := profileNamed(o.As)
 	if !known {
-		return nil, fmt.Errorf("%w: there is no client %q", ErrUsage, o.As)
+		return nil, fmt.Errorf("%w: unknown client %q", ErrUsage, o.As)
 	}
 	typed, err := url.Parse(o.URL)
 	switch {
 	case err != nil || typed.Host == "" || (typed.Scheme != "https" && typed.Scheme != "http"):
-		return nil, fmt.Errorf("%w: the URL is that of the MCP server, like https://api.example.org/mcp", ErrUsage)
+		return nil, fmt.Errorf("%w: the URL of the MCP server must look like https://api.example.org/mcp", ErrUsage)
 	case typed.User != nil || strings.ContainsAny(o.URL, "?#"):
-		return nil, fmt.Errorf("%w: the URL has no user name, no query and no fragment", ErrUsage)
+		return nil, fmt.Errorf("%w: the URL must have no user name, query or fragment", ErrUsage)
 	case o.Email != "" && o.Password == "", o.Email == "" && o.Password != "":
-		return nil, fmt.Errorf("%w: e-mail address and password go together", ErrUsage)
+		return nil, fmt.Errorf("%w: --email and --password-file must be given together", ErrUsage)
 	}
 	redirect := p.redirectURI
 	if o.RedirectURI != "" {
 		redirect = o.RedirectURI
 	}
 	if callback, err := url.Parse(redirect); err != nil || callback.Host == "" {
-		return nil, fmt.Errorf("%w: the redirect URI is absolute", ErrUsage)
+		return nil, fmt.Errorf("%w: the redirect URI must be absolute", ErrUsage)
 	} else if o.Browser && !(callback.Scheme == "http" && isLoopback(callback.Hostname())) {
-		const format = "%w: nothing here can wait at %s: paste the final address with --callback-stdin"
+		const format = "%w: the doctor cannot listen at %s: use --callback-stdin and paste the final address"
 		return nil, fmt.Errorf(format, ErrUsage, callback.Host)
 	}
 	o.Patience = cmp.Or(o.Patience, discoveryLimit)

@@ -90,13 +90,13 @@ func (w *run) judgeAbilities(d document, s server) {
 	case len(methods) == 0:
 		w.find("no_pkce", d.answer)
 	case !has(methods, "S256"):
-		w.find("no_s256", d.answer, "it offers "+strings.Join(methods, ", "))
+		w.find("no_s256", d.answer, "offered: "+strings.Join(methods, ", "))
 	}
 	if !has(d.list("token_endpoint_auth_methods_supported"), "none") {
 		w.find(
 			"no_public_clients",
 			d.answer,
-			"it offers "+strings.Join(d.list("token_endpoint_auth_methods_supported"), ", "),
+			"offered: "+strings.Join(d.list("token_endpoint_auth_methods_supported"), ", "),
 		)
 	}
 	if !has(d.list("response_types_supported"), "code") {
@@ -134,7 +134,7 @@ func (w *run) identify(ctx context.Context) error {
 		w.find("metadata_client", nil, "client_id "+quote(w.ClientID))
 	default:
 		w.find("unknown_client", nil)
-		w.report.Stopped = "Without a client_id the client cannot ask for consent: pass --client-id to go on."
+		w.report.Stopped = "Without a client_id the client cannot ask for consent. To continue, pass --client-id."
 		return errStop
 	}
 	return nil

@@ -61,7 +61,7 @@ func TestRun_StopsAfterDiscoveryWithoutCredentials(t *testing.T) {
 	for _, as := range []string{"claude", "claude-code", "chatgpt", "vscode"} {
 		s := newSound(t, nil)
 		report := run(t, doctor.Options{URL: s.URL + "/mcp", As: as})
-		if report.Count(doctor.Fail) != 0 || !strings.Contains(report.Stopped, "Nobody signed in") {
+		if report.Count(doctor.Fail) != 0 || !strings.Contains(report.Stopped, "No user signed in") {
 			t.Errorf("%s: %s", as, codes(report))
 		}
 		wanted := []string{"metadata_client"}

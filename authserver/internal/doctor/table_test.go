@@ -109,9 +109,9 @@ func TestFind_FindingsBeyondLoopback(t *testing.T) {
 func TestDifference_DescribesIdentifiers(t *testing.T) {
 	t.Parallel()
 	for is, says := range map[string]string{
-		"https://api.example.org/mcp/": "slash at the end", "http://api.example.org/mcp": "http is not https",
-		"https://other.example.org/mcp": "the host is another", "https://api.example.org": "the path is another",
-		"https://API.example.org/mcp": "capital letters", "%": "it has to be",
+		"https://api.example.org/mcp/": "trailing slash", "http://api.example.org/mcp": "http is not https",
+		"https://other.example.org/mcp": "the hosts differ", "https://api.example.org": "the paths differ",
+		"https://API.example.org/mcp": "upper and lower case", "%": "must be",
 	} {
 		if got := difference(is, "https://api.example.org/mcp"); !strings.Contains(got, says) {
 			t.Errorf("%s: %s", is, got)

@@ -38,23 +38,23 @@ func New(registry *metrics.Registry) *OAuth {
 	m := &OAuth{
 		requests: prometheus.NewCounterVec(counter(
 			"token_requests_total",
-			"Token requests that could be read, by grant type and outcome: ok, an error code of RFC 6749, "+
-				"unavailable or error.",
+			"Well-formed token requests by grant type and outcome: ok, an error code of RFC 6749, unavailable or "+
+				"error.",
 		), []string{"grant_type", "outcome"}),
 		rotations: prometheus.NewCounter(
-			counter("grant_rotations_total", "Refresh tokens that were replaced by the next."),
+			counter("grant_rotations_total", "Refresh tokens replaced by the next."),
 		),
 		replays: prometheus.NewCounter(
-			counter("grant_replays_total", "Grants that ended because a superseded refresh token was presented."),
+			counter("grant_replays_total", "Grants ended because a superseded refresh token was presented."),
 		),
 		revocations: prometheus.NewCounterVec(counter(
 			"grant_revocations_total",
-			"Grants that ended before their time, by reason. A grant that several processes end at once counts at "+
-				"each.",
+			"Grants ended before they expired, by reason. A grant that several processes end at the same time is "+
+				"counted by each of them.",
 		), []string{"reason"}),
 		throttled: prometheus.NewCounterVec(counter(
 			"refusals_throttled_total",
-			"Refusals that were answered with 429, by what was counted: those of a client or of a grant.",
+			"Refusals answered with 429, counted per client or per grant.",
 		), []string{"counted"}),
 	}
 	registry.MustRegister(m.requests, m.rotations, m.replays, m.revocations, m.throttled)

@@ -217,7 +217,7 @@ func TestRun_InvalidPortIsOneLine(t *testing.T) {
 	t.Setenv("ALMONER_HOME", home)
 	t.Setenv("MAKELEVEL", "")
 	for value, want := range map[string]string{
-		"abc":   "PORT is a whole number",
+		"abc":   "PORT must be a whole number",
 		"0":     "PORT is a number above 0",
 		"65535": "must be within",
 	} {

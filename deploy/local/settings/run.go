@@ -28,18 +28,18 @@ type Run struct {
 func (r *Run) Check() []error {
 	var mistakes []error
 	if r.Port < 1 {
-		mistakes = append(mistakes, errors.New("PORT is a number above 0, like PORT=9000"))
+		mistakes = append(mistakes, errors.New("PORT must be a number above 0, like PORT=9000"))
 	}
 	if r.DatabaseURL != "" && !isPostgresURL(r.DatabaseURL.Reveal()) {
 		mistakes = append(
 			mistakes,
-			errors.New("ALMONER_DATABASE_URL looks like postgres://user:password@127.0.0.1:5432/name"),
+			errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@127.0.0.1:5432/name"),
 		)
 	}
 	if r.RedisURL != "" {
 		client, err := redisurl.Open(r.RedisURL, redisurl.Limits{Connections: 1})
 		if err != nil {
-			return append(mistakes, errors.New("ALMONER_REDIS_URL looks like redis://:password@127.0.0.1:6379/0"))
+			return append(mistakes, errors.New("ALMONER_REDIS_URL must look like redis://:password@127.0.0.1:6379/0"))
 		}
 		_ = client.Close() // never used
 	}

@@ -23,16 +23,16 @@ import (
 )
 
 type commands struct {
-	Config string `placeholder:"FILE" help:"A file of settings, in lines of NAME=value. The environment wins over it. ALMONER_CONFIG names it as well."`
+	Config string `placeholder:"FILE" help:"Settings file, in lines of NAME=value. The environment takes precedence. Same as ALMONER_CONFIG."`
 
-	Serve       serve       `cmd:"" help:"Answer requests until SIGINT or SIGTERM."`
-	Worker      work        `cmd:"" help:"Process submissions until SIGINT or SIGTERM, beside a serve with ALMONER_WORKER=false."`
-	Migrate     migrate     `cmd:"" help:"Bring the database to the newest schema, as its owner and after authserver migrate."`
-	CheckConfig checkConfig `cmd:"" help:"Say what is wrong with the settings, or print them without their secrets."`
-	Settings    settings    `cmd:"" help:"Say what there is to set."`
-	Healthcheck healthcheck `cmd:"" help:"Fail unless a serve or worker of this machine says that it is ready; for container engines."`
+	Serve       serve       `cmd:"" help:"Serve until SIGTERM or SIGINT."`
+	Worker      work        `cmd:"" help:"Process submissions until SIGTERM or SIGINT, for serve with ALMONER_WORKER=false."`
+	Migrate     migrate     `cmd:"" help:"Migrate the database schema, after authserver migrate. Needs the owner of the database in ALMONER_DATABASE_URL."`
+	CheckConfig checkConfig `cmd:"" help:"Check the settings and print them without secrets."`
+	Settings    settings    `cmd:"" help:"List the settings."`
+	Healthcheck healthcheck `cmd:"" help:"Exit with 1 unless serve or worker on this machine is ready. For container engines."`
 
-	Version kong.VersionFlag `help:"Say which build this is."`
+	Version kong.VersionFlag `help:"Print the version."`
 }
 
 type (
@@ -42,13 +42,13 @@ type (
 		Check bool `help:"Change nothing. Exit with 0 if the schema is up to date, 3 if migrations are missing, 4 if the database is newer than this program."`
 	}
 	checkConfig struct {
-		JSON bool `name:"json" help:"Write JSON, mistakes and warnings too."`
+		JSON bool `name:"json" help:"Write JSON, including mistakes and warnings."`
 	}
 	settings struct {
 		JSON bool `name:"json" help:"Write JSON."`
 	}
 	healthcheck struct {
-		Address string `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8082" help:"Where it listens."`
+		Address string `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8082" help:"Address and port of the service."`
 	}
 )
 

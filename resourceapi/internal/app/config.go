@@ -68,7 +68,7 @@ func (c *Config) Check() []error {
 		)
 	}
 	if c.Notice < 0 || c.Notice > maxNotice {
-		mistakes = append(mistakes, errors.New("ALMONER_NOTICE must be 0 to 10s"))
+		mistakes = append(mistakes, errors.New("ALMONER_NOTICE must be between 0 and 10s"))
 	}
 	if c.AppURL != "" && !isOrigin(c.AppURL) {
 		mistakes = append(
@@ -86,7 +86,7 @@ func (c *Config) Check() []error {
 		)
 	}
 	if c.JWKSURL != "" && !isHTTP(c.JWKSURL) {
-		mistakes = append(mistakes, errors.New("ALMONER_JWKS_URL must be an http:// or https:// address"))
+		mistakes = append(mistakes, errors.New("ALMONER_JWKS_URL must be an http:// or https:// URL"))
 	}
 	if c.Connections < 2 || c.Connections > 500 {
 		mistakes = append(mistakes, errors.New("ALMONER_DATABASE_CONNECTIONS must be between 2 and 500"))

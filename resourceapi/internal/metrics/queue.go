@@ -27,13 +27,13 @@ func WatchQueue(registry *metrics.Registry, of Queue, log *slog.Logger) {
 	registry.MustRegister(&queue{
 		jobs: prometheus.NewDesc(
 			"almoner_queue_jobs",
-			"Submissions that are not processed yet, by the state of their job. Every process tells of the same queue.",
+			"Submissions not processed yet, by the state of their job. All processes report the same queue.",
 			[]string{"state"},
 			nil,
 		),
 		oldest: prometheus.NewDesc(
 			"almoner_queue_oldest_job_seconds",
-			"How long the oldest job that could run has waited; 0 where none waits.",
+			"How long the oldest runnable job has waited; 0 if none waits.",
 			nil,
 			nil,
 		),

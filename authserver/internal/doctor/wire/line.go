@@ -59,8 +59,8 @@ type Answer struct {
 
 // Errors of Send, in addition to those of the network.
 var (
-	ErrTooLarge = errors.New("the answer is larger than 256 KiB")
-	ErrTooLate  = errors.New("the answer took too long")
+	ErrTooLarge = errors.New("the response is larger than 256 KiB")
+	ErrTooLate  = errors.New("the response took too long")
 )
 
 // A Line sends requests. It is safe for concurrent use.
@@ -74,7 +74,7 @@ type Line struct {
 func NewLine(agent string) (*Line, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
-		return nil, fmt.Errorf("make a cookie jar: %w", err)
+		return nil, fmt.Errorf("create cookie jar: %w", err)
 	}
 	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -103,7 +103,7 @@ func (l *Line) Send(ctx context.Context, r Request) (Answer, error) {
 	defer cancel()
 	request, err := http.NewRequestWithContext(bounded, r.Method, r.URL, strings.NewReader(r.Body))
 	if err != nil {
-		return answer, fmt.Errorf("the address cannot be used: %w", err)
+		return answer, fmt.Errorf("invalid address: %w", err)
 	}
 	request.Header.Set("User-Agent", l.agent)
 	for name, value := range r.Header {
@@ -150,7 +150,7 @@ func read(body io.Reader, enough func([]byte) bool) ([]byte, error) {
 		case errors.Is(err, io.EOF), enough != nil && n > 0 && enough(all.Bytes()):
 			return all.Bytes(), nil
 		case err != nil:
-			return all.Bytes(), fmt.Errorf("the answer broke off: %w", err)
+			return all.Bytes(), fmt.Errorf("the response ended early: %w", err)
 		}
 	}
 }

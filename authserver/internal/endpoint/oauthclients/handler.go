@@ -139,7 +139,7 @@ func (h *Handler) Register() http.Handler {
 		registered.Authorization.Permissions = registered.Authorization.Permissions.Union(c.Required)
 		saved, err := h.Store.SaveClient(r.Context(), c, hash, registered)
 		if err == nil && !saved {
-			err = errors.New("the identifier of the new client is taken") // its secret must not be shown
+			err = errors.New("the id of the new client is already in use") // its secret must not be shown
 		}
 		if err != nil {
 			return err
