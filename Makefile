@@ -11,13 +11,13 @@ help:
 	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
 	@echo 'make run PORT=9000   the same on ports 9000, 9001 and 9002'
 	@echo 'make test            check and test everything'
-	@echo 'make bench PART=p    measure speed, floor, growth, soak, startup or cluster; results go to e2e/bench/RESULTS.md'
+	@echo 'make bench PART=p    measure speed, floor, growth, soak, startup or cluster, and write the results to e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  run the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
-	@echo 'make fuzz TIME=30s   run every fuzz test for that time (make test runs their seeds); ONLY=FuzzBearer selects by name'
+	@echo 'make fuzz TIME=30s   run every fuzz test for that time; ONLY=FuzzBearer selects by name (make test runs the seeds)'
 	@echo 'make generate        regenerate the tables of settings and the licences'
 	@echo 'make sbom PROGRAM=p  print the bill of materials of a built program (CycloneDX)'
 	@echo
-	@echo 'Needs Linux and Go $(OLDEST_GO). Missing PostgreSQL and Redis are installed (Debian, Ubuntu).'
+	@echo 'Requires Linux and Go $(OLDEST_GO) or newer. On Debian and Ubuntu it installs PostgreSQL and Redis if they are missing.'
 
 run: check-go
 	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
@@ -50,7 +50,7 @@ sbom: check-go
 	@cd deploy/release && GOWORK=off go run . sbom '$(abspath $(PROGRAM))'
 
 check-go:
-	@command -v go >/dev/null || { echo 'almoner: Go $(OLDEST_GO) or newer is needed, but go is not in PATH: see https://go.dev/dl/' >&2; exit 1; }
+	@command -v go >/dev/null || { echo 'almoner: Go $(OLDEST_GO) or newer is required, but go is not in PATH: see https://go.dev/dl/' >&2; exit 1; }
 	@have=$$(cd / && go version | sed -n 's/^go version go\([0-9][0-9]*\.[0-9][0-9]*\).*/\1/p'); \
 	lowest=$$(printf '%s\n' '$(OLDEST_GO)' "$${have:-0}" | sort -V | head -n 1); \
-	[ "$$lowest" = '$(OLDEST_GO)' ] || { echo "almoner: Go $(OLDEST_GO) or newer is needed; the installed version is $${have:-unknown}: see https://go.dev/dl/" >&2; exit 1; }
+	[ "$$lowest" = '$(OLDEST_GO)' ] || { echo "almoner: Go $(OLDEST_GO) or newer is required; the installed version is $${have:-unknown}: see https://go.dev/dl/" >&2; exit 1; }

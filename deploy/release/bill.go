@@ -30,7 +30,7 @@ func writeBill(out io.Writer, program string) error {
 	}
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
-		return fmt.Errorf("%s is no program made by Go, or was stripped of its modules: %w", program, err)
+		return fmt.Errorf("%s is not a Go program, or has no module information: %w", program, err)
 	}
 	digest := sha256.Sum256(content)
 	main := component(info.Main.Path, version.Number, "")

@@ -83,7 +83,7 @@ func linked(root string) ([]*module, error) {
 		command.Stderr = &complaint
 		listed, err := command.Output()
 		if err != nil {
-			return nil, fmt.Errorf("list what %s is made of: %w: %s", program, err, complaint.String())
+			return nil, fmt.Errorf("list the modules of %s: %w: %s", program, err, complaint.String())
 		}
 		for decoder := json.NewDecoder(bytes.NewReader(listed)); ; {
 			var p goPackage
@@ -182,7 +182,7 @@ func classify(modules []*module) error {
 		}
 		slices.Sort(m.licences)
 		if m.licences = slices.Compact(m.licences); len(m.licences) == 0 {
-			return fmt.Errorf("%s %s: no licence is recognised in %v", m.path, m.version, sorted(m.files))
+			return fmt.Errorf("%s %s: unknown licence in %v", m.path, m.version, sorted(m.files))
 		}
 	}
 	return nil

@@ -42,7 +42,7 @@ func findRoot() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("run this within the repository: there is no go.work here or above")
+			return "", errors.New("run this in the repository: there is no go.work here or in a directory above")
 		}
 	}
 }

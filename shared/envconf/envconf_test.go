@@ -303,12 +303,12 @@ func TestLoad_WarnsOfWorldReadableSecret(t *testing.T) {
 	expect(
 		t,
 		warnings(0o644, 0o755, file),
-		"ALMONER_KEY_FILE names a file that contains a secret and that every user of this machine can read: run chmod o-rwx",
+		"ALMONER_KEY_FILE names a file with a secret that every user of this machine can read: run chmod o-rwx on it",
 	)
 	expect(
 		t,
 		warnings(0o644, 0o755, own),
-		"ALMONER_CONFIG names a file that contains a secret and that every user of this machine can read: run chmod o-rwx",
+		"ALMONER_CONFIG names a file with a secret that every user of this machine can read: run chmod o-rwx on it",
 	)
 	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", "ALMONER_LISTEN_FILE="+path)) // no secret
 	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", own))                         // overridden secret

@@ -73,7 +73,7 @@ func (r *reader) exposed(name, path string) {
 	if worldReadable(path) {
 		r.warnings = append(
 			r.warnings,
-			name+" names a file that contains a secret and that every user of this machine can read: run chmod o-rwx",
+			name+" names a file with a secret that every user of this machine can read: run chmod o-rwx on it",
 		)
 	}
 }

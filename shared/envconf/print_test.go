@@ -58,7 +58,8 @@ func TestPrint_OmitsSettingsWithMistakes(t *testing.T) {
 	if err == nil || reading.Print(&text, false) != nil || text.String() != "" {
 		t.Errorf("%v %s", err, text.String())
 	}
-	if reading.Print(&object, true) != nil || !strings.Contains(object.String(), `"ALMONER_LIMIT must be a whole number"`) ||
+	if reading.Print(&object, true) != nil ||
+		!strings.Contains(object.String(), `"ALMONER_LIMIT must be a whole number"`) ||
 		!strings.Contains(object.String(), `"ok": false`) ||
 		strings.Contains(object.String(), "hush") {
 		t.Error(object.String())

@@ -160,7 +160,7 @@ func policyOutcome(
 ) Outcome {
 	now := policyResult(workspaceID, p)
 	sentence := fmt.Sprintf(
-		"%splatforms %s; permissions %s; %s. Connections: %d disconnected, %d with fewer permissions, %d ending sooner.",
+		"%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d shortened.",
 		begin,
 		list(platformNames(now.Platforms)),
 		strings.Join(now.Permissions, ", "),

@@ -40,7 +40,8 @@ func (w *run) authorize(ctx context.Context) error {
 	case w.Pasted != nil:
 		answered, err = w.readPasted(ctx)
 	default:
-		w.report.Stopped = "No user signed in. To continue, use --browser, --callback-stdin, or --email with --password-file."
+		w.report.Stopped = "No user signed in. To continue, use --browser, --callback-stdin, or --email and " +
+			"--password-file."
 		return errStop
 	}
 	if err != nil {

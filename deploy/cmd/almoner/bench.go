@@ -33,7 +33,7 @@ func bench(ctx context.Context, root, part string) error {
 	what, known := measurements()[part]
 	if !known {
 		return fmt.Errorf(
-			"say which part: make bench PART=%s",
+			"unknown part: use make bench PART=%s",
 			strings.Join(slices.Sorted(maps.Keys(measurements())), "|"),
 		)
 	}

@@ -32,7 +32,7 @@ func (t *testRun) check(ctx context.Context) {
 	}
 	t.step(
 		ctx,
-		"building the checkers",
+		"build the checkers",
 		"deploy/tools",
 		[]string{"GOWORK=off"},
 		"go",
@@ -65,7 +65,7 @@ func (t *testRun) formatted(ctx context.Context) {
 // changes without the code and is not reachable from everywhere.
 func (t *testRun) scanForVulnerabilities(ctx context.Context) {
 	if !answers(ctx, vulnerabilityDatabase) {
-		fmt.Println("almoner: govulncheck left out: its database does not answer from here")
+		fmt.Println("almoner: govulncheck skipped: its database is not reachable")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, scanWithin)
@@ -77,7 +77,7 @@ func (t *testRun) scanForVulnerabilities(ctx context.Context) {
 		fmt.Println("almoner: govulncheck, " + m.name)
 		scan := t.command(ctx, m.name, nil, os.Stdout, filepath.Join(t.bin, "govulncheck"), "./...")
 		if err := scan.Run(); err != nil {
-			fmt.Printf("almoner: LOOK AT THIS: govulncheck, %s: %v\n", m.name, err)
+			fmt.Printf("almoner: WARNING: govulncheck, %s: %v\n", m.name, err)
 		}
 	}
 }

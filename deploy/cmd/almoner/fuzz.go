@@ -38,11 +38,11 @@ func fuzz(ctx context.Context, root, each, only string) error {
 		each = "30s"
 	}
 	if !regexp.MustCompile(`^[0-9]+(x|s|m|h)$`).MatchString(each) {
-		return fmt.Errorf("say how long each: make fuzz TIME=30s, or how often: make fuzz TIME=10000000x")
+		return fmt.Errorf("invalid TIME: use a time, like make fuzz TIME=30s, or a number of runs, like TIME=10000000x")
 	}
 	pattern, err := regexp.Compile(only)
 	if err != nil {
-		return fmt.Errorf("ONLY is a pattern of names: %w", err)
+		return fmt.Errorf("ONLY must be a regular expression: %w", err)
 	}
 	t := newTestRun(root)
 	if err := ensureStores(ctx, stack.Options{
@@ -112,7 +112,7 @@ func (t *testRun) fuzzTargets(ctx context.Context, only *regexp.Regexp) ([]targe
 		}
 	}
 	if len(targets) == 0 {
-		return nil, fmt.Errorf("there is no such fuzz test")
+		return nil, fmt.Errorf("no fuzz test matches ONLY")
 	}
 	return targets, nil
 }

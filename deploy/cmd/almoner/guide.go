@@ -14,10 +14,10 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 	d := s.Demo
 	line := func(format string, arguments ...any) { _, _ = fmt.Fprintf(out, format+"\n", arguments...) }
 	line("")
-	line("Almoner is running. Ctrl-C stops it.")
+	line("Almoner is running. Press Ctrl-C to stop it.")
 	line("")
 	line("  API                           %s", d.BaseURL)
-	line("  Login, consent and settings   %s", d.AppURL)
+	line("  Sign-in, consent and settings %s", d.AppURL)
 	line("  MCP endpoint                  %s/mcp", d.BaseURL)
 	line("")
 	line("Sign in at %s/settings/user as", d.AppURL)
@@ -25,10 +25,10 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 		demo.User
 		what string
 	}{
-		{d.Users.Owner, "every permission in all five workspaces"},
+		{d.Users.Owner, "has every permission in all five workspaces"},
 		{d.Users.Reader, "reads programmes in " + d.Workspaces.Main.Name},
 		{d.Users.Registrar, "manages API access there, and reads programmes"},
-		{d.Users.Outsider, "a member of " + d.Workspaces.Empty.Name + " alone"},
+		{d.Users.Outsider, "is a member of " + d.Workspaces.Empty.Name + " only"},
 	} {
 		line("  %-34s %s   %s", user.Email, user.Password, user.what)
 	}
@@ -41,13 +41,13 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 		d.BaseURL,
 	)
 	line("")
-	line("What an OAuth client reads first:")
+	line("Read the OAuth metadata, as a client does first:")
 	line("  curl %s/.well-known/oauth-authorization-server", d.BaseURL)
 	line("")
-	line("Give a connector access, in the browser (then look at the callback's address: nothing listens there):")
+	line("Connect a connector in the browser (the code is in the callback's address, where nothing listens):")
 	line("  %s", consentURL(d))
 	line("")
-	line("All of this and more, for programs: %s", file)
+	line("All of this and more as JSON: %s", file)
 	line("Logs: %s    Data: %s", s.LogDir(), s.StoreDir())
 }
 

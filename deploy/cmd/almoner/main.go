@@ -14,14 +14,13 @@ import (
 	"syscall"
 )
 
-const usage = `usage: almoner run    start everything, with demo data, and stay until Ctrl-C
-       almoner test   check and test every module
-       almoner generate       write anew what follows from the code: the tables of settings
-       almoner bench [PART]   measure how fast it is, into e2e/bench/RESULTS.md
-       almoner torture PART   a suite's long form, up to 40 minutes; its result goes into e2e/EVIDENCE.md
-       almoner fuzz TIME ONLY  the fuzz tests whose names match the pattern ONLY ("" for all), each for a time (30s) ` +
-	`or a
-                              number of inputs (1000000x); likewise
+const usage = `usage: almoner run             start everything with demo data and run until Ctrl-C
+       almoner test            check and test every module
+       almoner generate        regenerate the tables of settings
+       almoner bench [PART]    measure the speed and write the results to e2e/bench/RESULTS.md
+       almoner torture PART    run the long form of a suite, up to 40 minutes, and add the results to e2e/EVIDENCE.md
+       almoner fuzz TIME ONLY  run the fuzz tests whose names match ONLY ("" for all), each for a time (30s) or a
+                               number of inputs (1000000x), and add the results to e2e/EVIDENCE.md
 
 The settings of run are in deploy/README.md.`
 
@@ -49,7 +48,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, usage)
 		os.Exit(2)
 	case ctx.Err() != nil: // the failure follows from the interruption
-		fmt.Fprintln(os.Stderr, "almoner: interrupted; everything is stopped")
+		fmt.Fprintln(os.Stderr, "almoner: interrupted; everything was stopped")
 		os.Exit(130)
 	default:
 		fmt.Fprintln(os.Stderr, "almoner:", err)
@@ -90,7 +89,7 @@ func findRoot() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("run this within the repository: there is no go.work here or above")
+			return "", errors.New("run this in the repository: there is no go.work here or in a directory above")
 		}
 	}
 }

@@ -26,10 +26,10 @@ func ensureStores(ctx context.Context, options stack.Options) error {
 	}
 	if still, _ := missingStores(options); len(still) > 0 {
 		if err == nil {
-			err = errors.New("this system's packages are older, or elsewhere")
+			err = errors.New("this system's packages are too old, or in an unknown place")
 		}
 		return fmt.Errorf(
-			"%s: type sudo apt-get install %s, then try again (%w)",
+			"%s: run sudo apt-get install %s, then try again (%w)",
 			errors.Join(still...),
 			strings.Join(packages, " "),
 			err,

@@ -21,7 +21,7 @@ func dieWithParent() error {
 		return code
 	}
 	if os.Getppid() == 1 {
-		return errors.New("make is gone")
+		return errors.New("make has ended")
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (t *testRun) testModule(ctx context.Context, m module, flags []string) {
 	printed, err := t.goTest(ctx, m, append(flags, "./..."))
 	again := retryable(printed)
 	if err != nil && len(again) > 0 && ctx.Err() == nil {
-		fmt.Printf("almoner: FAILED AT FIRST, tried once more, alone: %s\n", strings.Join(again, " "))
+		fmt.Printf("almoner: FAILED, running once more alone: %s\n", strings.Join(again, " "))
 		_, err = t.goTest(ctx, m, append(append(slices.Clone(flags), "-p=1", "-count=1"), again...))
 	}
 	if err != nil && ctx.Err() == nil {

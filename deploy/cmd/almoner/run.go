@@ -58,6 +58,6 @@ func run(ctx context.Context, root string) error {
 	if ended != nil {
 		return fmt.Errorf("%w; everything else was stopped", ended)
 	}
-	options.Say("stopped; what was stored is there at the next start")
+	options.Say("stopped; the data is kept for the next start")
 	return nil
 }

@@ -218,8 +218,8 @@ func TestRun_InvalidPortIsOneLine(t *testing.T) {
 	t.Setenv("MAKELEVEL", "")
 	for value, want := range map[string]string{
 		"abc":   "PORT must be a whole number",
-		"0":     "PORT is a number above 0",
-		"65535": "must be within",
+		"0":     "PORT must be a number above 0",
+		"65535": "must be between",
 	} {
 		t.Setenv("PORT", value)
 		if err := run(t.Context(), "/nowhere"); err == nil || !strings.Contains(err.Error(), want) ||

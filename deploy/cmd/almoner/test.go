@@ -166,7 +166,7 @@ func (t *testRun) ensureGateways(ctx context.Context, say func(string)) {
 			continue
 		}
 		if err := apt.Ensure(ctx, t.tools, say, name); err != nil {
-			say("no " + name + ", so the gateway is not tried with it: " + err.Error())
+			say(name + " is missing, so its gateway tests are skipped: " + err.Error())
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (t *testRun) ensurePromtool(ctx context.Context, say func(string)) {
 		return
 	}
 	if err := apt.Ensure(ctx, t.tools, say, "prometheus"); err != nil {
-		say("no promtool, so the alerts are not tried: " + err.Error())
+		say("promtool is missing, so the tests of the alerts are skipped: " + err.Error())
 	}
 }
 
@@ -191,7 +191,7 @@ func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
 	}
 	if findChromium(t.tools) == "" {
 		if err := apt.Ensure(ctx, t.tools, say, "chromium"); err != nil {
-			say("no Chromium, so tests that need a browser cannot pass: " + err.Error())
+			say("Chromium is missing, so tests that need a browser fail: " + err.Error())
 		}
 	}
 	t.ensureGateways(ctx, say)
@@ -203,7 +203,7 @@ func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
 		}
 	}
 	if !race {
-		say("no C compiler, so tests run without the race detector")
+		say("a C compiler is missing, so tests run without the race detector")
 	}
 	return race, errors.Join(ctx.Err())
 }

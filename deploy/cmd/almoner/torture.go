@@ -46,7 +46,10 @@ const (
 func torture(ctx context.Context, root, part string) error {
 	what, known := parts()[part]
 	if !known {
-		return fmt.Errorf("say which part: make torture PART=%s", strings.Join(slices.Sorted(maps.Keys(parts())), "|"))
+		return fmt.Errorf(
+			"unknown part: use make torture PART=%s",
+			strings.Join(slices.Sorted(maps.Keys(parts())), "|"),
+		)
 	}
 	if err := dieWithParent(); err != nil {
 		return err
@@ -95,7 +98,7 @@ func torture(ctx context.Context, root, part string) error {
 func (t *testRun) addEvidence(ctx context.Context, part, lines string, began time.Time) error {
 	noted, err := os.ReadFile(lines)
 	if err != nil {
-		return fmt.Errorf("no suite has noted anything: %w", err)
+		return fmt.Errorf("no suite recorded a result: %w", err)
 	}
 	file, err := os.OpenFile(filepath.Join(t.root, evidenceFile), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {

@@ -11,21 +11,21 @@ import (
 )
 
 // ErrForeign means that a database holds other data than our demo, so nothing may be written to it.
-var ErrForeign = errors.New("refusing to put demo data into it")
+var ErrForeign = errors.New("demo data is not written to it")
 
 // Claim marks an empty database as the demo of this installation, or recognises its mark. It precedes the migrations,
 // so that an interrupted first start can be continued. Any other database is ErrForeign.
 func Claim(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
 	var marked bool
 	if err := db.QueryRow(ctx, "select to_regclass('demo.installation') is not null").Scan(&marked); err != nil {
-		return fmt.Errorf("look at the database: %w", err)
+		return fmt.Errorf("inspect the database: %w", err)
 	}
 	if !marked {
 		return claimEmpty(ctx, db, s)
 	}
 	var fingerprint string
 	if err := db.QueryRow(ctx, "select fingerprint from demo.installation").Scan(&fingerprint); err != nil {
-		return fmt.Errorf("look at the database: %w", err)
+		return fmt.Errorf("inspect the database: %w", err)
 	}
 	if fingerprint != s.Fingerprint() {
 		return fmt.Errorf(
@@ -52,14 +52,14 @@ func claimEmpty(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
 		limit 1`).Scan(&found)
 	if err == nil {
 		return fmt.Errorf(
-			"the database %s is neither empty nor marked as Almoner's demo (it holds %s, for one): %w",
+			"the database %s is neither empty nor marked as Almoner's demo (it contains %s, for example): %w",
 			db.Config().Database,
 			found,
 			ErrForeign,
 		)
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Errorf("look at the database: %w", err)
+		return fmt.Errorf("inspect the database: %w", err)
 	}
 	return mark(ctx, db, s)
 }

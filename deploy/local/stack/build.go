@@ -39,9 +39,9 @@ func Build(ctx context.Context, root, into string, flags ...string) error {
 	if out, err := command.CombinedOutput(); err != nil {
 		output := strings.TrimSpace(string(out))
 		if output == "" {
-			output = "go wrote nothing"
+			output = "go printed nothing"
 		}
-		return fmt.Errorf("the services do not build (%w): %s", err, output)
+		return fmt.Errorf("build the services: %w: %s", err, output)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (h *home) make() error {
 		err = os.Chmod(h.dir, mode) // regardless of the umask
 	}
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%s cannot be written to (did root make it?): %w", h.dir, err)
+		return fmt.Errorf("%s is not writable (was it created by root?): %w", h.dir, err)
 	}
 	return err
 }
@@ -83,7 +83,7 @@ func (h *home) acquire() error {
 		holder, _ := os.ReadFile(h.path("lock")) // only a hint
 		_ = file.Close()
 		return fmt.Errorf(
-			"another almoner is running in %s (process %s): stop that one first",
+			"another almoner is running in %s (process %s): stop it first",
 			h.dir,
 			strings.TrimSpace(string(holder)),
 		)
@@ -120,7 +120,7 @@ func (h *home) findStores() (string, error) {
 		return dir, os.WriteFile(note, []byte(dir+"\n"), 0o600)
 	}
 	return "", fmt.Errorf(
-		"PostgreSQL must run as an unprivileged user, who can enter neither %s nor /var/lib, /var/tmp and /tmp",
+		"PostgreSQL must run as an unprivileged user, which cannot access %s, /var/lib, /var/tmp or /tmp",
 		h.dir,
 	)
 }
@@ -139,7 +139,7 @@ func ownDirectory(dir string) error {
 		return err
 	}
 	if !info.IsDir() || ownerOf(info) != uint32(os.Geteuid()) {
-		return fmt.Errorf("%s is not a directory of ours", dir)
+		return fmt.Errorf("%s is not a directory that belongs to this user", dir)
 	}
 	return nil
 }

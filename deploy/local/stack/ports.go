@@ -24,7 +24,7 @@ func choosePorts(first int) (ports, error) {
 		return ports{free[0], free[1], free[2]}, nil
 	}
 	if first < 1 || first > 65533 {
-		return ports{}, fmt.Errorf("PORT is %d, but it and the two after it must be within 1 and 65535", first)
+		return ports{}, fmt.Errorf("PORT is %d, but it and the next two ports must be between 1 and 65535", first)
 	}
 	for port := first; port < first+3; port++ {
 		if err := isFree(port); err != nil {
@@ -44,11 +44,11 @@ func isFree(port int) error {
 			_ = listener.Close()
 		case errors.Is(err, syscall.EADDRINUSE):
 			return fmt.Errorf(
-				"port %d is in use by another program: stop it, or move all three ports with: make run PORT=9000",
+				"port %d is in use by another program: stop it, or use other ports with: make run PORT=9000",
 				port,
 			)
 		case host == "127.0.0.1":
-			return fmt.Errorf("port %d cannot be used (%w): choose others with: make run PORT=9000", port, err)
+			return fmt.Errorf("port %d cannot be used (%w): use other ports with: make run PORT=9000", port, err)
 		} // otherwise there is no IPv6
 	}
 	return nil

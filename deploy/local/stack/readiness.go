@@ -33,7 +33,7 @@ func ask(ctx context.Context, address string) readiness {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return readiness{trouble: "it does not answer: " + withoutURL(err).Error()}
+		return readiness{trouble: "it does not respond: " + withoutURL(err).Error()}
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<12)) // without the body, the status is used
@@ -61,7 +61,7 @@ func troubleIn(status int, body []byte) string {
 	if status == http.StatusOK {
 		return ""
 	}
-	return fmt.Sprint("it answers with status ", status)
+	return fmt.Sprint("it returns status ", status)
 }
 
 // Watch reports every change of the services' readiness to Options.Say, until ctx ends.
@@ -101,9 +101,9 @@ func (s *Stack) report(service *Service, trouble string) string {
 		{"postgres", "ALMONER_DATABASE_URL", s.options.DatabaseURL}, {"redis", "ALMONER_REDIS_URL", s.options.RedisURL},
 	} {
 		if strings.Contains(trouble, store.name) && store.value != "" {
-			named = append(named, store.setting+" names the "+store.name+" that it needs")
+			named = append(named, "check "+store.setting)
 		}
 	}
 	named = append(named, "its log is "+service.spec.Log)
-	return service.Name + " does not work as it should: " + trouble + " (" + strings.Join(named, "; ") + ")"
+	return service.Name + " has a problem: " + trouble + " (" + strings.Join(named, "; ") + ")"
 }

@@ -29,7 +29,7 @@ func TestTroubleIn_NamesWhatDoesNotWork(t *testing.T) {
 			`{"error":{"code":"UNAVAILABLE","message":"The database does not answer."}}`,
 			"The database does not answer.",
 		},
-		{502, `<html>`, "it answers with status 502"},
+		{502, `<html>`, "it returns status 502"},
 		{200, ``, ""},
 	} {
 		if got := troubleIn(c.status, []byte(c.body)); got != c.want {
@@ -65,8 +65,7 @@ func TestLook_SaysEachChangeOnce(t *testing.T) {
 		s.look(t.Context(), reported)
 	}
 	if want := []string{
-		"authserver does not work as it should: redis does not answer (ALMONER_REDIS_URL names the redis that it " +
-			"needs; its log is /x/authserver.log)",
+		"authserver has a problem: redis does not answer (check ALMONER_REDIS_URL; its log is /x/authserver.log)",
 		"authserver works again",
 	}; !slices.Equal(lines, want) {
 		t.Errorf("%q", lines)

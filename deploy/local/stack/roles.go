@@ -22,19 +22,19 @@ func checkRights(ctx context.Context, owner *pgx.Conn) error {
 			has_database_privilege(current_database(), 'create') from pg_roles where rolname = current_user`)
 	err := query.Scan(&user, &database, &roles, &schemas)
 	if err != nil {
-		return fmt.Errorf("look at the database user's rights: %w", err)
+		return fmt.Errorf("read the database user's rights: %w", err)
 	}
 	if !roles {
 		return fmt.Errorf(
-			"the database user %s may not create roles, and each service needs one of its own: as a superuser, run: "+
-				"alter role %s createrole",
+			"the database user %s may not create roles, which is needed to create one for each service: run as a "+
+				"superuser: alter role %s createrole",
 			user,
 			pgx.Identifier{user}.Sanitize(),
 		)
 	}
 	if !schemas {
 		return fmt.Errorf(
-			"the database user %s may not create schemas in %s: name a database that the user owns",
+			"the database user %s may not create schemas in %s: use a database that the user owns",
 			user,
 			database,
 		)
@@ -54,7 +54,7 @@ func (s *Stack) loginFor(ctx context.Context, owner *pgx.Conn, ownerURL, service
 	group := pgx.Identifier{"almoner_" + service}.Sanitize()
 	if _, err := owner.Exec(ctx, "grant "+group+" to "+pgx.Identifier{role}.Sanitize()); err != nil {
 		return "", fmt.Errorf(
-			"the database user may not grant the role %s, which another user made: name a superuser or that user: %w",
+			"the database user may not grant the role %s, which another user created: use that user or a superuser: %w",
 			group,
 			err,
 		)
@@ -66,7 +66,7 @@ func (s *Stack) loginFor(ctx context.Context, owner *pgx.Conn, ownerURL, service
 	probe, err := pgx.Connect(ctx, serviceURL)
 	if err != nil {
 		return "", fmt.Errorf(
-			"the database does not let in %s, the role made for %s: %w",
+			"the role %s of %s cannot connect to the database: %w",
 			role,
 			service,
 			withoutURL(err),
@@ -86,10 +86,10 @@ func ensureRole(ctx context.Context, db *pgx.Conn, role, password, options strin
 	_, err = db.Exec(ctx, "create role "+name)
 	if fault, ok := errors.AsType[*pgconn.PgError](err); err != nil &&
 		(!ok || fault.Code != "42710") { // duplicate_object
-		return fmt.Errorf("make the database role %s: %w", role, err)
+		return fmt.Errorf("create the database role %s: %w", role, err)
 	}
 	if _, err := db.Exec(ctx, "alter role "+name+" login "+options+" password '"+verifier+"'"); err != nil {
-		return fmt.Errorf("make the database role %s: %w", role, err)
+		return fmt.Errorf("create the database role %s: %w", role, err)
 	}
 	return nil
 }

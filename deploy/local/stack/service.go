@@ -53,7 +53,7 @@ func (s *Service) waitReady(ctx context.Context, process *child.Child) error {
 			return s.ended(process)
 		case <-ctx.Done():
 			return fmt.Errorf(
-				"%s does not become ready (%s); its log is %s: %w",
+				"%s did not become ready (%s); its log is %s: %w",
 				s.Name,
 				r.trouble,
 				s.spec.Log,

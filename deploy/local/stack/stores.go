@@ -66,9 +66,9 @@ func askRedis(ctx context.Context, address string) error {
 	defer func() { _ = client.Close() }()
 	if err := client.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf(
-			"the Redis of ALMONER_REDIS_URL does not answer (%w): nobody could connect an application or refresh a "+
-				"token. "+
-				"Start it, correct the URL, or unset ALMONER_REDIS_URL: then make run starts a Redis of its own",
+			"cannot connect to the Redis of ALMONER_REDIS_URL (%w), which is needed to connect applications and "+
+				"refresh tokens: start it, correct the URL, or unset ALMONER_REDIS_URL, so that make run starts "+
+				"its own Redis",
 			err,
 		)
 	}
@@ -87,7 +87,7 @@ func (s *Stack) storeOptions(name string) localstore.Options {
 func ensureDatabase(ctx context.Context, superuser string, s seed.Seed) (string, error) {
 	db, err := pgx.Connect(ctx, superuser)
 	if err != nil {
-		return "", fmt.Errorf("make the database: %w", err)
+		return "", fmt.Errorf("create the database: %w", err)
 	}
 	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
 	password := s.Hex("database owner")
@@ -97,11 +97,11 @@ func ensureDatabase(ctx context.Context, superuser string, s seed.Seed) (string,
 	var exists bool
 	row := db.QueryRow(ctx, "select exists (select from pg_database where datname = $1)", databaseName)
 	if err := row.Scan(&exists); err != nil {
-		return "", fmt.Errorf("make the database: %w", err)
+		return "", fmt.Errorf("create the database: %w", err)
 	}
 	if !exists {
 		if _, err := db.Exec(ctx, "create database "+databaseName+" owner "+ownerRole); err != nil {
-			return "", fmt.Errorf("make the database: %w", err)
+			return "", fmt.Errorf("create the database: %w", err)
 		}
 	}
 	return withLogin(superuser, ownerRole, password, databaseName)

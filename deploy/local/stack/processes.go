@@ -1,0 +1,209 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/almonerhq/almoner/deploy/local/gateway"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
+	"github.com/almonerhq/almoner/shared/metrics"
+)
+
+// database returns a service's Postgres URL, changed by Options.Detour.
+func (s *Stack) database(service string) (string, error) {
+	if s.options.Detour == nil {
+		return s.logins[service], nil
+	}
+	address, err := url.Parse(s.logins[service])
+	if err != nil {
+		return "", errors.New("invalid URL of the database")
+	}
+	address.Host = s.options.Detour(address.Host)
+	return address.String(), nil
+}
+
+func (s *Stack) startServices(ctx context.Context) error {
+	databases := map[string]string{}
+	for _, service := range []string{authserver, resourceapi} {
+		var err error
+		if databases[service], err = s.database(service); err != nil {
+			return err
+		}
+	}
+	err := s.startEach(ctx, authserver, s.ports.app, s.options.Authservers, &s.Authservers, map[string]string{
+		"ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[authserver],
+		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(authserver),
+		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
+	})
+	if err != nil {
+		return err
+	}
+	settings := map[string]string{
+		"ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[resourceapi],
+		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(resourceapi),
+		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
+		// Directly from authserver, because the gateway starts after the services.
+		"ALMONER_JWKS_URL": s.Authservers[0].URL + "/v1/account/oauth/jwks",
+		"ALMONER_WORKER":   strconv.FormatBool(!s.options.Worker),
+	}
+	err = s.startEach(ctx, resourceapi, s.ports.resource, s.options.Resources, &s.Resources, settings)
+	if err != nil || !s.options.Worker {
+		return err
+	}
+	return s.startWorker(ctx, settings)
+}
+
+func (s *Stack) startWorker(ctx context.Context, settings map[string]string) error {
+	port, err := localstore.FreePort()
+	if err != nil {
+		return err
+	}
+	settings["ALMONER_WORKER_LISTEN"] = loopback(port)
+	spec := s.spec(resourceapi, "worker", settings)
+	spec.Name, spec.Log = "worker", s.home.logFile("worker")
+	worker, err := s.observed(&Service{Name: spec.Name, URL: "http://" + loopback(port), spec: spec})
+	if err != nil {
+		return err
+	}
+	s.Worker = worker
+	return worker.start(ctx)
+}
+
+// startEach starts the processes of a service, the first at the port. It appends each process to into, even if it does
+// not start.
+func (s *Stack) startEach(
+	ctx context.Context,
+	name string,
+	port, count int,
+	into *[]*Service,
+	settings map[string]string,
+) error {
+	addresses := []string{loopback(port)}
+	free, err := freePorts(max(0, count-1))
+	if err != nil {
+		return err
+	}
+	for _, port := range free {
+		addresses = append(addresses, loopback(port))
+	}
+	for i, address := range addresses {
+		settings["ALMONER_LISTEN"] = address
+		spec := s.spec(name, "serve", settings)
+		if i > 0 {
+			spec.Name, spec.Log = fmt.Sprint(spec.Name, i+1), s.home.logFile(fmt.Sprint(name, i+1))
+			if s.options.Earlier != "" {
+				spec.Path = filepath.Join(s.options.Earlier, name)
+			}
+		}
+		service, err := s.observed(&Service{Name: spec.Name, URL: "http://" + address, spec: spec})
+		if err != nil {
+			return err
+		}
+		*into = append(*into, service)
+		if name == resourceapi && i == 0 {
+			s.Resourceapi = service
+		}
+		if err := service.start(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// observed makes a service serve metrics if Options.Observed is set.
+func (s *Stack) observed(service *Service) (*Service, error) {
+	if !s.options.Observed {
+		return service, nil
+	}
+	port, err := localstore.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	service.Metrics = "http://" + loopback(port) + metrics.Path
+	service.spec.Env = append(service.spec.Env, "ALMONER_METRICS_LISTEN="+loopback(port))
+	return service, nil
+}
+
+// services returns all processes of both services.
+func (s *Stack) services() []*Service {
+	all := slices.Concat(s.Authservers, s.Resources)
+	if s.Worker != nil {
+		all = append(all, s.Worker)
+	}
+	return all
+}
+
+// spec returns how a service is run: with these settings and those of the options, and without the rest of the
+// environment.
+func (s *Stack) spec(service, command string, settings map[string]string) child.Spec {
+	all := map[string]string{
+		"ALMONER_BASE_URL": s.BaseURL,
+		"ALMONER_NOTICE":   "0s",
+		// As in the manifests: little is in use, so that the default of 100 would collect garbage many times a second.
+		"GOGC":       "400",
+		"GOMEMLIMIT": "48MiB",
+		"PATH":       "/usr/local/bin:/usr/bin:/bin",
+		"TZ":         "UTC",
+	}
+	maps.Copy(all, s.traceSettings())
+	maps.Copy(all, settings)
+	maps.Copy(all, s.options.Settings)
+	return child.Spec{
+		Name: service,
+		Path: filepath.Join(s.options.Binaries, service),
+		Args: []string{command},
+		Dir:  "/",
+		Env:  pairs(all),
+		Log:  s.home.logFile(service),
+	}
+}
+
+// pairs returns settings in the form of an environment.
+func pairs(settings map[string]string) []string {
+	var environ []string
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		environ = append(environ, name+"="+settings[name])
+	}
+	return environ
+}
+
+// Collector returns Options.Collector.
+func (s *Stack) Collector() string { return s.options.Collector }
+
+// traceSettings returns the standard OpenTelemetry settings: those of the environment, or a test's.
+func (s *Stack) traceSettings() map[string]string {
+	out := map[string]string{}
+	for _, pair := range os.Environ() {
+		if name, value, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "OTEL_") {
+			out[name] = value
+		}
+	}
+	if s.options.Collector != "" {
+		out["OTEL_EXPORTER_OTLP_ENDPOINT"] = s.options.Collector
+		out["OTEL_BSP_SCHEDULE_DELAY"] = strconv.FormatInt(traceDelay.Milliseconds(), 10)
+	}
+	return out
+}
+
+func (s *Stack) backends() gateway.Backends {
+	parse := func(service *Service) *url.URL {
+		return &url.URL{Scheme: "http", Host: service.URL[len("http://"):]}
+	}
+	var b gateway.Backends
+	for _, service := range s.Authservers {
+		b.Account = append(b.Account, parse(service))
+	}
+	for _, service := range s.Resources {
+		b.Resource = append(b.Resource, parse(service))
+	}
+	return b
+}
