@@ -37,7 +37,7 @@ const (
 func (k Kind) New(random io.Reader) (Secret, error) {
 	body, err := randomText(random, k.random)
 	if err != nil {
-		return "", fmt.Errorf("mint a credential: %w", err)
+		return "", fmt.Errorf("create a credential: %w", err)
 	}
 	text := k.Prefix + body
 	return Secret(text + checksum(text)), nil

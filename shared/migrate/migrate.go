@@ -149,8 +149,7 @@ func Config(url string) (*pgx.ConnConfig, error) {
 func Explain(err error) error {
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == lockNotAvailable {
 		return fmt.Errorf(
-			"a table was in use for longer than %s, and so as not to hold up others this migration was given up, "+
-				"undone: run it again: %w",
+			"a table was in use for longer than %s, so the migration was rolled back: run it again: %w",
 			LockTimeout,
 			err,
 		)

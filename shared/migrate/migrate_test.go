@@ -63,7 +63,7 @@ func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 		t.Fatal(applied, err)
 	}
 	if status, words := look(all); status != StatusMissing ||
-		!strings.Contains(words, "1 missing in the database: 00002_two.sql;") {
+		!strings.Contains(words, "missing migrations (1): 00002_two.sql;") {
 		t.Errorf("%d %s", status, words)
 	}
 	if _, err := all.Up(t.Context(), url); err != nil {

@@ -50,10 +50,10 @@ type Difference struct{ State }
 
 func (d Difference) Error() string {
 	if n := len(d.Missing); n > 0 {
-		return fmt.Sprintf("%d missing in the database: %s; run migrate", n, strings.Join(d.Missing, ", "))
+		return fmt.Sprintf("missing migrations (%d): %s; run migrate", n, strings.Join(d.Missing, ", "))
 	}
 	return fmt.Sprintf(
-		"the database is newer than this program, by %d: %s",
+		"the database is newer than this program: unknown migrations (%d): %s",
 		len(d.Newer),
 		strings.Trim(fmt.Sprint(d.Newer), "[]"),
 	)

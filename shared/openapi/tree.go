@@ -115,7 +115,7 @@ func ordered(value any, fill *strings.Replacer) (any, error) {
 			}
 			name, isText := item.Key.(string)
 			if !isText {
-				return nil, fmt.Errorf("the key %v is no text: put it in quotes", item.Key)
+				return nil, fmt.Errorf("the key %v is not a string: put it in quotes", item.Key)
 			}
 			out = out.with(name, child)
 		}

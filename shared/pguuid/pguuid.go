@@ -65,7 +65,7 @@ func (fromPointer) Encode(value any, out []byte) ([]byte, error) {
 
 type toPointer struct{}
 
-var errNull = errors.New("NULL is no identifier: read it into a *uuid.UUID")
+var errNull = errors.New("NULL is not an identifier: read it into a *uuid.UUID")
 
 func (toPointer) Scan(in []byte, target any) error {
 	if in == nil {

@@ -32,7 +32,7 @@ func AskReady(ctx context.Context, listen string) error {
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return errors.Join(errors.New("not ready: nobody answers at "+listen), err)
+		return errors.Join(errors.New("not ready: no response from "+listen), err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode == http.StatusOK {

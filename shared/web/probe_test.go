@@ -37,7 +37,7 @@ func TestAskReady_ReportsUnreachableServer(t *testing.T) {
 	address := listener.Addr().String()
 	_ = listener.Close()
 	if err := AskReady(t.Context(), address); err == nil ||
-		!strings.Contains(err.Error(), "nobody answers at "+address) {
+		!strings.Contains(err.Error(), "no response from "+address) {
 		t.Error(err)
 	}
 	if err := AskReady(t.Context(), "no address"); err == nil {

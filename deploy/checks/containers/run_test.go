@@ -73,8 +73,8 @@ func TestImage_ProgramRunsWithoutOtherFiles(t *testing.T) {
 			{"check-config", "ALMONER_BASE_URL is not set", nil},
 			{"serve", "ALMONER_BASE_URL is not set", nil},
 			{"migrate", "ALMONER_DATABASE_URL is not set", nil},
-			{"healthcheck", "nobody answers at 127.0.0.1:1", []string{"ALMONER_LISTEN=127.0.0.1:1"}},
-			{"healthcheck 127.0.0.1:1", "nobody answers at 127.0.0.1:1", []string{"ALMONER_LISTEN=:9"}},
+			{"healthcheck", "no response from 127.0.0.1:1", []string{"ALMONER_LISTEN=127.0.0.1:1"}},
+			{"healthcheck 127.0.0.1:1", "no response from 127.0.0.1:1", []string{"ALMONER_LISTEN=:9"}},
 		} {
 			got := i.run(t, c.environ, strings.Fields(c.arguments)...)
 			if got.code == 0 || got.stdout != "" || !strings.Contains(got.stderr, c.says) ||

@@ -155,7 +155,7 @@ func fail(w http.ResponseWriter, r *http.Request, shape apierr.Shape, log *slog.
 		apierr.Write(
 			w,
 			shape,
-			apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again shortly."),
+			apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again in a few seconds."),
 		)
 	}
 }

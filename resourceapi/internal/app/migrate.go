@@ -48,8 +48,8 @@ func indexSearches(ctx context.Context, url string, out io.Writer) error {
 	created, err := postgres.IndexSearches(ctx, url)
 	switch {
 	case errors.Is(err, postgres.ErrNoTrigrams):
-		_, err = fmt.Fprintln(out, "there is no index of searches: "+err.Error()+
-			"; let a superuser create it (create extension pg_trgm), then run migrate again")
+		_, err = fmt.Fprintln(out, "the index of searches was not created: "+err.Error()+
+			"; run create extension pg_trgm as a superuser, then run migrate again")
 	case created:
 		_, err = fmt.Fprintln(out, "created the index of searches")
 	}

@@ -66,7 +66,7 @@ func NewSource(url string, log *slog.Logger, now func() time.Time) *Source {
 		log: log,
 		now: now,
 		client: &http.Client{Timeout: fetchTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
-			return errors.New("the JWKS address redirects")
+			return errors.New("the JWKS URL redirects")
 		}},
 		unknown: rate.NewLimiter(rate.Every(unknownEvery), unknownBurst),
 		none:    rate.NewLimiter(rate.Every(retryEvery), 1),
@@ -124,7 +124,7 @@ func (s *Source) current() *keySet {
 	return kept
 }
 
-var errAskedJustNow = errors.New("the JWKS was asked for just now")
+var errAskedJustNow = errors.New("the JWKS was requested just before")
 
 // fetch replaces the keys if allowance has a token left; a nil allowance always permits. Concurrent callers wait for
 // the same fetch and use no token. The fetch outlives the request that started it, because others wait too.
@@ -148,22 +148,22 @@ func (s *Source) fetch(ctx context.Context, allowance *rate.Limiter) error {
 func (s *Source) download(ctx context.Context) (jwk.Set, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the JWKS: %w", err)
+		return nil, fmt.Errorf("fetch the JWKS: %w", err)
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the JWKS: %w", err)
+		return nil, fmt.Errorf("fetch the JWKS: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the JWKS is answered with status %d", response.StatusCode)
+		return nil, fmt.Errorf("fetch the JWKS: status %d", response.StatusCode)
 	}
 	content, err := io.ReadAll(io.LimitReader(response.Body, maxJWKSLength+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the JWKS: %w", err)
 	}
 	if len(content) > maxJWKSLength {
-		return nil, errors.New("the JWKS is too long")
+		return nil, errors.New("the JWKS is too large")
 	}
 	return readSet(content)
 }
@@ -173,7 +173,7 @@ func (s *Source) download(ctx context.Context) (jwk.Set, error) {
 func readSet(content []byte) (jwk.Set, error) {
 	all, err := jwk.Parse(content)
 	if err != nil {
-		return nil, errors.New("the JWKS is not one")
+		return nil, errors.New("malformed JWKS")
 	}
 	usable := jwk.NewSet()
 	for i := range all.Len() {
@@ -183,7 +183,7 @@ func readSet(content []byte) (jwk.Set, error) {
 			continue
 		}
 		if err := usable.AddKey(key); err != nil {
-			return nil, fmt.Errorf("two keys of the JWKS are one: %w", err)
+			return nil, fmt.Errorf("duplicate key in the JWKS: %w", err)
 		}
 	}
 	if usable.Len() == 0 {

@@ -36,8 +36,8 @@ type Redis struct {
 }
 
 // StartRedis starts the server with its data in options.Dir: with an append-only file, synced every second
-// unless options.Volatile is set, and without eviction, as the grant store requires. It returns when the server answers. Errors: ErrMissing,
-// an unreachable directory, or the last message of the server.
+// unless options.Volatile is set, and without eviction, as the grant store requires. It returns when the server
+// answers. Errors: ErrMissing, an unreachable directory, or the last message of the server.
 func StartRedis(ctx context.Context, options Options) (*Redis, error) {
 	r := &Redis{Dir: options.Dir, volatile: options.Volatile}
 	var err error

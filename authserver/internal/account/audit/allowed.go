@@ -21,4 +21,4 @@ type Authorization struct {
 }
 
 // ErrNotAuthorized reports that what allowed a request has ended since it was checked. Nothing was written.
-var ErrNotAuthorized = errors.New("what allowed this has ended since it was checked")
+var ErrNotAuthorized = errors.New("no longer authorized")

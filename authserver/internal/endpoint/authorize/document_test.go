@@ -383,7 +383,7 @@ func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
 		!page.WantsText("does not respond") {
 		t.Errorf("metadata host fails: %d %s", page.Status, page.Text())
 	}
-	if !strings.Contains(site.Log.String(), "it answers 502") {
+	if !strings.Contains(site.Log.String(), "status 502") {
 		t.Error("the log does not say why")
 	}
 }

@@ -55,7 +55,7 @@ func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented
 	keys, now := d.Keys(), d.Now()
 	claims, err := keys.Verify(text, d.Issuer, now)
 	if errors.Is(err, accesstoken.ErrUnknownKey) && keys.Len() == 0 {
-		return presented{}, fmt.Errorf("%w: the keys of access tokens were not read yet", store.ErrUnavailable)
+		return presented{}, fmt.Errorf("%w: signing keys not loaded", store.ErrUnavailable)
 	}
 	if err != nil || !now.Before(claims.Expires) { // Verify has a leeway for clocks of other machines
 		return presented{}, nil

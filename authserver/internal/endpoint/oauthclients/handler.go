@@ -131,7 +131,7 @@ func (h *Handler) Register() http.Handler {
 		var hash []byte
 		if !c.Kind.Traits().Public {
 			if secret, err = credential.ClientSecret.New(rand.Reader); err != nil {
-				return fmt.Errorf("make client secret: %w", err)
+				return fmt.Errorf("create client secret: %w", err)
 			}
 			hash = credential.Hash(secret.Reveal())
 		}
@@ -231,7 +231,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		}
 		secret, err := credential.ClientSecret.New(rand.Reader)
 		if err != nil {
-			return fmt.Errorf("make client secret: %w", err)
+			return fmt.Errorf("create client secret: %w", err)
 		}
 		old := overlap
 		if expireOld {

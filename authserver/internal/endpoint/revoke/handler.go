@@ -98,7 +98,7 @@ func (d Deps) grantOf(text credential.Secret) (uuid.UUID, error) {
 	}
 	claims, err := d.Keys().Verify(text.Reveal(), d.Issuer, d.Now())
 	if errors.Is(err, accesstoken.ErrUnknownKey) && d.Keys().Len() == 0 {
-		return uuid.Nil, fmt.Errorf("%w: the keys of access tokens were not read yet", store.ErrUnavailable)
+		return uuid.Nil, fmt.Errorf("%w: signing keys not loaded", store.ErrUnavailable)
 	}
 	return claims.GrantID, nil
 }

@@ -105,7 +105,7 @@ func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) erro
 	if !c.Kind.Traits().Public {
 		var err error
 		if secret, err = credential.ClientSecret.New(rand.Reader); err != nil {
-			return fmt.Errorf("make client secret: %w", err)
+			return fmt.Errorf("create client secret: %w", err)
 		}
 		hash = credential.Hash(secret.Reveal())
 	}
@@ -194,7 +194,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		}
 		secret, err := credential.ClientSecret.New(rand.Reader)
 		if err != nil {
-			return fmt.Errorf("make client secret: %w", err)
+			return fmt.Errorf("create client secret: %w", err)
 		}
 		old := overlap
 		if v.form.Get("expire_old") == "yes" {

@@ -87,7 +87,7 @@ func (h *Handler) ReplaceToken() http.Handler {
 func (h *Handler) saveToken(v *request, here workspaceScope, token pat.Token, former *pat.Token) error {
 	value, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {
-		return fmt.Errorf("make token: %w", err)
+		return fmt.Errorf("create token: %w", err)
 	}
 	token.ID, token.UserID, token.WorkspaceID = v.key.Makes, v.current.User.ID, here.Workspace.ID
 	detail := map[string]any{

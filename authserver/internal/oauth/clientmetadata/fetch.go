@@ -106,7 +106,7 @@ func checkResponse(response *http.Response) error {
 	switch {
 	case status == http.StatusOK:
 	case status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout:
-		return fmt.Errorf("%w: it answers %d", client.ErrUnreachable, status)
+		return fmt.Errorf("%w: status %d", client.ErrUnreachable, status)
 	default:
 		return errors.Join(client.ErrUnreachable, unusable)
 	}

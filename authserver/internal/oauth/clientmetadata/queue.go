@@ -14,7 +14,7 @@ const (
 )
 
 // errQueueFull is not the document's fault, so it is not remembered as a failure.
-var errQueueFull = fmt.Errorf("%w: too many documents of its host are being read", client.ErrUnreachable)
+var errQueueFull = fmt.Errorf("%w: too many reads from its host are in progress", client.ErrUnreachable)
 
 // host holds two queues for one host. Anyone can invent URLs; those in the new queue cannot delay clients that are in
 // use.

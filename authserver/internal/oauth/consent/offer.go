@@ -10,7 +10,7 @@ import (
 )
 
 // ErrLLMOff reports that connectors may not act in the workspace (spec 4.4).
-var ErrLLMOff = errors.New("the workspace has its LLM integration switched off")
+var ErrLLMOff = errors.New("LLM integration is off in the workspace")
 
 // A MissingPermissionsError reports that the user does not hold what the client needs.
 type MissingPermissionsError struct{ Missing perm.Set }

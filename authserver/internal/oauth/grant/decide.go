@@ -29,7 +29,7 @@ func (k *Service) ask(
 	for tries := 1; ; tries++ {
 		result, failed := try(ctx)
 		if failed == nil && result == Late { // the estimate of Redis's clock was wrong, and is now corrected
-			failed = fmt.Errorf("%w: %w: Redis got a call too late", ErrNotCommitted, store.ErrUnavailable)
+			failed = fmt.Errorf("%w: %w: Redis received the call too late", ErrNotCommitted, store.ErrUnavailable)
 		}
 		if failed == nil {
 			if err != nil {

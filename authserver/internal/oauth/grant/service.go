@@ -39,7 +39,7 @@ func NewService(grants GrantStore, rotations RotationStore, tokens *TokenCodec, 
 const decisionTime = 5 * time.Second
 
 // ErrAlreadyUsed reports that a consent was used: its code was redeemed, or the grant has ended.
-var ErrAlreadyUsed = errors.New("this consent was used already")
+var ErrAlreadyUsed = errors.New("consent already used")
 
 // ErrUnknown reports that the grant does not exist.
 var ErrUnknown = errors.New("no such grant")

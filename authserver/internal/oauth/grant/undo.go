@@ -53,7 +53,7 @@ func (q *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
 	case <-pending.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: a decision about the grant is being taken back", store.ErrUnavailable)
+		return fmt.Errorf("%w: a change of the grant is being undone", store.ErrUnavailable)
 	}
 }
 

@@ -31,7 +31,7 @@ type Change struct {
 type Decision func(now time.Time, have []StoredKey) (Change, error)
 
 // ErrUnknownKID reports that no published key has that identifier.
-var ErrUnknownKID = errors.New("no published key has that identifier")
+var ErrUnknownKID = errors.New("no published key with that id")
 
 // A retired key stays published until the last token that it signed has expired, and retirementMargin longer, for
 // processes that continued to sign with it because they could not read that it was retired.
@@ -148,7 +148,7 @@ func (r *Keyring) succeed(
 ) (kid string, err error) {
 	next, found := find(have, func(k StoredKey) bool { return k.State == Next })
 	if !found {
-		return "", fmt.Errorf("no key is next: %w", ErrNoKey)
+		return "", fmt.Errorf("no next key: %w", ErrNoKey)
 	}
 	if _, err := r.open(next); err != nil { // otherwise no process could sign
 		return "", err

@@ -226,7 +226,7 @@ func (r *Keyring) adopt(stored []StoredKey) error {
 func (r *Keyring) open(k StoredKey) ([]byte, error) {
 	raw, err := r.box.OpenBytes(k.Sealed)
 	if err != nil {
-		return nil, fmt.Errorf("signing key %s was sealed under a key that ALMONER_KEYS does not hold: %w", k.KID, err)
+		return nil, fmt.Errorf("signing key %s is sealed with a key that is not in ALMONER_KEYS: %w", k.KID, err)
 	}
 	return raw, nil
 }
@@ -282,7 +282,7 @@ func (r *Keyring) generate(state State) (StoredKey, error) {
 	}
 	public, err := private.PublicKey()
 	if err != nil {
-		return StoredKey{}, fmt.Errorf("public half: %w", err)
+		return StoredKey{}, fmt.Errorf("public key: %w", err)
 	}
 	publicJSON, err1 := json.Marshal(public)
 	privateJSON, err2 := json.Marshal(private)

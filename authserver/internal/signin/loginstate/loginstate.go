@@ -74,7 +74,7 @@ func (s *States) Begin(
 ) error {
 	content, err := json.Marshal(data)
 	if err != nil {
-		return fmt.Errorf("keep a ceremony: %w", err)
+		return fmt.Errorf("store login state: %w", err)
 	}
 	return s.store.SaveLoginState(ctx, Record{
 		SecretHash:  hash(secret),
@@ -92,7 +92,7 @@ func (s *States) Take(ctx context.Context, purpose Purpose, by Binding, secret s
 		return false, err
 	}
 	if err := json.Unmarshal(content, data); err != nil {
-		return false, fmt.Errorf("read a ceremony: %w", err)
+		return false, fmt.Errorf("read login state: %w", err)
 	}
 	return true, nil
 }

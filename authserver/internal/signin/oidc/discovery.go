@@ -71,7 +71,7 @@ func (p *Provider) discoverOnce(ctx context.Context) (*discovered, error) {
 		"keys":          metadata.Keys,
 	} {
 		if !Allowed(address) {
-			return nil, fmt.Errorf("%w: discovery: the address of %s is no https address", ErrUnreachable, name)
+			return nil, fmt.Errorf("%w: discovery: %s is not an https URL", ErrUnreachable, name)
 		}
 	}
 	endpoint.AuthStyle = authStyle(metadata.Methods)
@@ -117,9 +117,9 @@ func brief(err error) error {
 	var network *url.Error
 	switch {
 	case errors.As(err, &mismatch):
-		return errors.New("it says that its issuer is another one")
+		return errors.New("the issuer in the metadata differs")
 	case errors.As(err, &network):
 		return network.Err
 	}
-	return errors.New("what it says cannot be read")
+	return errors.New("malformed metadata")
 }

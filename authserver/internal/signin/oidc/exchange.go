@@ -43,7 +43,7 @@ func (p *Provider) Identify(ctx context.Context, a Attempt, answer Answer) (Iden
 		return Identity{}, err
 	}
 	if (answer.Issuer != "" || known.saysIss) && answer.Issuer != p.settings.Issuer {
-		return Identity{}, fmt.Errorf("%w: it came from another issuer", ErrRefused)
+		return Identity{}, fmt.Errorf("%w: response from another issuer", ErrRefused)
 	}
 	ctx = oidc.ClientContext(ctx, p.client)
 	tokens, err := known.config.Exchange(ctx, answer.Code, oauth2.VerifierOption(a.Verifier))
@@ -52,13 +52,13 @@ func (p *Provider) Identify(ctx context.Context, a Attempt, answer Answer) (Iden
 	}
 	text, ok := tokens.Extra("id_token").(string)
 	if !ok {
-		return Identity{}, fmt.Errorf("%w: there is no ID token", ErrRefused)
+		return Identity{}, fmt.Errorf("%w: no ID token", ErrRefused)
 	}
 	var keysFailed bool
 	token, err := known.verifier.Verify(withKeyFailure(ctx, &keysFailed), text)
 	switch {
 	case err != nil && keysFailed:
-		return Identity{}, fmt.Errorf("%w: its keys cannot be fetched", ErrUnreachable)
+		return Identity{}, fmt.Errorf("%w: keys not fetched", ErrUnreachable)
 	case err != nil:
 		return Identity{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -87,17 +87,17 @@ func (p *Provider) read(token *oidc.IDToken, a Attempt) (Identity, error) {
 		AuthTime int64  `json:"auth_time"`
 	}
 	if err := token.Claims(&claims); err != nil {
-		return Identity{}, fmt.Errorf("%w: its claims cannot be read", ErrRefused)
+		return Identity{}, fmt.Errorf("%w: malformed claims", ErrRefused)
 	}
 	switch {
 	case subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(a.Nonce)) != 1:
-		return Identity{}, fmt.Errorf("%w: the ID token is not of this attempt", ErrRefused)
+		return Identity{}, fmt.Errorf("%w: ID token of another attempt", ErrRefused)
 	case (len(token.Audience) > 1 || claims.Party != "") && claims.Party != p.settings.ClientID:
-		return Identity{}, fmt.Errorf("%w: the ID token was made for another party", ErrRefused)
+		return Identity{}, fmt.Errorf("%w: ID token for another client", ErrRefused)
 	case token.Subject == "" || len(token.Subject) > 255:
-		return Identity{}, fmt.Errorf("%w: the ID token names nobody", ErrRefused)
+		return Identity{}, fmt.Errorf("%w: ID token without subject", ErrRefused)
 	case a.Proof && time.Unix(claims.AuthTime, 0).Before(a.Began.Add(-clockSkew)):
-		return Identity{}, fmt.Errorf("%w: the person was not asked anew", ErrRefused)
+		return Identity{}, fmt.Errorf("%w: the user did not authenticate again", ErrRefused)
 	}
 	identity := Identity{Issuer: token.Issuer, Subject: token.Subject, ProvedAt: p.authenticatedAt(claims.AuthTime)}
 	if claims.Verified == true { // only the boolean: a string is not accepted

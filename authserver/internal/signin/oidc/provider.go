@@ -31,8 +31,8 @@ import (
 
 // Errors of a Provider. Their texts contain neither codes nor tokens.
 var (
-	ErrUnreachable = errors.New("the upstream provider does not answer")
-	ErrRefused     = errors.New("the upstream provider's answer is refused")
+	ErrUnreachable = errors.New("upstream provider unavailable")
+	ErrRefused     = errors.New("upstream response refused")
 )
 
 // RequestTimeout limits one request to the provider.

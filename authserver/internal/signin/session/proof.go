@@ -20,4 +20,4 @@ type Proof struct {
 
 // ErrProofInvalid reports that a proof no longer holds, because what it was made with was replaced or removed since.
 // Nothing was written.
-var ErrProofInvalid = errors.New("what proved who this is was replaced or removed since")
+var ErrProofInvalid = errors.New("the authentication method was replaced or removed")

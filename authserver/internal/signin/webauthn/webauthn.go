@@ -24,7 +24,7 @@ import (
 
 // ErrRefused reports that a response does not answer our challenge, with a known passkey and a verified user. The text
 // says why, for the log.
-var ErrRefused = errors.New("the passkey's answer is refused")
+var ErrRefused = errors.New("passkey response refused")
 
 // A RelyingParty requests and verifies signatures. It is safe for concurrent use.
 type RelyingParty struct{ library *library.WebAuthn }
@@ -33,7 +33,7 @@ type RelyingParty struct{ library *library.WebAuthn }
 func New(appURL string) (*RelyingParty, error) {
 	parsed, err := url.Parse(appURL)
 	if err != nil || parsed.Hostname() == "" || net.ParseIP(parsed.Hostname()) != nil {
-		return nil, errors.New("passkeys need an app URL whose host is a name")
+		return nil, errors.New("passkeys require a host name in the app URL")
 	}
 	timeout := library.TimeoutConfig{Timeout: passkey.ChallengeLife, TimeoutUVD: passkey.ChallengeLife}
 	lib, err := library.New(&library.Config{
@@ -64,11 +64,11 @@ type Challenge struct {
 func newChallenge(options any, session *library.SessionData) (Challenge, error) {
 	text, err := json.Marshal(options)
 	if err != nil {
-		return Challenge{}, fmt.Errorf("write options: %w", err)
+		return Challenge{}, fmt.Errorf("encode options: %w", err)
 	}
 	keep, err := json.Marshal(session)
 	if err != nil {
-		return Challenge{}, fmt.Errorf("write ceremony: %w", err)
+		return Challenge{}, fmt.Errorf("encode challenge: %w", err)
 	}
 	return Challenge{session.Challenge, text, keep}, nil
 }
@@ -79,7 +79,7 @@ func (rp *RelyingParty) BeginRegistration(user workspace.User, has []passkey.Pas
 	options, session, err := rp.library.BeginRegistration(owner,
 		library.WithExclusions(library.Credentials(owner.WebAuthnCredentials()).CredentialDescriptors()))
 	if err != nil {
-		return Challenge{}, fmt.Errorf("ask for a new passkey: %w", err)
+		return Challenge{}, fmt.Errorf("registration options: %w", err)
 	}
 	return newChallenge(options.Response, session)
 }
@@ -88,7 +88,7 @@ func (rp *RelyingParty) BeginRegistration(user workspace.User, has []passkey.Pas
 func (rp *RelyingParty) BeginLogin() (Challenge, error) {
 	options, session, err := rp.library.BeginDiscoverableLogin()
 	if err != nil {
-		return Challenge{}, fmt.Errorf("ask for a passkey: %w", err)
+		return Challenge{}, fmt.Errorf("sign-in options: %w", err)
 	}
 	return newChallenge(options.Response, session)
 }
@@ -105,7 +105,7 @@ func refused(err error) error {
 func read(keep json.RawMessage) (library.SessionData, error) {
 	var session library.SessionData
 	if err := json.Unmarshal(keep, &session); err != nil {
-		return session, fmt.Errorf("read what was asked: %w", err)
+		return session, fmt.Errorf("decode challenge: %w", err)
 	}
 	return session, nil
 }

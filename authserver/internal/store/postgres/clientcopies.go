@@ -75,7 +75,7 @@ where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 		}
 	}
 	if err != nil {
-		return unavailable("keep client copy", err)
+		return unavailable("store client copy", err)
 	}
 	if tag.RowsAffected() == 0 {
 		return client.ErrNotServed

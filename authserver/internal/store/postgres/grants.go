@@ -61,7 +61,7 @@ func (s *Store) FactsWithSecret(
 	defer cancel()
 	snapshot, err := s.snapshots.Do(ctx, snapshotQuery{clientID, grantID, secretHash})
 	if err != nil {
-		return grant.Snapshot{}, unavailable("read facts", err)
+		return grant.Snapshot{}, unavailable("read grant snapshot", err)
 	}
 	return snapshot, nil
 }
@@ -97,7 +97,7 @@ func (s *Store) readSnapshots(ctx context.Context, questions []snapshotQuery) ([
 }
 
 // errShort reports that Postgres returned fewer rows than queries. None of our statements allows that.
-var errShort = errors.New("fewer rows than questions")
+var errShort = errors.New("fewer rows than requests")
 
 func scanSnapshot(row pgx.Row) (place int, snapshot grant.Snapshot, err error) {
 	var c clientRow

@@ -26,7 +26,7 @@ insert into account.ceremonies (secret_hash, binding_hash, purpose, data, expire
 values (@secret, @binding, @purpose, @data, now() + @life::interval)`, pgx.NamedArgs{
 		"secret": c.SecretHash, "binding": c.BindingHash, "purpose": string(c.Purpose), "data": c.Data, "life": c.Life,
 	})
-	return unavailable("begin ceremony", err)
+	return unavailable("store login state", err)
 }
 
 // TakeLoginState deletes an unexpired login state and returns its data. Of two concurrent calls, one gets it.
@@ -45,7 +45,7 @@ func (s *Store) TakeLoginState(
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, unavailable("take ceremony", err)
+		return nil, false, unavailable("take login state", err)
 	}
 	return data, true, nil
 }

@@ -139,7 +139,7 @@ select count(*) filter (where ends), count(*) filter (where cut and not ends), c
 from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as hastened from account.grants g
   where `+policyConcerns+`) g`,
 		policyArgs(workspaceID, p)).Scan(&e.End, &e.Lose, &e.Sooner)
-	return e, unavailable("weigh connector policy", err)
+	return e, unavailable("evaluate connector policy", err)
 }
 
 // SetConnectorPolicy replaces the policy of a workspace and narrows the existing grants, with an event each,

@@ -21,7 +21,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	defer cancel()
 	missing, err := all.Missing(ctx, s.probe)
 	if err != nil {
-		return unavailable("read which migrations were applied", err)
+		return unavailable("read applied migrations", err)
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("migrations are missing: %s; run migrate", strings.Join(missing, ", "))

@@ -12,5 +12,5 @@ func (s *Store) RecordRefusal(ctx context.Context, e audit.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, insertEvent+` on conflict do nothing`, eventArgs(e))
-	return unavailable("note refusal", err)
+	return unavailable("record refusal", err)
 }

@@ -60,7 +60,7 @@ func (s Sessions) Sweep(ctx context.Context) (int64, error) {
 		select token from account.sessions where expiry <= now() order by expiry limit $1
 		for update skip locked)`, sweepAtMost)
 	if err != nil {
-		return 0, unavailable("sweep sessions", err)
+		return 0, unavailable("delete expired sessions", err)
 	}
 	return tag.RowsAffected(), nil
 }

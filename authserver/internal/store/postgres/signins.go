@@ -162,7 +162,7 @@ func (s *Store) SweepSignIns(ctx context.Context) (int64, error) {
 		select id from account.sign_ins where expires_at < now() - $1::interval limit $2 for update skip locked)`,
 		sweepSignInsAfter, sweepAtMost)
 	if err != nil {
-		return 0, unavailable("sweep sign-ins", err)
+		return 0, unavailable("delete old sign-ins", err)
 	}
 	return tag.RowsAffected(), nil
 }

@@ -113,7 +113,7 @@ func (s *Store) GiveUp(ctx context.Context, one grant.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, giveUpSQL, one.GrantID, one.Nonce, int32(one.Generation), one.Hash, one.Former)
-	return unavailable("give up a step", err)
+	return unavailable("cancel step", err)
 }
 
 // update takes one step from the generation before.
@@ -198,7 +198,7 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep, before int3
 }
 
 // errLate reports that too little time is left to run a statement to its commit.
-var errLate = errors.New("too late to begin")
+var errLate = errors.New("too late to start")
 
 // run reports whether sql took the step. Its arguments are positional, because pgx parses the text for named
 // ones each time.

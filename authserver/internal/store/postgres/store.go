@@ -60,7 +60,7 @@ const (
 )
 
 // errURL replaces the library's error, which quotes the URL.
-var errURL = errors.New("the database URL cannot be read: it looks like postgres://user:password@host:5432/almoner")
+var errURL = errors.New("the database URL must look like postgres://user:password@host:5432/almoner")
 
 // CheckURL returns an error if Open could not parse the URL.
 func CheckURL(url credential.Secret) error {

@@ -8,7 +8,7 @@ import (
 )
 
 // errOutOfStep reports that a connection returned, or may return, the response to another command.
-var errOutOfStep = errors.New("the connection is out of step: it gave the answer to another question")
+var errOutOfStep = errors.New("connection out of step: it returned the response to another command")
 
 // A guardedConnection is valid until its client's epoch changes. After that nothing read from it is used, and
 // go-redis discards it.

@@ -53,7 +53,7 @@ func (c *ReplayCache) try(ctx context.Context, key, nonce string, life time.Dura
 }
 
 // errLate reports that Redis received a call after its deadline and changed nothing.
-var errLate = errors.New("redis got the call too late")
+var errLate = errors.New("redis received the call too late")
 
 // onceKey returns the key of a recorded value.
 func onceKey(key string) string { return "o:{" + key + "}" }

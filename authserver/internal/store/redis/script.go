@@ -39,7 +39,7 @@ const late = "late"
 var errSilent = errors.New("redis unavailable")
 
 // errSlow reports that the call was abandoned before the time of Redis' clock was known.
-var errSlow = errors.New("redis does not tell the time soon enough")
+var errSlow = errors.New("redis clock response too slow")
 
 // scripts runs scripts on Redis. It records which servers answer and the times of their clocks.
 type scripts struct {
