@@ -1,4 +1,4 @@
-// What is written for a release: the bill of materials of a program, and the licences of all that is in the programs. A module of its own, outside
+// What is written for a release: the bill of materials of a program, and the licences of all that is in the programs. A separate module, outside
 // go.work: what it needs has no business among what the product needs.
 module github.com/almonerhq/almoner/deploy/release
 

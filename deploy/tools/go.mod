@@ -1,4 +1,4 @@
-// The checkers that `make test` runs, pinned here and nowhere else. A module of its own, outside go.work: what they need
+// The checkers that `make test` runs, pinned here and nowhere else. A separate module, outside go.work: what they need
 // has no business among what the product needs.
 module github.com/almonerhq/almoner/deploy/tools
 

@@ -50,7 +50,7 @@ func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 		return difference.ExitStatus(), difference.Error()
 	}
 	if status, words := look(all); status != StatusMissing ||
-		words != "2 missing in the database: 00001_one.sql, 00002_two.sql; run migrate" {
+		words != "migrations are missing: 00001_one.sql, 00002_two.sql; run migrate" {
 		t.Errorf("%d %s", status, words)
 	}
 	var there bool
@@ -63,7 +63,7 @@ func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 		t.Fatal(applied, err)
 	}
 	if status, words := look(all); status != StatusMissing ||
-		!strings.Contains(words, "missing migrations (1): 00002_two.sql;") {
+		!strings.Contains(words, "migrations are missing: 00002_two.sql;") {
 		t.Errorf("%d %s", status, words)
 	}
 	if _, err := all.Up(t.Context(), url); err != nil {
@@ -74,7 +74,7 @@ func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 	}
 	older := of("create table one (x int)")
 	if status, words := look(older); status != StatusNewer ||
-		words != "the database is newer than this program, by 1: 2" {
+		words != "the database is newer than this program: it has the unknown migrations 2" {
 		t.Errorf("%d %s", status, words)
 	}
 	if applied, err := older.Up(t.Context(), url); err != nil ||

@@ -49,14 +49,11 @@ const (
 type Difference struct{ State }
 
 func (d Difference) Error() string {
-	if n := len(d.Missing); n > 0 {
-		return fmt.Sprintf("missing migrations (%d): %s; run migrate", n, strings.Join(d.Missing, ", "))
+	if len(d.Missing) > 0 {
+		return fmt.Sprintf("migrations are missing: %s; run migrate", strings.Join(d.Missing, ", "))
 	}
-	return fmt.Sprintf(
-		"the database is newer than this program: unknown migrations (%d): %s",
-		len(d.Newer),
-		strings.Trim(fmt.Sprint(d.Newer), "[]"),
-	)
+	return "the database is newer than this program: it has the unknown migrations " +
+		strings.Trim(fmt.Sprint(d.Newer), "[]")
 }
 
 // ExitStatus returns the exit status for scripts.
