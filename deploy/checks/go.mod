@@ -1,5 +1,5 @@
-// The tests of what deploys Almoner: containers, manifests, units, alerts. A separate module, outside go.work: what they need to read those files
-// (compose, Kubernetes, Prometheus) has no business among what the product needs.
+// The tests of what deploys Almoner: containers, manifests, units, alerts. A separate module, outside go.work: the product does not need
+// their dependencies (compose, Kubernetes, Prometheus).
 module github.com/almonerhq/almoner/deploy/checks
 
 go 1.26.0

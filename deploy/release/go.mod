@@ -1,5 +1,5 @@
 // What is written for a release: the bill of materials of a program, and the licences of all that is in the programs. A separate module, outside
-// go.work: what it needs has no business among what the product needs.
+// go.work: the product does not need its dependencies.
 module github.com/almonerhq/almoner/deploy/release
 
 go 1.26.0

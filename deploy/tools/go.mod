@@ -1,5 +1,5 @@
-// The checkers that `make test` runs, pinned here and nowhere else. A separate module, outside go.work: what they need
-// has no business among what the product needs.
+// The checkers that `make test` runs, pinned. A separate module, outside go.work: the product does not need their
+// dependencies.
 module github.com/almonerhq/almoner/deploy/tools
 
 go 1.26.0

@@ -40,7 +40,7 @@ func Load(path string) (Seed, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimSpace(string(content)))
 	if err != nil || len(raw) != length {
 		return s, fmt.Errorf(
-			"%s is no seed of 32 bytes in base64url: bring the file back, or remove it to begin afresh",
+			"%s is not a seed of 32 bytes in base64url: restore the file, or remove it to start over",
 			path,
 		)
 	}

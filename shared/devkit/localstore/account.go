@@ -30,7 +30,7 @@ func serverAccount() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("PostgreSQL refuses to run as root, and there is neither a user postgres nor a user nobody")
+	return nil, errors.New("PostgreSQL refuses to run as root, and neither the user postgres nor the user nobody exists")
 }
 
 // Reachable reports whether the servers' user can enter the directory. It cannot enter a directory below a
@@ -74,7 +74,7 @@ func settle(dir string, account *syscall.Credential) error {
 	}
 	if !Reachable(dir) {
 		return fmt.Errorf(
-			"%s cannot be reached by an unprivileged user, whom PostgreSQL must run as: choose a directory elsewhere",
+			"%s cannot be reached by an unprivileged user, as which PostgreSQL must run: choose another directory",
 			dir,
 		)
 	}

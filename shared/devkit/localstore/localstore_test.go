@@ -177,7 +177,7 @@ func TestStartPostgres_RefusesOtherMajorVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := StartPostgres(t.Context(), Options{Dir: dir})
-	if err == nil || !strings.Contains(err.Error(), "made by PostgreSQL 9, which is not installed") {
+	if err == nil || !strings.Contains(err.Error(), "created by PostgreSQL 9, which is not installed") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -79,8 +79,8 @@ func (p *Postgres) choosePrograms() error {
 	p.programs, err = findPostgres(p.options.Tools, major)
 	if errors.Is(err, ErrMissing) && major != 0 {
 		return fmt.Errorf(
-			"the data in %s were made by PostgreSQL %d, which is not installed: install postgresql-%d, or move the "+
-				"directory away to begin afresh",
+			"the data in %s was created by PostgreSQL %d, which is not installed: install postgresql-%d, or move the "+
+				"directory away to start over",
 			p.data(),
 			major,
 			major,
@@ -213,10 +213,10 @@ func (p *Postgres) endOrphans(ctx context.Context) error {
 			continue
 		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("end process %d of a PostgreSQL that is gone: %w", pid, err)
+			return fmt.Errorf("end process %d of an earlier PostgreSQL: %w", pid, err)
 		}
 		if !child.WaitGone(ctx, pid) {
-			return fmt.Errorf("process %d of a PostgreSQL that is gone does not end: %w", pid, ctx.Err())
+			return fmt.Errorf("process %d of an earlier PostgreSQL does not end: %w", pid, ctx.Err())
 		}
 	}
 	return nil
@@ -237,7 +237,7 @@ func (p *Postgres) waitReady(ctx context.Context, server *child.Child) error {
 		case <-server.Done():
 			return p.explain(server)
 		case <-ctx.Done():
-			return fmt.Errorf("PostgreSQL does not answer; its log is %s: %w", p.log(), ctx.Err())
+			return fmt.Errorf("PostgreSQL does not respond; its log is %s: %w", p.log(), ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -157,7 +157,7 @@ func dataVersion(dir string) (int, error) {
 	}
 	major, err := strconv.Atoi(string(regexp.MustCompile(`^\d+`).Find(content)))
 	if err != nil {
-		return 0, fmt.Errorf("%s/PG_VERSION holds no version", dir)
+		return 0, fmt.Errorf("%s/PG_VERSION contains no version", dir)
 	}
 	return major, nil
 }

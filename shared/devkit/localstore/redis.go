@@ -128,7 +128,7 @@ func (r *Redis) waitReady(ctx context.Context, server *child.Child) error {
 			}
 			return fmt.Errorf("%s; its log is %s", server.Outcome(), r.log())
 		case <-ctx.Done():
-			return fmt.Errorf("Redis does not answer; its log is %s: %w", r.log(), ctx.Err())
+			return fmt.Errorf("Redis does not respond; its log is %s: %w", r.log(), ctx.Err())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

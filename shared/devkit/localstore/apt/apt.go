@@ -25,7 +25,7 @@ import (
 var installScript string
 
 // ErrNoWay reports that the packages cannot be installed. The caller tells the user what to do.
-var ErrNoWay = errors.New("the packages cannot be installed from here")
+var ErrNoWay = errors.New("the packages cannot be installed")
 
 const (
 	installWithin = 10 * time.Minute

@@ -25,5 +25,5 @@ if [ ! -e "$cluster" ]; then
 fi
 
 apt="apt-get -q -o DPkg::Lock::Timeout=120 -o Acquire::Retries=2 -o Acquire::http::Timeout=20"
-$apt update || echo "the package lists could not all be refreshed; trying with what is there"
+$apt update || echo "not all package lists were refreshed; continuing with the existing ones"
 $apt install --yes --no-install-recommends "$@"
