@@ -20,7 +20,7 @@ const (
 )
 
 // errSilent is why a Watch cancels the context of a statement.
-var errSilent = errors.New("the server does not answer")
+var errSilent = errors.New("the server does not respond")
 
 // A Watch ends the statements of a process when the server does not answer, and refuses new ones until it does. One
 // statement that takes long, for a lock or a slow disk, is no such case: a probe decides. Without a Watch, callers of a

@@ -32,7 +32,7 @@ type adminCommands struct {
 	Users   userCommands   `cmd:"" help:"Manage users."`
 	Members memberCommands `cmd:"" help:"Manage the members of a workspace and their permissions."`
 	Clients struct {
-		AddService clientsAddService `cmd:"" help:"Register an internal service that may introspect tokens. Its secret is shown only once."`
+		AddService clientsAddService `cmd:"" help:"Register an internal service that may introspect tokens. Shows its secret once."`
 		List       clientsList       `cmd:"" help:"List the clients."`
 		Delete     clientsDelete     `cmd:"" help:"Delete a client and revoke its grants."`
 	} `cmd:"" help:"Manage OAuth clients."`

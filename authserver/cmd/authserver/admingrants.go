@@ -9,9 +9,9 @@ import (
 
 type keyCommands struct {
 	List   keysList   `cmd:"" help:"List the published keys."`
-	Rotate keysRotate `cmd:"" help:"Sign with the next key. The previous one stays published until its last token has expired."`
+	Rotate keysRotate `cmd:"" help:"Sign with the next key. The previous key stays published until its tokens expire."`
 	Remove keysRemove `cmd:"" help:"Emergency: remove a key immediately, even the current one. Its tokens become invalid."`
-	Reseal keysReseal `cmd:"" help:"Encrypt the private keys with the newest key in ALMONER_KEYS. Run it when every process has that key."`
+	Reseal keysReseal `cmd:"" help:"Encrypt signing keys with the newest key in ALMONER_KEYS, once every process has it."`
 }
 
 type keysList struct{}

@@ -8,7 +8,7 @@ import (
 
 type policyCommands struct {
 	Show policyShow `cmd:"" help:"Show the policy of a workspace."`
-	Set  policySet  `cmd:"" help:"Change the given parts of a workspace's policy. A stricter policy also limits existing connections."`
+	Set  policySet  `cmd:"" help:"Change the given parts of the policy. Stricter limits also apply to existing connections."`
 }
 
 type policyShow struct {

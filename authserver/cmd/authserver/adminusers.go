@@ -15,7 +15,7 @@ type userCommands struct {
 	SetPassword usersSetPassword `cmd:"" help:"Set a user's password, read from standard input, and sign them out everywhere. Keeps passkeys and linked accounts unless --remove-others is given."`
 
 	SignInMethods      usersSignInMethods      `cmd:"" help:"List a user's passkeys and linked accounts."`
-	RemoveSignInMethod usersRemoveSignInMethod `cmd:"" help:"Remove a passkey or a linked account of a user, even if it is the only sign-in method, and sign them out everywhere."`
+	RemoveSignInMethod usersRemoveSignInMethod `cmd:"" help:"Remove a passkey or linked account, even the last sign-in method, and sign the user out everywhere."`
 }
 
 type usersAdd struct {

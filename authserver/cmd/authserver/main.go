@@ -21,7 +21,7 @@ import (
 )
 
 type commands struct {
-	Config string `placeholder:"FILE" help:"Settings file, in lines of NAME=value. The environment takes precedence. Same as ALMONER_CONFIG."`
+	Config string `placeholder:"FILE" help:"Settings file, with lines of NAME=value. The environment takes precedence. Same as ALMONER_CONFIG."`
 
 	Serve       serve         `cmd:"" help:"Serve until SIGTERM or SIGINT."`
 	Migrate     migrate       `cmd:"" help:"Migrate the database schema. Needs the owner of the database in ALMONER_DATABASE_URL."`
@@ -53,7 +53,7 @@ func (serve) Run(ctx context.Context) error {
 }
 
 type migrate struct {
-	Check bool `help:"Change nothing. Exit with 0 if the schema is up to date, 3 if migrations are missing, 4 if the database is newer than this program."`
+	Check bool `help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
 }
 
 func (m migrate) Run(ctx context.Context) error {

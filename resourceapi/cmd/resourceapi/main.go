@@ -23,7 +23,7 @@ import (
 )
 
 type commands struct {
-	Config string `placeholder:"FILE" help:"Settings file, in lines of NAME=value. The environment takes precedence. Same as ALMONER_CONFIG."`
+	Config string `placeholder:"FILE" help:"Settings file, with lines of NAME=value. The environment takes precedence. Same as ALMONER_CONFIG."`
 
 	Serve       serve       `cmd:"" help:"Serve until SIGTERM or SIGINT."`
 	Worker      work        `cmd:"" help:"Process submissions until SIGTERM or SIGINT, for serve with ALMONER_WORKER=false."`
@@ -39,7 +39,7 @@ type (
 	serve   struct{}
 	work    struct{}
 	migrate struct {
-		Check bool `help:"Change nothing. Exit with 0 if the schema is up to date, 3 if migrations are missing, 4 if the database is newer than this program."`
+		Check bool `help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
 	}
 	checkConfig struct {
 		JSON bool `name:"json" help:"Write JSON, including mistakes and warnings."`

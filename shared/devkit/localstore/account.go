@@ -30,7 +30,7 @@ func serverAccount() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("PostgreSQL refuses to run as root, and neither the user postgres nor the user nobody exists")
+	return nil, errors.New("PostgreSQL refuses to run as root, and there is no user postgres or nobody")
 }
 
 // Reachable reports whether the servers' user can enter the directory. It cannot enter a directory below a
