@@ -24,7 +24,7 @@ const (
 )
 
 // errUnknownKey reports that none of the keys could have made the signature.
-var errUnknownKey = errors.New("the assertion is signed by a key that is not in the client's document")
+var errUnknownKey = errors.New("the assertion is signed by a key that the client's document does not name")
 
 // verified holds the values of a verified assertion that the replay check needs.
 type verified struct {
