@@ -114,7 +114,7 @@ func Sign(key SigningKey, c Claims) (credential.Secret, error) {
 // Errors of Verify. ErrUnknownKey is separate because the caller may fetch the keys again, once.
 var (
 	ErrInvalid    = errors.New("not a valid access token")
-	ErrUnknownKey = errors.New("access token of an unknown key")
+	ErrUnknownKey = errors.New("access token signed with an unknown key")
 	ErrExpired    = errors.New("access token expired")
 )
 

@@ -63,7 +63,7 @@ type asked[Question, Answer any] struct {
 }
 
 // ErrUnasked reports that a query was never sent, because its context ended first.
-var ErrUnasked = errors.New("not asked")
+var ErrUnasked = errors.New("query not sent")
 
 // Do returns the answer to the query. The context bounds the wait: if it ends before the query is sent, Do
 // returns ErrUnasked.

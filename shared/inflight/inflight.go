@@ -16,7 +16,7 @@ var (
 	// ErrTooMany reports that the key has the maximum number of requests in flight.
 	ErrTooMany = errors.New("too many requests in flight")
 	// ErrWaited reports that the turn of the request did not come in time.
-	ErrWaited = errors.New("waited too long for a turn")
+	ErrWaited = errors.New("waited too long in the queue")
 	// ErrFailing reports that the requests ahead failed because a store does not answer, so that waiting is
 	// useless.
 	ErrFailing = errors.New("the requests ahead failed")

@@ -80,7 +80,7 @@ func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.L
 	}
 	if config.Notice > 0 {
 		if err := listener.end(); err != nil {
-			return fmt.Errorf("end listening: %w", err)
+			return fmt.Errorf("stop listening: %w", err)
 		}
 		if err := <-stopped; !errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("serve: %w", err)
