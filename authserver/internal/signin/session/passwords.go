@@ -29,7 +29,7 @@ func (c Cost) params() *argon2id.Params {
 }
 
 // ErrBusy reports that too many passwords are being checked, and others have priority (429).
-var ErrBusy = errors.New("too many concurrent password checks")
+var ErrBusy = errors.New("too many passwords are being checked at this moment")
 
 // Passwords checks passwords, a limited number at a time. It is safe for concurrent use.
 type Passwords struct {
@@ -78,7 +78,7 @@ func (p *Passwords) Matches(hash, password credential.Secret) (bool, error) {
 	}
 	match, err := argon2id.ComparePasswordAndHash(password.Reveal(), hash.Reveal())
 	if err != nil {
-		return false, fmt.Errorf("malformed password hash: %w", err)
+		return false, fmt.Errorf("the stored hash of a password cannot be read: %w", err)
 	}
 	return match && !unknown, nil
 }
