@@ -84,7 +84,7 @@ func Of(err error) *Error {
 	}
 	return &Error{
 		Kind:    Internal,
-		Message: "Something went wrong on our side. Quote the request id when you report it.",
+		Message: "Something went wrong on our side. Report it with the request id.",
 		Cause:   err,
 	}
 }

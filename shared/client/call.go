@@ -93,7 +93,7 @@ func (c *caller) once(ctx context.Context, r request, into any) (http.Header, er
 	}
 	sent, err := http.NewRequestWithContext(ctx, r.method, address, bytes.NewReader(r.body))
 	if err != nil {
-		return nil, fmt.Errorf("almoner: %s %s: the request cannot be made", r.method, r.path)
+		return nil, fmt.Errorf("almoner: %s %s: cannot create the request", r.method, r.path)
 	}
 	for name, values := range r.header {
 		sent.Header[name] = values
@@ -109,7 +109,7 @@ func (c *caller) once(ctx context.Context, r request, into any) (http.Header, er
 	}
 	response, err := c.http.Do(sent)
 	if err != nil {
-		return nil, silence{fmt.Errorf("almoner: %s %s: no answer: %w", r.method, r.path, withoutAddress(err))}
+		return nil, silence{fmt.Errorf("almoner: %s %s: no response: %w", r.method, r.path, withoutAddress(err))}
 	}
 	defer func() { _ = response.Body.Close() }()
 	return response.Header, read(r, response, into)
@@ -124,7 +124,8 @@ func read(r request, response *http.Response, into any) error {
 	}
 	content, err := io.ReadAll(io.LimitReader(response.Body, longest+1))
 	if err != nil {
-		return silence{fmt.Errorf("almoner: %s %s: the answer broke off: %w", r.method, r.path, withoutAddress(err))}
+		return silence{fmt.Errorf("almoner: %s %s: the response is incomplete: "+
+			"%w", r.method, r.path, withoutAddress(err))}
 	}
 	strange := func(why string) error {
 		e := refusalOf(r, response, nil)
@@ -134,7 +135,7 @@ func read(r request, response *http.Response, into any) error {
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	switch {
 	case int64(len(content)) > longest:
-		return strange("the answer is longer than any of Almoner's")
+		return strange("the response is too long to be from Almoner")
 	case !success:
 		return refusalOf(r, response, content)
 	case into == nil:
@@ -142,8 +143,7 @@ func read(r request, response *http.Response, into any) error {
 	case kind != "application/json":
 		return strange(
 			fmt.Sprintf(
-				"the answer is of type %.60q where JSON was expected: something else than Almoner answers at this "+
-					"address",
+				"the response has type %.60q instead of JSON: the server at this address is not Almoner",
 				kind,
 			),
 		)
@@ -151,7 +151,7 @@ func read(r request, response *http.Response, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.UseNumber()
 	if decoder.Decode(into) != nil {
-		return strange("the answer is not the JSON that was expected")
+		return strange("the response is not the expected JSON")
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func New(baseURL, workspace string, tokens oauth2.TokenSource, options ...Option
 		return nil, err
 	}
 	if workspace == "" || tokens == nil {
-		return nil, errors.New("almoner: a client needs a workspace and a source of tokens")
+		return nil, errors.New("almoner: a client requires a workspace and a token source")
 	}
 	c := &caller{base: base, workspace: workspace, tokens: tokens, http: withoutRedirects(nil), agent: DefaultUserAgent}
 	for _, option := range options {
@@ -68,7 +68,7 @@ func address(text string) (string, error) {
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil || u.RawQuery != "" ||
 		u.Fragment != "" {
 		return "", errors.New(
-			"almoner: the address must be one like https://api.example.org, without user, query or fragment",
+			"almoner: the address must look like https://api.example.org, without user, query or fragment",
 		)
 	}
 	return strings.TrimRight(text, "/"), nil

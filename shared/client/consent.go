@@ -101,9 +101,9 @@ func (a ConfidentialApp) Finish(ctx context.Context, q Question, callback url.Va
 }
 
 var (
-	errState  = errors.New("almoner: the browser came back with another state: this is not the answer to that question")
-	errIssuer = errors.New("almoner: the answer is another server's (RFC 9207)")
-	errNoCode = errors.New("almoner: the browser came back without a code")
+	errState  = errors.New("almoner: the callback has another state: it does not belong to this request")
+	errIssuer = errors.New("almoner: the callback is from another issuer (RFC 9207)")
+	errNoCode = errors.New("almoner: the callback has no code")
 )
 
 // code checks the redirect's parameters and returns the code (spec 4.4; RFC 9207).

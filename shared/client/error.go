@@ -38,7 +38,7 @@ const (
 
 // ErrConsentAgain matches an *Error (errors.Is) if a grant has ended or was revoked: the program must ask the
 // user for consent again.
-var ErrConsentAgain = errors.New("the user has to consent again")
+var ErrConsentAgain = errors.New("the user must consent again")
 
 // An Error is a refusal of the API.
 type Error struct {
@@ -106,9 +106,9 @@ func refusalOf(r request, response *http.Response, content []byte) *Error {
 		e.readShape(bytes.TrimSpace(body.Error), body.Description, body.Message)
 	}
 	if e.Shape == Foreign {
-		e.Message = "this is no answer of Almoner's: look at what is in between"
+		e.Message = "the response is not from Almoner: check the proxies in between"
 		if e.Status >= 300 && e.Status < 400 {
-			e.Message = "the answer is a redirect, which is not followed: is the base URL right?"
+			e.Message = "the response is a redirect, which is not followed: check the base URL"
 		}
 	}
 	return e

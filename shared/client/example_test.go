@@ -80,7 +80,7 @@ func ExampleProgrammes_Import() {
 	for _, wrong := range done.Errors {
 		fmt.Printf("%s: row %d, %s: %s\n", done.Status, wrong.Row, wrong.Field, wrong.Message)
 	}
-	// Output: rejected: row 3, startsOn: Must be a day written YYYY-MM-DD.
+	// Output: rejected: row 3, startsOn: Must be a date in the format YYYY-MM-DD.
 }
 
 // A connector asks a user for consent, stores each new token in place of the old one, and asks again when the

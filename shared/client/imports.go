@@ -47,7 +47,7 @@ func (p Programmes) Import(ctx context.Context, csv io.Reader, options ...WriteO
 		return Import{}, fmt.Errorf("almoner: read the file to import: %w", err)
 	}
 	if len(content) > MaxImport {
-		return Import{}, errors.New("almoner: a file to import has at most 2 MiB")
+		return Import{}, errors.New("almoner: a file to import can have at most 2 MiB")
 	}
 	var accepted Import
 	_, err = p.c.do(ctx, p.c.write(http.MethodPost, programmesPath+"/imports", "text/csv", content, options), &accepted)
@@ -72,7 +72,7 @@ func (p Programmes) WaitForImport(ctx context.Context, id string) (Import, error
 		}
 		select {
 		case <-ctx.Done():
-			return i, fmt.Errorf("almoner: import %s is not dealt with yet: %w", id, ctx.Err())
+			return i, fmt.Errorf("almoner: import %s is not processed yet: %w", id, ctx.Err())
 		case <-time.After(wait):
 		}
 	}

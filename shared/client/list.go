@@ -27,7 +27,7 @@ type page[T any] struct {
 	} `json:"meta"`
 }
 
-var errSameCursor = errors.New("almoner: a page of the list leads to itself")
+var errSameCursor = errors.New("almoner: the next cursor of a page is its own cursor")
 
 // list iterates over all pages of a list, starting with r (C1). It stops after an error.
 func list[T any](ctx context.Context, c *caller, r request) iter.Seq2[T, error] {

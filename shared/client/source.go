@@ -42,7 +42,7 @@ func (c Connector) Source(ctx context.Context, t *oauth2.Token, keep Keep) *Sour
 	return &Source{connector: c, ctx: context.WithoutCancel(ctx), keep: keep, token: &own}
 }
 
-var errNoRefreshToken = errors.New("almoner: there is no refresh token")
+var errNoRefreshToken = errors.New("almoner: no refresh token")
 
 // Token returns a token that is valid for at least some seconds. Concurrent callers wait for one refresh, up
 // to 30 seconds.
@@ -103,7 +103,7 @@ func (s *Source) keepIt(ctx context.Context) error {
 	}
 	token := *s.token
 	if err := s.keep(ctx, &token); err != nil {
-		return fmt.Errorf("almoner: the new refresh token could not be kept, so it is not used yet: %w", err)
+		return fmt.Errorf("almoner: the new refresh token could not be stored, so it is not used yet: %w", err)
 	}
 	s.unkept = false
 	return nil

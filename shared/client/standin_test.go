@@ -46,7 +46,7 @@ func standIn() *httptest.Server {
 			w,
 			200,
 			`{"id":"i1","status":"rejected","imported":0,
-			"errors":[{"row":3,"field":"startsOn","message":"Must be a day written YYYY-MM-DD."}]}`,
+			"errors":[{"row":3,"field":"startsOn","message":"Must be a date in the format YYYY-MM-DD."}]}`,
 		)
 	})
 	mux.HandleFunc("POST /v1/account/oauth/token", func(w http.ResponseWriter, r *http.Request) {

@@ -55,7 +55,7 @@ func GrantEnds(t *oauth2.Token) time.Time {
 	return ends
 }
 
-var errNoToken = errors.New("almoner: the token endpoint answered without a token")
+var errNoToken = errors.New("almoner: the response of the token endpoint has no access token")
 
 func (g granted) token(asked time.Time) (*oauth2.Token, error) {
 	if g.AccessToken == "" {

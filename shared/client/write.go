@@ -50,7 +50,7 @@ func (c *caller) write(method, path, contentType string, body []byte, options []
 func (c *caller) writeJSON(method, path string, value any, options []WriteOption) (request, error) {
 	body, err := json.Marshal(value)
 	if err != nil {
-		return request{}, fmt.Errorf("almoner: %s %s: what is to be sent is no JSON: %w", method, path, err)
+		return request{}, fmt.Errorf("almoner: %s %s: encode the request body: %w", method, path, err)
 	}
 	return c.write(method, path, "application/json", body, options), nil
 }

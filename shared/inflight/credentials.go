@@ -57,7 +57,7 @@ func (c *Credentials) Enter(ctx context.Context, h http.Header, by Credential) (
 	turn, err := c.requests.Enter(ctx, by)
 	web.SetRateLimits(h, turn.RateLimit())
 	if err != nil {
-		const message = "This credential has 64 requests in flight, which is the most at once. Wait for one to end."
+		const message = "This credential has 64 requests in flight, which is the maximum. Wait until one finishes."
 		err = Refusal(err, message)
 	}
 	return turn, err
@@ -85,9 +85,9 @@ func Refusal(cause error, message string) *apierr.Error {
 		refusal.Cause = cause
 		return refusal
 	case errors.Is(cause, ErrWaited):
-		message = "The requests of this credential that are ahead of this one take too long. Send fewer at once."
+		message = "The earlier requests of this credential take too long. Send fewer requests at once."
 	case errors.Is(cause, context.Canceled):
-		message = "The request was ended by its sender." // the sender does not read this
+		message = "The client canceled the request." // the sender does not read this
 	}
 	refusal := apierr.New(apierr.RateLimited, message)
 	refusal.RetryAfter = retryAfter

@@ -34,8 +34,8 @@ func Append(b []byte, t time.Time) []byte { return t.UTC().AppendFormat(b, Layou
 var ErrNotTime = errors.New("not a time as RFC 3339 writes it")
 
 // Message explains ErrNotTime to a caller.
-const Message = "Must be a time as RFC 3339 writes it: 2026-11-01T09:00:00.123456Z. In a query, the + of an offset " +
-	"is %2B."
+const Message = "Must be an RFC 3339 time, such as 2026-11-01T09:00:00.123456Z. In a query, encode the + of an " +
+	"offset as %2B."
 
 // shape is stricter than time.Parse.
 var shape = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)

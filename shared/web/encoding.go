@@ -7,7 +7,7 @@ import (
 )
 
 // EncodedWords is the message for a request whose body is Encoded.
-const EncodedWords = "Send the body as it is: Content-Encoding is not understood here."
+const EncodedWords = "Content-Encoding is not supported. Send the body without encoding."
 
 // Encoded reports whether a body was compressed or otherwise encoded (RFC 9110, section 8.4). The services do
 // not decode it, because the content could be of any size.

@@ -156,7 +156,7 @@ func TestEmbed_FormIsSubmittedFromAnotherOrigin(t *testing.T) {
 		chromedp.Sleep(2*time.Second), // shorter times are refused as too quick
 		chromedp.Click(chromedp.CSS("button[type=submit]"), here),
 	)
-	if thanks := in(tab, t, ".thanks"); !strings.Contains(thanks, "Your answers have arrived") {
+	if thanks := in(tab, t, ".thanks"); !strings.Contains(thanks, "We received your answers") {
 		t.Errorf("%s", thanks)
 	}
 	e.until("processed", func() bool {

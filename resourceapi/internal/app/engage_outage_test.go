@@ -103,7 +103,7 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 	sent := s.send(f, nil, goodFields(s.filled(f)))
 	for page, heading := range map[*answer]string{
 		&opened: "We cannot show this form at the moment",
-		&sent:   "We cannot take this at the moment",
+		&sent:   "We cannot accept your answers at the moment",
 	} {
 		if page.Status != 503 || page.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
 			page.Header.Get("Retry-After") == "" ||
@@ -123,7 +123,7 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 		t.Errorf("the page claims to keep an empty form: %d %s", empty.Status, empty.Body)
 	}
 	if accepted := s.get(f.path()+"/embed?submission=x&token=y", nil); accepted.Status != 503 ||
-		!strings.Contains(accepted.Body, "Your answers have arrived") ||
+		!strings.Contains(accepted.Body, "We received your answers") ||
 		strings.Contains(accepted.Body, "Open the form again") {
 		t.Errorf("the page suggests sending accepted answers again: %d %s", accepted.Status, accepted.Body)
 	}
@@ -136,7 +136,7 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 	w.thaw()
 	s.eventually(t, 200, func() answer { return s.get(f.path(), nil) })
 	do(chromedp.Click(button))
-	says("Your answers have arrived")
+	says("We received your answers")
 	if n := s.Count(`select count(*) from resource.submissions
 		where answers @> '{"name":"Ada \"Okafor\" <a@b>","email":"ada@example.org","days":["Friday"],
 			"about":"One line.\nAnother line.","privacy":true}'`); n != 1 {

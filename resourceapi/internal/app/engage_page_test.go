@@ -95,7 +95,7 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 		t.Fatalf("%d %v %s", done.Status, done.Header, done.Body)
 	}
 	thanks := s.get(done.Header.Get("Location"), nil)
-	if thanks.Status != 200 || !strings.Contains(thanks.Body, "Your answers have arrived") ||
+	if thanks.Status != 200 || !strings.Contains(thanks.Body, "We received your answers") ||
 		!strings.Contains(thanks.Body, `http-equiv="refresh"`) {
 		t.Errorf("%d %s", thanks.Status, thanks.Body)
 	}

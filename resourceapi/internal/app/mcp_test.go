@@ -236,7 +236,7 @@ func TestTools_InvalidArgumentsAreResults(t *testing.T) {
 		{
 			"list_programmes",
 			map[string]any{"limit": 0, "status": "open"},
-			"limit: Must be a whole number from 1; more than 200 counts as 200.\nstatus: ",
+			"limit: Must be an integer of at least 1. Values over 200 count as 200.\nstatus: ",
 		},
 		{"get_programme", map[string]any{}, "id: "},
 		{"get_programme", map[string]any{"id": 7}, "id: "},

@@ -28,10 +28,11 @@ func routes(
 ) http.Handler {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
 	router.Use(noteRoute)
-	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "There is nothing at this path."))
+	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "This path does not exist."))
 	wrongMethod := refuse(
 		guard,
-		apierr.New(apierr.MethodNotAllowed, "This path does not take that method. Allow says which it takes."),
+		apierr.New(apierr.MethodNotAllowed, "This path does not support this method. The Allow header lists the "+
+			"supported methods."),
 	)
 	handle := func(path string, methods map[string]http.Handler) {
 		router.Handle(path, withPathValues(web.Methods(methods, wrongMethod)))

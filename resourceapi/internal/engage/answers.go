@@ -34,7 +34,7 @@ type ConsentGiven struct {
 	Given         bool   `json:"given"`
 }
 
-const missing = "Please answer this."
+const missing = "Please answer this question."
 
 // Read checks the answers to the form. It returns Problems (E2).
 func (f Form) Read(given Given) (Answers, []ConsentGiven, error) {
@@ -58,9 +58,9 @@ func (f Form) Read(given Given) (Answers, []ConsentGiven, error) {
 		switch {
 		case known[name]:
 		case fieldName.MatchString(name):
-			problems[name] = "This form has no such field."
+			problems[name] = "The form does not have this field."
 		default:
-			problems["answers"] = "Holds a name that is no field of this form."
+			problems["answers"] = "Contains a name that is not a field of this form."
 		}
 	}
 	return answers, consents, problems.orNil()
@@ -81,7 +81,7 @@ func (f Field) read(raw json.RawMessage) (value any, message string) {
 	}
 	var text string
 	if raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
-		return nil, "Must be text."
+		return nil, "Must be a string."
 	}
 	if text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")); text == "" {
 		return f.nothing()
@@ -120,17 +120,17 @@ func (f Field) readConsent(raw json.RawMessage) (any, string) {
 func (f Field) readChoices(raw json.RawMessage) (any, string) {
 	var chosen []string
 	if raw[0] != '[' || json.Unmarshal(raw, &chosen) != nil {
-		return nil, "Must be a list of texts."
+		return nil, "Must be an array of strings."
 	}
 	if len(chosen) == 0 {
 		return f.nothing()
 	}
 	for i, choice := range chosen {
 		if !slices.Contains(f.Options, choice) {
-			return nil, "Please choose among the options."
+			return nil, "Please choose from the options."
 		}
 		if slices.Contains(chosen[:i], choice) {
-			return nil, fmt.Sprintf("Choice %d is there twice.", i+1)
+			return nil, fmt.Sprintf("Choice %d is a duplicate.", i+1)
 		}
 	}
 	return chosen, ""

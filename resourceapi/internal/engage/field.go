@@ -55,7 +55,8 @@ var fieldName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 // check adds the problems of the field to problems, with names that begin with at.
 func (f Field) check(at string, problems Problems) {
 	if !fieldName.MatchString(f.Name) {
-		problems[at+".name"] = "Must begin with a letter and have at most 64 letters, digits, hyphens and underscores."
+		problems[at+".name"] = "Must start with a letter and contain only letters, digits, hyphens and " +
+			"underscores, up to 64 in total."
 	}
 	longest := maxLabel
 	if f.Type == Consent {
@@ -76,7 +77,7 @@ func (f Field) check(at string, problems Problems) {
 func (f Field) checkOptions() string {
 	if !f.HasOptions() {
 		if len(f.Options) > 0 {
-			return "Only select and multiselect have options."
+			return "Only select and multiselect fields can have options."
 		}
 		return ""
 	}
@@ -88,7 +89,7 @@ func (f Field) checkOptions() string {
 			return fmt.Sprintf("Option %d: %s", i+1, message)
 		}
 		if slices.Contains(f.Options[:i], option) {
-			return fmt.Sprintf("Option %d is there twice.", i+1)
+			return fmt.Sprintf("Option %d is a duplicate.", i+1)
 		}
 	}
 	return ""
@@ -106,7 +107,7 @@ func checkLine(text string, longest int) string {
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return "Must be one line without control characters."
 	case !displayname.Visible(text):
-		return "Must have a character that is seen."
+		return "Must contain a visible character."
 	}
 	return ""
 }

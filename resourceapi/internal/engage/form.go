@@ -61,7 +61,7 @@ func (d Definition) Check() error {
 	problems := Problems{}
 	checkTitle(d.Title, problems)
 	if len(d.Fields) == 0 || len(d.Fields) > MaxFields {
-		problems["fields"] = fmt.Sprintf("A form has 1 to %d fields.", MaxFields)
+		problems["fields"] = fmt.Sprintf("A form must have 1 to %d fields.", MaxFields)
 		return problems
 	}
 	seen := map[string]bool{}
@@ -89,12 +89,13 @@ func checkTitle(title string, problems Problems) {
 
 func checkOrigins(origins []string, problems Problems) {
 	if len(origins) > maxOrigins {
-		problems["allowedOrigins"] = fmt.Sprintf("Must name at most %d origins.", maxOrigins)
+		problems["allowedOrigins"] = fmt.Sprintf("Must have at most %d origins.", maxOrigins)
 	}
 	for i, origin := range origins {
 		if !isOrigin(origin) {
-			problems[fmt.Sprintf("allowedOrigins[%d]", i)] = "Must be an origin as browsers send it: https:// and a " +
-				"host in lower case, and a port if it is not the usual one; no path, no trailing slash."
+			problems[fmt.Sprintf("allowedOrigins[%d]", i)] = "Must be an origin, such as https://www.example.org: " +
+				"a scheme, a host in lower case, and the port if it is not the default one. No path and no " +
+				"trailing slash."
 		}
 	}
 }

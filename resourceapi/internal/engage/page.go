@@ -99,16 +99,16 @@ func ReadRange(raw, list string, cursors *Cursors, further ...string) (Range, er
 		}
 		text, err := url.QueryUnescape(value)
 		if err != nil {
-			problems[name] = "Is not encoded as a query parameter must be."
+			problems[name] = "Must be URL-encoded."
 		}
 		if _, twice := values[name]; twice {
-			problems[name] = "Must be given once."
+			problems[name] = "Must be sent only once."
 		}
 		values[name] = text
 	}
 	if text, given := values["limit"]; given {
 		if r.Limit = readLimit(text); r.Limit == 0 {
-			problems["limit"] = "Must be a whole number from 1; more than 200 counts as 200."
+			problems["limit"] = "Must be an integer of at least 1. Values over 200 count as 200."
 		}
 	}
 	if text, given := values["updatedSince"]; given {
@@ -122,7 +122,7 @@ func ReadRange(raw, list string, cursors *Cursors, further ...string) (Range, er
 	if text, given := values["cursor"]; given && len(problems) == 0 {
 		place, err := cursors.open(r, text)
 		if err != nil {
-			problems["cursor"] = "Must be the meta.nextCursor of an answer to the same list."
+			problems["cursor"] = "Must be a meta.nextCursor of the same list."
 		}
 		r.After = &place
 	}

@@ -21,9 +21,9 @@ const (
 
 // Reasons for the rejection of an accepted submission, shown to the sender.
 const (
-	ReasonTrapped = "A field that people do not see was filled in, as programs do. If you are a person, please open " +
-		"the form again and leave the field called Website empty."
-	ReasonFailed = "We could not process this, and have given up after trying several times. Please send it again."
+	ReasonTrapped = "A hidden field was filled in, which usually means that a program sent the form. If you are a " +
+		"person, please open the form again and leave the Website field empty."
+	ReasonFailed = "We tried several times but could not process your answers. Please send them again."
 )
 
 // A Submission is one submission of a form.

@@ -33,7 +33,7 @@ func (f Field) checkText(text string) string {
 		return checkPhone(text)
 	case Date:
 		if day, err := time.Parse(time.DateOnly, text); err != nil || day.Year() < 1 {
-			return "Please give a day that exists, as YYYY-MM-DD."
+			return "Please enter a valid date in the format YYYY-MM-DD."
 		}
 	case Select:
 		if !slices.Contains(f.Options, text) {
@@ -52,13 +52,13 @@ func checkLength(text string, kind Type) string {
 		longest = maxEmail
 	}
 	if utf8.RuneCountInString(text) > longest {
-		return fmt.Sprintf("Please use at most %d characters.", longest)
+		return fmt.Sprintf("Please enter at most %d characters.", longest)
 	}
 	if strings.ContainsFunc(
 		text,
 		func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(allowed, r) },
 	) {
-		return "Please leave out control characters and line breaks."
+		return "Please remove control characters and line breaks."
 	}
 	return ""
 }
@@ -67,7 +67,7 @@ func checkLength(text string, kind Type) string {
 func checkEmail(text string) string {
 	address, err := mail.ParseAddress(text)
 	if err != nil || address.Name != "" || address.Address != text || strings.ContainsAny(text, "\"()<>[] ") {
-		return "Please give an e-mail address like name@example.org."
+		return "Please enter an e-mail address, such as name@example.org."
 	}
 	return ""
 }
@@ -83,7 +83,7 @@ func checkPhone(text string) string {
 		return -1
 	}, text), "0")
 	if !phone.MatchString(text) || digits < 5 || digits > 15 {
-		return "Please give a phone number: 5 to 15 digits, with + before a country code."
+		return "Please enter a phone number with 5 to 15 digits, and + before a country code."
 	}
 	return ""
 }
@@ -93,7 +93,7 @@ const maxPower = 400
 
 // readNumber preserves the spelling, so that no digit is lost to rounding.
 func readNumber(raw json.RawMessage) (any, string) {
-	const message = "Please give a number, such as 4 or 4.5."
+	const message = "Please enter a number, such as 4 or 4.5."
 	var number json.Number
 	if raw[0] == '"' || len(raw) > maxNumber || json.Unmarshal(raw, &number) != nil {
 		return nil, message

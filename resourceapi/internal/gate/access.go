@@ -24,12 +24,13 @@ func (g *Gate) access(
 	case s.CredentialWorkspace != workspaceID:
 		return apierr.New(
 			apierr.Forbidden,
-			"This credential is not for the workspace that X-Tenant-Id names. Use one that was made in that workspace.",
+			"This credential is not for the workspace in X-Tenant-Id. Use a credential that was created in that "+
+				"workspace.",
 		)
 	case !s.Member:
 		return apierr.New(
 			apierr.Forbidden,
-			"You are not a member of this workspace any more. An administrator of the workspace can add you.",
+			"You are no longer a member of this workspace. Ask an administrator of the workspace to add you.",
 		)
 	case s.ConnectorsOff() || (g.assisting && !s.LLMIntegration):
 		return apierr.New(
@@ -42,9 +43,8 @@ func (g *Gate) access(
 	case !s.MemberPermissions.Has(need.Permission):
 		return apierr.New(
 			apierr.Forbidden,
-			"You do not hold "+string(
-				need.Permission,
-			)+" in this workspace. An administrator of the workspace can give it to you.",
+			"You do not have the permission "+string(need.Permission)+" in this workspace. Ask an administrator of "+
+				"the workspace to grant it.",
 		)
 	case !granted.Has(need.Permission):
 		return g.refuseMissing(ctx, held, granted, need.Permission)
@@ -58,10 +58,8 @@ func (g *Gate) refuseMissing(ctx context.Context, held presented, granted perm.S
 	if held.claims == nil {
 		return apierr.New(
 			apierr.Forbidden,
-			"You hold "+string(
-				needed,
-			)+" in this workspace, but this personal access token was made without it. Make a new token with it in "+
-				"Settings, Developers.",
+			"You have the permission "+string(needed)+" in this workspace, but this personal access token does not. "+
+				"Create a token with this permission in Settings, Developers.",
 		)
 	}
 	askable, err := g.standings.Askable(ctx, held.question.GrantID)
@@ -71,11 +69,9 @@ func (g *Gate) refuseMissing(ctx context.Context, held presented, granted perm.S
 	if !askable.Has(needed) {
 		return apierr.New(
 			apierr.Forbidden,
-			"You hold "+string(
-				needed,
-			)+" in this workspace, but this application cannot be given it, so connecting again will not help. "+
-				"Whoever manages the workspace's applications, in Settings, Developers, can register one that asks "+
-				"for it, or change what connectors may be given.",
+			"You have the permission "+string(needed)+" in this workspace, but this application cannot get it, so "+
+				"connecting again does not help. An administrator of the workspace can register an application that "+
+				"requires it, in Settings, Developers, or change the connector policy, in Settings, Connectors.",
 		)
 	}
 	return g.insufficient(granted, askable, needed)
@@ -95,11 +91,12 @@ func module(s standing.Standing) *apierr.Error {
 	switch {
 	case !s.ModuleEnabled:
 		return &apierr.Error{Kind: apierr.Forbidden, Code: "MODULE_NOT_ENABLED",
-			Message: "This module is not enabled in this workspace. An administrator of the workspace can enable it."}
+			Message: "This module is not enabled in this workspace. Ask an administrator of the workspace to " +
+				"enable it."}
 	case !s.ModuleProvisioned:
 		return apierr.New(
 			apierr.NotProvisioned,
-			"This module is enabled but not set up yet in this workspace. Trying again will not help: ask an "+
+			"This module is enabled but not set up in this workspace yet. Trying again does not help. Contact an "+
 				"administrator.",
 		)
 	}

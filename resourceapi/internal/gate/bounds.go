@@ -98,7 +98,7 @@ func ReadInTurn(ctx context.Context, read func() error) (err error) {
 	}
 	turn, err := w.reads.Enter(ctx, w.workspaceID)
 	if err != nil {
-		return inflight.Refusal(err, "Too many pages of this workspace are being read. Wait for one to end.")
+		return inflight.Refusal(err, "Too many lists of this workspace are being read. Wait until one finishes.")
 	}
 	defer func() { endTurn(turn, err) }()
 	return read()
@@ -122,13 +122,13 @@ func (b *Bounds) enterSearch(
 	if err != nil {
 		return nil, inflight.Refusal(
 			err,
-			"This credential has two searches in flight, which is the most at once. Wait for one to end.",
+			"This credential has two searches in flight, which is the maximum. Wait until one finishes.",
 		)
 	}
 	shared, err := b.workspaces.Enter(r.Context(), workspaceID)
 	if err != nil {
 		own.Leave(false)
-		return nil, inflight.Refusal(err, "Too many searches of this workspace are in flight. Wait for one to end.")
+		return nil, inflight.Refusal(err, "Too many searches of this workspace are in flight. Wait until one finishes.")
 	}
 	return func(err error) {
 		endTurn(shared, err)

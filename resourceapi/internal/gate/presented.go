@@ -42,7 +42,7 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 	case err != nil:
 		return presented{}, err
 	case claims.Audience != g.resource:
-		return presented{}, g.unauthenticated("The access token was made for another resource than this API.")
+		return presented{}, g.unauthenticated("The access token is for another resource.")
 	}
 	web.NoteGrant(ctx, claims.GrantID)
 	return presented{question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil

@@ -11,9 +11,9 @@ import (
 
 // Messages that several refusals share. None reveals whether a credential or a workspace exists.
 const (
-	noCredential  = "Send a credential: Authorization: Bearer, then a personal access token or an access token."
-	badCredential = "The credential is not valid. It may have been revoked or replaced, or belong to another " +
-		"server."
+	noCredential = "The request has no credential. Send the header Authorization: Bearer with a personal access " +
+		"token or an access token."
+	badCredential     = "The credential is not valid. It may be revoked, replaced or from another server."
 	expiredCredential = "The credential has expired. Get a new one."
 )
 
@@ -48,9 +48,8 @@ func (g *Gate) insufficient(granted, askable perm.Set, needed perm.Permission) e
 	return challenged{
 		apierr.New(
 			apierr.Forbidden,
-			"You hold "+string(
-				needed,
-			)+" in this workspace, but this connection was made without it. Connect again, and allow it.",
+			"You have the permission "+string(needed)+" in this workspace, but this connection does not. Connect "+
+				"again and allow it.",
 		),
 		g.challenge("insufficient_scope", perm.NewSet(scope...)),
 	}

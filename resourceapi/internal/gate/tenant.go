@@ -22,7 +22,7 @@ func readWorkspace(h http.Header) (uuid.UUID, error) {
 	}
 	return uuid.Nil, apierr.New(
 		apierr.Invalid,
-		"Name the workspace: the tenant header is required, X-Tenant-Id, once, as the identifier shown in Settings, "+
-			"User.",
+		"X-Tenant-Id is missing or not valid: the tenant header is required. Send it once, with the workspace "+
+			"identifier from Settings, User.",
 	)
 }

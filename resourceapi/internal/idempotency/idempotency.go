@@ -53,7 +53,7 @@ type Answer struct {
 // ErrReused is returned for a key that was used with another body. It is a Conflict.
 var ErrReused = apierr.New(
 	apierr.Conflict,
-	"This Idempotency-Key was used within 24 hours for a request with another body. Use a new key for a new request.",
+	"This Idempotency-Key was already used with a different body within 24 hours. Use a new key for a new request.",
 )
 
 // ReadKey reads the header, which may appear once with 1 to 255 visible ASCII characters. Without it, the key has
@@ -66,7 +66,7 @@ func ReadKey(h http.Header, scope Scope, body []byte) (Key, error) {
 	if len(values) > 1 || !visible(values[0]) {
 		return Key{}, apierr.New(
 			apierr.Invalid,
-			"Idempotency-Key must be given once, as 1 to 255 visible ASCII characters.",
+			"Send Idempotency-Key only once, with 1 to 255 visible ASCII characters.",
 		)
 	}
 	return Key{Scope: scope, Text: values[0], Body: sha256.Sum256(body)}, nil

@@ -111,7 +111,7 @@ func (s *Source) Ready(ctx context.Context) error {
 	return &apierr.Error{
 		Kind:    apierr.Unavailable,
 		Cause:   cause,
-		Message: "This process has not read the keys of access tokens yet.",
+		Message: "This process has not loaded the access token keys yet.",
 	}
 }
 

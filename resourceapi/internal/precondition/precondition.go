@@ -41,7 +41,7 @@ func Read(h http.Header) (Conditions, error) {
 		if !ok {
 			return Conditions{}, apierr.New(
 				apierr.Invalid,
-				one.name+` must be * or entity tags in quotes, as ETag gave them: "3".`,
+				one.name+` must be * or the ETag of a version, with its quotes, such as "3".`,
 			)
 		}
 		*one.into = &given

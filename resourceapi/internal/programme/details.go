@@ -58,12 +58,12 @@ func checkDays(startsOn, endsOn *Date, problems Problems) {
 // Messages that several readers of fields share.
 const (
 	StatusMessage = "Must be draft, active, completed or archived."
-	DateMessage   = "Must be a day written YYYY-MM-DD."
+	DateMessage   = "Must be a date in the format YYYY-MM-DD."
 )
 
 func checkName(name string) string {
 	if strings.TrimSpace(name) == "" {
-		return "A programme needs a name."
+		return "A name is required."
 	}
 	return displayname.Check(name, MaxName)
 }
@@ -74,7 +74,7 @@ func checkSummary(summary string) string {
 	case utf8.RuneCountInString(summary) > MaxSummary:
 		return fmt.Sprintf("Must have at most %d characters.", MaxSummary)
 	case strings.ContainsFunc(summary, forbidden):
-		return "Must not hold control characters."
+		return "Must not contain control characters."
 	}
 	return ""
 }

@@ -61,7 +61,7 @@ func CheckImport(text string) error {
 func ReadImport(text string) ([]Details, []RowError) {
 	reader, columns, source, err := openImport(text)
 	if err != nil {
-		return nil, []RowError{{Row: 1, Message: "The header is not one of an import."}}
+		return nil, []RowError{{Row: 1, Message: "The header is not valid."}}
 	}
 	var rows []Details
 	var wrong []RowError
@@ -81,7 +81,7 @@ func ReadImport(text string) ([]Details, []RowError) {
 		if len(rows) == MaxImportRows {
 			wrong = append(
 				wrong,
-				RowError{Row: row, Message: fmt.Sprintf("An import has at most %d rows.", MaxImportRows)},
+				RowError{Row: row, Message: fmt.Sprintf("An import can have at most %d rows.", MaxImportRows)},
 			)
 			break
 		}
@@ -89,7 +89,7 @@ func ReadImport(text string) ([]Details, []RowError) {
 			// The reader is out of step, so that later rows would be misread.
 			wrong = append(
 				wrong,
-				RowError{Row: row, Message: "The row is not written as CSV (RFC 4180): look at its quotes."},
+				RowError{Row: row, Message: "The row is not valid CSV (RFC 4180). Check its quotes."},
 			)
 			break
 		}
@@ -113,10 +113,10 @@ func ReadImport(text string) ([]Details, []RowError) {
 func tooLarge(err error) string {
 	switch {
 	case errors.Is(err, errTooManyCells):
-		return fmt.Sprintf("A row has at most %d values. The rest of the file was not read.", maxCells)
+		return fmt.Sprintf("A row can have at most %d values. The rest of the file was not read.", maxCells)
 	case errors.Is(err, errLongRow):
 		return fmt.Sprintf(
-			"A row has at most %d KiB: look at its quotes. The rest of the file was not read.",
+			"A row can have at most %d KiB. Check its quotes. The rest of the file was not read.",
 			maxRow>>10,
 		)
 	}
@@ -157,7 +157,7 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 	const byteOrderMark = "\ufeff" // spreadsheets write it before UTF-8
 	text = strings.TrimPrefix(text, byteOrderMark)
 	if header, _ := measureRow(strings.TrimLeft(text, "\r\n")); len(header) > MaxImportHeader {
-		return nil, nil, nil, Problems{"header": fmt.Sprintf("The header must be at most %d bytes.", MaxImportHeader)}
+		return nil, nil, nil, Problems{"header": fmt.Sprintf("The header can have at most %d bytes.", MaxImportHeader)}
 	}
 	source := &boundedRows{rest: text}
 	reader := csv.NewReader(source)
@@ -172,12 +172,13 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 	for i, column := range columns {
 		if !slices.Contains(known, column) || slices.Contains(columns[:i], column) {
 			return nil, nil, nil, Problems{
-				"header": "Columns are name,summary,status,startsOn,endsOn, each at most once, separated by commas.",
+				"header": "The columns must be from name,summary,status,startsOn,endsOn, separated by commas, " +
+					"without duplicates.",
 			}
 		}
 	}
 	if !slices.Contains(columns, FieldName) {
-		return nil, nil, nil, Problems{"header": "The column name is required."}
+		return nil, nil, nil, Problems{"header": "The name column is required."}
 	}
 	return reader, columns, source, nil
 }

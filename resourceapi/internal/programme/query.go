@@ -69,7 +69,7 @@ func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, erro
 	if text, given := values["limit"]; given {
 		limit, ok := readLimit(text)
 		if !ok {
-			problems["limit"] = "Must be a whole number from 1; more than 200 counts as 200."
+			problems["limit"] = "Must be an integer of at least 1. Values over 200 count as 200."
 		}
 		query.Limit = limit
 	}
@@ -97,8 +97,7 @@ func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, erro
 	if text, given := values["cursor"]; given && len(problems) == 0 {
 		position, err := cursors.Open(text, workspaceID, query.Filter)
 		if err != nil {
-			problems["cursor"] = "Must be the meta.nextCursor of an answer to the same list: same workspace, same " +
-				"filters."
+			problems["cursor"] = "Must be a meta.nextCursor of the same list, with the same workspace and filters."
 		}
 		query.After = &position
 	}
@@ -133,10 +132,10 @@ func readParameters(raw string, names ...string) (map[string]string, Problems) {
 		}
 		text, err := url.QueryUnescape(value)
 		if err != nil {
-			problems[name] = "Is not encoded as a query parameter must be."
+			problems[name] = "Must be URL-encoded."
 		}
 		if _, twice := values[name]; twice {
-			problems[name] = "Must be given once."
+			problems[name] = "Must be sent only once."
 		}
 		values[name] = text
 	}

@@ -37,11 +37,11 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, apierr.New(
 			apierr.Invalid,
-			"The request body did not arrive in time. Send it faster, or as several smaller ones.",
+			"The request body did not arrive in time. Send it faster, or split it into smaller requests.",
 		)
 	}
 	if err != nil {
-		return nil, apierr.New(apierr.Invalid, "The request body did not arrive whole.")
+		return nil, apierr.New(apierr.Invalid, "The request body is incomplete.")
 	}
 	return content, nil
 }
@@ -67,7 +67,7 @@ func ReadWithin(w http.ResponseWriter, r *http.Request, limit int64, within time
 // CheckType returns an *apierr.Error unless the request has exactly one Content-Type, which is among types and has no
 // charset other than UTF-8.
 func CheckType(h http.Header, types ...string) error {
-	refusal := apierr.New(apierr.Invalid, "Send the body with Content-Type: "+strings.Join(types, " or ")+", in UTF-8.")
+	refusal := apierr.New(apierr.Invalid, "Content-Type must be "+strings.Join(types, " or ")+", in UTF-8.")
 	values := h.Values("Content-Type")
 	if len(values) != 1 {
 		return refusal
@@ -86,7 +86,7 @@ func CheckType(h http.Header, types ...string) error {
 type Object map[string]json.RawMessage
 
 // errNotObject has no position, since no part of the request is echoed.
-var errNotObject = apierr.New(apierr.Invalid, "The body must be one JSON object in UTF-8, with each key at most once.")
+var errNotObject = apierr.New(apierr.Invalid, "The body must be one JSON object in UTF-8 without duplicate keys.")
 
 // ReadObject reads one JSON object without trailing data. The error is an *apierr.Error.
 func ReadObject(content []byte) (Object, error) {

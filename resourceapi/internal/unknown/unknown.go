@@ -25,7 +25,7 @@ const (
 
 // Members returns a message for each member that is not among known, by its name.
 func Members(object strictjson.Object, known ...string) map[string]string {
-	return messages(slices.Collect(maps.Keys(object)), known, "There is no such member.")
+	return messages(slices.Collect(maps.Keys(object)), known, "Unknown member.")
 }
 
 // Parameters returns an *apierr.Error that names the parameters of a query string that are not among known, or nil.
@@ -41,13 +41,13 @@ func Parameters(raw string, known ...string) error {
 			names = append(names, name)
 		}
 	}
-	fields := messages(names, known, "There is no such query parameter.")
+	fields := messages(names, known, "Unknown query parameter.")
 	if len(fields) == 0 {
 		return nil
 	}
 	return &apierr.Error{
 		Kind:    apierr.Invalid,
-		Message: "The request has query parameters that are not known here. error.fields names them.",
+		Message: "The request has unknown query parameters. error.fields names them.",
 		Fields:  fields,
 	}
 }

@@ -147,15 +147,15 @@ func TestFields_ResolvesReferencesAndAllOf(t *testing.T) {
 	}
 	for schema, want := range map[string][]string{
 		"ProgrammePage": {
-			"data list of object",
+			"data array of object",
 			"data[].status draft | active | completed | archived",
-			"data[].endsOn day | null",
-			"meta.nextCursor text",
+			"data[].endsOn date | null",
+			"meta.nextCursor string",
 		},
-		"RegisteredApplication": {"clientId identifier", "clientSecret text"},
+		"RegisteredApplication": {"clientId UUID", "clientSecret string"},
 		"Forbidden":             {"error.code FORBIDDEN | MODULE_NOT_ENABLED", "error.fields object"},
 		"Introspection": {
-			"permissions list of account:api:access | programmes:read:programmes | programmes:write:programmes | " +
+			"permissions array of account:api:access | programmes:read:programmes | programmes:write:programmes | " +
 				"engage:read:forms | engage:write:forms | engage:read:submissions",
 		},
 	} {

@@ -113,16 +113,16 @@ func (r reader) kind(schema openapi.Object) string {
 	case schema.Value("const") != nil:
 		return fmt.Sprint(schema.Value("const"))
 	case schema.Map("items") != nil:
-		return "list of " + r.kind(schema.Map("items"))
+		return "array of " + r.kind(schema.Map("items"))
 	case schema.Text("format") != "":
 		return map[string]string{
-			"uuid":      "identifier",
+			"uuid":      "UUID",
 			"uri":       "URL",
 			"date-time": "time",
-			"date":      "day",
+			"date":      "date",
 		}[schema.Text("format")]
 	case schema.Text("type") == "string":
-		return "text"
+		return "string"
 	}
 	return schema.Text("type")
 }

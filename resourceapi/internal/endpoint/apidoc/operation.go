@@ -146,9 +146,9 @@ func access(o openapi.Operation) string {
 			case "bearer", "assistant":
 				return "Bearer token"
 			case "service":
-				return "Service, with its own credentials"
+				return "Service credentials"
 			case "clientBasic":
-				return "The application's own credentials"
+				return "Application credentials"
 			}
 		}
 	}
@@ -162,7 +162,7 @@ func (r reader) curl(o openapi.Operation, parameters []openapi.Object, bodies []
 	switch access(o) {
 	case "Bearer token":
 		lines = append(lines, `-H "Authorization: Bearer $TOKEN"`)
-	case "Service, with its own credentials":
+	case "Service credentials":
 		lines = append(lines, `-u "$CLIENT_ID:$CLIENT_SECRET"`)
 	}
 	for _, p := range parameters {

@@ -42,14 +42,15 @@ func readDefinition(object strictjson.Object, problems engage.Problems) (engage.
 	d := engage.Definition{AllowedOrigins: []string{}}
 	title, isText := object.Text("title")
 	if d.Title = title; !isText {
-		problems["title"] = "Must be text."
+		problems["title"] = "Must be a string."
 	}
 	if !readTexts(object, "allowedOrigins", &d.AllowedOrigins) {
-		problems["allowedOrigins"] = "Must be a list of texts. An empty list keeps the form off other websites."
+		problems["allowedOrigins"] = "Must be an array of strings. If the array is empty, other websites cannot " +
+			"use the form."
 	}
 	var elements []json.RawMessage
 	if object.Null("fields") || json.Unmarshal(object["fields"], &elements) != nil {
-		problems["fields"] = "Must be a list of fields."
+		problems["fields"] = "Must be an array of fields."
 		return d, problems
 	}
 	if len(elements) > engage.MaxFields {
@@ -74,19 +75,20 @@ func readChange(h http.Header, content []byte) (engage.Change, error) {
 	var change engage.Change
 	problems := engage.Problems(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled"))
 	if object.Has("fields") {
-		problems["fields"] = "What a form asks does not change: people have answered it as it is. Make another " +
-			"form, and close this one with enabled: false."
+		problems["fields"] = "The fields of a form cannot change. Create another form, and close this one with " +
+			"enabled: false."
 	}
 	if object.Has("title") {
 		title, isText := object.Text("title")
 		if change.Title = &title; !isText {
-			problems["title"] = "Must be text."
+			problems["title"] = "Must be a string."
 		}
 	}
 	if object.Has("allowedOrigins") {
 		origins := []string{}
 		if change.AllowedOrigins = &origins; !readTexts(object, "allowedOrigins", &origins) {
-			problems["allowedOrigins"] = "Must be a list of texts. An empty list keeps the form off other websites."
+			problems["allowedOrigins"] = "Must be an array of strings. If the array is empty, other websites " +
+				"cannot use the form."
 		}
 	}
 	change.Enabled = readEnabled(object, problems)
@@ -122,7 +124,7 @@ func readField(at string, element json.RawMessage, problems engage.Problems) eng
 	text := func(key string) string {
 		value, isText := object.Text(key)
 		if !isText {
-			problems[at+"."+key] = "Must be text."
+			problems[at+"."+key] = "Must be a string."
 		}
 		return value
 	}
@@ -137,7 +139,7 @@ func readField(at string, element json.RawMessage, problems engage.Problems) eng
 		}
 	}
 	if object.Has("options") && !readTexts(object, "options", &f.Options) {
-		problems[at+".options"] = "Must be a list of texts."
+		problems[at+".options"] = "Must be an array of strings."
 	}
 	return f
 }

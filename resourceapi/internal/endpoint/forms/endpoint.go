@@ -97,7 +97,7 @@ func refusal(err error) error {
 	case errors.Is(err, engage.ErrStale):
 		return apierr.New(
 			apierr.PreconditionFailed,
-			"The form was changed since you read it. Read it again, then repeat your change.",
+			"The form has changed since you read it. Read it again and repeat your change.",
 		)
 	}
 	return err

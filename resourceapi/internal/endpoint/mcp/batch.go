@@ -16,7 +16,7 @@ import (
 // several encodings.
 const maxAnswers = 1 << 20
 
-const tooLong = "The answers of this batch are too long to be sent together: send this call alone."
+const tooLong = "The results of this batch are too large to return together. Send this call separately."
 
 // A batch is the calls of one request in order. Identical calls are merged.
 type batch struct {

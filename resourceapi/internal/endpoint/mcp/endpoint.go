@@ -86,7 +86,7 @@ func (e *Endpoint) NoSession() http.Handler {
 		w.Header().Set("Allow", "OPTIONS, POST")
 		return apierr.New(
 			apierr.MethodNotAllowed,
-			"This server keeps no session and opens no stream. Send each message by POST.",
+			"This server has no sessions and no streams. Send each message with POST.",
 		)
 	})
 	return e.fromAllowedOrigin(e.gate.Guard(gate.Need{}, refuse).ServeHTTP)

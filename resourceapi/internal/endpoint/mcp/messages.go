@@ -54,20 +54,21 @@ type fault struct {
 var (
 	notMessage = &fault{
 		code: invalidRequest,
-		message: "The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, with each key at most once, " +
-			"and \"jsonrpc\":\"2.0\".",
+		message: "The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, without duplicate keys and " +
+			"with \"jsonrpc\":\"2.0\".",
 	}
 	notID = &fault{
 		code:    invalidRequest,
-		message: "The id of a message must be a string or a whole number, below 2^53.",
+		message: "The id of a message must be a string or an integer below 2^53.",
 	}
-	notJSON   = &fault{code: parseError, message: "The body is not JSON."}
-	overBatch = &fault{code: invalidRequest, message: "A batch must hold 1 to 10 messages."}
+	notJSON   = &fault{code: parseError, message: "The body is not valid JSON."}
+	overBatch = &fault{code: invalidRequest, message: "A batch must have 1 to 10 messages."}
 	sameID    = &fault{
 		code:    invalidRequest,
-		message: "Two requests of the batch have the same id. Give each request an id of its own.",
+		message: "Two requests of the batch have the same id. Give each request a unique id.",
 	}
-	mixedBatch = &fault{code: invalidRequest, message: "Send calls that need different permissions one by one."}
+	mixedBatch = &fault{code: invalidRequest, message: "The calls of the batch require different permissions. Send " +
+		"them separately."}
 )
 
 // otherVersion returns the fault of a request with an unsupported protocol revision.
@@ -75,7 +76,7 @@ func otherVersion(id json.RawMessage, requested string) *fault {
 	return &fault{
 		id:      id,
 		code:    unsupportedVersion,
-		message: "MCP-Protocol-Version must be one of " + strings.Join(versions[1:], ", ") + ", or left out.",
+		message: "MCP-Protocol-Version must be absent or one of " + strings.Join(versions[1:], ", ") + ".",
 		data:    sdk.UnsupportedProtocolVersionData{Supported: versions[1:], Requested: requested},
 	}
 }
@@ -190,7 +191,7 @@ func readMessage(content []byte) (message, *fault) {
 		return m.readParams(object["params"])
 	}
 	if _, isRequest := offered[method]; isRequest {
-		return message{}, &fault{code: invalidRequest, message: method + " is a request, and needs an id."}
+		return message{}, &fault{code: invalidRequest, message: method + " is a request and requires an id."}
 	}
 	return m, nil // a notification
 }
@@ -248,29 +249,29 @@ func (m message) isHandshake() bool { return m.method == handshake && m.revision
 func (m message) readParams(params json.RawMessage) (message, *fault) {
 	into, known := offered[m.method]
 	if !known {
-		return m, m.refuse(methodNotFound, "There is no such method here. tools/list says what may be called.")
+		return m, m.refuse(methodNotFound, "This method is not supported. Use tools/list to list the tools.")
 	}
 	if params == nil || string(params) == "null" {
 		if slices.Contains(needsParams, m.method) {
-			return m, m.refuse(invalidParams, "The params of "+m.method+" are missing.")
+			return m, m.refuse(invalidParams, m.method+" requires params.")
 		}
 		return m, nil
 	}
 	object, err := strictjson.ReadObject(params)
 	if err != nil {
-		return m, m.refuse(invalidParams, "params must be one JSON object.")
+		return m, m.refuse(invalidParams, "params must be one JSON object without duplicate keys.")
 	}
 	if meta, err := strictjson.ReadObject(object["_meta"]); err == nil {
 		m.revision, _ = meta.Text(sdk.MetaKeyProtocolVersion)
 	}
 	if json.Unmarshal(params, into()) != nil {
-		return m, m.refuse(invalidParams, "The params of "+m.method+" are not as the protocol has them.")
+		return m, m.refuse(invalidParams, "The params of "+m.method+" are not valid.")
 	}
 	if m.method != callTool {
 		return m, nil
 	}
 	if m.tool, _ = object.Text("name"); m.tool == "" {
-		return m, m.refuse(invalidParams, "The params of "+callTool+" must name a tool: \"name\":\"whoami\".")
+		return m, m.refuse(invalidParams, "The params of "+callTool+" must have the name of a tool, such as \"name\":\"whoami\".")
 	}
 	m.arguments = object["arguments"]
 	return m, nil

@@ -81,8 +81,8 @@ func (e *Endpoint) fromAllowedOrigin(next http.HandlerFunc) http.Handler {
 					r,
 					apierr.New(
 						apierr.Forbidden,
-						"Pages of this origin may not use this server. Whoever runs it can add the origin to "+
-							"ALMONER_MCP_ORIGINS.",
+						"This server does not allow web pages of this origin. The operator of the server can add "+
+							"the origin to ALMONER_MCP_ORIGINS.",
 					),
 				)
 				return

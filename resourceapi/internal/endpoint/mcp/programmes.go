@@ -62,25 +62,26 @@ const recordSchema = `{"type":"object","properties":{
 const pageSchema = `{"type":"object","properties":{
 	"data":{"type":"array","items":` + recordSchema + `},
 	"meta":{"type":"object","properties":{
-		"count":{"type":"integer","description":"How many programmes this page has."},
+		"count":{"type":"integer","description":"The number of programmes on this page."},
 		"nextCursor":{"type":"string",
-			"description":"Present only when more may follow: pass it as cursor, with the same status and q."}
+			"description":"Present only if there may be more programmes. Pass it as cursor, with the same status " +
+				"and q."}
 	},"required":["count"]}
 },"required":["data","meta"]}`
 
 const querySchema = `{"type":"object","properties":{
-	"limit":{"type":"integer","minimum":1,"maximum":200,"default":50,"description":"How many programmes at most."},
+	"limit":{"type":"integer","minimum":1,"maximum":200,"default":50,"description":"The maximum number of programmes."},
 	"cursor":{"type":"string",
-		"description":"The meta.nextCursor of the previous answer, to continue it. ` +
-	`Leave out to start with the newest."},
+		"description":"The meta.nextCursor of the previous result. ` +
+	`Omit it to start with the newest programme."},
 	"status":{"type":"string","enum":["draft","active","completed","archived"],
-		"description":"Only programmes of this status."},
+		"description":"Return only programmes with this status."},
 	"q":{"type":"string","maxLength":400,
-		"description":"Only programmes with this text in their name or summary, in any case."}
+		"description":"Return only programmes with this text in the name or summary. Ignores case."}
 },"additionalProperties":false}`
 
 const idSchema = `{"type":"object","properties":{
-	"id":{"type":"string","format":"uuid","description":"The id of the programme, as list_programmes gives it."}
+	"id":{"type":"string","format":"uuid","description":"The id of the programme, from list_programmes."}
 },"required":["id"],"additionalProperties":false}`
 
 func (e *Endpoint) listProgrammes() tool {
@@ -92,10 +93,9 @@ func (e *Endpoint) listProgrammes() tool {
 			Name:        "list_programmes",
 			Title:       "List programmes",
 			Annotations: readOnly("List programmes"),
-			Description: "Lists the workspace's programmes, newest first, each with its id, name, summary, status, " +
-				"first and last day. " +
-				"Narrow it by status or by a text to look for. When meta.nextCursor is in the answer, call again " +
-				"with it as cursor until it is absent, even if a page is empty.",
+			Description: "Lists the programmes of the workspace, newest first, each with its id, name, summary, " +
+				"status, start date and end date. Filter by status or by text. If the result has meta.nextCursor, " +
+				"call again with it as cursor until it is absent, even if a page is empty.",
 			InputSchema:  json.RawMessage(querySchema),
 			OutputSchema: json.RawMessage(pageSchema),
 		},
@@ -111,8 +111,8 @@ func (e *Endpoint) getProgramme() tool {
 			Name:        "get_programme",
 			Title:       "Read a programme",
 			Annotations: readOnly("Read a programme"),
-			Description: "Reads one programme of the workspace by its id: name, summary, status, first and last " +
-				"day, when it was added and last changed. Use list_programmes to find the id.",
+			Description: "Reads one programme of the workspace by its id: name, summary, status, start date, end " +
+				"date, and when it was created and last changed. Use list_programmes to find the id.",
 			InputSchema:  json.RawMessage(idSchema),
 			OutputSchema: json.RawMessage(recordSchema),
 		},
@@ -166,7 +166,7 @@ func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) 
 	return c, nil
 }
 
-const searchTooExpensive = "This search takes too long. Search for a longer or a rarer text, or narrow it by status."
+const searchTooExpensive = "This search takes too long. Search for a longer or less common text, or filter by status."
 
 // inWords returns the problems of all arguments as one text.
 func inWords(err error) error {
@@ -202,13 +202,12 @@ func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.C
 }
 
 // unknownProgramme is also the message for a programme of another workspace.
-const unknownProgramme = "There is no programme with this id in this workspace. list_programmes gives the ids of " +
-	"those there are."
+const unknownProgramme = "There is no programme with this id in this workspace. Use list_programmes to find an id."
 
 func (e *Endpoint) readGet(arguments strictjson.Object, workspaceID uuid.UUID) (call, error) {
 	text, ok := arguments.Text("id")
 	if !ok {
-		return call{}, sentence("id: Must be the id of a programme, as text.")
+		return call{}, sentence("id: Must be the id of a programme, as a string.")
 	}
 	id, err := identity.Parse(text)
 	if err != nil {

@@ -29,7 +29,7 @@ type sentence string
 
 func (s sentence) Error() string { return string(s) }
 
-const notArguments = sentence("The arguments must be one JSON object, with each key at most once.")
+const notArguments = sentence("The arguments must be one JSON object without duplicate keys.")
 
 // checkNames refuses an unknown argument, since ignoring it would produce a wrong answer.
 func (t tool) checkNames(arguments strictjson.Object) error {
@@ -40,7 +40,8 @@ func (t tool) checkNames(arguments strictjson.Object) error {
 		if len(t.arguments) == 0 {
 			return sentence("This tool takes no arguments.")
 		}
-		return sentence("This tool takes no other arguments than: " + strings.Join(t.arguments, ", ") + ".")
+		return sentence("Unknown argument. This tool takes only these arguments: " + strings.Join(t.arguments, ", "+
+			"") + ".")
 	}
 	return nil
 }
@@ -58,7 +59,7 @@ func textOrNumber(arguments strictjson.Object, key string) (text string, given b
 	if json.Unmarshal(arguments[key], &number) == nil {
 		return plain(number), true, nil
 	}
-	return "", false, sentence(key + " must be a text or a number.")
+	return "", false, sentence(key + " must be a string or a number.")
 }
 
 // plain formats a whole number without a point or an exponent: 2.0 and 1e1 become 2 and 10.

@@ -105,25 +105,25 @@ func refusal(err error) error {
 	case errors.Is(err, programme.ErrTooExpensive):
 		return apierr.New(
 			apierr.TooExpensive,
-			"This search takes too long. Search for a longer or a rarer text, or narrow it by status.",
+			"This search takes too long. Search for a longer or less common text, or filter by status.",
 		)
 	case errors.Is(err, programme.ErrStale):
 		return apierr.New(
 			apierr.PreconditionFailed,
-			"The programme was changed since you read it. Read it again, then repeat your change.",
+			"The programme has changed since you read it. Read it again and repeat your change.",
 		)
 	case errors.Is(err, programme.ErrTransition):
 		return apierr.New(
 			apierr.Conflict,
-			"The programme cannot move to that status from the one it has. Allowed: draft to active to completed to "+
-				"archived, and draft to archived.",
+			"The programme cannot change from its current status to this status. Allowed transitions: draft to "+
+				"active, active to completed, completed to archived, and draft to archived.",
 		)
 	case errors.Is(err, programme.ErrImportsWait):
 		return &apierr.Error{
 			Kind:       apierr.RateLimited,
 			RetryAfter: 10,
-			Message: "Too many imports of this workspace wait to be processed. Send this one again after the " +
-				"seconds that Retry-After says.",
+			Message: "Too many imports of this workspace are waiting. Send this import again after the time in " +
+				"Retry-After.",
 		}
 	}
 	return err

@@ -46,7 +46,7 @@ func readChange(o strictjson.Object) (programme.Change, error) {
 		programme.FieldEndsOn,
 	)
 	if o.Has(programme.FieldStatus) {
-		problems[programme.FieldStatus] = "The status changes by transitions alone: POST to …/transitions."
+		problems[programme.FieldStatus] = "Change the status with a transition: POST to …/transitions."
 	}
 	change := programme.Change{
 		Name:     readText(o, programme.FieldName, problems),
@@ -78,7 +78,7 @@ func readText(o strictjson.Object, field string, problems programme.Problems) *s
 	}
 	text, isText := o.Text(field)
 	if !isText {
-		problems[field] = "Must be text."
+		problems[field] = "Must be a string."
 		return nil
 	}
 	return &text

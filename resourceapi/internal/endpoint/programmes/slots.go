@@ -69,8 +69,7 @@ func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), e
 		return nil, &apierr.Error{
 			Kind:       apierr.RateLimited,
 			RetryAfter: int(s.patience / time.Second),
-			Message: "Too many imports are being received. Send this one again after the seconds that " +
-				"Retry-After says.",
+			Message:    "Too many imports are being received. Send this import again after the time in Retry-After.",
 		}
 	}
 	return leave, nil // granted at the same moment

@@ -59,7 +59,7 @@ func (e *Endpoint) Send() http.Handler {
 		token, err := e.Tokens.ReadSubmission(view.Token, form.ID, e.Now())
 		if err != nil {
 			view.Token = e.Tokens.ForSubmission(form.ID, e.Now())
-			view.Alert = "This page was open for more than an hour. Please look over your answers and send them again."
+			view.Alert = "This page was open for more than an hour. Please check your answers and send them again."
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
 		submission, err := newSubmission(form.Form, token, given)
@@ -68,7 +68,7 @@ func (e *Endpoint) Send() http.Handler {
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
 		if e.Now().Sub(token.Made) < minFillTime {
-			view.Alert = "That was very quick. Please look over your answers and send them again."
+			view.Alert = "That was very quick. Please check your answers and send them again."
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
 		unnamed := idempotency.Key{Scope: idempotency.Scope{WorkspaceID: form.WorkspaceID}}

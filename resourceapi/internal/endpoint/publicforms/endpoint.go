@@ -94,7 +94,7 @@ func checkOpen(form engage.Standing) error {
 	case !form.ModuleProvisioned:
 		return apierr.New(
 			apierr.NotProvisioned,
-			"Forms are not set up yet in this workspace. Trying again will not help: ask the people whose form it is.",
+			"Forms are not set up in this workspace yet. Trying again does not help. Contact the owner of the form.",
 		)
 	}
 	return nil
@@ -108,7 +108,7 @@ func (e *Endpoint) checkRate(r *http.Request, form engage.Standing) error {
 	}
 	return &apierr.Error{
 		Kind: apierr.RateLimited, RetryAfter: int((wait + time.Second - 1) / time.Second),
-		Message: "Too many submissions from your address. Wait for the seconds that Retry-After says.",
+		Message: "Too many submissions from your address. Try again after the time in Retry-After.",
 	}
 }
 
@@ -121,15 +121,16 @@ func refusal(err error) error {
 	}
 	switch {
 	case errors.Is(err, engage.ErrNotFound):
-		return apierr.New(apierr.NotFound, "There is no such form, or it is closed.")
+		return apierr.New(apierr.NotFound, "The form does not exist or is closed.")
 	case errors.Is(err, engage.ErrTokenUsed):
 		return apierr.New(
 			apierr.Conflict,
-			"A submission was made with this submissionToken already. Read the form again to make another one.",
+			"This submissionToken was already used. Read the form again to get a new one.",
 		)
 	case errors.Is(err, engage.ErrToken):
 		return &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: map[string]string{
-			"submissionToken": "Is not a token of this form, or is older than an hour. Read the form again to get one.",
+			"submissionToken": "Is not a valid token of this form, or is older than an hour. Read the form again " +
+				"to get a new one.",
 		}}
 	}
 	return err

@@ -41,41 +41,41 @@ var faults = map[apierr.Kind]fault{
 	},
 	apierr.Forbidden: {
 		"This form cannot be sent from here",
-		"The website that shows it is not on the form's list. Please open the form itself and try again.",
+		"The form does not allow the website that shows it. Please open the form directly and try again.",
 		false,
 	},
 	apierr.Conflict: {
-		"This was sent already",
-		"Your answers arrived the first time. Open the form again to send another one.",
+		"You already sent this form",
+		"We received your answers the first time. Open the form again to send new answers.",
 		true,
 	},
 	apierr.RateLimited: {
-		"One moment, please",
-		"Too many forms were sent from your connection. Please go back, wait a minute and send yours again.",
+		"Too many forms were sent",
+		"There were too many from your network. Please go back, wait a minute and send your answers again.",
 		false,
 	},
-	apierr.TooLarge: {"That was too long", "Please go back and shorten your answers.", false},
+	apierr.TooLarge: {"Your answers are too long", "Please go back and shorten them.", false},
 	apierr.Invalid:  {"The form could not be read", "Please open it again.", true},
 	apierr.NotProvisioned: {
 		"This form is not set up yet",
-		"Trying again will not help. Please ask the people whose form it is.",
+		"Trying again does not help. Please contact the organisation that published the form.",
 		false,
 	},
 	apierr.Unavailable: {"We cannot show this form at the moment", "Please try again in a few seconds.", true},
-	apierr.Internal:    {"Something went wrong on our side", "We have noted what happened. Please try again.", true},
+	apierr.Internal:    {"Something went wrong on our side", "The error was recorded. Please try again.", true},
 }
 
 // unsent are the texts, by kind of error, for a user whose answers are returned with the page to be sent again. The
 // browser may have discarded them when the user goes back, since the form's page is not cached.
 var unsent = map[apierr.Kind]fault{
 	apierr.Unavailable: {
-		"We cannot take this at the moment",
-		"What you typed is kept on this page. Please wait a few seconds, then send it again.",
+		"We cannot accept your answers at the moment",
+		"Your answers are still on this page. Please wait a few seconds, then send them again.",
 		true,
 	},
 	apierr.Internal: {
 		"Something went wrong on our side",
-		"We have noted what happened. What you typed is kept on this page: please send it again.",
+		"The error was recorded. Your answers are still on this page. Please send them again.",
 		true,
 	},
 }
@@ -88,8 +88,8 @@ const maxKeptFields = 500
 func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view, kept fault) {
 	if r.Method != http.MethodPost {
 		if r.URL.Query().Has("submission") { // the answers were accepted before
-			view.Title, view.Fault = "Your answers have arrived", "We cannot show what became of them at the "+
-				"moment. You need not send them again."
+			view.Title, view.Fault = "We received your answers", "We cannot show their status at the moment. You "+
+				"do not need to send them again."
 			view.Action = ""
 		}
 		return

@@ -19,8 +19,8 @@ func allowOrigin(w http.ResponseWriter, r *http.Request, form engage.Form) error
 	if len(origins) > 1 || !form.Allows(origins[0]) {
 		return apierr.New(
 			apierr.Forbidden,
-			"This form may not be used by pages of this origin. The workspace can add it to the form's allowed "+
-				"origins.",
+			"The form does not allow web pages of this origin. The workspace can add the origin to the form's "+
+				"allowed origins.",
 		)
 	}
 	w.Header().Set("Access-Control-Allow-Origin", origins[0])

@@ -56,7 +56,7 @@ func (e *Endpoint) Status() http.Handler {
 		if errors.Is(err, engage.ErrNotFound) {
 			return apierr.New(
 				apierr.NotFound,
-				"There is no such submission, or the token in its address is not whole, or is older than a day.",
+				"The submission does not exist, or its status token is not valid or is older than a day.",
 			)
 		}
 		if err != nil {

@@ -165,7 +165,7 @@ func (e *Endpoint) render(w http.ResponseWriter, status int, origins []string, v
 	v.Static = Root
 	var page bytes.Buffer
 	if err := pageTemplate.Execute(&page, v); err != nil {
-		return &apierr.Error{Kind: apierr.Internal, Message: "The page could not be made.", Cause: err}
+		return &apierr.Error{Kind: apierr.Internal, Message: "The page could not be rendered.", Cause: err}
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", policy(origins))

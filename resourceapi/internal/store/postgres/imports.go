@@ -127,8 +127,8 @@ func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error)
 }
 
 // notWritten is the error of an import that failed maxTries times.
-const notWritten = "The import could not be written in time, and no row of it was. " +
-	"Send it again later, or as several smaller files."
+const notWritten = "The import could not be written in time. No rows were imported. Send it again later, or split " +
+	"it into smaller files."
 
 // causedByImport reports whether the import itself may have caused the failure: it took too long, or Postgres refused
 // it.

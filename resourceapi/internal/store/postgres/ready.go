@@ -57,7 +57,7 @@ func notReady(cause error) error {
 	if unavailable(cause) {
 		return outcome(cause)
 	}
-	refusal := apierr.New(apierr.Unavailable, "This process waits for its database to be migrated.")
+	refusal := apierr.New(apierr.Unavailable, "This process is waiting for the database migration.")
 	refusal.Cause = cause
 	return refusal
 }

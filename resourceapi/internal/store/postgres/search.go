@@ -55,7 +55,7 @@ func (s *Store) search(ctx context.Context, query programme.Query, text string, 
 		return programme.Page{}, &apierr.Error{
 			Kind:    apierr.Unavailable,
 			Cause:   err,
-			Message: "Too many searches are under way. Try again in a few seconds.",
+			Message: "Too many searches are running. Try again in a few seconds.",
 		}
 	}
 	if err != nil {

@@ -64,9 +64,8 @@ func inTurn(ctx context.Context, turns *inflight.Requests[uuid.UUID], workspace 
 // busy returns the refusal of a write that waited too long for others of its workspace.
 func busy(cause error) error {
 	return &apierr.Error{
-		Kind: apierr.Unavailable,
-		Message: "Other writes or an import of this workspace are running. Try again after the seconds that " +
-			"Retry-After says.",
-		Cause: cause,
+		Kind:    apierr.Unavailable,
+		Message: "Other writes or an import of this workspace are running. Try again after the time in Retry-After.",
+		Cause:   cause,
 	}
 }

@@ -1,6 +1,6 @@
 // Puts an Almoner form on a page:
 //   <script src="…/v1/engage/public/embed.js" data-form="alm_embed_…" async></script>
-// The form appears where the script stands, in a frame that is as high as the form.
+// The form appears in place of the script, in a frame with the height of the form.
 (function () {
   "use strict";
   var script = document.currentScript;
@@ -13,7 +13,7 @@
   frame.style.cssText = "display:block;width:100%;height:32rem;border:0;color-scheme:light dark";
   var pages = 0;
   frame.addEventListener("load", function () {
-    // After sending, the page is another one: bring its beginning into view.
+    // After sending, a new page loads: scroll to its top.
     if (pages++ > 0 && frame.getBoundingClientRect().top < 0) frame.scrollIntoView();
   });
   window.addEventListener("message", function (event) {

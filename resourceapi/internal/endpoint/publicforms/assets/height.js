@@ -1,4 +1,4 @@
-// Tells the page that frames this one how high it is, and that a new page is there. It says nothing else.
+// Sends the height of this page to the page that frames it, and nothing else.
 (function () {
   "use strict";
   if (window.parent === window) return;
