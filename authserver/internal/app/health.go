@@ -94,7 +94,7 @@ func withKeys(ring *keyring.Keyring, log *slog.Logger, next http.Handler) http.H
 			apierr.Write(
 				w,
 				apierr.Flat,
-				apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."),
+				apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."),
 			)
 			return
 		}

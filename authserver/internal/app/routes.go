@@ -60,7 +60,7 @@ func (h handlers) router() http.Handler {
 	h.accountRoutes(router)
 	h.documentRoutes(router)
 	h.pageRoutes(router)
-	nothing := flat(apierr.NotFound, "There is nothing at this address.")
+	nothing := flat(apierr.NotFound, "This path does not exist.")
 	for _, prefix := range []string{"/v1/", "/.well-known/", "/mcp/"} {
 		router.PathPrefix(prefix).Handler(nothing)
 	}
@@ -68,7 +68,8 @@ func (h handlers) router() http.Handler {
 		"/register",
 		flat(
 			apierr.NotFound,
-			"Clients are registered by a workspace, in its settings or by the API; there is no open registration.",
+			"Open client registration is not supported. Register the client in the settings of a workspace or by "+
+				"its API.",
 		),
 	)
 	router.NotFoundHandler = http.HandlerFunc(h.browser.pages.NotFound)
@@ -195,5 +196,5 @@ func pageOf(path string) string {
 }
 
 func wrongMethod() http.Handler {
-	return flat(apierr.MethodNotAllowed, "This address does not take that method.")
+	return flat(apierr.MethodNotAllowed, "This path does not support this method.")
 }

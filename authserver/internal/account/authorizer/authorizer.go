@@ -104,7 +104,7 @@ func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		apierr.Write(
 			w,
 			apierr.Flat,
-			apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."),
+			apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."),
 		)
 	default:
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Forbidden, "Forbidden"))
@@ -120,12 +120,12 @@ func (d Deps) admit(r *http.Request, held presented, named string, permission pe
 		return Caller{}, err
 	}
 	if malformed != nil || !s.Usable() || s.CredentialWorkspace != workspaceID {
-		return Caller{}, apierr.New(apierr.Forbidden, "This credential gives no access to that workspace.")
+		return Caller{}, apierr.New(apierr.Forbidden, "This credential does not have access to the workspace.")
 	}
 	permissions := s.Effective()
 	if !permissions.Has(permission) {
-		return Caller{}, apierr.New(apierr.Forbidden, "This needs the permission "+string(permission)+
-			", held by the user and by the credential. An administrator of the workspace can grant it.")
+		return Caller{}, apierr.New(apierr.Forbidden, "This request requires the permission "+string(permission)+
+			" of the user and of the credential. Ask an administrator of the workspace to grant it.")
 	}
 	d.Uses.Record(s)
 	allowed := audit.Authorization{UserID: s.UserID, WorkspaceID: workspaceID, Permissions: perm.NewSet(permission)}

@@ -61,7 +61,7 @@ func isForm(r *http.Request) bool {
 
 func errTwoWays() error {
 	return apierr.New(apierr.Invalid,
-		"Authenticate in one way: by Authorization: Basic, or by client_id and client_secret in the form.")
+		"Use only one authentication method: Authorization: Basic, or client_id and client_secret in the form.")
 }
 
 // unauthenticated does not tell the cause: an unknown client, another kind of client and a wrong secret give the same
@@ -69,8 +69,8 @@ func errTwoWays() error {
 func unauthenticated() error {
 	return &engine.TokenError{
 		Code: "invalid_client",
-		Description: "This endpoint is for services. Send a service's client id and secret, by HTTP Basic or as " +
-			"client_id and client_secret in the form.",
+		Description: "This endpoint is for services. Authenticate with the client id and secret of a service, by " +
+			"HTTP Basic or as client_id and client_secret in the form.",
 		Challenge: true,
 	}
 }

@@ -24,7 +24,7 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return apierr.New(apierr.TooLarge, "The body is longer than 64 KiB.")
+		return apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
 	}
 	if err != nil {
 		return &client.Refusal{Message: "The body could not be read."}
@@ -42,7 +42,7 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 	isObject := bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) // null would leave into unchanged
 	if err := json.Unmarshal(raw, into); err != nil || !isObject {
 		return &client.Refusal{
-			Message: "The body is not one well-formed JSON object with the documented types, each key given once.",
+			Message: "The body must be one JSON object with the documented types and without duplicate keys.",
 		}
 	}
 	return nil
@@ -80,7 +80,7 @@ func readRegistration(w http.ResponseWriter, r *http.Request) (client.Registrati
 		if *member.from == "" {
 			return client.Registration{}, &client.Refusal{
 				Field:   member.name,
-				Message: member.name + " is empty: leave it out or say what it is.",
+				Message: member.name + " must not be empty. Omit it or set a value.",
 			}
 		}
 		*member.to = *member.from

@@ -92,8 +92,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		apierr.Write(
 			w,
 			apierr.Nested,
-			apierr.New(apierr.Forbidden, "This credential, or what its user may do in this workspace, "+
-				"has ended since the request was received. Nothing was changed."),
+			apierr.New(apierr.Forbidden, "This credential or a permission of its user ended during the request. "+
+				"Nothing was changed."),
 		)
 	case errors.Is(err, client.ErrUnknown):
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.NotFound, "There is no such client in this workspace."))
@@ -102,7 +102,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		apierr.Write(
 			w,
 			apierr.Flat,
-			apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."),
+			apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."),
 		)
 	default:
 		h.Log.ErrorContext(r.Context(), "client request failed", "error", err)
@@ -122,8 +122,8 @@ func (h *Handler) Register() http.Handler {
 			return err
 		}
 		if !caller.Permissions.HasAll(c.Required) {
-			return apierr.New(apierr.Forbidden, "You can only require permissions that you and your credential hold: "+
-				c.Required.Without(caller.Permissions).Scope()+" is missing.")
+			return apierr.New(apierr.Forbidden, "You can only require permissions that you and your credential have. "+
+				"Missing: "+c.Required.Without(caller.Permissions).Scope()+".")
 		}
 		c.ID, c.WorkspaceID, c.CreatedBy = uuid.New(), caller.WorkspaceID, &caller.UserID
 		c.CreatedAt = h.Now().UTC().Truncate(time.Microsecond)
@@ -227,7 +227,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 			return client.ErrUnknown
 		}
 		if c.Kind.Traits().Public {
-			return &client.Refusal{Message: "A connector is a public client: it has no secret."}
+			return &client.Refusal{Message: "A connector is a public client and has no secret."}
 		}
 		secret, err := credential.ClientSecret.New(rand.Reader)
 		if err != nil {

@@ -36,7 +36,7 @@ func Decode(w http.ResponseWriter, r *http.Request, known ...string) (Parameters
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return Parameters{}, apierr.New(apierr.TooLarge, "The body is longer than 64 KiB.")
+		return Parameters{}, apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
 	}
 	if err != nil {
 		return Parameters{}, apierr.New(apierr.Invalid, "The body could not be read.")
@@ -68,15 +68,15 @@ func answer(isJSON bool, values map[string]string, problem string) (Parameters, 
 func decodeForm(body []byte) (values map[string]string, problem string) {
 	parsed, err := url.ParseQuery(string(body))
 	if err != nil {
-		return nil, "The body is not a well-formed form."
+		return nil, "The body is not a valid form."
 	}
 	values = map[string]string{}
 	for name, all := range parsed {
 		if len(all) > 1 {
-			return nil, "A parameter is given twice."
+			return nil, "A parameter appears more than once."
 		}
 		if !utf8.ValidString(name) || !utf8.ValidString(all[0]) {
-			return nil, "The body is not UTF-8."
+			return nil, "The body must be UTF-8."
 		}
 		values[name] = all[0]
 	}
@@ -88,13 +88,13 @@ func decodeForm(body []byte) (values map[string]string, problem string) {
 func decodeJSON(body []byte, known []string) (values map[string]string, problem string) {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(body, &members); err != nil || members == nil {
-		return nil, "The body is not one well-formed JSON object, each key given once."
+		return nil, "The body must be one JSON object without duplicate keys."
 	}
 	values = map[string]string{}
 	for key, value := range members {
 		if !slices.Contains(known, key) {
 			if slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, key) }) {
-				return nil, "A key is not spelled in lower case."
+				return nil, "Keys must be in lower case."
 			}
 			continue
 		}

@@ -133,7 +133,7 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger)
 		apierr.Write(
 			w,
 			apierr.Flat,
-			apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."),
+			apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."),
 		)
 	default:
 		log.ErrorContext(r.Context(), "token request failed", "error", err)

@@ -59,8 +59,8 @@ func after(wait time.Duration, name string, perMinute int, err error) error {
 	}
 	tooMany := apierr.New(
 		apierr.RateLimited,
-		"Too many requests like this one were refused. Wait as long as Retry-After says. A request that is in order "+
-			"is answered at any time.",
+		"Too many requests like this one failed. Try again after the time in Retry-After. Valid requests are not "+
+			"limited.",
 	)
 	tooMany.RetryAfter = int(math.Ceil(wait.Seconds()))
 	return &limitedError{

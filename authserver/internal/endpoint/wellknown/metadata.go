@@ -57,7 +57,7 @@ func Document(document func() ([]byte, error)) http.Handler {
 				apierr.Flat,
 				&apierr.Error{
 					Kind:    apierr.Unavailable,
-					Message: "The document cannot be made at this moment.",
+					Message: "The document is temporarily unavailable.",
 					Cause:   err,
 				},
 			)

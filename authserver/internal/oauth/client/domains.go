@@ -28,14 +28,14 @@ func ParseDomains(text string) (Domains, error) {
 		switch {
 		case !ok || !plainHost(place):
 			return nil, errors.New(
-				"a domain is written like claude.ai=claude or claude.ai/oauth/=claude, in lower case and without " +
+				"a domain must look like claude.ai=claude or claude.ai/oauth/=claude, in lower case and without " +
 					"https://",
 			)
 		case platform != OtherPlatform && !slices.Contains(platforms, platform):
-			return nil, fmt.Errorf("a domain's platform is %s or %s", strings.Join(platforms, ", "), OtherPlatform)
+			return nil, fmt.Errorf("a domain's platform must be %s or %s", strings.Join(platforms, ", "), OtherPlatform)
 		}
 		if _, twice := domains[place]; twice {
-			return nil, errors.New("a domain is named twice")
+			return nil, errors.New("a domain appears twice")
 		}
 		domains[place] = ""
 		if platform != OtherPlatform {

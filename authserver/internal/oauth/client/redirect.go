@@ -20,7 +20,7 @@ var reservedParameters = []string{"code", "state", "iss", "error", "error_descri
 
 func checkRedirects(uris []string) error {
 	if len(uris) == 0 || len(uris) > maxRedirects {
-		return &Refusal{Redirect: true, Field: "redirectUris", Message: "Give 1 to 20 redirectUris."}
+		return &Refusal{Redirect: true, Field: "redirectUris", Message: "Enter 1 to 20 redirect URIs."}
 	}
 	for i, uri := range uris {
 		if reason := refuseRedirect(uri); reason != "" {

@@ -54,7 +54,7 @@ func (r Registration) Accept(resources []string) (Client, error) {
 	if message := displayname.CheckApplication(c.Name); message != "" {
 		return Client{}, &Refusal{
 			Field:   "name",
-			Message: "Give the application a name of 1 to 100 printable characters. " + message,
+			Message: "Enter a name of 1 to 100 printable characters. " + message,
 		}
 	}
 	if r.Connector || r.Platform != "" || r.Resource != "" {
@@ -78,38 +78,39 @@ func (r Registration) platform(c *Client, resources []string) error {
 	if !slices.Contains(platforms, r.Platform) {
 		return &Refusal{
 			Field:   "connectorPlatform",
-			Message: "connectorPlatform is claude or chatgpt, and goes with resource.",
+			Message: "connectorPlatform must be claude or chatgpt, and requires resource.",
 		}
 	}
 	if !slices.Contains(resources, r.Resource) {
-		return &Refusal{Field: "resource", Message: "resource is one of: " + strings.Join(resources, ", ") + "."}
+		return &Refusal{Field: "resource", Message: "resource must be one of: " + strings.Join(resources, ", ") + "."}
 	}
 	return nil
 }
 
 func (r Registration) permissions(c *Client, _ []string) error {
 	if len(r.Required) == 0 {
-		return &Refusal{Field: "requiredPermissions", Message: "Name at least one permission in requiredPermissions."}
+		return &Refusal{Field: "requiredPermissions", Message: "requiredPermissions must have at least one permission."}
 	}
 	for i, text := range r.Required {
 		if !perm.Known(perm.Permission(text)) {
 			return &Refusal{
-				Field:   "requiredPermissions",
-				Message: fmt.Sprintf("requiredPermissions[%d] is no permission. They are: %s.", i, c.grantable()),
+				Field: "requiredPermissions",
+				Message: fmt.Sprintf("requiredPermissions[%d] is not a known permission. Known permissions: "+
+					"%s.", i, c.grantable()),
 			}
 		}
 	}
 	c.Required = perm.FromStrings(r.Required)
 	for _, p := range c.Required {
 		if entry, _ := perm.Describe(p); c.Kind == Connector && !entry.Connector {
-			return &Refusal{Field: "requiredPermissions", Message: string(p) + " is never given to a connector."}
+			return &Refusal{Field: "requiredPermissions", Message: string(p) + " is not available to connectors."}
 		}
 	}
 	if surplus := c.Required.Without(c.At(c.Resource).Required); len(surplus) > 0 {
 		return &Refusal{
 			Field: "requiredPermissions",
 			Message: fmt.Sprintf(
-				"Nothing at this resource uses %s. A connector for it requires some of: %s.",
+				"This resource does not use %s. A connector for this resource can require: %s.",
 				surplus[0],
 				c.grantable(),
 			),
@@ -133,7 +134,7 @@ func (r Registration) authMethod(c *Client, _ []string) error {
 		if r.AuthMethod != "" && AuthMethod(r.AuthMethod) != AuthNone {
 			return &Refusal{
 				Field:   "tokenEndpointAuthMethod",
-				Message: "A connector is a public client: leave tokenEndpointAuthMethod out, or say none.",
+				Message: "A connector is a public client. Omit tokenEndpointAuthMethod or set it to none.",
 			}
 		}
 		c.AuthMethod = AuthNone
@@ -147,7 +148,7 @@ func (r Registration) authMethod(c *Client, _ []string) error {
 	default:
 		return &Refusal{
 			Field:   "tokenEndpointAuthMethod",
-			Message: "tokenEndpointAuthMethod is client_secret_json, client_secret_post or client_secret_basic.",
+			Message: "tokenEndpointAuthMethod must be client_secret_json, client_secret_post or client_secret_basic.",
 		}
 	}
 	return nil

@@ -22,21 +22,21 @@ const (
 func CheckKeys(raw []byte) error {
 	set, err := jwk.Parse(raw, jwk.WithIgnoreParseError(true))
 	if err != nil || set.Len() > maxSet {
-		return errors.New("they are not a JWK set of at most 32 keys")
+		return errors.New("they must be a JWK set of at most 32 keys")
 	}
 	usable := false
 	for i := range set.Len() {
 		key, _ := set.Key(i)
 		switch key.(type) {
 		case jwk.RSAPrivateKey, jwk.ECDSAPrivateKey, jwk.OKPPrivateKey, jwk.SymmetricKey:
-			return errors.New("one of them is private, and everybody can read it")
+			return errors.New("the set contains a private key, which anyone can read")
 		}
 		for _, algorithm := range Algorithms() {
 			usable = usable || fits(key, jwa.SignatureAlgorithm(algorithm))
 		}
 	}
 	if !usable {
-		return errors.New("none is a signing key for ES256, RS256, PS256 or EdDSA")
+		return errors.New("the set has no signing key for ES256, RS256, PS256 or EdDSA")
 	}
 	return nil
 }

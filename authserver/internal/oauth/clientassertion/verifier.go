@@ -48,7 +48,7 @@ func (v *Verifier) Verify(ctx context.Context, c client.Client, assertion creden
 		signed, err = v.verify(ctx, c, assertion.Reveal(), now, v.Documents.Refreshed)
 	}
 	if errors.Is(err, errUnknownKey) {
-		return refuse("client_assertion is signed by a key that the client's document does not name.")
+		return refuse("client_assertion is signed with a key that is not in the client's metadata document.")
 	}
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (v *Verifier) Verify(ctx context.Context, c client.Client, assertion creden
 		return err
 	}
 	if !first {
-		return refuse("client_assertion was used before: each request has one of its own.")
+		return refuse("client_assertion was already used. Use a new assertion for each request.")
 	}
 	return nil
 }
@@ -74,16 +74,16 @@ func (v *Verifier) verify(
 	bad, isBad := errors.AsType[*client.DocumentError](err)
 	switch {
 	case errors.Is(err, client.ErrNotServed):
-		return verified{}, refuse("The client is not served here any more.")
+		return verified{}, refuse("The client is no longer accepted here.")
 	case errors.Is(err, client.ErrUnreachable):
 		return verified{}, fmt.Errorf("%w: the client's keys: %w", store.ErrUnavailable, err)
 	case isBad:
-		return verified{}, refuse("The client's document cannot be used. " + bad.Message)
+		return verified{}, refuse("The client's metadata document is not valid. " + bad.Message)
 	case err != nil:
 		return verified{}, err
 	case known.AuthMethod != client.PrivateKeyJWT:
 		return verified{}, refuse(
-			"The client's document does not name keys any more: start again with the consent page.",
+			"The client's metadata document no longer has keys. Send the user to the consent page again.",
 		)
 	}
 	return verify(text, c.Address, v.Audiences, known.Keys, now)

@@ -24,7 +24,7 @@ const (
 )
 
 // errUnknownKey reports that none of the keys could have made the signature.
-var errUnknownKey = errors.New("the assertion is signed by a key that the client's document does not name")
+var errUnknownKey = errors.New("the assertion is signed with a key that is not in the client's metadata document")
 
 // verified holds the values of a verified assertion that the replay check needs.
 type verified struct {
@@ -70,12 +70,13 @@ func read(text string) (h header, c claims, ok bool) {
 func verify(text, clientID string, audiences []string, keys []byte, now time.Time) (verified, error) {
 	h, c, ok := read(text)
 	if !ok {
-		return verified{}, refuse("client_assertion is not a JWT in its compact form.")
+		return verified{}, refuse("client_assertion must be a JWT in compact form.")
 	}
 	if !slices.Contains(Algorithms(), h.Algorithm) || h.Critical != nil ||
 		!slices.Contains([]string{"", "jwt", "client-authentication+jwt"}, strings.ToLower(h.Type)) {
 		return verified{}, refuse(
-			"client_assertion is signed by ES256, RS256, PS256 or EdDSA, with no typ but JWT and nothing critical.",
+			"client_assertion must be signed with ES256, RS256, PS256 or EdDSA, without crit and without a typ " +
+				"other than JWT.",
 		)
 	}
 	if err := checkSignature(text, h, keys); err != nil {
@@ -84,17 +85,18 @@ func verify(text, clientID string, audiences []string, keys []byte, now time.Tim
 	expires := moment(c.Expires)
 	switch {
 	case c.Issuer != clientID || c.Subject != clientID:
-		return verified{}, refuse("iss and sub of client_assertion are the client_id.")
+		return verified{}, refuse("iss and sub of client_assertion must be the client_id.")
 	case !slices.Contains(audiences, audience(c.Audience)):
 		return verified{}, refuse(
-			"aud of client_assertion is the issuer or the token endpoint, to the letter, and nothing besides.",
+			"aud of client_assertion must exactly match the issuer or the URL of the token endpoint, without other " +
+				"values.",
 		)
 	case c.Expires <= 0 || !now.Before(expires.Add(skew)) || expires.After(now.Add(longest+skew)):
-		return verified{}, refuse("exp of client_assertion is required, not over and at most ten minutes ahead.")
+		return verified{}, refuse("exp of client_assertion is required and must be within the next ten minutes.")
 	case moment(c.NotBefore).After(now.Add(skew)) || moment(c.IssuedAt).After(now.Add(skew)):
-		return verified{}, refuse("iat or nbf of client_assertion is ahead of the time.")
+		return verified{}, refuse("iat or nbf of client_assertion is in the future.")
 	case c.ID == "" || len(c.ID) > maxID:
-		return verified{}, refuse("jti of client_assertion is required, with at most 256 bytes.")
+		return verified{}, refuse("jti of client_assertion is required and must have at most 256 bytes.")
 	}
 	return verified{c.ID, expires.Add(skew)}, nil
 }
@@ -113,7 +115,7 @@ func checkSignature(text string, h header, keys []byte) error {
 	if h.KeyID == "" {
 		return errUnknownKey
 	}
-	return refuse("The signature of client_assertion is not one of the client's keys.")
+	return refuse("The signature of client_assertion does not match the client's keys.")
 }
 
 // audience returns the only audience, or "" if there are others: an assertion that is also valid elsewhere could have

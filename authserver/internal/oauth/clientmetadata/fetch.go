@@ -93,7 +93,7 @@ func (f *fetcher) get(ctx context.Context, address string, most int64) (body []b
 		return nil, 0, fmt.Errorf("%w: %w", client.ErrUnreachable, err)
 	}
 	if int64(len(body)) > most {
-		return nil, 0, &client.DocumentError{Message: fmt.Sprintf("It is longer than %d bytes.", most)}
+		return nil, 0, &client.DocumentError{Message: fmt.Sprintf("It is larger than %d bytes.", most)}
 	}
 	return body, lifeOf(response.Header), nil
 }
@@ -101,7 +101,7 @@ func (f *fetcher) get(ctx context.Context, address string, most int64) (body []b
 func checkResponse(response *http.Response) error {
 	status := response.StatusCode
 	unusable := &client.DocumentError{
-		Message: fmt.Sprintf("Its address answers %d and not 200; redirects are not followed.", status),
+		Message: fmt.Sprintf("Its address returned status %d instead of 200. Redirects are not followed.", status),
 	}
 	switch {
 	case status == http.StatusOK:
@@ -113,10 +113,10 @@ func checkResponse(response *http.Response) error {
 	kind, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if err != nil ||
 		(kind != "application/json" && !(strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))) {
-		return &client.DocumentError{Message: "Its Content-Type is not application/json."}
+		return &client.DocumentError{Message: "Its Content-Type must be application/json."}
 	}
 	if encoding := response.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return &client.DocumentError{Message: "It is compressed, though that was not asked for."}
+		return &client.DocumentError{Message: "It must not be compressed."}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func parse(body []byte) (client.Document, error) {
 	}
 	if err := json.Unmarshal(body, &read); err != nil {
 		return client.Document{}, &client.DocumentError{
-			Message: "It is not one well-formed JSON object with the members of a client's metadata, each given once.",
+			Message: "It is not a valid JSON object with client metadata, or a key appears more than once.",
 		}
 	}
 	d := client.Document{

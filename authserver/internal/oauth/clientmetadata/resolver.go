@@ -216,7 +216,7 @@ func (r *Resolver) readKeys(ctx context.Context, c *client.Client) (life time.Du
 		}
 	}
 	if err := r.CheckKeys(c.Keys); err != nil {
-		return 0, &client.DocumentError{Message: "Its keys cannot be used: " + err.Error() + "."}
+		return 0, &client.DocumentError{Message: "Its keys are not valid: " + err.Error() + "."}
 	}
 	return life, nil
 }

@@ -22,7 +22,7 @@ type noAssertions struct{}
 func (noAssertions) ClaimedClient(credential.Secret) string { return "" }
 
 func (noAssertions) Verify(context.Context, client.Client, credential.Secret) error {
-	return &client.AssertionError{Message: "private_key_jwt is not offered here."}
+	return &client.AssertionError{Message: "private_key_jwt is not supported."}
 }
 
 // jwtBearer is the only supported assertion type (RFC 7523, section 2.2).
@@ -44,7 +44,7 @@ func (e *Engine) verifyAssertion(ctx context.Context, r TokenRequest, c client.C
 	if r.Assertion == "" || r.AssertionType != jwtBearer {
 		return tokenError(
 			"invalid_client",
-			"This client proves itself by client_assertion, with client_assertion_type "+jwtBearer+".",
+			"This client must authenticate with client_assertion and client_assertion_type "+jwtBearer+".",
 		)
 	}
 	err := e.Assertions.Verify(ctx, c, r.Assertion)

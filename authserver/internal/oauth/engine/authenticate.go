@@ -93,21 +93,22 @@ func checkClient(r TokenRequest, c client.Client) error {
 	case !traits.Authorizes:
 		return tokenError(
 			"unauthorized_client",
-			"A service has no grants of its own: it introspects tokens, and neither exchanges nor revokes any.",
+			"A service client has no grants. It can introspect tokens, but cannot exchange or revoke them.",
 		)
 	case r.Basic && c.AuthMethod != client.SecretBasic:
 		return tokenError(
 			"invalid_request",
-			"This client is not registered for client_secret_basic: leave the Authorization header out.",
+			"This client is not registered for client_secret_basic. Remove the Authorization header.",
 		)
 	case traits.Public && r.Dialect == JSON:
-		return tokenError("invalid_request", "A connector sends application/x-www-form-urlencoded.")
+		return tokenError("invalid_request", "A connector must send application/x-www-form-urlencoded.")
 	case traits.Public:
 		return nil
 	case r.Dialect == Form && c.AuthMethod == client.SecretJSON:
 		return tokenError(
 			"invalid_request",
-			"This client sends application/json, or is to be registered for client_secret_post or client_secret_basic.",
+			"This client must send application/json. To send a form, register it for client_secret_post or "+
+				"client_secret_basic.",
 		)
 	case r.Dialect == Form && c.AuthMethod == client.SecretBasic && !r.Basic:
 		return unknownClient(r)

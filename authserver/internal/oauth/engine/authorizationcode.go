@@ -28,7 +28,7 @@ func checkCode(x *exchange) error {
 	case traits.PKCERequired && x.request.Parameters["code_verifier"] == "":
 		return tokenError("invalid_request", "code_verifier is required.")
 	case x.forged:
-		return tokenError("invalid_grant", "The authorization code is not known.")
+		return tokenError("invalid_grant", "The authorization code is unknown.")
 	}
 	return nil
 }

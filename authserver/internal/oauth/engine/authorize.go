@@ -83,7 +83,7 @@ func (e *Engine) ParseAuthorization(ctx context.Context, app Application) (conse
 		return consent.Request{}, &RedirectError{Code: code, Description: description, State: state}
 	}
 	if state := query.Get("state"); state == "" || len(state) > maxState {
-		return refuse("invalid_request", "state is required, with 1 to 2,048 characters.")
+		return refuse("invalid_request", "state is required and must have 1 to 2,048 characters.")
 	}
 	challenge, problem := readChallenge(app)
 	if problem != "" {
@@ -127,7 +127,7 @@ func readChallenge(app Application) (challenge, problem string) {
 	case method != "S256":
 		return "", "code_challenge_method must be S256."
 	case !challengePattern.MatchString(challenge):
-		return "", "code_challenge is not an S256 challenge: 43 characters of base64url."
+		return "", "code_challenge must be an S256 challenge of 43 base64url characters."
 	}
 	return challenge, ""
 }
@@ -144,9 +144,9 @@ func (e *Engine) readResource(app Application) (resource, problem string) {
 	case requested == "" && !app.Client.Kind.Traits().ResourceNeeded:
 		return offered[0], ""
 	case requested == "":
-		return "", "resource is required: the resource indicator that this client may ask for."
+		return "", "resource is required. It identifies the resource that the client requests access to."
 	case !slices.Contains(offered, requested):
-		return "", "resource is not, to the letter, one that this client may ask for."
+		return "", "resource must exactly match a resource that this client can request."
 	}
 	return requested, ""
 }
@@ -166,11 +166,11 @@ func readScope(app Application) (requested perm.Set, problem string) {
 	}
 	for _, p := range scope {
 		if !perm.Known(p) {
-			return nil, "scope holds a value that is no permission."
+			return nil, "scope contains an unknown permission."
 		}
 	}
 	if requested = scope.Intersect(app.Client.Required); len(requested) == 0 {
-		return nil, "scope holds nothing that this client may have at this resource."
+		return nil, "scope contains no permission that this client can have at this resource."
 	}
 	return requested, ""
 }

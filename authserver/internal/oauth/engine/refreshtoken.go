@@ -30,12 +30,12 @@ func checkRefresh(x *exchange) error {
 	case !x.facts.Client.Kind.Traits().Refreshes:
 		return tokenError(
 			"unauthorized_client",
-			"This kind of client has no refresh tokens: send the user to the consent page again.",
+			"This client has no refresh tokens. Send the user to the consent page again.",
 		)
 	case x.request.Parameters["resource"] == "":
 		return tokenError("invalid_request", "resource is required.")
 	case x.forged:
-		return tokenError("invalid_grant", "The refresh token is not known.")
+		return tokenError("invalid_grant", "The refresh token is unknown.")
 	}
 	return nil
 }

@@ -112,8 +112,9 @@ func checkForm(r *TokenRequest) error {
 	if r.OtherAuth {
 		return tokenError(
 			"invalid_request",
-			"Authenticate in one way: by Authorization: Basic, if the client is registered for client_secret_basic, "+
-				"with the same client_id in the body or none and no client_secret there; or by the body alone.",
+			"Use only one authentication method. With Authorization: Basic, which requires a client registered for "+
+				"client_secret_basic, the body must have no client_secret and the same client_id or none. "+
+				"Otherwise send the credentials only in the body.",
 		)
 	}
 	if r.GrantType == "" && r.Dialect == JSON {
@@ -123,7 +124,7 @@ func checkForm(r *TokenRequest) error {
 	if r.GrantType != "" {
 		t, known := grantTypeOf(r.GrantType)
 		if !known {
-			return tokenError("unsupported_grant_type", "grant_type is "+strings.Join(GrantTypes(), " or ")+".")
+			return tokenError("unsupported_grant_type", "grant_type must be "+strings.Join(GrantTypes(), " or ")+".")
 		}
 		missing = t.missing(*r)
 	}

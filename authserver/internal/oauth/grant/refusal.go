@@ -19,16 +19,16 @@ func (r *Refusal) Error() string { return r.Message }
 func refuse(message string) error { return &Refusal{Message: message} }
 
 const (
-	unknownCode  = "The authorization code is not known, or was not made for this client."
-	unknownToken = "The refresh token is not known, or was not made for this client."
-	over         = "The time that the user consented to is over. Send the user to the consent page again."
-	wrongTarget  = "The resource is not the one that the user consented to."
+	unknownCode  = "The authorization code is unknown or was issued to another client."
+	unknownToken = "The refresh token is unknown or was issued to another client."
+	over         = "The access that the user approved has expired. Send the user to the consent page again."
+	wrongTarget  = "The resource is not the one that the user approved."
 )
 
 var reasonWords = map[Reason]string{
 	Replayed:       "The grant was revoked because a superseded refresh token was presented",
 	CodeReused:     "The grant was revoked because its authorization code was presented again",
-	CodeGuessed:    "The authorization code was revoked after five attempts that did not match it",
+	CodeGuessed:    "The authorization code was revoked after five failed attempts to use it",
 	ByUser:         "The user disconnected this application",
 	ByClient:       "The application revoked this grant",
 	ByAdmin:        "An administrator revoked this grant",
@@ -96,7 +96,7 @@ var blockWords = map[Block]string{
 	UserDisabled:    "The user's account is disabled.",
 	NotMember:       "The user is no longer a member of the workspace.",
 	LLMOff:          "The workspace has switched its LLM integration off.",
-	PermissionsLost: "The user no longer holds any of the permissions that were granted.",
+	PermissionsLost: "The user no longer has any of the granted permissions.",
 }
 
 // Blocked returns why the client may not act through the grant now.

@@ -219,7 +219,7 @@ func (k *Service) redeemedAgain(ctx context.Context, g Grant, code Token, terms 
 		return &Refusal{Target: true, Message: wrongTarget}
 	}
 	if !bytes.Equal(g.CodeBinding, Binding(code.Hash, terms.RedirectURI, terms.Challenge)) {
-		return refuse("The authorization code was used already.")
+		return refuse("The authorization code was already used.")
 	}
 	return k.end(ctx, g, CodeReused)
 }
@@ -252,12 +252,12 @@ func (k *Service) answerExchange(ctx context.Context, g Grant, result ScriptResu
 	case WrongResource:
 		return &Refusal{Target: true, Message: wrongTarget}
 	case WrongRedirectURI:
-		return refuse("redirect_uri is not, to the letter, the one that the code was sent to.")
+		return refuse("redirect_uri must exactly match the redirect_uri of the authorization request.")
 	case WrongVerifier:
 		return refuse("code_verifier does not match the code_challenge of the authorization request.")
 	case Expired, Missing:
 		return refuse(
-			"The authorization code has expired: it is good for 60 seconds. Send the user to the consent page again.",
+			"The authorization code has expired. It is valid for 60 seconds. Send the user to the consent page again.",
 		)
 	case Replaced:
 		return refuse("The authorization code was replaced by a newer one.")
