@@ -74,7 +74,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 		orphan.Refresh(t, "alm_rt_never_issued"),
 		"Refused",
 		"does not belong to a known approval",
-		"The refresh token is not known",
+		"The refresh token is unknown",
 	)
 
 	replayed := register()

@@ -318,7 +318,7 @@ func TestBrowser_SubmitsFormWithoutScript(t *testing.T) {
 	browser.See(".thanks")
 	// The page reloads itself until it can show the result. During a reload there is no document for a moment.
 	const text = `document.body ? document.body.innerText : ""`
-	done := func() bool { return strings.Contains(harness.Evaluate[string](browser, text), "have been passed on") }
+	done := func() bool { return strings.Contains(harness.Evaluate[string](browser, text), "have processed them") }
 	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the page does not show the result: %s", browser.Text())

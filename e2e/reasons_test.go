@@ -80,7 +80,7 @@ func causes() map[string]cause {
 				p.Database.Permit(t, o.Workspace, c.person.User, harness.ReadForms)
 			},
 			"invalid_grant",
-			"no longer holds any of the permissions",
+			"no longer has any of the granted permissions",
 			"You no longer have any of these permissions",
 			"permissions_lost",
 		},
@@ -95,7 +95,7 @@ func causes() map[string]cause {
 		},
 		"the 30 days over": {func(t *testing.T, p *harness.Product, _ harness.TestWorkspace, c *connection) {
 			p.Database.EndGrantIn(t, harness.GrantOf(t, c.tokens.AccessToken), -time.Second)
-		}, "invalid_grant", "The time that the user consented to is over", "has expired.", "time_over"},
+		}, "invalid_grant", "The access that the user approved has expired", "has expired.", "time_over"},
 		"the client deleted": {func(t *testing.T, p *harness.Product, o harness.TestWorkspace, c *connection) {
 			p.As(o.Token).Send(t, http.MethodDelete, o.Clients()+"/"+c.ClientID, "", "").Wants(t, http.StatusNoContent)
 		}, "invalid_client", "The application was deleted", "because the application was deleted.", "client_deleted"},

@@ -35,7 +35,7 @@ func standIn() *httptest.Server {
 		answer(
 			w,
 			412,
-			`{"error":{"code":"PRECONDITION_FAILED","message":"The programme was changed since you read it."}}`,
+			`{"error":{"code":"PRECONDITION_FAILED","message":"The programme has changed since you read it."}}`,
 		)
 	})
 	mux.HandleFunc("POST "+programmes+"/imports", func(w http.ResponseWriter, _ *http.Request) {

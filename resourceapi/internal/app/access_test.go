@@ -296,7 +296,7 @@ func TestAPI_RefusesWithoutPermission(t *testing.T) {
 		// A personal access token cannot be consented to again: the message says what to do instead.
 		a := s.do("POST", listPath, as(pat, workspaceID).json(), `{"name":"x"}`)
 		a.expect(t, 403, "FORBIDDEN", "")
-		if !strings.Contains(a.Body, "Make a new token") {
+		if !strings.Contains(a.Body, "Create a token") {
 			t.Errorf("the message does not say what would help: %s", a.Body)
 		}
 	})
@@ -327,7 +327,7 @@ func TestAPI_RefusesWithoutPermission(t *testing.T) {
 		}
 		registered("engage:read:forms")
 		a = s.do("POST", listPath, as(token, workspaceID).json(), `{"name":"x"}`)
-		if a.expect(t, 403, "FORBIDDEN", ""); !strings.Contains(a.Body, "connecting again will not help") {
+		if a.expect(t, 403, "FORBIDDEN", ""); !strings.Contains(a.Body, "connecting again does not help") {
 			t.Errorf("the message does not say what would help: %s", a.Body)
 		}
 	})

@@ -163,7 +163,7 @@ func TestEmbed_FormIsSubmittedFromAnotherOrigin(t *testing.T) {
 		return e.Count(`select count(*) from resource.submissions where status = 'processed'
 			and answers @> '{"name":"Ada Okafor","area":"Garden","days":["Friday"],"privacy":true}'`) == 1
 	})
-	e.until("the page says so", func() bool { return strings.Contains(in(tab, t, ".thanks"), "have been passed on") })
+	e.until("the page says so", func() bool { return strings.Contains(in(tab, t, ".thanks"), "have processed them") })
 }
 
 // byScript reads and submits the form, like a site's own script.

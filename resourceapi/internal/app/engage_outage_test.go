@@ -119,7 +119,7 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 		t.Errorf("answers from another website are on the page: %d %s", elsewhere.Status, elsewhere.Body)
 	}
 	if empty := s.send(f, nil, nil); empty.Status != 503 || strings.Contains(empty.Body, "<form") ||
-		strings.Contains(empty.Body, "is kept") {
+		strings.Contains(empty.Body, "still on this page") {
 		t.Errorf("the page claims to keep an empty form: %d %s", empty.Status, empty.Body)
 	}
 	if accepted := s.get(f.path()+"/embed?submission=x&token=y", nil); accepted.Status != 503 ||
@@ -131,7 +131,7 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 		t.Errorf("%s", opened.Body)
 	}
 	do(chromedp.Click(button))
-	says("What you typed is kept on this page")
+	says("Your answers are still on this page")
 
 	w.thaw()
 	s.eventually(t, 200, func() answer { return s.get(f.path(), nil) })

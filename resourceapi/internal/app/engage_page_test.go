@@ -105,7 +105,7 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 	})
 	thanks = s.get(done.Header.Get("Location"), nil)
 	if strings.Contains(thanks.Body, `http-equiv="refresh"`) ||
-		!strings.Contains(thanks.Body, "They have been passed on") {
+		!strings.Contains(thanks.Body, "We have processed them") {
 		t.Errorf("%s", thanks.Body)
 	}
 	if n := s.Count(`select count(*) from resource.submissions
@@ -170,7 +170,7 @@ func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 		t.Errorf("%d", a.Status)
 	}
 	if a := s.send(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 409 ||
-		!strings.Contains(a.Body, "sent already") {
+		!strings.Contains(a.Body, "already sent") {
 		t.Errorf("%d", a.Status)
 	}
 	old := s.send(f, nil, goodFields(s.tokens.ForSubmission(f.ID, time.Now().Add(-time.Hour))))
@@ -229,7 +229,7 @@ func TestPublicPage_TrapAndMinimumTimeApplyToPageOnly(t *testing.T) {
 		return s.Count("select count(*) from resource.submissions where status = 'rejected'") == 1
 	})
 	page := s.get(trapped.Header.Get("Location"), nil)
-	if !strings.Contains(page.Body, "could not be taken") ||
+	if !strings.Contains(page.Body, "could not accept") ||
 		!strings.Contains(page.Body, html.EscapeString(engage.ReasonTrapped)) {
 		t.Errorf("%s", page.Body)
 	}

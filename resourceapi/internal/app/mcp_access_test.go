@@ -196,7 +196,7 @@ func TestMCP_InsufficientScopeOnlyIfConsentCanHelp(t *testing.T) {
 	s.Member(workspaceID, user, perm.ProgrammesRead, perm.EngageReadForms)
 	insufficient()
 	pat := s.PAT(workspaceID, user, perm.EngageReadForms).Reveal()
-	if a := s.post(assistant(pat), list); !strings.Contains(a.Body, "Make a new token") {
+	if a := s.post(assistant(pat), list); !strings.Contains(a.Body, "Create a token") {
 		t.Errorf("%s", a.Body)
 	} else {
 		a.expect(t, 403, "FORBIDDEN", "")

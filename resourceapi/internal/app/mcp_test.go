@@ -638,14 +638,14 @@ func TestBatch_AnswersAreBounded(t *testing.T) {
 		}
 		a := s.post(old, "["+strings.Join(messages, ",")+"]")
 		if a.Status != 200 || len(a.Body) > len(alone.Body)+100_000 ||
-			strings.Count(a.Body, "send this call alone") < 8 ||
+			strings.Count(a.Body, "Send this call separately") < 8 ||
 			!strings.Contains(a.Body, "xxx") {
 			t.Errorf(
 				"%s: %d, %d bytes, %d told to come alone",
 				name,
 				a.Status,
 				len(a.Body),
-				strings.Count(a.Body, "send this call alone"),
+				strings.Count(a.Body, "Send this call separately"),
 			)
 		}
 	}

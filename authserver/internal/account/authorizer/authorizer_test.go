@@ -55,8 +55,8 @@ func (b *testEnv) gateway(what string, answer apitest.Answer, status int, messag
 
 // Parts of the message.
 const (
-	noAccess     = "no access to that workspace"
-	noPermission = "needs the permission account:api:access"
+	noAccess     = "does not have access to the workspace"
+	noPermission = "requires the permission account:api:access"
 )
 
 // forbidden checks for the nested shape, with a message that says what to do.

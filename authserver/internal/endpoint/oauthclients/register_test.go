@@ -168,7 +168,7 @@ func TestRegister_BadRegistrationIs400(t *testing.T) {
 		confidential(nil),
 		append(apitest.Bearer(b.token), "Content-Type", "application/json", "Content-Encoding", "gzip")...)
 	b.refused("an encoded body", encoded, 400, metadata)
-	if !strings.Contains(encoded.Body, "Content-Encoding is not understood") {
+	if !strings.Contains(encoded.Body, "Content-Encoding is not supported") {
 		t.Errorf("the response does not name the cause: %s", encoded.Body)
 	}
 	if n := b.Count(`select count(*) from account.oauth_clients`); n != 0 {

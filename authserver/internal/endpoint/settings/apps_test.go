@@ -84,7 +84,7 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 		changes url.Values
 		words   string
 	}{
-		"no name":    {url.Values{"name": {""}}, "Give the application a name"},
+		"no name":    {url.Values{"name": {""}}, "Enter a name"},
 		"no address": {url.Values{"redirect_uris": {" \n "}}, "Enter 1 to 20 redirect URIs, one per line."},
 		"plain http": {url.Values{"redirect_uris": {"http://app.example.org/cb"}}, "must use https"},
 		"one of several": {

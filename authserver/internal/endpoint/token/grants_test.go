@@ -148,7 +148,7 @@ func TestRefresh_RefusalDescribesCause(t *testing.T) {
 		{
 			`update account.grants set ends_at = now()`,
 			`update account.grants set ends_at = now() + interval '1 day'`,
-			"time that the user consented to is over",
+			"access that the user approved has expired",
 		},
 		{`delete from account.memberships`, ``, "no longer a member"},
 		{
