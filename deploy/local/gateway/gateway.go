@@ -148,7 +148,7 @@ func fail(w http.ResponseWriter, r *http.Request, shape apierr.Shape, log *slog.
 		apierr.Write(
 			w,
 			shape,
-			apierr.New(apierr.Invalid, "The body cannot be read: it ends too soon, or its chunks are malformed."),
+			apierr.New(apierr.Invalid, "The body is incomplete, or its chunks are malformed."),
 		)
 	default:
 		log.ErrorContext(r.Context(), "upstream unavailable", "path", r.URL.Path, "cause", err.Error())

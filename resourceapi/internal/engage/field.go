@@ -55,8 +55,8 @@ var fieldName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 // check adds the problems of the field to problems, with names that begin with at.
 func (f Field) check(at string, problems Problems) {
 	if !fieldName.MatchString(f.Name) {
-		problems[at+".name"] = "Must start with a letter and contain only letters, digits, hyphens and " +
-			"underscores, up to 64 in total."
+		problems[at+".name"] = "Must start with a letter and have only letters, digits, hyphens and underscores, " +
+			"at most 64 characters."
 	}
 	longest := maxLabel
 	if f.Type == Consent {

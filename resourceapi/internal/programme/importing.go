@@ -172,8 +172,8 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 	for i, column := range columns {
 		if !slices.Contains(known, column) || slices.Contains(columns[:i], column) {
 			return nil, nil, nil, Problems{
-				"header": "The columns must be from name,summary,status,startsOn,endsOn, separated by commas, " +
-					"without duplicates.",
+				"header": "The columns can only be name,summary,status,startsOn,endsOn, each once, separated by " +
+					"commas.",
 			}
 		}
 	}

@@ -71,7 +71,7 @@ where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok &&
 		strings.HasPrefix(refused.Code, "22") { // class 22: data exception
 		return &client.DocumentError{
-			Message: "Its keys are not valid: they hold a character or a number that no key needs.",
+			Message: "Its keys are not valid: they contain a character or a number that is not valid in a key.",
 		}
 	}
 	if err != nil {

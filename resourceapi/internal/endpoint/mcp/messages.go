@@ -271,7 +271,10 @@ func (m message) readParams(params json.RawMessage) (message, *fault) {
 		return m, nil
 	}
 	if m.tool, _ = object.Text("name"); m.tool == "" {
-		return m, m.refuse(invalidParams, "The params of "+callTool+" must have the name of a tool, such as \"name\":\"whoami\".")
+		return m, m.refuse(
+			invalidParams,
+			"The params of "+callTool+" must have the name of a tool, such as \"name\":\"whoami\".",
+		)
 	}
 	m.arguments = object["arguments"]
 	return m, nil
