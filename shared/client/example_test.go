@@ -58,7 +58,7 @@ func ExampleProgrammes_Update() {
 	if refusal, ok := errors.AsType[*client.Error](err); ok && refusal.Code == client.CodePreconditionFailed {
 		fmt.Println("changed by another user:", refusal.Message)
 	}
-	// Output: changed by another user: The programme was changed since you read it.
+	// Output: changed by another user: The programme has changed since you read it.
 }
 
 // A file of programmes is accepted first and processed later, as a whole or not at all.

@@ -64,8 +64,8 @@ const pageSchema = `{"type":"object","properties":{
 	"meta":{"type":"object","properties":{
 		"count":{"type":"integer","description":"The number of programmes on this page."},
 		"nextCursor":{"type":"string",
-			"description":"Present only if there may be more programmes. Pass it as cursor, with the same status " +
-				"and q."}
+			"description":"Present only if there may be more programmes. ` +
+	`Pass it as cursor, with the same status and q."}
 	},"required":["count"]}
 },"required":["data","meta"]}`
 
