@@ -308,7 +308,7 @@ func TestBrowser_SubmitsFormWithoutScript(t *testing.T) {
 	browser.Fill("#f0", "Ada Okafor")
 	browser.Click("button[type=submit]")
 	browser.See(".alert")
-	if shown := browser.Text(); !strings.Contains(shown, "2 answers need another look") {
+	if shown := browser.Text(); !strings.Contains(shown, "Please correct 2 answers") {
 		t.Errorf("%s", shown)
 	}
 	browser.Fill("#f1", "ada@example.org")

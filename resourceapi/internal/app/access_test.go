@@ -359,7 +359,7 @@ func TestAPI_RefusesWithoutPermission(t *testing.T) {
 		s.Leave(workspaceID, user)
 		a := s.get(listPath, as(pat, workspaceID))
 		a.expect(t, 403, "FORBIDDEN", "")
-		if !strings.Contains(a.Body, "not a member") {
+		if !strings.Contains(a.Body, "no longer a member") {
 			t.Errorf("the message does not say why: %s", a.Body)
 		}
 	})

@@ -137,7 +137,7 @@ func TestEmbed_FormIsSubmittedFromAnotherOrigin(t *testing.T) {
 	before := evaluate[float64](tab, t, frameHeight)
 
 	do(chromedp.Click(chromedp.CSS("button[type=submit]"), chromedp.FromNode(frame(tab, t))))
-	if alert := in(tab, t, ".alert"); !strings.Contains(alert, "3 answers need another look") {
+	if alert := in(tab, t, ".alert"); !strings.Contains(alert, "Please correct 3 answers") {
 		t.Errorf("%s", alert)
 	}
 	e.until(

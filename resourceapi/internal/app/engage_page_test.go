@@ -146,7 +146,7 @@ func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 		t.Fatalf("%d %v", a.Status, found)
 	}
 	for _, piece := range []string{
-		`4 answers need another look.`,
+		`Please correct 4 answers.`,
 		`href="#f1"`,
 		`value="&lt;b&gt;&#34;Ada&#34;&lt;/b&gt;"`,
 		`value="ada at example"`,

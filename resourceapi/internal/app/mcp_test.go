@@ -223,14 +223,14 @@ func TestTools_InvalidArgumentsAreResults(t *testing.T) {
 		arguments any
 		says      string
 	}{
-		{"list_programmes", map[string]any{"limit": 0}, "limit: Must be a whole number"},
+		{"list_programmes", map[string]any{"limit": 0}, "limit: Must be an integer"},
 		{"list_programmes", map[string]any{"limit": -1}, "limit"},
 		{"list_programmes", map[string]any{"limit": 1.5}, "limit"},
 		{"list_programmes", map[string]any{"limit": "many"}, "limit"},
 		{"list_programmes", map[string]any{"limit": []int{1}}, "limit"},
 		{"list_programmes", map[string]any{"status": "open"}, "status"},
 		{"list_programmes", map[string]any{"cursor": "made up"}, "cursor"},
-		{"list_programmes", map[string]any{"query": "x"}, "no other arguments than: limit, cursor, status, q"},
+		{"list_programmes", map[string]any{"query": "x"}, "takes only these arguments: limit, cursor, status, q"},
 		{"list_programmes", []int{1}, "must be one JSON object"},
 		{"list_programmes", "x", "must be one JSON object"},
 		{
@@ -264,7 +264,7 @@ func TestTools_ModuleOffIsResult(t *testing.T) {
 	id := s.Programmes(workspaceID, 1)[0]
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	for set, says := range map[string]string{
-		"update account.tenant_modules set enabled = true, provisioned = false": "not set up yet",
+		"update account.tenant_modules set enabled = true, provisioned = false": "not set up in this workspace yet",
 		"update account.tenant_modules set enabled = false":                     "not enabled",
 	} {
 		s.Exec(set)
