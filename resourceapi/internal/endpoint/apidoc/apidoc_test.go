@@ -155,8 +155,8 @@ func TestFields_ResolvesReferencesAndAllOf(t *testing.T) {
 		"RegisteredApplication": {"clientId UUID", "clientSecret string"},
 		"Forbidden":             {"error.code FORBIDDEN | MODULE_NOT_ENABLED", "error.fields object"},
 		"Introspection": {
-			"permissions array of account:api:access | programmes:read:programmes | programmes:write:programmes | " +
-				"engage:read:forms | engage:write:forms | engage:read:submissions",
+			"permissions array of programmes:read:programmes | programmes:write:programmes | " +
+				"engage:read:forms | engage:write:forms | engage:read:submissions | account:api:access",
 		},
 	} {
 		var got []string
