@@ -3,8 +3,10 @@ package harness
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -19,6 +21,8 @@ const (
 	binariesVariable = "ALMONER_TEST_BINARIES"
 	// toolsVariable names the directory of server programs that are not installed in the system.
 	toolsVariable = "ALMONER_TEST_TOOLS"
+	// homeVariable names a home that stack.Prepare made, as `make test` provides.
+	homeVariable = "ALMONER_TEST_HOME"
 
 	startWithin = 3 * time.Minute // includes the build
 )
@@ -142,9 +146,10 @@ type builds struct {
 
 // The state of the test process: one build and one stack for all tests.
 var (
-	lifelines   sync.Map // home → io.Closer: referenced so that they are not garbage collected
-	sharedStack = sync.OnceValues(func() (*stack.Stack, error) { return Lasting(Options{Traced: true}) })
-	sharedBuild = sync.OnceValues(func() (builds, error) {
+	lifelines    sync.Map // home → io.Closer: referenced so that they are not garbage collected
+	sharedStack  = sync.OnceValues(func() (*stack.Stack, error) { return Lasting(Options{Traced: true}) })
+	preparedHome = sync.OnceValues(prepareHome)
+	sharedBuild  = sync.OnceValues(func() (builds, error) {
 		if dir := os.Getenv(binariesVariable); dir != "" {
 			return builds{dir: dir}, nil
 		}
@@ -190,6 +195,16 @@ func start(home string, options Options) (*stack.Stack, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
+	if !options.Durable {
+		prepared, err := preparedHome()
+		if err != nil {
+			return nil, err
+		}
+		// A copy keeps the owner of the stores' data.
+		if out, err := exec.CommandContext(ctx, "cp", "-a", prepared+"/.", home).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("copy the prepared home: %w: %s", err, out)
+		}
+	}
 	var detour func(string) string
 	if options.Between != nil {
 		detour = options.Between.Detour
@@ -223,6 +238,34 @@ func start(home string, options Options) (*stack.Stack, error) {
 		recordOf(s).options = options
 	}
 	return s, err
+}
+
+// prepareHome returns a home from which stacks of tests are copied: the schema and the demo are stored once.
+func prepareHome() (string, error) {
+	if home := os.Getenv(homeVariable); home != "" {
+		return home, nil
+	}
+	built, err := sharedBuild()
+	if err != nil {
+		return "", err
+	}
+	home, err := localstore.TempDir("almoner-e2e-home-")
+	if err != nil {
+		return "", err
+	}
+	lifeline, err := localstore.RemoveAfterUs(home)
+	if err != nil {
+		return "", err
+	}
+	lifelines.Store(home, lifeline)
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	return home, stack.Prepare(ctx, stack.Options{
+		Home:     home,
+		Binaries: built.dir,
+		Tools:    os.Getenv(toolsVariable),
+		Volatile: true,
+	})
 }
 
 // repositoryRoot returns the closest parent directory that contains go.work. Tests run in their package's directory.

@@ -48,31 +48,57 @@ type Stack struct {
 
 // Start starts everything and returns when everything is ready. If it fails, it stops whatever it started.
 func Start(ctx context.Context, options Options) (*Stack, error) {
-	s := &Stack{options: options, logins: map[string]string{}}
-	var err error
-	if s.home, err = openHome(options.Home); err != nil {
+	s, err := open(options)
+	if err != nil {
 		return nil, err
 	}
-	if s.ports, err = choosePorts(options.Port); err == nil {
-		err = s.bringUp(ctx)
-	}
-	if err != nil {
+	if err := s.bringUp(ctx); err != nil {
 		s.Stop()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Stack) bringUp(ctx context.Context) error {
-	ownBase, ownApp := "http://localhost:"+strconv.Itoa(s.ports.api), "http://localhost:"+strconv.Itoa(s.ports.app)
-	s.BaseURL, s.AppURL = cmp.Or(s.options.BaseURL, ownBase), cmp.Or(s.options.AppURL, ownApp)
-	s.ResourceURL = "http://localhost:" + strconv.Itoa(s.ports.resource)
+// Prepare makes in options.Home what a first start makes before it starts the services: the stores' data, with the
+// schema and the demo. A stack whose home is a copy of it starts sooner.
+func Prepare(ctx context.Context, options Options) error {
+	s, err := open(options)
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	return s.prepareStores(ctx)
+}
+
+func open(options Options) (*Stack, error) {
+	s := &Stack{options: options, logins: map[string]string{}}
+	var err error
+	if s.home, err = openHome(options.Home); err != nil {
+		return nil, err
+	}
+	if s.ports, err = choosePorts(options.Port); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	s.BaseURL = cmp.Or(options.BaseURL, localhost(s.ports.api))
+	s.AppURL = cmp.Or(options.AppURL, localhost(s.ports.app))
+	s.ResourceURL = localhost(s.ports.resource)
+	return s, nil
+}
+
+func localhost(port int) string { return "http://localhost:" + strconv.Itoa(port) }
+
+func (s *Stack) prepareStores(ctx context.Context) error {
 	var err error
 	if s.DatabaseURL, s.RedisURL, err = s.startStores(ctx); err != nil {
 		return err
 	}
 	s.options.say("preparing the database")
-	if err := s.prepareDatabase(ctx); err != nil {
+	return s.prepareDatabase(ctx)
+}
+
+func (s *Stack) bringUp(ctx context.Context) error {
+	if err := s.prepareStores(ctx); err != nil {
 		return err
 	}
 	s.options.say("starting the services")
@@ -83,10 +109,11 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	if _, err := envconf.Load(&traces, pairs(s.traceSettings())); err != nil {
 		return err
 	}
+	var err error
 	if s.edge, err = openEdge(s.ports.api, s.backends(), traces, s.home.logFile("gateway")); err != nil {
 		return err
 	}
-	for _, address := range []string{ownBase, ownApp} {
+	for _, address := range []string{localhost(s.ports.api), localhost(s.ports.app)} {
 		if !ask(ctx, address).ready {
 			return fmt.Errorf(
 				"%s is not reachable, although the services are ready: check that localhost is 127.0.0.1 in /etc/hosts",

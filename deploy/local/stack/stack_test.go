@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -50,6 +51,44 @@ func newHome(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+var prepared = sync.OnceValues(func() (built, error) {
+	if home := os.Getenv("ALMONER_TEST_HOME"); home != "" {
+		return built{dir: home}, nil
+	}
+	dir, err := localstore.TempDir("almoner-stack-home-")
+	if err != nil {
+		return built{}, err
+	}
+	lifeline, err := localstore.RemoveAfterUs(dir)
+	if err != nil {
+		return built{}, err
+	}
+	b, err := binaries()
+	if err != nil {
+		return built{}, err
+	}
+	return built{dir, lifeline}, Prepare(context.Background(), Options{
+		Home:     dir,
+		Binaries: b.dir,
+		Tools:    os.Getenv("ALMONER_TEST_TOOLS"),
+		Volatile: true,
+	})
+})
+
+// usedHome returns a copy of a home that Prepare has made, for tests that are not about a first start.
+func usedHome(t *testing.T) string {
+	t.Helper()
+	from, err := prepared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := newHome(t)
+	if out, err := exec.CommandContext(t.Context(), "cp", "-a", from.dir+"/.", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	return dir
 }
 
@@ -166,7 +205,7 @@ func TestStart_SecondStartFindsStoredData(t *testing.T) {
 }
 
 func TestStart_AddressesServeTheContract(t *testing.T) {
-	options := optionsFor(t, newHome(t))
+	options := optionsFor(t, usedHome(t))
 	options.Authservers = 2
 	s := start(t, options)
 	for path, want := range map[string]string{
@@ -198,7 +237,7 @@ func TestStart_AddressesServeTheContract(t *testing.T) {
 }
 
 func TestWait_NamesDeadService(t *testing.T) {
-	options := optionsFor(t, newHome(t))
+	options := optionsFor(t, usedHome(t))
 	s := start(t, options)
 	quiet, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -238,7 +277,7 @@ func TestStart_PortInUseIsNamedFirst(t *testing.T) {
 }
 
 func TestStart_HomeIsExclusive(t *testing.T) {
-	options := optionsFor(t, newHome(t))
+	options := optionsFor(t, usedHome(t))
 	start(t, options)
 	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "is running in") {
 		t.Errorf("got %v", err)
