@@ -80,6 +80,7 @@ func TestConformance_Server(t *testing.T) {
 	address := withBearer(t, p, ws.Token)
 	for _, revision := range revisions {
 		t.Run(revision, func(t *testing.T) {
+			t.Parallel()
 			out, err := conformance(
 				t,
 				"server",
