@@ -286,7 +286,7 @@ func TestAttacks_SucceedWithoutProtections(t *testing.T) {
 	for _, b := range bites() {
 		faults, attacks = append(faults, b.faults...), append(attacks, b.attack)
 	}
-	output, _ := harness.RunAgainst(t, harness.Broken(t, faults...), "^("+strings.Join(attacks, "|")+")$")
+	output, _ := harness.RunAgainst(t, harness.Broken(t, faults...), "^("+strings.Join(attacks, "|")+")$", 1)
 	for _, b := range bites() {
 		t.Run(b.name, func(t *testing.T) {
 			if !strings.Contains(output, "--- FAIL: "+b.attack) || !strings.Contains(output, b.complaint) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -83,16 +84,20 @@ func Broken(t testing.TB, faults ...Fault) string {
 	return binaries
 }
 
-// RunAgainst runs tests of this test binary against other binaries of the services. It returns their output and
-// whether they passed. Settings have the form NAME=value.
-func RunAgainst(t testing.TB, binaries, tests string, settings ...string) (output string, passed bool) {
+// RunAgainst runs tests of this test binary against other binaries of the services, with scaled rounds (Rounds). It
+// returns their output and whether they passed. Settings have the form NAME=value.
+func RunAgainst(t testing.TB, binaries, tests string, scale int, settings ...string) (output string, passed bool) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), self, "-test.run="+tests, "-test.count=1", "-test.timeout=5m")
-	command.Env = append(append(os.Environ(), binariesVariable+"="+binaries), settings...)
+	command := exec.CommandContext(t.Context(), self, "-test.run="+tests, "-test.timeout=5m", "-scale="+strconv.Itoa(scale))
+	home, err := preparedHome()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command.Env = append(append(os.Environ(), binariesVariable+"="+binaries, homeVariable+"="+home), settings...)
 	out, err := command.CombinedOutput()
 	return string(out), err == nil
 }

@@ -31,7 +31,7 @@ func newClusterStage(t *testing.T) *clusterStage {
 }
 
 func TestRedisCluster_FailoverAndReshardingLoseNoGrant(t *testing.T) {
-	parallelIfLong(t)
+	t.Parallel()
 	times := harness.Rounds(1, 20)
 	harness.Note(t, "%d times each: a master killed, 2,000 slots moved, while clients refresh and race", times)
 	s := newClusterStage(t)
@@ -80,7 +80,7 @@ func (s *clusterStage) waitForAll(t *testing.T) {
 	for end := time.Now().Add(calmWithin); ; time.Sleep(50 * time.Millisecond) {
 		well := 0
 		for _, node := range s.cluster.Nodes {
-			if reply, err := redisCommand(node.URL, "CLUSTER INFO"); err != nil ||
+			if reply, err := harness.RedisCommand(node.URL, "CLUSTER INFO"); err != nil ||
 				strings.Contains(reply, "cluster_state:ok") {
 				well++ // a stopped node does not count against it
 			}
@@ -100,7 +100,7 @@ func (s *clusterStage) waitForReplicas(t *testing.T) {
 	for end := time.Now().Add(calmWithin); ; time.Sleep(50 * time.Millisecond) {
 		following := 0
 		for _, node := range s.cluster.Nodes {
-			if reply, err := redisCommand(node.URL, "INFO replication"); err == nil &&
+			if reply, err := harness.RedisCommand(node.URL, "INFO replication"); err == nil &&
 				strings.Contains(reply, "master_link_status:up") {
 				following++
 			}
@@ -118,7 +118,7 @@ func (s *clusterStage) masters(t *testing.T) []*localstore.Redis {
 	t.Helper()
 	var masters []*localstore.Redis
 	for _, node := range s.cluster.Nodes {
-		reply, err := redisCommand(node.URL, "INFO replication")
+		reply, err := harness.RedisCommand(node.URL, "INFO replication")
 		if err == nil && strings.Contains(reply, "role:master") {
 			masters = append(masters, node)
 		}
@@ -128,7 +128,7 @@ func (s *clusterStage) masters(t *testing.T) []*localstore.Redis {
 
 func (s *clusterStage) id(t *testing.T, node *localstore.Redis) string {
 	t.Helper()
-	reply, err := redisCommand(node.URL, "CLUSTER MYID")
+	reply, err := harness.RedisCommand(node.URL, "CLUSTER MYID")
 	must(t, err)
 	return strings.Split(reply, "\r\n")[1] // the line after the length
 }

@@ -13,7 +13,6 @@ import (
 )
 
 const (
-	slowConnections = 2_000
 	// cutWithin applies to a connection that sends one byte a second; the server's limit is 15 s.
 	cutWithin       = 18 * time.Second
 	goodAtMost      = 250 * time.Millisecond
@@ -26,10 +25,8 @@ const (
 // tokens while good clients work. The good clients get their responses, the others are cut off, and no service exceeds
 // its memory limit.
 func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
-	lasts := 22 * time.Second // slow connections are cut off within this time
-	if harness.Long() {
-		lasts = 5 * time.Minute
-	}
+	seconds, slowConnections := harness.Rounds(5, 300), harness.Rounds(500, 2_000)
+	lasts := time.Duration(seconds) * time.Second // slow connections are cut off after 15 s
 	running := harness.Private(t, harness.Options{})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
@@ -57,7 +54,7 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 	var late atomic.Int64
 	for i := range slowConnections {
 		strangers.Go(func() {
-			time.Sleep(time.Duration(i) * time.Millisecond) // all connect within two seconds
+			time.Sleep(time.Duration(i) * time.Millisecond) // all connect within one or two seconds
 			for ctx.Err() == nil {
 				beginning := slowRequests()[i/len(addresses)%len(slowRequests())]
 				if trickle(ctx, addresses[i%len(addresses)], beginning) > cutWithin {

@@ -13,7 +13,8 @@ import (
 // TestKill_AtRandomLosesNothingAcknowledged kills processes and stores at random moments during all kinds of work.
 // Nothing acknowledged may be lost or doubled: no revocation, token, registration, programme, submission or import.
 func TestKill_AtRandomLosesNothingAcknowledged(t *testing.T) {
-	times := harness.Rounds(5, 200)
+	parallelIfShort(t)
+	times := harness.Rounds(1, 200)
 	running := harness.Private(t, harness.Options{Worker: true})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	victims := victimsOf(running)
@@ -27,6 +28,9 @@ func TestKill_AtRandomLosesNothingAcknowledged(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("after %d kills, the last of %s", round+1, victim.name)
 		}
+	}
+	if !harness.Long() {
+		aMinutePasses(t, p, running)
 	}
 	for _, w := range workloads {
 		w.wantsCommands(t)

@@ -24,7 +24,8 @@ const (
 // TestHistories_OfGrantsAreLinearizable lets clients use, refresh, replay and revoke grants through two processes while
 // stores and processes crash, freeze and lose data. The model must allow each grant's history (linearizability).
 func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
-	batches := harness.Rounds(11, 360)
+	parallelIfShort(t)
+	batches := harness.Rounds(5, 360)
 	running := harness.Private(t, harness.Options{Authservers: 2})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
@@ -60,7 +61,7 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 			return
 		}
 	}
-	if leastCalls, leastFaults := harness.Rounds(7_000, 240_000), harness.Rounds(15, 600); operations < leastCalls ||
+	if leastCalls, leastFaults := harness.Rounds(3_000, 240_000), harness.Rounds(8, 600); operations < leastCalls ||
 		trouble.faults() < leastFaults {
 		t.Errorf(
 			"%d calls and %d faults are too few, want %d and %d",
@@ -75,7 +76,8 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 // TestHistories_OfStalledGrantsAreLinearizable only freezes Redis and Postgres. A 503 to an honest client must mean
 // that nothing changed, whichever of two processes gets the retry, and a superseded token must still revoke its grant.
 func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
-	batches := harness.Rounds(4, 100)
+	parallelIfShort(t)
+	batches := harness.Rounds(2, 100)
 	running := harness.Private(t, harness.Options{Authservers: 2})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)

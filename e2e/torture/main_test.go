@@ -13,14 +13,18 @@ import (
 var seenSecrets harness.Secrets
 
 func TestMain(m *testing.M) {
-	os.Exit(harness.Main(m, 2))
+	os.Exit(harness.Main(m, testsAtOnce))
 }
 
-// parallelIfLong runs a suite that mostly waits in parallel with others in its long form, which would otherwise take
-// too long.
-func parallelIfLong(t *testing.T) {
+// testsAtOnce is the number of tests that run in parallel after those that keep the processors busy. Each has its own
+// stack and mostly waits.
+const testsAtOnce = 4
+
+// parallelIfShort runs a suite that mostly waits in parallel with others in its short form. In the long form its results
+// would depend on the other suites.
+func parallelIfShort(t *testing.T) {
 	t.Helper()
-	if harness.Long() {
+	if !harness.Long() {
 		t.Parallel()
 	}
 }

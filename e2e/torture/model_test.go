@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	modelBatch  = 25 // models that share a harness.Product
-	modelsShort = 100
+	modelsShort = 20
 	modelsLong  = 10_000
 )
 
@@ -20,10 +19,14 @@ const (
 // the product must respond as a one-page model does: status, permissions, and the rows of each workspace. Each model
 // has its own workspaces, so many run concurrently.
 func TestModel_MatchesSystem(t *testing.T) {
-	models, steps := harness.Rounds(modelsShort, modelsLong), harness.Rounds(50, 100)
+	models, steps := harness.Rounds(modelsShort, modelsLong), 50
+	batch := min(models/workers, 25) // models that share a harness.Product
+	if harness.Long() {
+		steps = 100
+	}
 	harness.Note(t, "%d models, %d steps each on average", models, steps)
 	for name, value := range map[string]string{
-		"checks":     strconv.Itoa(modelBatch),
+		"checks":     strconv.Itoa(batch),
 		"steps":      strconv.Itoa(steps),
 		"shrinktime": "20s",
 		"nofailfile": "true",
@@ -36,7 +39,7 @@ func TestModel_MatchesSystem(t *testing.T) {
 	if err != nil {
 		t.Fatalf("start the stack: %v", err)
 	}
-	spread(t, models/modelBatch, func(*testing.T) func(*testing.T) {
+	spread(t, models/batch, func(*testing.T) func(*testing.T) {
 		return func(t *testing.T) {
 			t.Run("batch", func(t *testing.T) { // a subtest, which releases its resources
 				p := harness.NewProduct(t, running, &seenSecrets)

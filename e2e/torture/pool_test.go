@@ -17,6 +17,7 @@ const (
 // authserver waits. Its callers get 503 in time, the API works, and afterwards each client still has its token: Redis
 // has undone what Postgres certainly did not commit.
 func TestPostgres_PoolExhaustionLosesNoToken(t *testing.T) {
+	parallelIfShort(t)
 	times := harness.Rounds(1, 100)
 	harness.Note(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
 	s := newPostgresStage(t)

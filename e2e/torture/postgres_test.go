@@ -49,7 +49,7 @@ func (s *postgresStage) baseline(t *testing.T) *baseline {
 }
 
 func TestPostgres_OutageLosesNothing(t *testing.T) {
-	parallelIfLong(t)
+	t.Parallel()
 	times := harness.Rounds(1, 100)
 	harness.Note(t, "Postgres %d times each: stopped and started, killed and started", times)
 	s := newPostgresStage(t)
@@ -141,7 +141,7 @@ func (s *postgresStage) wantsNormalSoon(t *testing.T) {
 
 // TestPostgres_SlowQueriesStillSucceed checks that a slow Postgres causes slow responses but no wrong ones.
 func TestPostgres_SlowQueriesStillSucceed(t *testing.T) {
-	parallelIfLong(t)
+	t.Parallel()
 	times := harness.Rounds(1, 100)
 	harness.Note(t, "Postgres %d times 200 ms slower at every query", times)
 	s := newPostgresStage(t)

@@ -92,7 +92,7 @@ func TestRedis_LostDataIsRepaired(t *testing.T) {
 // TestRedis_HangLosesNothing freezes Redis, which keeps its connections open. Nothing may be consumed when it resumes,
 // though requests may have reached it.
 func TestRedis_HangLosesNothing(t *testing.T) {
-	parallelIfLong(t)
+	t.Parallel()
 	times := harness.Rounds(1, 200)
 	harness.Note(t, "frozen %d times for 2 s, each tenth time for 10 s", times)
 	s := newRedisStage(t)

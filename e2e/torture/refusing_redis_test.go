@@ -63,7 +63,7 @@ func TestRedis_ScriptFlushIsUnnoticed(t *testing.T) {
 func (s *redisStage) tell(t *testing.T, commands ...string) {
 	t.Helper()
 	for _, command := range commands {
-		if _, err := redisCommand(s.trouble.running.RedisURL, command); err != nil {
+		if _, err := harness.RedisCommand(s.trouble.running.RedisURL, command); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,7 +22,8 @@ const (
 // TestRestarts_FailNoRequest restarts one of two processes of each service in turn while clients work. No request may
 // fail.
 func TestRestarts_FailNoRequest(t *testing.T) {
-	times := harness.Rounds(4, 100)
+	parallelIfShort(t)
+	times := harness.Rounds(2, 100)
 	harness.Note(
 		t,
 		"%d restarts of one of two processes under load, half of them of authserver and half of resourceapi",

@@ -21,7 +21,7 @@ type sentinelStage struct {
 }
 
 func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
-	parallelIfLong(t)
+	t.Parallel()
 	times := harness.Rounds(1, 20)
 	harness.Note(
 		t,
@@ -70,7 +70,7 @@ func (s *sentinelStage) restartTheDead(t *testing.T) {
 }
 
 func alive(node *localstore.Redis) bool {
-	_, err := redisCommand(node.URL, "PING")
+	_, err := harness.RedisCommand(node.URL, "PING")
 	return err == nil
 }
 
@@ -80,7 +80,7 @@ func (s *sentinelStage) waitForReplicas(t *testing.T) {
 	wantSoon(t, "every replica follows", func() bool {
 		living, following := 0, 0
 		for _, node := range s.redis.Nodes {
-			if reply, err := redisCommand(node.URL, "INFO replication"); err == nil {
+			if reply, err := harness.RedisCommand(node.URL, "INFO replication"); err == nil {
 				living++
 				following += strings.Count(reply, "master_link_status:up")
 			}
@@ -98,11 +98,11 @@ func (s *sentinelStage) stopFollowing(t *testing.T) {
 			continue
 		}
 		for _, command := range []string{"CONFIG SET masterauth wrong", "CLIENT KILL TYPE master"} {
-			_, err := redisCommand(node.URL, command)
+			_, err := harness.RedisCommand(node.URL, command)
 			must(t, err)
 		}
 		wantSoon(t, "the replica has stopped following", func() bool {
-			reply, err := redisCommand(node.URL, "INFO replication")
+			reply, err := harness.RedisCommand(node.URL, "INFO replication")
 			return err == nil && strings.Contains(reply, "master_link_status:down")
 		})
 	}
@@ -117,7 +117,7 @@ func (s *sentinelStage) mayFollow(t *testing.T) {
 			continue
 		}
 		for _, command := range []string{"CONFIG SET masterauth " + s.password(t), "CONFIG REWRITE"} {
-			_, err := redisCommand(node.URL, command)
+			_, err := harness.RedisCommand(node.URL, command)
 			must(t, err)
 		}
 	}

@@ -39,6 +39,7 @@ func TestStalls_OfPostgresLoseNoGrant(t *testing.T) {
 }
 
 func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resume func())) {
+	parallelIfShort(t)
 	durations, rounds := stallDurations, harness.Rounds(1, 10)
 	if !harness.Long() {
 		durations = []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond}

@@ -2,18 +2,14 @@ package torture
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
 )
 
 // trouble causes one fault after the other and records the times.
@@ -133,34 +129,8 @@ func (x *trouble) kinds() []kind {
 }
 
 func flushAll(redisURL string) error {
-	_, err := redisCommand(redisURL, "FLUSHALL")
+	_, err := harness.RedisCommand(redisURL, "FLUSHALL")
 	return err
-}
-
-// redisCommand sends a command to Redis with the owner's password and returns the raw reply.
-func redisCommand(redisURL, command string) (string, error) {
-	address, err := url.Parse(redisURL)
-	if err != nil {
-		return "", fmt.Errorf("the URL of redis cannot be parsed")
-	}
-	connection, err := net.DialTimeout("tcp", address.Host, time.Second)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = connection.Close() }()
-	if err := connection.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		return "", err
-	}
-	password, _ := address.User.Password()
-	if _, err := fmt.Fprintf(connection, "AUTH %s\r\n%s\r\nQUIT\r\n", password, command); err != nil {
-		return "", err
-	}
-	reply, err := io.ReadAll(connection)
-	greeting, answer, _ := strings.Cut(string(reply), "\r\n")
-	if greeting != "+OK" || answer == "" || strings.HasPrefix(answer, "-") {
-		return "", fmt.Errorf("redis to %s: %q, then %q (%w)", command, greeting, answer, err)
-	}
-	return answer, nil
 }
 
 func (x *trouble) stored() string { return filepath.Join(x.running.Redis.Dir, "appendonlydir") }

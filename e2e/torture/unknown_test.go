@@ -21,7 +21,7 @@ const (
 // TestPostgres_UnknownOutcomeIsResolved breaks a connection to Postgres after a statement was sent and before its
 // response, so it is unknown whether the statement was committed.
 func TestPostgres_UnknownOutcomeIsResolved(t *testing.T) {
-	parallelIfLong(t)
+	t.Parallel()
 	times := harness.Rounds(1, 100)
 	harness.Note(
 		t,

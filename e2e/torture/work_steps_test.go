@@ -66,7 +66,7 @@ func (s stage) dieAtWork(t *testing.T, times int) {
 			s.diesAtWork(t, at, s.running.Worker, w.submits)
 		}
 	}
-	s.aMinutePasses(t)
+	aMinutePasses(t, s.Product, s.running)
 	w.wantsCommands(t)
 }
 
@@ -91,12 +91,12 @@ func (s stage) diesAtWork(t *testing.T, at step, service *stack.Service, order f
 }
 
 // aMinutePasses makes another worker rescue the jobs whose process was killed.
-func (s stage) aMinutePasses(t *testing.T) {
+func aMinutePasses(t *testing.T, p *harness.Product, running *stack.Stack) {
 	t.Helper()
-	s.running.Worker.Kill()
-	s.Database.Exec(t, `with leader as (delete from river.river_leader)
+	running.Worker.Kill()
+	p.Database.Exec(t, `with leader as (delete from river.river_leader)
 		update river.river_job set attempted_at = attempted_at - interval '1 minute' where state = 'running'`)
-	if err := s.running.Worker.Restart(t.Context()); err != nil {
+	if err := running.Worker.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
