@@ -20,21 +20,18 @@ const (
 	scanWithin            = 3 * time.Minute
 )
 
-// check runs the static checks.
+// check runs the static checks. Without the workspace each module depends on its own go.mod and go.sum, as in a
+// container image; the tests run in the workspace.
 func (t *testRun) check(ctx context.Context) {
 	t.formatted(ctx)
 	for _, m := range modules() {
-		// Without the workspace each module depends on its own go.mod and go.sum, as in a container image.
-		t.step(ctx, "go build without the workspace, "+m.name, m.name, []string{"GOWORK=off"}, "go", "build", "./...")
-	}
-	for _, m := range modules() {
-		t.step(ctx, "go vet, "+m.name, m.name, m.workspace(), "go", "vet", "./...")
+		t.step(ctx, "go vet without the workspace, "+m.name, m.name, ownDependencies(), "go", "vet", "./...")
 	}
 	t.step(
 		ctx,
 		"build the checkers",
 		"deploy/tools",
-		[]string{"GOWORK=off"},
+		ownDependencies(),
 		"go",
 		"build",
 		"-o",
@@ -42,8 +39,12 @@ func (t *testRun) check(ctx context.Context) {
 		"honnef.co/go/tools/cmd/staticcheck",
 		"golang.org/x/vuln/cmd/govulncheck",
 	)
+	staticcheck := filepath.Join(t.bin, "staticcheck")
+	t.step(ctx, "staticcheck", ".", nil, staticcheck, patterns()...)
 	for _, m := range modules() {
-		t.step(ctx, "staticcheck, "+m.name, m.name, m.workspace(), filepath.Join(t.bin, "staticcheck"), "./...")
+		if m.outside {
+			t.step(ctx, "staticcheck, "+m.name, m.name, ownDependencies(), staticcheck, "./...")
+		}
 	}
 	t.scanForVulnerabilities(ctx)
 }

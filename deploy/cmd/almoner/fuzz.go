@@ -17,10 +17,26 @@ import (
 
 // A target is one fuzz test.
 type target struct {
-	module  string
-	pattern string // package pattern for go
-	name    string
+	folder string // of its package, in the repository
+	name   string
 }
+
+// Guiding lists the packages whose branches guide the fuzzer: our own and those that parse requests. go test -fuzz
+// examines every branch of every linked package after each input, which takes many times as long as the input itself.
+// So the flag that it would give to the compiler for all packages is given for these, and the test program fuzzes
+// without go test -fuzz.
+func guiding() []string {
+	return []string{
+		repository + "...",
+		"github.com/ory/fosite/...",
+		"github.com/lestrrat-go/...",
+		"encoding/...",
+		"net/url",
+		"mime/...",
+	}
+}
+
+const repository = "github.com/almonerhq/almoner/"
 
 // shorten limits go's attempts to minimize an input that found something. The coverage of a whole service depends on
 // timing, so many inputs seem to find something, and go's default of a minute for each would leave no time for new
@@ -71,9 +87,13 @@ func fuzz(ctx context.Context, root, each, only string) error {
 
 // fuzzEach runs the targets one after the other, and adds each result to EVIDENCE.md immediately.
 func (t *testRun) fuzzEach(ctx context.Context, targets []target, each, lines string) error {
+	inputs, err := t.fuzzInputs(ctx)
+	if err != nil {
+		return err
+	}
 	for _, one := range targets {
 		began := time.Now()
-		noted := t.fuzzOne(ctx, one, each)
+		noted := t.fuzzOne(ctx, one, each, inputs)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -87,13 +107,26 @@ func (t *testRun) fuzzEach(ctx context.Context, targets []target, each, lines st
 	return nil
 }
 
+// fuzzInputs returns the directory in go's cache for inputs that found something, which go test -fuzz uses too.
+func (t *testRun) fuzzInputs(ctx context.Context) (string, error) {
+	var out strings.Builder
+	if err := t.command(ctx, ".", nil, &out, "go", "env", "GOCACHE").Run(); err != nil {
+		return "", fmt.Errorf("find go's cache: %w", err)
+	}
+	return filepath.Join(strings.TrimSpace(out.String()), "fuzz", repository), nil
+}
+
 // fuzzTargets returns the fuzz tests of every module whose names match: go prints a package's test names and then the
 // package.
 func (t *testRun) fuzzTargets(ctx context.Context, only *regexp.Regexp) ([]target, error) {
 	var targets []target
 	for _, m := range modules() {
 		var out bytes.Buffer
-		if err := t.command(ctx, m.name, m.workspace(), &out, "go", "test", "-list=^Fuzz", "./...").Run(); err != nil {
+		var extra []string
+		if m.outside {
+			extra = ownDependencies()
+		}
+		if err := t.command(ctx, m.name, extra, &out, "go", "test", "-list=^Fuzz", "./...").Run(); err != nil {
 			return nil, fmt.Errorf("list the fuzz tests of %s: %w\n%s", m.name, err, out.String())
 		}
 		var names []string
@@ -105,7 +138,7 @@ func (t *testRun) fuzzTargets(ctx context.Context, only *regexp.Regexp) ([]targe
 			case strings.HasPrefix(line, "ok") && len(fields) > 1:
 				matching := slices.DeleteFunc(names, func(name string) bool { return !only.MatchString(name) })
 				for _, name := range matching {
-					targets = append(targets, target{m.name, fields[1], name})
+					targets = append(targets, target{strings.TrimPrefix(fields[1], repository), name})
 				}
 				names = nil
 			}
@@ -120,27 +153,26 @@ func (t *testRun) fuzzTargets(ctx context.Context, only *regexp.Regexp) ([]targe
 var executions = regexp.MustCompile(`execs: ([0-9]+)`)
 
 // fuzzOne runs one target and returns its line for EVIDENCE.md.
-func (t *testRun) fuzzOne(ctx context.Context, one target, each string) string {
+func (t *testRun) fuzzOne(ctx context.Context, one target, each, inputs string) string {
 	if ctx.Err() != nil {
 		return ""
 	}
-	fmt.Printf("almoner: %s in %s\n", one.name, one.pattern)
+	fmt.Printf("almoner: %s in %s\n", one.name, one.folder)
 	var out bytes.Buffer
 	began, result := time.Now(), "passed"
-	err := t.command(
-		ctx,
-		one.module,
-		nil,
-		io.MultiWriter(os.Stdout, &out),
-		"go",
-		"test",
-		"-run=^$",
-		"-fuzz=^"+one.name+"$",
-		"-fuzztime="+each,
-		"-fuzzminimizetime="+shorten,
-		"-toolexec='"+filepath.Join(t.root, ".almoner/bin/almoner")+"' "+guidedCompiler,
-		one.pattern,
-	).Run()
+	arguments := []string{"test", "-run=^$", "-vet=off", "-timeout=0"}
+	for _, packages := range guiding() {
+		arguments = append(arguments, "-gcflags="+packages+"=-d=libfuzzer")
+	}
+	arguments = append(
+		arguments,
+		"-args",
+		"-test.fuzz=^"+one.name+"$",
+		"-test.fuzzcachedir="+filepath.Join(inputs, one.folder),
+		"-test.fuzztime="+each,
+		"-test.fuzzminimizetime="+shorten,
+	)
+	err := t.command(ctx, one.folder, nil, io.MultiWriter(os.Stdout, &out), "go", arguments...).Run()
 	if err != nil && ctx.Err() == nil {
 		t.failed, result = append(t.failed, one.name), "FAILED"
 	}
@@ -151,7 +183,7 @@ func (t *testRun) fuzzOne(ctx context.Context, one target, each string) string {
 	return fmt.Sprintf(
 		"%s of %s: %s inputs, %s (%s)\n",
 		one.name,
-		strings.TrimPrefix(one.pattern, "github.com/almonerhq/almoner/"),
+		one.folder,
 		count,
 		result,
 		time.Since(began).Round(time.Second),

@@ -25,13 +25,6 @@ const usage = `usage: almoner run             start everything with demo data an
 The settings of run are in deploy/README.md.`
 
 func main() {
-	if len(os.Args) > 2 && os.Args[1] == guidedCompiler { // go runs this for fuzz, in any directory
-		if err := compileGuided(os.Args[2], os.Args[3:]); err != nil {
-			fmt.Fprintln(os.Stderr, "almoner:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	go func() {

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,17 +27,65 @@ type running struct {
 	ended   chan error
 }
 
-func startRun(t *testing.T) *running {
+// directory is where TestMain builds the program that is tested.
+var directory string
+
+func TestMain(m *testing.M) {
+	var err error
+	if directory, err = os.MkdirTemp("", "almoner-program-"); err != nil {
+		log.Fatal(err)
+	}
+	status := m.Run()
+	_ = os.RemoveAll(directory)
+	os.Exit(status)
+}
+
+var built = sync.OnceValues(func() ([]byte, error) {
+	return exec.Command("go", "build", "-o", directory, ".").CombinedOutput()
+})
+
+// program returns the program that is tested.
+func program(t *testing.T) string {
+	t.Helper()
+	if out, err := built(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return filepath.Join(directory, "almoner")
+}
+
+func newHome(t *testing.T) string {
 	t.Helper()
 	home, err := localstore.TempDir("almoner-run-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	program := filepath.Join(t.TempDir(), "almoner")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	return home
+}
+
+// usedHome returns the home of an earlier start, if `make test` provides one: starting there takes less time.
+func usedHome(t *testing.T) string {
+	t.Helper()
+	home := newHome(t)
+	for from, to := range map[string]string{
+		os.Getenv("ALMONER_TEST_HOME"):     home,
+		os.Getenv("ALMONER_TEST_BINARIES"): filepath.Join(home, "bin"),
+	} {
+		if from == "" {
+			continue
+		}
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
+	return home
+}
+
+func startRun(t *testing.T, program, home string) *running {
+	t.Helper()
 	r := &running{home: home, port: threePorts(t), lines: make(chan string, 1000), ended: make(chan error, 1)}
 	r.command = exec.Command(program, "run")
 	r.command.Env = append(
@@ -158,7 +208,7 @@ func (r *running) processes() []string {
 }
 
 func TestRun_CtrlCStopsEverything(t *testing.T) {
-	r := startRun(t)
+	r := startRun(t, program(t), newHome(t))
 	if len(r.processes()) < 5 { // two services, PostgreSQL with its own processes, Redis
 		t.Fatalf("only %q run", r.processes())
 	}
@@ -180,7 +230,7 @@ func TestRun_CtrlCStopsEverything(t *testing.T) {
 }
 
 func TestRun_KillLeavesNoProcess(t *testing.T) {
-	r := startRun(t)
+	r := startRun(t, program(t), usedHome(t))
 	if err := r.command.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +239,7 @@ func TestRun_KillLeavesNoProcess(t *testing.T) {
 }
 
 func TestRun_DeadServiceStopsTheRest(t *testing.T) {
-	r := startRun(t)
+	r := startRun(t, program(t), usedHome(t))
 	for _, process := range r.processes() {
 		if pid, command, _ := strings.Cut(process, " "); strings.Contains(command, "bin/resourceapi") {
 			kill(t, pid)
@@ -209,11 +259,7 @@ func kill(t *testing.T, pid string) {
 }
 
 func TestRun_InvalidPortIsOneLine(t *testing.T) {
-	home, err := localstore.TempDir("almoner-run-") // reachable: otherwise the stores' directory is created elsewhere
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	home := newHome(t) // reachable: otherwise the stores' directory is created elsewhere
 	t.Setenv("ALMONER_HOME", home)
 	t.Setenv("MAKELEVEL", "")
 	for value, want := range map[string]string{
@@ -232,11 +278,7 @@ func TestRun_InvalidPortIsOneLine(t *testing.T) {
 // TestRun_MalformedStoreURLIsNamed (F25) checks that the error for an unreadable URL names its setting and the expected
 // form, and does not quote the URL.
 func TestRun_MalformedStoreURLIsNamed(t *testing.T) {
-	home, err := localstore.TempDir("almoner-run-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	home := newHome(t)
 	t.Setenv("ALMONER_HOME", home)
 	for _, c := range []struct{ setting, value, form string }{
 		{"ALMONER_DATABASE_URL", "hidden", "postgres://user:password@127.0.0.1:5432/name"},

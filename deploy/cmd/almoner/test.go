@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,34 +20,40 @@ import (
 
 // A module is a module of the repository. modules lists dependencies first.
 type module struct {
-	name string
-	race bool // test with the race detector; e2e does not, since the product runs in other processes
-
-	alone bool // test one package at a time: each starts its own servers and depends on time
-
+	name    string
 	outside bool // not in go.work, since its dependencies are its own
-}
-
-// workspace returns the environment that go needs for the module.
-func (m module) workspace() []string {
-	if m.outside {
-		return []string{"GOWORK=off"}
-	}
-	return nil
 }
 
 func modules() []module {
 	return []module{
-		{name: "shared", race: true},
-		{name: "shared/client", race: true},
-		{name: "shared/devkit", race: true},
+		{name: "shared"},
+		{name: "shared/client"},
+		{name: "shared/devkit"},
 		{name: "deploy"},
 		{name: "deploy/checks", outside: true},
 		{name: "deploy/release", outside: true},
-		{name: "resourceapi", race: true},
-		{name: "authserver", race: true},
-		{name: "e2e", alone: true},
+		{name: "resourceapi"},
+		{name: "authserver"},
+		{name: endToEnd},
 	}
+}
+
+// endToEnd is the module whose tests run one package at a time, each with servers of its own, and without the race
+// detector, since the product runs in other processes.
+const endToEnd = "e2e"
+
+// ownDependencies is the environment for go in a module without the workspace.
+func ownDependencies() []string { return []string{"GOWORK=off"} }
+
+// patterns returns the package patterns of the modules in go.work, for go in the root of the repository.
+func patterns(except ...string) []string {
+	var all []string
+	for _, m := range modules() {
+		if !m.outside && !slices.Contains(except, m.name) {
+			all = append(all, "./"+m.name+"/...")
+		}
+	}
+	return all
 }
 
 // A testRun is one run of `make test`. A failed step does not prevent later steps.
@@ -88,7 +96,7 @@ func test(ctx context.Context, root string) error {
 		return err
 	}
 	t.check(ctx)
-	if err := t.testModules(ctx, race); err != nil {
+	if err := t.withServers(ctx, func() { t.testPackages(ctx, race) }); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -101,14 +109,10 @@ func test(ctx context.Context, root string) error {
 	return nil
 }
 
-// testModules runs the tests of every module.
-func (t *testRun) testModules(ctx context.Context, race bool) error {
-	return t.withServers(ctx, func() { t.testEach(ctx, race) })
-}
-
-// withServers calls run with one PostgreSQL server, which it starts and stops, and with the services built.
+// withServers calls run with one PostgreSQL server, which it starts and stops, with the services built, and with a home
+// from which e2e copies those of its stacks.
 func (t *testRun) withServers(ctx context.Context, run func()) error {
-	dir, err := localstore.TempDir("almoner-test-postgres-")
+	dir, err := localstore.TempDir("almoner-test-")
 	if err != nil {
 		return err
 	}
@@ -117,7 +121,14 @@ func (t *testRun) withServers(ctx context.Context, run func()) error {
 		return err
 	}
 	defer func() { _ = lifeline.Close() }()
-	server, err := localstore.StartPostgres(ctx, localstore.Options{Dir: dir, Tools: t.tools, Volatile: true})
+	if err := os.Chmod(dir, 0o711); err != nil { // the servers' user must be able to enter it
+		return err
+	}
+	server, err := localstore.StartPostgres(ctx, localstore.Options{
+		Dir:      filepath.Join(dir, "postgres"),
+		Tools:    t.tools,
+		Volatile: true,
+	})
 	if err != nil {
 		return err
 	}
@@ -125,23 +136,85 @@ func (t *testRun) withServers(ctx context.Context, run func()) error {
 	if err := stack.Build(ctx, t.root, t.bin); err != nil {
 		return err
 	}
+	home := filepath.Join(dir, "home")
+	prepared := stack.Options{
+		Home:     home,
+		Binaries: t.bin,
+		Tools:    t.tools,
+		Volatile: true,
+	}
+	if err := stack.Prepare(ctx, prepared); err != nil {
+		return err
+	}
 	t.env = append(t.env, "ALMONER_TEST_POSTGRES_URL="+server.URL, "ALMONER_TEST_TOOLS="+t.tools,
-		"ALMONER_TEST_BINARIES="+t.bin, "ALMONER_TEST_CHROMIUM="+findChromium(t.tools))
+		"ALMONER_TEST_BINARIES="+t.bin, "ALMONER_TEST_HOME="+home, "ALMONER_TEST_CHROMIUM="+findChromium(t.tools))
 	run()
 	return nil
 }
 
-func (t *testRun) testEach(ctx context.Context, race bool) {
-	for _, m := range modules() {
-		flags := []string{"-timeout=20m"}
-		if m.race && race {
-			flags = append(flags, "-race")
-		}
-		if m.alone {
-			flags = append(flags, "-p=1")
-		}
-		t.testModule(ctx, m, flags)
+// testPackages runs the tests of every package once.
+func (t *testRun) testPackages(ctx context.Context, race bool) {
+	plain, concurrent, err := t.packages(ctx)
+	if err != nil {
+		t.failed = append(t.failed, err.Error())
+		return
 	}
+	if !race {
+		plain, concurrent = append(plain, concurrent...), nil
+	}
+	if len(concurrent) > 0 {
+		t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, append([]string{"-race"}, concurrent...)...)
+	}
+	t.goTest(ctx, "of the other packages", ".", nil, plain...)
+	for _, m := range modules() {
+		if m.outside {
+			t.goTest(ctx, "in "+m.name, m.name, ownDependencies(), "./...")
+		}
+	}
+	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, "-p=1", "./...")
+}
+
+// endToEndFlags leaves out the build tags: browsers and gateways use HTTP/2, which the services' tags exclude.
+func endToEndFlags() string {
+	return "GOFLAGS=" + strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=readonly -trimpath")
+}
+
+// goTest runs tests in a folder. Their packages were vetted before.
+func (t *testRun) goTest(ctx context.Context, which, folder string, extra []string, arguments ...string) {
+	arguments = append([]string{"test", "-vet=off", "-timeout=" + testsWithin}, arguments...)
+	t.step(ctx, "tests "+which, folder, extra, "go", arguments...)
+}
+
+// testsWithin is the time limit of one package.
+const testsWithin = "10m"
+
+// packages returns the packages with tests of the modules in go.work except e2e: those that share memory between
+// goroutines, and the others. Whole services and their pages are among the others: the detector makes their tests take
+// three times as long, and what they share is in packages of its own. `make torture PART=detector` tests all of them.
+func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err error) {
+	var out bytes.Buffer
+	list := t.command(ctx, ".", nil, &out, "go", append([]string{
+		"list",
+		"-f={{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .Imports \" \"}}{{end}}",
+	}, patterns(endToEnd)...)...)
+	if err := list.Run(); err != nil {
+		return nil, nil, fmt.Errorf("list the packages: %w\n%s", err, out.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		path, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.HasSuffix(path, "/internal/app") || !sharesMemory(strings.Fields(imports)) {
+			plain = append(plain, path)
+		} else {
+			concurrent = append(concurrent, path)
+		}
+	}
+	return plain, concurrent, nil
+}
+
+func sharesMemory(imports []string) bool {
+	return slices.ContainsFunc(imports, func(path string) bool {
+		return path == "sync" || path == "sync/atomic" || strings.HasPrefix(path, "golang.org/x/sync/")
+	})
 }
 
 // step runs a command in a module, shows its output, and records a failure.
@@ -152,9 +225,14 @@ func (t *testRun) step(ctx context.Context, name, module string, extra []string,
 	fmt.Println("almoner: " + name)
 	began := time.Now()
 	err := t.command(ctx, module, extra, os.Stdout, program, arguments...).Run()
-	if err != nil && ctx.Err() == nil {
+	took := time.Since(began).Round(time.Second)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
 		t.failed = append(t.failed, name)
-		fmt.Printf("almoner: %s FAILED after %s: %v\n", name, time.Since(began).Round(time.Second), err)
+		fmt.Printf("almoner: %s FAILED after %s: %v\n", name, took, err)
+	case took > 0:
+		fmt.Printf("almoner: %s: %s\n", name, took)
 	}
 }
 

@@ -40,23 +40,28 @@ func parts() map[string]suite {
 const (
 	evidenceFile  = "e2e/EVIDENCE.md"
 	tortureWithin = "45m"
+
+	// detectorPart is the part that runs the tests of every package with the race detector.
+	detectorPart = "detector"
 )
 
 // torture runs the long form of one part and adds the results to EVIDENCE.md.
 func torture(ctx context.Context, root, part string) error {
 	what, known := parts()[part]
-	if !known {
-		return fmt.Errorf(
-			"unknown part: use make torture PART=%s",
-			strings.Join(slices.Sorted(maps.Keys(parts())), "|"),
-		)
+	if !known && part != detectorPart {
+		names := slices.Sorted(maps.Keys(parts()))
+		return fmt.Errorf("unknown part: use make torture PART=%s", strings.Join(append(names, detectorPart), "|"))
 	}
 	if err := dieWithParent(); err != nil {
 		return err
 	}
 	t := newTestRun(root)
-	if _, err := t.ensurePackages(ctx); err != nil {
+	race, err := t.ensurePackages(ctx)
+	if err != nil {
 		return err
+	}
+	if part == detectorPart && !race {
+		return errors.New("the race detector needs gcc and libc6-dev")
 	}
 	lines := filepath.Join(t.root, ".almoner", "evidence")
 	if err := os.Remove(lines); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -64,11 +69,15 @@ func torture(ctx context.Context, root, part string) error {
 	}
 	t.env = append(t.env, "ALMONER_EVIDENCE="+lines)
 	began := time.Now()
-	err := t.withServers(ctx, func() {
+	err = t.withServers(ctx, func() {
+		if part == detectorPart {
+			t.detectRaces(ctx, lines)
+			return
+		}
 		t.step(
 			ctx,
 			"torture, "+part,
-			"e2e",
+			endToEnd,
 			nil,
 			"go",
 			"test",
@@ -92,6 +101,19 @@ func torture(ctx context.Context, root, part string) error {
 		return fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
 	}
 	return nil
+}
+
+// detectRaces runs the tests of every package outside e2e with the race detector.
+func (t *testRun) detectRaces(ctx context.Context, lines string) {
+	arguments := append([]string{"-race", "-count=1"}, patterns(endToEnd)...)
+	t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, arguments...)
+	result := "no data race"
+	if len(t.failed) > 0 {
+		result = "FAILED"
+	}
+	if err := os.WriteFile(lines, []byte("the tests of every package outside e2e: "+result+"\n"), 0o600); err != nil {
+		t.failed = append(t.failed, err.Error())
+	}
 }
 
 // addEvidence adds a section to EVIDENCE.md: commit and machine, and the line of each suite.
