@@ -205,11 +205,16 @@ func (p *Postgres) clearStalePID(ctx context.Context) error {
 // endOrphans kills the sessions of a server that is gone. Most end by themselves, but a session that waits
 // for a lock in shared memory whose holder was killed waits forever.
 func (p *Postgres) endOrphans(ctx context.Context) error {
+	// The title of a session begins with "postgres: ". A server that is starting has another title and must not be
+	// ended.
+	return p.end(ctx, func(title string) bool { return strings.HasPrefix(title, "postgres: ") })
+}
+
+// end kills the processes that work in the data directory and whose title matches.
+func (p *Postgres) end(ctx context.Context, matches func(title string) bool) error {
 	for _, pid := range child.WorkingIn(p.data()) {
-		// The title of a session begins with "postgres: ". A server that is starting has another title and
-		// must not be ended.
 		title, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err != nil || !strings.HasPrefix(string(title), "postgres: ") {
+		if err != nil || !matches(string(title)) {
 			continue
 		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -284,7 +289,13 @@ func (p *Postgres) Outcome() string { return p.current().Outcome() }
 func (p *Postgres) Stop() { p.current().Stop(syscall.SIGINT, stopWithin) }
 
 // Kill ends the server and its backends with SIGKILL, like a crash.
-func (p *Postgres) Kill() { p.current().Kill() }
+func (p *Postgres) Kill() {
+	p.current().Kill()
+	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
+	defer cancel()
+	// A session that was forked meanwhile has no title of its own yet. Restart reports what cannot be ended.
+	_ = p.end(ctx, func(string) bool { return true })
+}
 
 // Pause stops the server and its backends (SIGSTOP): connections stay open without an answer.
 func (p *Postgres) Pause() error { return p.current().Pause() }
