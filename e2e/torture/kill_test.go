@@ -3,6 +3,7 @@ package torture
 import (
 	"context"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"time"
 
@@ -84,13 +85,22 @@ func (w *workload) waitForWork(t *testing.T) {
 	}
 }
 
-// waitForCalm waits until a new connection can be made.
+// waitForCalm waits until each service answers several times in a row.
 func (w *workload) waitForCalm(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if w.connector.Begin().TryCode(t, w.head) != "" {
+	const inARow = 4
+	good := 0
+	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		list, listed := w.In(w.Workspace, w.Token).Try(t, http.MethodGet, harness.ListPath, "", "")
+		clients, read := w.As(w.Token).Try(t, http.MethodGet, w.Clients(), "", "")
+		if listed != nil || list.Status != http.StatusOK || read != nil || clients.Status != http.StatusOK ||
+			w.connector.Begin().TryCode(t, w.head) == "" {
+			good = 0
+			continue
+		}
+		if good++; good == inARow {
 			return
 		}
 	}
-	t.Fatalf("no consent succeeds within %s", calmWithin)
+	t.Fatalf("not everything succeeds within %s", calmWithin)
 }

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 
 // testsAtOnce is the number of tests that run in parallel after those that keep the processors busy. Each has its own
 // stack and mostly waits.
-const testsAtOnce = 4
+const testsAtOnce = 3
 
 // parallelIfShort runs a suite that mostly waits in parallel with others in its short form. In the long form its results
 // would depend on the other suites.

@@ -73,12 +73,14 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 			quantile(s.refused, 0.5),
 			quantile(s.refused, 0.99),
 		)
-		// Most clients are refused at once, because the silence is known. The first ones share a busy machine.
-		if half := quantile(s.refused, 0.5); half > refusedWithin {
-			t.Errorf("half of the 503 took more than %s, want at most %s", half, refusedWithin)
+		// Most clients are refused at once, because the silence is known. The first ones share a busy machine, and in
+		// the short form all clients share it with other suites.
+		part, limit := 0.5, 2*refusedWithin
+		if harness.Long() {
+			part, limit = 0.9, refusedWithin
 		}
-		if most := quantile(s.refused, 0.9); harness.Long() && most > refusedWithin {
-			t.Errorf("a tenth of the 503 took more than %s, want at most %s", most, refusedWithin)
+		if took := quantile(s.refused, part); took > limit {
+			t.Errorf("%g of the 503 took up to %s, want at most %s", part, took, limit)
 		}
 	}
 }
