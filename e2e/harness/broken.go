@@ -92,7 +92,8 @@ func RunAgainst(t testing.TB, binaries, tests string, scale int, settings ...str
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), self, "-test.run="+tests, "-test.timeout=5m", "-scale="+strconv.Itoa(scale))
+	arguments := []string{"-test.run=" + tests, "-test.timeout=5m", "-scale=" + strconv.Itoa(scale)}
+	command := exec.CommandContext(t.Context(), self, arguments...)
 	home, err := preparedHome()
 	if err != nil {
 		t.Fatal(err)

@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 // stack and mostly waits.
 const testsAtOnce = 3
 
-// parallelIfShort runs a suite that mostly waits in parallel with others in its short form. In the long form its results
-// would depend on the other suites.
+// parallelIfShort runs a suite that mostly waits in parallel with others in its short form. In the long form its
+// results would depend on the other suites.
 func parallelIfShort(t *testing.T) {
 	t.Helper()
 	if !harness.Long() {

@@ -163,7 +163,8 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 		plain, concurrent = append(plain, concurrent...), nil
 	}
 	if len(concurrent) > 0 {
-		t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, append([]string{"-race"}, concurrent...)...)
+		arguments := append([]string{"-race"}, concurrent...)
+		t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, arguments...)
 	}
 	t.goTest(ctx, "of the other packages", ".", nil, plain...)
 	for _, m := range modules() {

@@ -21,8 +21,8 @@ type grantType struct {
 	optional []string
 	formOnly bool // required counts for the dialect Form only: clients of the other dialect cannot use this type
 
-	// presents is the parameter with the code or token that a request exchanges, and kind is its kind. Both are "" for a
-	// type that exchanges none.
+	// presents is the parameter with the code or token that a request exchanges, and kind is its kind. Both are "" for
+	// a type that exchanges none.
 	presents string
 	kind     grant.TokenKind
 

@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// maxLocalKeys limits the memory of a localTally. Beyond it, the key that was counted least recently is dropped: a flood
-// from many addresses costs accuracy, not memory.
+// maxLocalKeys limits the memory of a localTally. Beyond it, the key that was counted least recently is dropped: a
+// flood from many addresses costs accuracy, not memory.
 const maxLocalKeys = 20000
 
 // A localTally counts events within a sliding window. It is safe for concurrent use.

@@ -37,8 +37,8 @@ type Passwords struct {
 	dummy credential.Secret
 }
 
-// NewPasswords creates a dummy hash of the cost of real ones, so that refusing an unknown user takes as long as refusing
-// a known one.
+// NewPasswords creates a dummy hash of the cost of real ones, so that refusing an unknown user takes as long as
+// refusing a known one.
 func NewPasswords(cost Cost) (*Passwords, error) {
 	dummy, err := HashPassword("the password of nobody", cost)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package apitest serves authserver to tests, built by app.New, on a real listener with a real Postgres and a real Redis
-// (Server), and sends it requests as clients do (client.go, grants.go). Package browsertest opens its pages.
+// Package apitest serves authserver to tests, built by app.New, on a real listener with a real Postgres and a real
+// Redis (Server), and sends it requests as clients do (client.go, grants.go). Package browsertest opens its pages.
 package apitest
 
 import (

@@ -1,5 +1,5 @@
-// Package browsertest opens the pages of an apitest.Server in a simple browser (Browser). The browser fills in forms and
-// stores cookies but runs no scripts: what it can do works without JavaScript.
+// Package browsertest opens the pages of an apitest.Server in a simple browser (Browser). The browser fills in forms
+// and stores cookies but runs no scripts: what it can do works without JavaScript.
 package browsertest
 
 import (
