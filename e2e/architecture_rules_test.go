@@ -91,6 +91,7 @@ func rooms() map[string][]string {
 		"github.com/pb33f/libopenapi/datamodel": {"e2e/openapicheck"},
 		"github.com/goccy/go-yaml":              {"shared/openapi"},
 		"github.com/yuin/goldmark":              {"resourceapi/internal/endpoint/apidoc"},
+		"github.com/IBM/pgxpoolprometheus":      {"shared/metrics"},
 		"github.com/prometheus/client_golang":   {"shared/metrics", "*/internal/metrics"},
 		"github.com/go-logr/logr":               {"shared/tracing"},
 		"go.opentelemetry.io/otel":              {"shared/tracing", "shared/web"}, // web uses only the ids

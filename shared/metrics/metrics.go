@@ -1,7 +1,7 @@
 // Package metrics provides Prometheus metrics of a service.
 //
 // Metrics (client_golang) are in a registry that the caller passes, and are served on a separate address,
-// never on the public one. Their names begin with almoner_. M1: the values of a label are few and known
+// never on the public one. Our names begin with almoner_. M1: the values of a label are few and known
 // beforehand; an id, a path, a name or a text from a caller is never one of them.
 package metrics
 

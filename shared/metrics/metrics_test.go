@@ -114,7 +114,8 @@ func TestStores_MeasuresOperationsAndFailures(t *testing.T) {
 	rdb := goredis.NewClient(options)
 	defer func() { _ = rdb.Close() }()
 	rdb.AddHook(stores.Redis())
-	WatchPools(registry, pool.Stat, rdb.PoolStats)
+	WatchPostgres(registry, "requests", pool.Stat)
+	WatchRedis(registry, rdb.PoolStats)
 
 	ctx := t.Context()
 	for _, sql := range []string{
@@ -137,8 +138,8 @@ func TestStores_MeasuresOperationsAndFailures(t *testing.T) {
 		`almoner_store_duration_seconds_count{operation="other",store="postgres"} 2`,
 		`almoner_store_duration_seconds_count{operation="get",store="redis"} 1`,
 		`almoner_store_failures_total{store="postgres"} 0`,
-		`almoner_store_connections{state="idle",store="postgres"} 1`,
-		`almoner_store_connections{state="idle",store="redis"} 1`)
+		`pgxpool_idle_conns{pool="requests"} 1`,
+		"redis_pool_conn_idle_current 1")
 
 	_, _ = pool.Exec(ctx, "set statement_timeout = '5ms'")
 	_, _ = pool.Exec(ctx, "select pg_sleep(10)")

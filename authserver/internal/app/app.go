@@ -79,7 +79,8 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	if err := watch.commands(rdb); err != nil {
 		return nil, err
 	}
-	metrics.WatchPools(watch.registry, store.PoolStat, rdb.PoolStats)
+	metrics.WatchPostgres(watch.registry, "requests", store.PoolStat)
+	metrics.WatchRedis(watch.registry, rdb.PoolStats)
 	ring, err := keyring.New(store, keys)
 	if err != nil {
 		return nil, err

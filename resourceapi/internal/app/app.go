@@ -109,8 +109,11 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err := watch.commands(engaged.limits); err != nil {
 		return nil, err
 	}
-	metrics.WatchPools(watch.registry, store.PoolStat, engaged.limits.PoolStats)
-	metrics.WatchSearches(watch.registry, store.SearchPoolStat)
+	metrics.WatchPostgres(watch.registry, "requests", store.PoolStat)
+	metrics.WatchPostgres(watch.registry, "searches", store.SearchPoolStat)
+	if engaged.limits.AreShared() {
+		metrics.WatchRedis(watch.registry, engaged.limits.PoolStats)
+	}
 	queuemetrics.WatchQueue(watch.registry, store, log)
 	docs, err := apidoc.New(c.BaseURL)
 	if err != nil {

@@ -62,13 +62,8 @@ func (l *Limits) Watch(hook goredis.Hook, instrument func(goredis.UniversalClien
 	return instrument(l.client)
 }
 
-// PoolStats returns statistics of the connections, or nil without Redis.
-func (l *Limits) PoolStats() *goredis.PoolStats {
-	if l.client == nil {
-		return nil
-	}
-	return l.client.PoolStats()
-}
+// PoolStats returns statistics of the connections. It must not be called without Redis.
+func (l *Limits) PoolStats() *goredis.PoolStats { return l.client.PoolStats() }
 
 // AreShared reports whether Redis is configured.
 func (l *Limits) AreShared() bool { return l.client != nil }
