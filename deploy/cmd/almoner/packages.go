@@ -11,7 +11,6 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
-	"github.com/almonerhq/almoner/shared/devkit/localstore/apt"
 )
 
 // ensureStores installs the stores that are to be started and are missing.
@@ -20,7 +19,7 @@ func ensureStores(ctx context.Context, options stack.Options) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	err := apt.Ensure(ctx, options.Tools, options.Say, packages...)
+	err := installPackages(ctx, options.Tools, options.Say, packages...)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/almonerhq/almoner/deploy/gateway"
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
-	"github.com/almonerhq/almoner/shared/devkit/localstore/apt"
 )
 
 // A module is a module of the repository. modules lists dependencies first.
@@ -244,7 +243,7 @@ func (t *testRun) ensureGateways(ctx context.Context, say func(string)) {
 		if _, err := gateway.Find(name, t.tools); err == nil {
 			continue
 		}
-		if err := apt.Ensure(ctx, t.tools, say, name); err != nil {
+		if err := installPackages(ctx, t.tools, say, name); err != nil {
 			say(name + " is missing, so its gateway tests are skipped: " + err.Error())
 		}
 	}
@@ -256,7 +255,7 @@ func (t *testRun) ensurePromtool(ctx context.Context, say func(string)) {
 	if _, missing := os.Stat(filepath.Join(t.tools, "root", "usr", "bin", "promtool")); err == nil || missing == nil {
 		return
 	}
-	if err := apt.Ensure(ctx, t.tools, say, "prometheus"); err != nil {
+	if err := installPackages(ctx, t.tools, say, "prometheus"); err != nil {
 		say("promtool is missing, so the tests of the alerts are skipped: " + err.Error())
 	}
 }
@@ -269,7 +268,7 @@ func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
 		return false, err
 	}
 	if findChromium(t.tools) == "" {
-		if err := apt.Ensure(ctx, t.tools, say, "chromium"); err != nil {
+		if err := installPackages(ctx, t.tools, say, "chromium"); err != nil {
 			say("Chromium is missing, so tests that need a browser fail: " + err.Error())
 		}
 	}
@@ -277,7 +276,7 @@ func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
 	t.ensurePromtool(ctx, say)
 	race = t.raceWorks(ctx)
 	if !race && os.Geteuid() == 0 {
-		if err := apt.Ensure(ctx, t.tools, say, "gcc", "libc6-dev"); err == nil {
+		if err := installPackages(ctx, t.tools, say, "gcc", "libc6-dev"); err == nil {
 			race = t.raceWorks(ctx)
 		}
 	}

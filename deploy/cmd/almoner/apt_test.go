@@ -1,4 +1,4 @@
-package apt
+package main
 
 import (
 	"context"
@@ -10,30 +10,30 @@ import (
 
 func silent(string) {}
 
-func TestEnsure_FailsWithoutAptGet(t *testing.T) {
+func TestInstallPackages_FailsWithoutAptGet(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if err := Ensure(t.Context(), t.TempDir(), silent, "redis-server"); !errors.Is(err, ErrNoWay) {
+	if err := installPackages(t.Context(), t.TempDir(), silent, "redis-server"); !errors.Is(err, errCannotInstall) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestRun_FailureQuotesItsCause(t *testing.T) {
+func TestRunTool_FailureQuotesItsCause(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo first; echo the reason >&2; exit 4":                           ": the reason",
 		"echo first; echo 'E: Unable to fetch x' >&2; echo bye >&2; exit 4": ": E: Unable to fetch x",
 	} {
-		err := run(t.Context(), nil, "/bin/sh", "-c", script)
+		err := runTool(t.Context(), nil, "/bin/sh", "-c", script)
 		if err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v", script, err)
 		}
 	}
 }
 
-func TestRun_ContextEndKillsChildren(t *testing.T) {
+func TestRunTool_ContextEndKillsChildren(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	err := run(ctx, nil, "/bin/sh", "-c", "sleep 60; true")
+	err := runTool(ctx, nil, "/bin/sh", "-c", "sleep 60; true")
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5*time.Second {
 		t.Errorf("after %s: %v", time.Since(began), err)
 	}

@@ -1,9 +1,4 @@
-// Package apt installs missing programs on Debian and Ubuntu.
-//
-// As root, or with sudo without a password, it installs packages with apt-get and prevents them from starting
-// services. Otherwise it unpacks them into a private directory without changing the system: apt-get downloads
-// with its own state and cache, dpkg-deb unpacks, and the programs run with LD_LIBRARY_PATH.
-package apt
+package main
 
 import (
 	"bytes"
@@ -24,42 +19,44 @@ import (
 //go:embed install.sh
 var installScript string
 
-// ErrNoWay reports that the packages cannot be installed. The caller tells the user what to do.
-var ErrNoWay = errors.New("the packages cannot be installed")
+// errCannotInstall reports that the packages cannot be installed. The caller tells the user what to do.
+var errCannotInstall = errors.New("the packages cannot be installed")
 
 const (
 	installWithin = 10 * time.Minute
 	stopWithin    = 10 * time.Second
 )
 
-// Ensure installs the packages, or unpacks them below tools/root. It passes each action to say first. It
-// returns ErrNoWay with the reason if it fails, and takes up to ten minutes.
-func Ensure(ctx context.Context, tools string, say func(string), packages ...string) error {
+// installPackages installs Debian packages, as root or with sudo without a password, and prevents them from starting
+// services. Otherwise it unpacks them below tools/root without changing the system: apt-get downloads with its own state
+// and cache, dpkg-deb unpacks, and the programs run with LD_LIBRARY_PATH. It passes each action to say first. It returns
+// errCannotInstall with the reason if it fails, and takes up to ten minutes.
+func installPackages(ctx context.Context, tools string, say func(string), packages ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, installWithin)
 	defer cancel()
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("%w: there is no apt-get", ErrNoWay)
+		return fmt.Errorf("%w: there is no apt-get", errCannotInstall)
 	}
 	var err error
 	switch {
 	case os.Geteuid() == 0:
 		say("installing " + strings.Join(packages, ", ") + " with apt-get")
-		err = run(ctx, nil, "/bin/sh", append([]string{"-c", installScript, "install"}, packages...)...)
-	case run(ctx, nil, "sudo", "-n", "true") == nil:
+		err = runTool(ctx, nil, "/bin/sh", append([]string{"-c", installScript, "install"}, packages...)...)
+	case runTool(ctx, nil, "sudo", "-n", "true") == nil:
 		say("installing " + strings.Join(packages, ", ") + " with sudo apt-get")
-		err = run(ctx, nil, "sudo", append([]string{"-n", "/bin/sh", "-c", installScript, "install"}, packages...)...)
+		err = runTool(ctx, nil, "sudo", append([]string{"-n", "/bin/sh", "-c", installScript, "install"}, packages...)...)
 	default:
 		say("unpacking " + strings.Join(packages, ", ") + " into " + tools + " (no root needed)")
-		err = unpack(ctx, tools, packages)
+		err = unpackPackages(ctx, tools, packages)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoWay, err)
+		return fmt.Errorf("%w: %w", errCannotInstall, err)
 	}
 	return nil
 }
 
-// unpack downloads the packages with their missing dependencies and unpacks them below tools/root.
-func unpack(ctx context.Context, tools string, packages []string) error {
+// unpackPackages downloads the packages with their missing dependencies and unpacks them below tools/root.
+func unpackPackages(ctx context.Context, tools string, packages []string) error {
 	state, cache := filepath.Join(tools, "apt", "state"), filepath.Join(tools, "apt", "cache")
 	for _, dir := range []string{
 		filepath.Join(state, "lists", "partial"),
@@ -75,11 +72,11 @@ func unpack(ctx context.Context, tools string, packages []string) error {
 		"-o", "Debug::NoLocking=true", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=20",
 	}
 	quiet := []string{"DEBIAN_FRONTEND=noninteractive"}
-	if err := run(ctx, quiet, "apt-get", append(options, "update")...); err != nil {
+	if err := runTool(ctx, quiet, "apt-get", append(options, "update")...); err != nil {
 		return err
 	}
 	download := append(options, "install", "--yes", "--download-only", "--no-install-recommends")
-	if err := run(ctx, quiet, "apt-get", append(download, packages...)...); err != nil {
+	if err := runTool(ctx, quiet, "apt-get", append(download, packages...)...); err != nil {
 		return err
 	}
 	archives, err := filepath.Glob(filepath.Join(cache, "archives", "*.deb"))
@@ -87,15 +84,15 @@ func unpack(ctx context.Context, tools string, packages []string) error {
 		return err
 	}
 	for _, archive := range archives {
-		if err := run(ctx, nil, "dpkg-deb", "--extract", archive, filepath.Join(tools, "root")); err != nil {
+		if err := runTool(ctx, nil, "dpkg-deb", "--extract", archive, filepath.Join(tools, "root")); err != nil {
 			return err
 		}
 	}
 	return os.RemoveAll(filepath.Join(tools, "apt")) // the next call starts with fresh lists anyway
 }
 
-// run runs a program until ctx ends. A failure quotes the line of the output that names the cause.
-func run(ctx context.Context, extra []string, program string, arguments ...string) error {
+// runTool runs a program until ctx ends. A failure quotes the line of the output that names the cause.
+func runTool(ctx context.Context, extra []string, program string, arguments ...string) error {
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Env = append(os.Environ(), extra...)
 	var out bytes.Buffer
