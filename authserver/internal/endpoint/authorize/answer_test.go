@@ -43,16 +43,7 @@ func callback(t *testing.T, page *browsertest.Page) url.Values {
 
 // redeem exchanges a code as the token endpoint does.
 func redeem(site *browsertest.Server, c client.Client, code, codeChallenge string) (grant.Issued, error) {
-	ctx := context.Background()
-	token, err := site.Grants.ReadToken(grant.Code, credential.Secret(code))
-	if err != nil {
-		return grant.Issued{}, err
-	}
-	snapshot, err := site.Grants.Snapshot(ctx, c.ID, token.GrantID)
-	if err != nil {
-		return grant.Issued{}, err
-	}
-	return site.Grants.Redeem(ctx, snapshot, token, grant.CodeTerms{
+	return site.Redeem(credential.Secret(code), grant.CodeTerms{
 		ClientID:    c.ID,
 		RedirectURI: c.Redirects[0],
 		Resource:    browsertest.Resource,

@@ -80,18 +80,8 @@ func redeemedBy(t *testing.T, site *browsertest.Server, address, code, redirectU
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := site.Grants.ReadToken(grant.Code, credential.Secret(code))
-	if err != nil {
-		t.Fatal(err)
-	}
-	snapshot, err := site.Grants.Snapshot(t.Context(), id, token.GrantID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	issued, err := site.Grants.Redeem(
-		t.Context(),
-		snapshot,
-		token,
+	issued, err := site.Redeem(
+		credential.Secret(code),
 		grant.CodeTerms{ClientID: id, RedirectURI: redirectURI, Resource: resource, Challenge: challenge},
 	)
 	if err != nil {

@@ -34,11 +34,11 @@ func confidential(c client.Client) map[string]string {
 	return map[string]string{"client_id": c.ID.String(), "redirect_uri": c.Redirects[0], "state": state}
 }
 
+// connector returns a valid request of a connector.
 func connector(c client.Client) map[string]string {
-	return map[string]string{
-		"client_id": c.ID.String(), "redirect_uri": c.Redirects[0], "state": state, "response_type": "code",
-		"resource": c.Resource, "code_challenge": challenge, "code_challenge_method": "S256",
-	}
+	fields := requestOf(c.ID.String(), c.Redirects[0])
+	fields["resource"] = c.Resource
+	return fields
 }
 
 func TestPage_UnknownClientOrAddressIsNeverRedirected(t *testing.T) {

@@ -6,30 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func limit(t *testing.T, site *browsertest.Server, p workspace.ConnectorPolicy) {
-	t.Helper()
-	if _, err := site.Store.SetConnectorPolicy(t.Context(), site.Fixture.WorkspaceID, p, audit.Event{
-		Actor:  "admin",
-		Action: audit.ConnectorPolicyChanged,
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	limit(
-		t,
-		site,
+	site.LimitConnectors(
 		workspace.ConnectorPolicy{
 			Platforms:   workspace.Platforms(),
 			Permissions: perm.NewSet(perm.ProgrammesRead),
@@ -93,12 +80,12 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 			"does not allow for connectors",
 		},
 	} {
-		limit(t, site, workspace.DefaultConnectorPolicy())
+		site.LimitConnectors(workspace.DefaultConnectorPolicy())
 		open := ada.Get(request(connector(assistant), nil))
 		if open.Status != http.StatusOK {
 			t.Fatalf("%s: %d %s", name, open.Status, open.Text())
 		}
-		limit(t, site, c.policy)
+		site.LimitConnectors(c.policy)
 		for when, page := range map[string]*browsertest.Page{
 			"before the page": ada.Get(request(connector(assistant), nil)),
 			"after the page":  approve(open),
@@ -117,7 +104,7 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 		t.Errorf("%d grants", n)
 	}
 	site.Fixture.Exec(`update account.oauth_clients set connector_platform = 'chatgpt'`)
-	limit(t, site, workspace.ConnectorPolicy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30})
+	site.LimitConnectors(workspace.ConnectorPolicy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30})
 	if page := ada.Get(request(connector(assistant), nil)); page.Status != http.StatusOK {
 		t.Errorf("allowed platform: %d %s", page.Status, page.Text())
 	}
@@ -129,9 +116,7 @@ func TestPolicy_NarrowedGrantGivesNarrowTokens(t *testing.T) {
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	code := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
 	second := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
-	limit(
-		t,
-		site,
+	site.LimitConnectors(
 		workspace.ConnectorPolicy{
 			Platforms:   workspace.Platforms(),
 			Permissions: perm.NewSet(perm.ProgrammesRead),
@@ -143,7 +128,7 @@ func TestPolicy_NarrowedGrantGivesNarrowTokens(t *testing.T) {
 		time.Until(issued.Grant.Ends) > 24*time.Hour {
 		t.Errorf("%+v %v", issued.Grant, err)
 	}
-	limit(t, site, workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 1})
+	site.LimitConnectors(workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 1})
 	if _, err := redeem(site, assistant, second, challenge); err == nil || err.Error() == "" ||
 		site.Count(`select count(*) from account.grants where revoke_reason = $1`, grant.ByPolicy) != 2 {
 		t.Errorf("the code works although its platform is not allowed: %v", err)

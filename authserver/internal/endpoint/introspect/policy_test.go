@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -15,17 +14,8 @@ import (
 func TestIntrospect_DescribesNarrowedGrantAsItIsNow(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
-	limit := func(p workspace.ConnectorPolicy) {
-		t.Helper()
-		if _, err := b.Store.SetConnectorPolicy(t.Context(), b.Fixture.WorkspaceID, p, audit.Event{
-			Actor:  "admin",
-			Action: audit.ConnectorPolicyChanged,
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	b.Fixture.Exec(`update account.grants set created_at = now() - interval '1 day' + interval '10 minutes'`)
-	limit(
+	b.LimitConnectors(
 		workspace.ConnectorPolicy{
 			Platforms:   workspace.Platforms(),
 			Permissions: perm.NewSet(perm.ProgrammesRead),
@@ -40,11 +30,11 @@ func TestIntrospect_DescribesNarrowedGrantAsItIsNow(t *testing.T) {
 	if exp, _ := got["exp"].(float64); exp > float64(time.Now().Add(11*time.Minute).Unix()) {
 		t.Errorf("exp is after the grant's end: %v", got["exp"])
 	}
-	limit(workspace.DefaultConnectorPolicy())
+	b.LimitConnectors(workspace.DefaultConnectorPolicy())
 	if list := texts(b.active("raised", held.Access)["permissions"]); len(list) != 1 {
 		t.Errorf("raising gave %v", list)
 	}
-	limit(workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 30})
+	b.LimitConnectors(workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 30})
 	b.inactive("no platform is allowed", held.Access)
 	answer := b.Form(
 		apitest.TokenPath,

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
@@ -53,10 +55,7 @@ const Verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 // Consent stores the grant of a user's consent and returns it with its code.
 func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credential.Secret) {
 	s.t.Helper()
-	resource, challenge := REST, ""
-	if c.Kind == client.Connector {
-		resource, challenge = c.Resource, grant.ChallengeOf(Verifier)
-	}
+	terms := termsOf(c)
 	g := grant.Grant{
 		ID:          uuid.New(),
 		Kind:        c.Kind,
@@ -64,10 +63,9 @@ func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credenti
 		UserID:      user,
 		WorkspaceID: c.WorkspaceID,
 		Permissions: c.Required,
-		Resource:    resource,
+		Resource:    terms.Resource,
 		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
 	}
-	terms := grant.CodeTerms{ClientID: c.ID, RedirectURI: fixture.Callback, Resource: resource, Challenge: challenge}
 	for end := time.Now().Add(arrangeWithin); ; {
 		code, err := s.Grants.Open(s.t.Context(), g, terms)
 		if errors.Is(err, store.ErrUnavailable) && time.Now().Before(end) {
@@ -77,6 +75,47 @@ func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credenti
 		s.must(err)
 		return g, code
 	}
+}
+
+func termsOf(c client.Client) grant.CodeTerms {
+	terms := grant.CodeTerms{ClientID: c.ID, RedirectURI: fixture.Callback, Resource: REST}
+	if c.Kind == client.Connector {
+		terms.Resource, terms.Challenge = c.Resource, grant.ChallengeOf(Verifier)
+	}
+	return terms
+}
+
+// Redeem redeems a code as the token endpoint does, without a request.
+func (s *Server) Redeem(code credential.Secret, terms grant.CodeTerms) (grant.Issued, error) {
+	ctx := s.t.Context()
+	token, err := s.Grants.ReadToken(grant.Code, code)
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	snapshot, err := s.Grants.Snapshot(ctx, terms.ClientID, token.GrantID)
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	return s.Grants.Redeem(ctx, snapshot, token, terms)
+}
+
+// Redeemed consents and redeems the code, and returns the active grant.
+func (s *Server) Redeemed(c client.Client, user uuid.UUID) grant.Grant {
+	s.t.Helper()
+	_, code := s.Consent(c, user)
+	issued, err := s.Redeem(code, termsOf(c))
+	s.must(err)
+	return issued.Grant
+}
+
+// LimitConnectors sets the connector policy of the fixture's workspace.
+func (s *Server) LimitConnectors(p workspace.ConnectorPolicy) {
+	s.t.Helper()
+	_, err := s.Store.SetConnectorPolicy(s.t.Context(), s.Fixture.WorkspaceID, p, audit.Event{
+		Actor:  "admin",
+		Action: audit.ConnectorPolicyChanged,
+	})
+	s.must(err)
 }
 
 // arrangeWithin is how long the setup of a test is retried while a store exceeds the server's time limits, which are a
