@@ -212,8 +212,12 @@ func pointsUpOrSideways(importer, imported string) string {
 	endpoints := []string{"*/internal/endpoint/..."}
 	isEndpoint, toEndpoint := matches(importer, endpoints), matches(imported, endpoints)
 	fromApp, fromTests := matches(importer, []string{"*/internal/app"}), matches(importer, supportForTests())
-	// The templates of the pages, and the parser of client credentials that three endpoints share.
+	// The templates of the pages, the parser of client credentials that three endpoints share, and what the pages of the
+	// settings have in common.
 	sharedByEndpoints := []string{"authserver/internal/endpoint/ui", "authserver/internal/endpoint/token"}
+	if matches(importer, []string{"authserver/internal/endpoint/settings/*"}) {
+		sharedByEndpoints = append(sharedByEndpoints, "authserver/internal/endpoint/settings")
+	}
 	// The doctor is not part of the service: it calls a service from outside.
 	forCommands := []string{"*/internal/app", "authserver/internal/admin", "authserver/internal/doctor"}
 	stores := []string{"*/internal/store/postgres", "*/internal/store/redis"}
@@ -326,6 +330,11 @@ func TestArchitecture_RulesRejectViolations(t *testing.T) {
 			"github.com/redis/go-redis/v9",
 		},
 		"authserver/internal/endpoint/ui": {"authserver/internal/oauth/grant"},
+		"authserver/internal/endpoint/settings/apps": {
+			"authserver/internal/endpoint/settings/security",
+			"authserver/internal/endpoint/login",
+		},
+		"authserver/internal/endpoint/login": {"authserver/internal/endpoint/settings"},
 		"authserver/cmd/authserver": {
 			"authserver/internal/store/postgres",
 			"authserver/internal/oauth/engine",

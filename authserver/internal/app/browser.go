@@ -27,7 +27,7 @@ type browser struct {
 	passwords     *session.Passwords
 	login         *login.Handler
 	authorize     *authorize.Handler
-	settings      *settings.Handler
+	settings      settings.Routes
 	signInMethods signInMethods
 }
 
@@ -49,7 +49,7 @@ type browserDeps struct {
 }
 
 func newBrowser(d browserDeps) (browser, error) {
-	d.pages = d.pages.Offering(d.config.offer())
+	d.pages = d.pages.Offering(d.config.offer()).Navigating(SettingsSections())
 	proxies, err := web.ParseProxies(d.config.TrustedProxies)
 	if err != nil {
 		return browser{}, err
@@ -74,20 +74,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		Log:         d.log,
 		Unavailable: d.pages.Unavailable,
 	})
-	account, err := settings.New(settings.Deps{
-		Store:     d.store,
-		Grants:    d.grants,
-		Sessions:  sessions,
-		Passwords: passwords,
-		Attempts:  attempts,
-		Pages:     d.pages,
-		Proxies:   proxies,
-		Keys:      d.keys,
-		BaseURL:   d.config.BaseURL,
-		Resources: d.resources,
-		Now:       d.now,
-		Log:       d.log,
-	})
+	account, err := newSettings(d, sessions, passwords, attempts, proxies)
 	if err != nil {
 		return browser{}, err
 	}

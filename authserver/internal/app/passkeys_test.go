@@ -247,7 +247,7 @@ func TestP2_CopiedPasskeyIsStopped(t *testing.T) {
 		}
 	}
 	if n := s.events(ada.ID, audit.PasskeyStopped); n != 1 {
-		t.Errorf("%d events passkey.stopped, want 1", n)
+		t.Errorf("%d events %s, want 1", n, audit.PasskeyStopped)
 	}
 	b := s.signedIn(ada)
 	if !b.Get("/settings/passkeys").WantsText("This passkey may have been copied") ||

@@ -160,29 +160,12 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	)
 	route("/oauth/authorize/workspace", methods{"POST": page(b.authorize.Choose())})
 	b.signInMethods.routes(route, page)
-	s := b.settings
-	for path, handler := range map[string]http.Handler{
-		"/":                     http.HandlerFunc(s.Home),
-		"/settings":             http.HandlerFunc(s.Home),
-		"/settings/user":        s.User(),
-		"/settings/developers":  s.Developers(),
-		"/settings/apps":        s.Apps(),
-		"/settings/security":    s.Security(),
-		"/settings/audit":       s.Audit(),
-		"/settings/audit.jsonl": s.Export(),
-		"/settings/connectors":  s.Connectors(),
-	} {
-		route(path, methods{"GET": page(handler)})
-	}
-	for path, handler := range map[string]http.Handler{
-		"/settings/developers/tokens": s.MakeToken(), "/settings/developers/tokens/replace": s.ReplaceToken(),
-		"/settings/developers/tokens/revoke": s.RevokeToken(), "/settings/developers/apps": s.RegisterApp(),
-		"/settings/developers/apps/secret": s.ReplaceSecret(), "/settings/developers/apps/delete": s.DeleteApp(),
-		"/settings/apps/disconnect": s.Disconnect(), "/settings/security/sign-out": s.SignOut(),
-		"/settings/security/sign-out-others": s.SignOutOthers(), "/settings/security/tokens/revoke": s.RevokeAnyToken(),
-		"/settings/connectors/policy": s.SetConnectorPolicy(),
-	} {
-		route(path, methods{"POST": page(handler)})
+	for path, byMethod := range b.settings {
+		withSession := methods{}
+		for method, handler := range byMethod {
+			withSession[method] = page(handler)
+		}
+		route(path, withSession)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -19,22 +20,25 @@ const (
 	connectors = "/settings/connectors"
 )
 
-var (
-	pages = []string{
-		"/settings/user",
-		developers,
-		"/settings/apps",
-		"/settings/security",
-		"/settings/audit",
-		"/settings/audit.jsonl",
-		connectors,
+var posts = []string{
+	tokens, tokens + "/replace", tokens + "/revoke", apps, apps + "/secret", apps + "/delete",
+	"/settings/apps/disconnect", "/settings/security/sign-out", "/settings/security/sign-out-others",
+	"/settings/security/tokens/revoke", connectors + "/policy",
+}
+
+// pages returns every page of the settings, and the export.
+func pages() []string { return append(links(true), "/settings/audit.jsonl") }
+
+// links returns the targets of the navigation for a user, who manages a workspace or none.
+func links(manages bool) []string {
+	var out []string
+	for _, section := range app.SettingsSections() {
+		if manages || !section.OfWorkspace {
+			out = append(out, section.Path())
+		}
 	}
-	posts = []string{
-		tokens, tokens + "/replace", tokens + "/revoke", apps, apps + "/secret", apps + "/delete",
-		"/settings/apps/disconnect", "/settings/security/sign-out", "/settings/security/sign-out-others",
-		"/settings/security/tokens/revoke", connectors + "/policy",
-	}
-)
+	return out
+}
 
 func developer(site *browsertest.Server, more ...perm.Permission) browsertest.Person {
 	return site.Member(append(more, perm.AccountAPIAccess)...)
@@ -42,7 +46,7 @@ func developer(site *browsertest.Server, more ...perm.Permission) browsertest.Pe
 
 func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
 	site := browsertest.Start(t)
-	for _, path := range append(pages, developers+"?tenant=x") {
+	for _, path := range append(pages(), developers+"?tenant=x") {
 		if to := site.Browser().Get(path).Location(); to != "/login?return="+url.QueryEscape(path) {
 			t.Errorf("GET %s: to %q", path, to)
 		}
@@ -183,7 +187,7 @@ func TestPages_OutageIs503(t *testing.T) {
 	browser := site.SignedIn(developer(site))
 	restore := site.CutPostgres()
 	defer restore()
-	for _, path := range pages {
+	for _, path := range pages() {
 		if page := browser.Get(path); page.Status != http.StatusServiceUnavailable {
 			t.Errorf("GET %s: %d", path, page.Status)
 		}

@@ -8,13 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -286,7 +281,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	connect(t, site, ada, app)
+	site.Redeemed(app, ada.ID)
 	browser := site.SignedIn(ada)
 	page := browser.Post(apps+"/delete", browser.Get(developers).Form(apps+"/delete")).Follow()
 	if !page.WantsText("Donor sync was deleted") || !page.WantsText("No applications") {
@@ -320,37 +315,4 @@ func TestApps_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
 		site.Count(`select count(*) from account.client_secrets where client_id = $1`, app.ID) != 1 {
 		t.Error("the application was changed")
 	}
-}
-
-// connect creates an active grant, as a consent and a redeemed code do.
-func connect(t *testing.T, site *browsertest.Server, who browsertest.Person, app client.Client) grant.Grant {
-	t.Helper()
-	terms := grant.CodeTerms{ClientID: app.ID, RedirectURI: app.Redirects[0], Resource: browsertest.Resource}
-	g := grant.Grant{
-		ID:          uuid.New(),
-		Kind:        app.Kind,
-		ClientID:    app.ID,
-		UserID:      who.ID,
-		WorkspaceID: site.Fixture.WorkspaceID,
-		Permissions: app.Required,
-		Resource:    browsertest.Resource,
-		Ends:        time.Now().Add(app.Kind.Traits().GrantLife),
-	}
-	code, err := site.Grants.Open(t.Context(), g, terms)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := site.Grants.ReadToken(grant.Code, code)
-	if err != nil {
-		t.Fatal(err)
-	}
-	snapshot, err := site.Grants.Snapshot(t.Context(), app.ID, g.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	issued, err := site.Grants.Redeem(t.Context(), snapshot, token, terms)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return issued.Grant
 }

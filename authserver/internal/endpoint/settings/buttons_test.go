@@ -16,12 +16,12 @@ func TestPages_ButtonNamesAreDistinct(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	first := connect(t, site, ada, app)
+	first := site.Redeemed(app, ada.ID)
 	site.Fixture.Exec(
 		`update account.grants set created_at = created_at - interval '2 minutes' where id = $1`,
 		first.ID,
 	)
-	connect(t, site, ada, app) // on the same day, or just after midnight
+	site.Redeemed(app, ada.ID) // on the same day, or just after midnight
 	browser := site.SignedIn(ada)
 	for _, name := range []string{"Night", "Day"} {
 		browser.Post(tokens, tokenForm(browser.Get(developers), name, "7", perm.ProgrammesRead))

@@ -13,8 +13,8 @@ func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	first, second := connect(t, site, ada, app), connect(t, site, ada, app)
-	hers := connect(t, site, eve, app)
+	first, second := site.Redeemed(app, ada.ID), site.Redeemed(app, ada.ID)
+	hers := site.Redeemed(app, eve.ID)
 	browser := site.SignedIn(ada)
 	page := browser.Get("/settings/apps")
 	for _, words := range []string{
@@ -59,7 +59,7 @@ func TestApps_ShowsReplayAsReason(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
-	g := connect(t, site, ada, app)
+	g := site.Redeemed(app, ada.ID)
 	if err := site.Grants.Revoke(t.Context(), g, grant.Replayed, "client:"+app.ID.String()); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestApps_ListsExpiredGrantAsEnded(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	g := connect(t, site, ada, app)
+	g := site.Redeemed(app, ada.ID)
 	site.Fixture.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, g.ID)
 	if page := site.SignedIn(ada).Get("/settings/apps"); !page.WantsText(
 		"The access that you gave to Donor sync has expired.",

@@ -138,7 +138,7 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 	ada := developer(site, readAndWrite...)
 	app := site.Fixture.Connector(browsertest.Resource, readAndWrite...)
 	writer := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesWrite)
-	first, second, third := connect(t, site, ada, app), connect(t, site, ada, app), connect(t, site, ada, writer)
+	first, second, third := site.Redeemed(app, ada.ID), site.Redeemed(app, ada.ID), site.Redeemed(writer, ada.ID)
 	browser := site.SignedIn(ada)
 	warning := browser.Post(
 		connectors+"/policy",

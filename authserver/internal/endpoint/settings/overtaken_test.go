@@ -69,7 +69,7 @@ func with(form url.Values, pairs ...string) url.Values {
 func TestConnectorPolicy_OutdatedConfirmationIsRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, readAndWrite...)
-	connect(t, site, ada, site.Fixture.Connector(browsertest.Resource, readAndWrite...))
+	site.Redeemed(site.Fixture.Connector(browsertest.Resource, readAndWrite...), ada.ID)
 	browser, other := site.SignedIn(ada), site.SignedIn(developer(site))
 	warning := browser.Post(
 		connectors+"/policy",

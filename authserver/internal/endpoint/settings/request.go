@@ -15,42 +15,42 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A request is one request of a signed-in user.
-type request struct {
-	w       http.ResponseWriter
-	r       *http.Request
-	current session.CurrentUser
-	form    url.Values // of a POST
-	key     formKey    // of a POST: the key of the page that the form was on
+// A Request is one request of a signed-in user.
+type Request struct {
+	W       http.ResponseWriter
+	R       *http.Request
+	Current session.CurrentUser
+	Form    url.Values // of a POST
+	Key     FormKey    // of a POST: the key of the page that the form was on
 }
 
 const maxForm = 64 << 10
 
-// page serves a GET. It sends a user who is not signed in to the sign-in page, which leads back.
-func (h *Handler) page(serve func(*request) error) http.Handler {
+// Page serves a GET. It sends a user who is not signed in to the sign-in page, which leads back.
+func (h *Settings) Page(serve func(*Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		if err == nil && !signedIn {
-			goOn(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
+			redirect(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
 			return
 		}
 		if err == nil {
-			err = serve(&request{w: w, r: r, current: current})
+			err = serve(&Request{W: w, R: r, Current: current})
 		}
 		h.finish(w, r, err)
 	})
 }
 
-// form serves a POST from the server's own origin. It checks, in this order, the size, the sign-in and the key. section
+// Form serves a POST from the server's own origin. It checks, in this order, the size, the sign-in and the key. section
 // is the page that the form is on.
-func (h *Handler) form(section string, serve func(*request) error) http.Handler {
+func (h *Settings) Form(section ui.Section, serve func(*Request) error) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		if err := r.ParseForm(); err != nil {
 			if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 				h.Pages.TooLarge(w, r)
 			} else {
-				h.Pages.Fault(w, r, outdated(section))
+				h.Pages.Fault(w, r, outdated(section.Path()))
 			}
 			return
 		}
@@ -61,7 +61,7 @@ func (h *Handler) form(section string, serve func(*request) error) http.Handler 
 			h.finish(w, r, err)
 			return
 		case !signedIn:
-			goOn(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
+			redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
 			return
 		}
 		key, ok := h.openKey(r.PostForm.Get("key"), current)
@@ -69,16 +69,16 @@ func (h *Handler) form(section string, serve func(*request) error) http.Handler 
 			h.Pages.Fault(w, r, outdated(back))
 			return
 		}
-		h.finish(w, r, serve(&request{w: w, r: r, current: current, form: r.PostForm, key: key}))
+		h.finish(w, r, serve(&Request{W: w, R: r, Current: current, Form: r.PostForm, Key: key}))
 	}))
 }
 
 // pageOf returns the URL of the page that a form is on, in the form's workspace.
-func pageOf(section string, form url.Values) string {
+func pageOf(section ui.Section, form url.Values) string {
 	if workspaceID, err := identity.Parse(form.Get("tenant")); err == nil {
-		return section + "?tenant=" + workspaceID.String()
+		return section.Path() + "?tenant=" + workspaceID.String()
 	}
-	return section
+	return section.Path()
 }
 
 func outdated(page string) *ui.Message {
@@ -91,91 +91,92 @@ func outdated(page string) *ui.Message {
 	}
 }
 
-// A formKey binds a form to the sign-in that it was shown to, and names what the form creates: the same form sent twice
+// A FormKey binds a form to the sign-in that it was shown to, and names what the form creates: the same form sent twice
 // creates one thing.
-type formKey struct {
+type FormKey struct {
 	SignIn uuid.UUID `json:"s"`
 	Makes  uuid.UUID `json:"m"`
 }
 
-func (h *Handler) newKey(v session.CurrentUser) string {
-	content, _ := json.Marshal(formKey{SignIn: v.SignInID, Makes: identity.New()}) // two UUIDs always marshal
+// NewKey returns the key of the forms on a page.
+func (h *Settings) NewKey(v *Request) string {
+	content, _ := json.Marshal(FormKey{SignIn: v.Current.SignInID, Makes: identity.New()}) // two UUIDs always marshal
 	return h.box.Seal(content)
 }
 
-func (h *Handler) openKey(text string, v session.CurrentUser) (formKey, bool) {
+func (h *Settings) openKey(text string, v session.CurrentUser) (FormKey, bool) {
 	content, err := h.box.Open(text)
 	if err != nil {
-		return formKey{}, false
+		return FormKey{}, false
 	}
-	var key formKey
+	var key FormKey
 	if err := json.Unmarshal(content, &key); err != nil {
-		return formKey{}, false
+		return FormKey{}, false
 	}
 	return key, key.SignIn == v.SignInID
 }
 
-// frame returns the frame of a settings page, with the flash message for it.
-func (h *Handler) frame(v *request, section, title string) (ui.Frame, error) {
-	notice, err := h.Sessions.TakeFlash(v.w, v.r)
+// Frame returns the frame of a settings page, with the flash message for it.
+func (h *Settings) Frame(v *Request, section ui.Section) (ui.Frame, error) {
+	notice, err := h.Sessions.TakeFlash(v.W, v.R)
 	if err != nil {
 		return ui.Frame{}, err
 	}
 	return ui.Frame{
-		Title:   title,
-		Section: section,
-		Manages: v.current.Manages,
+		Title:   section.Title,
+		Section: section.Name,
+		Manages: v.Current.Manages,
 		Notice:  notice,
 		Script:  true,
-		Person:  &ui.Person{Name: v.current.User.Name, Email: v.current.User.Email},
+		Person:  &ui.Person{Name: v.Current.User.Name, Email: v.Current.User.Email},
 	}, nil
 }
 
-// frameAt returns the frame of a page of one workspace. Its navigation links to the other pages of that workspace.
-func (h *Handler) frameAt(v *request, here workspaceScope, section, title string) (ui.Frame, error) {
-	frame, err := h.frame(v, section, title)
+// FrameIn returns the frame of a page of one workspace. Its navigation links to the other pages of that workspace.
+func (h *Settings) FrameIn(v *Request, here Scope, section ui.Section) (ui.Frame, error) {
+	frame, err := h.Frame(v, section)
 	frame.WorkspaceID = here.Workspace.ID.String()
 	return frame, err
 }
 
-// done redirects to a page, which shows notice.
-func (h *Handler) done(v *request, path, notice string) error {
-	if err := h.Sessions.Flash(v.w, v.r, notice); err != nil {
+// Done redirects to a page, which shows notice.
+func (h *Settings) Done(v *Request, path, notice string) error {
+	if err := h.Sessions.Flash(v.W, v.R, notice); err != nil {
 		return err
 	}
-	goOn(v.w, path)
+	redirect(v.W, path)
 	return nil
 }
 
-// event returns an audit event of the user's action in a workspace.
-func (v *request) event(
+// Event returns an audit event of the user's action in a workspace.
+func (v *Request) Event(
 	workspaceID *uuid.UUID,
 	action audit.Action,
 	subject string,
 	detail map[string]any,
 ) audit.Event {
-	event := v.current.Event(v.r.Context(), action, subject)
+	event := v.Current.Event(v.R.Context(), action, subject)
 	event.WorkspaceID, event.Detail = workspaceID, detail
 	return event
 }
 
-// eventHere returns event with authorization that requires account:api:access in the workspace, and the permissions in
+// EventIn returns Event with authorization that requires account:api:access in the workspace, and the permissions in
 // more.
-func (v *request) eventHere(
-	here workspaceScope,
+func (v *Request) EventIn(
+	here Scope,
 	action audit.Action,
 	subject string,
 	detail map[string]any,
 	more ...perm.Permission,
 ) audit.Event {
-	event := v.event(&here.Workspace.ID, action, subject, detail)
+	event := v.Event(&here.Workspace.ID, action, subject, detail)
 	event.Authorization.WorkspaceID = here.Workspace.ID
 	event.Authorization.Permissions = perm.NewSet(append(more, perm.AccountAPIAccess)...)
 	return event
 }
 
-// id reads the identifier in the form.
-func (v *request) id() (uuid.UUID, bool) {
-	id, err := identity.Parse(v.form.Get("id"))
+// ID reads the identifier in the form.
+func (v *Request) ID() (uuid.UUID, bool) {
+	id, err := identity.Parse(v.Form.Get("id"))
 	return id, err == nil
 }

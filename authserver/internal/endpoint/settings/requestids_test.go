@@ -33,9 +33,9 @@ func TestAudit_EventsHaveRequestID(t *testing.T) {
 	}.Encode()
 	consent := browser.Get(consentPath)
 	do(consent.Send("/oauth/authorize", browsertest.Fields{"decision": "approve"}), http.StatusSeeOther)
-	connect(t, site, ada, app) // not an HTTP request, so it has no request id
+	site.Redeemed(app, ada.ID) // not an HTTP request, so it has no request id
 	do(browser.Get("/settings/apps").Send("/settings/apps/disconnect", nil), http.StatusSeeOther)
-	connect(t, site, ada, app)
+	site.Redeemed(app, ada.ID)
 	do(browser.Get(developers).Send(apps+"/delete", nil), http.StatusSeeOther)
 	do(browser.Post(tokens, tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)), http.StatusOK)
 	rows, err := site.Fixture.Owner.Query(

@@ -2,7 +2,6 @@ package settings
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -10,40 +9,41 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A workspaceScope is the workspace of a request, in which the user holds account:api:access.
-type workspaceScope struct {
+// A Scope is the workspace of a request, in which the user holds account:api:access.
+type Scope struct {
 	workspace.Membership
-	all []workspace.Membership // every such workspace of the user
+	All []workspace.Membership // every such workspace of the user
 }
 
-// at returns the workspace whose id is given, or the user's first one if it is "". If there is none, it writes a 403
-// and returns answered.
-func (h *Handler) at(v *request, workspace, section string) (workspaceScope, error) {
-	memberships, err := h.Store.Memberships(v.r.Context(), v.current.User.ID)
+// At returns the workspace whose id is given, or the user's first one if it is "". If there is none, it writes a 403
+// and returns ErrAnswered.
+func (h *Settings) At(v *Request, workspace string, section ui.Section) (Scope, error) {
+	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
 	if err != nil {
-		return workspaceScope{}, err
+		return Scope{}, err
 	}
-	var here workspaceScope
+	var here Scope
 	for _, m := range memberships {
 		if m.Permissions.Has(perm.AccountAPIAccess) {
-			here.all = append(here.all, m)
+			here.All = append(here.All, m)
 		}
 	}
 	wanted, malformed := identity.Parse(workspace)
-	for _, m := range here.all {
+	for _, m := range here.All {
 		if workspace == "" || (malformed == nil && m.Workspace.ID == wanted) {
 			here.Membership = m
 			return here, nil
 		}
 	}
-	return workspaceScope{}, h.noAccess(v, section, here.all)
+	return Scope{}, h.noAccess(v, section, here.All)
 }
 
-func (h *Handler) noAccess(v *request, section string, others []workspace.Membership) error {
-	frame, err := h.frame(v, strings.TrimPrefix(section, "/settings/"), "")
+func (h *Settings) noAccess(v *Request, section ui.Section, others []workspace.Membership) error {
+	frame, err := h.Frame(v, section)
 	if err != nil {
 		return err
 	}
+	frame.Title = "" // the heading is the title
 	m := &ui.Message{
 		Frame:   frame,
 		Status:  http.StatusForbidden,
@@ -56,13 +56,43 @@ func (h *Handler) noAccess(v *request, section string, others []workspace.Member
 	for _, other := range others {
 		m.Links = append(
 			m.Links,
-			ui.Link{Href: section + "?tenant=" + other.Workspace.ID.String(), Text: other.Workspace.Name},
+			ui.Link{Href: section.Path() + "?tenant=" + other.Workspace.ID.String(), Text: other.Workspace.Name},
 		)
 	}
-	h.Pages.Fault(v.w, v.r, m)
-	return answered{}
+	h.Pages.Fault(v.W, v.R, m)
+	return ErrAnswered
 }
 
-func (p workspaceScope) path(section string) string {
-	return section + "?tenant=" + p.Workspace.ID.String()
+// Path returns the path of a section in the workspace.
+func (p Scope) Path(section ui.Section) string {
+	return section.Path() + "?tenant=" + p.Workspace.ID.String()
+}
+
+// Workspaces returns the workspaces that the user can choose on a page, with this one chosen.
+func (p Scope) Workspaces() []ui.Workspace {
+	out := Workspaces(p.All)
+	for i := range out {
+		out[i].Chosen = p.All[i].Workspace.ID == p.Workspace.ID
+	}
+	return out
+}
+
+// View returns the workspace as a page shows it.
+func (p Scope) View() ui.Workspace { return view(p.Membership) }
+
+// Workspaces returns workspaces as a page shows them.
+func Workspaces(memberships []workspace.Membership) []ui.Workspace {
+	var out []ui.Workspace
+	for _, m := range memberships {
+		out = append(out, view(m))
+	}
+	return out
+}
+
+func view(m workspace.Membership) ui.Workspace {
+	return ui.Workspace{
+		ID:           m.Workspace.ID.String(),
+		Name:         m.Workspace.Name,
+		Organisation: m.Workspace.Organisation,
+	}
 }

@@ -1,180 +1,28 @@
 package settings
 
 import (
-	"crypto/rand"
-	"errors"
-	"fmt"
-	"net/http"
-	"strconv"
-	"time"
+	"context"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// MakeToken serves POST /settings/developers/tokens: name, days, permissions.
-func (h *Handler) MakeToken() http.Handler {
-	return h.developer(func(v *request, here workspaceScope) error {
-		days, _ := strconv.Atoi(v.form.Get("days")) // text that is not a number becomes 0, which is not a choice
-		wish := pat.Request{Name: v.form.Get("name"), Days: days, Permissions: v.form["permissions"]}
-		token, err := wish.Accept(here.Permissions, h.Now())
-		refusal, refused := errors.AsType[*pat.Refusal](err)
-		if err != nil && !refused {
-			return err
-		}
-		notes, status := map[string]string{}, http.StatusBadRequest
-		if refused {
-			notes[refusal.Field] = refusal.Message
-		} else if status, notes["password"], err = h.prove(v); err != nil {
-			return err
-		}
-		if refused || notes["password"] != "" {
-			return h.showDevelopers(v, here, status, func(page *ui.Developers) {
-				for field, note := range notes {
-					page.Problem, page.ProblemAt = "The token was not created. "+note, ui.TokenField(field)
-				}
-				page.NewToken = ui.TokenForm{
-					Open:     true,
-					Name:     wish.Name,
-					Days:     days,
-					Chosen:   perm.FromStrings(wish.Permissions),
-					Notes:    notes,
-					Lifetime: pat.Lifetimes(),
-				}
-			})
-		}
-		return h.saveToken(v, here, token, nil)
-	})
+// A TokenRevoker revokes personal access tokens.
+type TokenRevoker interface {
+	RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, reason string, event audit.Event) (bool, error)
 }
 
-// ReplaceToken serves POST /settings/developers/tokens/replace. It creates a token with the name, lifetime and
-// permissions of another, without permissions that the user has lost. The other token ends when the new one is first
-// used.
-func (h *Handler) ReplaceToken() http.Handler {
-	return h.developer(func(v *request, here workspaceScope) error {
-		former, err := h.ownToken(v, here)
-		if err != nil {
-			return err
-		}
-		status, note, err := h.prove(v)
-		if err != nil {
-			return err
-		}
-		if note != "" {
-			return h.showRetry(v, here, former.ID, status, note)
-		}
-		permissions := former.Permissions.Intersect(here.Permissions)
-		wish := pat.Request{Name: former.Name, Days: former.Days(), Permissions: permissions.Strings()}
-		token, err := wish.Accept(here.Permissions, h.Now())
-		if _, refused := errors.AsType[*pat.Refusal](err); refused {
-			return h.showDevelopers(v, here, http.StatusBadRequest, func(page *ui.Developers) {
-				page.Problem = "The token was not replaced, because you no longer have any of its permissions."
-			})
-		}
-		if err != nil {
-			return err
-		}
-		token.ReplacesID = &former.ID
-		return h.saveToken(v, here, token, &former)
-	})
-}
-
-// saveToken stores a token and shows its value, only this time. The form's key names the token, so the same form sent
-// again does not create another.
-func (h *Handler) saveToken(v *request, here workspaceScope, token pat.Token, former *pat.Token) error {
-	value, err := credential.PersonalAccessToken.New(rand.Reader)
-	if err != nil {
-		return fmt.Errorf("create token: %w", err)
-	}
-	token.ID, token.UserID, token.WorkspaceID = v.key.Makes, v.current.User.ID, here.Workspace.ID
-	detail := map[string]any{
-		"name":        token.Name,
-		"permissions": token.Permissions.Strings(),
-		"expires":     token.Expires.UTC().Format(time.RFC3339),
-	}
-	if former != nil {
-		detail["replaces"] = former.ID.String()
-	}
-	saved, err := h.Store.SaveToken(v.r.Context(), token, credential.Hash(value.Reveal()),
-		v.eventHere(here, audit.TokenCreated, "token:"+token.ID.String(), detail, token.Permissions...))
-	if err != nil {
-		return err
-	}
-	shown := &ui.Shown{
-		Heading: "Copy your new token now",
-		Label:   "Token " + token.Name,
-		Value:   value.Reveal(),
-		IsToken: true,
-		Text:    "It is shown only once. Store it like a password, and never in a repository.",
-	}
-	if !saved {
-		shown = &ui.Shown{
-			Heading: "This token was already created",
-			Text: "Its value was shown once and cannot be shown again. If you did not save it, revoke the token " +
-				"and create another.",
-		}
-	}
-	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
-}
-
-// ownToken returns the active token that the form names. If there is none, it writes the response and returns answered.
-func (h *Handler) ownToken(v *request, here workspaceScope) (pat.Token, error) {
-	id, ok := v.id()
-	tokens, err := h.Store.Tokens(v.r.Context(), v.current.User.ID, here.Workspace.ID)
-	if err != nil {
-		return pat.Token{}, err
-	}
-	for _, t := range tokens {
-		if ok && t.ID == id && t.Active(h.Now()) {
-			return t, nil
-		}
-	}
-	if err := h.done(v, here.path(developersPath), "The token is no longer active."); err != nil {
-		return pat.Token{}, err
-	}
-	return pat.Token{}, answered{}
-}
-
-// RevokeToken serves POST /settings/developers/tokens/revoke.
-func (h *Handler) RevokeToken() http.Handler {
-	return h.developer(func(v *request, here workspaceScope) error {
-		token, err := h.ownToken(v, here)
-		if err != nil {
-			return err
-		}
-		return h.revokeToken(v, token, here.path(developersPath))
-	})
-}
-
-// RevokeAnyToken serves POST /settings/security/tokens/revoke. It revokes a token of the user in any workspace,
-// including those where the user may no longer create tokens.
-func (h *Handler) RevokeAnyToken() http.Handler {
-	return h.form(securityPath, func(v *request) error {
-		id, ok := v.id()
-		tokens, err := h.Store.ActiveTokens(v.r.Context(), v.current.User.ID)
-		if err != nil {
-			return err
-		}
-		for _, t := range tokens {
-			if ok && t.ID == id {
-				return h.revokeToken(v, t.Token, securityPath)
-			}
-		}
-		return h.done(v, securityPath, "The token is no longer active.")
-	})
-}
-
-func (h *Handler) revokeToken(v *request, token pat.Token, back string) error {
-	revoked, err := h.Store.RevokeToken(
-		v.r.Context(),
-		v.current.User.ID,
+// RevokeToken revokes a token of the user and redirects to back.
+func (h *Settings) RevokeToken(v *Request, store TokenRevoker, token pat.Token, back string) error {
+	revoked, err := store.RevokeToken(
+		v.R.Context(),
+		v.Current.User.ID,
 		token.WorkspaceID,
 		token.ID,
 		pat.ByUser,
-		v.event(
+		v.Event(
 			&token.WorkspaceID,
 			audit.TokenRevoked,
 			"token:"+token.ID.String(),
@@ -188,5 +36,5 @@ func (h *Handler) revokeToken(v *request, token pat.Token, back string) error {
 	if !revoked {
 		notice = "The token is no longer active."
 	}
-	return h.done(v, back, notice)
+	return h.Done(v, back, notice)
 }

@@ -107,7 +107,7 @@ func TestConnectorPolicy_MessagesNameWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, _ := inTwo(site)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
-	connect(t, site, ada, app)
+	site.Redeemed(app, ada.ID)
 	browser := site.SignedIn(ada)
 	warning := browser.Post(
 		connectors+"/policy",

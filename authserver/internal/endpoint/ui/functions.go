@@ -20,12 +20,6 @@ func (p *Pages) functions() template.FuncMap {
 		"describe": describe,
 		"field":    func(id, label, value string) copyField { return copyField{id, label, value} },
 		"boxes":    boxes,
-		"again": func(d *Developers, id, note string) askAgain {
-			if id == d.Retry.ID {
-				note = d.Retry.Note
-			}
-			return askAgain{d.Proof == PasswordProof, d.Proof == OtherProof, id, note, d.Workspace.ID}
-		},
 	}
 }
 
@@ -90,12 +84,6 @@ func riskWord(risk perm.Risk) string {
 
 // A copyField is a value that the user can select and copy.
 type copyField struct{ ID, Label, Value string }
-
-// askAgain is the password field, or the link to reauthentication, if the user must authenticate.
-type askAgain struct {
-	Password, Elsewhere   bool
-	ID, Note, WorkspaceID string
-}
 
 // A box is a checkbox of a permission.
 type box struct {

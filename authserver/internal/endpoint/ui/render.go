@@ -1,6 +1,7 @@
 // Package ui renders the pages of the server.
 //
-// Pages are html/template files, parsed once at start, each with its own view struct (views*.go). They work without
+// Pages are html/template files, parsed once at start, each with its own view struct (views*.go, and the pages of the
+// settings in endpoint/settings). They work without
 // scripts, load nothing from another host, and are written completely or not at all. The package does not depend on
 // stores, sessions or OAuth.
 //
@@ -29,6 +30,7 @@ type Pages struct {
 	templates map[string]*template.Template
 	files     map[string]staticFile
 	offer     Offer
+	sections  []Section
 	log       *slog.Logger
 }
 
@@ -65,8 +67,8 @@ func New(log *slog.Logger) (*Pages, error) {
 
 // A View is the content of one page.
 type View interface {
-	page() string // the name of its template
-	frame() *Frame
+	Template() string // its name, without .html
+	frame() *Frame    // of the embedded Frame
 }
 
 // Unsent is the query parameter that tells the sign-in page that a form was refused because the session had ended.
@@ -75,7 +77,7 @@ const Unsent = "unsent"
 // Show writes a page. The caller sets other headers, such as Retry-After, before.
 func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view View) {
 	frame := view.frame()
-	frame.RequestID, frame.Offer = web.RequestID(r.Context()), p.offer
+	frame.RequestID, frame.Offer, frame.Sections = web.RequestID(r.Context()), p.offer, p.sections
 	if _, signIn := view.(*Login); signIn {
 		frame.AsksPasskey = p.offer.Passkeys
 		if r.URL.Path == "/login" && r.URL.Query().Has(Unsent) {
@@ -83,8 +85,8 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 		}
 	}
 	var page bytes.Buffer
-	if err := p.templates[view.page()].Execute(&page, view); err != nil {
-		p.log.ErrorContext(r.Context(), "page not rendered", "page", view.page(), "error", err)
+	if err := p.templates[view.Template()].Execute(&page, view); err != nil {
+		p.log.ErrorContext(r.Context(), "page not rendered", "page", view.Template(), "error", err)
 		p.lastResort(w)
 		return
 	}

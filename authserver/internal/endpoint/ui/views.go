@@ -9,18 +9,19 @@ import (
 // A Frame is the common part of every page.
 type Frame struct {
 	Title       string
-	Person      *Person  // the signed-in user; nil if there is none or it is unknown
-	Section     string   // the open section of the settings
-	Manages     bool     // the user may open the workspace pages: Developers, Connectors, Audit log
-	WorkspaceID string   // the page's workspace, for the links to its other pages; "" if it has none
-	Notice      string   // result of the last action
-	Problem     string   // why the last action was refused
-	ProblemAt   string   // the id of the field that Problem concerns, or ""
-	Script      bool     // copy buttons, and protection against double clicks; the page works without
-	AsksPasskey bool     // a form of this page requests a passkey with a script
-	Offer       Offer    // set by Show
-	FormTargets []string // other origins that a form of this page redirects to (CSP form-action)
-	RequestID   string   // set by Show
+	Person      *Person   // the signed-in user; nil if there is none or it is unknown
+	Section     string    // the name of the open section of the settings
+	Sections    []Section // set by Show
+	Manages     bool      // the user may open the sections OfWorkspace
+	WorkspaceID string    // the page's workspace, for the links to its other pages; "" if it has none
+	Notice      string    // result of the last action
+	Problem     string    // why the last action was refused
+	ProblemAt   string    // the id of the field that Problem concerns, or ""
+	Script      bool      // copy buttons, and protection against double clicks; the page works without
+	AsksPasskey bool      // a form of this page requests a passkey with a script
+	Offer       Offer     // set by Show
+	FormTargets []string  // other origins that a form of this page redirects to (CSP form-action)
+	RequestID   string    // set by Show
 }
 
 func (f *Frame) frame() *Frame { return f }
@@ -38,7 +39,8 @@ type Login struct {
 	PasswordGap string // the error of this field
 }
 
-func (*Login) page() string { return "login" }
+// Template implements View.
+func (*Login) Template() string { return "login" }
 
 // Consent is the page on which a user gives an application access.
 type Consent struct {
@@ -60,7 +62,8 @@ type Consent struct {
 	SwitchTo     string // local path of this request, to sign in as another user
 }
 
-func (*Consent) page() string { return "consent" }
+// Template implements View.
+func (*Consent) Template() string { return "consent" }
 
 // A Message is a page with one message, usually that something cannot be done, why, and what to do next. If its frame
 // has a Section, the page has the settings' navigation.
@@ -75,7 +78,25 @@ type Message struct {
 	Switch  string // local path to return to after signing in as another user, or ""
 }
 
-func (*Message) page() string { return "message" }
+// Template implements View.
+func (*Message) Template() string { return "message" }
 
 // A Link is a link to another page of this server.
 type Link struct{ Href, Text string }
+
+// A Section is a page that the navigation of the settings links to.
+type Section struct {
+	Name        string // its path is /settings/ and Name
+	Title       string
+	OfWorkspace bool // it shows one workspace, and needs account:api:access there
+}
+
+// Path returns the path of the page.
+func (s Section) Path() string { return "/settings/" + s.Name }
+
+// Navigating returns pages whose navigation links to these sections.
+func (p *Pages) Navigating(sections []Section) *Pages {
+	navigating := *p
+	navigating.sections = sections
+	return &navigating
+}

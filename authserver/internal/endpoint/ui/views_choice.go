@@ -11,4 +11,5 @@ type Choice struct {
 	SwitchTo    string // local path of this request, to sign in as another user
 }
 
-func (*Choice) page() string { return "choice" }
+// Template implements View.
+func (*Choice) Template() string { return "choice" }

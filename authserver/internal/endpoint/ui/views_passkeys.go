@@ -38,7 +38,8 @@ type Again struct {
 	PasswordGap string
 }
 
-func (*Again) page() string { return "again" }
+// Template implements View.
+func (*Again) Template() string { return "again" }
 
 // Passkey returns the form for reauthentication with a passkey.
 func (a *Again) Passkey() PasskeyForm {
@@ -57,7 +58,8 @@ type Passkeys struct {
 	Full     bool // the user has as many passkeys as allowed
 }
 
-func (*Passkeys) page() string { return "passkeys" }
+// Template implements View.
+func (*Passkeys) Template() string { return "passkeys" }
 
 // A Passkey is one passkey in the list.
 type Passkey struct {

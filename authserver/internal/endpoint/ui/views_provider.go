@@ -12,4 +12,5 @@ type Provider struct {
 	Fresh  bool      // the last authentication is recent enough for a change
 }
 
-func (*Provider) page() string { return "provider" }
+// Template implements View.
+func (*Provider) Template() string { return "provider" }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/wellknown"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -70,7 +71,7 @@ func TestMetadata_DescribesServer(t *testing.T) {
 		"introspection_endpoint":           "https://api.example.org/v1/account/oauth/introspect",
 		"jwks_uri":                         "https://api.example.org/v1/account/oauth/jwks",
 		"response_types_supported":         list("code"),
-		"grant_types_supported":            list("authorization_code", "refresh_token"),
+		"grant_types_supported":            list(engine.GrantTypes()...),
 		"code_challenge_methods_supported": list("S256"),
 		"token_endpoint_auth_methods_supported": list(
 			"none",

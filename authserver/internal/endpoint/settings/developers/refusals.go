@@ -1,4 +1,4 @@
-package settings
+package developers
 
 import (
 	"slices"

@@ -1,15 +1,45 @@
-package settings
+package connectors
 
 import (
+	"time"
+
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/shared/identity"
 )
+
+// A connectorLog is one connector of a workspace, with its latest attempts to connect.
+type connectorLog struct {
+	ID, Name string
+	Platform string
+	Host     string // host of its callback or its metadata document
+	Deleted  bool
+	Attempts []connectionAttempt
+	More     string // path to the other attempts, or ""
+}
+
+// A connectionAttempt is one attempt to connect.
+type connectionAttempt struct {
+	ID        string
+	At        time.Time
+	Person    string // "" if unknown
+	Steps     []step
+	Outcome   string // waiting, working, refused, denied, ended: the style
+	Word      string // the same in words
+	Reason    string
+	RequestID string
+}
+
+// A step is one step of an attempt.
+type step struct {
+	Name  string
+	Taken bool
+}
 
 // attemptsShown is how many attempts the page shows of each connector, and attemptsOfOne how many if the URL selects
 // one connector.
@@ -19,18 +49,18 @@ const (
 )
 
 // onlyConnector returns the connector that the URL selects, or nil.
-func (v *request) onlyConnector() *uuid.UUID {
-	id, err := identity.Parse(v.r.URL.Query().Get("client"))
+func onlyConnector(v *settings.Request) *uuid.UUID {
+	id, err := identity.Parse(v.R.URL.Query().Get("client"))
 	if err != nil {
 		return nil
 	}
 	return &id
 }
 
-func logView(connectors []connectionlog.Connector, shown int, here workspaceScope) []ui.ConnectorLog {
-	var out []ui.ConnectorLog
+func logView(connectors []connectionlog.Connector, shown int, here settings.Scope) []connectorLog {
+	var out []connectorLog
 	for _, c := range connectors {
-		one := ui.ConnectorLog{
+		one := connectorLog{
 			ID:       c.ID.String(),
 			Name:     c.Name,
 			Platform: workspace.PlatformOf(c.Platform).Name(),
@@ -42,7 +72,7 @@ func logView(connectors []connectionlog.Connector, shown int, here workspaceScop
 		for i, w := range c.Attempts {
 			if i == shown {
 				if shown < attemptsOfOne {
-					one.More = here.path(connectorsPath) + "&client=" + c.ID.String() + "#log"
+					one.More = here.Path(Section) + "&client=" + c.ID.String() + "#log"
 				}
 				break
 			}
@@ -69,8 +99,8 @@ var outcomeWords = map[connectionlog.Outcome]string{
 	connectionlog.Ended:   "Ended",
 }
 
-func attemptView(w connectionlog.Attempt) ui.ConnectionAttempt {
-	out := ui.ConnectionAttempt{
+func attemptView(w connectionlog.Attempt) connectionAttempt {
+	out := connectionAttempt{
 		ID:        w.ID.String(),
 		At:        w.At,
 		Person:    w.Person,
@@ -83,8 +113,8 @@ func attemptView(w connectionlog.Attempt) ui.ConnectionAttempt {
 		out.Reason = "This token request does not belong to a known approval. " + w.Reason
 		return out
 	}
-	for step, taken := range w.Taken {
-		out.Steps = append(out.Steps, ui.Step{Name: stepNames[step], Taken: taken})
+	for i, taken := range w.Taken {
+		out.Steps = append(out.Steps, step{Name: stepNames[i], Taken: taken})
 	}
 	return out
 }

@@ -1,18 +1,23 @@
-package settings
+// Package connectors serves the settings page with the connector policy and the connection log of one workspace.
+//
+//	GET  /settings/connectors?tenant=
+//	POST /settings/connectors/policy
+package connectors
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -20,10 +25,11 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-const connectorsPath = "/settings/connectors"
+// Section is the page's link in the navigation.
+var Section = ui.Section{Name: "connectors", Title: "Connectors", OfWorkspace: true}
 
-// ConnectorPolicies stores connector policies. The current policy is read with the membership (workspace.Workspace).
-type ConnectorPolicies interface {
+// Policies stores connector policies. The current policy is read with the membership (workspace.Workspace).
+type Policies interface {
 	ConnectorPolicyEffect(
 		ctx context.Context,
 		workspaceID uuid.UUID,
@@ -44,48 +50,73 @@ type ConnectorPolicies interface {
 	) ([]connectionlog.Connector, error)
 }
 
-// Connectors serves GET /settings/connectors.
-func (h *Handler) Connectors() http.Handler {
-	return h.page(func(v *request) error {
-		here, err := h.at(v, v.r.URL.Query().Get("tenant"), connectorsPath)
+// Grants propagates revocations; grant.Service implements it.
+type Grants interface {
+	PropagateRevocation(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
+}
+
+// A Handler serves the page. It is safe for concurrent use.
+type Handler struct {
+	*settings.Settings
+	policies Policies
+	grants   Grants
+}
+
+// New returns a Handler.
+func New(s *settings.Settings, policies Policies, grants Grants) *Handler {
+	return &Handler{s, policies, grants}
+}
+
+// Routes returns the routes of the page and its form.
+func (h *Handler) Routes() settings.Routes {
+	return settings.Routes{
+		Section.Path():             {"GET": h.page()},
+		Section.Path() + "/policy": {"POST": h.setPolicy()},
+	}
+}
+
+// page serves GET /settings/connectors.
+func (h *Handler) page() http.Handler {
+	return h.Page(func(v *settings.Request) error {
+		here, err := h.At(v, v.R.URL.Query().Get("tenant"), Section)
 		if err != nil {
 			return err
 		}
-		return h.showConnectors(v, here, http.StatusOK, func(*ui.Connectors) {})
+		return h.show(v, here, http.StatusOK, func(*view) {})
 	})
 }
 
-// showConnectors shows the current page, changed by adjust.
-func (h *Handler) showConnectors(v *request, here workspaceScope, status int, adjust func(*ui.Connectors)) error {
-	frame, err := h.frameAt(v, here, "connectors", "Connectors")
+// show shows the current page, changed by adjust.
+func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adjust func(*view)) error {
+	frame, err := h.FrameIn(v, here, Section)
 	if err != nil {
 		return err
 	}
-	only, shown := v.onlyConnector(), attemptsShown
+	only, shown := onlyConnector(v), attemptsShown
 	if only != nil {
 		shown = attemptsOfOne
 	}
-	log, err := h.Store.ConnectionAttempts(v.r.Context(), here.Workspace.ID, only, shown+1)
+	log, err := h.policies.ConnectionAttempts(v.R.Context(), here.Workspace.ID, only, shown+1)
 	if err != nil {
 		return err
 	}
-	view := &ui.Connectors{
+	view := &view{
 		Only:       only != nil,
 		Log:        logView(log, shown, here),
 		Frame:      frame,
-		Key:        h.newKey(v.current),
-		Workspaces: workspaces(here.all, &here.Membership),
-		Workspace:  workspaceView(here.Membership),
+		Key:        h.NewKey(v),
+		Workspaces: here.Workspaces(),
+		Workspace:  here.View(),
 		Off:        !here.Workspace.LLMIntegration,
 		Policy:     policyView(here.Workspace.Connectors),
 		Grantable:  perm.ForConnectors(),
 	}
 	adjust(view)
-	h.Pages.Show(v.w, v.r, status, view)
+	h.Pages.Show(v.W, v.R, status, view)
 	return nil
 }
 
-func policyView(p workspace.ConnectorPolicy) ui.PolicyForm {
+func policyView(p workspace.ConnectorPolicy) policyForm {
 	names := make([]string, len(p.Platforms))
 	for i, platform := range p.Platforms {
 		names[i] = string(platform)
@@ -104,8 +135,8 @@ var platformSentences = map[workspace.Platform]string{
 	workspace.Other:   "All other assistants and editors that this deployment allows.",
 }
 
-func typedPolicy(wish policy.Request, days, seen string, notes map[string]string) ui.PolicyForm {
-	form := ui.PolicyForm{
+func typedPolicy(wish policy.Request, days, seen string, notes map[string]string) policyForm {
+	form := policyForm{
 		Chosen:  perm.FromStrings(wish.Permissions),
 		Days:    days,
 		Seen:    seen,
@@ -113,7 +144,7 @@ func typedPolicy(wish policy.Request, days, seen string, notes map[string]string
 		Notes:   notes,
 	}
 	for _, platform := range workspace.Platforms() {
-		form.Platforms = append(form.Platforms, ui.PlatformChoice{
+		form.Platforms = append(form.Platforms, platformChoice{
 			ID:       string(platform),
 			Name:     platform.Name(),
 			Sentence: platformSentences[platform],
@@ -123,21 +154,21 @@ func typedPolicy(wish policy.Request, days, seen string, notes map[string]string
 	return form
 }
 
-// SetConnectorPolicy serves POST /settings/connectors/policy: platforms, permissions, days. If the policy affects
+// setPolicy serves POST /settings/connectors/policy: platforms, permissions, days. If the policy affects
 // existing connections, the page first shows which, and the form must be sent again with confirm. Both apply only to
 // the policy that the page showed: if it was changed since, nothing is saved.
-func (h *Handler) SetConnectorPolicy() http.Handler {
-	return h.form(connectorsPath, func(v *request) error {
-		here, err := h.at(v, v.form.Get("tenant"), connectorsPath)
+func (h *Handler) setPolicy() http.Handler {
+	return h.Form(Section, func(v *settings.Request) error {
+		here, err := h.At(v, v.Form.Get("tenant"), Section)
 		if err != nil {
 			return err
 		}
-		days, seen := strings.TrimSpace(v.form.Get("days")), v.form.Get("seen")
-		wish := policy.Request{Platforms: v.form["platforms"], Permissions: v.form["permissions"]}
+		days, seen := strings.TrimSpace(v.Form.Get("days")), v.Form.Get("seen")
+		wish := policy.Request{Platforms: v.Form["platforms"], Permissions: v.Form["permissions"]}
 		wish.Days, _ = strconv.Atoi(days) // text that is not a number becomes 0, which is not between 1 and 30
 		wanted, err := wish.Accept()
 		if refused, ok := errors.AsType[*policy.Refusal](err); ok {
-			return h.showConnectors(v, here, http.StatusBadRequest, func(page *ui.Connectors) {
+			return h.show(v, here, http.StatusBadRequest, func(page *view) {
 				page.Policy = typedPolicy(wish, days, seen, map[string]string{refused.Field: refused.Message})
 				// the page uses the same field names
 				page.Problem, page.ProblemAt = "The policy was not saved. "+refused.Message, refused.Field
@@ -149,16 +180,16 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 		if now := here.Workspace.Connectors; now.Digest() != seen && !now.Equal(wanted) {
 			return h.overtaken(v, here)
 		}
-		if v.form.Get("confirm") != "yes" {
-			effect, err := h.Store.ConnectorPolicyEffect(v.r.Context(), here.Workspace.ID, wanted)
+		if v.Form.Get("confirm") != "yes" {
+			effect, err := h.policies.ConnectorPolicyEffect(v.R.Context(), here.Workspace.ID, wanted)
 			if err != nil {
 				return err
 			}
 			if !effect.None() {
-				return h.showConnectors(v, here, http.StatusOK, func(page *ui.Connectors) {
+				return h.show(v, here, http.StatusOK, func(page *view) {
 					page.Policy = typedPolicy(wish, days, seen, nil)
-					page.Warning = &ui.PolicyWarning{
-						Effects: effectWords(
+					page.Warning = &policyWarning{
+						Effects: settings.EffectWords(
 							effect,
 							"will end immediately",
 							"will lose permissions",
@@ -171,7 +202,7 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 		}
 		err = h.savePolicy(v, here, seen, wanted)
 		if errors.Is(err, policy.ErrChanged) {
-			if here, err = h.at(v, here.Workspace.ID.String(), connectorsPath); err == nil {
+			if here, err = h.At(v, here.Workspace.ID.String(), Section); err == nil {
 				err = h.overtaken(v, here)
 			}
 		}
@@ -180,44 +211,33 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 }
 
 // overtaken shows the current policy to a user whose page showed an older one.
-func (h *Handler) overtaken(v *request, here workspaceScope) error {
-	return h.showConnectors(v, here, http.StatusConflict, func(page *ui.Connectors) {
+func (h *Handler) overtaken(v *settings.Request, here settings.Scope) error {
+	return h.show(v, here, http.StatusConflict, func(page *view) {
 		page.Problem = "The policy was changed after you opened this page. Your changes were not saved."
 	})
 }
 
-func (h *Handler) savePolicy(v *request, here workspaceScope, seen string, wanted workspace.ConnectorPolicy) error {
-	change, err := h.Store.ReplaceConnectorPolicy(v.r.Context(), here.Workspace.ID, seen, wanted,
-		v.eventHere(here, audit.ConnectorPolicyChanged, "tenant:"+here.Workspace.ID.String(), nil))
+func (h *Handler) savePolicy(
+	v *settings.Request,
+	here settings.Scope,
+	seen string,
+	wanted workspace.ConnectorPolicy,
+) error {
+	change, err := h.policies.ReplaceConnectorPolicy(v.R.Context(), here.Workspace.ID, seen, wanted,
+		v.EventIn(here, audit.ConnectorPolicyChanged, "tenant:"+here.Workspace.ID.String(), nil))
 	if err != nil {
 		return err
 	}
 	for _, g := range change.EndedGrants {
-		h.Grants.PropagateRevocation(v.r.Context(), g.ID, g.Ends, grant.ByPolicy)
+		h.grants.PropagateRevocation(v.R.Context(), g.ID, g.Ends, grant.ByPolicy)
 	}
 	notice := "The policy of " + here.Workspace.Name + " was saved."
 	if change.Before.Equal(change.After) {
 		notice = "The policy of " + here.Workspace.Name + " was not changed."
 	}
-	for _, words := range effectWords(change.Effect, "ended", "lost permissions", "got an earlier expiry date") {
+	effects := settings.EffectWords(change.Effect, "ended", "lost permissions", "got an earlier expiry date")
+	for _, words := range effects {
 		notice += " " + words
 	}
-	return h.done(v, here.path(connectorsPath), notice)
-}
-
-// effectWords describes what a policy does to connections, one sentence for each effect.
-func effectWords(e policy.Effect, end, lose, sooner string) []string {
-	var out []string
-	for _, part := range []struct {
-		n    int
-		does string
-	}{{e.End, end}, {e.Lose, lose}, {e.Sooner, sooner}} {
-		switch {
-		case part.n == 1:
-			out = append(out, "1 connection "+part.does+".")
-		case part.n > 1:
-			out = append(out, fmt.Sprintf("%d connections %s.", part.n, part.does))
-		}
-	}
-	return out
+	return h.Done(v, here.Path(Section), notice)
 }

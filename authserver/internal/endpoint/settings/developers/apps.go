@@ -1,4 +1,4 @@
-package settings
+package developers
 
 import (
 	"crypto/rand"
@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -21,11 +21,11 @@ import (
 // overlap is how long a replaced secret still works (contract, section 5).
 const overlap = 24 * time.Hour
 
-// RegisterApp serves POST /settings/developers/apps.
-func (h *Handler) RegisterApp() http.Handler {
-	return h.developer(func(v *request, here workspaceScope) error {
+// registerApp serves POST /settings/developers/apps.
+func (h *Handler) registerApp() http.Handler {
+	return h.developer(func(v *settings.Request, here settings.Scope) error {
 		wish := registration(v)
-		c, err := h.accept(client.Kind(v.form.Get("kind")), wish)
+		c, err := h.accept(client.Kind(v.Form.Get("kind")), wish)
 		if err == nil && !here.Permissions.HasAll(c.Required) {
 			err = &client.Refusal{
 				Field:   "requiredPermissions",
@@ -43,9 +43,9 @@ func (h *Handler) RegisterApp() http.Handler {
 			return err
 		}
 		if refused || notes["password"] != "" {
-			return h.showDevelopers(v, here, status, func(page *ui.Developers) {
+			return h.show(v, here, status, func(page *view) {
 				for field, note := range notes {
-					page.Problem, page.ProblemAt = "The application was not registered. "+note, ui.AppField(field)
+					page.Problem, page.ProblemAt = "The application was not registered. "+note, appField(field)
 				}
 				page.NewApp = typedApp(v, notes)
 			})
@@ -66,39 +66,39 @@ func (h *Handler) accept(kind client.Kind, wish client.Registration) (client.Cli
 	}
 }
 
-func registration(v *request) client.Registration {
-	out := client.Registration{Name: v.form.Get("name"), Required: v.form["permissions"]}
-	for _, line := range strings.Split(v.form.Get("redirect_uris"), "\n") {
+func registration(v *settings.Request) client.Registration {
+	out := client.Registration{Name: v.Form.Get("name"), Required: v.Form["permissions"]}
+	for _, line := range strings.Split(v.Form.Get("redirect_uris"), "\n") {
 		if uri := strings.TrimSpace(line); uri != "" {
 			out.Redirects = append(out.Redirects, uri)
 		}
 	}
-	if v.form.Get("kind") == string(client.Connector) {
-		out.Connector, out.Platform, out.Resource = true, v.form.Get("platform"), v.form.Get("resource")
+	if v.Form.Get("kind") == string(client.Connector) {
+		out.Connector, out.Platform, out.Resource = true, v.Form.Get("platform"), v.Form.Get("resource")
 	} else {
-		out.AuthMethod = v.form.Get("method")
+		out.AuthMethod = v.Form.Get("method")
 	}
 	return out
 }
 
-func typedApp(v *request, notes map[string]string) ui.AppForm {
-	return ui.AppForm{
+func typedApp(v *settings.Request, notes map[string]string) appForm {
+	return appForm{
 		Open:      true,
-		Kind:      v.form.Get("kind"),
-		Name:      v.form.Get("name"),
-		Redirects: v.form.Get("redirect_uris"),
-		Chosen:    perm.FromStrings(v.form["permissions"]),
-		Platform:  v.form.Get("platform"),
-		Resource:  v.form.Get("resource"),
-		Method:    v.form.Get("method"),
+		Kind:      v.Form.Get("kind"),
+		Name:      v.Form.Get("name"),
+		Redirects: v.Form.Get("redirect_uris"),
+		Chosen:    perm.FromStrings(v.Form["permissions"]),
+		Platform:  v.Form.Get("platform"),
+		Resource:  v.Form.Get("resource"),
+		Method:    v.Form.Get("method"),
 		Notes:     notes,
 	}
 }
 
 // saveApp stores a client and shows its identifier and, only this time, its secret. The form's key names the client, so
 // the same form sent again does not create another.
-func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) error {
-	c.ID, c.WorkspaceID, c.CreatedBy = v.key.Makes, here.Workspace.ID, &v.current.User.ID
+func (h *Handler) saveApp(v *settings.Request, here settings.Scope, c client.Client) error {
+	c.ID, c.WorkspaceID, c.CreatedBy = v.Key.Makes, here.Workspace.ID, &v.Current.User.ID
 	c.CreatedAt = h.Now().UTC().Truncate(time.Microsecond)
 	var secret credential.Secret
 	var hash []byte
@@ -109,21 +109,21 @@ func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) erro
 		}
 		hash = credential.Hash(secret.Reveal())
 	}
-	registered := v.eventHere(
+	registered := v.EventIn(
 		here,
 		audit.ClientRegistered,
 		"client:"+c.ID.String(),
 		map[string]any{"name": c.Name},
 		c.Required...,
 	)
-	saved, err := h.Store.SaveClient(v.r.Context(), c, hash, registered)
+	saved, err := h.Store.SaveClient(v.R.Context(), c, hash, registered)
 	if err != nil {
 		return err
 	}
 	if !saved {
 		return h.showRegisteredBefore(v, here, c.ID)
 	}
-	shown := &ui.Shown{
+	shown := &shownOnce{
 		Heading: c.Name + " was registered",
 		Client:  c.ID.String(),
 		Label:   "Client secret",
@@ -133,55 +133,55 @@ func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) erro
 	if secret != "" {
 		shown.Text = "The secret is shown only once. Store it like a password, and never in a repository."
 	}
-	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
+	return h.show(v, here, http.StatusOK, func(page *view) { page.Shown = shown })
 }
 
 // showRegisteredBefore responds to a form that was sent before. The application may have been deleted since.
-func (h *Handler) showRegisteredBefore(v *request, here workspaceScope, id uuid.UUID) error {
-	shown := &ui.Shown{
+func (h *Handler) showRegisteredBefore(v *settings.Request, here settings.Scope, id uuid.UUID) error {
+	shown := &shownOnce{
 		Heading: "This application was already registered", Client: id.String(),
 		Text: "If it has a secret, it was shown once and cannot be shown again. If you did not save it, replace it.",
 	}
-	if _, err := h.Store.Client(v.r.Context(), id); errors.Is(err, client.ErrUnknown) {
-		shown = &ui.Shown{
+	if _, err := h.Store.Client(v.R.Context(), id); errors.Is(err, client.ErrUnknown) {
+		shown = &shownOnce{
 			Heading: "This application was deleted",
 			Text:    "You registered it with this form earlier. To register another application, open this page again.",
 		}
 	} else if err != nil {
 		return err
 	}
-	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
+	return h.show(v, here, http.StatusOK, func(page *view) { page.Shown = shown })
 }
 
 // ownApp returns the workspace's client that the form names. If there is none, it writes the response and returns
 // answered.
-func (h *Handler) ownApp(v *request, here workspaceScope) (client.Client, error) {
-	id, ok := v.id()
+func (h *Handler) ownApp(v *settings.Request, here settings.Scope) (client.Client, error) {
+	id, ok := v.ID()
 	if !ok {
 		id = uuid.Nil
 	}
-	c, err := h.Store.Client(v.r.Context(), id)
+	c, err := h.Store.Client(v.R.Context(), id)
 	if err == nil && c.WorkspaceID == here.Workspace.ID {
 		return c, nil
 	}
 	if err != nil && !errors.Is(err, client.ErrUnknown) {
 		return client.Client{}, err
 	}
-	if err := h.done(v, here.path(developersPath), "The application is no longer registered."); err != nil {
+	if err := h.Done(v, here.Path(Section), "The application is no longer registered."); err != nil {
 		return client.Client{}, err
 	}
-	return client.Client{}, answered{}
+	return client.Client{}, settings.ErrAnswered
 }
 
-// ReplaceSecret serves POST /settings/developers/apps/secret.
-func (h *Handler) ReplaceSecret() http.Handler {
-	return h.developer(func(v *request, here workspaceScope) error {
+// replaceSecret serves POST /settings/developers/apps/secret.
+func (h *Handler) replaceSecret() http.Handler {
+	return h.developer(func(v *settings.Request, here settings.Scope) error {
 		c, err := h.ownApp(v, here)
 		if err != nil {
 			return err
 		}
 		if c.Kind.Traits().Public {
-			return h.showDevelopers(v, here, http.StatusBadRequest, func(page *ui.Developers) {
+			return h.show(v, here, http.StatusBadRequest, func(page *view) {
 				page.Problem = "The secret was not replaced. A connector is a public client and has no secret."
 			})
 		}
@@ -197,11 +197,11 @@ func (h *Handler) ReplaceSecret() http.Handler {
 			return fmt.Errorf("create client secret: %w", err)
 		}
 		old := overlap
-		if v.form.Get("expire_old") == "yes" {
+		if v.Form.Get("expire_old") == "yes" {
 			old = 0
 		}
-		err = h.Store.ReplaceSecret(v.r.Context(), here.Workspace.ID, c.ID, credential.Hash(secret.Reveal()), old,
-			v.eventHere(here, audit.ClientSecretReplaced, "client:"+c.ID.String(), map[string]any{"name": c.Name}))
+		err = h.Store.ReplaceSecret(v.R.Context(), here.Workspace.ID, c.ID, credential.Hash(secret.Reveal()), old,
+			v.EventIn(here, audit.ClientSecretReplaced, "client:"+c.ID.String(), map[string]any{"name": c.Name}))
 		if err != nil {
 			return err
 		}
@@ -209,8 +209,8 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		if old == 0 {
 			text = "It is shown only once. The old secret no longer works."
 		}
-		return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) {
-			page.Shown = &ui.Shown{
+		return h.show(v, here, http.StatusOK, func(page *view) {
+			page.Shown = &shownOnce{
 				Heading: "New secret of " + c.Name,
 				Text:    text,
 				Client:  c.ID.String(),
@@ -221,24 +221,24 @@ func (h *Handler) ReplaceSecret() http.Handler {
 	})
 }
 
-// DeleteApp serves POST /settings/developers/apps/delete.
-func (h *Handler) DeleteApp() http.Handler {
-	return h.developer(func(v *request, here workspaceScope) error {
+// deleteApp serves POST /settings/developers/apps/delete.
+func (h *Handler) deleteApp() http.Handler {
+	return h.developer(func(v *settings.Request, here settings.Scope) error {
 		c, err := h.ownApp(v, here)
 		if err != nil {
 			return err
 		}
-		ended, err := h.Store.DeleteClient(v.r.Context(), here.Workspace.ID, c.ID,
-			v.eventHere(here, audit.ClientDeleted, "client:"+c.ID.String(), map[string]any{"name": c.Name}))
+		ended, err := h.Store.DeleteClient(v.R.Context(), here.Workspace.ID, c.ID,
+			v.EventIn(here, audit.ClientDeleted, "client:"+c.ID.String(), map[string]any{"name": c.Name}))
 		if err != nil && !errors.Is(err, client.ErrUnknown) {
 			return err
 		}
 		for _, g := range ended {
-			h.Grants.PropagateRevocation(v.r.Context(), g.ID, g.Ends, grant.ClientDeleted)
+			h.Grants.PropagateRevocation(v.R.Context(), g.ID, g.Ends, grant.ClientDeleted)
 		}
-		return h.done(
+		return h.Done(
 			v,
-			here.path(developersPath),
+			here.Path(Section),
 			c.Name+" was deleted and disconnected for everyone.",
 		)
 	})

@@ -1,0 +1,105 @@
+package audit
+
+import "slices"
+
+// A Description says what an action means. The pages, authserver/AUDIT.md and the tests read it.
+type Description struct {
+	Action Action
+	// Text is the event in words, for a page. {name} stands for a detail of the event, which the page fills in
+	// (endpoint/settings). A detail that is empty leaves no space before it.
+	Text     string
+	Meaning  string // for readers of the export, where Text does not say it all
+	Alarming bool   // it may be an attack
+}
+
+var descriptions = []Description{
+	{Action: SignInSucceeded, Text: "Signed in {device}"},
+	{Action: SignInFailed, Text: "Sign-in failed: wrong password", Alarming: true},
+	{Action: SignInRefused, Text: "A sign-in with the identity provider was refused"},
+	{
+		Action:  SignInProved,
+		Text:    "Confirmed identity",
+		Meaning: "A signed-in user authenticated again, by the method in `method`.",
+	},
+	{Action: SignInEnded, Text: "Signed out another browser"},
+	{Action: SignInOthersEnded, Text: "Signed out all other browsers"},
+	{Action: IdentityLinked, Text: "Linked an account at the identity provider by its verified e-mail address"},
+	{Action: IdentityUnlinked, Text: "Unlinked the account at the identity provider"},
+	{Action: PasskeyAdded, Text: "Added the passkey {name}"},
+	{Action: PasskeyRemoved, Text: "Removed a passkey"},
+	{
+		Action:   PasskeyStopped,
+		Text:     "The passkey {name} was blocked because it may have been copied",
+		Alarming: true,
+	},
+
+	{
+		Action:  GrantConsented,
+		Text:    "Approved access for {application} {person}",
+		Meaning: "A user gave an application the permissions in `permissions`.",
+	},
+	{
+		Action:  GrantRevoked,
+		Text:    "{revocation}",
+		Meaning: "The access of an application ended, for the cause in `reason`.",
+	},
+	{
+		Action: GrantRefused,
+		Text:   "Refused a token request from {application} {person}. {description}",
+		Meaning: "The response had the error in `error`, for the cause in `reason`. The same refusal is recorded once " +
+			"an hour.",
+	},
+	{
+		Action:  GrantNarrowed,
+		Text:    "The connector policy reduced the access of {application} {person}{reduction}",
+		Meaning: "The details have the permissions and the end before and after.",
+	},
+	{
+		Action:  ConnectorPolicyChanged,
+		Text:    "Changed the connector policy: {policy}",
+		Meaning: "The details have the policy before and after, and the number of connections it ended.",
+	},
+	{Action: TokenCreated, Text: "Created the personal access token {name}"},
+	{
+		Action:  TokenRevoked,
+		Text:    "{token}",
+		Meaning: "A personal access token ended before its time, for the cause in `reason`.",
+	},
+	{Action: ClientRegistered, Text: "Registered the application {application}"},
+	{Action: ClientSecretReplaced, Text: "Replaced the secret of the application {application}"},
+	{Action: ClientDeleted, Text: "Deleted the application {application}"},
+	{Action: AuditExported, Text: "Exported the audit log"},
+
+	{Action: OrganisationAdded, Text: "Created the organisation"},
+	{Action: WorkspaceAdded, Text: "Created the workspace"},
+	{Action: ModuleChanged, Text: "Changed the module {module}: {changes}"},
+	{Action: FeatureChanged, Text: "Switched {feature} {state}"},
+	{Action: MemberAdded, Text: "Added a member {person}. Permissions: {permissions}"},
+	{Action: MemberPermissionsChanged, Text: "Changed the permissions of a member {person} to: {permissions}"},
+	{
+		Action: MemberRemoved,
+		Text:   "Removed a member {person} and revoked their tokens and connections in the workspace",
+	},
+	{Action: UserAdded, Text: "Created the account"},
+	{Action: UserPasswordSet, Text: "Set a new password and signed out all browsers"},
+	{Action: UserDisabled, Text: "Disabled the account"},
+	{Action: UserEnabled, Text: "Enabled the account"},
+
+	{Action: KeyRotated, Text: "The next signing key replaced the current one"},
+	{Action: KeyPromoted, Text: "The next signing key replaced a current one that was removed"},
+	{Action: KeyResealed, Text: "A signing key was encrypted again with the newest master key"},
+	{Action: KeyRemoved, Text: "A signing key was removed"},
+}
+
+// Descriptions returns the description of every action.
+func Descriptions() []Description { return slices.Clone(descriptions) }
+
+// Describe returns the description of an action, and false for one that this version does not know.
+func Describe(a Action) (Description, bool) {
+	for _, d := range descriptions {
+		if d.Action == a {
+			return d, true
+		}
+	}
+	return Description{}, false
+}

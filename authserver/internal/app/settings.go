@@ -1,0 +1,71 @@
+package app
+
+import (
+	"maps"
+
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/apps"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/auditlog"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/connectors"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/developers"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/security"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/user"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// SettingsSections returns the sections of the settings, in the order of the navigation.
+func SettingsSections() []ui.Section {
+	return []ui.Section{
+		user.Section,
+		developers.Section,
+		connectors.Section,
+		apps.Section,
+		security.Section,
+		auditlog.Section,
+	}
+}
+
+// newSettings returns the routes of the settings. Their sessions are not yet read.
+func newSettings(
+	d browserDeps,
+	sessions *session.Sessions,
+	passwords *session.Passwords,
+	attempts *session.Attempts,
+	proxies web.Proxies,
+) (settings.Routes, error) {
+	common, err := settings.New(settings.Deps{
+		Members:  d.store,
+		Sessions: sessions,
+		Pages:    d.pages,
+		Keys:     d.keys,
+		Now:      d.now,
+		Log:      d.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	routes := settings.Routes{}
+	for _, page := range []interface{ Routes() settings.Routes }{
+		common,
+		user.New(common),
+		developers.New(developers.Deps{
+			Settings:  common,
+			Store:     d.store,
+			Grants:    d.grants,
+			Passwords: passwords,
+			Attempts:  attempts,
+			Proxies:   proxies,
+			BaseURL:   d.config.BaseURL,
+			Resources: d.resources,
+		}),
+		connectors.New(common, d.store, d.grants),
+		apps.New(common, d.store, d.grants),
+		security.New(common, d.store),
+		auditlog.New(common, d.store),
+	} {
+		maps.Copy(routes, page.Routes())
+	}
+	return routes, nil
+}

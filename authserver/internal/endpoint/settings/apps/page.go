@@ -1,0 +1,187 @@
+// Package apps serves the settings page with every grant of the user.
+//
+//	GET  /settings/apps
+//	POST /settings/apps/disconnect
+package apps
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// Section is the page's link in the navigation.
+var Section = ui.Section{Name: "apps", Title: "Connected apps"}
+
+// Connections reads the applications that a user has connected.
+type Connections interface {
+	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
+}
+
+// Grants revokes grants; grant.Service implements it.
+type Grants interface {
+	Revoke(ctx context.Context, g grant.Grant, reason grant.Reason, actor string) error
+}
+
+// A Handler serves the page. It is safe for concurrent use.
+type Handler struct {
+	*settings.Settings
+	connections Connections
+	grants      Grants
+}
+
+// New returns a Handler.
+func New(s *settings.Settings, connections Connections, grants Grants) *Handler {
+	return &Handler{s, connections, grants}
+}
+
+// Routes returns the routes of the page and its form.
+func (h *Handler) Routes() settings.Routes {
+	return settings.Routes{
+		Section.Path():                 {"GET": h.show()},
+		Section.Path() + "/disconnect": {"POST": h.disconnect()},
+	}
+}
+
+// A view is Settings → Connected apps.
+type view struct {
+	ui.Frame
+	Key   string
+	Live  []connection
+	Ended []connection
+}
+
+func (*view) Template() string { return "apps" }
+
+// A connection is one grant.
+type connection struct {
+	ID                     string
+	Application, Workspace string
+	Permissions            perm.Set
+	Since                  time.Time
+	LastUsed               *time.Time
+	Ends                   time.Time
+	Narrowed               *time.Time // when the connector policy last narrowed it
+	Ended                  string     // how it ended, or "" while it is active
+	EndedAt                time.Time
+	Paused                 string   // why it cannot do anything now, or ""
+	Without                perm.Set // permissions without effect now, unless it is paused
+	Alarming               bool     // it ended because a used code or token was presented
+}
+
+// show serves GET /settings/apps.
+func (h *Handler) show() http.Handler {
+	return h.Page(func(v *settings.Request) error {
+		connections, err := h.connections.ConnectedApps(v.R.Context(), v.Current.User.ID)
+		if err != nil {
+			return err
+		}
+		frame, err := h.Frame(v, Section)
+		if err != nil {
+			return err
+		}
+		view := &view{Frame: frame, Key: h.NewKey(v)}
+		for _, c := range connections {
+			if c.Live(h.Now()) {
+				live := connectionView(c, "")
+				if live.Paused = paused(c); live.Paused == "" {
+					live.Without = c.Without()
+				}
+				view.Live = append(view.Live, live)
+			} else {
+				view.Ended = append(view.Ended, connectionView(c, endedGrant(c)))
+			}
+		}
+		h.Pages.Show(v.W, v.R, http.StatusOK, view)
+		return nil
+	})
+}
+
+func connectionView(c consent.Connection, ended string) connection {
+	return connection{
+		ID:          c.Grant.ID.String(),
+		Application: c.Application,
+		Workspace:   c.Workspace,
+		Permissions: c.Grant.Permissions,
+		Since:       c.Grant.Created,
+		LastUsed:    c.Grant.LastUsed,
+		Ends:        c.Grant.Ends,
+		Ended:       ended,
+		EndedAt:     endedAt(c.Grant),
+		Narrowed:    c.NarrowedAt,
+		Alarming: c.Grant.Reason == grant.Replayed || c.Grant.Reason == grant.CodeReused ||
+			c.Grant.Reason == grant.CodeGuessed,
+	}
+}
+
+// paused returns why a connection cannot do anything now, or "".
+func paused(c consent.Connection) string {
+	switch c.Blocked() {
+	case grant.NotMember:
+		return "You are no longer a member of " + c.Workspace + ", so " + c.Application + " has no access to it."
+	case grant.LLMOff:
+		return "The LLM integration of " + c.Workspace + " is switched off. " + c.Application +
+			" has no access until an administrator switches it on."
+	case grant.PermissionsLost:
+		return "You no longer have any of these permissions in " + c.Workspace + ". " + c.Application +
+			" has no access until an administrator gives them back to you."
+	}
+	return ""
+}
+
+// endedGrant tells the user why a connection ended.
+func endedGrant(c consent.Connection) string {
+	if c.Grant.State != grant.Revoked {
+		return "The access that you gave to " + c.Application + " has expired."
+	}
+	we := "We disconnected " + c.Application
+	switch c.Grant.Reason {
+	case grant.Replayed:
+		return we + " because an old sign-in key was used again. It may have been copied."
+	case grant.CodeReused:
+		return we + " because a one-time sign-in code was used again. It may have been copied."
+	case grant.CodeGuessed:
+		return we + " after five failed attempts to use a one-time sign-in code."
+	case grant.ByUser:
+		return "You disconnected " + c.Application + "."
+	case grant.MembershipOver:
+		return "Your membership of " + c.Workspace + " ended."
+	}
+	return c.Grant.Reason.Explain(c.Application, nil)
+}
+
+func endedAt(g grant.Grant) time.Time {
+	if g.State == grant.Revoked && g.RevokedAt != nil {
+		return *g.RevokedAt
+	}
+	return g.Ends
+}
+
+// disconnect serves POST /settings/apps/disconnect.
+func (h *Handler) disconnect() http.Handler {
+	return h.Form(Section, func(v *settings.Request) error {
+		id, ok := v.ID()
+		connections, err := h.connections.ConnectedApps(v.R.Context(), v.Current.User.ID)
+		if err != nil {
+			return err
+		}
+		for _, c := range connections {
+			if !ok || c.Grant.ID != id || c.Grant.State == grant.Revoked {
+				continue
+			}
+			if err := h.grants.Revoke(v.R.Context(), c.Grant, grant.ByUser, v.Current.Actor()); err != nil {
+				return err
+			}
+			return h.Done(v, Section.Path(), c.Application+" was disconnected from "+c.Workspace+".")
+		}
+		return h.Done(v, Section.Path(), "The application is no longer connected.")
+	})
+}

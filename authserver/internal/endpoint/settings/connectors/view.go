@@ -1,0 +1,44 @@
+package connectors
+
+import (
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A view is Settings → Connectors, for one workspace.
+type view struct {
+	ui.Frame
+	Key        string // proves that a form came from this page (endpoint/settings)
+	Workspaces []ui.Workspace
+	Workspace  ui.Workspace
+	Off        bool // the workspace's LLM integration is switched off
+	Policy     policyForm
+	Warning    *policyWarning
+	Grantable  perm.Set // every permission that connectors may have
+	Log        []connectorLog
+	Only       bool // the log is limited to one connector
+}
+
+func (*view) Template() string { return "connectors" }
+
+// A policyForm is the current policy, or the submitted one with its errors.
+type policyForm struct {
+	Platforms []platformChoice
+	Chosen    perm.Set
+	Days      string
+	Seen      string // digest of the policy that the page showed before the change
+	MaxDays   int
+	Notes     map[string]string // field → its error
+}
+
+// A platformChoice is one platform of connectors.
+type platformChoice struct {
+	ID, Name, Sentence string
+	Chosen             bool
+}
+
+// A policyWarning is the effect of a lower policy on existing connections, which the user must confirm.
+type policyWarning struct {
+	Effects []string // in words
+	Policy  policyForm
+}

@@ -1,0 +1,150 @@
+package developers
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// createToken serves POST /settings/developers/tokens: name, days, permissions.
+func (h *Handler) createToken() http.Handler {
+	return h.developer(func(v *settings.Request, here settings.Scope) error {
+		days, _ := strconv.Atoi(v.Form.Get("days")) // text that is not a number becomes 0, which is not a choice
+		wish := pat.Request{Name: v.Form.Get("name"), Days: days, Permissions: v.Form["permissions"]}
+		token, err := wish.Accept(here.Permissions, h.Now())
+		refusal, refused := errors.AsType[*pat.Refusal](err)
+		if err != nil && !refused {
+			return err
+		}
+		notes, status := map[string]string{}, http.StatusBadRequest
+		if refused {
+			notes[refusal.Field] = refusal.Message
+		} else if status, notes["password"], err = h.prove(v); err != nil {
+			return err
+		}
+		if refused || notes["password"] != "" {
+			return h.show(v, here, status, func(page *view) {
+				for field, note := range notes {
+					page.Problem, page.ProblemAt = "The token was not created. "+note, tokenField(field)
+				}
+				page.NewToken = tokenForm{
+					Open:     true,
+					Name:     wish.Name,
+					Days:     days,
+					Chosen:   perm.FromStrings(wish.Permissions),
+					Notes:    notes,
+					Lifetime: pat.Lifetimes(),
+				}
+			})
+		}
+		return h.saveToken(v, here, token, nil)
+	})
+}
+
+// replaceToken serves POST /settings/developers/tokens/replace. It creates a token with the name, lifetime and
+// permissions of another, without permissions that the user has lost. The other token ends when the new one is first
+// used.
+func (h *Handler) replaceToken() http.Handler {
+	return h.developer(func(v *settings.Request, here settings.Scope) error {
+		former, err := h.ownToken(v, here)
+		if err != nil {
+			return err
+		}
+		status, note, err := h.prove(v)
+		if err != nil {
+			return err
+		}
+		if note != "" {
+			return h.showRetry(v, here, former.ID, status, note)
+		}
+		permissions := former.Permissions.Intersect(here.Permissions)
+		wish := pat.Request{Name: former.Name, Days: former.Days(), Permissions: permissions.Strings()}
+		token, err := wish.Accept(here.Permissions, h.Now())
+		if _, refused := errors.AsType[*pat.Refusal](err); refused {
+			return h.show(v, here, http.StatusBadRequest, func(page *view) {
+				page.Problem = "The token was not replaced, because you no longer have any of its permissions."
+			})
+		}
+		if err != nil {
+			return err
+		}
+		token.ReplacesID = &former.ID
+		return h.saveToken(v, here, token, &former)
+	})
+}
+
+// saveToken stores a token and shows its value, only this time. The form's key names the token, so the same form sent
+// again does not create another.
+func (h *Handler) saveToken(v *settings.Request, here settings.Scope, token pat.Token, former *pat.Token) error {
+	value, err := credential.PersonalAccessToken.New(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("create token: %w", err)
+	}
+	token.ID, token.UserID, token.WorkspaceID = v.Key.Makes, v.Current.User.ID, here.Workspace.ID
+	detail := map[string]any{
+		"name":        token.Name,
+		"permissions": token.Permissions.Strings(),
+		"expires":     token.Expires.UTC().Format(time.RFC3339),
+	}
+	if former != nil {
+		detail["replaces"] = former.ID.String()
+	}
+	saved, err := h.Store.SaveToken(v.R.Context(), token, credential.Hash(value.Reveal()),
+		v.EventIn(here, audit.TokenCreated, "token:"+token.ID.String(), detail, token.Permissions...))
+	if err != nil {
+		return err
+	}
+	shown := &shownOnce{
+		Heading: "Copy your new token now",
+		Label:   "Token " + token.Name,
+		Value:   value.Reveal(),
+		IsToken: true,
+		Text:    "It is shown only once. Store it like a password, and never in a repository.",
+	}
+	if !saved {
+		shown = &shownOnce{
+			Heading: "This token was already created",
+			Text: "Its value was shown once and cannot be shown again. If you did not save it, revoke the token " +
+				"and create another.",
+		}
+	}
+	return h.show(v, here, http.StatusOK, func(page *view) { page.Shown = shown })
+}
+
+// ownToken returns the active token that the form names. If there is none, it writes the response and returns answered.
+func (h *Handler) ownToken(v *settings.Request, here settings.Scope) (pat.Token, error) {
+	id, ok := v.ID()
+	tokens, err := h.Store.Tokens(v.R.Context(), v.Current.User.ID, here.Workspace.ID)
+	if err != nil {
+		return pat.Token{}, err
+	}
+	for _, t := range tokens {
+		if ok && t.ID == id && t.Active(h.Now()) {
+			return t, nil
+		}
+	}
+	if err := h.Done(v, here.Path(Section), "The token is no longer active."); err != nil {
+		return pat.Token{}, err
+	}
+	return pat.Token{}, settings.ErrAnswered
+}
+
+// revokeToken serves POST /settings/developers/tokens/revoke.
+func (h *Handler) revokeToken() http.Handler {
+	return h.developer(func(v *settings.Request, here settings.Scope) error {
+		token, err := h.ownToken(v, here)
+		if err != nil {
+			return err
+		}
+		return h.RevokeToken(v, h.Store, token, here.Path(Section))
+	})
+}

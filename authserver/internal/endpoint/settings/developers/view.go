@@ -1,0 +1,133 @@
+package developers
+
+import (
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A view is Settings → Developers, for one workspace.
+type view struct {
+	ui.Frame
+	Key        string // proves that a form came from this page (endpoint/settings)
+	Workspaces []ui.Workspace
+	Workspace  ui.Workspace
+	BaseURL    string
+	Held       perm.Set
+	Shown      *shownOnce
+	Proof      proof
+	Tokens     []ui.Token
+	EndedToken []ui.Token
+	NewToken   tokenForm
+	Apps       []app
+	NewApp     appForm
+	Resources  []string
+	Retry      retry
+}
+
+func (*view) Template() string { return "developers" }
+
+// A retry is the replacement of a token or a secret that was refused because the user was not authenticated. Its row is
+// shown open, with its input.
+type retry struct {
+	ID        string // of the token or application, or "" if nothing was refused
+	Note      string // the error of the password field
+	ExpireOld bool
+}
+
+// A proof is how the user must authenticate before a credential is created.
+type proof int
+
+// noProof means that there was a recent authentication, passwordProof that the form asks for the password, and
+// otherProof that a user without a password authenticates on another page.
+const (
+	noProof proof = iota
+	passwordProof
+	otherProof
+)
+
+// A shownOnce is a value that the page shows only once.
+type shownOnce struct {
+	Heading string
+	Text    string
+	Label   string
+	Value   string // "" if there is none to show, or no longer
+	Client  string // client id of the value, or ""
+	IsToken bool
+}
+
+// A tokenForm is the submitted form for a new token, with its errors.
+type tokenForm struct {
+	Open     bool
+	Name     string
+	Days     int
+	Chosen   perm.Set
+	Notes    map[string]string // field → its error
+	Lifetime []int
+}
+
+// An app is an OAuth application in the list.
+type app struct {
+	ID, Name  string
+	Connector bool
+	Platform  string
+	Resource  string
+	Method    string
+	Redirects []string
+	Required  perm.Set
+	Created   time.Time
+}
+
+// An appForm is the submitted form for a new application, with its errors.
+type appForm struct {
+	Open      bool
+	Kind      string // confidential or connector
+	Name      string
+	Redirects string // one per line
+	Chosen    perm.Set
+	Platform  string
+	Resource  string
+	Method    string
+	Notes     map[string]string
+}
+
+// askAgain is the password field, or the link to reauthentication, if the user must authenticate.
+type askAgain struct {
+	Password, Elsewhere   bool
+	ID, Note, WorkspaceID string
+}
+
+// Again returns the field of the form with this id, with the note of a refused replacement.
+func (d *view) Again(id, note string) askAgain {
+	if id == d.Retry.ID {
+		note = d.Retry.Note
+	}
+	return askAgain{d.Proof == passwordProof, d.Proof == otherProof, id, note, d.Workspace.ID}
+}
+
+// tokenField returns the element id of a field in the form for a new token, by the field names of pat.Refusal and
+// "password", or "".
+func tokenField(name string) string {
+	return map[string]string{
+		"name": "token-name", "days": "token-days", "permissions": "token-permissions", "password": "password-token",
+	}[name]
+}
+
+// proofField returns the element id of the password field in the row of a token or an application.
+func proofField(id string) string { return "password-" + id }
+
+// appField returns the element id of a field in the form for a new application, by the field names of client.Refusal
+// and "password", or "".
+func appField(name string) string {
+	return map[string]string{
+		"name":                    "app-name",
+		"kind":                    "app-kind",
+		"redirectUris":            "app-redirects",
+		"requiredPermissions":     "app-permissions",
+		"connectorPlatform":       "app-platform",
+		"resource":                "app-resource",
+		"tokenEndpointAuthMethod": "app-method",
+		"password":                "password-app",
+	}[name]
+}

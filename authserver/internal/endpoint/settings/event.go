@@ -1,0 +1,86 @@
+package settings
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+)
+
+// EventView describes an event to reader, the user whom it may concern, or to a reader of the workspace's log if reader
+// is nil.
+func EventView(e audit.Entry, reader *uuid.UUID) ui.Event {
+	if reader != nil && e.UserID != nil && *e.UserID == *reader {
+		e.Person = "" // readers know their own name
+	}
+	out := ui.Event{At: e.At, What: what(e), RequestID: e.RequestID, Alarming: alarming(e)}
+	out.Where, _ = e.Detail["address"].(string)
+	switch {
+	case reader != nil && e.Actor == "user:"+reader.String():
+	case e.ActorName != "":
+		out.Who = e.ActorName
+	case strings.HasPrefix(e.Actor, "client:"):
+		out.Who = "The application"
+	case e.Actor == "admin":
+		out.Who = "An administrator of the deployment"
+	case e.Actor == "system":
+		out.Who = "Almoner"
+	case e.Actor == "anonymous":
+		out.Who = "Not signed in"
+	default:
+		out.Who = e.Actor
+	}
+	return out
+}
+
+// placeholder matches a detail in the text of an audit.Description, with the space before it.
+var placeholder = regexp.MustCompile(` ?\{[a-z]+\}`)
+
+// what describes the event. An action that this version does not know stands for itself.
+func what(e audit.Entry) string {
+	d, known := audit.Describe(e.Action)
+	if !known {
+		return e.Action
+	}
+	return placeholder.ReplaceAllStringFunc(d.Text, func(found string) string {
+		space, name, _ := strings.Cut(strings.TrimSuffix(found, "}"), "{")
+		text := detail(e, name)
+		if text == "" {
+			return ""
+		}
+		return space + text
+	})
+}
+
+func alarming(e audit.Entry) bool {
+	switch grant.Reason(text(e, "reason")) {
+	case grant.Replayed, grant.CodeReused, grant.CodeGuessed:
+		return true
+	}
+	d, _ := audit.Describe(e.Action)
+	return d.Alarming
+}
+
+// Device returns the display name of a browser and its system. The User-Agent header is not proof of either.
+func Device(agent string) string {
+	return named(agent, "A browser", [][2]string{
+		{"Edg", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"},
+		{"curl/", "curl"},
+	}) + named(agent, "", [][2]string{
+		{"Android", " on Android"}, {"iPhone", " on an iPhone"}, {"iPad", " on an iPad"}, {"Windows", " on Windows"},
+		{"Mac OS X", " on a Mac"}, {"Linux", " on Linux"},
+	})
+}
+
+func named(agent, otherwise string, names [][2]string) string {
+	for _, name := range names {
+		if strings.Contains(agent, name[0]) {
+			return name[1]
+		}
+	}
+	return otherwise
+}

@@ -1,0 +1,193 @@
+package settings
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// detail returns what stands for {name} in the text of the event. Any name that has no case is a detail's own.
+func detail(e audit.Entry, name string) string {
+	switch name {
+	case "application":
+		return application(e)
+	case "person":
+		return person(e)
+	case "device":
+		if agent := text(e, "user_agent"); agent != "" {
+			return "with " + Device(agent)
+		}
+		return ""
+	case "revocation":
+		return revocation(e)
+	case "token":
+		return tokenRevocation(e)
+	case "reduction":
+		return reduction(e)
+	case "policy":
+		return policyChange(e)
+	case "changes":
+		return strings.Join(identifiers(e.Detail["changes"]), ", ")
+	case "feature":
+		return feature(text(e, "feature"))
+	case "permissions":
+		return permissions(e)
+	}
+	return text(e, name)
+}
+
+func application(e audit.Entry) string {
+	if e.Application == "" {
+		return "an application"
+	}
+	return e.Application
+}
+
+// person returns the user whom the event concerns, unless the user acted.
+func person(e audit.Entry) string {
+	if e.Person == "" || e.Person == e.ActorName {
+		return ""
+	}
+	return "(" + e.Person + ")"
+}
+
+// of returns the application, and the user whom the event concerns.
+func of(e audit.Entry) string { return strings.TrimSpace(application(e) + " " + person(e)) }
+
+func revocation(e audit.Entry) string {
+	reason := grant.Reason(text(e, "reason"))
+	if reason == grant.ByUser {
+		return "Disconnected " + of(e)
+	}
+	return reason.Explain(of(e), nil)
+}
+
+func tokenRevocation(e audit.Entry) string {
+	switch text(e, "reason") {
+	case pat.Replaced:
+		return "A personal access token was revoked because its replacement was used"
+	case string(grant.MembershipOver):
+		token := strings.TrimSpace(text(e, "name") + " " + person(e))
+		return "The personal access token " + token + " was revoked because the membership ended"
+	}
+	return "Revoked the personal access token " + text(e, "name")
+}
+
+// feature returns the display name of a feature.
+func feature(identifier string) string {
+	if identifier == "llm_integration" {
+		return "LLM integration"
+	}
+	return "the feature " + identifier
+}
+
+// permissions returns the titles of the event's permissions.
+func permissions(e audit.Entry) string {
+	set := perm.FromStrings(identifiers(e.Detail["permissions"]))
+	if len(set) == 0 {
+		return "none"
+	}
+	return "“" + strings.Join(titles(set), "”, “") + "”"
+}
+
+// text returns a detail of an event that is a string, or "".
+func text(e audit.Entry, name string) string {
+	found, _ := e.Detail[name].(string)
+	return found
+}
+
+// policyChange describes what a change of the connector policy changed, and its effect on connections.
+func policyChange(e audit.Entry) string {
+	before, _ := e.Detail["before"].(map[string]any)
+	after, _ := e.Detail["after"].(map[string]any)
+	was, is := strings.Join(identifiers(before["platforms"]), " "), strings.Join(identifiers(after["platforms"]), " ")
+	var parts []string
+	if was != is {
+		parts = append(parts, "allowed platforms: "+platformList(identifiers(after["platforms"])))
+	}
+	held := perm.FromStrings(identifiers(before["permissions"]))
+	holds := perm.FromStrings(identifiers(after["permissions"]))
+	if lost := held.Without(holds); len(lost) > 0 {
+		parts = append(parts, "no longer allowed: "+strings.Join(titles(lost), ", "))
+	}
+	if gained := holds.Without(held); len(gained) > 0 {
+		parts = append(parts, "newly allowed: "+strings.Join(titles(gained), ", "))
+	}
+	if before["days"] != after["days"] {
+		parts = append(parts, fmt.Sprintf("access lasts %v days instead of %v", after["days"], before["days"]))
+	}
+	ended, _ := e.Detail["ended"].(float64)
+	return strings.Join(append(parts, EffectWords(policy.Effect{End: int(ended)}, "ended", "", "")...), "; ")
+}
+
+// reduction describes what a grant lost by a connector policy.
+func reduction(e audit.Entry) string {
+	out := ""
+	former := perm.FromStrings(identifiers(e.Detail["former_permissions"]))
+	if lost := former.Without(perm.FromStrings(identifiers(e.Detail["permissions"]))); len(lost) > 0 {
+		out += ". Removed: " + strings.Join(titles(lost), ", ")
+	}
+	if e.Detail["ends_at"] != e.Detail["former_ends_at"] {
+		text, _ := e.Detail["ends_at"].(string)
+		if ends, err := time.Parse(time.RFC3339, text); err == nil {
+			out += ". Expires on " + ends.UTC().Format("2 January 2006")
+		}
+	}
+	return out
+}
+
+func identifiers(value any) []string {
+	list, _ := value.([]any)
+	out := make([]string, 0, len(list))
+	for _, one := range list {
+		if text, ok := one.(string); ok {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+func platformList(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	for i, name := range names {
+		names[i] = workspace.Platform(name).Name()
+	}
+	return strings.Join(names, ", ")
+}
+
+func titles(set perm.Set) []string {
+	out := make([]string, len(set))
+	for i, p := range set {
+		out[i] = string(p)
+		if entry, known := perm.Describe(p); known {
+			out[i] = entry.Title
+		}
+	}
+	return out
+}
+
+// EffectWords describes what a policy does to connections, one sentence for each effect.
+func EffectWords(e policy.Effect, end, lose, sooner string) []string {
+	var out []string
+	for _, part := range []struct {
+		n    int
+		does string
+	}{{e.End, end}, {e.Lose, lose}, {e.Sooner, sooner}} {
+		switch {
+		case part.n == 1:
+			out = append(out, "1 connection "+part.does+".")
+		case part.n > 1:
+			out = append(out, fmt.Sprintf("%d connections %s.", part.n, part.does))
+		}
+	}
+	return out
+}

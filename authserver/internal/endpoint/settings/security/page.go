@@ -1,0 +1,181 @@
+// Package security serves the settings page with the user's sign-ins, personal access tokens of every workspace, and
+// recent events.
+//
+//	GET  /settings/security
+//	POST /settings/security/tokens/revoke
+//	POST /settings/security/sign-out
+//	POST /settings/security/sign-out-others
+package security
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+)
+
+// Section is the page's link in the navigation.
+var Section = ui.Section{Name: "security", Title: "Security"}
+
+// Store is the database of the page.
+type Store interface {
+	settings.TokenRevoker
+	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
+	SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error)
+	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
+	EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error)
+	EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error)
+}
+
+// A Handler serves the page. It is safe for concurrent use.
+type Handler struct {
+	*settings.Settings
+	store Store
+}
+
+// New returns a Handler.
+func New(s *settings.Settings, store Store) *Handler { return &Handler{s, store} }
+
+// Routes returns the routes of the page and its forms.
+func (h *Handler) Routes() settings.Routes {
+	return settings.Routes{
+		Section.Path():                      {"GET": h.show()},
+		Section.Path() + "/tokens/revoke":   {"POST": h.revokeToken()},
+		Section.Path() + "/sign-out":        {"POST": h.signOut()},
+		Section.Path() + "/sign-out-others": {"POST": h.signOutOthers()},
+	}
+}
+
+// A view is Settings → Security.
+type view struct {
+	ui.Frame
+	Key     string
+	SignIns []signIn
+	Tokens  []ui.Token // in every workspace
+	Events  []ui.Event
+}
+
+func (*view) Template() string { return "security" }
+
+// A signIn is one signed-in browser.
+type signIn struct {
+	ID       string
+	Device   string
+	Address  string
+	Since    time.Time
+	LastSeen time.Time
+	This     bool
+}
+
+const recentEvents = 30
+
+// show serves GET /settings/security.
+func (h *Handler) show() http.Handler {
+	return h.Page(func(v *settings.Request) error {
+		signIns, err := h.store.SignInsOf(v.R.Context(), v.Current.User.ID)
+		if err != nil {
+			return err
+		}
+		tokens, err := h.store.ActiveTokens(v.R.Context(), v.Current.User.ID)
+		if err != nil {
+			return err
+		}
+		events, err := h.store.EventsOfUser(v.R.Context(), v.Current.User.ID, recentEvents)
+		if err != nil {
+			return err
+		}
+		frame, err := h.Frame(v, Section)
+		if err != nil {
+			return err
+		}
+		view := &view{Frame: frame, Key: h.NewKey(v)}
+		for _, s := range signIns {
+			view.SignIns = append(view.SignIns, signIn{
+				ID:       s.ID.String(),
+				Device:   settings.Device(s.UserAgent),
+				Address:  s.Address,
+				Since:    s.Created,
+				LastSeen: s.LastSeen,
+				This:     s.ID == v.Current.SignInID,
+			})
+		}
+		for _, t := range tokens {
+			view.Tokens = append(view.Tokens, ui.Token{
+				ID:          t.ID.String(),
+				Name:        t.Name,
+				Workspace:   t.Workspace,
+				Permissions: t.Permissions,
+				Created:     t.Created,
+				Expires:     t.Expires,
+				LastUsed:    t.LastUsed,
+			})
+		}
+		for _, e := range events {
+			view.Events = append(view.Events, settings.EventView(e, &v.Current.User.ID))
+		}
+		h.Pages.Show(v.W, v.R, http.StatusOK, view)
+		return nil
+	})
+}
+
+// signOut serves POST /settings/security/sign-out. It ends one other sign-in of the user.
+func (h *Handler) signOut() http.Handler {
+	return h.Form(Section, func(v *settings.Request) error {
+		id, ok := v.ID()
+		if !ok {
+			return h.Done(v, Section.Path(), "The browser is no longer signed in.")
+		}
+		err := h.store.EndSignIn(
+			v.R.Context(),
+			v.Current.User.ID,
+			id,
+			v.Event(nil, audit.SignInEnded, "sign_in:"+id.String(), nil),
+		)
+		if err != nil {
+			return err
+		}
+		return h.Done(v, Section.Path(), "The browser was signed out.")
+	})
+}
+
+// signOutOthers serves POST /settings/security/sign-out-others.
+func (h *Handler) signOutOthers() http.Handler {
+	return h.Form(Section, func(v *settings.Request) error {
+		ended, err := h.store.EndOtherSignIns(v.R.Context(), v.Current.User.ID, v.Current.SignInID,
+			v.Event(nil, audit.SignInOthersEnded, "user:"+v.Current.User.ID.String(), nil))
+		if err != nil {
+			return err
+		}
+		notice := strconv.FormatInt(ended, 10) + " other browsers were signed out."
+		if ended == 1 {
+			notice = "1 other browser was signed out."
+		}
+		return h.Done(v, Section.Path(), notice)
+	})
+}
+
+// revokeToken serves POST /settings/security/tokens/revoke. It revokes a token of the user in any workspace,
+// including those where the user may no longer create tokens.
+func (h *Handler) revokeToken() http.Handler {
+	return h.Form(Section, func(v *settings.Request) error {
+		id, ok := v.ID()
+		tokens, err := h.store.ActiveTokens(v.R.Context(), v.Current.User.ID)
+		if err != nil {
+			return err
+		}
+		for _, t := range tokens {
+			if ok && t.ID == id {
+				return h.RevokeToken(v, h.store, t.Token, Section.Path())
+			}
+		}
+		return h.Done(v, Section.Path(), "The token is no longer active.")
+	})
+}

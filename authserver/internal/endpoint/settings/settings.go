@@ -1,0 +1,93 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// Routes are the handlers of a page and its forms, by path and method.
+type Routes map[string]map[string]http.Handler
+
+// Members reads memberships.
+type Members interface {
+	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
+}
+
+// Deps are the dependencies of Settings.
+type Deps struct {
+	Members  Members
+	Sessions *session.Sessions
+	Pages    *ui.Pages
+	Keys     seal.Keys
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+// Settings is what the pages have in common. It is safe for concurrent use.
+type Settings struct {
+	Deps
+	box *seal.Box
+}
+
+// New returns Settings. It derives the key of the forms from the master keys.
+func New(deps Deps) (*Settings, error) {
+	box, err := seal.NewBox(deps.Keys, "settings form")
+	if err != nil {
+		return nil, err
+	}
+	return &Settings{deps, box}, nil
+}
+
+// Routes serves GET / and GET /settings.
+func (*Settings) Routes() Routes {
+	home := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { redirect(w, "/settings/user") })
+	return Routes{"/": {"GET": home}, "/settings": {"GET": home}}
+}
+
+// ErrAnswered is the error of a request whose response was already written.
+var ErrAnswered = errors.New("answered")
+
+// finish writes the response for other errors.
+func (h *Settings) finish(w http.ResponseWriter, r *http.Request, err error) {
+	if err == nil || errors.Is(err, ErrAnswered) {
+		return
+	}
+	if errors.Is(err, audit.ErrNotAuthorized) {
+		h.Pages.Fault(w, r, noLongerAllowed())
+		return
+	}
+	h.Log.ErrorContext(r.Context(), "settings request failed", "error", err)
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		h.Pages.Unavailable(w, r)
+	default:
+		h.Pages.Internal(w, r)
+	}
+}
+
+func noLongerAllowed() *ui.Message {
+	return &ui.Message{
+		Status:  http.StatusForbidden,
+		Heading: "You no longer have permission to do this",
+		Text:    "You were signed out, or lost a permission, while we processed your request. Nothing was changed.",
+		Links:   []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}},
+	}
+}
+
+func redirect(w http.ResponseWriter, path string) {
+	w.Header().Set("Location", path)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusSeeOther)
+}
