@@ -23,6 +23,11 @@ func ShouldPing(_ context.Context, p pgxpool.ShouldPingParams) bool {
 	return p.IdleDuration > idleLimit || readable(p.Conn.PgConn().Conn())
 }
 
+// ShouldPingProbe is ShouldPing for the connection of probes, which are pings themselves: it takes one round trip.
+func ShouldPingProbe(_ context.Context, p pgxpool.ShouldPingParams) bool {
+	return readable(p.Conn.PgConn().Conn())
+}
+
 func readable(connection net.Conn) bool {
 	if secured, ok := connection.(*tls.Conn); ok {
 		connection = secured.NetConn()

@@ -10,13 +10,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// The server does not answer if no statement ends for suspectAfter, and then none of two probes has an answer within
-// probeWithin: during one, this process itself may not have run. A caller gets its 503 after the sum, which must be
-// below 300 ms.
+// The server does not answer if no statement ends for suspectAfter, and then neither a statement nor a probe is answered
+// within probeWithin. A caller gets its 503 after the sum, which must be below 300 ms.
 const (
-	suspectAfter = 100 * time.Millisecond
-	probeWithin  = 75 * time.Millisecond
-	probePause   = 20 * time.Millisecond
+	suspectAfter = 50 * time.Millisecond
+	probeWithin  = 220 * time.Millisecond
+	// Once the server is silent, there is no hurry.
+	laterWithin = time.Second
+	probePause  = 20 * time.Millisecond
+	// step is the unit of these waits. On a busy machine steps take longer than they should, for this process as for
+	// the server, and the waits are longer.
+	step = 10 * time.Millisecond
 )
 
 // errSilent is why a Watch cancels the context of a statement.
@@ -48,6 +52,7 @@ func NewWatch(probe func(context.Context) error) *Watch {
 type operation struct {
 	context.Context
 	cancel context.CancelCauseFunc
+	began  time.Time
 }
 
 // Err is context.DeadlineExceeded if the Watch ended the operation: context.Canceled would mean that the caller left.
@@ -70,7 +75,7 @@ func (o *operation) Value(key any) any {
 
 func (w *Watch) start(ctx context.Context) context.Context {
 	inner, cancel := context.WithCancelCause(ctx)
-	one := &operation{Context: inner, cancel: cancel}
+	one := &operation{Context: inner, cancel: cancel, began: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.silent {
@@ -78,7 +83,7 @@ func (w *Watch) start(ctx context.Context) context.Context {
 		return one
 	}
 	if len(w.running) == 0 {
-		w.since = time.Now()
+		w.since = one.began
 	}
 	w.running[one] = struct{}{}
 	if !w.armed {
@@ -88,15 +93,15 @@ func (w *Watch) start(ctx context.Context) context.Context {
 	return one
 }
 
-// end ends the operation of ctx. answered reports whether the server has answered it.
-func (w *Watch) end(ctx context.Context, answered bool) {
+// end ends the operation of ctx. answered reports whether the server has answered it, by the time that it took.
+func (w *Watch) end(ctx context.Context, answered func(took time.Duration) bool) {
 	one, ok := ctx.Value(operationKey{}).(*operation)
 	if !ok {
 		return
 	}
 	w.mu.Lock()
 	delete(w.running, one)
-	if answered {
+	if answered(time.Since(one.began)) {
 		w.since = time.Now()
 	}
 	w.mu.Unlock()
@@ -104,7 +109,9 @@ func (w *Watch) end(ctx context.Context, answered bool) {
 }
 
 // ended ends a statement. An error other than the end of its context is an answer.
-func (w *Watch) ended(ctx context.Context, err error) { w.end(ctx, err == nil || ctx.Err() == nil) }
+func (w *Watch) ended(ctx context.Context, err error) {
+	w.end(ctx, func(time.Duration) bool { return err == nil || ctx.Err() == nil })
+}
 
 // check probes the server if nothing ended for suspectAfter.
 func (w *Watch) check() {
@@ -114,26 +121,28 @@ func (w *Watch) check() {
 		w.mu.Unlock()
 		return
 	}
-	quiet := time.Since(w.since)
+	quiet, since := time.Since(w.since), w.since
 	w.mu.Unlock()
 	if quiet < suspectAfter {
 		time.AfterFunc(suspectAfter-quiet, w.check)
 		return
 	}
-	if w.answers() || w.answers() {
-		w.mu.Lock()
+	answers := w.answers(probeWithin)
+	w.mu.Lock()
+	if answers {
 		w.since = time.Now()
+	}
+	if w.since.After(since) { // a probe or a statement was answered
 		w.mu.Unlock()
 		time.AfterFunc(suspectAfter, w.check)
 		return
 	}
-	w.mu.Lock()
 	w.silent = true
 	for one := range w.running {
 		one.cancel(errSilent)
 	}
 	w.mu.Unlock()
-	for !w.answers() {
+	for !w.answers(laterWithin) {
 		time.Sleep(probePause)
 	}
 	w.mu.Lock()
@@ -143,11 +152,27 @@ func (w *Watch) check() {
 }
 
 // answers reports whether the server responds. A refusal is a response: callers get one at once, too.
-func (w *Watch) answers() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
+func (w *Watch) answers(within time.Duration) bool {
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	_ = w.probe(ctx)
-	return ctx.Err() == nil
+	answered := make(chan struct{})
+	go func() {
+		_ = w.probe(ctx)
+		if ctx.Err() == nil {
+			close(answered)
+		}
+	}()
+	timer := time.NewTimer(step)
+	defer timer.Stop()
+	for range within / step {
+		timer.Reset(step)
+		select {
+		case <-answered:
+			return true
+		case <-timer.C:
+		}
+	}
+	return false
 }
 
 // TraceQueryStart is part of pgx.QueryTracer.
@@ -190,7 +215,8 @@ func (w *Watch) TraceAcquireStart(
 	return w.start(ctx)
 }
 
-// TraceAcquireEnd is part of pgxpool.AcquireTracer. An idle connection is handed out without an answer of the server.
-func (w *Watch) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
-	w.end(ctx, false)
+// TraceAcquireEnd is part of pgxpool.AcquireTracer. The pool hands out an idle connection at once, without an answer of
+// the server. What takes longer has waited for the ping of a connection, or until another caller did not need it.
+func (w *Watch) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
+	w.end(ctx, func(took time.Duration) bool { return data.Err == nil && took > suspectAfter })
 }

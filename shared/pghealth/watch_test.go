@@ -74,18 +74,18 @@ func TestWatch_EndsOperationsOfSilentServer(t *testing.T) {
 				w := NewWatch(s.probe)
 				first := start(w, t.Context())
 				wantsEnded(t, first)
-				w.end(first, false)
+				w.ended(first, first.Err())
 				if later := start(w, t.Context()); later.Err() == nil {
 					t.Error("an operation was started on a silent server")
 				}
 				s.silent = false
-				time.Sleep(promptly)
+				time.Sleep(2 * laterWithin)
 				again := start(w, t.Context())
 				time.Sleep(time.Minute)
 				if again.Err() != nil {
 					t.Errorf("the server answers again: %v", again.Err())
 				}
-				w.end(again, true)
+				w.ended(again, nil)
 			})
 		})
 	}
@@ -121,6 +121,36 @@ func TestWatch_ProbesOnlyIfNothingEnds(t *testing.T) {
 	})
 }
 
+// Every answer takes 200 ms. That is slow, and no silence.
+func TestWatch_SlowServerIsNotSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 200 * time.Millisecond
+		w := NewWatch(func(ctx context.Context) error {
+			select {
+			case <-time.After(slow):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		for range 20 {
+			acquired := w.TraceAcquireStart(t.Context(), nil, pgxpool.TraceAcquireStartData{})
+			time.Sleep(slow) // the ping of an idle connection
+			if acquired.Err() != nil {
+				t.Fatal(acquired.Err())
+			}
+			w.TraceAcquireEnd(acquired, nil, pgxpool.TraceAcquireEndData{})
+			query := startQuery(t.Context(), w)
+			time.Sleep(slow)
+			if query.Err() != nil {
+				t.Fatal(query.Err())
+			}
+			endQuery(query, w, nil)
+		}
+		time.Sleep(2 * laterWithin) // until the last probe has an answer
+	})
+}
+
 // The pool hands out idle connections while the server is silent, and callers leave.
 func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -143,7 +173,7 @@ func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
 		wantsEnded(t, ended)
 		endQuery(ended, w, ended.Err())
 		callers.Wait()
-		time.Sleep(promptly) // until the probe has an answer
+		time.Sleep(2 * laterWithin) // until the probe has an answer
 	})
 }
 

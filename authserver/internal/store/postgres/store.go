@@ -122,6 +122,9 @@ func openPool(
 	config.MaxConns = most
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.ShouldPing = pghealth.ShouldPing
+	if most == 1 {
+		config.ShouldPing = pghealth.ShouldPingProbe
+	}
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.ConnConfig.RuntimeParams["application_name"] = "almoner-authserver"
 	config.ConnConfig.RuntimeParams["statement_timeout"] = statementTimeout

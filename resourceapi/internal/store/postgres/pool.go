@@ -121,6 +121,9 @@ func openPool(
 	config.HealthCheckPeriod = 15 * time.Second
 	config.PingTimeout = patience
 	config.ShouldPing = pghealth.ShouldPing
+	if most == 1 {
+		config.ShouldPing = pghealth.ShouldPingProbe
+	}
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	// Never the simple protocol, whatever the URL says: it inserts values into the text of a statement.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
