@@ -70,10 +70,16 @@ func TestStyle_TextsHaveNoStrangeWords(t *testing.T) {
 	t.Parallel()
 	count := 0
 	for _, folder := range []string{
-		"authserver/internal/account",
-		"authserver/internal/endpoint",
+		"authserver",
+		"resourceapi",
+		"shared/apierr",
+		"shared/client",
 		"shared/displayname",
+		"shared/inflight",
+		"shared/openapi",
 		"shared/perm",
+		"shared/web",
+		"deploy/local",
 	} {
 		err := filepath.WalkDir(filepath.Join("..", folder), func(name string, _ fs.DirEntry, err error) error {
 			if err != nil || strings.HasSuffix(name, "_test.go") {

@@ -93,7 +93,7 @@ func (w *run) probeToken(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	answer.Request.Note = "a code that nobody issued"
+	answer.Request.Note = "an unknown code"
 	switch code := oauthError(answer); {
 	case answer.Status >= 300 && answer.Status < 400:
 		w.find("token_redirects", answer)

@@ -173,7 +173,7 @@ var themes = []theme{
 		}},
 	{[]string{"* Dementia Choir", "Singing for the Brain, *", "Memory Café *", "* Day Club", "Tea Dance at *"},
 		[]string{
-			"Weekly singing for people living with dementia and whoever cares for them. No audition, much laughter.",
+			"Weekly singing for people living with dementia and their carers. No audition, much laughter.",
 			"A Thursday club with lunch and transport, giving carers in * five hours to themselves.",
 		}},
 	{

@@ -19,7 +19,7 @@ const (
 )
 
 // Devices remembers at which browsers an account was signed in to, in a sealed cookie that scripts cannot read. The
-// cookie authenticates nobody and gives no access: passwords from such a browser are checked before those from browsers
+// cookie does not authenticate and gives no access: passwords from such a browser are checked before those from browsers
 // that have never signed in (see turnQueue). It is safe for concurrent use.
 type Devices struct {
 	box    *seal.Box

@@ -40,7 +40,7 @@ type Passwords struct {
 // NewPasswords creates a dummy hash of the cost of real ones, so that refusing an unknown user takes as long as
 // refusing a known one.
 func NewPasswords(cost Cost) (*Passwords, error) {
-	dummy, err := HashPassword("the password of nobody", cost)
+	dummy, err := HashPassword("no password", cost)
 	if err != nil {
 		return nil, err
 	}
