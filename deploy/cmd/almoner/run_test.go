@@ -296,7 +296,7 @@ func TestRun_MalformedStoreURLIsNamed(t *testing.T) {
 			t.Setenv("ALMONER_REDIS_URL", "")
 			t.Setenv(c.setting, c.value)
 			err := run(t.Context(), "/nowhere")
-			if err == nil || err.Error() != c.setting+" looks like "+c.form {
+			if err == nil || err.Error() != c.setting+" must look like "+c.form {
 				t.Errorf("%v", err)
 			}
 		})
