@@ -38,13 +38,7 @@ func limit(
 
 var (
 	everyPlatform   = []string{"claude", "chatgpt", "other"}
-	everyPermission = []string{
-		harness.ReadProgrammes,
-		harness.WriteProgrammes,
-		harness.ReadForms,
-		harness.WriteForms,
-		harness.ReadSubmissions,
-	}
+	everyPermission = harness.ForConnectors()
 )
 
 func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {

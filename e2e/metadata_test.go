@@ -22,17 +22,6 @@ func texts(value any) []string {
 	return out
 }
 
-// connectorScopes returns the scopes that a connector may be granted.
-func connectorScopes() []string {
-	return []string{
-		harness.ReadProgrammes,
-		harness.WriteProgrammes,
-		harness.ReadForms,
-		harness.WriteForms,
-		harness.ReadSubmissions,
-	}
-}
-
 func TestMetadata_AuthorizationServer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -52,8 +41,10 @@ func TestMetadata_AuthorizationServer(t *testing.T) {
 		}
 	}
 	for name, want := range map[string][]string{
-		"response_types_supported": {"code"}, "grant_types_supported": {"authorization_code", "refresh_token"},
-		"code_challenge_methods_supported": {"S256"}, "scopes_supported": append(connectorScopes(), "offline_access"),
+		"response_types_supported":         {"code"},
+		"grant_types_supported":            {"authorization_code", "refresh_token"},
+		"code_challenge_methods_supported": {"S256"},
+		"scopes_supported":                 append(harness.ForConnectors(), "offline_access"),
 	} {
 		if got := texts(document[name]); !slices.Equal(sorted(got), sorted(want)) {
 			t.Errorf("%s is %v, want %v", name, got, want)
@@ -119,7 +110,7 @@ func TestMetadata_ProtectedResource(t *testing.T) {
 			!slices.Equal(texts(document["authorization_servers"]), []string{p.BaseURL}) {
 			t.Errorf("wrong resource or authorization_servers:\n%s", answer)
 		}
-		want := connectorScopes()
+		want := harness.ForConnectors()
 		if resource == p.BaseURL+"/mcp" {
 			want = []string{harness.ReadProgrammes}
 		}

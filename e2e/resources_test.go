@@ -95,9 +95,9 @@ func TestConsent_NamesUsablePermissions(t *testing.T) {
 				t,
 				`update account.oauth_clients set required_permissions = $2 where id = $1`,
 				connector.ClientID,
-				connectorScopes(),
+				harness.ForConnectors(),
 			)
-			for _, scope := range []string{"", "offline_access", strings.Join(connectorScopes(), " ")} {
+			for _, scope := range []string{"", "offline_access", strings.Join(harness.ForConnectors(), " ")} {
 				attempt := connector.Begin()
 				attempt.Query.Set("scope", scope)
 				page := person.Consent(t, attempt.Query)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // A Database changes rows as the owner of the database, as an administrator's command or the passing of time would.
@@ -109,7 +110,7 @@ func (w *Database) Workspace(t testing.TB) demo.Workspace {
 		workspace.Name,
 	)
 	w.Exec(t, `insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
-		values ($1, 'programmes', true, true), ($1, 'engage', true, true)`, workspace.ID)
+		select $1, unnest($2::text[]), true, true`, workspace.ID, perm.Modules())
 	w.Exec(
 		t,
 		`insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`,

@@ -2,9 +2,12 @@ package harness
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // The known permissions (contract, section 8).
@@ -19,7 +22,19 @@ const (
 
 // Everything returns all known permissions.
 func Everything() []string {
-	return []string{APIAccess, ReadProgrammes, WriteProgrammes, ReadForms, WriteForms, ReadSubmissions}
+	var all []string
+	for _, entry := range perm.All() {
+		all = append(all, string(entry.ID))
+	}
+	return all
+}
+
+// ForConnectors returns the permissions that a connector may be granted: all but those of account (contract, section
+// 8).
+func ForConnectors() []string {
+	return slices.DeleteFunc(Everything(), func(permission string) bool {
+		return strings.HasPrefix(permission, "account:")
+	})
 }
 
 // RedirectURI is the callback of applications that tests register. Nothing listens there.

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"slices"
@@ -16,12 +17,6 @@ const (
 	Authserver  = "authserver"
 	Resourceapi = "resourceapi"
 )
-
-// areas are the parts that describe operations, in the order of the document.
-var areas = []struct{ name, service string }{
-	{"programmes", Resourceapi}, {"engage", Resourceapi}, {"account", Authserver}, {"metadata", Authserver},
-	{"mcp", Resourceapi}, {"discovery", Resourceapi},
-}
 
 // methods are the fields of a path item that are operations, in the order of the list.
 var methods = []string{"get", "post", "put", "patch", "delete", "options"}
@@ -50,32 +45,63 @@ func New(baseURL string) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths, components := Object{}, root.Map("components")
+	parts, err := readParts(fill)
+	if err != nil {
+		return nil, err
+	}
+	tags, paths, components := root.List("tags"), Object{}, root.Map("components")
 	var operations []Operation
-	for _, area := range areas {
-		part, err := read(area.name, fill)
-		if err != nil {
+	for _, part := range parts {
+		tags = append(tags, part.List("tags")...)
+		if paths, err = join(paths, part.Map("paths")); err != nil {
 			return nil, err
 		}
-		if paths, err = join(paths, part.Map("paths")); err != nil {
-			return nil, fmt.Errorf("%s: %w", area.name, err)
-		}
-		operations = append(operations, operationsOf(area.service, part.Map("paths"))...)
+		operations = append(operations, operationsOf(part.Text("service"), part.Map("paths"))...)
 		for _, kind := range part.Map("components") {
 			more, _ := kind.Value.(Object)
 			joined, err := join(components.Map(kind.Name), more)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", area.name, err)
+				return nil, err
 			}
 			components = components.with(kind.Name, joined)
 		}
 	}
-	root = root.with("paths", paths).with("components", components)
+	root = root.with("tags", tags).with("paths", paths).with("components", components)
 	var encoded bytes.Buffer
 	if err := encode(&encoded, root); err != nil {
 		return nil, err
 	}
 	return &Document{root, encoded.Bytes(), operations}, nil
+}
+
+// readParts returns the parts that describe operations, in the order that each gives.
+func readParts(fill *strings.Replacer) ([]Object, error) {
+	names, err := files.ReadDir("parts")
+	if err != nil {
+		return nil, err
+	}
+	var parts []Object
+	for _, entry := range names {
+		name := strings.TrimSuffix(entry.Name(), ".yaml")
+		if name == "base" {
+			continue
+		}
+		part, err := read(name, fill)
+		if err != nil {
+			return nil, err
+		}
+		if service := part.Text("service"); service != Authserver && service != Resourceapi {
+			return nil, fmt.Errorf("%s: the service %q is unknown", name, service)
+		}
+		parts = append(parts, part)
+	}
+	slices.SortStableFunc(parts, func(a, b Object) int { return cmp.Compare(position(a), position(b)) })
+	return parts, nil
+}
+
+func position(part Object) uint64 {
+	order, _ := part.Value("order").(uint64)
+	return order
 }
 
 func read(name string, fill *strings.Replacer) (Object, error) {

@@ -12,6 +12,26 @@ import (
 // A Permission is an identifier <module>:<action>:<resource> (spec 2.3), compared byte by byte.
 type Permission string
 
+// Module returns the module that the permission is of.
+func (p Permission) Module() string {
+	module, _, _ := strings.Cut(string(p), ":")
+	return module
+}
+
+// account is what the permissions of the authorization server begin with. Every workspace has it, so it is no module.
+const account = "account"
+
+// Modules returns the modules that a workspace may have, in the registry's order.
+func Modules() []string {
+	var out []string
+	for _, entry := range registry {
+		if module := entry.ID.Module(); module != account && !slices.Contains(out, module) {
+			out = append(out, module)
+		}
+	}
+	return out
+}
+
 // The known permissions.
 const (
 	AccountAPIAccess      Permission = "account:api:access"

@@ -26,14 +26,25 @@ func TestRegistry_EntriesAreComplete(t *testing.T) {
 			t.Errorf("%s is a write without the read that it needs", entry.ID)
 		}
 	}
-	if len(All()) != 6 {
-		t.Errorf("the contract names 6 permissions, the registry %d", len(All()))
+}
+
+// Permissions of account are never given to a connector (contract, section 8).
+func TestForConnectors_ExcludesAccount(t *testing.T) {
+	if len(ForConnectors()) == 0 {
+		t.Error("empty")
+	}
+	for _, p := range ForConnectors() {
+		if p.Module() == "account" {
+			t.Error(p)
+		}
 	}
 }
 
-func TestForConnectors_ExcludesAccountAPIAccess(t *testing.T) {
-	if ForConnectors().Has(AccountAPIAccess) || len(ForConnectors()) != len(All())-1 {
-		t.Error(ForConnectors())
+func TestModules_AreThoseOfPermissions(t *testing.T) {
+	modules := Modules()
+	if !slices.Contains(modules, "programmes") || !slices.Contains(modules, "engage") ||
+		slices.Contains(modules, "account") || !slices.Equal(modules, slices.Compact(slices.Clone(modules))) {
+		t.Error(modules)
 	}
 }
 

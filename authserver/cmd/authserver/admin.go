@@ -92,7 +92,7 @@ func (c workspacesList) Run(ctx context.Context, a *adminCommands) error {
 
 type modulesSet struct {
 	Workspace string   `arg:"" help:"Id of the workspace."`
-	Module    string   `arg:"" help:"programmes or engage."`
+	Module    string   `arg:"" help:"Name of the module, such as programmes."`
 	Changes   []string `arg:"" help:"One or more of enable, disable, provision and unprovision."`
 }
 

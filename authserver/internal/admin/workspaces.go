@@ -11,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // An Organisation has workspaces (spec 1).
@@ -151,8 +152,8 @@ func (d *Service) SetModule(ctx context.Context, workspace, module string, chang
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains([]string{"programmes", "engage"}, module) {
-		return nil, refuse("the module must be programmes or engage")
+	if modules := perm.Modules(); !slices.Contains(modules, module) {
+		return nil, refuse("the module must be " + strings.Join(modules, " or "))
 	}
 	change, err := parseModuleChange(changes)
 	if err != nil {

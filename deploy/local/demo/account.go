@@ -51,8 +51,16 @@ func queueWorkspaces(batch *pgx.Batch, s seed.Seed, d Demo) {
 	} {
 		batch.Queue("insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)",
 			w.workspace.ID, s.UUID(fmt.Sprint("organisation ", w.organisation)), w.workspace.Name)
-		batch.Queue(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
-			values ($1, 'programmes', $2, $3), ($1, 'engage', true, true)`, w.workspace.ID, w.programmes, w.provisioned)
+		for _, module := range perm.Modules() {
+			programmes := module == perm.ProgrammesRead.Module()
+			batch.Queue(
+				"insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, $2, $3, $4)",
+				w.workspace.ID,
+				module,
+				!programmes || w.programmes,
+				!programmes || w.provisioned,
+			)
+		}
 		batch.Queue(
 			"insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', $2)",
 			w.workspace.ID,
