@@ -84,6 +84,7 @@ func rooms() map[string][]string {
 			"authserver/internal/oauth/engine",
 			"authserver/internal/signin/session",
 			"authserver/internal/store/postgres",
+			"resourceapi/internal/store/redis",
 			"shared/accesstoken",
 		},
 		"github.com/agnivade/levenshtein":       {"shared/envconf"},
@@ -143,6 +144,8 @@ func domain() []string {
 		"authserver/internal/signin/passkey",
 		"authserver/internal/store",
 		"resourceapi/internal/engage",
+		"resourceapi/internal/invalid",
+		"resourceapi/internal/list",
 		"resourceapi/internal/programme",
 	}
 }

@@ -30,8 +30,14 @@ func TestLocalLimits_HoldForAnyMinuteWithBoundedMemory(t *testing.T) {
 	}
 	for i := range 3 * mostKeys {
 		l.count(strconv.Itoa(i), 3)
+		if i%(mostKeys/2) == 0 && l.count("in use", 6) != 0 {
+			t.Error("a key is limited before its sixth event")
+		}
 	}
-	if len(l.events) > mostKeys {
-		t.Errorf("%d keys", len(l.events))
+	if n := l.events.Len(); n > mostKeys {
+		t.Errorf("%d keys", n)
+	}
+	if wait := l.count("in use", 6); wait == 0 {
+		t.Error("other keys reset the count of a key in use")
 	}
 }
