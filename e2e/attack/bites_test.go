@@ -238,7 +238,7 @@ func bitesOfTheServer() []bite {
 		{
 			"two tenant headers accepted",
 			[]harness.Fault{
-				{File: "resourceapi/internal/gate/tenant.go", Old: `len(values) == 1`, New: `len(values) > 0`},
+				{File: "resourceapi/internal/gate/workspaceheader.go", Old: `len(values) == 1`, New: `len(values) > 0`},
 			},
 			"TestTenantHeader_MustBeSingleAndWellFormed",
 			"twice the same: ",

@@ -107,7 +107,7 @@ func withoutGate() []harness.Fault {
 	if err != nil {
 		return err
 	}
-	if _, err := ungated.Ask(r.Context(), standing.Query{}); err != nil {
+	if _, err := ungated.ReadStanding(r.Context(), standing.Query{}); err != nil {
 		return err
 	}
 	if g != nil {

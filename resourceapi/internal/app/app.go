@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gorilla/mux"
+
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/profile"
 	"github.com/almonerhq/almoner/shared/seal"
@@ -21,10 +23,11 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/apidoc"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/programmes"
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/wellknown"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/imports"
 	"github.com/almonerhq/almoner/resourceapi/internal/keys"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	queuemetrics "github.com/almonerhq/almoner/resourceapi/internal/metrics"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
@@ -38,14 +41,16 @@ type App struct {
 	// Handler serves every request.
 	Handler http.Handler
 
-	place  web.Server
-	probes workerProbes
-	log    *slog.Logger
-	store  *postgres.Store
-	noter  *standing.UsageRecorder
-	keys   *keys.Source
-	worker *imports.Worker
-	engage *engageModule
+	modules []module
+	router  *mux.Router
+	server  web.Server
+	probes  workerProbes
+	log     *slog.Logger
+	store   *postgres.Store
+	usage   *standing.UsageRecorder
+	keys    *keys.Source
+	worker  *imports.Worker
+	engage  *engageModule
 
 	profiles  string
 	processes bool // whether Run also processes submissions
@@ -84,7 +89,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	noter := store.Noter(log)
+	usage := store.UsageRecorder(log)
 	source := keys.NewSource(c.JWKSURL, log, time.Now)
 	worker := imports.NewWorker(store, log)
 	atGate := gate.Deps{
@@ -92,17 +97,20 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		BaseURL:   c.BaseURL,
 		Tokens:    keys.NewVerifier(source, c.BaseURL),
 		Standings: store,
-		Used:      noter.Record,
+		RecordUse: usage.Record,
 		Log:       log,
-		Bounds:    gate.NewBounds(store.SearchesOfOne()),
+		Bounds:    gate.NewBounds(store.SearchesPerWorkspace()),
 	}
 	guard := gate.New(atGate)
 	assistants, err := newAssistants(c, atGate, store, cursors)
 	if err != nil {
 		return nil, err
 	}
-	module := programmes.New(programmes.Deps{BaseURL: c.BaseURL, Gate: guard, Store: store, Cursors: cursors})
-	engaged, err := newEngage(c, masterKeys, guard, store, log)
+	lists, err := list.NewCursors(masterKeys)
+	if err != nil {
+		return nil, err
+	}
+	engaged, err := newEngage(c, masterKeys, lists, guard, store, log)
 	if err != nil {
 		return nil, err
 	}
@@ -119,25 +127,40 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := partsOfAPI(store, source, engaged.limits)
-	handler := routes(c.BaseURL, guard, module, engaged, assistants, docs, ready(guard, log, parts))
+	needed := partsOfAPI(store, source, engaged.limits)
+	table := modules(parts{
+		baseURL:    c.BaseURL,
+		gate:       guard,
+		store:      store,
+		cursors:    lists,
+		programmes: cursors,
+		engage:     engaged,
+	})
+	all := []routes{assistants.Routes(), wellknown.Routes(c.BaseURL), docs.Routes()}
+	all = append(all, healthRoutes(ready(guard, log, needed)))
+	for _, m := range table {
+		all = append(all, m.routes...)
+	}
+	router := newRouter(guard, all)
 	return &App{
 		Handler: watch.traces.Server(
 			web.Observe(
-				web.NoteAddress(withSecurityHeaders(handler), proxies),
+				web.NoteAddress(withSecurityHeaders(router), proxies),
 				log,
 				lastResort(guard),
 				watch.requests()...),
 			proxies,
 		),
-		place: web.Server{
+		modules: table,
+		router:  router,
+		server: web.Server{
 			Address: c.Listen,
 			Notice:  c.Notice,
-			Ready:   firstCheck(parts),
+			Ready:   firstCheck(needed),
 		},
 		log:    log,
 		store:  store,
-		noter:  noter,
+		usage:  usage,
 		keys:   source,
 		worker: worker,
 		probes: workerProbes{
@@ -185,7 +208,7 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	if a.processes {
 		group.Go(func() { a.engage.worker.Run(background) })
 	}
-	err = web.Serve(ctx, a.place, a.Handler, a.log, ready)
+	err = web.Serve(ctx, a.server, a.Handler, a.log, ready)
 	stop()
 	group.Wait()
 	return err
@@ -215,7 +238,7 @@ func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 
 // Close releases what New opened. Run must have returned.
 func (a *App) Close() {
-	a.noter.Close()
+	a.usage.Close()
 	_ = a.engage.limits.Close() // no request depends on it
 	a.store.Close()
 	a.traces.Stop()
@@ -225,7 +248,7 @@ func (a *App) forget(ctx context.Context) {
 	tick := time.NewTicker(forgetEvery)
 	defer tick.Stop()
 	for {
-		if err := a.store.ForgetKeys(ctx); err != nil {
+		if err := a.store.DeleteExpiredKeys(ctx); err != nil {
 			a.log.WarnContext(ctx, "expired idempotency keys not deleted", "cause", err)
 		}
 		select {

@@ -42,7 +42,7 @@ type engageService struct {
 func newEngageService(t *testing.T) *engageService {
 	t.Helper()
 	s := &engageService{
-		service: &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}},
+		service: &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}},
 		redis:   testkit.NewRedis(t),
 	}
 	if err := postgres.MigrateJobs(context.Background(), s.Database.Owner); err != nil {
@@ -85,17 +85,11 @@ func (s *engageService) open(baseURL string) {
 	s.t.Cleanup(s.app.Close)
 }
 
-// workspace creates a workspace with Engage enabled and provisioned, and returns the headers of a member with every
-// permission.
+// workspace creates a workspace and returns the headers of a member with every permission of Engage.
 func (s *engageService) workspace() (uuid.UUID, header) {
 	s.t.Helper()
 	held := []perm.Permission{perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions}
 	workspaceID, user := s.member(held...)
-	s.Exec(
-		"insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, "+
-			"true)",
-		workspaceID,
-	)
 	return workspaceID, as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
 }
 

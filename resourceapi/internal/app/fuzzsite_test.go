@@ -29,7 +29,7 @@ import (
 // A fuzzed is all of resourceapi without a listener, with real stores and a workspace that has everything that inputs
 // can refer to.
 type fuzzed struct {
-	*postgrestest.World
+	*postgrestest.Fixture
 	t      testing.TB
 	app    *App
 	key    keystest.Key
@@ -55,7 +55,7 @@ const inputsPerCast = 200
 func newFuzzed(t testing.TB) *fuzzed {
 	t.Helper()
 	s := &fuzzed{t: fuzzkit.Outside(t), log: &testkit.Log{}, key: keystest.NewKey(t, "key-1")}
-	s.World = postgrestest.New(s.t)
+	s.Fixture = postgrestest.New(s.t)
 	s.must(postgres.MigrateJobs(context.Background(), s.Database.Owner))
 	master := bytes.Repeat([]byte{7}, 32)
 	var err error
@@ -84,11 +84,6 @@ func (s *fuzzed) renew() {
 	s.left = inputsPerCast
 	everything := perm.ForConnectors()
 	c := cast{workspaceID: s.Workspace()}
-	s.Exec(
-		"insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, "+
-			"true)",
-		c.workspaceID,
-	)
 	user := s.User()
 	s.Member(c.workspaceID, user, everything...)
 	c.programme = s.Programmes(c.workspaceID, 3)[0]

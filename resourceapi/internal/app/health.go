@@ -40,7 +40,7 @@ type part struct {
 func partsOfAPI(store *postgres.Store, source *keys.Source, limits *redis.Limits) []part {
 	parts := append(partsOfWorker(store), part{"keys", source.Ready, true})
 	if limits.AreShared() {
-		parts = append(parts, part{"redis", limits.Answers, false})
+		parts = append(parts, part{"redis", limits.Ping, false})
 	}
 	return parts
 }

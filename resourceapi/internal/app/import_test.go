@@ -189,7 +189,7 @@ func TestImport_IsIdempotent(t *testing.T) {
 
 func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
 	t.Parallel()
-	s := &service{World: postgrestest.New(t), t: t, log: &lockedBuffer{}}
+	s := &service{Fixture: postgrestest.New(t), t: t, log: &lockedBuffer{}}
 	authserver := keystest.NewAuthserver(t, keystest.NewKey(t, "key-1"))
 	s.start(s.Database.Resourceapi, authserver.URL)
 	running := s.run()

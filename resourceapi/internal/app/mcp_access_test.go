@@ -230,7 +230,7 @@ func TestMCP_RefusesTokenThatDisagreesWithItsGrant(t *testing.T) {
 // Without Postgres no credential can be checked, and every request gets a 503.
 func TestMCP_Returns503WithoutPostgres(t *testing.T) {
 	t.Parallel()
-	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	postgres, database := newWire(t, s.Database.Resourceapi)
 	s.start(database, keystest.NewAuthserver(t, s.key).URL)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)

@@ -45,7 +45,7 @@ func (s *service) eventually(t *testing.T, status int, do func() answer) {
 }
 
 func TestAPI_Returns503WithoutPostgres(t *testing.T) {
-	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	if err := store.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestAPI_WriteThatWaitsForLockIs503(t *testing.T) {
 }
 
 func TestAPI_WithoutKeysOnlyAccessTokensAre503(t *testing.T) {
-	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	token := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))

@@ -1,31 +1,23 @@
 package app
 
 import (
+	"cmp"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/gorilla/mux"
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/web"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/apidoc"
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/programmes"
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/wellknown"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )
 
-// routes returns the router of all paths. A path must match exactly as sent: other spellings are neither cleaned nor
-// redirected. Unknown paths and wrong methods are refused before the credential is checked (contract, section 6).
-func routes(
-	baseURL string,
-	guard *gate.Gate,
-	p *programmes.Endpoint,
-	e *engageModule,
-	a *mcp.Endpoint,
-	docs *apidoc.Endpoint,
-	ready http.Handler,
-) http.Handler {
+// newRouter returns the router of all routes. A path must match exactly as sent: other spellings are neither cleaned
+// nor redirected. Unknown paths and wrong methods are refused before the credential is checked (contract, section 6).
+func newRouter(guard *gate.Gate, all []routes) *mux.Router {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
 	router.Use(noteRoute)
 	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "This path does not exist."))
@@ -34,44 +26,22 @@ func routes(
 		apierr.New(apierr.MethodNotAllowed, "This path does not support this method. The Allow header lists the "+
 			"supported methods."),
 	)
-	handle := func(path string, methods map[string]http.Handler) {
-		router.Handle(path, withPathValues(web.Methods(methods, wrongMethod)))
+	for _, some := range all {
+		for _, path := range slices.SortedFunc(maps.Keys(some), fixedFirst) {
+			router.Handle(path, withPathValues(web.Methods(some[path], wrongMethod)))
+		}
 	}
-
-	handle(programmes.Path, map[string]http.Handler{"GET": p.List(), "POST": p.Create()})
-	handle(programmes.Path+"/imports", map[string]http.Handler{"POST": p.Import()})
-	handle(programmes.Path+"/imports/{id}", map[string]http.Handler{"GET": p.ReadImport()})
-	handle(programmes.Path+"/{id}", map[string]http.Handler{"GET": p.Read(), "PATCH": p.Change()})
-	handle(programmes.Path+"/{id}/transitions", map[string]http.Handler{"POST": p.Move()})
-
-	e.route(handle)
-	handle(
-		mcp.Path,
-		map[string]http.Handler{
-			"POST":    a.Post(),
-			"GET":     a.NoSession(),
-			"DELETE":  a.NoSession(),
-			"OPTIONS": a.Preflight(),
-		},
-	)
-
-	for path, resource := range map[string]wellknown.Resource{
-		wellknown.Path + "/v1":    wellknown.API,
-		wellknown.Path + "/mcp":   wellknown.MCP,
-		wellknown.Path:            wellknown.MCP,
-		mcp.Path + wellknown.Path: wellknown.MCP,
-	} {
-		handle(path, map[string]http.Handler{
-			"GET": wellknown.Document(baseURL, resource), "OPTIONS": wellknown.Preflight(),
-		})
-	}
-
-	handle(apidoc.JSONPath, map[string]http.Handler{"GET": docs.JSON()})
-	handle(apidoc.PagePath, map[string]http.Handler{"GET": docs.Page()})
-
-	handle("/healthz", map[string]http.Handler{"GET": alive()})
-	handle("/readyz", map[string]http.Handler{"GET": ready})
 	return router
+}
+
+// fixedFirst orders a path before those that have more {names}, since the router takes the first that matches.
+func fixedFirst(a, b string) int {
+	return cmp.Or(strings.Count(a, "{")-strings.Count(b, "{"), strings.Compare(a, b))
+}
+
+// healthRoutes returns the routes of the probes.
+func healthRoutes(ready http.Handler) routes {
+	return routes{"/healthz": {"GET": alive()}, "/readyz": {"GET": ready}}
 }
 
 // probes returns the handler of a worker.

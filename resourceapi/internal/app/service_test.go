@@ -30,7 +30,7 @@ const base = "https://api.almoner.example"
 
 // A service is the whole of resourceapi with its own database and a stand-in for the authorization server.
 type service struct {
-	*postgrestest.World
+	*postgrestest.Fixture
 	t      *testing.T
 	app    *App
 	server *httptest.Server
@@ -40,7 +40,7 @@ type service struct {
 
 func newService(t *testing.T) *service {
 	t.Helper()
-	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	s.start(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
 	return s
 }

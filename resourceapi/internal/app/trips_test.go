@@ -18,7 +18,7 @@ import (
 // credential is well-formed, and none if it is not.
 func TestRead_TakesOneRoundTrip(t *testing.T) {
 	const times, beside = 20, 12 // beside: for new connections, prepared statements and the usage record
-	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	through, trips := testkit.CountTrips(t, s.Database.Resourceapi)
 	s.start(through, keystest.NewAuthserver(t, s.key).URL)
 	workspaceID, user := s.member(perm.ProgrammesRead)

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
-// Given are answers as received: name → JSON.
-type Given map[string]json.RawMessage
+// RawAnswers are answers as received: name → JSON.
+type RawAnswers map[string]json.RawMessage
 
 // Answers are valid answers by the names of their fields: a string, a json.Number, a []string or a bool. Empty
 // answers are absent.
@@ -27,8 +29,8 @@ func (a *Answers) UnmarshalJSON(content []byte) error {
 	return nil
 }
 
-// A ConsentGiven is the answer to one consent field.
-type ConsentGiven struct {
+// A ConsentAnswer is the answer to one consent field.
+type ConsentAnswer struct {
 	Field         string `json:"field"`
 	NoticeVersion string `json:"noticeVersion"`
 	Given         bool   `json:"given"`
@@ -36,9 +38,9 @@ type ConsentGiven struct {
 
 const missing = "Please answer this question."
 
-// Read checks the answers to the form. It returns Problems (E2).
-func (f Form) Read(given Given) (Answers, []ConsentGiven, error) {
-	answers, consents, problems := Answers{}, []ConsentGiven{}, Problems{}
+// Read checks the answers to the form. It returns invalid.Fields (E2).
+func (f Form) Read(given RawAnswers) (Answers, []ConsentAnswer, error) {
+	answers, consents, problems := Answers{}, []ConsentAnswer{}, invalid.Fields{}
 	known := map[string]bool{}
 	for _, field := range f.Fields {
 		known[field.Name] = true
@@ -48,7 +50,7 @@ func (f Form) Read(given Given) (Answers, []ConsentGiven, error) {
 			continue
 		}
 		if field.Type == Consent {
-			consents = append(consents, ConsentGiven{field.Name, field.NoticeVersion(), value == true})
+			consents = append(consents, ConsentAnswer{field.Name, field.NoticeVersion(), value == true})
 		}
 		if value != nil {
 			answers[field.Name] = value
@@ -63,7 +65,7 @@ func (f Form) Read(given Given) (Answers, []ConsentGiven, error) {
 			problems["answers"] = "Contains a name that is not a field of this form."
 		}
 	}
-	return answers, consents, problems.orNil()
+	return answers, consents, problems.OrNil()
 }
 
 // read returns the value of one answer, nil if it is empty, or a message if it is invalid.

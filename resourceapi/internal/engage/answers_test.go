@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
 func everyType() Form {
@@ -20,7 +22,7 @@ func everyType() Form {
 }
 
 // FuzzAnswers checks that accepted answers can be stored: they are JSON that reads back the same, without characters
-// that Postgres refuses. All other input must yield Problems.
+// that Postgres refuses. All other input must yield invalid.Fields.
 func FuzzAnswers(f *testing.F) {
 	for _, seed := range []string{
 		`"x"`,
@@ -48,10 +50,10 @@ func FuzzAnswers(f *testing.F) {
 			return // package strictjson refuses both
 		}
 		for _, field := range form.Fields {
-			answers, _, err := form.Read(Given{field.Name: raw})
+			answers, _, err := form.Read(RawAnswers{field.Name: raw})
 			if err != nil {
-				if _, blames := errors.AsType[Problems](err); !blames {
-					t.Errorf("%s: %q: %v, want Problems", field.Name, raw, err)
+				if _, blames := errors.AsType[invalid.Fields](err); !blames {
+					t.Errorf("%s: %q: %v, want invalid.Fields", field.Name, raw, err)
 				}
 				continue
 			}
@@ -59,7 +61,7 @@ func FuzzAnswers(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%s: %q: %v", field.Name, raw, err)
 			}
-			var again Given
+			var again RawAnswers
 			if err := json.Unmarshal(kept, &again); err != nil {
 				t.Fatal(err)
 			}

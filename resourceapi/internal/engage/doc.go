@@ -18,22 +18,8 @@ import "errors"
 var (
 	// ErrNotFound is returned if there is no such form or submission, or none that the caller may see.
 	ErrNotFound = errors.New("no such form or submission")
-	// ErrStale is returned if the form was changed since the caller read it.
-	ErrStale = errors.New("stale version")
 	// ErrToken is returned for a submission token that was not issued for this form or is older than an hour.
 	ErrToken = errors.New("no valid submission token")
 	// ErrTokenUsed is returned if a submission was already made with this token.
 	ErrTokenUsed = errors.New("submission token used")
 )
-
-// Problems are messages by the name of the field.
-type Problems map[string]string
-
-func (p Problems) Error() string { return "invalid fields" }
-
-func (p Problems) orNil() error {
-	if len(p) == 0 {
-		return nil
-	}
-	return p
-}

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/shared/displayname"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
 // A Type is the kind of answer of a field.
@@ -53,7 +55,7 @@ func (f Field) HasOptions() bool { return f.Type == Select || f.Type == Multisel
 var fieldName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 
 // check adds the problems of the field to problems, with names that begin with at.
-func (f Field) check(at string, problems Problems) {
+func (f Field) check(at string, problems invalid.Fields) {
 	if !fieldName.MatchString(f.Name) {
 		problems[at+".name"] = "Must start with a letter and have only letters, digits, hyphens and underscores, " +
 			"at most 64 characters."

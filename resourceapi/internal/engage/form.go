@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/displayname"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
 // MaxTitle is the maximum length of a title, in characters.
@@ -42,23 +44,23 @@ type Form struct {
 	Version     int // counts changes, from 1
 }
 
-// A Standing is a form with the state of the Engage module in its workspace.
-type Standing struct {
+// A FormState is a form with the state of the Engage module in its workspace.
+type FormState struct {
 	Form
 	ModuleEnabled     bool
 	ModuleProvisioned bool
 }
 
 // Open reports whether the form is visible to the public.
-func (s Standing) Open() bool { return s.Enabled && s.ModuleEnabled }
+func (s FormState) Open() bool { return s.Enabled && s.ModuleEnabled }
 
 // Allows reports whether a page of the origin may use the form. Origins are compared byte by byte, as browsers send
 // them.
 func (f Form) Allows(origin string) bool { return slices.Contains(f.AllowedOrigins, origin) }
 
-// Check returns Problems, or nil. It enforces E1.
+// Check returns invalid.Fields, or nil. It enforces E1.
 func (d Definition) Check() error {
-	problems := Problems{}
+	problems := invalid.Fields{}
 	checkTitle(d.Title, problems)
 	if len(d.Fields) == 0 || len(d.Fields) > MaxFields {
 		problems["fields"] = fmt.Sprintf("A form must have 1 to %d fields.", MaxFields)
@@ -74,10 +76,10 @@ func (d Definition) Check() error {
 		seen[field.Name] = true
 	}
 	checkOrigins(d.AllowedOrigins, problems)
-	return problems.orNil()
+	return problems.OrNil()
 }
 
-func checkTitle(title string, problems Problems) {
+func checkTitle(title string, problems invalid.Fields) {
 	message := checkLine(title, MaxTitle)
 	if message == "" {
 		message = displayname.Check(title, MaxTitle)
@@ -87,7 +89,7 @@ func checkTitle(title string, problems Problems) {
 	}
 }
 
-func checkOrigins(origins []string, problems Problems) {
+func checkOrigins(origins []string, problems invalid.Fields) {
 	if len(origins) > maxOrigins {
 		problems["allowedOrigins"] = fmt.Sprintf("Must have at most %d origins.", maxOrigins)
 	}
@@ -107,16 +109,16 @@ type Change struct {
 	Enabled        *bool // false closes the form, which then appears not to exist
 }
 
-// Check returns Problems, or nil.
+// Check returns invalid.Fields, or nil.
 func (c Change) Check() error {
-	problems := Problems{}
+	problems := invalid.Fields{}
 	if c.Title != nil {
 		checkTitle(*c.Title, problems)
 	}
 	if c.AllowedOrigins != nil {
 		checkOrigins(*c.AllowedOrigins, problems)
 	}
-	return problems.orNil()
+	return problems.OrNil()
 }
 
 // Apply returns the changed form.

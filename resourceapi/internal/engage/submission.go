@@ -33,15 +33,15 @@ type Submission struct {
 	WorkspaceID uuid.UUID
 	Token       uuid.UUID // id of its submission token
 	Answers     Answers
-	// Kept is the answers as stored; a list, which only passes them on, sets it instead of Answers
-	Kept       json.RawMessage
-	Consents   []ConsentGiven
-	Trapped    bool // the hidden field was filled in
-	Status     Status
-	Reasons    []string
-	Supporter  *uuid.UUID
-	CreatedAt  time.Time
-	FinishedAt *time.Time
+	// StoredAnswers is the answers as stored; a list, which only passes them on, sets it instead of Answers
+	StoredAnswers json.RawMessage
+	Consents      []ConsentAnswer
+	Trapped       bool // the hidden field was filled in
+	Status        Status
+	Reasons       []string
+	Supporter     *uuid.UUID
+	CreatedAt     time.Time
+	FinishedAt    *time.Time
 }
 
 // UpdatedAt returns when the submission was processed or rejected or, before that, when it was accepted (E5).
@@ -50,14 +50,6 @@ func (s Submission) UpdatedAt() time.Time {
 		return *s.FinishedAt
 	}
 	return s.CreatedAt
-}
-
-// A SubmissionPage describes one page of a form's submissions without its records.
-type SubmissionPage struct {
-	More bool // more may follow
-	// Until is the newest time that could be read with the first page of a list with UpdatedSince, and zero in other
-	// lists. Later changes are left out of the following pages (E7).
-	Until time.Time
 }
 
 // Writer changes records within one transaction.

@@ -11,8 +11,8 @@ import (
 
 // Lifetimes of the tokens.
 const (
-	SubmissionTokenLife = time.Hour
-	StatusTokenLife     = 24 * time.Hour
+	SubmissionTokenLifetime = time.Hour
+	StatusTokenLifetime     = 24 * time.Hour
 )
 
 // maxToken is the maximum length of a token, in characters; longer texts are not opened.
@@ -36,8 +36,8 @@ func NewTokens(keys seal.Keys) (*Tokens, error) {
 
 // A SubmissionToken permits one submission to one form (E3).
 type SubmissionToken struct {
-	ID   uuid.UUID
-	Made time.Time // with millisecond precision
+	ID       uuid.UUID
+	IssuedAt time.Time // with millisecond precision
 }
 
 // ForSubmission returns a new token for the form.
@@ -50,7 +50,7 @@ func (t *Tokens) ForSubmission(form uuid.UUID, now time.Time) string {
 // before now.
 func (t *Tokens) ReadSubmission(text string, form uuid.UUID, now time.Time) (SubmissionToken, error) {
 	about, made, id, err := openToken(t.submissions, text)
-	if err != nil || about != form || now.Sub(made) >= SubmissionTokenLife {
+	if err != nil || about != form || now.Sub(made) >= SubmissionTokenLifetime {
 		return SubmissionToken{}, ErrToken
 	}
 	return SubmissionToken{id, made}, nil
@@ -64,7 +64,7 @@ func (t *Tokens) ForStatus(submission uuid.UUID, now time.Time) string {
 // AllowsStatus reports whether the token permits reading the status of the submission at the given time.
 func (t *Tokens) AllowsStatus(text string, submission uuid.UUID, now time.Time) bool {
 	about, made, _, err := openToken(t.statuses, text)
-	return err == nil && about == submission && now.Sub(made) < StatusTokenLife
+	return err == nil && about == submission && now.Sub(made) < StatusTokenLifetime
 }
 
 // The content of a token: its subject, its creation time in milliseconds, its id.

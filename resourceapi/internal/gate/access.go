@@ -17,7 +17,7 @@ func (g *Gate) access(
 	held presented,
 	s standing.Standing,
 	workspaceID uuid.UUID,
-	need Need,
+	need perm.Permission,
 ) error {
 	granted := held.granted(s)
 	switch {
@@ -38,16 +38,16 @@ func (g *Gate) access(
 			"LLM integration is off in this workspace, so connectors have no access. An administrator of the "+
 				"workspace can turn it on.",
 		)
-	case need.Permission == "":
+	case need == "":
 		return nil
-	case !s.MemberPermissions.Has(need.Permission):
+	case !s.MemberPermissions.Has(need):
 		return apierr.New(
 			apierr.Forbidden,
-			"You do not have the permission "+string(need.Permission)+" in this workspace. Ask an administrator of "+
-				"the workspace to grant it.",
+			"You do not have the permission "+string(need)+" in this workspace. Ask an administrator of the workspace "+
+				"to grant it.",
 		)
-	case !granted.Has(need.Permission):
-		return g.refuseMissing(ctx, held, granted, need.Permission)
+	case !granted.Has(need):
+		return g.refuseMissing(ctx, held, granted, need)
 	}
 	return nil
 }

@@ -69,12 +69,12 @@ func answerBytes() int {
 	return 64 << 20
 }
 
-type roomKey struct{}
+type bytesKey struct{}
 
-// Room returns the function by which an admitted request reserves bytes for its response. If it returns false, there
-// is no room for more and the response must end early.
-func Room(ctx context.Context) func(bytes int) bool {
-	if hold, ok := ctx.Value(roomKey{}).(*inflight.Hold[inflight.Credential]); ok {
+// ByteReserver returns the function by which an admitted request reserves bytes for its response. If it returns false,
+// there is no room for more and the response must end early.
+func ByteReserver(ctx context.Context) func(bytes int) bool {
+	if hold, ok := ctx.Value(bytesKey{}).(*inflight.Hold[inflight.Credential]); ok {
 		return hold.Take
 	}
 	return func(int) bool { return true }

@@ -26,12 +26,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-// A Need is what a route requires of its callers. The zero Need requires membership only.
-type Need struct {
-	Module     string // as account.standings names it
-	Permission perm.Permission
-}
-
 // A Caller is the admitted user and the workspace of the request.
 type Caller struct {
 	WorkspaceID uuid.UUID
@@ -48,10 +42,11 @@ type Prepare func(r *http.Request, workspaceID uuid.UUID) (Plan, error)
 
 // A Plan is how a route continues.
 type Plan struct {
-	// Need replaces the route's Need if it is not zero.
-	Need Need
-	// Ask reads the standing and may fetch data for Serve in the same round trip. If nil, only the standing is read.
-	Ask func(context.Context, standing.Query) (standing.Standing, error)
+	// Need replaces the permission that the route needs, unless it is empty.
+	Need perm.Permission
+	// ReadStanding reads the standing and may fetch data for Serve in the same round trip. If nil, only the standing
+	// is read.
+	ReadStanding func(context.Context, standing.Query) (standing.Standing, error)
 	// Search runs a search for Serve. A credential and a workspace may run only a few at once. It runs after all
 	// steps passed and before Serve, and must not wait for the client. If nil, there is no search.
 	Search func(ctx context.Context, caller Caller) error
@@ -104,7 +99,7 @@ type Deps struct {
 	BaseURL   string // without a trailing slash
 	Tokens    Tokens
 	Standings Standings
-	Used      func(standing.Standing) // called for each valid credential; must not block
+	RecordUse func(standing.Standing) // called for each valid credential; must not block
 	Bounds    *Bounds                 // shared by all gates of a process
 	Log       *slog.Logger
 }
@@ -117,7 +112,7 @@ type Gate struct {
 	assisting bool     // Resource.forAssistants
 	tokens    Tokens
 	standings Standings
-	used      func(standing.Standing)
+	recordUse func(standing.Standing)
 	bounds    *Bounds
 	log       *slog.Logger
 }
@@ -133,14 +128,15 @@ func New(d Deps) *Gate {
 		assisting: d.Resource.forAssistants,
 		tokens:    d.Tokens,
 		standings: d.Standings,
-		used:      d.Used,
+		recordUse: d.RecordUse,
 		bounds:    d.Bounds,
 		log:       d.Log,
 	}
 }
 
-// Guard serves admitted requests and refuses the others.
-func (g *Gate) Guard(need Need, prepare Prepare) http.Handler {
+// Guard serves admitted requests and refuses the others. The caller needs the permission, and the workspace its module;
+// without a permission, membership of the workspace suffices.
+func (g *Gate) Guard(need perm.Permission, prepare Prepare) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := g.serve(w, r, need, prepare); err != nil {
 			g.Refuse(w, r, err)
@@ -149,7 +145,7 @@ func (g *Gate) Guard(need Need, prepare Prepare) http.Handler {
 }
 
 // serve handles a request within the bounds of the credential, or returns the first refusal.
-func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need Need, prepare Prepare) (err error) {
+func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need perm.Permission, prepare Prepare) (err error) {
 	held, err := g.identify(r)
 	if err != nil {
 		return err
@@ -161,7 +157,7 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need Need, prepare 
 	defer func() { endTurn(turn, err) }()
 	hold := g.bounds.bytes.Hold(held.key())
 	defer hold.Release()
-	r = r.WithContext(context.WithValue(r.Context(), roomKey{}, hold))
+	r = r.WithContext(context.WithValue(r.Context(), bytesKey{}, hold))
 	plan, caller, err := g.admit(r, held, need, prepare)
 	if err != nil {
 		return err
@@ -199,7 +195,7 @@ func (g *Gate) identify(r *http.Request) (presented, error) {
 }
 
 // admit checks the steps of the contract in order and returns the first refusal. held is the result of identify.
-func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare) (Plan, Caller, error) {
+func (g *Gate) admit(r *http.Request, held presented, need perm.Permission, prepare Prepare) (Plan, Caller, error) {
 	// Steps 2 and 5 are prepared early and refuse in their order.
 	workspaceID, workspaceErr, err := g.workspace(r, held)
 	if err != nil {
@@ -209,12 +205,12 @@ func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare
 	if workspaceErr == nil {
 		plan, planErr = prepare(r, workspaceID)
 	}
-	if plan.Need != (Need{}) {
+	if plan.Need != "" {
 		need = plan.Need
 	}
 
 	// 1. The credential is valid according to Postgres.
-	s, err := g.ask(r.Context(), held, workspaceID, need, plan)
+	s, err := g.readStanding(r.Context(), held, workspaceID, need, plan)
 	if err != nil {
 		return Plan{}, Caller{}, err
 	}
@@ -223,7 +219,7 @@ func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare
 			return Plan{}, Caller{}, err
 		}
 	}
-	g.used(s)
+	g.recordUse(s)
 	noteCaller(r.Context(), s)
 
 	steps := []func() error{
@@ -277,24 +273,24 @@ func (g *Gate) workspace(r *http.Request, held presented) (workspaceID uuid.UUID
 	case held.claims != nil:
 		return held.claims.WorkspaceID, nil, nil
 	}
-	s, err := g.ask(r.Context(), held, uuid.Nil, Need{}, Plan{})
+	s, err := g.readStanding(r.Context(), held, uuid.Nil, "", Plan{})
 	return s.CredentialWorkspace, nil, err
 }
 
-func (g *Gate) ask(
+func (g *Gate) readStanding(
 	ctx context.Context,
 	held presented,
 	workspaceID uuid.UUID,
-	need Need,
+	need perm.Permission,
 	plan Plan,
 ) (standing.Standing, error) {
 	question := held.question
-	question.WorkspaceID, question.Module = workspaceID, need.Module
-	ask := plan.Ask
-	if ask == nil {
-		ask = g.standings.Standing
+	question.WorkspaceID, question.Module = workspaceID, need.Module()
+	read := plan.ReadStanding
+	if read == nil {
+		read = g.standings.Standing
 	}
-	s, err := ask(ctx, question)
+	s, err := read(ctx, question)
 	if errors.Is(err, standing.ErrUnknown) {
 		return standing.Standing{}, g.unauthenticated(badCredential)
 	}

@@ -70,12 +70,12 @@ func (g *Gate) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("WWW-Authenticate", c.challenge)
 	}
 	answer := apierr.Of(err)
-	g.Note(r, answer)
+	g.LogServerError(r, answer)
 	apierr.Write(w, apierr.Nested, answer)
 }
 
-// Note logs the cause of a server error.
-func (g *Gate) Note(r *http.Request, answer *apierr.Error) {
+// LogServerError logs the cause of a server error.
+func (g *Gate) LogServerError(r *http.Request, answer *apierr.Error) {
 	if status := answer.Status(); status >= 500 && answer.Cause != nil {
 		g.log.ErrorContext(r.Context(), "request failed", "status", status, "cause", answer.Cause)
 	}

@@ -19,8 +19,8 @@ import (
 // Header is the header of the key.
 const Header = "Idempotency-Key"
 
-// Life is how long an answer is stored.
-const Life = 24 * time.Hour
+// Retention is how long an answer is stored.
+const Retention = 24 * time.Hour
 
 const maxKey = 255
 
@@ -48,6 +48,18 @@ type Answer struct {
 	ETag     string // empty if none
 	Location string // empty if none
 	Body     []byte // JSON
+}
+
+// Serve writes the answer.
+func (a Answer) Serve(w http.ResponseWriter) {
+	for name, value := range map[string]string{"ETag": a.ETag, "Location": a.Location} {
+		if value != "" {
+			w.Header().Set(name, value)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(a.Status)
+	_, _ = w.Write(a.Body) // a client that disconnected is not an error
 }
 
 // ErrReused is returned for a key that was used with another body. It is a Conflict.

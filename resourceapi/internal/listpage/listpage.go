@@ -42,8 +42,8 @@ type Page[T any] struct {
 	last   T
 	err    error
 
-	room  func(bytes int) bool // nil if unlimited
-	ended bool                 // no room was left
+	reserve func(bytes int) bool // nil if unlimited
+	ended   bool                 // no room was left
 }
 
 // New returns an empty page whose records are appended by encode.
@@ -51,18 +51,18 @@ func New[T any](encode func(b []byte, record T) ([]byte, error)) *Page[T] {
 	return &Page[T]{encode: encode}
 }
 
-// Encoded returns an empty page whose records are converted by of and encoded as JSON.
-func Encoded[T, R any](of func(T) R) *Page[T] {
+// NewJSON returns an empty page whose records are converted by of and encoded as JSON.
+func NewJSON[T, R any](of func(T) R) *Page[T] {
 	return New(func(b []byte, record T) ([]byte, error) {
 		content, err := web.EncodeJSON(of(record))
 		return append(b, content...), err
 	})
 }
 
-// Within makes the page reserve its bytes, except for the first freeBytes, with room, and end early if there is no
-// room.
-func (p *Page[T]) Within(room func(bytes int) bool) *Page[T] {
-	p.room = room
+// Reserving makes the page reserve its bytes, except for the first freeBytes, with reserve, and end early if that
+// returns false.
+func (p *Page[T]) Reserving(reserve func(bytes int) bool) *Page[T] {
+	p.reserve = reserve
 	return p
 }
 
@@ -96,7 +96,7 @@ func (p *Page[T]) Take(record T) bool {
 		p.full, p.bytes = append(p.full, p.chunk), p.bytes+len(b)
 		p.chunk = chunks.Get().(*[]byte)
 		*p.chunk = (*p.chunk)[:0]
-		p.ended = p.room != nil && p.bytes > freeBytes && !p.room(len(b))
+		p.ended = p.reserve != nil && p.bytes > freeBytes && !p.reserve(len(b))
 	}
 	return true
 }

@@ -35,7 +35,7 @@ func itself(text string) string { return text }
 func TestPage_EndsBeforeMaxBytes(t *testing.T) {
 	for _, length := range []int{0, 1, 700, 32 << 10, 70_000, 1 << 20} {
 		record := strings.Repeat("<", length)
-		page, taken := listpage.Encoded(itself), 0
+		page, taken := listpage.NewJSON(itself), 0
 		for taken < 10_000 && page.Take(record) {
 			taken++
 		}
@@ -55,7 +55,7 @@ func TestPage_EndsBeforeMaxBytes(t *testing.T) {
 }
 
 func TestPage_FirstRecordAlwaysFits(t *testing.T) {
-	page := listpage.Encoded(itself)
+	page := listpage.NewJSON(itself)
 	if !page.Take(strings.Repeat("x", listpage.MaxBytes+1)) {
 		t.Error("the first record was refused")
 	}
@@ -69,7 +69,7 @@ func TestPage_FirstRecordAlwaysFits(t *testing.T) {
 
 func TestPage_WithoutRecordsIsAnEmptyList(t *testing.T) {
 	recorder := httptest.NewRecorder()
-	listpage.Encoded(itself).Write(recorder, "")
+	listpage.NewJSON(itself).Write(recorder, "")
 	if got := recorder.Body.String(); got != `{"data":[],"meta":{"count":0}}`+"\n" {
 		t.Errorf("%s", got)
 	}
@@ -77,7 +77,7 @@ func TestPage_WithoutRecordsIsAnEmptyList(t *testing.T) {
 
 func TestPage_EndsEarlyWithoutRoom(t *testing.T) {
 	asked := 0
-	page := listpage.Encoded(itself).Within(func(bytes int) bool {
+	page := listpage.NewJSON(itself).Reserving(func(bytes int) bool {
 		asked += bytes
 		return asked < 1<<20
 	})
@@ -89,7 +89,7 @@ func TestPage_EndsEarlyWithoutRoom(t *testing.T) {
 	if a.Meta.Count != taken || size < 1<<20 || size > 1<<20+256<<10 {
 		t.Errorf("%d records of %d, %d bytes", a.Meta.Count, taken, size)
 	}
-	page = listpage.Encoded(itself).Within(func(int) bool { return false })
+	page = listpage.NewJSON(itself).Reserving(func(int) bool { return false })
 	for taken = 0; taken < 100 && page.Take(strings.Repeat("x", 1000)); taken++ {
 	}
 	if taken != 100 {

@@ -6,6 +6,7 @@
 package precondition
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -16,6 +17,9 @@ import (
 
 // Tag returns the entity tag of a version (RFC 9110, section 8.8.3).
 func Tag(version int) string { return fmt.Sprintf(`"%d"`, version) }
+
+// ErrStale is returned for a record at a version that the conditions exclude: it was changed since the caller read it.
+var ErrStale = errors.New("the record was changed since it was read")
 
 // Conditions are the preconditions of a request. The zero value has none.
 type Conditions struct{ match, noneMatch *tags }
@@ -75,15 +79,38 @@ func readTags(text string) (given tags, ok bool) {
 	return given, len(given.listed) > 0
 }
 
-// Holds reports whether the version satisfies If-Match. The comparison is strong: our tags are strong, so a weak tag
+// CheckChange returns ErrStale unless the conditions allow a change of the version.
+func (c Conditions) CheckChange(version int) error {
+	if !c.matches(version) || c.seen(version) {
+		return ErrStale
+	}
+	return nil
+}
+
+// ServeRead sets the entity tag of the version and calls serve to write the record. It writes 304 instead if the
+// caller has the version, and returns ErrStale if If-Match excludes it.
+func (c Conditions) ServeRead(w http.ResponseWriter, version int, serve func()) error {
+	if !c.matches(version) {
+		return ErrStale
+	}
+	w.Header().Set("ETag", Tag(version))
+	if c.seen(version) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	serve()
+	return nil
+}
+
+// matches reports whether the version satisfies If-Match. The comparison is strong: our tags are strong, so a weak tag
 // never matches.
-func (c Conditions) Holds(version int) bool {
+func (c Conditions) matches(version int) bool {
 	return c.match == nil || c.match.any || slices.Contains(c.match.listed, Tag(version))
 }
 
-// Seen reports whether If-None-Match names the version, by weak comparison. Then a read need not return the record,
+// seen reports whether If-None-Match names the version, by weak comparison. Then a read need not return the record,
 // and a change must be refused.
-func (c Conditions) Seen(version int) bool {
+func (c Conditions) seen(version int) bool {
 	if c.noneMatch == nil {
 		return false
 	}

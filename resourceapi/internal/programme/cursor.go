@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/seal"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
 // ErrCursor is returned for a text that is not a cursor of the list.
@@ -35,10 +37,10 @@ const (
 )
 
 // Seal returns the cursor that continues the list after position.
-func (c *Cursors) Seal(position Position, workspaceID uuid.UUID, filter Filter) string {
+func (c *Cursors) Seal(position list.Position, workspaceID uuid.UUID, filter Filter) string {
 	content := make([]byte, 0, cursorLength)
-	list := listOf(workspaceID, filter)
-	content = append(content, list[:]...)
+	name := listOf(workspaceID, filter)
+	content = append(content, name[:]...)
 	content = binary.BigEndian.AppendUint64(content, uint64(position.CreatedAt.UnixMicro()))
 	content = append(content, position.ID[:]...)
 	if !filter.UpdatedSince.IsZero() {
@@ -48,9 +50,9 @@ func (c *Cursors) Seal(position Position, workspaceID uuid.UUID, filter Filter) 
 }
 
 // Open returns the position, or ErrCursor if the cursor was not sealed here for this list (P4).
-func (c *Cursors) Open(text string, workspaceID uuid.UUID, filter Filter) (Position, error) {
+func (c *Cursors) Open(text string, workspaceID uuid.UUID, filter Filter) (list.Position, error) {
 	if len(text) > maxCursor {
-		return Position{}, ErrCursor
+		return list.Position{}, ErrCursor
 	}
 	length := cursorLength
 	if !filter.UpdatedSince.IsZero() {
@@ -58,12 +60,15 @@ func (c *Cursors) Open(text string, workspaceID uuid.UUID, filter Filter) (Posit
 	}
 	content, err := c.box.Open(text)
 	if err != nil || len(content) != length {
-		return Position{}, ErrCursor
+		return list.Position{}, ErrCursor
 	}
 	if listOf(workspaceID, filter) != [listLength]byte(content[:listLength]) {
-		return Position{}, ErrCursor
+		return list.Position{}, ErrCursor
 	}
-	position := Position{CreatedAt: timeAt(content[listLength:]), ID: uuid.UUID(content[listLength+8 : cursorLength])}
+	position := list.Position{
+		CreatedAt: timeAt(content[listLength:]),
+		ID:        uuid.UUID(content[listLength+8 : cursorLength]),
+	}
 	if length > cursorLength {
 		position.Until = timeAt(content[cursorLength:])
 	}

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/shared/displayname"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
 // Limits of the texts, in characters.
@@ -33,9 +35,9 @@ type Details struct {
 	EndsOn   *Date
 }
 
-// Check returns Problems, or nil. It enforces P1.
+// Check returns invalid.Fields, or nil. It enforces P1.
 func (d Details) Check() error {
-	problems := Problems{}
+	problems := invalid.Fields{}
 	if message := checkName(d.Name); message != "" {
 		problems[FieldName] = message
 	}
@@ -46,10 +48,10 @@ func (d Details) Check() error {
 		problems[FieldStatus] = StatusMessage
 	}
 	checkDays(d.StartsOn, d.EndsOn, problems)
-	return problems.orNil()
+	return problems.OrNil()
 }
 
-func checkDays(startsOn, endsOn *Date, problems Problems) {
+func checkDays(startsOn, endsOn *Date, problems invalid.Fields) {
 	if startsOn != nil && endsOn != nil && endsOn.Before(*startsOn) {
 		problems[FieldEndsOn] = "A programme cannot end before it starts."
 	}
@@ -91,11 +93,11 @@ type Change struct {
 // A DateChange sets a day, or removes it if Day is nil.
 type DateChange struct{ Day *Date }
 
-// Check returns the Problems that can be found without the programme, or nil.
-func (c Change) Check() error { return c.problems().orNil() }
+// Check returns the invalid.Fields that can be found without the programme, or nil.
+func (c Change) Check() error { return c.problems().OrNil() }
 
-func (c Change) problems() Problems {
-	problems := Problems{}
+func (c Change) problems() invalid.Fields {
+	problems := invalid.Fields{}
 	if c.Name != nil {
 		if message := checkName(*c.Name); message != "" {
 			problems[FieldName] = message
@@ -109,7 +111,7 @@ func (c Change) problems() Problems {
 	return problems
 }
 
-// Apply returns the changed programme, or Problems. Unchanged fields are not checked: an older release may have
+// Apply returns the changed programme, or invalid.Fields. Unchanged fields are not checked: an older release may have
 // stored a name that Check would refuse.
 func (c Change) Apply(p Programme) (Programme, error) {
 	if c.Name != nil {
@@ -126,5 +128,5 @@ func (c Change) Apply(p Programme) (Programme, error) {
 	}
 	problems := c.problems()
 	checkDays(p.StartsOn, p.EndsOn, problems)
-	return p, problems.orNil()
+	return p, problems.OrNil()
 }

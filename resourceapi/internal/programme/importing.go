@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
 // Limits of an import.
@@ -47,11 +49,11 @@ type RowError struct {
 	Message string `json:"message"`
 }
 
-// CheckImport checks what must hold before ReadImport: the text is UTF-8 and has a valid header. It returns Problems.
-// The rows are not checked.
+// CheckImport checks what must hold before ReadImport: the text is UTF-8 and has a valid header. The rows are not
+// checked. It returns invalid.Fields.
 func CheckImport(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return Problems{"file": "Must be text in UTF-8."}
+		return invalid.Fields{"file": "Must be text in UTF-8."}
 	}
 	_, _, _, err := openImport(text)
 	return err
@@ -157,39 +159,41 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 	const byteOrderMark = "\ufeff" // spreadsheets write it before UTF-8
 	text = strings.TrimPrefix(text, byteOrderMark)
 	if header, _ := measureRow(strings.TrimLeft(text, "\r\n")); len(header) > MaxImportHeader {
-		return nil, nil, nil, Problems{"header": fmt.Sprintf("The header can have at most %d bytes.", MaxImportHeader)}
+		return nil, nil, nil, invalid.Fields{
+			"header": fmt.Sprintf("The header can have at most %d bytes.", MaxImportHeader),
+		}
 	}
 	source := &boundedRows{rest: text}
 	reader := csv.NewReader(source)
 	reader.FieldsPerRecord = -1
 	columns, err := reader.Read()
 	if err != nil {
-		return nil, nil, nil, Problems{
+		return nil, nil, nil, invalid.Fields{
 			"header": "The first line must name the columns: name,summary,status,startsOn,endsOn in any order.",
 		}
 	}
 	known := []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn}
 	for i, column := range columns {
 		if !slices.Contains(known, column) || slices.Contains(columns[:i], column) {
-			return nil, nil, nil, Problems{
+			return nil, nil, nil, invalid.Fields{
 				"header": "The columns can only be name,summary,status,startsOn,endsOn, each once, separated by " +
 					"commas.",
 			}
 		}
 	}
 	if !slices.Contains(columns, FieldName) {
-		return nil, nil, nil, Problems{"header": "The name column is required."}
+		return nil, nil, nil, invalid.Fields{"header": "The name column is required."}
 	}
 	return reader, columns, source, nil
 }
 
-func readRow(record, columns []string) (Details, Problems) {
+func readRow(record, columns []string) (Details, invalid.Fields) {
 	if len(record) != len(columns) {
-		return Details{}, Problems{
+		return Details{}, invalid.Fields{
 			"": fmt.Sprintf("Values in this row: %d; columns in the header: %d.", len(record), len(columns)),
 		}
 	}
-	details, problems := Details{Status: Draft}, Problems{}
+	details, problems := Details{Status: Draft}, invalid.Fields{}
 	for i, column := range columns {
 		value := record[i]
 		switch {
@@ -211,7 +215,7 @@ func readRow(record, columns []string) (Details, Problems) {
 			}
 		}
 	}
-	var more Problems
+	var more invalid.Fields
 	if errors.As(details.Check(), &more) {
 		for field, message := range more {
 			problems[field] = message

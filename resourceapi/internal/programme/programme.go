@@ -73,10 +73,9 @@ func (s Status) CanBecome(to Status) bool {
 	return false
 }
 
-// Errors other than Problems.
+// Errors other than invalid.Fields.
 var (
 	ErrNotFound   = errors.New("no such record in this workspace")
-	ErrStale      = errors.New("the programme was changed since it was read")
 	ErrTransition = errors.New("the programme's status cannot become that")
 
 	// ErrTooExpensive is returned for a search that exceeds its time limit.
@@ -84,19 +83,6 @@ var (
 	// ErrImportsWait is returned if too many imports of the workspace wait to be processed.
 	ErrImportsWait = errors.New("too many imports of the workspace wait")
 )
-
-// Problems are messages for the user, by field.
-type Problems map[string]string
-
-func (p Problems) Error() string { return "invalid fields" }
-
-// orNil returns nil instead of a non-nil error that holds an empty map.
-func (p Problems) orNil() error {
-	if len(p) == 0 {
-		return nil
-	}
-	return p
-}
 
 // A Writer changes the records of a workspace within one transaction.
 type Writer interface {

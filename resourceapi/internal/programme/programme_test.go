@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
 func TestP2_StatusTransitions(t *testing.T) {
@@ -109,8 +111,8 @@ func FuzzImport(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if err := CheckImport(text); err != nil {
-			if _, blames := errors.AsType[Problems](err); !blames {
-				t.Errorf("%q: %v, want Problems", text, err)
+			if _, blames := errors.AsType[invalid.Fields](err); !blames {
+				t.Errorf("%q: %v, want invalid.Fields", text, err)
 			}
 			return
 		}

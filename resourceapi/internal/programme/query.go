@@ -1,7 +1,6 @@
 package programme
 
 import (
-	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -9,12 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/jsontime"
-)
 
-// Page sizes (spec 8).
-const (
-	DefaultLimit = 50
-	MaxLimit     = 200
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
 // MaxSearch is the maximum length of a search text, in characters.
@@ -24,8 +19,8 @@ const MaxSearch = 400
 type Query struct {
 	WorkspaceID uuid.UUID
 	Filter      Filter
-	After       *Position // nil for the first page
-	Limit       int       // 1 to MaxLimit
+	After       *list.Position // nil for the first page
+	Limit       int            // 1 to list.MaxLimit
 	// Into returns the Sink of the page. It may be called more than once and concurrently, because a page may be read
 	// twice in parallel. If nil, the programmes are in Page.Programmes.
 	Into func() Sink
@@ -44,35 +39,18 @@ type Filter struct {
 	UpdatedSince time.Time // created or changed at this time or later; zero matches all
 }
 
-// A Position is the position of a programme in the list (P3).
-type Position struct {
-	CreatedAt time.Time
-	ID        uuid.UUID
-	Until     time.Time // the Page.Until of the first page
-}
-
 // A Page is the result of a Query.
 type Page struct {
 	Programmes []Programme // set if Query.Into is nil
 	Sink       Sink        // received the programmes if Query.Into is set
-	More       bool        // more may follow
-	// Until is the newest time that could be read with the first page of a list with UpdatedSince, and zero in other
-	// lists. Later changes are left out of the following pages (P6).
-	Until time.Time
+	list.End               // End.Until serves P6
 }
 
 // ReadQuery parses the query string of GET /v1/programmes/programmes: cursor, limit, status, q and updatedSince, each
-// at most once. Other parameters are ignored. It returns Problems (spec 4.1; contract, section 6).
+// at most once. Other parameters are ignored. It returns invalid.Fields (spec 4.1; contract, section 6).
 func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, error) {
-	values, problems := readParameters(raw, "cursor", "limit", "status", "q", "updatedSince")
-	query := Query{WorkspaceID: workspaceID, Limit: DefaultLimit}
-	if text, given := values["limit"]; given {
-		limit, ok := readLimit(text)
-		if !ok {
-			problems["limit"] = "Must be an integer of at least 1. Values over 200 count as 200."
-		}
-		query.Limit = limit
-	}
+	values, problems := list.ReadParameters(raw, "cursor", "limit", "status", "q", "updatedSince")
+	query := Query{WorkspaceID: workspaceID, Limit: list.ReadLimit(values, problems)}
 	if text, given := values["status"]; given {
 		status, ok := ParseStatus(text)
 		if !ok {
@@ -101,43 +79,5 @@ func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, erro
 		}
 		query.After = &position
 	}
-	return query, problems.orNil()
-}
-
-// readLimit parses decimal digits. Larger numbers, even beyond int, count as MaxLimit.
-func readLimit(text string) (int, bool) {
-	limit := 0
-	for _, digit := range []byte(text) {
-		if digit < '0' || digit > '9' {
-			return 0, false
-		}
-		limit = min(limit*10+int(digit-'0'), MaxLimit)
-	}
-	return limit, limit > 0
-}
-
-// readParameters extracts the named parameters of a query string. net/url silently drops what it cannot parse, which
-// would remove an invalid filter; here that is a problem, and so is a repeated name.
-func readParameters(raw string, names ...string) (map[string]string, Problems) {
-	values, problems := map[string]string{}, Problems{}
-	known := map[string]bool{}
-	for _, name := range names {
-		known[name] = true
-	}
-	for pair := range strings.SplitSeq(raw, "&") {
-		key, value, _ := strings.Cut(pair, "=")
-		name, err := url.QueryUnescape(key)
-		if err != nil || !known[name] {
-			continue
-		}
-		text, err := url.QueryUnescape(value)
-		if err != nil {
-			problems[name] = "Must be URL-encoded."
-		}
-		if _, twice := values[name]; twice {
-			problems[name] = "Must be sent only once."
-		}
-		values[name] = text
-	}
-	return values, problems
+	return query, problems.OrNil()
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/seal"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
 var (
@@ -29,26 +32,26 @@ func newCursors(t testing.TB, fill byte) *Cursors {
 func TestP4_CursorOpensOnlyForItsList(t *testing.T) {
 	cursors := newCursors(t, 'a')
 	filter := Filter{Status: Active, Search: "homes"}
-	want := Position{CreatedAt: time.Date(2026, 3, 1, 9, 0, 0, 123456000, time.UTC), ID: other}
+	want := list.Position{CreatedAt: time.Date(2026, 3, 1, 9, 0, 0, 123456000, time.UTC), ID: other}
 	text := cursors.Seal(want, workspaceID, filter)
 	if got, err := cursors.Open(text, workspaceID, filter); err != nil || got != want {
 		t.Errorf("%v, %v", got, err)
 	}
-	before := Position{CreatedAt: time.Date(1969, 12, 31, 23, 59, 59, 999999000, time.UTC), ID: other}
+	before := list.Position{CreatedAt: time.Date(1969, 12, 31, 23, 59, 59, 999999000, time.UTC), ID: other}
 	if got, err := cursors.Open(cursors.Seal(before, workspaceID, filter), workspaceID, filter); err != nil ||
 		got != before {
 		t.Errorf("before 1970: %v, %v", got, err)
 	}
-	for name, open := range map[string]func() (Position, error){
-		"another workspace": func() (Position, error) { return cursors.Open(text, other, filter) },
-		"another status": func() (Position, error) {
+	for name, open := range map[string]func() (list.Position, error){
+		"another workspace": func() (list.Position, error) { return cursors.Open(text, other, filter) },
+		"another status": func() (list.Position, error) {
 			return cursors.Open(text, workspaceID, Filter{Status: Draft, Search: "homes"})
 		},
-		"another search": func() (Position, error) {
+		"another search": func() (list.Position, error) {
 			return cursors.Open(text, workspaceID, Filter{Status: Active, Search: "home"})
 		},
-		"no filter":   func() (Position, error) { return cursors.Open(text, workspaceID, Filter{}) },
-		"another key": func() (Position, error) { return newCursors(t, 'b').Open(text, workspaceID, filter) },
+		"no filter":   func() (list.Position, error) { return cursors.Open(text, workspaceID, Filter{}) },
+		"another key": func() (list.Position, error) { return newCursors(t, 'b').Open(text, workspaceID, filter) },
 	} {
 		if _, err := open(); err == nil {
 			t.Errorf("%s: opened", name)
@@ -62,7 +65,7 @@ func TestP4_CursorOpensOnlyForItsList(t *testing.T) {
 // FuzzQuery checks that a query string is either refused or read as net/url would read it.
 func FuzzQuery(f *testing.F) {
 	cursors := newCursors(f, 'a')
-	good := cursors.Seal(Position{CreatedAt: time.UnixMicro(1), ID: other}, workspaceID, Filter{})
+	good := cursors.Seal(list.Position{CreatedAt: time.UnixMicro(1), ID: other}, workspaceID, Filter{})
 	for _, seed := range []string{
 		"",
 		"limit=5",
@@ -93,12 +96,12 @@ func FuzzQuery(f *testing.F) {
 		query, err := ReadQuery(raw, workspaceID, cursors)
 		values, plainErr := url.ParseQuery(raw)
 		if err != nil {
-			if _, blames := errors.AsType[Problems](err); !blames {
-				t.Errorf("%q: %v, want Problems", raw, err)
+			if _, blames := errors.AsType[invalid.Fields](err); !blames {
+				t.Errorf("%q: %v, want invalid.Fields", raw, err)
 			}
 			return
 		}
-		if query.Limit < 1 || query.Limit > MaxLimit || query.WorkspaceID != workspaceID {
+		if query.Limit < 1 || query.Limit > list.MaxLimit || query.WorkspaceID != workspaceID {
 			t.Errorf("%q: %+v", raw, query)
 		}
 		if plainErr != nil { // net/url also refuses parameters that are ignored here
@@ -122,7 +125,7 @@ func FuzzQuery(f *testing.F) {
 // FuzzCursor checks that only the one sealed position, which is among the seeds, can be opened.
 func FuzzCursor(f *testing.F) {
 	cursors := newCursors(f, 'a')
-	sealed := Position{CreatedAt: time.UnixMicro(1).UTC(), ID: other}
+	sealed := list.Position{CreatedAt: time.UnixMicro(1).UTC(), ID: other}
 	good := cursors.Seal(sealed, workspaceID, Filter{})
 	for _, seed := range []string{"", "x", good, good[1:], good + "=", good + "\n", strings.ToUpper(good)} {
 		f.Add(seed)

@@ -88,6 +88,14 @@ type Object map[string]json.RawMessage
 // errNotObject has no position, since no part of the request is echoed.
 var errNotObject = apierr.New(apierr.Invalid, "The body must be one JSON object in UTF-8 without duplicate keys.")
 
+// ReadBody reads a request body of one of the types as ReadObject does. The error is an *apierr.Error.
+func ReadBody(h http.Header, content []byte, types ...string) (Object, error) {
+	if err := CheckType(h, types...); err != nil {
+		return nil, err
+	}
+	return ReadObject(content)
+}
+
 // ReadObject reads one JSON object without trailing data. The error is an *apierr.Error.
 func ReadObject(content []byte) (Object, error) {
 	decoder := jsontext.NewDecoder(bytes.NewReader(content)) // refuses duplicate keys and invalid UTF-8

@@ -36,6 +36,11 @@ func New(baseURL string) (*Endpoint, error) {
 	return &Endpoint{document.JSON(), page}, nil
 }
 
+// Routes returns the handlers of the description by path and method.
+func (e *Endpoint) Routes() map[string]map[string]http.Handler {
+	return map[string]map[string]http.Handler{JSONPath: {"GET": e.JSON()}, PagePath: {"GET": e.Page()}}
+}
+
 // JSON handles GET of the JSON description. Scripts of any origin may read it.
 func (e *Endpoint) JSON() http.Handler {
 	return file(e.json, map[string]string{"Content-Type": "application/json", "Access-Control-Allow-Origin": "*"})

@@ -6,28 +6,26 @@ import (
 	"net/http"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // readForm reads the body of POST: title, fields, allowedOrigins and enabled, which defaults to true. The error is an
-// *apierr.Error or engage.Problems.
+// *apierr.Error or invalid.Fields.
 func readForm(h http.Header, content []byte) (engage.Form, error) {
-	if err := strictjson.CheckType(h, "application/json"); err != nil {
-		return engage.Form{}, err
-	}
-	object, err := strictjson.ReadObject(content)
+	object, err := strictjson.ReadBody(h, content, "application/json")
 	if err != nil {
 		return engage.Form{}, err
 	}
-	problems := engage.Problems(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled"))
+	problems := invalid.Fields(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled"))
 	enabled := readEnabled(object, problems)
 	definition, err := readDefinition(object, problems)
 	return engage.Form{Definition: definition, Enabled: enabled == nil || *enabled}, err
 }
 
 // readEnabled returns nil if object has no member "enabled".
-func readEnabled(object strictjson.Object, problems engage.Problems) *bool {
+func readEnabled(object strictjson.Object, problems invalid.Fields) *bool {
 	if !object.Has("enabled") {
 		return nil
 	}
@@ -38,7 +36,7 @@ func readEnabled(object strictjson.Object, problems engage.Problems) *bool {
 	return &enabled
 }
 
-func readDefinition(object strictjson.Object, problems engage.Problems) (engage.Definition, error) {
+func readDefinition(object strictjson.Object, problems invalid.Fields) (engage.Definition, error) {
 	d := engage.Definition{AllowedOrigins: []string{}}
 	title, isText := object.Text("title")
 	if d.Title = title; !isText {
@@ -59,21 +57,18 @@ func readDefinition(object strictjson.Object, problems engage.Problems) (engage.
 	for i, element := range elements {
 		d.Fields = append(d.Fields, readField(fmt.Sprintf("fields[%d]", i), element, problems))
 	}
-	return d, mergeProblems(problems, d.Check())
+	return d, problems.Join(d.Check())
 }
 
 // readChange reads the body of PATCH: title, allowedOrigins and enabled, all optional. The error is an *apierr.Error
-// or engage.Problems.
+// or invalid.Fields.
 func readChange(h http.Header, content []byte) (engage.Change, error) {
-	if err := strictjson.CheckType(h, "application/json", "application/merge-patch+json"); err != nil {
-		return engage.Change{}, err
-	}
-	object, err := strictjson.ReadObject(content)
+	object, err := strictjson.ReadBody(h, content, "application/json", "application/merge-patch+json")
 	if err != nil {
 		return engage.Change{}, err
 	}
 	var change engage.Change
-	problems := engage.Problems(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled"))
+	problems := invalid.Fields(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled"))
 	if object.Has("fields") {
 		problems["fields"] = "The fields of a form cannot change. Create another form, and close this one with " +
 			"enabled: false."
@@ -92,26 +87,11 @@ func readChange(h http.Header, content []byte) (engage.Change, error) {
 		}
 	}
 	change.Enabled = readEnabled(object, problems)
-	return change, mergeProblems(problems, change.Check())
-}
-
-// mergeProblems adds the problems of err to problems. A problem already present for a name is not replaced.
-func mergeProblems(problems engage.Problems, err error) error {
-	if more, ok := err.(engage.Problems); ok {
-		for name, message := range more {
-			if _, exists := problems[name]; !exists {
-				problems[name] = message
-			}
-		}
-	}
-	if len(problems) == 0 {
-		return nil
-	}
-	return problems
+	return change, problems.Join(change.Check())
 }
 
 // readField reads name, label, type, required (default false) and options.
-func readField(at string, element json.RawMessage, problems engage.Problems) engage.Field {
+func readField(at string, element json.RawMessage, problems invalid.Fields) engage.Field {
 	object, err := strictjson.ReadObject(element)
 	if err != nil {
 		problems[at] = "Must be an object with name, label, type, required and, for select and multiselect, options."

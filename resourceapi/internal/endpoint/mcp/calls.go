@@ -9,9 +9,11 @@ import (
 	"net/http"
 
 	"github.com/google/uuid"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 
@@ -22,16 +24,16 @@ import (
 // A tool is one tool that an assistant may call.
 type tool struct {
 	definition sdk.Tool
-	need       gate.Need
-	arguments  []string // the names of all arguments
+	need       perm.Permission // empty if membership suffices
+	arguments  []string        // the names of all arguments
 	// read parses the arguments without store access. Its error is reported to the assistant.
 	read func(arguments strictjson.Object, workspaceID uuid.UUID) (call, error)
 }
 
 // A call is a tool call with parsed arguments.
 type call struct {
-	// ask reads the standing and the data for answer in one round trip (gate.Plan.Ask). If nil, only the standing is
-	// read.
+	// ask reads the standing and the data for answer in one round trip (gate.Plan.ReadStanding). If nil, only the
+	// standing is read.
 	ask func(context.Context, standing.Query) (standing.Standing, error)
 	// travels means that answer needs the data that ask reads and cannot read it itself.
 	travels bool
@@ -54,7 +56,7 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 	return func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 		content, err := strictjson.Read(w, r, maxBody)
 		if problem, ok := errors.AsType[*apierr.Error](err); ok && problem.Kind == apierr.Invalid {
-			return (&fault{code: parseError, message: problem.Message}).plan(), nil
+			return (&fault{code: jsonrpc.CodeParseError, message: problem.Message}).plan(), nil
 		}
 		if err != nil {
 			return gate.Plan{}, err
@@ -73,16 +75,16 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			return accepted, nil
 		}
 		b := &batch{messages: len(messages)}
-		var need gate.Need
+		var need perm.Permission
 		for _, m := range messages {
 			t, known := e.tools[m.tool]
 			if !known { // not a call, or one that the SDK will refuse
 				continue
 			}
-			if need != (gate.Need{}) && t.need != (gate.Need{}) && t.need != need {
+			if need != "" && t.need != "" && t.need != need {
 				return mixedBatch.plan(), nil
 			}
-			if t.need != (gate.Need{}) {
+			if t.need != "" {
 				need = t.need
 			}
 			b.add(called(m.tool, m.arguments), func() call { return t.prepare(m.arguments, workspaceID) })
@@ -92,13 +94,13 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 }
 
 // plan answers the calls, as a search if one of them searches, and passes the answers to the SDK.
-func (e *Endpoint) plan(b *batch, need gate.Need, content []byte, id json.RawMessage) gate.Plan {
+func (e *Endpoint) plan(b *batch, need perm.Permission, content []byte, id json.RawMessage) gate.Plan {
 	var given answers
 	answer := func(ctx context.Context, caller gate.Caller) (err error) {
 		given, err = b.answer(ctx, caller)
 		return err
 	}
-	plan := gate.Plan{Need: need, Ask: b.ask()}
+	plan := gate.Plan{Need: need, ReadStanding: b.ask()}
 	if b.searches() {
 		plan.Search = answer
 	}
@@ -152,7 +154,7 @@ func (t tool) prepare(arguments json.RawMessage, workspaceID uuid.UUID) call {
 		searches: c.searches,
 		answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
 			switch {
-			case t.need.Module != "" && caller.Module != nil:
+			case t.need != "" && caller.Module != nil:
 				return failed(caller.Module.Message), nil
 			case err != nil:
 				return failed(err.Error()), nil

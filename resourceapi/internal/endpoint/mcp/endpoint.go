@@ -72,10 +72,17 @@ func New(d Deps) *Endpoint {
 	return e
 }
 
+// Routes returns the handlers of the endpoint by path and method.
+func (e *Endpoint) Routes() map[string]map[string]http.Handler {
+	return map[string]map[string]http.Handler{
+		Path: {"POST": e.Post(), "GET": e.NoSession(), "DELETE": e.NoSession(), "OPTIONS": e.Preflight()},
+	}
+}
+
 // Post handles messages from clients: one, or several if the protocol revision has batches.
 func (e *Endpoint) Post() http.Handler {
 	return e.fromAllowedOrigin(func(w http.ResponseWriter, r *http.Request) {
-		e.gate.Guard(gate.Need{}, e.prepare(w)).ServeHTTP(w, r)
+		e.gate.Guard("", e.prepare(w)).ServeHTTP(w, r)
 	})
 }
 
@@ -89,5 +96,5 @@ func (e *Endpoint) NoSession() http.Handler {
 			"This server has no sessions and no streams. Send each message with POST.",
 		)
 	})
-	return e.fromAllowedOrigin(e.gate.Guard(gate.Need{}, refuse).ServeHTTP)
+	return e.fromAllowedOrigin(e.gate.Guard("", refuse).ServeHTTP)
 }

@@ -18,12 +18,11 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
-
-// toRead is what the programme tools require of their callers.
-var toRead = gate.Need{Module: "programmes", Permission: perm.ProgrammesRead}
 
 // A record is a programme, with the fields of the REST routes (contract, section 6).
 type record struct {
@@ -86,7 +85,7 @@ const idSchema = `{"type":"object","properties":{
 
 func (e *Endpoint) listProgrammes() tool {
 	return tool{
-		need:      toRead,
+		need:      perm.ProgrammesRead,
 		arguments: []string{"limit", "cursor", "status", "q"},
 		read:      e.readList,
 		definition: sdk.Tool{
@@ -104,7 +103,7 @@ func (e *Endpoint) listProgrammes() tool {
 
 func (e *Endpoint) getProgramme() tool {
 	return tool{
-		need:      toRead,
+		need:      perm.ProgrammesRead,
 		arguments: []string{"id"},
 		read:      e.readGet,
 		definition: sdk.Tool{
@@ -138,7 +137,7 @@ func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) 
 	}
 	within := func(ctx context.Context) programme.Query {
 		bounded := query
-		bounded.Into = func() programme.Sink { return &recordSink{room: gate.Room(ctx)} }
+		bounded.Into = func() programme.Sink { return &recordSink{reserve: gate.ByteReserver(ctx)} }
 		return bounded
 	}
 	var fetched *programme.Page
@@ -170,7 +169,7 @@ const searchTooExpensive = "This search takes too long. Search for a longer or l
 
 // inWords returns the problems of all arguments as one text.
 func inWords(err error) error {
-	problems, ok := errors.AsType[programme.Problems](err)
+	problems, ok := errors.AsType[invalid.Fields](err)
 	if !ok {
 		return err
 	}
@@ -193,7 +192,7 @@ func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.C
 	if found.More {
 		last := records.last
 		p.Meta.NextCursor = e.cursors.Seal(
-			programme.Position{CreatedAt: last.CreatedAt, ID: last.ID},
+			list.Position{CreatedAt: last.CreatedAt, ID: last.ID},
 			query.WorkspaceID,
 			query.Filter,
 		)

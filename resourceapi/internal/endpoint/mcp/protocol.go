@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -99,7 +100,7 @@ var versions = []string{"", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
 func checkVersion(h http.Header, messages []message, faulty *fault) *fault {
 	named := h.Get(versionHeader)
 	switch {
-	case faulty != nil && (faulty.code == parseError || faulty.code == invalidRequest):
+	case faulty != nil && (faulty.code == jsonrpc.CodeParseError || faulty.code == jsonrpc.CodeInvalidRequest):
 	case len(messages) == 1 && messages[0].isHandshake():
 		if faulty == nil && (!slices.Contains(versions, named) || named == newestVersion) {
 			h.Del(versionHeader)

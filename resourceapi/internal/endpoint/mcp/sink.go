@@ -22,8 +22,8 @@ type recordSink struct {
 	last  programme.Programme
 	err   error
 
-	room  func(bytes int) bool
-	ended bool // no room was left
+	reserve func(bytes int) bool
+	ended   bool // no room was left
 }
 
 // copies is how many copies of the records the SDK holds while it sends a result.
@@ -44,7 +44,7 @@ func (s *recordSink) Take(p programme.Programme) bool {
 		return false
 	}
 	s.data, s.bytes, s.last = append(s.data, encoded), s.bytes+size, p
-	s.ended = s.bytes > freeBytes && !s.room(copies*len(encoded))
+	s.ended = s.bytes > freeBytes && !s.reserve(copies*len(encoded))
 	return true
 }
 

@@ -6,30 +6,22 @@ package programmes
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
 
 // Path is the path of the collection, below the base address.
 const Path = "/v1/programmes/programmes"
-
-// What the routes require of their callers. A caller who may write may see the result, so reading an import requires
-// the write permission only.
-var (
-	toRead  = gate.Need{Module: "programmes", Permission: perm.ProgrammesRead}
-	toWrite = gate.Need{Module: "programmes", Permission: perm.ProgrammesWrite}
-)
 
 // Store stores programmes. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
@@ -81,50 +73,48 @@ func New(d Deps) *Endpoint {
 	}
 }
 
-// pathID reads the id of the path. A malformed id yields ErrNotFound, since it names no record.
-func pathID(r *http.Request) (uuid.UUID, error) {
-	id, err := identity.Parse(r.PathValue("id"))
-	if err != nil {
-		return uuid.Nil, programme.ErrNotFound
+// Routes returns the handlers of the module by path and method.
+func (e *Endpoint) Routes() map[string]map[string]http.Handler {
+	return map[string]map[string]http.Handler{
+		Path:                       {"GET": e.List(), "POST": e.Create()},
+		Path + "/imports":          {"POST": e.Import()},
+		Path + "/imports/{id}":     {"GET": e.ReadImport()},
+		Path + "/{id}":             {"GET": e.Read(), "PATCH": e.Change()},
+		Path + "/{id}/transitions": {"POST": e.Move()},
 	}
-	return id, nil
 }
 
-// refusal maps errors of the domain to API errors; other errors pass unchanged.
-func refusal(err error) error {
-	if problems, ok := errors.AsType[programme.Problems](err); ok {
-		return &apierr.Error{
-			Kind:    apierr.Invalid,
-			Message: "The request is not valid. error.fields says what to correct.",
-			Fields:  problems,
-		}
-	}
-	switch {
-	case errors.Is(err, programme.ErrNotFound):
-		return apierr.New(apierr.NotFound, "There is no such record in this workspace.")
-	case errors.Is(err, programme.ErrTooExpensive):
-		return apierr.New(
+var refusals = records.Refusals{
+	{Err: programme.ErrNotFound, As: apierr.New(apierr.NotFound, "There is no such record in this workspace.")},
+	{
+		Err: programme.ErrTooExpensive,
+		As: apierr.New(
 			apierr.TooExpensive,
 			"This search takes too long. Search for a longer or less common text, or filter by status.",
-		)
-	case errors.Is(err, programme.ErrStale):
-		return apierr.New(
+		),
+	},
+	{
+		Err: precondition.ErrStale,
+		As: apierr.New(
 			apierr.PreconditionFailed,
 			"The programme has changed since you read it. Read it again and repeat your change.",
-		)
-	case errors.Is(err, programme.ErrTransition):
-		return apierr.New(
+		),
+	},
+	{
+		Err: programme.ErrTransition,
+		As: apierr.New(
 			apierr.Conflict,
 			"The programme cannot change from its current status to this status. Allowed transitions: draft to "+
 				"active, active to completed, completed to archived, and draft to archived.",
-		)
-	case errors.Is(err, programme.ErrImportsWait):
-		return &apierr.Error{
+		),
+	},
+	{
+		Err: programme.ErrImportsWait,
+		As: &apierr.Error{
 			Kind:       apierr.RateLimited,
 			RetryAfter: 10,
 			Message: "Too many imports of this workspace are waiting. Send this import again after the time in " +
 				"Retry-After.",
-		}
-	}
-	return err
+		},
+	},
 }

@@ -1,6 +1,7 @@
 package programmes
 
 import (
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
@@ -32,7 +33,7 @@ func readDetails(o strictjson.Object) (programme.Details, error) {
 	if change := readDate(o, programme.FieldEndsOn, problems); change != nil {
 		details.EndsOn = change.Day
 	}
-	return details, mergeProblems(problems, details.Check())
+	return details, problems.Join(details.Check())
 }
 
 // readChange reads the body of PATCH. Omitted members stay unchanged; null removes a date.
@@ -54,7 +55,7 @@ func readChange(o strictjson.Object) (programme.Change, error) {
 		StartsOn: readDate(o, programme.FieldStartsOn, problems),
 		EndsOn:   readDate(o, programme.FieldEndsOn, problems),
 	}
-	return change, mergeProblems(problems, change.Check())
+	return change, problems.Join(change.Check())
 }
 
 // readMove reads the body of POST …/transitions.
@@ -65,14 +66,14 @@ func readMove(o strictjson.Object) (programme.Status, error) {
 	if !isText || !known {
 		problems["to"] = programme.StatusMessage
 	}
-	return status, mergeProblems(problems, nil)
+	return status, problems.OrNil()
 }
 
-func unknownMembers(o strictjson.Object, known ...string) programme.Problems {
+func unknownMembers(o strictjson.Object, known ...string) invalid.Fields {
 	return unknown.Members(o, known...)
 }
 
-func readText(o strictjson.Object, field string, problems programme.Problems) *string {
+func readText(o strictjson.Object, field string, problems invalid.Fields) *string {
 	if !o.Has(field) {
 		return nil
 	}
@@ -84,7 +85,7 @@ func readText(o strictjson.Object, field string, problems programme.Problems) *s
 	return &text
 }
 
-func readDate(o strictjson.Object, field string, problems programme.Problems) *programme.DateChange {
+func readDate(o strictjson.Object, field string, problems invalid.Fields) *programme.DateChange {
 	if !o.Has(field) {
 		return nil
 	}
@@ -98,19 +99,4 @@ func readDate(o strictjson.Object, field string, problems programme.Problems) *p
 		return nil
 	}
 	return &programme.DateChange{Day: &day}
-}
-
-// mergeProblems adds the problems of err to problems. A problem already present for a field is not replaced.
-func mergeProblems(problems programme.Problems, err error) error {
-	if more, ok := err.(programme.Problems); ok {
-		for field, message := range more {
-			if _, exists := problems[field]; !exists {
-				problems[field] = message
-			}
-		}
-	}
-	if len(problems) == 0 {
-		return nil
-	}
-	return problems
 }

@@ -6,18 +6,22 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/records"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // List handles GET: one page, newest first (spec 4.1).
-func (e *Endpoint) List() http.Handler { return e.gate.Guard(toRead, e.prepareList) }
+func (e *Endpoint) List() http.Handler { return e.gate.Guard(perm.ProgrammesRead, e.prepareList) }
 
 // prepareList reads the page in the round trip of the standing. A search runs only after the caller was admitted,
 // since it may read every programme of the workspace.
@@ -27,9 +31,9 @@ func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 	}
 	query, err := programme.ReadQuery(r.URL.RawQuery, workspaceID, e.cursors)
 	if err != nil {
-		return gate.Plan{}, refusal(err)
+		return gate.Plan{}, refusals.Of(err)
 	}
-	query.Into = func() programme.Sink { return listpage.New(encodeRecord).Within(gate.Room(r.Context())) }
+	query.Into = func() programme.Sink { return listpage.New(encodeRecord).Reserving(gate.ByteReserver(r.Context())) }
 	var page programme.Page
 	plan := gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
 		e.writePage(w, query, page)
@@ -38,11 +42,11 @@ func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 	if query.Filter.Search != "" {
 		plan.Search = func(ctx context.Context, _ gate.Caller) (err error) {
 			page, err = e.store.Page(ctx, query)
-			return refusal(err)
+			return refusals.Of(err)
 		}
 		return plan, nil
 	}
-	plan.Ask = func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
+	plan.ReadStanding = func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
 		s, page, err = e.store.StandingAndPage(ctx, q, query)
 		return s, err
 	}
@@ -51,38 +55,32 @@ func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 
 // writePage writes data and meta; meta.nextCursor is present only if more pages may follow (spec 2.4).
 func (e *Endpoint) writePage(w http.ResponseWriter, query programme.Query, page programme.Page) {
-	records := page.Sink.(*listpage.Page[programme.Programme]) // by query.Into
+	found := page.Sink.(*listpage.Page[programme.Programme]) // by query.Into
 	next := ""
 	if page.More {
-		last := records.Last()
+		last := found.Last()
 		next = e.cursors.Seal(
-			programme.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: page.Until},
+			list.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: page.Until},
 			query.WorkspaceID,
 			query.Filter,
 		)
 	}
-	records.Write(w, next)
+	found.Write(w, next)
 }
 
 func encodeRecord(b []byte, p programme.Programme) ([]byte, error) { return appendRecord(b, p), nil }
 
-func writeJSON(w http.ResponseWriter, status int, content []byte) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(content) // a client that disconnected is not an error
-}
-
 // Read handles GET of one programme, with the entity tag for If-Match.
-func (e *Endpoint) Read() http.Handler { return e.gate.Guard(toRead, e.prepareRead) }
+func (e *Endpoint) Read() http.Handler { return e.gate.Guard(perm.ProgrammesRead, e.prepareRead) }
 
 // prepareRead reads the programme in the round trip of the standing.
 func (e *Endpoint) prepareRead(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 	if err := unknown.Parameters(r.URL.RawQuery); err != nil {
 		return gate.Plan{}, err
 	}
-	id, err := pathID(r)
+	id, err := records.PathID(r, programme.ErrNotFound)
 	if err != nil {
-		return gate.Plan{}, refusal(err)
+		return gate.Plan{}, refusals.Of(err)
 	}
 	conditions, err := precondition.Read(r.Header)
 	if err != nil {
@@ -90,24 +88,16 @@ func (e *Endpoint) prepareRead(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 	}
 	var found *programme.Programme
 	return gate.Plan{
-		Ask: func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
+		ReadStanding: func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
 			s, found, err = e.store.StandingAndProgramme(ctx, q, workspaceID, id)
 			return s, err
 		},
 		Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
 			if found == nil {
-				return refusal(programme.ErrNotFound)
+				return refusals.Of(programme.ErrNotFound)
 			}
-			if !conditions.Holds(found.Version) {
-				return refusal(programme.ErrStale)
-			}
-			w.Header().Set("ETag", precondition.Tag(found.Version))
-			if conditions.Seen(found.Version) {
-				w.WriteHeader(http.StatusNotModified)
-				return nil
-			}
-			writeJSON(w, http.StatusOK, appendRecord(nil, *found))
-			return nil
+			serve := func() { idempotency.Answer{Status: http.StatusOK, Body: appendRecord(nil, *found)}.Serve(w) }
+			return refusals.Of(conditions.ServeRead(w, found.Version, serve))
 		},
 	}, nil
 }
@@ -119,18 +109,20 @@ type importState struct {
 	Errors   []programme.RowError   `json:"errors"`
 }
 
-// ReadImport handles GET of one import: accepted, processed or rejected.
+// ReadImport handles GET of one import: accepted, processed or rejected. It needs the write permission only, since a
+// caller who may write may see the result.
 func (e *Endpoint) ReadImport() http.Handler {
-	return e.gate.Guard(toWrite, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-		id, err := pathID(r)
+	serve := func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+		id, err := records.PathID(r, programme.ErrNotFound)
 		if err != nil {
-			return refusal(err)
+			return refusals.Of(err)
 		}
 		i, err := e.store.Import(r.Context(), caller.WorkspaceID, id)
 		if err != nil {
-			return refusal(err)
+			return refusals.Of(err)
 		}
 		web.JSON(w, http.StatusOK, importState{i.ID, i.Status, i.Imported, i.Errors})
 		return nil
-	}))
+	}
+	return e.gate.Guard(perm.ProgrammesWrite, gate.Serving(serve))
 }

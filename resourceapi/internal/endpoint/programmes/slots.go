@@ -11,6 +11,8 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/records"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
@@ -45,12 +47,26 @@ func newSlots(total, perWorkspace int, patience time.Duration) *slots {
 	return &slots{total: total, perWorkspace: perWorkspace, patience: patience, by: map[uuid.UUID]int{}}
 }
 
-// enter waits for a slot of the workspace. The caller must call leave when done. If no slot became free in time, or
-// ctx ended, the error is an *apierr.Error of kind RateLimited. A nil slots has no bound.
-func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), err error) {
-	if s == nil {
-		return func() {}, nil
+// upTo returns the Body that reads at most limit bytes, once the workspace has a slot. The write keeps the slot.
+func (s *slots) upTo(limit int64) records.Body {
+	return func(w http.ResponseWriter, r *http.Request, caller gate.Caller) ([]byte, func(), error) {
+		leave, err := s.enter(r.Context(), caller.WorkspaceID)
+		if err != nil {
+			return nil, nil, err
+		}
+		// The time limit keeps a slow sender from occupying the slot.
+		content, err := strictjson.ReadWithin(w, r, limit, importWithin)
+		if err != nil {
+			leave()
+			return nil, nil, err
+		}
+		return content, leave, nil
 	}
+}
+
+// enter waits for a slot of the workspace. The caller must call leave when done. If no slot became free in time, or
+// ctx ended, the error is an *apierr.Error of kind RateLimited.
+func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), err error) {
 	w := &waiter{workspace, make(chan struct{})}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, w)
@@ -73,15 +89,6 @@ func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), e
 		}
 	}
 	return leave, nil // granted at the same moment
-}
-
-// read reads the body of a request that holds a slot. It has a time limit, so that a slow sender cannot occupy the
-// slot.
-func (s *slots) read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	if s == nil {
-		return strictjson.Read(w, r, limit)
-	}
-	return strictjson.ReadWithin(w, r, limit, importWithin)
 }
 
 // withdraw removes w from the waiters. It reports whether w was still waiting.

@@ -1,20 +1,20 @@
 package programmes
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/records"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // Bounds of request bodies, in bytes.
@@ -23,76 +23,27 @@ const (
 	maxCSV  = 2 << 20
 )
 
-// An effect runs a write in its transaction and returns the answer.
-type effect func(context.Context, programme.Writer) (idempotency.Answer, error)
-
-// A decoder parses a request whose body is content. It does no I/O.
-type decoder func(r *http.Request, caller gate.Caller, content []byte) (effect, error)
+type effect = records.Effect[programme.Writer]
 
 // Create handles POST: 201 with the new programme.
-func (e *Endpoint) Create() http.Handler { return e.write(nil, maxJSON, e.decodeCreate) }
+func (e *Endpoint) Create() http.Handler { return e.write(records.UpTo(maxJSON), e.decodeCreate) }
 
 // Change handles PATCH of one programme: 200, or 412 if If-Match names another version.
-func (e *Endpoint) Change() http.Handler { return e.write(nil, maxJSON, e.decodeChange) }
+func (e *Endpoint) Change() http.Handler { return e.write(records.UpTo(maxJSON), e.decodeChange) }
 
 // Move handles POST …/transitions: 200 with the programme, or 409.
-func (e *Endpoint) Move() http.Handler { return e.write(nil, maxJSON, e.decodeMove) }
+func (e *Endpoint) Move() http.Handler { return e.write(records.UpTo(maxJSON), e.decodeMove) }
 
 // Import handles POST …/imports: 202 with the URL of the import's status.
-func (e *Endpoint) Import() http.Handler { return e.write(e.imports, maxCSV, e.decodeImport) }
+func (e *Endpoint) Import() http.Handler { return e.write(e.imports.upTo(maxCSV), e.decodeImport) }
 
-// write handles an admitted write: it reads the body, then the Idempotency-Key, then decodes the request. An invalid
-// request may still repeat an answered one, so its mistake is returned only after the key was looked up. If atOnce is
-// not nil, the body is read once the workspace has a slot.
-func (e *Endpoint) write(atOnce *slots, limit int64, decode decoder) http.Handler {
-	return e.gate.Guard(
-		toWrite,
-		gate.ServingAnyQuery(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-			leave, err := atOnce.enter(r.Context(), caller.WorkspaceID)
-			if err != nil {
-				return err
-			}
-			defer leave()
-			content, err := atOnce.read(w, r, limit)
-			if err != nil {
-				return err
-			}
-			scope := idempotency.Scope{
-				WorkspaceID: caller.WorkspaceID,
-				User:        caller.User,
-				Route:       r.Method + " " + r.URL.EscapedPath(),
-			}
-			key, err := idempotency.ReadKey(r.Header, scope, content)
-			if err != nil {
-				return err
-			}
-			do, mistake := decode(r, caller, content)
-			mistake = cmp.Or(unknown.Parameters(r.URL.RawQuery), mistake)
-			if mistake != nil && !key.Given() {
-				return refusal(mistake)
-			}
-			if mistake != nil {
-				do = func(context.Context, programme.Writer) (idempotency.Answer, error) {
-					return idempotency.Answer{}, mistake
-				}
-			}
-			answer, err := e.store.Once(r.Context(), key, do)
-			if err != nil {
-				return refusal(err)
-			}
-			writeAnswer(w, answer)
-			return nil
-		}),
-	)
-}
-
-func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {
-	for name, value := range map[string]string{"ETag": answer.ETag, "Location": answer.Location} {
-		if value != "" {
-			w.Header().Set(name, value)
-		}
-	}
-	writeJSON(w, answer.Status, answer.Body)
+func (e *Endpoint) write(body records.Body, decode records.Decoder[programme.Writer]) http.Handler {
+	return records.Writes[programme.Writer]{
+		Gate:     e.gate,
+		Need:     perm.ProgrammesWrite,
+		Once:     e.store.Once,
+		Refusals: refusals,
+	}.Handler(body, decode)
 }
 
 func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
@@ -155,14 +106,14 @@ func replacing(
 	if err != nil {
 		return nil, err
 	}
-	id, err := pathID(r)
+	id, err := records.PathID(r, programme.ErrNotFound)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
 		p, err := writer.Replace(ctx, workspaceID, id, func(p programme.Programme) (programme.Programme, error) {
-			if !conditions.Holds(p.Version) || conditions.Seen(p.Version) {
-				return p, programme.ErrStale
+			if err := conditions.CheckChange(p.Version); err != nil {
+				return p, err
 			}
 			return edit(p)
 		})
@@ -195,10 +146,7 @@ func (e *Endpoint) decodeImport(r *http.Request, caller gate.Caller, content []b
 }
 
 func readJSON(r *http.Request, content []byte) (strictjson.Object, error) {
-	if err := strictjson.CheckType(r.Header, "application/json", "application/merge-patch+json"); err != nil {
-		return nil, err
-	}
-	return strictjson.ReadObject(content)
+	return strictjson.ReadBody(r.Header, content, "application/json", "application/merge-patch+json")
 }
 
 func answerWith(status int, p programme.Programme) idempotency.Answer {

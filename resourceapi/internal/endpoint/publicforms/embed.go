@@ -11,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
@@ -19,7 +20,7 @@ const minFillTime = 2 * time.Second
 
 // Page handles GET: the form as a page or, once it was sent, the status of the submission.
 func (e *Endpoint) Page() http.Handler {
-	return e.page(func(w http.ResponseWriter, r *http.Request, form engage.Standing) error {
+	return e.page(func(w http.ResponseWriter, r *http.Request, form engage.FormState) error {
 		if err := allowOrigin(w, r, form.Form); err != nil {
 			return err
 		}
@@ -40,7 +41,7 @@ func (e *Endpoint) Page() http.Handler {
 // Send handles POST of the page's own form, which needs no script. Invalid answers are shown again with the problem
 // beside each; valid ones redirect to the status page, which can be reloaded without another submission.
 func (e *Endpoint) Send() http.Handler {
-	return e.page(func(w http.ResponseWriter, r *http.Request, form engage.Standing) error {
+	return e.page(func(w http.ResponseWriter, r *http.Request, form engage.FormState) error {
 		if r.Header.Get("Origin") != e.BaseURL { // not the page's own origin, so another site's form
 			if err := allowOrigin(w, r, form.Form); err != nil {
 				return err
@@ -63,11 +64,11 @@ func (e *Endpoint) Send() http.Handler {
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
 		submission, err := newSubmission(form.Form, token, given)
-		if problems, bad := errors.AsType[engage.Problems](err); bad {
+		if problems, bad := errors.AsType[invalid.Fields](err); bad {
 			view.mark(problems)
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
-		if e.Now().Sub(token.Made) < minFillTime {
+		if e.Now().Sub(token.IssuedAt) < minFillTime {
 			view.Alert = "That was very quick. Please check your answers and send them again."
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}

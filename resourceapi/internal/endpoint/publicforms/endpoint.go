@@ -19,6 +19,8 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
 
 // Paths of the public side of Engage, below the base address.
@@ -33,8 +35,8 @@ const perMinute = 120
 
 // Store stores forms and submissions. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
-	FormByKey(ctx context.Context, embedKey string) (engage.Standing, error)
-	FormByID(ctx context.Context, id uuid.UUID) (engage.Standing, error)
+	FormByKey(ctx context.Context, embedKey string) (engage.FormState, error)
+	FormByID(ctx context.Context, id uuid.UUID) (engage.FormState, error)
 	SubmissionStatus(ctx context.Context, id uuid.UUID) (engage.Submission, error)
 	// FirstAnswer returns the answer stored under the key. The error may be idempotency.ErrReused.
 	FirstAnswer(ctx context.Context, key idempotency.Key) (answer idempotency.Answer, known bool, err error)
@@ -58,8 +60,8 @@ type Deps struct {
 	Count func(ctx context.Context, key string, most int) time.Duration
 	// Refuse writes an error.
 	Refuse func(w http.ResponseWriter, r *http.Request, err error)
-	// Note logs the cause of a server error that is answered with a page.
-	Note func(r *http.Request, err *apierr.Error)
+	// LogServerError logs the cause of a server error that is answered with a page.
+	LogServerError func(r *http.Request, err *apierr.Error)
 }
 
 // An Endpoint makes the handlers.
@@ -78,16 +80,16 @@ func (e *Endpoint) handle(serve func(http.ResponseWriter, *http.Request) error) 
 }
 
 // find reads the form of the path's embed key, in any state.
-func (e *Endpoint) find(r *http.Request) (engage.Standing, error) {
+func (e *Endpoint) find(r *http.Request) (engage.FormState, error) {
 	embedKey := r.PathValue("embedKey")
 	if !credential.EmbedKey.Matches(embedKey) {
-		return engage.Standing{}, engage.ErrNotFound
+		return engage.FormState{}, engage.ErrNotFound
 	}
 	return e.Store.FormByKey(r.Context(), embedKey)
 }
 
 // checkOpen refuses a form that is not open to the public.
-func checkOpen(form engage.Standing) error {
+func checkOpen(form engage.FormState) error {
 	switch {
 	case !form.Open():
 		return engage.ErrNotFound
@@ -101,7 +103,7 @@ func checkOpen(form engage.Standing) error {
 }
 
 // checkRate counts one submission.
-func (e *Endpoint) checkRate(r *http.Request, form engage.Standing) error {
+func (e *Endpoint) checkRate(r *http.Request, form engage.FormState) error {
 	wait := e.Count(r.Context(), "engage:"+form.ID.String()+":"+web.Network(e.Address(r)), perMinute)
 	if wait <= 0 {
 		return nil
@@ -112,26 +114,44 @@ func (e *Endpoint) checkRate(r *http.Request, form engage.Standing) error {
 	}
 }
 
+// Routes returns the handlers of the public side of Engage by path and method.
+func (e *Endpoint) Routes() map[string]map[string]http.Handler {
+	const form = FormsPath + "/{embedKey}"
+	return map[string]map[string]http.Handler{
+		form:                      {"GET": e.Definition(), "OPTIONS": e.Preflight()},
+		form + "/submissions":     {"POST": e.Submit(), "OPTIONS": e.Preflight()},
+		form + "/embed":           {"GET": e.Page(), "POST": e.Send()},
+		SubmissionsPath + "/{id}": {"GET": e.Status()},
+		Root + "/embed.js":        {"GET": e.Script()},
+		Root + "/embed.css":       {"GET": e.Style()},
+		Root + "/height.js":       {"GET": e.Height()},
+	}
+}
+
 const invalidFields = "The form was not sent. error.fields says what to correct."
+
+var refusals = records.Refusals{
+	{Err: engage.ErrNotFound, As: apierr.New(apierr.NotFound, "The form does not exist or is closed.")},
+	{
+		Err: engage.ErrTokenUsed,
+		As: apierr.New(
+			apierr.Conflict,
+			"This submissionToken was already used. Read the form again to get a new one.",
+		),
+	},
+	{
+		Err: engage.ErrToken,
+		As: &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: map[string]string{
+			"submissionToken": "Is not a valid token of this form, or is older than an hour. Read the form again " +
+				"to get a new one.",
+		}},
+	},
+}
 
 // refusal maps errors of the domain to API errors; other errors pass unchanged.
 func refusal(err error) error {
-	if problems, ok := errors.AsType[engage.Problems](err); ok {
+	if problems, ok := errors.AsType[invalid.Fields](err); ok {
 		return &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: problems}
 	}
-	switch {
-	case errors.Is(err, engage.ErrNotFound):
-		return apierr.New(apierr.NotFound, "The form does not exist or is closed.")
-	case errors.Is(err, engage.ErrTokenUsed):
-		return apierr.New(
-			apierr.Conflict,
-			"This submissionToken was already used. Read the form again to get a new one.",
-		)
-	case errors.Is(err, engage.ErrToken):
-		return &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: map[string]string{
-			"submissionToken": "Is not a valid token of this form, or is older than an hour. Read the form again " +
-				"to get a new one.",
-		}}
-	}
-	return err
+	return refusals.Of(err)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // page serves an open form. Errors become pages, since a person reads them in a frame.
-func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.Standing) error) http.Handler {
+func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.FormState) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origins := []string{"*"} // any site may frame a page that shows only what was sent to it
 		form, err := e.find(r)
@@ -117,7 +117,7 @@ func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []
 	if ours := answer.Kind == apierr.Unavailable || answer.Kind == apierr.Internal; ours {
 		e.addAnswers(w, r, view, unsent[answer.Kind])
 	}
-	e.Note(r, answer)
+	e.LogServerError(r, answer)
 	answer.SayWhen(w.Header())
 	if err := e.render(w, answer.Status(), origins, view); err != nil {
 		e.Refuse(w, r, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
@@ -51,7 +52,7 @@ func (e *Endpoint) Submit() http.Handler {
 		}
 		foreign := allowOrigin(w, r, form.Form)
 		if known {
-			writeAnswer(w, first)
+			first.Serve(w)
 			return nil
 		}
 		if err := cmp.Or(err, mistake, foreign, unknown.Parameters(r.URL.RawQuery)); err != nil {
@@ -68,7 +69,7 @@ func (e *Endpoint) Submit() http.Handler {
 		if err != nil {
 			return err
 		}
-		writeAnswer(w, answer)
+		answer.Serve(w)
 		return nil
 	})
 }
@@ -83,23 +84,14 @@ func (e *Endpoint) firstAnswer(
 	return e.Store.FirstAnswer(ctx, key)
 }
 
-func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(answer.Status)
-	_, _ = w.Write(answer.Body) // a client that disconnected is not an error
-}
-
 // readSubmission reads {submissionToken, answers} and checks both.
 func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.Form) (engage.Submission, error) {
-	if err := strictjson.CheckType(h, "application/json"); err != nil {
-		return engage.Submission{}, err
-	}
-	object, err := strictjson.ReadObject(content)
+	object, err := strictjson.ReadBody(h, content, "application/json")
 	if err != nil {
 		return engage.Submission{}, err
 	}
 	if problems := unknown.Members(object, "submissionToken", "answers"); len(problems) > 0 {
-		return engage.Submission{}, engage.Problems(problems)
+		return engage.Submission{}, invalid.Fields(problems)
 	}
 	text, _ := object.Text("submissionToken")
 	token, err := e.Tokens.ReadSubmission(text, form.ID, e.Now())
@@ -108,15 +100,15 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 	}
 	given, err := strictjson.ReadObject(object["answers"])
 	if err != nil {
-		return engage.Submission{}, engage.Problems{
+		return engage.Submission{}, invalid.Fields{
 			"answers": "Must be an object: the name of each field, and its answer.",
 		}
 	}
-	return newSubmission(form, token, engage.Given(given))
+	return newSubmission(form, token, engage.RawAnswers(given))
 }
 
-// newSubmission checks the answers to the form. The error is engage.Problems.
-func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.Given) (engage.Submission, error) {
+// newSubmission checks the answers to the form. The error is invalid.Fields.
+func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.RawAnswers) (engage.Submission, error) {
 	answers, consents, err := form.Read(given)
 	return engage.Submission{
 		ID:          identity.New(),

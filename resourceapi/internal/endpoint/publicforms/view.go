@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
 // trap is the hidden field that only bots fill in.
@@ -94,8 +95,8 @@ func viewOf(form engage.Form, r *http.Request) *view {
 }
 
 // fill copies the sent values into the view and returns them as the answers that a script would have sent.
-func (v *view) fill(fields []engage.Field, values url.Values) engage.Given {
-	given := engage.Given{}
+func (v *view) fill(fields []engage.Field, values url.Values) engage.RawAnswers {
+	given := engage.RawAnswers{}
 	for i, field := range fields {
 		shown := v.Fields[i]
 		sent := values[shown.Input]
@@ -152,7 +153,7 @@ func numberTyped(text string) any {
 }
 
 // mark sets the problems of the fields.
-func (v *view) mark(problems engage.Problems) {
+func (v *view) mark(problems invalid.Fields) {
 	for _, f := range v.Fields {
 		if f.Problem = problems[f.Name]; f.Problem != "" {
 			v.Wrong = append(v.Wrong, f)

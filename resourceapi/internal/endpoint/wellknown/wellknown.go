@@ -34,6 +34,21 @@ type document struct {
 	Name                 string   `json:"resource_name"`
 }
 
+// Routes returns the handlers of the documents by path and method. The path without a resource, and the one below the
+// MCP endpoint, are those that some connector clients try first.
+func Routes(baseURL string) map[string]map[string]http.Handler {
+	routes := map[string]map[string]http.Handler{}
+	for path, resource := range map[string]Resource{
+		Path + string(perm.API): API,
+		Path + string(perm.MCP): MCP,
+		Path:                    MCP,
+		string(perm.MCP) + Path: MCP,
+	} {
+		routes[path] = map[string]http.Handler{"GET": Document(baseURL, resource), "OPTIONS": Preflight()}
+	}
+	return routes
+}
+
 // Document serves the metadata of one resource. baseURL is the issuer and has no trailing slash.
 func Document(baseURL string, resource Resource) http.Handler {
 	content := document{

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
@@ -110,9 +111,9 @@ func scanChanged(until *time.Time) pgx.RowToFunc[programme.Programme] {
 func (e *Engage) changedSubmissions(
 	ctx context.Context,
 	form uuid.UUID,
-	r engage.Range,
+	r list.Range,
 	take func(engage.Submission) bool,
-) (page engage.SubmissionPage, err error) {
+) (end list.End, err error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	c := changesSQL{
@@ -132,10 +133,10 @@ func (e *Engage) changedSubmissions(
 	}
 	rows, err := e.pool.Query(ctx, c.String(), args...)
 	if err != nil {
-		return engage.SubmissionPage{}, outcome(err)
+		return list.End{}, outcome(err)
 	}
-	page.More, err = takeRows(rows, r.Limit, func(row pgx.CollectableRow) (engage.Submission, error) {
-		return submissionOf(row, &page.Until)
+	end.More, err = takeRows(rows, r.Limit, func(row pgx.CollectableRow) (engage.Submission, error) {
+		return submissionOf(row, &end.Until)
 	}, take)
-	return page, outcome(err)
+	return end, outcome(err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 
 	"github.com/almonerhq/almoner/shared/inflight"
 )
@@ -56,7 +57,7 @@ func (e *Engage) FirstAnswer(
 		from resource.idempotency_keys
 		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4
 			and created_at > now() - make_interval(secs => $6)`,
-		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], idempotency.Life.Seconds()).
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], idempotency.Retention.Seconds()).
 		Scan(&same, &answer.Status, &answer.ETag, &answer.Location, &answer.Body)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -157,25 +158,25 @@ func oneForm(ctx context.Context, db querier, text string, args ...any) (engage.
 
 // FormByKey reads the form of an embed key, in any state, with the state of the module in its workspace, in one round
 // trip. It returns engage.ErrNotFound.
-func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.Standing, error) {
+func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.FormState, error) {
 	return e.standing(ctx, "f.embed_key = $1", embedKey)
 }
 
 // FormByID is FormByKey by the id of the form.
-func (e *Engage) FormByID(ctx context.Context, id uuid.UUID) (engage.Standing, error) {
+func (e *Engage) FormByID(ctx context.Context, id uuid.UUID) (engage.FormState, error) {
 	return e.standing(ctx, "f.id = $1", id)
 }
 
-func (e *Engage) standing(ctx context.Context, which string, value any) (engage.Standing, error) {
+func (e *Engage) standing(ctx context.Context, which string, value any) (engage.FormState, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	var s engage.Standing
+	var s engage.FormState
 	err := e.pool.QueryRow(ctx, `
 		select `+formColumns+`, coalesce(m.enabled, false), coalesce(m.provisioned, false)
 		from resource.forms f left join account.module_state(f.tenant_id, 'engage') m on true
 		where `+which, value).Scan(append(formFields(&s.Form), &s.ModuleEnabled, &s.ModuleProvisioned)...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return engage.Standing{}, engage.ErrNotFound
+		return engage.FormState{}, engage.ErrNotFound
 	}
 	return s, outcome(err)
 }
@@ -194,41 +195,13 @@ func (e *Engage) Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Fo
 	return f, outcome(err)
 }
 
-// Forms passes one page of the workspace's forms, newest first, to take until it returns false, and reports whether
-// more follow.
+// Forms passes one page of the workspace's forms, newest first, to take until it returns false.
 func (e *Engage) Forms(
 	ctx context.Context,
 	workspaceID uuid.UUID,
-	r engage.Range,
+	r list.Range,
 	take func(engage.Form) bool,
-) (more bool, err error) {
+) (list.End, error) {
 	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1"
 	return readRange(ctx, e.pool, text, "f", workspaceID, r, scanForm, take)
-}
-
-// readRange adds the position and the limit to a select of one list, whose first parameter selects the list. It
-// fetches one row more than the page holds, to know whether more follow.
-func readRange[T any](
-	ctx context.Context,
-	pool *pgxpool.Pool,
-	text, table string,
-	whose uuid.UUID,
-	r engage.Range,
-	scan pgx.RowToFunc[T],
-	take func(T) bool,
-) (more bool, err error) {
-	ctx, cancel := bounded(ctx, patience)
-	defer cancel()
-	args := []any{whose, r.Limit + 1}
-	if r.After != nil {
-		text += fmt.Sprintf(" and (%[1]s.created_at, %[1]s.id) < ($3, $4)", table)
-		args = append(args, r.After.CreatedAt, r.After.ID)
-	}
-	text += fmt.Sprintf(" order by %[1]s.created_at desc, %[1]s.id desc limit $2", table)
-	rows, err := pool.Query(ctx, text, args...)
-	if err != nil {
-		return false, outcome(err)
-	}
-	more, err = takeRows(rows, r.Limit, scan, take)
-	return more, outcome(err)
 }

@@ -13,7 +13,7 @@ import (
 // heldImport is an import of 600 programmes, each try of which blocks when most of its programmes are inserted.
 type heldImport struct {
 	t           *testing.T
-	world       *postgrestest.World
+	world       *postgrestest.Fixture
 	store       *Store
 	workspaceID uuid.UUID
 	tries       int

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
@@ -105,7 +106,7 @@ func importOne(store *Store, workspaceID uuid.UUID, insert insertFunc) (programm
 }
 
 // awaitLock waits until a session of the database waits for a lock, or for half a second.
-func awaitLock(t *testing.T, w *postgrestest.World) {
+func awaitLock(t *testing.T, w *postgrestest.Fixture) {
 	t.Helper()
 	for range 100 {
 		if w.Count(`select count(*) from pg_locks where not granted
@@ -216,14 +217,14 @@ func TestUpdatedSince_UsesIndexes(t *testing.T) {
 		}
 		return parsed
 	}
-	after := &programme.Position{
+	after := &list.Position{
 		CreatedAt: at("2026-03-01T09:04:00Z"),
 		ID:        uuid.New(),
 		Until:     at("2026-03-02T10:00:00Z"),
 	}
 	for name, c := range map[string]struct {
 		since string
-		after *programme.Position
+		after *list.Position
 		found int
 		wants string // of the plan
 	}{

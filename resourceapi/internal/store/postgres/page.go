@@ -1,12 +1,16 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
@@ -44,7 +48,7 @@ func pageSQL(query programme.Query) (string, []any) {
 	// tenth of the rows below, which may be a hundred thousand programmes. So the subquery has the longest page as a
 	// constant limit. The parameter limit is applied twice, since a tenth is still too much if one workspace has most
 	// of the programmes.
-	page := text.String() + newestFirst + strconv.Itoa(programme.MaxLimit+1)
+	page := text.String() + newestFirst + strconv.Itoa(list.MaxLimit+1)
 	for range 2 {
 		page = "select * from (" + page + ") bounded" + newestFirst + rows
 	}
@@ -78,6 +82,33 @@ func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err er
 		return programme.Page{}, fmt.Errorf("read a page of programmes: %w", err)
 	}
 	return page, nil
+}
+
+// readRange adds the position and the limit to a select of one list, whose first parameter selects the list. It
+// fetches one row more than the page holds, to know whether more follow.
+func readRange[T any](
+	ctx context.Context,
+	pool *pgxpool.Pool,
+	text, table string,
+	whose uuid.UUID,
+	r list.Range,
+	scan pgx.RowToFunc[T],
+	take func(T) bool,
+) (list.End, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	args := []any{whose, r.Limit + 1}
+	if r.After != nil {
+		text += fmt.Sprintf(" and (%[1]s.created_at, %[1]s.id) < ($3, $4)", table)
+		args = append(args, r.After.CreatedAt, r.After.ID)
+	}
+	text += fmt.Sprintf(" order by %[1]s.created_at desc, %[1]s.id desc limit $2", table)
+	rows, err := pool.Query(ctx, text, args...)
+	if err != nil {
+		return list.End{}, outcome(err)
+	}
+	more, err := takeRows(rows, r.Limit, scan, take)
+	return list.End{More: more}, outcome(err)
 }
 
 // takeRows passes up to limit rows to take until it returns false. It reports whether more follow, and closes rows. A

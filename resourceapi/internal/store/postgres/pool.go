@@ -62,7 +62,7 @@ func CheckURL(url string) error {
 func Open(ctx context.Context, url string, connections int32, tracers ...pgx.QueryTracer) (*Store, error) {
 	general, searching := shares(connections)
 	s := &Store{turns: newTurns(general)}
-	watched := append(slices.Clone(tracers), pghealth.NewWatch(s.Answers))
+	watched := append(slices.Clone(tracers), pghealth.NewWatch(s.Ping))
 	for _, p := range []struct {
 		pool       **pgxpool.Pool
 		most, idle int32
@@ -171,9 +171,9 @@ func (s *Store) Close() {
 	}
 }
 
-// Answers checks whether Postgres responds before the context ends, and within a second. Concurrent calls share one
+// Ping checks whether Postgres responds before the context ends, and within a second. Concurrent calls share one
 // ping.
-func (s *Store) Answers(ctx context.Context) error {
+func (s *Store) Ping(ctx context.Context) error {
 	shared := s.pings.DoChan("", func() (any, error) {
 		ctx, cancel := bounded(ctx, patience)
 		defer cancel()

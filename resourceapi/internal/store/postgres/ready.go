@@ -19,7 +19,7 @@ import (
 // only go forward.
 func (s *Store) Ready(ctx context.Context) error {
 	if s.migrated.Load() {
-		return s.Answers(ctx)
+		return s.Ping(ctx)
 	}
 	all, err := schema()
 	if err != nil {

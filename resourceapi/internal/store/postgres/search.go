@@ -26,8 +26,8 @@ var searchParameters = map[string]string{
 	"plan_cache_mode":   "force_custom_plan",
 }
 
-// SearchesOfOne is how many searches one workspace may run at once, so that others find a connection too.
-func (s *Store) SearchesOfOne() int { return max(1, int(s.searches.Config().MaxConns)/2) }
+// SearchesPerWorkspace is how many searches one workspace may run at once, so that others find a connection too.
+func (s *Store) SearchesPerWorkspace() int { return max(1, int(s.searches.Config().MaxConns)/2) }
 
 // Page reads one page of a workspace's programmes. It returns programme.ErrTooExpensive for a search that takes too
 // long.

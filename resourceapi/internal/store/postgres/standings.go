@@ -106,7 +106,7 @@ func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
 	return outcome(standing.EndReplaced(ctx, s.pool, token))
 }
 
-// Noter returns a recorder of credential usage. The caller must close it before the Store.
-func (s *Store) Noter(log *slog.Logger) *standing.UsageRecorder {
+// UsageRecorder returns a recorder of credential usage. The caller must close it before the Store.
+func (s *Store) UsageRecorder(log *slog.Logger) *standing.UsageRecorder {
 	return standing.NewUsageRecorder(s.pool, log)
 }

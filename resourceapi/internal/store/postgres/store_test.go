@@ -11,11 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-func open(t *testing.T, w *postgrestest.World) *Store {
+func open(t *testing.T, w *postgrestest.Fixture) *Store {
 	t.Helper()
 	store, err := Open(t.Context(), w.Database.Resourceapi, 4)
 	if err != nil {
@@ -37,7 +38,7 @@ func TestPage_UsesIndexWithoutSorting(t *testing.T) {
 	// The oldest are archived: a list of them that started at the newest would read all the others first.
 	w.Exec("update resource.programmes set status = 'archived' where created_at < '2026-03-01 09:30:00+00'")
 	w.Exec("analyze resource.programmes")
-	middle := &programme.Position{CreatedAt: time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC), ID: uuid.New()}
+	middle := &list.Position{CreatedAt: time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC), ID: uuid.New()}
 	for name, c := range map[string]struct {
 		query programme.Query
 		index string
@@ -264,7 +265,7 @@ func TestForgetKeys_DeletesExpiredKeys(t *testing.T) {
 			select gen_random_uuid(), gen_random_uuid(), 'POST /', 'k', sha256(''), now() - $1::interval
 			from generate_series(1, $2::int)`, age, n)
 	}
-	if err := store.ForgetKeys(t.Context()); err != nil {
+	if err := store.DeleteExpiredKeys(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := w.Count("select count(*) from resource.idempotency_keys"); n != 1 {

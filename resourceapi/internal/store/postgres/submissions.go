@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
 // maxCounted bounds the count of a workspace's waiting submissions: a higher count makes no difference to a Queue.
@@ -72,7 +73,7 @@ func submissionOf(row pgx.CollectableRow, further ...any) (engage.Submission, er
 		&s.Form,
 		&s.Status,
 		&s.Reasons,
-		(*[]byte)(&s.Kept),
+		(*[]byte)(&s.StoredAnswers),
 		&s.Consents,
 		&s.Supporter,
 		&s.CreatedAt,
@@ -86,26 +87,15 @@ func submissionOf(row pgx.CollectableRow, further ...any) (engage.Submission, er
 func (e *Engage) Submissions(
 	ctx context.Context,
 	form uuid.UUID,
-	r engage.Range,
+	r list.Range,
 	take func(engage.Submission) bool,
-) (page engage.SubmissionPage, err error) {
+) (list.End, error) {
 	if !r.UpdatedSince.IsZero() {
 		return e.changedSubmissions(ctx, form, r, take)
 	}
 	text := "select " + submissionColumns + " from resource.submissions s where s.form_id = $1"
-	page.More, err = readRange(
-		ctx,
-		e.pool,
-		text,
-		"s",
-		form,
-		r,
-		func(row pgx.CollectableRow) (engage.Submission, error) {
-			return submissionOf(row)
-		},
-		take,
-	)
-	return page, err
+	scan := func(row pgx.CollectableRow) (engage.Submission, error) { return submissionOf(row) }
+	return readRange(ctx, e.pool, text, "s", form, r, scan, take)
 }
 
 // Process finishes a submission in one transaction: if the process stops at any point, either nothing or everything

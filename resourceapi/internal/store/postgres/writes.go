@@ -77,7 +77,7 @@ func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempoten
 		on conflict (tenant_id, user_id, route, key) do update
 			set body_hash = excluded.body_hash, created_at = now(), status = null
 			where k.created_at <= now() - make_interval(secs => $6)`,
-		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], idempotency.Life.Seconds())
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], idempotency.Retention.Seconds())
 	if err != nil {
 		return idempotency.Answer{}, false, fmt.Errorf("claim an idempotency key: %w", err)
 	}
@@ -119,8 +119,8 @@ func storeAnswer(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer ide
 	return nil
 }
 
-// ForgetKeys deletes expired idempotency keys, some thousands at a time.
-func (s *Store) ForgetKeys(ctx context.Context) error {
+// DeleteExpiredKeys deletes expired idempotency keys, some thousands at a time.
+func (s *Store) DeleteExpiredKeys(ctx context.Context) error {
 	const atOnce = 5000
 	for {
 		n, err := s.forgetKeys(ctx, atOnce)
@@ -137,6 +137,6 @@ func (s *Store) forgetKeys(ctx context.Context, atMost int64) (int64, error) {
 		delete from resource.idempotency_keys where ctid = any (array(
 			select ctid from resource.idempotency_keys
 			where created_at <= now() - make_interval(secs => $1) limit $2))`,
-		idempotency.Life.Seconds(), atMost)
+		idempotency.Retention.Seconds(), atMost)
 	return tag.RowsAffected(), err
 }

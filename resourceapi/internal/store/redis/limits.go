@@ -68,8 +68,8 @@ func (l *Limits) PoolStats() *goredis.PoolStats { return l.client.PoolStats() }
 // AreShared reports whether Redis is configured.
 func (l *Limits) AreShared() bool { return l.client != nil }
 
-// Answers checks whether Redis responds. It must not be called without Redis.
-func (l *Limits) Answers(ctx context.Context) error { return l.client.Ping(ctx).Err() }
+// Ping checks whether Redis responds. It must not be called without Redis.
+func (l *Limits) Ping(ctx context.Context) error { return l.client.Ping(ctx).Err() }
 
 // Close closes the connections.
 func (l *Limits) Close() error {

@@ -1,8 +1,8 @@
 // Package postgrestest provides tests with a fresh database and its account rows.
 //
-// A World is a new database with the account rows that the tests of this service need. It stands in for the
+// A Fixture is a new database with the account rows that the tests of this service need. It stands in for the
 // authorization server, which owns these tables, by inserting as the owner of the database. No two tests share a
-// World.
+// Fixture.
 package postgrestest
 
 import (
@@ -21,19 +21,19 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A World is the database of one test.
-type World struct {
+// A Fixture is the database of one test.
+type Fixture struct {
 	Database testkit.Database
 	t        testing.TB
 	owner    *pgx.Conn
 	org      uuid.UUID
 }
 
-// KeyID identifies the published signing key of a World.
+// KeyID identifies the published signing key of a Fixture.
 const KeyID = "key-1"
 
-// New creates a World with only an organisation and a published signing key.
-func New(t testing.TB) *World {
+// New creates a Fixture with only an organisation and a published signing key.
+func New(t testing.TB) *Fixture {
 	t.Helper()
 	database := testkit.NewDatabase(t)
 	owner, err := pgx.Connect(context.Background(), database.Owner)
@@ -41,39 +41,39 @@ func New(t testing.TB) *World {
 		t.Fatalf("connect as the owner: %v", err)
 	}
 	t.Cleanup(func() { _ = owner.Close(context.Background()) })
-	w := &World{Database: database, t: t, owner: owner, org: identity.New()}
-	w.Exec("insert into account.organisations (id, name) values ($1, 'Harbour Trust')", w.org)
-	w.Exec(
+	f := &Fixture{Database: database, t: t, owner: owner, org: identity.New()}
+	f.Exec("insert into account.organisations (id, name) values ($1, 'Harbour Trust')", f.org)
+	f.Exec(
 		"insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, '{}', '', 'current')",
 		KeyID,
 	)
-	return w
+	return f
 }
 
 // Exec runs a statement as the owner of the database.
-func (w *World) Exec(sql string, args ...any) {
-	w.t.Helper()
-	if _, err := w.owner.Exec(context.Background(), sql, args...); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
+func (f *Fixture) Exec(sql string, args ...any) {
+	f.t.Helper()
+	if _, err := f.owner.Exec(context.Background(), sql, args...); err != nil {
+		f.t.Fatalf("%s: %v", sql, err)
 	}
 }
 
 // Count returns the number that a query yields, as the owner of the database.
-func (w *World) Count(sql string, args ...any) int {
-	w.t.Helper()
+func (f *Fixture) Count(sql string, args ...any) int {
+	f.t.Helper()
 	var n int
-	if err := w.owner.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
+	if err := f.owner.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
+		f.t.Fatalf("%s: %v", sql, err)
 	}
 	return n
 }
 
 // EndSessions terminates the sessions of the application in this database, as a server shutdown would.
-func (w *World) EndSessions(application string) {
-	w.t.Helper()
-	superuser, err := pgx.Connect(context.Background(), w.Database.Superuser)
+func (f *Fixture) EndSessions(application string) {
+	f.t.Helper()
+	superuser, err := pgx.Connect(context.Background(), f.Database.Superuser)
 	if err != nil {
-		w.t.Fatal("connect as the superuser")
+		f.t.Fatal("connect as the superuser")
 	}
 	defer func() { _ = superuser.Close(context.Background()) }()
 	tag, err := superuser.Exec(
@@ -83,59 +83,60 @@ func (w *World) EndSessions(application string) {
 		application,
 	)
 	if err != nil || tag.RowsAffected() == 0 {
-		w.t.Fatalf("%d sessions ended: %v", tag.RowsAffected(), err)
+		f.t.Fatalf("%d sessions ended: %v", tag.RowsAffected(), err)
 	}
 }
 
-// Workspace adds a workspace with Programmes enabled and provisioned, and LLM integration on.
-func (w *World) Workspace() uuid.UUID {
-	w.t.Helper()
+// Workspace adds a workspace with every module enabled and provisioned, and LLM integration on.
+func (f *Fixture) Workspace() uuid.UUID {
+	f.t.Helper()
 	id := identity.New()
-	w.Exec(
+	f.Exec(
 		"insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)",
 		id,
-		w.org,
+		f.org,
 		"Workspace "+id.String(),
 	)
-	w.Exec(
-		"insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'programmes', "+
-			"true, true)",
+	f.Exec(
+		"insert into account.tenant_modules (tenant_id, module, enabled, provisioned) select $1, unnest($2::text[]), "+
+			"true, true",
 		id,
+		perm.Modules(),
 	)
-	w.Exec("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)", id)
+	f.Exec("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)", id)
 	return id
 }
 
 // User adds a user without memberships.
-func (w *World) User() uuid.UUID {
-	w.t.Helper()
+func (f *Fixture) User() uuid.UUID {
+	f.t.Helper()
 	id := identity.New()
-	w.Exec("insert into account.users (id, email, name) values ($1, $2, 'A Person')", id, id.String()+"@example.org")
+	f.Exec("insert into account.users (id, email, name) values ($1, $2, 'A Person')", id, id.String()+"@example.org")
 	return id
 }
 
 // Member makes the user a member of the workspace with exactly the given permissions.
-func (w *World) Member(workspaceID, user uuid.UUID, held ...perm.Permission) {
-	w.t.Helper()
-	w.Exec(`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)
+func (f *Fixture) Member(workspaceID, user uuid.UUID, held ...perm.Permission) {
+	f.t.Helper()
+	f.Exec(`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)
 		on conflict (tenant_id, user_id) do update set permissions = excluded.permissions`,
 		workspaceID, user, perm.NewSet(held...).Strings())
 }
 
 // Leave ends the membership.
-func (w *World) Leave(workspaceID, user uuid.UUID) {
-	w.t.Helper()
-	w.Exec("delete from account.memberships where tenant_id = $1 and user_id = $2", workspaceID, user)
+func (f *Fixture) Leave(workspaceID, user uuid.UUID) {
+	f.t.Helper()
+	f.Exec("delete from account.memberships where tenant_id = $1 and user_id = $2", workspaceID, user)
 }
 
 // PAT adds a personal access token that is valid for 30 days.
-func (w *World) PAT(workspaceID, user uuid.UUID, given ...perm.Permission) credential.Secret {
-	w.t.Helper()
+func (f *Fixture) PAT(workspaceID, user uuid.UUID, given ...perm.Permission) credential.Secret {
+	f.t.Helper()
 	secret, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	w.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
+	f.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
 		values ($1, $2, $3, $4, 'test', $5, now() + interval '30 days')`,
 		identity.New(), credential.Hash(secret.Reveal()), user, workspaceID, perm.NewSet(given...).Strings())
 	return secret
@@ -153,8 +154,8 @@ type Grant struct {
 }
 
 // Grant adds a client of the kind and an active grant of 30 days for it.
-func (w *World) Grant(kind string, workspaceID, user uuid.UUID, resource string, given ...perm.Permission) Grant {
-	w.t.Helper()
+func (f *Fixture) Grant(kind string, workspaceID, user uuid.UUID, resource string, given ...perm.Permission) Grant {
+	f.t.Helper()
 	g := Grant{
 		ID:          identity.New(),
 		Kind:        kind,
@@ -169,7 +170,7 @@ func (w *World) Grant(kind string, workspaceID, user uuid.UUID, resource string,
 		claude := "claude"
 		platform, clientResource, method = &claude, &resource, "none"
 	}
-	w.Exec(
+	f.Exec(
 		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
 			connector_platform, resource, token_endpoint_auth_method)
 		values ($1, $2, $3, 'An application', '{https://app.example/callback}', $4, $5, $6, $7)`,
@@ -181,7 +182,7 @@ func (w *World) Grant(kind string, workspaceID, user uuid.UUID, resource string,
 		clientResource,
 		method,
 	)
-	w.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
+	f.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		values ($1, $2, $3, $4, $5, $6, $7, 'active', now() + interval '30 days')`,
 		g.ID, kind, g.Client, user, workspaceID, g.Given.Strings(), resource)
 	return g
@@ -189,8 +190,8 @@ func (w *World) Grant(kind string, workspaceID, user uuid.UUID, resource string,
 
 // Programmes adds n programmes, one second apart, the last one newest. Their names are "Programme 1" to "Programme
 // n".
-func (w *World) Programmes(workspaceID uuid.UUID, n int) []uuid.UUID {
-	w.t.Helper()
+func (f *Fixture) Programmes(workspaceID uuid.UUID, n int) []uuid.UUID {
+	f.t.Helper()
 	began := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	ids := make([]uuid.UUID, n)
 	rows := make([][]any, n)
@@ -199,10 +200,10 @@ func (w *World) Programmes(workspaceID uuid.UUID, n int) []uuid.UUID {
 		at := began.Add(time.Duration(i) * time.Second)
 		rows[i] = []any{ids[i], workspaceID, fmt.Sprintf("Programme %d", i+1), "", "draft", at, at}
 	}
-	_, err := w.owner.CopyFrom(context.Background(), pgx.Identifier{"resource", "programmes"},
+	_, err := f.owner.CopyFrom(context.Background(), pgx.Identifier{"resource", "programmes"},
 		[]string{"id", "tenant_id", "name", "summary", "status", "created_at", "updated_at"}, pgx.CopyFromRows(rows))
 	if err != nil {
-		w.t.Fatalf("insert programmes: %v", err)
+		f.t.Fatalf("insert programmes: %v", err)
 	}
 	return ids
 }
