@@ -7,6 +7,10 @@
 //   - The calls of a request are parsed, admitted and answered before the SDK sees it. The SDK's tools return the
 //     answers of this one request and have no store access, so a call that was not admitted has no answer, however it
 //     is spelled.
+//   - The SDK's receiving middleware cannot replace the parsing. It runs when the HTTP response has begun, but a
+//     missing permission is a status with a challenge, and one round trip to Postgres reads both the standing and the
+//     data of the tool. It runs only for messages that the SDK accepts: the SDK answers the others itself, some in
+//     plain text without an id, some with a text that names Go types. And the SDK accepts duplicate keys.
 //   - No state is stored between requests: any process can answer any request, and no stream is held open.
 package mcp
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/almonerhq/almoner/shared/web"
@@ -21,17 +22,6 @@ const (
 	maxBody  = 64 << 10
 	maxBatch = 10
 )
-
-// Error codes of JSON-RPC 2.0, section 5.1.
-const (
-	parseError     = -32700
-	invalidRequest = -32600
-	methodNotFound = -32601
-	invalidParams  = -32602
-)
-
-// unsupportedVersion is the protocol's error code for an unknown revision (MCP 2026-07-28).
-const unsupportedVersion = -32022
 
 // A message is the part of a JSON-RPC message that is needed to admit it.
 type message struct {
@@ -53,29 +43,31 @@ type fault struct {
 
 var (
 	notMessage = &fault{
-		code: invalidRequest,
+		code: jsonrpc.CodeInvalidRequest,
 		message: "The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, without duplicate keys and " +
 			"with \"jsonrpc\":\"2.0\".",
 	}
 	notID = &fault{
-		code:    invalidRequest,
+		code:    jsonrpc.CodeInvalidRequest,
 		message: "The id of a message must be a string or an integer below 2^53.",
 	}
-	notJSON   = &fault{code: parseError, message: "The body is not valid JSON."}
-	overBatch = &fault{code: invalidRequest, message: "A batch must have 1 to 10 messages."}
+	notJSON   = &fault{code: jsonrpc.CodeParseError, message: "The body is not valid JSON."}
+	overBatch = &fault{code: jsonrpc.CodeInvalidRequest, message: "A batch must have 1 to 10 messages."}
 	sameID    = &fault{
-		code:    invalidRequest,
+		code:    jsonrpc.CodeInvalidRequest,
 		message: "Two requests of the batch have the same id. Give each request a unique id.",
 	}
-	mixedBatch = &fault{code: invalidRequest, message: "The calls of the batch require different permissions. Send " +
-		"them separately."}
+	mixedBatch = &fault{
+		code:    jsonrpc.CodeInvalidRequest,
+		message: "The calls of the batch require different permissions. Send them separately.",
+	}
 )
 
 // otherVersion returns the fault of a request with an unsupported protocol revision.
 func otherVersion(id json.RawMessage, requested string) *fault {
 	return &fault{
 		id:      id,
-		code:    unsupportedVersion,
+		code:    sdk.CodeUnsupportedProtocolVersion,
 		message: "MCP-Protocol-Version must be absent or one of " + strings.Join(versions[1:], ", ") + ".",
 		data:    sdk.UnsupportedProtocolVersionData{Supported: versions[1:], Requested: requested},
 	}
@@ -96,9 +88,9 @@ func (f *fault) withID(object strictjson.Object) *fault {
 func (f *fault) serve(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusBadRequest
 	switch newest := r.Header.Get(versionHeader) == newestVersion; {
-	case f.code == methodNotFound && newest:
+	case f.code == jsonrpc.CodeMethodNotFound && newest:
 		status = http.StatusNotFound
-	case f.code == methodNotFound || f.code == invalidParams && !newest:
+	case f.code == jsonrpc.CodeMethodNotFound || f.code == jsonrpc.CodeInvalidParams && !newest:
 		status = http.StatusOK
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -142,7 +134,7 @@ func readMessages(content []byte) ([]message, *fault) {
 		var f *fault
 		if messages[i], f = readMessage(raw); f != nil {
 			return nil, &fault{
-				code:    invalidRequest,
+				code:    jsonrpc.CodeInvalidRequest,
 				message: fmt.Sprintf("Message %d of the batch: %s", i+1, f.message),
 			} // no message of the batch was processed
 		}
@@ -191,7 +183,7 @@ func readMessage(content []byte) (message, *fault) {
 		return m.readParams(object["params"])
 	}
 	if _, isRequest := offered[method]; isRequest {
-		return message{}, &fault{code: invalidRequest, message: method + " is a request and requires an id."}
+		return message{}, m.refuse(jsonrpc.CodeInvalidRequest, method+" is a request and requires an id.")
 	}
 	return m, nil // a notification
 }
@@ -249,30 +241,33 @@ func (m message) isHandshake() bool { return m.method == handshake && m.revision
 func (m message) readParams(params json.RawMessage) (message, *fault) {
 	into, known := offered[m.method]
 	if !known {
-		return m, m.refuse(methodNotFound, "This method is not supported. Use tools/list to list the tools.")
+		return m, m.refuse(
+			jsonrpc.CodeMethodNotFound,
+			"This method is not supported. Use tools/list to list the tools.",
+		)
 	}
 	if params == nil || string(params) == "null" {
 		if slices.Contains(needsParams, m.method) {
-			return m, m.refuse(invalidParams, m.method+" requires params.")
+			return m, m.refuse(jsonrpc.CodeInvalidParams, m.method+" requires params.")
 		}
 		return m, nil
 	}
 	object, err := strictjson.ReadObject(params)
 	if err != nil {
-		return m, m.refuse(invalidParams, "params must be one JSON object without duplicate keys.")
+		return m, m.refuse(jsonrpc.CodeInvalidParams, "params must be one JSON object without duplicate keys.")
 	}
 	if meta, err := strictjson.ReadObject(object["_meta"]); err == nil {
 		m.revision, _ = meta.Text(sdk.MetaKeyProtocolVersion)
 	}
 	if json.Unmarshal(params, into()) != nil {
-		return m, m.refuse(invalidParams, "The params of "+m.method+" are not valid.")
+		return m, m.refuse(jsonrpc.CodeInvalidParams, "The params of "+m.method+" are not valid.")
 	}
 	if m.method != callTool {
 		return m, nil
 	}
 	if m.tool, _ = object.Text("name"); m.tool == "" {
 		return m, m.refuse(
-			invalidParams,
+			jsonrpc.CodeInvalidParams,
 			"The params of "+callTool+" must have the name of a tool, such as \"name\":\"whoami\".",
 		)
 	}

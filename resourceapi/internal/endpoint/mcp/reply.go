@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
 // A reply corrects what the SDK writes: it forbids caching, since the response is specific to one caller and moment;
@@ -33,7 +35,7 @@ func (r *reply) Write(content []byte) (int, error) {
 		}
 		return len(content), nil
 	}
-	refused := fault{id: r.id, code: invalidRequest, message: strings.TrimSpace(string(content))}
+	refused := fault{id: r.id, code: jsonrpc.CodeInvalidRequest, message: strings.TrimSpace(string(content))}
 	if _, err := r.ResponseWriter.Write(refused.body()); err != nil {
 		return 0, err
 	}
