@@ -215,8 +215,8 @@ func pointsUpOrSideways(importer, imported string) string {
 	endpoints := []string{"*/internal/endpoint/..."}
 	isEndpoint, toEndpoint := matches(importer, endpoints), matches(imported, endpoints)
 	fromApp, fromTests := matches(importer, []string{"*/internal/app"}), matches(importer, supportForTests())
-	// The templates of the pages, the parser of client credentials that three endpoints share, and what the pages of the
-	// settings have in common.
+	// The templates of the pages, the parser of client credentials that three endpoints share, and what the pages of
+	// the settings have in common.
 	sharedByEndpoints := []string{"authserver/internal/endpoint/ui", "authserver/internal/endpoint/token"}
 	if matches(importer, []string{"authserver/internal/endpoint/settings/*"}) {
 		sharedByEndpoints = append(sharedByEndpoints, "authserver/internal/endpoint/settings")

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// The server does not answer if no statement ends for suspectAfter, and then neither a statement nor a probe is answered
-// within probeWithin. A caller gets its 503 after the sum, which must be below 300 ms.
+// The server does not answer if no statement ends for suspectAfter, and then neither a statement nor a probe is
+// answered within probeWithin. A caller gets its 503 after the sum, which must be below 300 ms.
 const (
 	suspectAfter = 50 * time.Millisecond
 	probeWithin  = 220 * time.Millisecond

@@ -28,9 +28,9 @@ const (
 )
 
 // installPackages installs Debian packages, as root or with sudo without a password, and prevents them from starting
-// services. Otherwise it unpacks them below tools/root without changing the system: apt-get downloads with its own state
-// and cache, dpkg-deb unpacks, and the programs run with LD_LIBRARY_PATH. It passes each action to say first. It returns
-// errCannotInstall with the reason if it fails, and takes up to ten minutes.
+// services. Otherwise it unpacks them below tools/root without changing the system: apt-get downloads with its own
+// state and cache, dpkg-deb unpacks, and the programs run with LD_LIBRARY_PATH. It passes each action to say first.
+// It returns errCannotInstall with the reason if it fails, and takes up to ten minutes.
 func installPackages(ctx context.Context, tools string, say func(string), packages ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, installWithin)
 	defer cancel()
@@ -44,7 +44,8 @@ func installPackages(ctx context.Context, tools string, say func(string), packag
 		err = runTool(ctx, nil, "/bin/sh", append([]string{"-c", installScript, "install"}, packages...)...)
 	case runTool(ctx, nil, "sudo", "-n", "true") == nil:
 		say("installing " + strings.Join(packages, ", ") + " with sudo apt-get")
-		err = runTool(ctx, nil, "sudo", append([]string{"-n", "/bin/sh", "-c", installScript, "install"}, packages...)...)
+		script := []string{"-n", "/bin/sh", "-c", installScript, "install"}
+		err = runTool(ctx, nil, "sudo", append(script, packages...)...)
 	default:
 		say("unpacking " + strings.Join(packages, ", ") + " into " + tools + " (no root needed)")
 		err = unpackPackages(ctx, tools, packages)

@@ -46,8 +46,8 @@ var descriptions = []Description{
 	{
 		Action: GrantRefused,
 		Text:   "Refused a token request from {application} {person}. {description}",
-		Meaning: "The response had the error in `error`, for the cause in `reason`. The same refusal is recorded once " +
-			"an hour.",
+		Meaning: "The response had the error in `error`, for the cause in `reason`. The same refusal is recorded " +
+			"once an hour.",
 	},
 	{
 		Action:  GrantNarrowed,

@@ -19,8 +19,8 @@ const (
 )
 
 // Devices remembers at which browsers an account was signed in to, in a sealed cookie that scripts cannot read. The
-// cookie does not authenticate and gives no access: passwords from such a browser are checked before those from browsers
-// that have never signed in (see turnQueue). It is safe for concurrent use.
+// cookie does not authenticate and gives no access: passwords from such a browser are checked before those from
+// browsers that have never signed in (see turnQueue). It is safe for concurrent use.
 type Devices struct {
 	box    *seal.Box
 	secure bool
