@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// detail returns what stands for {name} in the text of the event. Any name that has no case is a detail's own.
+// detail returns what stands for {name} in the text of the event.
 func detail(e audit.Entry, name string) string {
 	switch name {
 	case "application":
@@ -39,8 +39,10 @@ func detail(e audit.Entry, name string) string {
 		return feature(text(e, "feature"))
 	case "permissions":
 		return permissions(e)
+	case "name", "description", "module", "state":
+		return text(e, name)
 	}
-	return text(e, name)
+	return "{" + name + "}" // a mistake in the table
 }
 
 func application(e audit.Entry) string {
