@@ -63,6 +63,7 @@ func TestREADME_LinesWorkWhenPasted(t *testing.T) {
 		output := string(out)
 		if strings.Count(output, `"nextCursor"`) != 3 || !strings.Contains(output, `"structuredContent":{"user":`) ||
 			!strings.Contains(output, "\nprogrammes:read:programmes programmes:write:programmes\n") ||
+			!strings.Contains(output, "\nthe same token again\n") ||
 			!strings.Contains(output, `"error":"invalid_grant"`) || strings.Count(output, `"error"`) != 1 ||
 			!strings.Contains(output, "Sam Reed") ||
 			!strings.Contains(output, "The user is no longer a member. Revoked:") ||

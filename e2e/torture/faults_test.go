@@ -9,6 +9,8 @@ const (
 	grantTokensFile = "authserver/internal/oauth/grant/tokens.go"
 	clientsFile     = "authserver/internal/store/postgres/clients.go"
 	grantsFile      = "authserver/internal/oauth/grant/service.go"
+	redeemFile      = "authserver/internal/oauth/grant/redeem.go"
+	refreshFile     = "authserver/internal/oauth/grant/rotate.go"
 	decideFile      = "authserver/internal/oauth/grant/decide.go"
 	redisGrantsFile = "authserver/internal/store/redis/grants.go"
 	writesFile      = "resourceapi/internal/store/postgres/writes.go"
@@ -80,12 +82,16 @@ var tokenStored = harness.Fault{
 // anything.
 var postgresSilent = []harness.Fault{
 	fenceOff,
-	{File: grantsFile, Old: "if old.Generation < g.Generation && ", New: "if false && "},
-	{File: grantsFile, Old: "		return Issued{}, k.redeemedAgain(ctx, *g, code, terms)\n", New: ""},
+	{File: refreshFile, Old: "if old.Generation < g.Generation && ", New: "if false && "},
+	{
+		File: redeemFile,
+		Old:  "	case Active:\n		return k.redeemedBefore(ctx, snapshot, code, terms, sender)\n",
+		New:  "",
+	},
 }
 
 // repairOff does not repair a Redis that has lost its data.
-var repairOff = harness.Fault{File: grantsFile,
+var repairOff = harness.Fault{File: refreshFile,
 	Old: "	if err := k.repair(ctx, g); err != nil {\n		return \"\", err\n	}\n",
 	New: "",
 }

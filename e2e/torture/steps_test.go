@@ -33,7 +33,7 @@ const (
 	checkedRotation = "	if err := k.answerRotation(ctx, *g, result); err != nil {\n\t\treturn Issued{}, " +
 		"err\n\t}\n"
 	issuedInRedis           = "	if result != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
-	rotationIsAnswered      = "	return Issued{Grant: *g, Now: snapshot.Now, Refresh: secret}, nil\n"
+	stepIsAnswered          = "	return snapshot.issue(next[0]), nil\n"
 	storeHasRevoked         = "	k.PropagateRevocation(ctx, id, ends, reason)\n\treturn nil\n"
 	definitionsOfTheService = "// A Service stores grants in both stores"
 )
@@ -41,23 +41,23 @@ const (
 // deaths inserts a kill point at each step: a process that finds a file with the step's name kills itself.
 func deaths() []harness.Fault {
 	die := func(s step) string { return "\tdieAt(\"" + string(s) + "\")\n" }
-	behind := func(text string, s step) harness.Fault {
-		return harness.Fault{File: grantsFile, Old: text, New: text + die(s)}
+	behind := func(file, text string, s step) harness.Fault {
+		return harness.Fault{File: file, Old: text, New: text + die(s)}
 	}
-	before := func(text string, s step) harness.Fault {
-		return harness.Fault{File: grantsFile, Old: text, New: die(s) + text}
+	before := func(file, text string, s step) harness.Fault {
+		return harness.Fault{File: file, Old: text, New: die(s) + text}
 	}
 	return []harness.Fault{
 		{File: grantsFile, Old: "import (\n", New: deathImports},
 		{File: grantsFile, Old: definitionsOfTheService, New: deathDefinition + definitionsOfTheService},
-		behind(issuedInRedis, afterIssue),
-		before("	return secret, nil\n", afterInsert),
-		behind(checkedExchange, afterExchange),
-		before("	return issued, nil\n", afterActivation),
-		behind(checkedRotation, afterRotation),
-		before(rotationIsAnswered, afterAdvance),
-		behind("	case Replay:\n", afterReplay),
-		before(storeHasRevoked, afterRevocation),
+		behind(grantsFile, issuedInRedis, afterIssue),
+		before(grantsFile, "	return secret, nil\n", afterInsert),
+		behind(redeemFile, checkedExchange, afterExchange),
+		before(redeemFile, stepIsAnswered, afterActivation),
+		behind(refreshFile, checkedRotation, afterRotation),
+		before(refreshFile, stepIsAnswered, afterAdvance),
+		behind(refreshFile, "	case Replay:\n", afterReplay),
+		before(grantsFile, storeHasRevoked, afterRevocation),
 	}
 }
 

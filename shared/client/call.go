@@ -22,6 +22,9 @@ const (
 	longestRefusal = 64 << 10
 )
 
+// keyHeader is the header with which a request can be repeated.
+const keyHeader = "Idempotency-Key"
+
 // caller sends requests to one deployment.
 type caller struct {
 	base      string
@@ -39,7 +42,8 @@ type request struct {
 	query  url.Values
 	header http.Header
 	body   []byte
-	again  bool // idempotent: it may be sent again
+	again  bool          // idempotent: it may be sent again
+	within time.Duration // limit of one try; 0 for that of the HTTP client
 }
 
 // A silence is a request without a response.
@@ -90,6 +94,11 @@ func (c *caller) once(ctx context.Context, r request, into any) (http.Header, er
 	address := c.base + r.path
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()
+	}
+	if r.within > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.within)
+		defer cancel()
 	}
 	sent, err := http.NewRequestWithContext(ctx, r.method, address, bytes.NewReader(r.body))
 	if err != nil {

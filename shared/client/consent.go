@@ -80,7 +80,7 @@ func (c Connector) Finish(ctx context.Context, q Question, callback url.Values) 
 	return c.exchangeForm(ctx, url.Values{
 		"grant_type": {"authorization_code"}, "client_id": {c.ClientID}, "resource": {c.Resource}, "code": {code},
 		"code_verifier": {q.Verifier}, "redirect_uri": {c.RedirectURI},
-	})
+	}, rand.Text())
 }
 
 // Finish checks the query of the browser's redirect and exchanges its code. The token is valid for 90 days

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/url"
@@ -24,6 +25,7 @@ type Source struct {
 
 	mu     sync.Mutex
 	token  *oauth2.Token
+	key    string // Idempotency-Key of the refresh of this token
 	unkept bool
 	ended  error
 }
@@ -48,9 +50,8 @@ var errNoRefreshToken = errors.New("almoner: no refresh token")
 // to 30 seconds.
 //
 // An error that matches ErrConsentAgain (errors.Is) is final: the grant has ended, and later calls return the
-// error without a request. A Temporary *Error or a network error may be gone at the next call. If no response
-// came and it is unknown whether the refresh token was used, the next call tries it again: if it was used,
-// the grant is lost anyway, because its successor was lost.
+// error without a request. A Temporary *Error or a network error may be gone at the next call. If a response
+// was lost, Token asks for it again with the same Idempotency-Key, and so does the next call (C6).
 func (s *Source) Token() (*oauth2.Token, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,10 +79,13 @@ func (s *Source) refresh(ctx context.Context) error {
 	if s.token.RefreshToken == "" {
 		return errNoRefreshToken
 	}
+	if s.key == "" {
+		s.key = rand.Text()
+	}
 	t, err := s.connector.exchangeForm(ctx, url.Values{
 		"grant_type": {"refresh_token"}, "client_id": {s.connector.ClientID}, "resource": {s.connector.Resource},
 		"refresh_token": {s.token.RefreshToken},
-	})
+	}, s.key)
 	if errors.Is(err, ErrConsentAgain) {
 		s.ended = err
 	}
@@ -91,7 +95,7 @@ func (s *Source) refresh(ctx context.Context) error {
 	if t.RefreshToken == "" {
 		return errNoRefreshToken
 	}
-	s.token, s.unkept = t, true
+	s.token, s.key, s.unkept = t, "", true
 	return nil
 }
 

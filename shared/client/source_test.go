@@ -16,11 +16,15 @@ import (
 	"github.com/almonerhq/almoner/shared/client"
 )
 
-// A tokenEndpoint rotates refresh tokens as Almoner does: r1, r2 and so on, each valid once.
+// A tokenEndpoint rotates refresh tokens as Almoner does: r1, r2 and so on, each valid once. It repeats its last answer
+// for the same Idempotency-Key.
 type tokenEndpoint struct {
 	mu     sync.Mutex
 	forms  []url.Values
+	keys   []string
 	next   int
+	last   string // Idempotency-Key of the last rotation
+	loses  int    // answers to lose
 	refuse func() (status int, body string, instead bool)
 }
 
@@ -29,17 +33,27 @@ func (e *tokenEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer e.mu.Unlock()
 	_ = r.ParseForm()
 	e.forms = append(e.forms, r.PostForm)
+	key := r.Header.Get("Idempotency-Key")
+	e.keys = append(e.keys, key)
 	if e.refuse != nil {
 		if status, body, instead := e.refuse(); instead {
+			w.Header().Set("Retry-After", "60") // longer than a source waits
 			answer(w, status, body)
 			return
 		}
 	}
-	if r.PostForm.Get("refresh_token") != fmt.Sprintf("r%d", e.next) {
-		answer(w, 400, `{"error":"invalid_grant","error_description":"Replaced before."}`)
-		return
+	presented := r.PostForm.Get("refresh_token")
+	if repeated := presented == fmt.Sprintf("r%d", e.next-1) && key == e.last; !repeated {
+		if presented != fmt.Sprintf("r%d", e.next) || key == "" {
+			answer(w, 400, `{"error":"invalid_grant","error_description":"Replaced before."}`)
+			return
+		}
+		e.next, e.last = e.next+1, key
 	}
-	e.next++
+	if e.loses > 0 {
+		e.loses--
+		panic(http.ErrAbortHandler)
+	}
 	answer(
 		w,
 		200,
@@ -163,6 +177,36 @@ func TestSource_OutageDoesNotEndGrant(t *testing.T) {
 	}
 	if token, err := source.Token(); err != nil || token.AccessToken != "a2" {
 		t.Errorf("%v", err)
+	}
+}
+
+// A lost answer is asked for again with the same key: at once, and at the next call if the source has given up.
+func TestSource_LostAnswerIsAskedForAgain(t *testing.T) {
+	endpoint, connector := rotating(t)
+	endpoint.loses = 2
+	source := connector.Source(t.Context(), expired(), nil)
+	token, err := source.Token()
+	if err != nil || token.RefreshToken != "r2" || len(endpoint.keys) < 3 {
+		t.Fatalf("%v, %d requests", err, len(endpoint.keys))
+	}
+	for _, key := range endpoint.keys {
+		if len(key) < 16 || key != endpoint.keys[0] {
+			t.Errorf("keys %q", endpoint.keys)
+		}
+	}
+}
+
+func TestSource_NextCallRepeatsKey(t *testing.T) {
+	endpoint, connector := rotating(t)
+	fails := true
+	endpoint.refuse = func() (int, string, bool) { return 503, `<html>`, fails }
+	source := connector.Source(t.Context(), expired(), nil)
+	if _, err := source.Token(); err == nil {
+		t.Fatal("no error")
+	}
+	fails = false
+	if _, err := source.Token(); err != nil || len(endpoint.keys) != 2 || endpoint.keys[0] != endpoint.keys[1] {
+		t.Errorf("%v, keys %q", err, endpoint.keys)
 	}
 }
 

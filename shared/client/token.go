@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -74,19 +75,42 @@ func (g granted) token(asked time.Time) (*oauth2.Token, error) {
 	return t.WithExtra(extra), nil
 }
 
-func (a Application) exchangeForm(ctx context.Context, form url.Values) (*oauth2.Token, error) {
-	asked := time.Now()
-	var g granted
-	if err := a.post(ctx, tokenPath, formType, []byte(form.Encode()), &g); err != nil {
-		return nil, err
-	}
-	return g.token(asked)
+func (a Application) exchangeForm(ctx context.Context, form url.Values, key string) (*oauth2.Token, error) {
+	return a.exchange(ctx, formType, []byte(form.Encode()), key)
 }
 
 func (a Application) exchangeJSON(ctx context.Context, body map[string]string) (*oauth2.Token, error) {
+	content, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	return a.exchange(ctx, jsonType, content, rand.Text())
+}
+
+// A token request is tried up to tokenRetries.Most times more, each within tokenWithin. Almoner repeats its answer for
+// 60 seconds.
+var tokenRetries = Retries{Most: 4, LongestWait: 5 * time.Second}
+
+const tokenWithin = 10 * time.Second
+
+// exchange sends a token request with an Idempotency-Key, so that it can be sent again if no response came.
+func (a Application) exchange(ctx context.Context, contentType string, body []byte, key string) (*oauth2.Token, error) {
+	c, err := a.caller()
+	if err != nil {
+		return nil, err
+	}
+	c.retries = tokenRetries
 	asked := time.Now()
 	var g granted
-	if err := a.postJSON(ctx, tokenPath, body, &g); err != nil {
+	_, err = c.do(ctx, request{
+		method: http.MethodPost,
+		path:   tokenPath,
+		body:   body,
+		header: http.Header{"Content-Type": {contentType}, keyHeader: {key}},
+		again:  true,
+		within: tokenWithin,
+	}, &g)
+	if err != nil {
 		return nil, err
 	}
 	return g.token(asked)

@@ -24,7 +24,7 @@ func IfMatch(etag string) WriteOption {
 // IdempotencyKey sets the key of the write: repeated with the same key within 24 hours, by any process, it
 // returns the first response and has no second effect. Without this option each call has a unique key.
 func IdempotencyKey(key string) WriteOption {
-	return func(h http.Header) { h.Set("Idempotency-Key", key) }
+	return func(h http.Header) { h.Set(keyHeader, key) }
 }
 
 // workspaceHeader returns the headers of a request within the workspace (spec 5.1).

@@ -67,6 +67,15 @@ func when(meant func(r request) bool, broken breakage) breakage {
 	}
 }
 
+// ifRepeated breaks the response to a repeated request.
+func ifRepeated(broken breakage) breakage {
+	return func(s *sound, r request, a answer) {
+		if a.Header().Get("Idempotency-Replayed") != "" {
+			broken(s, r, a)
+		}
+	}
+}
+
 func noToken(r request) bool   { return r.Header.Get("Authorization") == "" }
 func withToken(r request) bool { return strings.Contains(r.Header.Get("Authorization"), "access-") }
 func junk(r request) bool      { return strings.Contains(r.Header.Get("Authorization"), "never-issued") }
@@ -380,6 +389,8 @@ func useSymptoms() []symptom {
 		{"refresh_not_rotated", at("/oauth/token", when(fresh, set("refresh_token", nil))), nil},
 		{"new_token_refused", at("/oauth/token", when(fresh, set("access_token", "access-of-nobody-0123456789"))), nil},
 		{"former_token_ended", at("/oauth/token", when(fresh, endsTheFormer)), nil},
+		{"repeat_refused", at("/oauth/token", ifRepeated(status(400))), nil},
+		{"repeat_other_token", at("/oauth/token", ifRepeated(set("refresh_token", "refresh-0123456789"))), nil},
 		{"replay_taken", at("/oauth/token", when(fresh, func(_ *sound, _ request, a answer) {
 			if a.Code == 400 {
 				replace(a, 200, "application/json", `{"access_token":"access-again-0123456789"}`)

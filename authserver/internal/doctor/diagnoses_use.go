@@ -214,6 +214,22 @@ func ofRefreshes() map[string]diagnosis {
 			"A stolen one works unnoticed until the grant ends.",
 			"Replace it at each refresh, as public clients need (OAuth 2.1, section 4.3.1).",
 		},
+		"repeat_ok": {
+			verdict: OK,
+			says:    "A refresh whose answer was lost can be sent again with its Idempotency-Key.",
+		},
+		"repeat_refused": {
+			Fail,
+			"A refresh that is sent again with its Idempotency-Key is refused, although the metadata offers it.",
+			"A client that lost an answer loses the connection.",
+			"Give the same refresh token again, or leave token_endpoint_idempotency_key_supported out.",
+		},
+		"repeat_other_token": {
+			Fail,
+			"A refresh that is sent again with its Idempotency-Key gets another refresh token.",
+			"Of two tokens one is superseded, and the client cannot know which.",
+			"Give the same refresh token again.",
+		},
 		"new_token_ok": {verdict: OK, says: "The new access token works."},
 		"new_token_refused": {
 			Fail,

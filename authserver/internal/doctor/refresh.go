@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/rand"
 	"net/http"
 	"net/url"
 	"time"
@@ -21,7 +22,12 @@ func (w *run) refresh(ctx context.Context) error {
 		w.find("nothing_to_refresh", nil)
 		return nil
 	}
-	answer, values, err := w.ask(ctx, "refresh", w.refreshForm(former.refresh))
+	key := ""
+	if w.server.repeats {
+		key = rand.Text()
+		w.secrets.Add(credential.Secret(key))
+	}
+	answer, values, err := w.askWith(ctx, "refresh", w.refreshForm(former.refresh), key)
 	if err != nil {
 		return err
 	}
@@ -37,8 +43,34 @@ func (w *run) refresh(ctx context.Context) error {
 	if err := w.judgeTokens(ctx, former.access); err != nil {
 		return err
 	}
+	if key != "" && w.tokens.refresh != former.refresh {
+		if err := w.repeat(ctx, former.refresh, key); err != nil {
+			return err
+		}
+	}
 	if w.Replay && w.tokens.refresh != former.refresh {
 		return w.replay(ctx, former.refresh)
+	}
+	return nil
+}
+
+// repeat sends the same request with the same Idempotency-Key, as a client does that lost the answer. It runs only
+// against a server whose metadata offers it: elsewhere it would be a replay.
+func (w *run) repeat(ctx context.Context, used credential.Secret, key string) error {
+	answer, values, err := w.askWith(ctx, "the same request, with its Idempotency-Key", w.refreshForm(used), key)
+	if err != nil {
+		return err
+	}
+	switch refresh, _ := values["refresh_token"].(string); {
+	case answer.Status != http.StatusOK:
+		w.find("repeat_refused", answer, w.described(answer))
+		return errStop
+	case credential.Secret(refresh) != w.tokens.refresh:
+		w.find("repeat_other_token", answer)
+	default:
+		w.find("repeat_ok", answer)
+		access, _ := values["access_token"].(string)
+		w.tokens.access = credential.Secret(access)
 	}
 	return nil
 }

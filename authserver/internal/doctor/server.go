@@ -20,6 +20,7 @@ type server struct {
 	scopes      []string
 	sound       bool // the required endpoints are usable
 	offlineable bool // offers offline_access
+	repeats     bool // gives an answer again for an Idempotency-Key
 }
 
 // readServer judges the members of the document (RFC 8414, section 2; connectors, Discovery).
@@ -33,6 +34,7 @@ func (w *run) readServer(d document) {
 		saysIss:   d.values["authorization_response_iss_parameter_supported"] == true,
 		documents: d.values["client_id_metadata_document_supported"] == true,
 		scopes:    d.list("scopes_supported"),
+		repeats:   d.values["token_endpoint_idempotency_key_supported"] == true,
 	}
 	s.offlineable = has(s.scopes, "offline_access")
 	before := w.report.Count(Fail)

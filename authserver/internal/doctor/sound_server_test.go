@@ -39,6 +39,7 @@ func TestRun_CorrectServerHasNoFindings(t *testing.T) {
 		"refresh_ok",
 		"new_token_ok",
 		"former_token_works",
+		"repeat_ok",
 		"replay_ok",
 		"revoked",
 		"signed_out",

@@ -37,6 +37,7 @@ type sound struct {
 	code    string
 	live    map[string]bool // access tokens
 	refresh string
+	last    string // the refresh token and Idempotency-Key that got it
 	ended   bool
 	secrets []string
 	seen    []string // requests, method and path
@@ -118,6 +119,7 @@ func (s *sound) metadata() map[string]any {
 			"none",
 		}, "scopes_supported": []string{"read", "write", "offline_access"},
 		"authorization_response_iss_parameter_supported": true, "client_id_metadata_document_supported": true,
+		"token_endpoint_idempotency_key_supported": true,
 	}
 }
 
@@ -218,14 +220,20 @@ func (s *sound) token(a answer, r request) {
 	byCode := form.Get("grant_type") == "authorization_code" && s.code != "" && form.Get("code") == s.code &&
 		form.Get("code_verifier") != ""
 	byRefresh := form.Get("grant_type") == "refresh_token" && form.Get("refresh_token") == s.refresh && !s.ended
-	if !byCode && !byRefresh {
+	request := form.Get("refresh_token") + " " + r.Header.Get("Idempotency-Key")
+	again := r.Header.Get("Idempotency-Key") != "" && request == s.last && !s.ended
+	if !byCode && !byRefresh && !again {
 		if form.Get("grant_type") == "refresh_token" { // a used one: the grant ends
 			s.ended, s.live = true, map[string]bool{}
 		}
 		write(a, 400, map[string]any{"error": "invalid_grant", "error_description": "That is not good."})
 		return
 	}
-	s.code, s.refresh = "", s.secret("refresh")
+	if again {
+		a.Header().Set("Idempotency-Replayed", "true")
+	} else {
+		s.code, s.refresh, s.last = "", s.secret("refresh"), request
+	}
 	access := s.secret("access")
 	s.live[access] = true
 	a.Header().Set("Cache-Control", "no-store")

@@ -32,8 +32,21 @@ func (w *run) exchange(ctx context.Context) error {
 // ask sends a form to the token endpoint and returns the object in the response. It registers the tokens as
 // secrets.
 func (w *run) ask(ctx context.Context, note string, form url.Values) (*wire.Answer, map[string]any, error) {
+	return w.askWith(ctx, note, form, "")
+}
+
+// askWith is ask with an Idempotency-Key, unless it is "".
+func (w *run) askWith(
+	ctx context.Context,
+	note string,
+	form url.Values,
+	key string,
+) (*wire.Answer, map[string]any, error) {
 	request := wire.Form(w.server.token, form.Encode(), tokenLimit)
 	request.Note = note
+	if key != "" {
+		request.Header["Idempotency-Key"] = key
+	}
 	answer, err := w.send(ctx, request)
 	if err != nil {
 		return answer, nil, err

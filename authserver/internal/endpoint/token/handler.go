@@ -43,9 +43,19 @@ func New(d Deps) http.Handler {
 			Refuse(w, r, d.limited(asked, err), d.Log)
 			return
 		}
+		if tokens.Repeated {
+			w.Header().Set(replayedHeader, "true")
+		}
 		web.JSON(w, http.StatusOK, response(tokens))
 	})
 }
+
+// With keyHeader, a client that lost an answer can ask for it again. replayedHeader marks an answer that was given
+// before (contract, sections 3 and 6a).
+const (
+	keyHeader      = "Idempotency-Key"
+	replayedHeader = "Idempotency-Replayed"
+)
 
 func request(r *http.Request, p Parameters) engine.TokenRequest {
 	secret := func(name string) credential.Secret { return credential.Secret(p.Values[name]) }
@@ -63,6 +73,9 @@ func request(r *http.Request, p Parameters) engine.TokenRequest {
 	}
 	if p.JSON {
 		request.Dialect = engine.JSON
+	}
+	for _, key := range r.Header.Values(keyHeader) {
+		request.IdempotencyKeys = append(request.IdempotencyKeys, credential.Secret(key))
 	}
 	if len(r.Header.Values("Authorization")) > 0 {
 		id, password, ok := BasicCredentials(r)

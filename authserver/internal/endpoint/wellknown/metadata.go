@@ -33,6 +33,7 @@ func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 		"scopes_supported":                               append(perm.ForConnectors().Strings(), "offline_access"),
 		"authorization_response_iss_parameter_supported": true,
 		"client_id_metadata_document_supported":          documents,
+		"token_endpoint_idempotency_key_supported":       true, // not registered with IANA
 		"ui_locales_supported":                           []string{"en-GB"},
 	}
 	if documents { // only clients with a metadata document sign assertions

@@ -83,6 +83,7 @@ func TestMetadata_DescribesServer(t *testing.T) {
 		"introspection_endpoint_auth_methods_supported":    list("client_secret_basic", "client_secret_post"),
 		"authorization_response_iss_parameter_supported":   true,
 		"client_id_metadata_document_supported":            true,
+		"token_endpoint_idempotency_key_supported":         true,
 	} {
 		if !reflect.DeepEqual(got[name], value) {
 			t.Errorf("%s: %v, want %v", name, got[name], value)

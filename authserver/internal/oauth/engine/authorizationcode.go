@@ -51,5 +51,5 @@ func redeem(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
 		RedirectURI: x.request.Parameters["redirect_uri"].Reveal(),
 		Resource:    resource,
 		Challenge:   challenge,
-	})
+	}, x.sender())
 }

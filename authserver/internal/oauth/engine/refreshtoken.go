@@ -21,7 +21,8 @@ var refreshToken = grantType{
 	mayUse:   func(t client.Traits) bool { return t.Refreshes },
 	check:    checkRefresh,
 	decide: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
-		return e.Grants.Rotate(ctx, x.facts, x.token, x.facts.Client.ID, x.request.Parameters["resource"].Reveal())
+		resource := x.request.Parameters["resource"].Reveal()
+		return e.Grants.Rotate(ctx, x.facts, x.token, x.facts.Client.ID, resource, x.sender())
 	},
 }
 

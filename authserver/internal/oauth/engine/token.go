@@ -38,6 +38,9 @@ type TokenRequest struct {
 
 	AssertionType string // of private_key_jwt (RFC 7523, section 2.2)
 	Assertion     credential.Secret
+
+	// IdempotencyKeys are the values of the header, of which there may be one (contract, section 3).
+	IdempotencyKeys []credential.Secret
 }
 
 // Tokens is the response.
@@ -48,6 +51,7 @@ type Tokens struct {
 	WorkspaceID uuid.UUID
 	Refresh     credential.Secret // only for connectors
 	Remaining   time.Duration     // remaining life of the grant; only for connectors
+	Repeated    bool              // an earlier request with the same Idempotency-Key got the same refresh token
 }
 
 // A TokenError is a refusal that the client caused: 400, or 401 with a challenge if a Basic header failed.
@@ -134,7 +138,7 @@ func checkForm(r *TokenRequest) error {
 	if missing != "" {
 		return tokenError("invalid_request", missing+" is required.")
 	}
-	return nil
+	return checkKey(r.IdempotencyKeys)
 }
 
 // mapTokenError unwraps this package's errors from fosite's, and replaces fosite's own errors with the contract's.
@@ -190,6 +194,7 @@ func (e *Engine) issue(
 		Scope:       g.Permissions.Scope(),
 		WorkspaceID: g.WorkspaceID,
 		Refresh:     issued.Refresh,
+		Repeated:    issued.Repeated && len(x.request.IdempotencyKeys) > 0,
 	}
 	if g.Kind == client.Connector {
 		x.answer.Remaining = g.Ends.Sub(issued.Now).Truncate(time.Second)

@@ -70,17 +70,20 @@ const (
 	undoTries    = 4
 )
 
+// takeStep is the idempotent update of Postgres for a step: Activate or Advance.
+type takeStep func(context.Context, Step) (UpdateResult, error)
+
 // commit repeats an idempotent update of Postgres until its outcome is known. A step that was not, or possibly not,
 // committed is undone, so that the client's credential works again after the 503.
 func (k *Service) commit(
 	ctx context.Context,
 	step Step,
 	snapshot Snapshot,
-	update func() (UpdateResult, error),
+	take takeStep,
 ) (UpdateResult, error) {
-	outcome, uncertain, err := k.update(update)
+	outcome, uncertain, err := update(ctx, step, take)
 	if err == nil && outcome == Refused {
-		outcome, uncertain, err = k.commitAfterUndo(ctx, step, snapshot, update)
+		outcome, uncertain, err = k.commitAfterUndo(ctx, step, snapshot, take)
 	}
 	if err != nil && (!k.undoRotation(ctx, step) || uncertain) {
 		k.undos.add(ctx, step)
@@ -94,19 +97,19 @@ func (k *Service) commitAfterUndo(
 	ctx context.Context,
 	step Step,
 	snapshot Snapshot,
-	update func() (UpdateResult, error),
+	take takeStep,
 ) (UpdateResult, bool, error) {
 	now, err := k.store.Facts(ctx, snapshot.Grant.ClientID, step.GrantID)
 	if err != nil {
 		return Refused, false, err
 	}
 	if !step.startsAt(now.Grant) {
-		_, back, err := k.undoneElsewhere(ctx, now, step.Generation-1, step.Former)
-		if !back || err != nil {
+		why, err := k.whySuperseded(ctx, now, presentation{token: step.presented()})
+		if !why.undone || err != nil {
 			return Refused, false, err
 		}
 	}
-	return k.update(update)
+	return update(ctx, step, take)
 }
 
 // startsAt reports whether Postgres holds the grant as it was when the step was decided.
@@ -117,10 +120,10 @@ func (s Step) startsAt(g *Grant) bool {
 	return g != nil && g.State == Active && g.Generation == s.Generation-1 && bytes.Equal(g.RefreshHash, s.Former)
 }
 
-func (k *Service) update(update func() (UpdateResult, error)) (outcome UpdateResult, uncertain bool, err error) {
+func update(ctx context.Context, step Step, take takeStep) (outcome UpdateResult, uncertain bool, err error) {
 	began := time.Now()
 	for try := range commitTries {
-		if outcome, err = update(); err == nil {
+		if outcome, err = take(ctx, step); err == nil {
 			return outcome, false, nil
 		}
 		uncertain = uncertain || !errors.Is(err, ErrNotCommitted)
@@ -132,7 +135,7 @@ func (k *Service) update(update func() (UpdateResult, error)) (outcome UpdateRes
 	return Refused, uncertain, err
 }
 
-// undoRotation undoes a step in Redis, where other processes can see that no client received its token.
+// undoRotation undoes a step in Redis, where other processes can see that this try gave it to no client.
 func (k *Service) undoRotation(ctx context.Context, step Step) bool {
 	for range undoTries {
 		if k.undo(ctx, step) == nil {
@@ -146,32 +149,4 @@ func (k *Service) undo(ctx context.Context, step Step) error {
 	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
 	defer cancel()
 	return k.rotations.Undo(ctx, step.GrantID, step.Nonce)
-}
-
-// undoneElsewhere reverts the last step of a grant in Postgres if Redis has undone it, and reads the grant again. In
-// that case another process gave the step up but could not revert it in Postgres yet, and the apparent reuse of a code
-// or of a superseded token is the retry of a client that got a 503 (G10). generation and former are those before the
-// step. Only Redis can distinguish the two cases: err is store.ErrUnavailable if it does not respond. Postgres alone
-// proves that a token two generations old is a replay.
-func (k *Service) undoneElsewhere(
-	ctx context.Context,
-	snapshot Snapshot,
-	generation uint32,
-	former []byte,
-) (again Snapshot, back bool, err error) {
-	g := snapshot.Grant
-	if g == nil || g.State != Active || g.Generation != generation+1 {
-		return Snapshot{}, false, nil
-	}
-	askCtx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	if undone, err := k.rotations.Undone(askCtx, g.ID, g.RefreshHash); err != nil || !undone {
-		return Snapshot{}, false, err
-	}
-	step := Step{GrantID: g.ID, Nonce: uuid.NewString(), Generation: g.Generation, Hash: g.RefreshHash, Former: former}
-	if err := k.store.GiveUp(ctx, step); err != nil {
-		return Snapshot{}, false, err
-	}
-	again, err = k.store.Facts(ctx, g.ClientID, g.ID)
-	return again, err == nil, err
 }

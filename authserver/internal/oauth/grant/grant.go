@@ -49,6 +49,7 @@ type Grant struct {
 	RefreshHash []byte   // hash of its random part
 	CodeBinding []byte   // see Binding
 	GivenUp     []string // nonces of steps whose requests got a 503 (G10)
+	TakenBy     []string // nonces of the tries that took the step to the current generation; ManyTries for many
 	Created     time.Time
 	LastUsed    *time.Time
 	Ends        time.Time
@@ -58,6 +59,9 @@ type Grant struct {
 	Reason    Reason
 	SignInID  uuid.UUID // for Open: the sign-in of the approval, which must still be valid; not stored
 }
+
+// words describes in plain words why and when the grant ended.
+func (g *Grant) words() string { return g.Reason.Words(g.RevokedAt) }
 
 // A Snapshot is one consistent read of Postgres, made before a decision.
 type Snapshot struct {

@@ -97,6 +97,15 @@ func (b *testEnv) consent() (grant.Grant, credential.Secret) {
 }
 
 func (b *testEnv) redeem(code credential.Secret, terms grant.CodeTerms) (grant.Issued, error) {
+	return b.redeemWith(code, terms, "")
+}
+
+// redeemWith redeems with an Idempotency-Key, or without one if it is "".
+func (b *testEnv) redeemWith(
+	code credential.Secret,
+	terms grant.CodeTerms,
+	key credential.Secret,
+) (grant.Issued, error) {
 	token, err := b.grants.ReadToken(grant.Code, code)
 	if err != nil {
 		return grant.Issued{}, err
@@ -105,14 +114,36 @@ func (b *testEnv) redeem(code credential.Secret, terms grant.CodeTerms) (grant.I
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	return b.grants.Redeem(context.Background(), snapshot, token, terms)
+	return b.grants.Redeem(context.Background(), snapshot, token, terms, sender(key))
+}
+
+// sender returns the sender of requests with this Idempotency-Key.
+func sender(key credential.Secret) grant.Sender {
+	if key == "" {
+		return grant.Sender{}
+	}
+	return grant.Sender{Proof: grant.ProofByKey(key)}
 }
 
 func (b *testEnv) rotate(refresh credential.Secret) (grant.Issued, error) {
 	return b.rotateAs(refresh, b.app.ID, resource)
 }
 
+// rotateWith rotates with an Idempotency-Key.
+func (b *testEnv) rotateWith(refresh, key credential.Secret) (grant.Issued, error) {
+	return b.rotateBy(refresh, b.app.ID, resource, sender(key))
+}
+
 func (b *testEnv) rotateAs(refresh credential.Secret, id uuid.UUID, target string) (grant.Issued, error) {
+	return b.rotateBy(refresh, id, target, grant.Sender{})
+}
+
+func (b *testEnv) rotateBy(
+	refresh credential.Secret,
+	id uuid.UUID,
+	target string,
+	sender grant.Sender,
+) (grant.Issued, error) {
 	token, err := b.grants.ReadToken(grant.Refresh, refresh)
 	if err != nil {
 		return grant.Issued{}, err
@@ -121,7 +152,7 @@ func (b *testEnv) rotateAs(refresh credential.Secret, id uuid.UUID, target strin
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	return b.grants.Rotate(context.Background(), snapshot, token, id, target)
+	return b.grants.Rotate(context.Background(), snapshot, token, id, target, sender)
 }
 
 // active consents and redeems the code.
@@ -210,13 +241,13 @@ func TestG1_DelayedReuseRevokesGrant(t *testing.T) {
 	refresh := b.mustRotate(issued.Refresh)
 	guess := b.terms()
 	guess.RedirectURI += "x"
-	_, err = b.grants.Redeem(t.Context(), before, token, guess)
+	_, err = b.grants.Redeem(t.Context(), before, token, guess, grant.Sender{})
 	b.refused("a guess", err)
 	b.alive(g.ID)
-	_, err = b.grants.Redeem(t.Context(), before, token, b.terms())
+	_, err = b.grants.Redeem(t.Context(), before, token, b.terms(), grant.Sender{})
 	b.refused("a reuse", err)
 	b.dead(g.ID, grant.CodeReused)
-	_, err = b.grants.Redeem(t.Context(), before, token, b.terms())
+	_, err = b.grants.Redeem(t.Context(), before, token, b.terms(), grant.Sender{})
 	b.refused("another", err)
 	_, err = b.rotate(refresh)
 	b.refused("refresh after reuse", err)

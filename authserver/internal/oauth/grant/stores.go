@@ -3,6 +3,7 @@ package grant
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,6 +46,9 @@ type Step struct {
 	Former     []byte // the previous hash; nil for an exchange
 }
 
+// ManyTries stands for more tries than are recorded. Their step is never reverted.
+const ManyTries = "*"
+
 // A GrantStore is the authoritative store of grants, in Postgres. Its errors wrap store.ErrUnavailable; those of
 // Advance and Activate also wrap ErrNotCommitted if that is certain.
 type GrantStore interface {
@@ -55,13 +59,14 @@ type GrantStore interface {
 	FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Snapshot, error)
 	Approvals
 	// Activate moves a pending grant to generation 1 if its code has this binding, so that Postgres alone can prove the
-	// code's reuse. It is idempotent: the same step succeeds again. A step that was given up is refused.
+	// code's reuse. It is idempotent: the same step succeeds again, and so does that of a repeated request, which has
+	// the same hash (G11). A step that was given up is refused.
 	Activate(ctx context.Context, step Step, binding []byte) (UpdateResult, error)
 	// Advance moves an active grant to the step's generation, from any smaller one. It is idempotent in the same way.
 	Advance(ctx context.Context, step Step) (UpdateResult, error)
-	// GiveUp reverts a step whose request got a 503, if it was committed, and prevents it from being committed later
-	// (G10).
-	GiveUp(ctx context.Context, step Step) error
+	// GiveUp removes the tries with these nonces, whose requests got a 503, from those that took the step, and
+	// prevents them from committing it later. If they were all that took it, the step is reverted (G10).
+	GiveUp(ctx context.Context, step Step, nonces []string) error
 	// Revoke ends the grant durably, with its audit event. A grant that has ended keeps its first reason.
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, actor string) error
 }
@@ -98,8 +103,11 @@ const (
 	WrongRedirectURI ScriptResult = "redirect"
 	WrongVerifier    ScriptResult = "verifier"
 	WrongResource    ScriptResult = "resource"
-	Late             ScriptResult = "late"  // arrived after its deadline: nothing was changed
-	AlreadyUsed      ScriptResult = "taken" // issue: the code was redeemed, or the grant has ended
+	Late             ScriptResult = "late"       // arrived after its deadline: nothing was changed
+	Again            ScriptResult = "again"      // repeats the request of the last decision (G11)
+	Undone           ScriptResult = "undone"     // no client has the result of the step in Postgres (G10)
+	Superseded       ScriptResult = "superseded" // used before by another request
+	AlreadyUsed      ScriptResult = "taken"      // issue: the code was redeemed, or the grant has ended
 )
 
 // revokedPrefix precedes the reason if the grant was revoked already.
@@ -114,6 +122,16 @@ func (r ScriptResult) revokedReason() (Reason, bool) {
 	return Reason(reason), revoked
 }
 
+// again returns the place, among so many successors, of the one that was stored for the first of the repeated requests.
+func (r ScriptResult) again(successors int) (place int, repeats bool) {
+	if r == Again {
+		return 0, true
+	}
+	number, found := strings.CutPrefix(string(r), string(Again)+":")
+	place, err := strconv.Atoi(number)
+	return place - 1, found && err == nil && place >= 1 && place <= successors
+}
+
 // CodeTerms are the values that a code is bound to.
 type CodeTerms struct {
 	ClientID    uuid.UUID
@@ -124,8 +142,8 @@ type CodeTerms struct {
 
 // A RotationStore decides races over grants in Redis, with one script per decision. Its errors wrap
 // store.ErrUnavailable, and ErrNotCommitted if certainly nothing was sent. A call with the nonce of an earlier call
-// gets the same result (G8). Issue, Exchange, Rotate and Repair change nothing after the deadline of their context by
-// Redis's clock, whenever they arrive; Issue, Exchange and Rotate then return Late.
+// gets the same result (G8). Issue, Exchange, Rotate, Superseded and Repair change nothing after the deadline of their
+// context by Redis's clock, whenever they arrive; all but Repair then return Late.
 type RotationStore interface {
 	Issue(
 		ctx context.Context,
@@ -138,19 +156,23 @@ type RotationStore interface {
 	// Withdraw undoes Issue for an approval that Postgres has refused: the code that it replaced is valid again, unless
 	// the grant was redeemed or has ended (G12).
 	Withdraw(ctx context.Context, id uuid.UUID, approval int) (ScriptResult, error)
-	Exchange(ctx context.Context, try Try, codeHash []byte, terms CodeTerms, refreshHash []byte) (ScriptResult, error)
+	// Exchange and Rotate store the first of the hashes. If one of them is stored already and was for less than 60 s,
+	// the request repeats the one that stored it.
+	Exchange(ctx context.Context, try Try, codeHash []byte, terms CodeTerms, next [][]byte) (ScriptResult, error)
 	Rotate(
 		ctx context.Context,
 		try Try,
 		old Token,
 		clientID uuid.UUID,
 		resource string,
-		next []byte,
+		next [][]byte,
 	) (ScriptResult, error)
-	// Undo undoes the decision of the call with this nonce if nothing has happened since.
+	// Undo undoes the decision of the call with this nonce if nothing has happened since. A decision that other calls
+	// repeat stays.
 	Undo(ctx context.Context, id uuid.UUID, nonce string) error
-	// Undone reports whether the decision with this hash was the last one undone, so that no client has its token.
-	Undone(ctx context.Context, id uuid.UUID, hash []byte) (bool, error)
+	// Superseded returns Again if the request that would store this hash repeats the one of the last decision, Undone
+	// if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded.
+	Superseded(ctx context.Context, try Try, hash []byte, known Grant) (ScriptResult, error)
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, ends time.Time) error
 	Repair(ctx context.Context, g Grant) error
 }

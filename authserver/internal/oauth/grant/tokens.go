@@ -22,6 +22,7 @@ type Token struct {
 	GrantID    uuid.UUID
 	Generation uint32 // 0 in a code
 	Hash       []byte // SHA-256 of its random part, which the stores hold
+	random     credential.Secret
 }
 
 // A TokenKind is the prefix of a token, and part of what its MAC covers.
@@ -47,7 +48,10 @@ const (
 // A TokenCodec creates and reads tokens: a prefix, then base64url of the grant id, the generation, 32 random bytes and
 // an HMAC-SHA256 over the kind and all of that. Because of the MAC, garbage is refused within microseconds, and a
 // superseded token is recognised without a stored row. It is safe for concurrent use.
-type TokenCodec struct{ keys [][]byte }
+type TokenCodec struct {
+	keys       [][]byte
+	successors [][]byte // keys of the same master keys, in the same order
+}
 
 // NewTokenCodec derives the keys from the master keys. The first creates tokens; all verify them.
 func NewTokenCodec(keys seal.Keys) (*TokenCodec, error) {
@@ -55,17 +59,34 @@ func NewTokenCodec(keys seal.Keys) (*TokenCodec, error) {
 	if err != nil || len(derived) == 0 {
 		return nil, fmt.Errorf("keys of the grant tokens: %w", errors.Join(err, errors.New("at least one is needed")))
 	}
-	return &TokenCodec{keys: derived}, nil
+	successors, err := keys.Derive("grant token successors")
+	if err != nil {
+		return nil, fmt.Errorf("keys of the grant tokens: %w", err)
+	}
+	return &TokenCodec{keys: derived, successors: successors}, nil
 }
 
 // New returns a new token, and what the stores hold of it.
 func (c *TokenCodec) New(kind TokenKind, id uuid.UUID, generation uint32) (credential.Secret, Token) {
+	var random [randomSize]byte
+	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
+	return makeToken(c.keys[0], kind, id, generation, random[:])
+}
+
+// makeToken returns the token with this random part.
+func makeToken(
+	key []byte,
+	kind TokenKind,
+	id uuid.UUID,
+	generation uint32,
+	random []byte,
+) (credential.Secret, Token) {
 	raw := make([]byte, bodySize, tokenSize)
 	copy(raw, id[:])
 	binary.BigEndian.PutUint32(raw[idSize:], generation)
-	_, _ = rand.Read(raw[idSize+4:]) // never fails (crypto/rand)
-	token := Token{GrantID: id, Generation: generation, Hash: hashRandom(raw)}
-	raw = append(raw, mac(c.keys[0], kind, raw)...)
+	copy(raw[idSize+4:], random)
+	token := tokenOf(raw)
+	raw = append(raw, mac(key, kind, raw)...)
 	return credential.Secret(string(kind) + base64.RawURLEncoding.EncodeToString(raw)), token
 }
 
@@ -86,11 +107,17 @@ func (c *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
 	if authentic != 1 {
 		return Token{}, ErrForged
 	}
+	return tokenOf(body), nil
+}
+
+func tokenOf(body []byte) Token {
+	sum := sha256.Sum256(body[idSize+4 : bodySize])
 	return Token{
 		GrantID:    uuid.UUID(body[:idSize]),
 		Generation: binary.BigEndian.Uint32(body[idSize:]),
-		Hash:       hashRandom(body),
-	}, nil
+		Hash:       sum[:],
+		random:     credential.Secret(body[idSize+4 : bodySize]),
+	}
 }
 
 func mac(key []byte, kind TokenKind, body []byte) []byte {
@@ -98,11 +125,6 @@ func mac(key []byte, kind TokenKind, body []byte) []byte {
 	h.Write([]byte(kind))
 	h.Write(body)
 	return h.Sum(nil)
-}
-
-func hashRandom(body []byte) []byte {
-	sum := sha256.Sum256(body[idSize+4 : bodySize])
-	return sum[:]
 }
 
 // Binding returns what Postgres stores of a code: one hash over the code, its redirect URI and the PKCE challenge (""

@@ -116,5 +116,5 @@ func (q *undoQueue) undoAll(ctx context.Context, pending *pendingUndo, within ti
 func (q *undoQueue) undo(ctx context.Context, step Step, within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return q.store.GiveUp(ctx, step) == nil
+	return q.store.GiveUp(ctx, step, []string{step.Nonce}) == nil
 }

@@ -36,11 +36,11 @@ func (s *stalledStore) Advance(ctx context.Context, step grant.Step) (grant.Upda
 	return result, err
 }
 
-func (s *stalledStore) GiveUp(ctx context.Context, step grant.Step) error {
+func (s *stalledStore) GiveUp(ctx context.Context, step grant.Step, nonces []string) error {
 	if s.stalled.Load() {
 		return store.ErrUnavailable
 	}
-	return s.GrantStore.GiveUp(ctx, step)
+	return s.GrantStore.GiveUp(ctx, step, nonces)
 }
 
 // Postgres commits, and its response and the connection of the process are lost. The retry goes to another process
@@ -118,17 +118,22 @@ func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
 	b.alive(g.ID)
 }
 
-// silentRotations does not respond to Undone while it is silent.
+// silentRotations does not respond to Superseded while it is silent.
 type silentRotations struct {
 	grant.RotationStore
 	silent atomic.Bool
 }
 
-func (r *silentRotations) Undone(ctx context.Context, id uuid.UUID, hash []byte) (bool, error) {
+func (r *silentRotations) Superseded(
+	ctx context.Context,
+	try grant.Try,
+	hash []byte,
+	known grant.Grant,
+) (grant.ScriptResult, error) {
 	if r.silent.Load() {
-		return false, store.ErrUnavailable
+		return "", store.ErrUnavailable
 	}
-	return r.RotationStore.Undone(ctx, id, hash)
+	return r.RotationStore.Superseded(ctx, try, hash, known)
 }
 
 // Postgres committed a step whose response was lost. Redis, which undid it, does not respond to the next process. That
@@ -213,7 +218,7 @@ func (s *lateStore) take(
 	if result != grant.Refused || err != nil {
 		s.t.Errorf("the step after the late one: %v, %v; want it refused", result, err)
 	}
-	if err := s.GiveUp(ctx, late); err != nil {
+	if err := s.GiveUp(ctx, late, []string{late.Nonce}); err != nil {
 		s.t.Error(err)
 	}
 	return result, err

@@ -10,7 +10,7 @@ import (
 
 func (l *storeTest) giveUp(step grant.Step) {
 	l.Helper()
-	if err := l.GiveUp(l.Context(), step); err != nil {
+	if err := l.GiveUp(l.Context(), step, []string{step.Nonce}); err != nil {
 		l.Error(err)
 	}
 }
@@ -76,4 +76,47 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 	step.Generation, step.Hash = 1, hash(11)
 	l.giveUp(step)
 	l.wantStored(grant.Revoked, 1, hash(11))
+}
+
+// Tries that repeat a step share it. It is reverted when each of them was given up, and never if there were many.
+func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
+	l := newStoreTest(t)
+	ctx, id := t.Context(), l.grant.ID
+	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
+	binding := l.grant.CodeBinding
+	exchange := func(nonce string) grant.Step {
+		return grant.Step{GrantID: id, Nonce: nonce, Generation: 1, Hash: hash(11)}
+	}
+	for _, nonce := range []string{"a", "b"} {
+		l.wantResult(grant.Updated)(l.Activate(ctx, exchange(nonce), binding))
+		l.wantResult(grant.Updated)(l.Activate(ctx, exchange(nonce), binding))
+	}
+	l.giveUp(exchange("b"))
+	l.wantResult(grant.Refused)(l.Activate(ctx, exchange("b"), binding))
+	if g := l.wantStored(grant.Active, 1, hash(11)); fmt.Sprint(g.TakenBy) != "[a]" {
+		t.Errorf("taken by %q", g.TakenBy)
+	}
+	l.giveUp(exchange("a"))
+	l.wantStored(grant.Pending, 0, nil)
+	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("c"), binding))
+
+	refresh := func(nonce string) grant.Step {
+		return grant.Step{GrantID: id, Nonce: nonce, Generation: 2, Hash: hash(12), Former: hash(11)}
+	}
+	for _, nonce := range []string{"d", "e"} {
+		l.wantResult(grant.Updated)(l.Advance(ctx, refresh(nonce)))
+	}
+	if err := l.GiveUp(ctx, refresh(""), []string{"d", "e"}); err != nil {
+		t.Fatal(err)
+	}
+	l.wantStored(grant.Active, 1, hash(11))
+	for _, nonce := range []string{"f", "g", "h", "i"} {
+		l.wantResult(grant.Updated)(l.Advance(ctx, refresh(nonce)))
+	}
+	for _, nonce := range []string{"f", "g", "h", "i"} {
+		l.giveUp(refresh(nonce))
+	}
+	if g := l.wantStored(grant.Active, 2, hash(12)); fmt.Sprint(g.TakenBy) != "["+grant.ManyTries+"]" {
+		t.Errorf("taken by %q", g.TakenBy)
+	}
 }

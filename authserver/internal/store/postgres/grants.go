@@ -119,7 +119,7 @@ func scanSnapshot(row pgx.Row) (place int, snapshot grant.Snapshot, err error) {
 type grantRow struct {
 	id, clientID, userID, workspaceID *uuid.UUID
 	kind, resource, state, reason     *string
-	permissions, givenUp              []string
+	permissions, givenUp, takenBy     []string
 	generation                        *int32
 	refreshHash, codeBinding          []byte
 	created, lastUsed, ends, revoked  *time.Time
@@ -128,7 +128,8 @@ type grantRow struct {
 
 const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permissions, g.resource, g.state,
   g.generation,
-  g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason, g.given_up`
+  g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason, g.given_up,
+  g.taken_by`
 
 func (r *grantRow) targets() []any {
 	return []any{
@@ -149,6 +150,7 @@ func (r *grantRow) targets() []any {
 		&r.revoked,
 		&r.reason,
 		&r.givenUp,
+		&r.takenBy,
 	}
 }
 
@@ -173,6 +175,7 @@ func (r *grantRow) grant() *grant.Grant {
 		Ends:        *r.ends,
 		RevokedAt:   r.revoked,
 		GivenUp:     r.givenUp,
+		TakenBy:     r.takenBy,
 	}
 	if g.Kind == client.Connector {
 		g.Permissions = g.Permissions.Usable(g.Resource)

@@ -32,12 +32,20 @@ const (
 	lockedSQL = `with step as (select asked.* from %s join account.grants g using (id) for no key update of g %s)`
 )
 
+// takenBySQL records the tries that took a step: a request that repeats another has the same hash (G11). Three
+// are recorded, and the step of more is never reverted (grant.ManyTries).
+const takenBySQL = `taken_by = case
+    when g.state = 'pending' or g.generation < step.generation then array[step.nonce]
+    when step.nonce = any (g.taken_by) or '*' = any (g.taken_by) then g.taken_by
+    when cardinality(g.taken_by) < 3 then g.taken_by || step.nonce
+    else '{*}' end`
+
 // Activations commit durably: the use of a code must survive a crash (G1). A pending grant holds the result
 // of one code's approval, and only that code activates it (G12).
 const activateSQL = lockedSQL + `
 update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash,
   code_binding = step.binding,
-  last_used_at = now()
+  last_used_at = now(), ` + takenBySQL + `
 from step
 where g.id = step.id and not coalesce(step.nonce = any (g.given_up), false)
   and ((g.state = 'pending' and g.code_binding = step.binding)
@@ -48,7 +56,8 @@ returning step.place`
 // again only if both lose it within the same fraction of a second. The setting is local to the transaction,
 // which is this statement, so it costs no round trip and does not affect commits that must be durable.
 const advanceSQL = lockedSQL + `, hasty as materialized (select set_config('synchronous_commit', 'off', true))
-update account.grants g set generation = step.generation, refresh_hash = step.hash, last_used_at = now()
+update account.grants g set generation = step.generation, refresh_hash = step.hash, last_used_at = now(),
+  ` + takenBySQL + `
 from hasty, step
 where g.id = step.id and g.state = 'active' and not coalesce(step.nonce = any (g.given_up), false)
   and (g.generation < step.generation or (g.generation = step.generation and g.refresh_hash = step.hash))
@@ -80,39 +89,51 @@ func newStepBatcher(store *Store, op, sql string) *stepBatcher {
 
 // Activate moves a pending grant to generation 1.
 func (s *Store) Activate(ctx context.Context, one grant.Step, binding []byte) (grant.UpdateResult, error) {
-	return s.activations.update(ctx, updateStep{one.GrantID, int32(one.Generation), one.Hash, binding, one.Nonce}, 0)
+	return s.activations.update(ctx, stepOf(one, binding), 0)
 }
 
 // Advance moves an active grant on to a generation.
 func (s *Store) Advance(ctx context.Context, one grant.Step) (grant.UpdateResult, error) {
-	return s.advances.update(
-		ctx,
-		updateStep{one.GrantID, int32(one.Generation), one.Hash, nil, one.Nonce},
-		int32(one.Generation)-1,
-	)
+	return s.advances.update(ctx, stepOf(one, nil), int32(one.Generation)-1)
 }
 
-// giveUpSQL stores the nonces of the last eight given-up tries: as many as can be in flight at once.
+func stepOf(one grant.Step, binding []byte) updateStep {
+	return updateStep{
+		id:         one.GrantID,
+		generation: int32(one.Generation),
+		hash:       one.Hash,
+		binding:    binding,
+		nonce:      one.Nonce,
+	}
+}
+
+// giveUpSQL stores the nonces of the last eight given-up tries: as many as can be in flight at once. It reverts the
+// step if no other try has taken it.
 const giveUpSQL = `
 with g as (
-  select id, coalesce(generation = $3 and refresh_hash = $4, false) taken, given_up || $2::text given_up
-  from account.grants
+  select id, taken and taken_by <@ $2::text[] reverted,
+    case when taken then array(select one from unnest(taken_by) one where one <> all ($2::text[])) else taken_by end
+      taken_by,
+    given_up || $2::text[] given_up
+  from account.grants,
+    lateral (select coalesce(generation = $3 and refresh_hash = $4 and taken_by && $2::text[], false) taken) step
   where id = $1 and state <> 'revoked'
-  for no key update
+  for no key update of grants
 )
 update account.grants set
   given_up = g.given_up[greatest(cardinality(g.given_up) - 7, 1):],
-  state = case when g.taken and $3 = 1 then 'pending' else state end,
-  generation = case when g.taken then $3 - 1 else generation end,
-  refresh_hash = case when g.taken then $5 else refresh_hash end
+  state = case when g.reverted and $3 = 1 then 'pending' else state end,
+  generation = case when g.reverted then $3 - 1 else generation end,
+  refresh_hash = case when g.reverted then $5 else refresh_hash end,
+  taken_by = case when g.reverted then null else g.taken_by end
 from g
 where grants.id = g.id`
 
-// GiveUp reverts a step if it was taken, and prevents it from being taken later.
-func (s *Store) GiveUp(ctx context.Context, one grant.Step) error {
+// GiveUp takes a step back from the tries with these nonces, and prevents them from taking it later.
+func (s *Store) GiveUp(ctx context.Context, one grant.Step, nonces []string) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, giveUpSQL, one.GrantID, one.Nonce, int32(one.Generation), one.Hash, one.Former)
+	_, err := s.pool.Exec(ctx, giveUpSQL, one.GrantID, nonces, int32(one.Generation), one.Hash, one.Former)
 	return unavailable("cancel step", err)
 }
 

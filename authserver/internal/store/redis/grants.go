@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -28,8 +29,8 @@ var (
 	rotateSource string
 	//go:embed lua/undo.lua
 	undoSource string
-	//go:embed lua/undone.lua
-	undoneSource string
+	//go:embed lua/superseded.lua
+	supersededSource string
 	//go:embed lua/revoke.lua
 	revokeSource string
 	//go:embed lua/repair.lua
@@ -40,7 +41,7 @@ var (
 type Grants struct {
 	scripts *scripts
 
-	issue, withdraw, exchange, rotate, undo, undone, revoke, repair *goredis.Script
+	issue, withdraw, exchange, rotate, undo, superseded, revoke, repair *goredis.Script
 }
 
 var _ grant.RotationStore = (*Grants)(nil)
@@ -48,15 +49,15 @@ var _ grant.RotationStore = (*Grants)(nil)
 // NewGrants returns the Grants stored in rdb.
 func NewGrants(rdb goredis.UniversalClient) *Grants {
 	return &Grants{
-		scripts:  newScripts(rdb),
-		issue:    newScript(issueSource),
-		withdraw: newScript(withdrawSource),
-		exchange: newScript(exchangeSource),
-		rotate:   newScript(rotateSource),
-		undo:     newScript(undoSource),
-		undone:   newScript(undoneSource),
-		revoke:   newScript(revokeSource),
-		repair:   newScript(repairSource),
+		scripts:    newScripts(rdb),
+		issue:      newScript(issueSource),
+		withdraw:   newScript(withdrawSource),
+		exchange:   newScript(exchangeSource),
+		rotate:     newScript(rotateSource),
+		undo:       newScript(undoSource),
+		superseded: newScript(supersededSource),
+		revoke:     newScript(revokeSource),
+		repair:     newScript(repairSource),
 	}
 }
 
@@ -125,9 +126,9 @@ func (g *Grants) Withdraw(ctx context.Context, id uuid.UUID, approval int) (gran
 	return g.run(ctx, g.withdraw, id, approval)
 }
 
-// Exchange redeems a code. terms.Challenge is derived from the presented verifier.
+// Exchange redeems a code, or repeats its redemption. terms.Challenge is derived from the presented verifier.
 func (g *Grants) Exchange(
-	ctx context.Context, try grant.Try, codeHash []byte, terms grant.CodeTerms, refreshHash []byte,
+	ctx context.Context, try grant.Try, codeHash []byte, terms grant.CodeTerms, next [][]byte,
 ) (grant.ScriptResult, error) {
 	return g.urgent(
 		ctx,
@@ -139,17 +140,27 @@ func (g *Grants) Exchange(
 		terms.RedirectURI,
 		terms.Resource,
 		terms.Challenge,
-		refreshHash,
+		bytes.Join(next, nil),
 		strings.Join(try.GivenUp, " "),
 	)
 }
 
-// Rotate replaces the current refresh token.
+// Rotate replaces the current refresh token, or repeats its replacement.
 func (g *Grants) Rotate(
-	ctx context.Context, try grant.Try, old grant.Token, clientID uuid.UUID, resource string, next []byte,
+	ctx context.Context, try grant.Try, old grant.Token, clientID uuid.UUID, resource string, next [][]byte,
 ) (grant.ScriptResult, error) {
-	return g.urgent(ctx, g.rotate, try.GrantID, try.Nonce, old.Generation, old.Hash, clientID.String(), resource, next,
-		strings.Join(try.GivenUp, " "))
+	return g.urgent(
+		ctx,
+		g.rotate,
+		try.GrantID,
+		try.Nonce,
+		old.Generation,
+		old.Hash,
+		clientID.String(),
+		resource,
+		bytes.Join(next, nil),
+		strings.Join(try.GivenUp, " "),
+	)
 }
 
 // Undo restores the state before the decision with this nonce, if nothing has happened since.
@@ -158,10 +169,20 @@ func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string) error {
 	return err
 }
 
-// Undone reports whether the decision with this hash was the last one that was undone.
-func (g *Grants) Undone(ctx context.Context, id uuid.UUID, hash []byte) (bool, error) {
-	result, err := g.run(ctx, g.undone, id, hash)
-	return result == grant.OK, err
+// Superseded returns why Postgres holds a later step than the presented credential.
+func (g *Grants) Superseded(
+	ctx context.Context, try grant.Try, hash []byte, known grant.Grant,
+) (grant.ScriptResult, error) {
+	return g.urgent(
+		ctx,
+		g.superseded,
+		known.ID,
+		try.Nonce,
+		hash,
+		known.Generation,
+		strings.Join(known.TakenBy, " "),
+		strings.Join(try.GivenUp, " "),
+	)
 }
 
 // Revoke marks the grant as revoked, even if Redis does not know it.

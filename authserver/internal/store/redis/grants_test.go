@@ -70,12 +70,22 @@ func (r *grantsTest) want(want grant.ScriptResult) func(grant.ScriptResult, erro
 }
 
 func (r *grantsTest) exchange(nonce string, code byte, terms grant.CodeTerms) (grant.ScriptResult, error) {
+	return r.exchangeTo(nonce, code, terms, 11)
+}
+
+// exchangeTo is exchange with another refresh token.
+func (r *grantsTest) exchangeTo(
+	nonce string,
+	code byte,
+	terms grant.CodeTerms,
+	next byte,
+) (grant.ScriptResult, error) {
 	return r.Exchange(
 		r.Context(),
 		grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp},
 		hash(code),
 		terms,
-		hash(11),
+		[][]byte{hash(next)},
 	)
 }
 
@@ -87,7 +97,7 @@ func (r *grantsTest) rotate(nonce string, generation uint32, presented, next byt
 		grant.Token{GrantID: r.id, Generation: generation, Hash: hash(presented)},
 		r.terms.ClientID,
 		r.terms.Resource,
-		hash(next),
+		[][]byte{hash(next)},
 	)
 }
 
@@ -109,7 +119,7 @@ func TestG1_ExchangeDecidesAlone(t *testing.T) {
 	r.want(grant.CodeSpent)(r.exchange("g", 1, r.terms)) // Postgres decides the rest
 	r.want(grant.OK)(r.rotate("h", 2, 12, 13))
 	r.activate()
-	r.want(grant.Reused)(r.exchange("g", 1, r.terms))
+	r.want(grant.Reused)(r.exchangeTo("g", 1, r.terms, 12))
 	r.want(grant.RevokedResult(grant.CodeReused))(r.rotate("h", 1, 11, 12))
 	r.want(grant.RevokedResult(grant.CodeReused))(r.exchange("i", 1, r.terms))
 	r.want(grant.AlreadyUsed)(r.Issue(t.Context(), r.id, 2, hash(3), r.terms, r.ends))
@@ -218,7 +228,7 @@ func TestG10_LateCallChangesNothing(t *testing.T) {
 		return func(ctx context.Context) (grant.ScriptResult, error) {
 			try := grant.Try{GrantID: r.id, Nonce: "late"}
 			old := grant.Token{GrantID: r.id, Generation: 1, Hash: hash(presented)}
-			return r.Rotate(ctx, try, old, r.terms.ClientID, r.terms.Resource, hash(next))
+			return r.Rotate(ctx, try, old, r.terms.ClientID, r.terms.Resource, [][]byte{hash(next)})
 		}
 	}
 	r.want(grant.Late)(back(rotate(11, 12)))
@@ -227,7 +237,7 @@ func TestG10_LateCallChangesNothing(t *testing.T) {
 	r.want(grant.OK)(r.rotate("next", 2, 12, 14)) // a late replay revoked nothing
 	r.issue(1)
 	exchange := func(ctx context.Context) (grant.ScriptResult, error) {
-		return r.Exchange(ctx, grant.Try{GrantID: r.id, Nonce: "n"}, hash(1), r.terms, hash(11))
+		return r.Exchange(ctx, grant.Try{GrantID: r.id, Nonce: "n"}, hash(1), r.terms, [][]byte{hash(11)})
 	}
 	r.want(grant.Late)(back(exchange))
 	r.want(grant.OK)(exchange(late))
@@ -259,7 +269,7 @@ func TestG10_GivenUpDecisionIsUndone(t *testing.T) {
 	r.want(grant.OK)(r.exchange("given-up", 1, r.terms))
 	r.givenUp = []string{"given-up"}
 	r.want(grant.OK)(r.exchange("retry", 1, r.terms))
-	r.want(grant.Reused)(r.exchange("reuse", 1, r.terms))
+	r.want(grant.Reused)(r.exchangeTo("reuse", 1, r.terms, 12))
 }
 
 func TestIssue_LastApprovalWinsInAnyOrder(t *testing.T) {

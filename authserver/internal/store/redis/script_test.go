@@ -76,21 +76,21 @@ func TestRun_ForeignResponseCountsAsLost(t *testing.T) {
 		[]any{int64(1), int64(0)},
 		nil,
 	} {
-		next := func() { s.next(foreign) }
+		next, hashes := func() { s.next(foreign) }, [][]byte{hash(2)}
 		next()
 		_, err := r.Issue(ctx, uuid.New(), 1, hash(1), r.terms, r.ends)
 		outOfStep(t, "issue", err)
 		next()
-		_, err = r.Exchange(ctx, grant.Try{GrantID: uuid.New(), Nonce: "n"}, hash(1), r.terms, hash(2))
+		_, err = r.Exchange(ctx, grant.Try{GrantID: uuid.New(), Nonce: "n"}, hash(1), r.terms, hashes)
 		outOfStep(t, "exchange", err)
 		next()
-		_, err = r.Rotate(ctx, grant.Try{Nonce: "n"}, grant.Token{GrantID: uuid.New()}, r.terms.ClientID, "", hash(2))
+		_, err = r.Rotate(ctx, grant.Try{Nonce: "n"}, grant.Token{GrantID: uuid.New()}, r.terms.ClientID, "", hashes)
 		outOfStep(t, "rotate", err)
 		next()
 		outOfStep(t, "undo", r.Undo(ctx, uuid.New(), "n"))
 		next()
-		_, err = r.Undone(ctx, uuid.New(), hash(2))
-		outOfStep(t, "undone", err)
+		_, err = r.Superseded(ctx, grant.Try{Nonce: "n"}, hash(2), grant.Grant{ID: uuid.New()})
+		outOfStep(t, "superseded", err)
 		next()
 		outOfStep(t, "revoke", r.Revoke(ctx, uuid.New(), grant.ByUser, r.ends))
 		next()

@@ -1,15 +1,18 @@
--- exchange: redeems a code once (G1). It compares everything that the code is bound to in the same step.
+-- exchange: redeems a code once (G1), or repeats the answer of its redemption (G11). It compares everything that the
+-- code is bound to in the same step.
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce, 2 code hash, 3 client, 4 redirect URI, 5 resource, 6 challenge of the verifier ('' for none),
---      7 hash of the first refresh token, 8 nonces of given-up decisions
+--      7 hash of the first refresh token, and of those that other processes would have made of the same request (32
+--      bytes each), 8 nonces of given-up decisions
 -- Returns: ok | late (nothing was read) | missing | client | replaced | spent (used long ago, its data is gone) |
---      revoked:reason | reused (revoked now) | expired | redirect, verifier, resource (counted) |
---      burned (the fifth: revoked now) | ended
+--      revoked:reason | again or again:n (repeats the request that stored the nth hash) | reused (revoked now) |
+--      expired | redirect, verifier, resource (counted) | burned (the fifth: revoked now) | ended
 undo_given_up(ARGV[8])
-local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'cl', 'ch', 'ru', 'rs', 'cc', 'cx', 'en', 'rr')
-local state, nonce, client, code, uri, resource, challenge, dies, ends, ended = unpack(g)
+local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'cl', 'ch', 'ru', 'rs', 'cc', 'cx', 'en', 'rr', 'rh', 'at')
+local state, holders, client, code, uri, resource, challenge, dies, ends, ended, hash, at = unpack(g)
 if not state then return 'missing' end
-if nonce == ARGV[1] then return 'ok' end
+local own = retried(holders, ARGV[1], ARGV[7], hash)
+if own then return own end
 if client ~= ARGV[3] then return 'client' end
 if state == 'revoked' then return 'revoked:' .. ended end
 if not code then return 'spent' end
@@ -17,7 +20,7 @@ if code ~= ARGV[2] then return 'replaced' end
 
 local function revoke(reason)
   redis.call('HSET', KEYS[1], 'st', 'revoked', 'rr', reason, 'rv', now)
-  redis.call('HDEL', KEYS[1], 'rh', 'ph', 'nn')
+  redis.call('HDEL', KEYS[1], 'rh', 'ph', 'nn', 'at')
   redis.call('PEXPIREAT', KEYS[1], tonumber(ends) + 86400000)
 end
 
@@ -28,6 +31,8 @@ elseif resource ~= ARGV[5] then wrong = 'resource' end
 
 if state == 'active' then
   if wrong then return wrong end
+  local again = now < tonumber(ends) and once_more(holders, ARGV[1], ARGV[7], hash, at)
+  if again then return again end
   revoke('code_reused')
   return 'reused'
 end
@@ -40,7 +45,7 @@ if wrong then
   end
   return wrong
 end
-redis.call('HSET', KEYS[1], 'st', 'active', 'ua', now, 'gn', 1, 'rh', ARGV[7], 'nn', ARGV[1])
+redis.call('HSET', KEYS[1], 'st', 'active', 'at', now, 'gn', 1, 'rh', string.sub(ARGV[7], 1, 32), 'nn', ARGV[1])
 redis.call('HDEL', KEYS[1], 'fo', 'wd')
 redis.call('PEXPIREAT', KEYS[1], tonumber(ends) + 86400000)
 return 'ok'

@@ -1,15 +1,17 @@
--- rotate: exchanges the current refresh token for the next (G2), or detects a superseded one (G3).
+-- rotate: exchanges the current refresh token for the next (G2), repeats the answer of the last exchange (G11), or
+-- detects a superseded token (G3).
 -- KEYS[1] g:{grant}
--- ARGV 1 nonce, 2 generation presented, 3 hash presented, 4 client, 5 resource, 6 hash of the next token,
---      7 nonces of given-up decisions
+-- ARGV 1 nonce, 2 generation presented, 3 hash presented, 4 client, 5 resource, 6 hash of the next token, and of those
+--      that other processes would have made of the same request (32 bytes each), 7 nonces of given-up decisions
 -- Returns, in the order of the checks: late (nothing was read) | missing | ok (own retry) | revoked:reason | ended |
---      client | replay (revoked now) | ahead (newer than the stored generation) |
---      replaced (same generation, another token) | resource | ok
+--      client | again or again:n (repeats the request that stored the nth hash) | replay (revoked now) |
+--      ahead (newer than the stored generation) | replaced (same generation, another token) | resource | ok
 undo_given_up(ARGV[7])
-local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'en', 'cl', 'gn', 'rh', 'rs', 'rr')
-local state, nonce, ends, client, generation, hash, resource, reason = unpack(g)
+local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'en', 'cl', 'gn', 'rh', 'rs', 'rr', 'at')
+local state, holders, ends, client, generation, hash, resource, reason, at = unpack(g)
 if not state then return 'missing' end
-if nonce == ARGV[1] then return 'ok' end
+local own = retried(holders, ARGV[1], ARGV[6], hash)
+if own then return own end
 if state == 'revoked' then return 'revoked:' .. reason end
 if now >= tonumber(ends) then return 'ended' end
 if client ~= ARGV[4] then return 'client' end
@@ -17,14 +19,17 @@ if state == 'pending' then return 'ahead' end
 local presented = tonumber(ARGV[2])
 generation = tonumber(generation)
 if presented < generation then
+  local again = presented == generation - 1 and resource == ARGV[5] and once_more(holders, ARGV[1], ARGV[6], hash, at)
+  if again then return again end
   redis.call('HSET', KEYS[1], 'st', 'revoked', 'rr', 'refresh_token_replayed', 'rv', now)
-  redis.call('HDEL', KEYS[1], 'rh', 'ph', 'nn')
+  redis.call('HDEL', KEYS[1], 'rh', 'ph', 'nn', 'at')
   return 'replay'
 end
 if presented > generation then return 'ahead' end
 if hash ~= ARGV[3] then return 'replaced' end
 if resource ~= ARGV[5] then return 'resource' end
-redis.call('HSET', KEYS[1], 'gn', generation + 1, 'rh', ARGV[6], 'ph', hash, 'nn', ARGV[1])
+redis.call('HSET', KEYS[1],
+  'gn', generation + 1, 'rh', string.sub(ARGV[6], 1, 32), 'ph', hash, 'nn', ARGV[1], 'at', now)
 -- The exchange can no longer be undone, and Postgres detects a reuse of the code: this frees a third of the memory.
 if generation == 1 then redis.call('HDEL', KEYS[1], 'ch', 'cx', 'ru', 'cc', 'ua', 'ft', 'fo', 'wd') end
 return 'ok'

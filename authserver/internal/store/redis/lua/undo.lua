@@ -1,5 +1,5 @@
--- undo: restores the state before the decision with this nonce, which was not committed in Postgres, unless another
--- decision was made since.
+-- undo: takes the last decision away from the try with this nonce, which did not commit it in Postgres, unless another
+-- decision was made since. If no other try holds the decision, the state before it is restored.
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce
 -- Returns: ok | late

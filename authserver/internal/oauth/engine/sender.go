@@ -1,0 +1,43 @@
+package engine
+
+import (
+	"strings"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// Length limits of an Idempotency-Key (contract, section 3). Below the shortest, a thief of the token could guess it.
+const (
+	shortestKey = 16
+	longestKey  = 255
+)
+
+func checkKey(keys []credential.Secret) error {
+	valid := len(keys) <= 1
+	for _, key := range keys {
+		text := key.Reveal()
+		valid = valid && len(text) >= shortestKey && len(text) <= longestKey &&
+			!strings.ContainsFunc(text, func(c rune) bool { return c < '!' || c > '~' })
+	}
+	if !valid {
+		return tokenError(
+			"invalid_request",
+			"Idempotency-Key must be given once, as 16 to 255 visible ASCII characters.",
+		)
+	}
+	return nil
+}
+
+// sender returns what proves that a repeated request comes from the sender of the first: the Idempotency-Key, or, if
+// there is none, the signature of a client that signs (G11).
+func (x *exchange) sender() grant.Sender {
+	switch {
+	case len(x.request.IdempotencyKeys) > 0:
+		return grant.Sender{Proof: grant.ProofByKey(x.request.IdempotencyKeys[0])}
+	case x.facts.Client.AuthMethod == client.PrivateKeyJWT: // authenticate has verified its assertion
+		return grant.Sender{Proof: grant.ProofByClient(x.facts.Client.PublicID())}
+	}
+	return grant.Sender{}
+}

@@ -1,0 +1,164 @@
+package grant
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// Issued is the result of a redemption or a rotation.
+type Issued struct {
+	Grant    Grant
+	Now      time.Time         // Postgres's clock, for the token's times
+	Refresh  credential.Secret // empty for confidential grants (G5)
+	Repeated bool              // the refresh token was given before, to an earlier request of the same sender (G11)
+}
+
+// issue returns the result of a step for the client.
+func (s Snapshot) issue(next successor) Issued {
+	issued := Issued{Grant: *s.Grant, Now: s.Now}
+	if s.Grant.Kind.Traits().Refreshes {
+		issued.Refresh = next.secret
+	}
+	return issued
+}
+
+// Redeem exchanges a code once (G1). A repeated request gets the same refresh token again (G11).
+func (k *Service) Redeem(
+	ctx context.Context,
+	snapshot Snapshot,
+	code Token,
+	terms CodeTerms,
+	sender Sender,
+) (Issued, error) {
+	g := snapshot.Grant
+	if g == nil || g.ClientID != terms.ClientID {
+		return Issued{}, refuse(unknownCode)
+	}
+	switch g.State {
+	case Revoked:
+		return Issued{}, refuse(g.words())
+	case Active:
+		return k.redeemedBefore(ctx, snapshot, code, terms, sender)
+	}
+	if err := snapshot.standingRefusal(); err != nil {
+		return Issued{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	next := k.tokens.successorsOf(code, sender.Proof)
+	step := newStep(code, next[0])
+	result, err := k.decide(ctx, step, func(ctx context.Context) (ScriptResult, error) {
+		return k.rotations.Exchange(ctx, Try{g.ID, step.Nonce, g.GivenUp}, code.Hash, terms, next.hashes())
+	})
+	if err != nil {
+		return Issued{}, err
+	}
+	if place, again := result.again(len(next)); again {
+		return k.repeat(ctx, snapshot, step.to(next[place]), next[place], k.activates(code, terms))
+	}
+	if result == CodeSpent {
+		return k.redeemedMeanwhile(ctx, *g, code, terms, sender)
+	}
+	if err := k.answerExchange(ctx, *g, result); err != nil {
+		return Issued{}, err
+	}
+	outcome, err := k.commit(ctx, step, snapshot, k.activates(code, terms))
+	if err != nil {
+		return Issued{}, err
+	}
+	if outcome == Refused { // Redis has lost the redemption of the code
+		return Issued{}, k.end(ctx, *g, CodeReused)
+	}
+	return snapshot.issue(next[0]), nil
+}
+
+// activates returns the update of Postgres for a redeemed code.
+func (k *Service) activates(code Token, terms CodeTerms) takeStep {
+	binding := Binding(code.Hash, terms.RedirectURI, terms.Challenge)
+	return func(ctx context.Context, step Step) (UpdateResult, error) {
+		return k.store.Activate(ctx, step, binding)
+	}
+}
+
+// redeemedBefore handles a code whose grant is active: this request repeats an earlier one, or the earlier one was
+// undone, or the code is used again. Postgres alone proves the reuse (G1).
+func (k *Service) redeemedBefore(
+	ctx context.Context,
+	snapshot Snapshot,
+	code Token,
+	terms CodeTerms,
+	sender Sender,
+) (Issued, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	g := snapshot.Grant
+	bound := bytes.Equal(g.CodeBinding, Binding(code.Hash, terms.RedirectURI, terms.Challenge))
+	p := presentation{token: code, sender: sender, matches: bound && g.Resource == terms.Resource}
+	why, err := k.whySuperseded(ctx, snapshot, p)
+	if err != nil {
+		return Issued{}, err
+	}
+	switch {
+	case why.repeats:
+		return k.repeat(ctx, snapshot, why.step, why.next, k.activates(code, terms))
+	case why.undone:
+		return k.Redeem(ctx, why.now, code, terms, sender)
+	case g.Resource != terms.Resource:
+		return Issued{}, &Refusal{Target: true, Message: wrongTarget}
+	case !bound:
+		return Issued{}, refuse("The authorization code was already used.")
+	}
+	return Issued{}, k.end(ctx, *g, CodeReused)
+}
+
+// redeemedMeanwhile handles a code that was unused in Postgres at first and then used in Redis.
+func (k *Service) redeemedMeanwhile(
+	ctx context.Context,
+	g Grant,
+	code Token,
+	terms CodeTerms,
+	sender Sender,
+) (Issued, error) {
+	snapshot, err := k.store.Facts(ctx, terms.ClientID, g.ID)
+	switch now := snapshot.Grant; {
+	case err != nil:
+		return Issued{}, err
+	case now != nil && now.State == Revoked:
+		return Issued{}, refuse(now.words())
+	case now != nil && now.State == Active:
+		return k.redeemedBefore(ctx, snapshot, code, terms, sender)
+	}
+	return Issued{}, refuse(unknownCode)
+}
+
+func (k *Service) answerExchange(ctx context.Context, g Grant, result ScriptResult) error {
+	if reason, gone := result.revokedReason(); gone {
+		return k.end(ctx, g, reason)
+	}
+	switch result {
+	case OK:
+		return nil
+	case Reused:
+		return k.end(ctx, g, CodeReused)
+	case TooManyTries:
+		return k.end(ctx, g, CodeGuessed)
+	case WrongResource:
+		return &Refusal{Target: true, Message: wrongTarget}
+	case WrongRedirectURI:
+		return refuse("redirect_uri must exactly match the redirect_uri of the authorization request.")
+	case WrongVerifier:
+		return refuse("code_verifier does not match the code_challenge of the authorization request.")
+	case Expired, Missing:
+		return refuse(
+			"The authorization code has expired. It is valid for 60 seconds. Send the user to the consent page again.",
+		)
+	case Replaced:
+		return refuse("The authorization code was replaced by a newer one.")
+	case Ended:
+		return refuse(over)
+	}
+	return refuse(unknownCode)
+}

@@ -1,0 +1,441 @@
+package grant_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+const (
+	someKey  credential.Secret = "mb5rOOUfPX4eZgDn"
+	otherKey credential.Secret = "mb5rOOUfPX4eZgDm"
+)
+
+// lost makes a request whose response is lost, and returns the refresh token in it.
+func (b *testEnv) lost(issued grant.Issued, err error) credential.Secret {
+	b.Helper()
+	if err != nil || issued.Repeated {
+		b.Fatalf("the first request: repeated %t, %v", issued.Repeated, err)
+	}
+	return issued.Refresh
+}
+
+// again checks that a request got the same refresh token again.
+func (b *testEnv) again(what string, want credential.Secret) func(grant.Issued, error) {
+	b.Helper()
+	return func(issued grant.Issued, err error) {
+		b.Helper()
+		if err != nil || !issued.Repeated || issued.Refresh != want {
+			b.Errorf("%s: repeated %t, the same token %t, %v", what, issued.Repeated, issued.Refresh == want, err)
+		}
+	}
+}
+
+func (b *testEnv) key(id string) string { return "g:{" + id + "}" }
+
+// age makes the last decision about the grant older.
+func (b *testEnv) age(g grant.Grant, by time.Duration) {
+	b.Helper()
+	if err := b.rdb.HIncrBy(b.Context(), b.key(g.ID.String()), "at", -by.Milliseconds()).Err(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func TestG11_RepeatedRequestGetsSameToken(t *testing.T) {
+	b := newTestEnv(t)
+	g, code := b.consent()
+	first := b.lost(b.redeemWith(code, b.terms(), someKey))
+	for range 5 { // more than are recorded by name
+		b.again("exchange", first)(b.anotherProcess().redeemWith(code, b.terms(), someKey))
+	}
+	second := b.lost(b.rotateWith(first, someKey)) // a key is of one credential
+	for range 5 {
+		b.again("refresh", second)(b.anotherProcess().rotateWith(first, someKey))
+	}
+	b.age(g, 59*time.Second)
+	b.again("refresh, 59 s later", second)(b.rotateWith(first, someKey))
+	third := b.mustRotate(second)
+	b.alive(g.ID)
+	_, err := b.rotateWith(second, someKey)
+	b.refused("a key for a request without one", err)
+	b.dead(g.ID, grant.Replayed)
+	_, err = b.rotate(third)
+	b.refused("after the replay", err)
+}
+
+func TestG11_ConfidentialExchangeIsRepeated(t *testing.T) {
+	b := newTestEnv(t)
+	b.app, _ = b.fixture.Confidential(perm.ProgrammesRead)
+	g, code := b.consent()
+	b.lost(b.redeemWith(code, b.terms(), someKey))
+	b.again("exchange", "")(b.redeemWith(code, b.terms(), someKey))
+	b.alive(g.ID)
+	_, err := b.redeemWith(code, b.terms(), otherKey)
+	b.refused("another key", err)
+	b.dead(g.ID, grant.CodeReused)
+	_, err = b.redeemWith(code, b.terms(), someKey)
+	b.refused("after the reuse", err)
+}
+
+// Whatever differs from the first request makes the second a replay, which ends the grant.
+func TestG11_OtherSenderEndsGrant(t *testing.T) {
+	b := newTestEnv(t)
+	other := b.fixture.Connector(resource, perm.ProgrammesRead)
+	byClient := grant.Sender{Proof: grant.ProofByClient(string(someKey))}
+	for name, c := range map[string]struct {
+		before func(grant.Grant, credential.Secret)
+		again  func(first credential.Secret) error
+	}{
+		"no key": {nil, func(first credential.Secret) error { _, err := b.rotate(first); return err }},
+		"another key": {nil, func(first credential.Secret) error {
+			_, err := b.rotateWith(first, otherKey)
+			return err
+		}},
+		"a client's name for a key": {nil, func(first credential.Secret) error {
+			_, err := b.rotateBy(first, b.app.ID, resource, byClient)
+			return err
+		}},
+		"another resource": {nil, func(first credential.Secret) error {
+			_, err := b.rotateBy(first, b.app.ID, resource+"/", sender(someKey))
+			return err
+		}},
+		"60 s later": {
+			func(g grant.Grant, _ credential.Secret) { b.age(g, time.Minute) },
+			func(first credential.Secret) error { _, err := b.rotateWith(first, someKey); return err },
+		},
+		"successor used": {
+			func(_ grant.Grant, second credential.Secret) { b.mustRotate(second) },
+			func(first credential.Secret) error { _, err := b.rotateWith(first, someKey); return err },
+		},
+		"Redis lost its memory": {
+			func(grant.Grant, credential.Secret) { b.rdb.FlushAll(t.Context()) },
+			func(first credential.Secret) error { _, err := b.rotateWith(first, someKey); return err },
+		},
+		"Redis was repaired": {
+			func(g grant.Grant, _ credential.Secret) {
+				b.rdb.FlushAll(t.Context())
+				if err := redis.NewGrants(b.rdb).Repair(t.Context(), b.state(g.ID)); err != nil {
+					t.Fatal(err)
+				}
+			},
+			func(first credential.Secret) error { _, err := b.rotateWith(first, someKey); return err },
+		},
+	} {
+		g, first := b.active()
+		second := b.lost(b.rotateWith(first, someKey))
+		_, err := b.rotateBy(first, other.ID, resource, sender(someKey))
+		b.refused("another client", err)
+		b.alive(g.ID)
+		if c.before != nil {
+			c.before(g, second)
+		}
+		b.refused(name, c.again(first))
+		b.dead(g.ID, grant.Replayed)
+		_, err = b.rotate(second)
+		b.refused(name+": the successor", err)
+	}
+}
+
+func TestG11_OtherExchangeEndsGrant(t *testing.T) {
+	b := newTestEnv(t)
+	for name, c := range map[string]struct {
+		before func(g grant.Grant, refresh credential.Secret)
+		key    credential.Secret
+	}{
+		"no key":                {nil, ""},
+		"another key":           {nil, otherKey},
+		"60 s later":            {func(g grant.Grant, _ credential.Secret) { b.age(g, time.Minute) }, someKey},
+		"refreshed":             {func(_ grant.Grant, r credential.Secret) { b.mustRotate(r) }, someKey},
+		"Redis lost its memory": {func(grant.Grant, credential.Secret) { b.rdb.FlushAll(t.Context()) }, someKey},
+	} {
+		g, code := b.consent()
+		refresh := b.lost(b.redeemWith(code, b.terms(), someKey))
+		wrong := b.terms()
+		wrong.RedirectURI += "x"
+		_, err := b.redeemWith(code, wrong, someKey)
+		b.refused("another redirect URI", err)
+		wrong = b.terms()
+		wrong.Challenge = "x"
+		_, err = b.redeemWith(code, wrong, someKey)
+		b.refused("another verifier", err)
+		b.alive(g.ID)
+		if c.before != nil {
+			c.before(g, refresh)
+		}
+		_, err = b.redeemWith(code, b.terms(), c.key)
+		b.refused(name, err)
+		b.dead(g.ID, grant.CodeReused)
+	}
+}
+
+// A repeated request gets the refusal that a first request would get, and consumes nothing.
+func TestG11_StandingComesBeforeRepetition(t *testing.T) {
+	b := newTestEnv(t)
+	g, first := b.active()
+	second := b.lost(b.rotateWith(first, someKey))
+	_, code := b.consent()
+	exchanged := b.lost(b.redeemWith(code, b.terms(), someKey))
+	b.fixture.SetLLM(false)
+	_, err := b.rotateWith(first, someKey)
+	b.refused("LLM integration off", err)
+	if refusal, _ := errors.AsType[*grant.Refusal](err); refusal == nil || refusal.Block != grant.LLMOff {
+		t.Errorf("%v", err)
+	}
+	_, err = b.redeemWith(code, b.terms(), someKey)
+	b.refused("exchange, LLM integration off", err)
+	b.alive(g.ID)
+	b.fixture.SetLLM(true)
+	b.again("refresh", second)(b.rotateWith(first, someKey))
+	b.again("exchange", exchanged)(b.redeemWith(code, b.terms(), someKey))
+	if err := b.grants.Revoke(t.Context(), b.state(g.ID), grant.ByUser, "user:x"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.rotateWith(first, someKey)
+	b.refused("revoked", err)
+	b.dead(g.ID, grant.ByUser)
+}
+
+// Requests with one key at once get one and the same token, and none ends the grant.
+func TestG11_ConcurrentRequestsGetOneToken(t *testing.T) {
+	b := newTestEnv(t)
+	processes := []*testEnv{b, b.anotherProcess()}
+	for range 10 {
+		g, code := b.consent()
+		first := same(t, func(i int) (grant.Issued, error) {
+			return processes[i%2].redeemWith(code, b.terms(), someKey)
+		})
+		second := same(t, func(i int) (grant.Issued, error) { return processes[i%2].rotateWith(first, someKey) })
+		b.mustRotate(second)
+		b.alive(g.ID)
+	}
+}
+
+func same(t *testing.T, request func(int) (grant.Issued, error)) credential.Secret {
+	t.Helper()
+	const callers = 8
+	tokens := make([]credential.Secret, callers)
+	var group sync.WaitGroup
+	for i := range tokens {
+		group.Go(func() {
+			issued, err := request(i)
+			if err != nil {
+				t.Error(err)
+			}
+			tokens[i] = issued.Refresh
+		})
+	}
+	group.Wait()
+	if slices.Sort(tokens); tokens[0] != tokens[callers-1] || tokens[0] == "" {
+		t.Fatal("callers with one key got different tokens")
+	}
+	return tokens[0]
+}
+
+// A process that creates tokens with another of the master keys repeats what the first has created.
+func TestG11_RepetitionSurvivesKeyRotation(t *testing.T) {
+	b := newTestEnv(t)
+	keys := seal.Keys{make([]byte, 32), make([]byte, 32)}
+	_, _ = rand.Read(keys[1])
+	processes := [2]*testEnv{}
+	for i, order := range []seal.Keys{{keys[0], keys[1]}, {keys[1], keys[0]}} {
+		codec, err := grant.NewTokenCodec(order)
+		if err != nil {
+			t.Fatal(err)
+		}
+		process := *b
+		process.codec = codec
+		process.grants = grant.NewService(b.store, redis.NewGrants(b.rdb), codec, slog.New(slog.DiscardHandler))
+		processes[i] = &process
+	}
+	g, code := processes[0].consent()
+	first := b.lost(processes[0].redeemWith(code, b.terms(), someKey))
+	b.again("exchange", first)(processes[1].redeemWith(code, b.terms(), someKey))
+	second := b.lost(processes[1].rotateWith(first, someKey))
+	b.again("refresh", second)(processes[0].rotateWith(first, someKey))
+	third := same(t, func(i int) (grant.Issued, error) { return processes[i%2].rotateWith(second, someKey) })
+	processes[0].mustRotate(third)
+	b.alive(g.ID)
+}
+
+// Redis is restored to the state before the rotation. Postgres knows the successor, so the repeated request is neither
+// a rotation nor, since Redis does not know when the first was, a repetition.
+func TestG11_RestoredRedisRepeatsNothing(t *testing.T) {
+	b := newTestEnv(t)
+	g, first := b.active()
+	key := b.key(g.ID.String())
+	older, err := b.rdb.Dump(t.Context(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.lost(b.rotateWith(first, someKey))
+	if err := b.rdb.RestoreReplace(t.Context(), key, 0, older).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.rotateWith(first, someKey)
+	b.refused("refresh", err)
+	b.dead(g.ID, grant.Replayed)
+}
+
+// A process crashed between Redis and Postgres, so only Redis knows of the decision. The repeated request completes it.
+func TestG11_RepetitionCompletesStepOfCrashedProcess(t *testing.T) {
+	b := newTestEnv(t)
+	g, code := b.consent()
+	crashed := *b
+	steps, log := crashedStore{b.store}, slog.New(slog.DiscardHandler)
+	crashed.grants = grant.NewService(steps, redis.NewGrants(b.rdb), b.codec, log)
+	first := b.lost(crashed.redeemWith(code, b.terms(), someKey))
+	b.again("exchange", first)(b.redeemWith(code, b.terms(), someKey))
+	second := b.lost(crashed.rotateWith(first, someKey))
+	b.again("refresh", second)(b.rotateWith(first, someKey))
+	b.mustRotate(second)
+	b.alive(g.ID)
+}
+
+// A crashedStore loses each step.
+type crashedStore struct{ grant.GrantStore }
+
+func (crashedStore) Activate(context.Context, grant.Step, []byte) (grant.UpdateResult, error) {
+	return grant.Updated, nil
+}
+
+func (crashedStore) Advance(context.Context, grant.Step) (grant.UpdateResult, error) {
+	return grant.Updated, nil
+}
+
+// The first request gets a 503 after a repetition got the token. The step must stay: a client holds the token.
+func TestG11_UndoLeavesWhatRepetitionGave(t *testing.T) {
+	b := newTestEnv(t)
+	steps := &repeatingStore{GrantStore: b.store}
+	failing := *b
+	failing.grants = grant.NewService(steps, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	for _, committed := range []bool{true, false} {
+		g, code := b.consent()
+		var first, second credential.Secret
+		steps.committed = committed
+		steps.repeat = func() {
+			issued, err := b.anotherProcess().redeemWith(code, b.terms(), someKey)
+			if first = issued.Refresh; err != nil || !issued.Repeated {
+				t.Errorf("repeated exchange: %v", err)
+			}
+		}
+		_, err := failing.redeemWith(code, b.terms(), someKey)
+		unavailable(t, "first exchange", err)
+		b.again("exchange after that", first)(b.redeemWith(code, b.terms(), someKey))
+		steps.repeat = func() {
+			issued, err := b.anotherProcess().rotateWith(first, someKey)
+			if second = issued.Refresh; err != nil || !issued.Repeated {
+				t.Errorf("repeated refresh: %v", err)
+			}
+		}
+		_, err = failing.rotateWith(first, someKey)
+		unavailable(t, "first refresh", err)
+		b.again("refresh after that", second)(b.rotateWith(first, someKey))
+		b.mustRotate(second)
+		b.alive(g.ID)
+		_, err = b.rotate(second)
+		b.refused("replay", err)
+		b.dead(g.ID, grant.Replayed)
+	}
+}
+
+// A repeatingStore loses the response to a step after a repeated request got its own.
+type repeatingStore struct {
+	grant.GrantStore
+	committed bool // the step is committed before the repeated request
+	repeat    func()
+}
+
+func (s *repeatingStore) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
+	return s.take(func() (grant.UpdateResult, error) { return s.GrantStore.Activate(ctx, step, binding) })
+}
+
+func (s *repeatingStore) Advance(ctx context.Context, step grant.Step) (grant.UpdateResult, error) {
+	return s.take(func() (grant.UpdateResult, error) { return s.GrantStore.Advance(ctx, step) })
+}
+
+func (s *repeatingStore) take(take func() (grant.UpdateResult, error)) (grant.UpdateResult, error) {
+	if s.committed {
+		_, _ = take()
+	}
+	if s.repeat != nil {
+		s.repeat()
+		s.repeat = nil
+	}
+	return grant.Refused, store.ErrUnavailable
+}
+
+// Every request with the key got a 503. The credential works afterwards with another key (G10).
+func TestG10_RepeatedStepIsUndoneWhenNoneAnswered(t *testing.T) {
+	b := newTestEnv(t)
+	stores := []*stalledStore{{GrantStore: b.store}, {GrantStore: b.store}}
+	processes := make([]*testEnv, 2)
+	for i, steps := range stores {
+		process := *b
+		process.grants = grant.NewService(steps, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+		processes[i] = &process
+	}
+	stall := func(on bool) {
+		for _, s := range stores {
+			s.stalled.Store(on)
+		}
+	}
+	g, code := b.consent()
+	stall(true)
+	for _, process := range processes {
+		_, err := process.redeemWith(code, b.terms(), someKey)
+		unavailable(t, "exchange", err)
+	}
+	stall(false)
+	issued, err := b.redeemWith(code, b.terms(), otherKey)
+	if err != nil {
+		t.Fatalf("the code does not work: %v", err)
+	}
+	for _, process := range processes { // until they have undone the exchange
+		for {
+			if _, err := process.grants.Snapshot(t.Context(), b.app.ID, g.ID); err == nil || t.Context().Err() != nil {
+				break
+			}
+		}
+	}
+	stall(true)
+	for _, process := range processes {
+		_, err := process.rotateWith(issued.Refresh, someKey)
+		unavailable(t, "refresh", err)
+	}
+	stall(false)
+	if issued, err = b.rotateWith(issued.Refresh, otherKey); err != nil {
+		t.Fatalf("the refresh token does not work: %v", err)
+	}
+	b.mustRotate(issued.Refresh)
+	b.alive(g.ID)
+}
+
+// Nothing stored helps to make the successor of a token.
+func TestG6_KeyIsNotStored(t *testing.T) {
+	b := newTestEnv(t)
+	g, first := b.active()
+	second := b.lost(b.rotateWith(first, someKey))
+	fields, err := b.rdb.HGetAll(t.Context(), b.key(g.ID.String())).Result()
+	if err != nil || len(fields) == 0 {
+		t.Fatal(err)
+	}
+	hash := credential.Hash(string(someKey))
+	for name, value := range fields {
+		if contains(someKey, value) || contains(second, value) || bytes.Contains([]byte(value), hash) {
+			t.Errorf("field %s holds a part of the key or token", name)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package grant
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+)
+
+// Rotate exchanges a refresh token for the next one (G2, G3). It checks for a replay before anything else. A repeated
+// request gets the same token again (G11).
+func (k *Service) Rotate(
+	ctx context.Context,
+	snapshot Snapshot,
+	old Token,
+	clientID uuid.UUID,
+	resource string,
+	sender Sender,
+) (Issued, error) {
+	g := snapshot.Grant
+	if g == nil || g.ClientID != clientID || !g.Kind.Traits().Refreshes || g.State == Pending {
+		return Issued{}, refuse(unknownToken)
+	}
+	if g.State == Revoked {
+		return Issued{}, refuse(g.words())
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	if old.Generation < g.Generation && snapshot.Now.Before(g.Ends) {
+		return k.rotateSuperseded(ctx, snapshot, old, resource, sender)
+	}
+	if err := snapshot.standingRefusal(); err != nil {
+		return Issued{}, err
+	}
+	next := k.tokens.successorsOf(old, sender.Proof)
+	step := newStep(old, next[0])
+	result, err := k.rotate(ctx, *g, step, old, resource, next)
+	if err != nil {
+		return Issued{}, err
+	}
+	if place, again := result.again(len(next)); again {
+		return k.repeat(ctx, snapshot, step.to(next[place]), next[place], k.store.Advance)
+	}
+	if err := k.answerRotation(ctx, *g, result); err != nil {
+		return Issued{}, err
+	}
+	outcome, err := k.commit(ctx, step, snapshot, k.store.Advance)
+	if err != nil {
+		return Issued{}, err
+	}
+	if outcome == Refused { // Postgres has a later generation than Redis: this token was superseded
+		return Issued{}, k.end(ctx, *g, Replayed)
+	}
+	return snapshot.issue(next[0]), nil
+}
+
+// rotateSuperseded handles a refresh token whose successor Postgres holds: this request repeats an earlier one, or the
+// earlier one was undone, or it is a replay.
+func (k *Service) rotateSuperseded(
+	ctx context.Context,
+	snapshot Snapshot,
+	old Token,
+	resource string,
+	sender Sender,
+) (Issued, error) {
+	g := snapshot.Grant
+	why, err := k.whySuperseded(ctx, snapshot, presentation{old, sender, g.Resource == resource})
+	switch {
+	case err != nil:
+		return Issued{}, err
+	case why.repeats:
+		return k.repeat(ctx, snapshot, why.step, why.next, k.store.Advance)
+	case why.undone:
+		return k.Rotate(ctx, why.now, old, g.ClientID, resource, sender)
+	}
+	return Issued{}, k.end(ctx, *g, Replayed)
+}
+
+// rotate calls Redis, and restores the grant there from Postgres, once, if Redis has lost it.
+func (k *Service) rotate(
+	ctx context.Context,
+	g Grant,
+	step Step,
+	old Token,
+	resource string,
+	next successors,
+) (ScriptResult, error) {
+	ask := func(ctx context.Context) (ScriptResult, error) {
+		return k.rotations.Rotate(ctx, Try{g.ID, step.Nonce, g.GivenUp}, old, g.ClientID, resource, next.hashes())
+	}
+	result, err := k.decide(ctx, step, ask)
+	if err != nil || (result != Missing && result != Ahead) {
+		return result, err
+	}
+	if err := k.repair(ctx, g); err != nil {
+		return "", err
+	}
+	return k.decide(ctx, step, ask)
+}
+
+func (k *Service) repair(ctx context.Context, g Grant) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return k.rotations.Repair(ctx, g)
+}
+
+func (k *Service) answerRotation(ctx context.Context, g Grant, result ScriptResult) error {
+	if reason, gone := result.revokedReason(); gone {
+		return k.end(ctx, g, reason)
+	}
+	switch result {
+	case OK:
+		return nil
+	case Replay:
+		return k.end(ctx, g, Replayed)
+	case WrongResource:
+		return &Refusal{Target: true, Message: wrongTarget}
+	case Ended:
+		return refuse(over)
+	}
+	return refuse(unknownToken)
+}

@@ -1,0 +1,75 @@
+package grant
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A Proof is what two requests must share so that the second gets the answer of the first again (G11). The zero Proof
+// proves nothing: the answer cannot be given again.
+type Proof struct{ digest string }
+
+// ProofByKey returns the proof of a request with this Idempotency-Key.
+func ProofByKey(key credential.Secret) Proof { return proofOf("idempotency key", key.Reveal()) }
+
+// ProofByClient returns the proof of a request whose client has authenticated with a fresh signature.
+func ProofByClient(clientID string) Proof { return proofOf("client", clientID) }
+
+func proofOf(kind, text string) Proof {
+	sum := sha256.Sum256([]byte(kind + "\x00" + text))
+	return Proof{string(sum[:])}
+}
+
+// A successor is the token that follows a code or refresh token, and what the stores hold of it.
+type successor struct {
+	secret credential.Secret
+	hash   []byte
+}
+
+// successors are the tokens that may follow a credential. The first is stored. The others are those that a process with
+// the same master keys in another order stores for the same request.
+type successors []successor
+
+// hashes returns the hashes of the successors.
+func (s successors) hashes() [][]byte {
+	out := make([][]byte, len(s))
+	for i, one := range s {
+		out[i] = one.hash
+	}
+	return out
+}
+
+// with returns the successor with this hash.
+func (s successors) with(hash []byte) (successor, bool) {
+	at := slices.IndexFunc(s, func(one successor) bool { return bytes.Equal(one.hash, hash) })
+	if at < 0 {
+		return successor{}, false
+	}
+	return s[at], true
+}
+
+// successorsOf returns the tokens that may follow a presented credential. With a proof they are derived from it and
+// from the credential, so they can be made again and are stored nowhere. Without one there is a single, random token.
+func (c *TokenCodec) successorsOf(presented Token, proof Proof) successors {
+	generation := presented.Generation + 1
+	if proof.digest == "" {
+		secret, token := c.New(Refresh, presented.GrantID, generation)
+		return successors{{secret, token.Hash}}
+	}
+	out := make(successors, len(c.keys))
+	for i, key := range c.successors {
+		h := hmac.New(sha256.New, key)
+		h.Write(presented.GrantID[:])
+		_ = binary.Write(h, binary.BigEndian, generation)
+		h.Write([]byte(presented.random.Reveal()))
+		h.Write([]byte(proof.digest))
+		secret, token := makeToken(c.keys[i], Refresh, presented.GrantID, generation, h.Sum(nil))
+		out[i] = successor{secret, token.Hash}
+	}
+	return out
+}
