@@ -23,7 +23,7 @@ type detection struct{ name, suite, complaint string }
 const detectionsAreRare = 15
 
 func bites() []bite {
-	return append([]bite{
+	return slices.Concat([]bite{
 		{
 			faults: slices.Concat(rotateBlindly, []harness.Fault{redeemBlindly, fenceOff}),
 			detects: []detection{
@@ -50,7 +50,7 @@ func bites() []bite {
 				"an illegal history of a grant",
 			}},
 		},
-	}, slowBites()...)
+	}, slowBites(), lostBites())
 }
 
 func slowBites() []bite {

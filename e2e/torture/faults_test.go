@@ -11,6 +11,9 @@ const (
 	grantsFile      = "authserver/internal/oauth/grant/service.go"
 	redeemFile      = "authserver/internal/oauth/grant/redeem.go"
 	refreshFile     = "authserver/internal/oauth/grant/rotate.go"
+	repeatFile      = "authserver/internal/oauth/grant/repeat.go"
+	senderFile      = "authserver/internal/oauth/grant/sender.go"
+	preludeFile     = "authserver/internal/store/redis/lua/prelude.lua"
 	decideFile      = "authserver/internal/oauth/grant/decide.go"
 	redisGrantsFile = "authserver/internal/store/redis/grants.go"
 	writesFile      = "resourceapi/internal/store/postgres/writes.go"
@@ -150,6 +153,46 @@ var grantsOutliveClients = harness.Fault{
 	File: clientsFile,
 	Old:  "revokeWhere(ctx, tx, `g.client_id = @client`",
 	New:  "revokeWhere(ctx, tx, `g.client_id = @client and false`",
+}
+
+// successorsRandom derives no successor, so that no answer can be given again.
+var successorsRandom = harness.Fault{
+	File: senderFile,
+	Old:  "	if proof.digest == \"\" {\n",
+	New:  "	if proof.digest == \"\" || true {\n",
+}
+
+// anySenderRepeats derives the successor from the credential alone, so that a thief without the key gets it too.
+var anySenderRepeats = []harness.Fault{
+	{File: senderFile, Old: "	if proof.digest == \"\" {\n", New: "	if false {\n"},
+	{File: senderFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""},
+	{
+		File: repeatFile,
+		Old:  "	derived := p.matches && p.sender.Proof != Proof{}\n",
+		New:  "	derived := p.matches\n",
+	},
+}
+
+// keyIgnored derives the same successor for every key.
+var keyIgnored = harness.Fault{File: senderFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""}
+
+// repeatedForever repeats an answer however old it is.
+var repeatedForever = []harness.Fault{
+	{File: preludeFile, Old: "local repeat_within = 60000", New: "local repeat_within = 6000000"},
+}
+
+// repeatedBeforeStanding gives an answer again to a client that may not act.
+var repeatedBeforeStanding = harness.Fault{
+	File: repeatFile,
+	Old:  "	refusal := snapshot.standingRefusal()\n",
+	New:  "	refusal := ctx.Err()\n",
+}
+
+// repeatedWithoutRedis repeats what Postgres knows, although Redis does not know when it was given.
+var repeatedWithoutRedis = harness.Fault{
+	File: repeatFile,
+	Old:  "	case result == Again:\n",
+	New:  "	case result == Again || derived:\n",
 }
 
 // macOff accepts a well-formed token without checking its MAC.

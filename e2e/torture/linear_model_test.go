@@ -11,7 +11,9 @@ type call struct {
 	does  string // exchange, refresh, use or revoke
 	token int    // refresh: its number
 	of    int    // refresh: its generation
-	// forgotten: Redis may have lost the unused code, or the code's 60 seconds may be over, before the response.
+	key   int    // of exchange and refresh: stands for the Idempotency-Key; 0 for none
+	// forgotten: Redis may have lost the unused code or the time of the last step, or 60 seconds may be over, before the
+	// response.
 	forgotten bool
 }
 
@@ -35,11 +37,32 @@ type grantState struct {
 	state      string // pending, active or revoked
 	generation int
 	current    int
+	from, key  int // credential and key for which the current token was given
 }
 
-const lost = -1
+const (
+	lost = -1
+	code = -2 // in place of the number of a token
+)
 
-// grantModel accepts the histories of one grant that G1 to G9 allow, in some order of the calls that respects which
+// repeats reports whether a call with this credential is the one that got the current token, so that it gets it again.
+func (l grantState) repeats(credential int, c call) bool {
+	return l.state == "active" && c.key != 0 && l.from == credential && l.key == c.key
+}
+
+// repeated returns the possible next states of such a call (G11).
+func (l grantState) repeated(c call, o outcome) []grantState {
+	switch {
+	case o.is == ok && (l.current == lost || l.current == o.token):
+		l.current = o.token
+		return []grantState{l}
+	case o.is != ok && c.forgotten:
+		return []grantState{{state: "revoked"}}
+	}
+	return nil
+}
+
+// grantModel accepts the histories of one grant that G1 to G9 and G11 allow, in some order of the calls that respects which
 // call ended before another began.
 func grantModel() porcupine.Model {
 	model := porcupine.NondeterministicModel{
@@ -83,9 +106,11 @@ func statesAfter(l grantState, c call, o outcome) []grantState {
 func exchanged(l grantState, c call, o outcome, revoked grantState) []grantState {
 	switch {
 	case l.state == "pending" && o.is == ok:
-		return []grantState{{"active", 1, o.token}}
+		return []grantState{{"active", 1, o.token, code, c.key}}
 	case l.state == "pending" && o.is == unknown:
-		return []grantState{{"active", 1, lost}}
+		return []grantState{{"active", 1, lost, code, c.key}}
+	case l.repeats(code, c):
+		return l.repeated(c, o)
 	case l.state == "pending" && c.forgotten:
 		return []grantState{l}
 	case l.state == "active" && o.is != ok: // G1
@@ -100,9 +125,11 @@ func refreshed(l grantState, c call, o outcome, revoked grantState) []grantState
 	current := l.state == "active" && l.current == c.token
 	switch {
 	case current && o.is == ok:
-		return []grantState{{"active", l.generation + 1, o.token}}
+		return []grantState{{"active", l.generation + 1, o.token, c.token, c.key}}
 	case current && o.is == unknown:
-		return []grantState{{"active", l.generation + 1, lost}}
+		return []grantState{{"active", l.generation + 1, lost, c.token, c.key}}
+	case l.repeats(c.token, c):
+		return l.repeated(c, o)
 	case l.state == "active" && c.of < l.generation && o.is != ok: // G3
 		return []grantState{revoked}
 	case l.state == "revoked" && o.is == refused:

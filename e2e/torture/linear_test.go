@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -119,7 +121,8 @@ type grantHistory struct {
 	began     time.Time
 
 	mu      sync.Mutex
-	tokens  []token // all issued tokens; a token's number is its index
+	keys    map[int]string // Idempotency-Keys of the honest caller, by number of the credential
+	tokens  []token        // all issued tokens; a token's number is its index
 	history []porcupine.Operation
 }
 
@@ -140,22 +143,29 @@ func newHistory(t *testing.T, connector harness.Connector, head *harness.Person)
 	return nil
 }
 
-// play makes random calls. The first caller redeems the code and refreshes; the others mostly use existing tokens.
+// play makes random calls. The first caller redeems the code and refreshes, with an Idempotency-Key for each
+// credential, and asks again for what was lost; the others mostly use existing tokens.
 func (s *grantHistory) play(t *testing.T, first bool) {
 	for i := range callsEach {
 		time.Sleep(rand.N(160 * time.Millisecond))
 		known := s.known()
 		dice := rand.IntN(100)
 		switch {
-		case first && i == 0, len(known) == 0 && dice < 25, dice < 2:
-			s.exchange(t)
+		case first && (i == 0 || len(known) == 0):
+			s.exchange(t, true)
+		case len(known) == 0 && dice < 25, dice < 2:
+			s.exchange(t, false)
 		case len(known) == 0:
 		case dice < 3:
 			s.revoke(t, known[len(known)-1])
 		case dice < 9:
-			s.refresh(t, known, rand.IntN(len(known)))
-		case first && dice < 65, dice < 15:
-			s.refresh(t, known, len(known)-1)
+			s.refresh(t, known, rand.IntN(len(known)), false)
+		case first && dice < 20:
+			s.refresh(t, known, max(0, len(known)-2), true)
+		case first && dice < 65:
+			s.refresh(t, known, len(known)-1, true)
+		case dice < 15:
+			s.refresh(t, known, len(known)-1, false)
 		default:
 			s.use(t, known[rand.IntN(len(known))])
 		}
@@ -171,12 +181,12 @@ func (s *grantHistory) playOn(t *testing.T, honest bool) {
 		dice := rand.IntN(100)
 		switch {
 		case honest && len(known) == 0:
-			s.exchange(t)
+			s.exchange(t, dice < 50)
 		case honest && dice < 80:
-			s.refresh(t, known, len(known)-1)
+			s.refresh(t, known, len(known)-1, dice < 40)
 		case len(known) == 0:
 		case !honest && dice < 3 && len(known) > 1:
-			s.refresh(t, known, rand.IntN(len(known)-1))
+			s.refresh(t, known, rand.IntN(len(known)-1), false)
 		default:
 			s.use(t, known[rand.IntN(len(known))])
 		}
@@ -189,25 +199,36 @@ func (s *grantHistory) known() []token {
 	return s.tokens[:len(s.tokens):len(s.tokens)]
 }
 
-func (s *grantHistory) exchange(t *testing.T) {
-	s.record(
-		t,
-		call{does: "exchange"},
-		1,
-		func() (harness.Answer, error) { return s.attempt.TryPost(t, s.attempt.CodeForm(s.code)) },
-	)
+func (s *grantHistory) exchange(t *testing.T, keyed bool) {
+	s.present(t, call{does: "exchange", token: code}, 1, s.attempt.CodeForm(s.code), keyed)
 }
 
-func (s *grantHistory) refresh(t *testing.T, known []token, number int) {
+func (s *grantHistory) refresh(t *testing.T, known []token, number int, keyed bool) {
 	old := known[number]
-	s.record(
-		t,
-		call{does: "refresh", token: number, of: old.generation},
-		old.generation+1,
-		func() (harness.Answer, error) {
-			return s.connector.TryPost(t, s.connector.RefreshForm(old.RefreshToken))
-		},
-	)
+	c := call{does: "refresh", token: number, of: old.generation}
+	s.present(t, c, old.generation+1, s.connector.RefreshForm(old.RefreshToken), keyed)
+}
+
+// present sends a code or a refresh token, with the Idempotency-Key of that credential or without one.
+func (s *grantHistory) present(t *testing.T, c call, generation int, form url.Values, keyed bool) {
+	key := ""
+	if keyed {
+		c.key, key = 1, s.keyOf(c.token)
+	}
+	send := func() (harness.Answer, error) { return s.connector.TryPostWith(t, form, key) }
+	s.record(t, c, generation, send)
+}
+
+func (s *grantHistory) keyOf(credential int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys == nil {
+		s.keys = map[int]string{}
+	}
+	if s.keys[credential] == "" {
+		s.keys[credential] = harness.NewKey()
+	}
+	return s.keys[credential]
 }
 
 func (s *grantHistory) use(t *testing.T, with token) {
@@ -238,8 +259,7 @@ func (s *grantHistory) record(t *testing.T, c call, generation int, send func() 
 	case answer.Status == http.StatusOK:
 		o.is = ok
 		if generation > 0 {
-			o.token = len(s.tokens)
-			s.tokens = append(s.tokens, token{answer.Tokens(t), generation})
+			o.token = s.number(token{answer.Tokens(t), generation})
 		}
 	case answer.Status == http.StatusBadRequest || (answer.Status == http.StatusUnauthorized && c.does == "use"):
 		o.is = refused
@@ -252,12 +272,22 @@ func (s *grantHistory) record(t *testing.T, c call, generation int, send func() 
 	)
 }
 
+// number returns the number of a token, which may have been issued before. It is called with mu held.
+func (s *grantHistory) number(issued token) int {
+	same := func(one token) bool { return one.RefreshToken == issued.RefreshToken }
+	if known := slices.IndexFunc(s.tokens, same); known >= 0 {
+		return known
+	}
+	s.tokens = append(s.tokens, issued)
+	return len(s.tokens) - 1
+}
+
 // check verifies that the history is legal. A call with an unknown outcome may happen at any later time.
 func (s *grantHistory) check(t *testing.T, trouble *trouble) {
 	t.Helper()
 	for i := range s.history {
 		operation := &s.history[i]
-		if c := operation.Input.(call); c.does == "exchange" {
+		if c := operation.Input.(call); c.does == "exchange" || c.does == "refresh" {
 			c.forgotten = time.Unix(0, operation.Return).Sub(s.began) > codeLife ||
 				trouble.memoryLostBetween(s.began.UnixNano(), operation.Return)
 			operation.Input = c

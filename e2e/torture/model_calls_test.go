@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -194,7 +195,8 @@ func (m *model) consent(rt *rapid.T, c *application, u *user) {
 		rt.Fatalf("the model expects a consent page:\n%s", page)
 	}
 	g := &consent{client: c, attempt: attempt, code: page.Approve(m.t)}
-	answer := attempt.Post(m.t, attempt.CodeForm(g.code))
+	g.key, g.given = harness.NewKey(), time.Now()
+	answer := attempt.PostWith(m.t, attempt.CodeForm(g.code), g.key)
 	wants(rt, answer, http.StatusOK, "")
 	tokens := answer.Tokens(m.t)
 	g.id, g.refresh = harness.GrantOf(m.t, tokens.AccessToken), []string{tokens.RefreshToken}
@@ -207,18 +209,42 @@ func (m *model) consent(rt *rapid.T, c *application, u *user) {
 
 func (m *model) refreshes(rt *rapid.T) {
 	g := one(rt, "grant", m.grants)
-	answer := g.client.Refresh(m.t, g.refresh[len(g.refresh)-1])
+	key := harness.NewKey()
+	if tokens, given := m.tokens(rt, g, g.client.RefreshWith(m.t, g.refresh[len(g.refresh)-1], key)); given {
+		g.refresh, g.key, g.given = append(g.refresh, tokens.RefreshToken), key, time.Now()
+	}
+}
+
+// tokens checks an answer that gives tokens unless the grant's client is refused, and adds the access token.
+func (m *model) tokens(rt *rapid.T, g *consent, answer harness.Answer) (tokens harness.Tokens, given bool) {
 	if code := m.refusal(g); code != "" {
 		wants(rt, answer, http.StatusBadRequest, code)
-		return
+		return harness.Tokens{}, false
 	}
 	wants(rt, answer, http.StatusOK, "")
 	tokens, like := answer.Tokens(m.t), m.bearerOf(g)
-	g.refresh = append(g.refresh, tokens.RefreshToken)
 	m.credentials = append(
 		m.credentials,
 		&bearer{text: tokens.AccessToken, owner: like.owner, home: like.home, permissions: like.permissions, grant: g},
 	)
+	return tokens, true
+}
+
+// repeats sends the last request of a grant again, as if its answer had been lost.
+func (m *model) repeats(rt *rapid.T) {
+	g := one(rt, "grant", m.grants)
+	if time.Since(g.given) > codeLife {
+		return
+	}
+	var answer harness.Answer
+	if last := len(g.refresh) - 1; last == 0 {
+		answer = g.attempt.PostWith(m.t, g.attempt.CodeForm(g.code), g.key)
+	} else {
+		answer = g.client.RefreshWith(m.t, g.refresh[last-1], g.key)
+	}
+	if tokens, given := m.tokens(rt, g, answer); given && tokens.RefreshToken != g.refresh[len(g.refresh)-1] {
+		rt.Fatalf("the model expects the same refresh token again")
+	}
 }
 
 func (m *model) replays(rt *rapid.T) {

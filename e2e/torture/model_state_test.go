@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -49,7 +50,9 @@ type consent struct {
 	code    string
 	id      string
 	refresh []string
-	over    bool // by revocation, by deletion of the client, or by expiry
+	key     string    // Idempotency-Key of the request that got the last one
+	given   time.Time // when it got it
+	over    bool      // by revocation, by deletion of the client, or by expiry
 }
 
 // A bearer is a personal access token or an access token of a grant.

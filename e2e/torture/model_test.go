@@ -64,6 +64,8 @@ func (m *model) live(rt *rapid.T) {
 		"consent":       m.consents,
 		"refresh":       m.refreshes,
 		"refresh 2":     m.refreshes,
+		"repeat":        m.repeats,
+		"repeat 2":      m.repeats,
 		"replay":        m.replays,
 		"replay code":   m.replaysCode,
 		"revoke":        m.revokes,

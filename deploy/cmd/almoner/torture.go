@@ -22,6 +22,7 @@ func parts() map[string]suite {
 	const folder = "./torture"
 	return map[string]suite{
 		"races":    {"^Test(RefreshRace|CodeRace|.*_EndsConcurrentRefresh)", folder},
+		"lost":     {"^Test(LostAnswers|OneKeyRace|ThiefRace|Repeat)_", folder},
 		"bites":    {"^TestBrokenBuilds_", folder},
 		"model":    {"^TestModel_", folder},
 		"linear":   {"^TestHistories_", folder},

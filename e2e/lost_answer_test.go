@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract section 3, "A lost answer can be asked for again". e2e/torture loses answers and runs races.
+
+func TestLostAnswer_IsGivenAgainToItsSender(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	head := p.Person(t, ws.Owner)
+	attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
+	form := attempt.CodeForm(attempt.Code(t, head))
+	key := harness.NewKey()
+	first := attempt.PostWith(t, form, key)
+	again := attempt.PostWith(t, form, key)
+	tokens := wantsAgain(t, first, again)
+	key = harness.NewKey()
+	first = attempt.RefreshWith(t, tokens.RefreshToken, key)
+	for _, malformed := range []string{"fifteen-letters", "with a space in it"} {
+		attempt.RefreshWith(t, tokens.RefreshToken, malformed).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+	}
+	next := wantsAgain(t, first, attempt.RefreshWith(t, tokens.RefreshToken, key))
+	attempt.List(t, next).Wants(t, http.StatusOK)
+	attempt.RefreshWith(t, tokens.RefreshToken, harness.NewKey()).
+		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	attempt.WantsRevoked(t, next)
+}
+
+func TestLostAnswer_OfConfidentialApplicationIsGivenAgain(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	app := ws.Confidential(t, "", harness.ReadProgrammes)
+	body := app.Body(app.Code(t, p.Person(t, ws.Owner)))
+	api := p.API().With("Idempotency-Key", harness.NewKey())
+	first := api.JSON(t, http.MethodPost, harness.TokenPath, body)
+	again := api.JSON(t, http.MethodPost, harness.TokenPath, body)
+	tokens := wantsAgain(t, first, again)
+	app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).
+		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+}
+
+// wantsAgain checks that the second response repeats the first, with a new access token, and returns its tokens.
+func wantsAgain(t *testing.T, first, again harness.Answer) harness.Tokens {
+	t.Helper()
+	given, repeated := first.Tokens(t), again.Tokens(t)
+	if given.RefreshToken != repeated.RefreshToken || given.AccessToken == repeated.AccessToken ||
+		first.Header.Get("Idempotency-Replayed") != "" || again.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("the response was not given again:\n%s", again)
+	}
+	return repeated
+}

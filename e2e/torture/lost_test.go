@@ -1,0 +1,297 @@
+package torture
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// G11: a client whose request or answer is lost asks for the answer again, with the same Idempotency-Key.
+
+const (
+	refreshesPerExchange = 8
+	thiefEach            = 10 // cuts after which a thief tries
+)
+
+// TestLostAnswers_CostNoGrant cuts connections after each byte of the request and of the answer. The client asks again
+// and gets the token that the lost answer had. A thief who has the token but not the key gets none, and ends the grant.
+func TestLostAnswers_CostNoGrant(t *testing.T) {
+	cuts := harness.Rounds(100, 10_000)
+	var replayed atomic.Int64
+	harness.Note(t, "%d connections cut, 0 grants lost; %v answers given again", cuts,
+		harness.Deferred[int64](replayed.Load))
+	running, err := pair()
+	if err != nil {
+		t.Fatalf("start the stack: %v", err)
+	}
+	var workers atomic.Int64
+	p := enterPair(t)
+	spread(t, cuts, func(t *testing.T) func(*testing.T) {
+		ws := p.NewWorkspace(t)
+		l := &losing{
+			Product:   p,
+			connector: ws.Connector(t, harness.ReadProgrammes),
+			head:      p.Person(t, ws.Owner),
+			cutter:    harness.NewCutter(t, serversOf(running)[workers.Add(1)%3]),
+			replayed:  &replayed,
+		}
+		l.relayed = l.connector.At(harness.NewProductWithTransport(t, running, &seenSecrets, l.cutter.Transport()))
+		l.tokens = l.connector.Connect(t, l.head)
+		return l.round
+	})
+}
+
+// serversOf returns the addresses of the gateway and of the processes behind it.
+func serversOf(s *stack.Stack) []string {
+	var all []string
+	for _, address := range []string{s.BaseURL, s.Authservers[0].URL, s.Authservers[1].URL} {
+		_, host, _ := strings.Cut(address, "://")
+		all = append(all, host)
+	}
+	return all
+}
+
+// losing is a client that loses answers.
+type losing struct {
+	*harness.Product
+	connector harness.Connector
+	relayed   harness.Connector // its requests pass the cutter
+	head      *harness.Person
+	cutter    *harness.Cutter
+	replayed  *atomic.Int64
+
+	tokens harness.Tokens
+	turn   int
+}
+
+// round cuts one connection. The cuts go through the bytes of both directions in steps that meet each of them.
+func (l *losing) round(t *testing.T) {
+	l.turn++
+	form := l.connector.RefreshForm(l.tokens.RefreshToken)
+	if l.turn%refreshesPerExchange == 0 {
+		attempt := l.connector.Begin()
+		form = attempt.CodeForm(attempt.Code(t, l.head))
+	}
+	if l.cutter.Size(harness.OfAnswer) == 0 {
+		l.tokens = l.relayed.PostWith(t, form, harness.NewKey()).Tokens(t)
+		return
+	}
+	const stride = 7919 // a prime, so that it meets each byte
+	of := harness.Direction(l.turn % 2)
+	l.cutter.CutNext(of, l.turn*stride%(l.cutter.Size(of)+1))
+	key := harness.NewKey()
+	partial, err := l.relayed.TryPostWith(t, form, key)
+	again := l.connector.PostWith(t, form, key)
+	if again.Status != http.StatusOK {
+		t.Fatalf("a lost answer cost the grant (%v):\n%s", err, again)
+	}
+	tokens := again.Tokens(t)
+	if again.Header.Get("Idempotency-Replayed") == "true" {
+		l.replayed.Add(1)
+	}
+	if got, whole := refreshTokenIn(partial.Body); whole && got != tokens.RefreshToken {
+		t.Fatal("the answer has another refresh token than the one that was lost")
+	}
+	if l.turn%thiefEach == 0 {
+		l.steals(t, form, key, tokens)
+		tokens = l.connector.Connect(t, l.head)
+	}
+	l.tokens = tokens
+}
+
+// refreshTokenIn returns the refresh token in an answer that may be cut, if it is whole.
+func refreshTokenIn(body []byte) (string, bool) {
+	_, rest, found := strings.Cut(string(body), `"refresh_token":"`)
+	token, _, whole := strings.Cut(rest, `"`)
+	return token, found && whole
+}
+
+// steals presents the credential of a lost answer without its key. The thief gets nothing, and the grant ends.
+func (l *losing) steals(t *testing.T, form url.Values, key string, tokens harness.Tokens) {
+	t.Helper()
+	guess := map[int]string{0: "", 1: harness.NewKey(), 2: key + "x"}[l.turn/thiefEach%3]
+	answer := l.connector.PostWith(t, form, guess)
+	if answer.Status != http.StatusBadRequest {
+		t.Fatalf("a thief without the key got a token:\n%s", answer)
+	}
+	l.connector.PostWith(t, form, key).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	l.connector.WantsRevoked(t, tokens)
+}
+
+// TestOneKeyRace_GivesOneToken lets callers send the same request with one key at once, through two processes. Each gets
+// the same token, which works; a request with another key ends the grant.
+func TestOneKeyRace_GivesOneToken(t *testing.T) {
+	times := harness.Rounds(20, 2_000)
+	harness.Note(t, "%d races of 2 to 16 with one key", times)
+	p := enterPair(t)
+	spread(t, times, func(t *testing.T) func(*testing.T) {
+		ws := p.NewWorkspace(t)
+		connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+		turn := 0
+		return func(t *testing.T) {
+			turn++
+			racers := []int{2, 3, 4, 16}[turn%4]
+			attempt := connector.Begin()
+			form := attempt.CodeForm(attempt.Code(t, head))
+			first := sameToken(t, racers, func(key string) harness.Answer { return attempt.PostWith(t, form, key) })
+			second := sameToken(t, racers, func(key string) harness.Answer {
+				return connector.RefreshWith(t, first.RefreshToken, key)
+			})
+			third := connector.WantsWorking(t, second)
+			connector.RefreshWith(t, second.RefreshToken, harness.NewKey()).
+				WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			connector.WantsRevoked(t, third)
+		}
+	})
+}
+
+func sameToken(t *testing.T, racers int, send func(key string) harness.Answer) harness.Tokens {
+	t.Helper()
+	key := harness.NewKey()
+	var tokens harness.Tokens
+	for _, answer := range harness.Concurrently(racers, func(int) harness.Answer { return send(key) }) {
+		if answer.Status != http.StatusOK {
+			t.Fatalf("a caller with the key was refused:\n%s", answer)
+		}
+		got := answer.Tokens(t)
+		if tokens.RefreshToken != "" && got.RefreshToken != tokens.RefreshToken {
+			t.Fatal("callers with one key got different tokens")
+		}
+		tokens = got
+	}
+	return tokens
+}
+
+// TestThiefRace_EndsGrant lets a client that repeats its request and thieves without its key present one token at once.
+// At most one token is given, to either, and the grant ends.
+func TestThiefRace_EndsGrant(t *testing.T) {
+	times := harness.Rounds(20, 2_000)
+	harness.Note(t, "%d races of a client that repeats its request and two thieves", times)
+	p := enterPair(t)
+	spread(t, times, func(t *testing.T) func(*testing.T) {
+		ws := p.NewWorkspace(t)
+		connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+		return func(t *testing.T) {
+			tokens := connector.Connect(t, head)
+			key := harness.NewKey()
+			keys := []string{key, key, "", harness.NewKey()}
+			given := map[string]harness.Tokens{}
+			for _, answer := range harness.Concurrently(len(keys), func(i int) harness.Answer {
+				return connector.RefreshWith(t, tokens.RefreshToken, keys[i])
+			}) {
+				if answer.Status == http.StatusOK {
+					got := answer.Tokens(t)
+					given[got.RefreshToken] = got
+				} else {
+					answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+				}
+			}
+			if len(given) != 1 {
+				t.Fatalf("%d different tokens were given", len(given))
+			}
+			for _, got := range given {
+				connector.WantsRevoked(t, got, tokens)
+			}
+		}
+	})
+}
+
+// TestRepeat_IsRefusedLikeFirstRequest ends what allows a request between the lost answer and its repetition.
+func TestRepeat_IsRefusedLikeFirstRequest(t *testing.T) {
+	times := harness.Rounds(1, 100)
+	p := enterPair(t)
+	running, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range times {
+		for name, c := range repeatEndings(p, running.RedisURL) {
+			ws := p.NewWorkspace(t)
+			connector, member := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Member(t, harness.ReadProgrammes))
+			tokens := connector.Connect(t, member)
+			key := harness.NewKey()
+			lost := connector.RefreshWith(t, tokens.RefreshToken, key).Tokens(t)
+			before := lost
+			c.end(t, ws, connector, member, &before)
+			answer := connector.RefreshWith(t, tokens.RefreshToken, key)
+			if answer.Status != http.StatusBadRequest {
+				t.Fatalf("%s: a repeated request got a token:\n%s", name, answer)
+			}
+			if c.lift == nil {
+				connector.Refresh(t, before.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+				continue
+			}
+			c.lift(t, ws, member)
+			if again := connector.RefreshWith(t, tokens.RefreshToken, key); again.Status != http.StatusOK ||
+				again.Tokens(t).RefreshToken != lost.RefreshToken {
+				t.Fatalf("%s: the refusal consumed the token:\n%s", name, again)
+			}
+			connector.WantsWorking(t, lost)
+		}
+	}
+}
+
+// A repeatEnding ends what allows a request. If lift makes it allowed again, the refusal must have consumed nothing;
+// otherwise the grant is over.
+type repeatEnding struct {
+	end  func(*testing.T, harness.TestWorkspace, harness.Connector, *harness.Person, *harness.Tokens)
+	lift func(*testing.T, harness.TestWorkspace, *harness.Person)
+}
+
+func repeatEndings(p *harness.Product, redisURL string) map[string]repeatEnding {
+	type (
+		workspace = harness.TestWorkspace
+		client    = harness.Connector
+		person    = harness.Person
+		held      = harness.Tokens
+	)
+	redis := func(t *testing.T, command string) {
+		if _, err := redisCommand(redisURL, command); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return map[string]repeatEnding{
+		"revoked": {end: func(t *testing.T, _ workspace, c client, _ *person, tokens *held) {
+			c.Revoke(t, tokens.RefreshToken).Wants(t, http.StatusOK)
+		}},
+		"successor used": {end: func(t *testing.T, _ workspace, c client, _ *person, tokens *held) {
+			*tokens = c.Refresh(t, tokens.RefreshToken).Tokens(t)
+		}},
+		"60 s over": {end: func(t *testing.T, _ workspace, _ client, _ *person, tokens *held) {
+			redis(t, "HINCRBY g:{"+harness.GrantOf(t, tokens.AccessToken)+"} at -60000")
+		}},
+		"Redis lost the grant": {end: func(t *testing.T, _ workspace, _ client, _ *person, tokens *held) {
+			redis(t, "DEL g:{"+harness.GrantOf(t, tokens.AccessToken)+"}")
+		}},
+		"grant over": {end: func(t *testing.T, _ workspace, _ client, _ *person, tokens *held) {
+			p.Database.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -1e9)
+		}},
+		"membership over": {
+			end: func(t *testing.T, ws workspace, _ client, member *person, _ *held) {
+				p.Database.Leave(t, ws.Workspace, member.User)
+			},
+			lift: func(t *testing.T, ws workspace, member *person) {
+				p.Database.Join(t, ws.Workspace, member.User, harness.ReadProgrammes)
+			},
+		},
+		"permissions lost": {
+			end: func(t *testing.T, ws workspace, _ client, member *person, _ *held) {
+				p.Database.Permit(t, ws.Workspace, member.User)
+			},
+			lift: func(t *testing.T, ws workspace, member *person) {
+				p.Database.Permit(t, ws.Workspace, member.User, harness.ReadProgrammes)
+			},
+		},
+		"LLM integration off": {
+			end: func(t *testing.T, ws workspace, _ client, _ *person, _ *held) {
+				p.Database.SetLLM(t, ws.Workspace, false)
+			},
+			lift: func(t *testing.T, ws workspace, _ *person) { p.Database.SetLLM(t, ws.Workspace, true) },
+		},
+	}
+}
