@@ -12,8 +12,8 @@ type call struct {
 	token int    // refresh: its number
 	of    int    // refresh: its generation
 	key   int    // of exchange and refresh: stands for the Idempotency-Key; 0 for none
-	// forgotten: Redis may have lost the unused code or the time of the last step, or 60 seconds may be over, before the
-	// response.
+	// forgotten: Redis may have lost the unused code or the time of the last step, or 60 seconds may be over, before
+	// the response.
 	forgotten bool
 }
 
@@ -62,8 +62,8 @@ func (l grantState) repeated(c call, o outcome) []grantState {
 	return nil
 }
 
-// grantModel accepts the histories of one grant that G1 to G9 and G11 allow, in some order of the calls that respects which
-// call ended before another began.
+// grantModel accepts the histories of one grant that G1 to G9 and G11 allow, in some order of the calls that respects
+// which call ended before another began.
 func grantModel() porcupine.Model {
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{grantState{state: "pending"}} },

@@ -123,8 +123,8 @@ func (l *losing) steals(t *testing.T, form url.Values, key string, tokens harnes
 	l.connector.WantsRevoked(t, tokens)
 }
 
-// TestOneKeyRace_GivesOneToken lets callers send the same request with one key at once, through two processes. Each gets
-// the same token, which works; a request with another key ends the grant.
+// TestOneKeyRace_GivesOneToken lets callers send the same request with one key at once, through two processes. Each
+// gets the same token, which works; a request with another key ends the grant.
 func TestOneKeyRace_GivesOneToken(t *testing.T) {
 	times := harness.Rounds(20, 2_000)
 	harness.Note(t, "%d races of 2 to 16 with one key", times)
@@ -212,7 +212,8 @@ func TestRepeat_IsRefusedLikeFirstRequest(t *testing.T) {
 	for range times {
 		for name, c := range repeatEndings(p, running.RedisURL) {
 			ws := p.NewWorkspace(t)
-			connector, member := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Member(t, harness.ReadProgrammes))
+			connector := ws.Connector(t, harness.ReadProgrammes)
+			member := p.Person(t, ws.Member(t, harness.ReadProgrammes))
 			tokens := connector.Connect(t, member)
 			key := harness.NewKey()
 			lost := connector.RefreshWith(t, tokens.RefreshToken, key).Tokens(t)
