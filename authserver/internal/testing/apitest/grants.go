@@ -96,7 +96,7 @@ func (s *Server) Redeem(code credential.Secret, terms grant.CodeTerms) (grant.Is
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	return s.Grants.Redeem(ctx, snapshot, token, terms)
+	return s.Grants.Redeem(ctx, snapshot, token, terms, grant.Sender{})
 }
 
 // Redeemed consents and redeems the code, and returns the active grant.
