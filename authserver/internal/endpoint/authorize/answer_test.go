@@ -48,7 +48,7 @@ func redeem(site *browsertest.Server, c client.Client, code, codeChallenge strin
 		RedirectURI: c.Redirects[0],
 		Resource:    browsertest.Resource,
 		Challenge:   codeChallenge,
-	}, grant.Sender{})
+	})
 }
 
 func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
