@@ -83,7 +83,6 @@ func redeemedBy(t *testing.T, site *browsertest.Server, address, code, redirectU
 	issued, err := site.Redeem(
 		credential.Secret(code),
 		grant.CodeTerms{ClientID: id, RedirectURI: redirectURI, Resource: resource, Challenge: challenge},
-		grant.Sender{},
 	)
 	if err != nil {
 		t.Fatal(err)
