@@ -252,7 +252,7 @@ func repeatEndings(p *harness.Product, redisURL string) map[string]repeatEnding 
 		held      = harness.Tokens
 	)
 	redis := func(t *testing.T, command string) {
-		if _, err := redisCommand(redisURL, command); err != nil {
+		if _, err := harness.RedisCommand(redisURL, command); err != nil {
 			t.Fatal(err)
 		}
 	}
