@@ -108,8 +108,8 @@ func TestJobs_ShareTurnsWithWrites(t *testing.T) {
 			if a := s.get(listPath, as(pat, other)); a.Status != 200 {
 				t.Errorf("%s: read of another workspace: %d %s", name, a.Status, a.Body)
 			}
-			if n := s.locksAwaited(); n > 2 {
-				t.Errorf("%s: %d connections wait for one workspace", name, n)
+			if n := s.locksAwaited(); n > 4 { // no other workspace writes
+				t.Errorf("%s: %d connections wait for one workspace, want at most 4", name, n)
 			}
 		}
 		s.Exec("rollback")
