@@ -52,7 +52,7 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 	browser.Click(form + " > button")
 	browser.See("#shown-value")
 	secret := harness.Evaluate[string](browser, `document.getElementById("shown-value").value`)
-	met.NoteAll(secret)
+	met.AddAll(secret)
 	id := harness.Evaluate[string](browser, `document.getElementById("shown-client").value`)
 	if !regexp.MustCompile(`^alm_cs_[0-9A-Za-z]{40,}$`).MatchString(secret) {
 		t.Error("the secret is not shown")
@@ -102,7 +102,7 @@ func TestBrowser_DoubleClickKeepsSecretVisible(t *testing.T) {
 	if !harness.Evaluate[bool](browser, `document.getElementById("shown-value") !== null`) {
 		t.Fatalf("the secret is lost: %s", browser.Text())
 	}
-	met.NoteAll(harness.Evaluate[string](browser, `document.getElementById("shown-value").value`))
+	met.AddAll(harness.Evaluate[string](browser, `document.getElementById("shown-value").value`))
 	n := p.Database.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, ws.Workspace.ID)
 	if n != 1 {
 		t.Errorf("%d applications", n)

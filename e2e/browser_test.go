@@ -314,7 +314,7 @@ func TestBrowser_CreatesUsesAndRevokesToken(t *testing.T) {
 	browser.Click(`form[action="/settings/developers/tokens"] button`)
 	browser.See("#shown-value")
 	token := harness.Evaluate[string](browser, `document.getElementById("shown-value").value`)
-	met.NoteAll(token)
+	met.AddAll(token)
 	programmes := func() int { return p.In(ws.Workspace, token).Get(t, "/v1/programmes/programmes").Status }
 	if status := programmes(); status != http.StatusOK {
 		t.Errorf("status %d with the token", status)

@@ -66,7 +66,7 @@ func TestREADME_LinesWorkWhenPasted(t *testing.T) {
 			!strings.Contains(output, "\nthe same token again\n") ||
 			!strings.Contains(output, `"error":"invalid_grant"`) || strings.Count(output, `"error"`) != 1 ||
 			!strings.Contains(output, "Sam Reed") ||
-			!strings.Contains(output, "The user is no longer a member. Revoked:") ||
+			!strings.Contains(output, "Removed the member. Revoked:") ||
 			!strings.Contains(output, `/v1/engage/public/embed.js" data-form="alm_embed_`) {
 			t.Errorf("%s: the lines do not do what the README says of them (%d bytes of output)", shell, len(out))
 		}

@@ -18,7 +18,7 @@ const earlier = "6df3da2001614ee087c19c8184b8cebf8932c348"
 // Upgrading).
 func TestEarlierPrograms_WorkOnNewSchema(t *testing.T) {
 	t.Parallel()
-	s := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, Earlier: harness.Earlier(t, earlier)})
+	s := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, EarlierBinaries: harness.Earlier(t, earlier)})
 	through := func(i int) *harness.Product {
 		return harness.NewProductWithTransport(
 			t,

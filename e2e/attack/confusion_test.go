@@ -70,7 +70,7 @@ func TestSecrets_AreAcceptedForTheirPurposeOnly(t *testing.T) {
 			t.Fatalf("%s: there is no %s", where, place.right)
 		}
 		for name, value := range things {
-			seen.NoteAll(value)
+			seen.AddAll(value)
 			if name != place.right && place.takes(value) {
 				t.Errorf("%s is accepted as %s, %s", name, place.right, where)
 			}

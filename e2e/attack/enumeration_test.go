@@ -102,7 +102,7 @@ func likeInTime(t *testing.T, kinds ...kind) {
 		samples, typical, allowed = manySamples, median, 0
 	}
 	var summary string
-	harness.Note(t, "%d times each%v", samples, harness.Deferred[string](func() string { return summary }))
+	harness.Record(t, "%d times each%v", samples, harness.Deferred[string](func() string { return summary }))
 	took := make([][]time.Duration, len(kinds))
 	for range samples {
 		for i, k := range kinds {

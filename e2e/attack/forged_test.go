@@ -287,7 +287,7 @@ func TestAccessToken_ForgeryIsRefusedEverywhere(t *testing.T) {
 		t.Fatalf("only %d forgeries", len(tokens))
 	}
 	for name, forged := range tokens {
-		seen.NoteAll(forged)
+		seen.AddAll(forged)
 		if answer := p.In(ws.Workspace, forged).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized {
 			t.Errorf("%s is accepted by the API:\n%s", name, answer)
 		}
@@ -325,7 +325,7 @@ func TestAccessToken_ClaimedScopeGrantsNothing(t *testing.T) {
 	s := trustedSigner(t, p)
 	wide := s.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid)),
 		claimsOf(t, token).with("scope", quoted(strings.Join(harness.Everything(), " "))).text())
-	seen.NoteAll(wide)
+	seen.AddAll(wide)
 	answer := p.In(ws.Workspace, wide).
 		JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Mine now"})
 	if answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {

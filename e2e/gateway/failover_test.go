@@ -52,7 +52,7 @@ func TestFailover_OneProcessIsEnough(t *testing.T) {
 	s.atEach(t, "no authserver", func(t *testing.T, f *front) {
 		p := s.product(t, f.transport())
 		secret := "alm_rt_" + strings.Repeat("secretsecret", 4)
-		met.NoteAll(secret)
+		met.AddAll(secret)
 		answer := p.API().
 			With("Authorization", "Bearer "+secret).
 			Form(t, harness.TokenPath+"?token="+secret, url.Values{"refresh_token": {secret}})

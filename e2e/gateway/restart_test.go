@@ -28,7 +28,7 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 	t.Parallel()
 	restarts := harness.Rounds(1, 100) // of each service
 	var answered atomic.Int64
-	harness.Note(
+	harness.Record(
 		t,
 		"%d restarts of each service, one of its two processes at a time, behind Caddy and nginx at once; %s "+
 			"requests, none failed",

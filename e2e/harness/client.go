@@ -98,7 +98,7 @@ type secretRecorder struct {
 
 // RoundTrip sends the request and reads the whole response before it returns it.
 func (n secretRecorder) RoundTrip(request *http.Request) (*http.Response, error) {
-	n.secrets.NoteAll(request.Header.Get("Authorization"))
+	n.secrets.AddAll(request.Header.Get("Authorization"))
 	response, err := n.next.RoundTrip(request)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (n secretRecorder) RoundTrip(request *http.Request) (*http.Response, error)
 	if err != nil {
 		return nil, err
 	}
-	n.secrets.NoteAll(string(content))
+	n.secrets.AddAll(string(content))
 	response.Body = io.NopCloser(bytes.NewReader(content))
 	return response, nil
 }

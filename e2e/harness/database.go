@@ -131,7 +131,7 @@ func (w *Database) User(t testing.TB) demo.User {
 		user.Email,
 		passwordHash,
 	)
-	w.secrets.Note("password", password)
+	w.secrets.Add("password", password)
 	return user
 }
 
@@ -196,7 +196,7 @@ func (w *Database) Token(t testing.TB, workspace demo.Workspace, user demo.User,
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.secrets.NoteAll(secret.Reveal())
+	w.secrets.AddAll(secret.Reveal())
 	w.Exec(t, `insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
 		values ($1, $2, $3, $4, 'Nightly report', $5, now() + interval '7 days')`,
 		uuid.New(), credential.Hash(secret.Reveal()), user.ID, workspace.ID, permissions)

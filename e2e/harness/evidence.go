@@ -36,8 +36,8 @@ type Deferred[T any] func() T
 
 func (l Deferred[T]) String() string { return fmt.Sprint(l()) }
 
-// Note appends the suite's line when its test ends. The format says what was done and how often.
-func Note(t *testing.T, format string, args ...any) {
+// Record appends the suite's line when its test ends. The format says what was done and how often.
+func Record(t *testing.T, format string, args ...any) {
 	t.Helper()
 	began := time.Now()
 	t.Cleanup(func() {

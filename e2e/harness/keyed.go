@@ -32,7 +32,7 @@ func (c Connector) TryPostWith(t testing.TB, form url.Values, key string) (Answe
 	api := c.product.API()
 	if key != "" {
 		api = api.With("Idempotency-Key", key)
-		c.product.secrets.Note("Idempotency-Key", key)
+		c.product.secrets.Add("Idempotency-Key", key)
 	}
 	return api.Try(t, http.MethodPost, TokenPath, formType, form.Encode())
 }

@@ -114,7 +114,7 @@ func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
 	defer cancel()
 	metrics, err := scrape(ctx, slices.DeleteFunc(metered(s), func(service *stack.Service) bool {
 		return gone(service.Done()) ||
-			options.Earlier != "" && service != s.Authservers[0] &&
+			options.EarlierBinaries != "" && service != s.Authservers[0] &&
 				service != s.Resourceapi // may have no metrics
 	}))
 	add("the metrics", []byte(metrics), err)

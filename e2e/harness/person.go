@@ -27,7 +27,7 @@ func (p *Product) Person(t testing.TB, user demo.User) *Person {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.secrets.Note("password", user.Password)
+	p.secrets.Add("password", user.Password)
 	client := &http.Client{Jar: jar, Timeout: patience, CheckRedirect: followNothing, Transport: p.client.Transport}
 	return &Person{User: user, Header: http.Header{}, product: p, client: client}
 }

@@ -46,7 +46,7 @@ func NewProductWithTransport(t testing.TB, s *stack.Stack, secrets *Secrets, tra
 	secrets.noteStack(s)
 	d := s.Demo
 	for _, user := range []demo.User{d.Users.Owner, d.Users.Reader, d.Users.Registrar, d.Users.Outsider} {
-		secrets.Note("password", user.Password)
+		secrets.Add("password", user.Password)
 	}
 	return &Product{
 		BaseURL:  s.BaseURL,
@@ -107,7 +107,7 @@ func (p *Product) try(
 		request.Host = host
 	}
 	answer := Answer{Request: method + " " + request.URL.Path}
-	p.secrets.NoteAll(body + " " + address + " " + header.Get("Authorization"))
+	p.secrets.AddAll(body + " " + address + " " + header.Get("Authorization"))
 	response, err := client.Do(request)
 	if err != nil {
 		return answer, withoutAddress(err)
@@ -117,9 +117,9 @@ func (p *Product) try(
 	if answer.Body, err = io.ReadAll(response.Body); err != nil {
 		return answer, err
 	}
-	p.secrets.NoteAll(string(answer.Body) + " " + answer.Header.Get("Location"))
+	p.secrets.AddAll(string(answer.Body) + " " + answer.Header.Get("Location"))
 	for _, cookie := range response.Cookies() {
-		p.secrets.Note("cookie "+cookie.Name, cookie.Value)
+		p.secrets.Add("cookie "+cookie.Name, cookie.Value)
 	}
 	return answer, nil
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A Relay is a proxy between the services and Postgres (stack.Options.Detour). It can delay every statement, and
+// A Relay is a proxy between the services and Postgres (stack.Options.PostgresProxy). It can delay every statement, and
 // close a connection at a statement of a certain kind: before the server receives it, or after the server has
 // executed it and before the response has passed. In both cases the service cannot know what happened.
 type Relay struct {

@@ -38,8 +38,8 @@ type Secrets struct {
 // A fragment is the part of a secret that is searched for: a partial secret in a log is a leak too.
 type fragment [14]byte
 
-// Note records one secret. Short secrets are ignored because they would occur by chance.
-func (s *Secrets) Note(kind, value string) {
+// Add records one secret. Short secrets are ignored because they would occur by chance.
+func (s *Secrets) Add(kind, value string) {
 	if len(value) < len(fragment{}) {
 		return
 	}
@@ -51,30 +51,30 @@ func (s *Secrets) Note(kind, value string) {
 	s.ends[fragment([]byte(value)[len(value)-len(fragment{}):])] = kind
 }
 
-// NoteAll records every secret in the text.
-func (s *Secrets) NoteAll(text string) {
+// AddAll records every secret in the text.
+func (s *Secrets) AddAll(text string) {
 	for _, found := range credentials.FindAllString(text, -1) {
-		s.Note("credential "+found[:len("alm_xx")], found)
+		s.Add("credential "+found[:len("alm_xx")], found)
 	}
 	for _, found := range jwts.FindAllString(text, -1) {
-		s.Note("access token", found)
+		s.Add("access token", found)
 	}
 	for _, found := range tickets.FindAllStringSubmatch(text, -1) {
-		s.Note("consent ticket", found[1])
+		s.Add("consent ticket", found[1])
 	}
 }
 
-// NoteSetting records the secrets in the value of a setting of the services.
-func (s *Secrets) NoteSetting(name, value string) {
+// AddSetting records the secrets in the value of a setting of the services.
+func (s *Secrets) AddSetting(name, value string) {
 	switch name {
 	case "ALMONER_KEYS":
 		for key := range strings.SplitSeq(value, ",") {
-			s.Note("key of a service", key)
+			s.Add("key of a service", key)
 		}
 	case "ALMONER_DATABASE_URL", "ALMONER_REDIS_URL":
 		s.noteStore(value)
 	case "ALMONER_UPSTREAM_CLIENT_SECRET":
-		s.Note("secret of ours elsewhere", value)
+		s.Add("secret of ours elsewhere", value)
 	}
 }
 
@@ -87,9 +87,9 @@ func (s *Secrets) noteStore(text string) {
 	}
 	const kind = "password of a store"
 	if password, is := address.User.Password(); is {
-		s.Note(kind, password)
+		s.Add(kind, password)
 	}
-	s.Note(kind, address.Query().Get("password"))
+	s.Add(kind, address.Query().Get("password"))
 }
 
 // noteStack records the secrets in the settings of a stack's services and the passwords of its stores.
@@ -103,7 +103,7 @@ func (s *Secrets) noteStack(of *stack.Stack) {
 			"ALMONER_REDIS_URL",
 			"ALMONER_UPSTREAM_CLIENT_SECRET",
 		} {
-			s.NoteSetting(name, service.Setting(name))
+			s.AddSetting(name, service.Setting(name))
 		}
 	}
 }

@@ -40,11 +40,11 @@ type Options struct {
 	RedisDir string // contains the directories of its servers
 	Traced   bool   // store the traces (Spans) and search them for secrets at the end
 	Between  *Relay // proxy between the services and Postgres, or nil
-	// Earlier is the directory with the programs of an earlier commit (see Earlier). All processes except the
+	// EarlierBinaries is the directory with the programs of an earlier commit (see Earlier). All processes except the
 	// first of each service run them.
-	Earlier string
-	BaseURL string // of the API through another gateway; "" for the stack's own
-	AppURL  string // of the pages through another gateway; "" for the stack's own
+	EarlierBinaries string
+	BaseURL         string // of the API through another gateway; "" for the stack's own
+	AppURL          string // of the pages through another gateway; "" for the stack's own
 }
 
 // Shared returns the stack that all tests of this process share: two real binaries behind the gateway, as `make run`
@@ -218,21 +218,21 @@ func start(home string, options Options) (*stack.Stack, error) {
 		traces = taking.URL
 	}
 	s, err := stack.Start(ctx, stack.Options{
-		Home:        home,
-		Binaries:    binaries,
-		Tools:       os.Getenv(toolsVariable),
-		Volatile:    !options.Durable,
-		Authservers: options.Authservers,
-		Resources:   options.Resources,
-		Worker:      options.Worker,
-		Settings:    options.Settings,
-		Detour:      detour,
-		RedisURL:    options.RedisURL,
-		BaseURL:     options.BaseURL,
-		AppURL:      options.AppURL,
-		Earlier:     options.Earlier,
-		Observed:    true,
-		Collector:   traces,
+		Home:            home,
+		Binaries:        binaries,
+		Tools:           os.Getenv(toolsVariable),
+		Volatile:        !options.Durable,
+		Authservers:     options.Authservers,
+		Resources:       options.Resources,
+		Worker:          options.Worker,
+		Settings:        options.Settings,
+		PostgresProxy:   detour,
+		RedisURL:        options.RedisURL,
+		BaseURL:         options.BaseURL,
+		AppURL:          options.AppURL,
+		EarlierBinaries: options.EarlierBinaries,
+		Observed:        true,
+		Collector:       traces,
 	})
 	if err == nil {
 		recordOf(s).options = options

@@ -73,7 +73,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 		must(t, err)
 		var answer map[string]any
 		must(t, json.Unmarshal(content, &answer))
-		met.NoteAll(string(content))
+		met.AddAll(string(content))
 		renewed := app
 		renewed.Secret, _ = answer["clientSecret"].(string)
 		code := app.Code(t, head)
@@ -85,7 +85,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 		o.run(t, "keys.md", "service-new", "NAME=Reporting")
 		content, err := os.ReadFile(filepath.Join(o.secrets, "service.json"))
 		must(t, err)
-		met.NoteAll(string(content))
+		met.AddAll(string(content))
 		var answer map[string]string
 		must(t, json.Unmarshal(content, &answer))
 		renewed := former

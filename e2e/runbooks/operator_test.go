@@ -222,7 +222,7 @@ func (o *operator) restart(t *testing.T, name string, service *stack.Service) {
 		content, err := os.ReadFile(filepath.Join(o.secrets, file))
 		must(t, err)
 		value := strings.TrimSpace(string(content))
-		met.NoteSetting(setting, value)
+		met.AddSetting(setting, value)
 		service.Set(setting, value)
 	}
 	must(t, service.Restart(context.WithoutCancel(t.Context())))

@@ -185,7 +185,7 @@ func TestFaults_MatchSource(t *testing.T) {
 }
 
 func TestBrokenBuilds_AreDetected(t *testing.T) {
-	harness.Note(t, "%d builds without protections, each detected by its suites", len(bites()))
+	harness.Record(t, "%d builds without protections, each detected by its suites", len(bites()))
 	for _, b := range bites() {
 		if b.slow && !harness.Long() {
 			continue

@@ -33,7 +33,7 @@ func newClusterStage(t *testing.T) *clusterStage {
 func TestRedisCluster_FailoverAndReshardingLoseNoGrant(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 20)
-	harness.Note(t, "%d times each: a master killed, 2,000 slots moved, while clients refresh and race", times)
+	harness.Record(t, "%d times each: a master killed, 2,000 slots moved, while clients refresh and race", times)
 	s := newClusterStage(t)
 	t.Run("fails over", func(t *testing.T) {
 		for range times {

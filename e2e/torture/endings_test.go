@@ -43,7 +43,7 @@ func TestClientDeletion_EndsConcurrentRefresh(t *testing.T) {
 
 func refreshAgainst(t *testing.T, end ending) {
 	times := harness.Rounds(20, 1_700)
-	harness.Note(t, "%d endings while a client refreshes", times)
+	harness.Record(t, "%d endings while a client refreshes", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		ws := p.NewWorkspace(t)

@@ -38,7 +38,7 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 		tokens:    connector.Connect(t, p.Person(t, ws.Owner)),
 	}
 	stranger := newGuesser(t, p.BaseURL, app, connector, connector.Connect(t, p.Person(t, ws.Owner)))
-	harness.Note(
+	harness.Record(
 		t,
 		"%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s",
 		slowConnections,

@@ -40,7 +40,7 @@ func TestGreedyCallers_LeaveOtherWorkspacesWorking(t *testing.T) {
 		_, _ = fmt.Fprint(&summary, " ", s.round(t, "no attack", lasts), ";") // a strings.Builder never fails
 		s.honest.judgeTimes(t)
 	}
-	harness.Note(t, "%d attacks for %s each, then all at once for %s;%v", len(attacks), lasts, together,
+	harness.Record(t, "%d attacks for %s each, then all at once for %s;%v", len(attacks), lasts, together,
 		harness.Deferred[string](summary.String))
 	for _, one := range attacks {
 		_, _ = fmt.Fprint(&summary, " ", s.round(t, one.name, lasts, one), ";")

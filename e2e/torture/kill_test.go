@@ -19,7 +19,8 @@ func TestKill_AtRandomLosesNothingAcknowledged(t *testing.T) {
 	running := harness.Private(t, harness.Options{Worker: true})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	victims := victimsOf(running)
-	harness.Note(t, "%d kills of each of %d: the worker, authserver, resourceapi, redis, postgres", times, len(victims))
+	const what = "%d kills of each of %d: the worker, authserver, resourceapi, redis, postgres"
+	harness.Record(t, what, times, len(victims))
 	var workloads []*workload
 	for round := range times * len(victims) {
 		victim := victims[round%len(victims)]

@@ -34,7 +34,7 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	trouble := newTrouble(running)
 	operations := 0
-	harness.Note(
+	harness.Record(
 		t,
 		"%d grants, %v calls, %v faults",
 		batches*grantsAtOnce,
@@ -86,7 +86,7 @@ func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	trouble := newTrouble(running)
 	operations := 0
-	harness.Note(t, "%d grants, %v calls, %v stalls", batches*grantsAtOnce,
+	harness.Record(t, "%d grants, %v calls, %v stalls", batches*grantsAtOnce,
 		harness.Deferred[int](func() int { return operations }), harness.Deferred[int](trouble.faults))
 	for range batches {
 		histories := make([]*grantHistory, grantsAtOnce)

@@ -39,9 +39,11 @@ func lostBites() []bite {
 			}},
 		},
 		{
-			slow:    true,
-			faults:  repeatedForever,
-			detects: []detection{{"answers are given again forever", refusals, "60 s over: a repeated request got a token"}},
+			slow:   true,
+			faults: repeatedForever,
+			detects: []detection{
+				{"answers are given again forever", refusals, "60 s over: a repeated request got a token"},
+			},
 		},
 		{
 			slow:    true,

@@ -23,7 +23,7 @@ const (
 func TestLostAnswers_CostNoGrant(t *testing.T) {
 	cuts := harness.Rounds(100, 10_000)
 	var replayed atomic.Int64
-	harness.Note(t, "%d connections cut, 0 grants lost; %v answers given again", cuts,
+	harness.Record(t, "%d connections cut, 0 grants lost; %v answers given again", cuts,
 		harness.Deferred[int64](replayed.Load))
 	running, err := pair()
 	if err != nil {
@@ -127,7 +127,7 @@ func (l *losing) steals(t *testing.T, form url.Values, key string, tokens harnes
 // gets the same token, which works; a request with another key ends the grant.
 func TestOneKeyRace_GivesOneToken(t *testing.T) {
 	times := harness.Rounds(20, 2_000)
-	harness.Note(t, "%d races of 2 to 16 with one key", times)
+	harness.Record(t, "%d races of 2 to 16 with one key", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		ws := p.NewWorkspace(t)
@@ -171,7 +171,7 @@ func sameToken(t *testing.T, racers int, send func(key string) harness.Answer) h
 // At most one token is given, to either, and the grant ends.
 func TestThiefRace_EndsGrant(t *testing.T) {
 	times := harness.Rounds(20, 2_000)
-	harness.Note(t, "%d races of a client that repeats its request and two thieves", times)
+	harness.Record(t, "%d races of a client that repeats its request and two thieves", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		ws := p.NewWorkspace(t)

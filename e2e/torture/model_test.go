@@ -24,7 +24,7 @@ func TestModel_MatchesSystem(t *testing.T) {
 	if harness.Long() {
 		steps = 100
 	}
-	harness.Note(t, "%d models, %d steps each on average", models, steps)
+	harness.Record(t, "%d models, %d steps each on average", models, steps)
 	for name, value := range map[string]string{
 		"checks":     strconv.Itoa(batch),
 		"steps":      strconv.Itoa(steps),

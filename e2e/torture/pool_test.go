@@ -19,7 +19,7 @@ const (
 func TestPostgres_PoolExhaustionLosesNoToken(t *testing.T) {
 	parallelIfShort(t)
 	times := harness.Rounds(1, 100)
-	harness.Note(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
+	harness.Record(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
 	s := newPostgresStage(t)
 	head := s.Person(t, s.ws.Owner)
 	held := make([]harness.Tokens, heldGrants)

@@ -51,7 +51,7 @@ func (s *postgresStage) baseline(t *testing.T) *baseline {
 func TestPostgres_OutageLosesNothing(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 100)
-	harness.Note(t, "Postgres %d times each: stopped and started, killed and started", times)
+	harness.Record(t, "Postgres %d times each: stopped and started, killed and started", times)
 	s := newPostgresStage(t)
 	for _, away := range []struct {
 		name string
@@ -146,7 +146,7 @@ const slowdown = 200 * time.Millisecond
 func TestPostgres_SlowQueriesStillSucceed(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 100)
-	harness.Note(t, "Postgres %d times %s slower at every query", times, slowdown)
+	harness.Record(t, "Postgres %d times %s slower at every query", times, slowdown)
 	s := newPostgresStage(t)
 	for range times {
 		d := s.baseline(t)

@@ -15,7 +15,7 @@ func TestRefreshRace_OfSixteenHasOneWinner(t *testing.T) {
 }
 
 func refreshRaces(t *testing.T, times, racers int) {
-	harness.Note(t, "%d refresh races of %d", times, racers)
+	harness.Record(t, "%d refresh races of %d", times, racers)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		ws := p.NewWorkspace(t)
@@ -30,7 +30,7 @@ func refreshRaces(t *testing.T, times, racers int) {
 
 func TestCodeRace_OfFourHasOneWinner(t *testing.T) {
 	times := harness.Rounds(60, 5_000)
-	harness.Note(t, "%d races of 4 on a code", times)
+	harness.Record(t, "%d races of 4 on a code", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		ws := p.NewWorkspace(t)

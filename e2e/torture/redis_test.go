@@ -76,7 +76,7 @@ func losses() []loss {
 
 func TestRedis_LostDataIsRepaired(t *testing.T) {
 	times := harness.Rounds(1, 200)
-	harness.Note(t, "%d times each: FLUSHALL, an older copy put back, the tail of the append-only file cut", times)
+	harness.Record(t, "%d times each: FLUSHALL, an older copy put back, the tail of the append-only file cut", times)
 	s := newRedisStage(t)
 	for _, l := range losses() {
 		t.Run(l.name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestRedis_LostDataIsRepaired(t *testing.T) {
 func TestRedis_HangLosesNothing(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 200)
-	harness.Note(t, "frozen %d times for 2 s, each tenth time for 10 s", times)
+	harness.Record(t, "frozen %d times for 2 s, each tenth time for 10 s", times)
 	s := newRedisStage(t)
 	redis := s.trouble.running.Redis
 	for round := range times {

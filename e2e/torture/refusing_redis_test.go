@@ -30,7 +30,7 @@ func refusals() []refusal {
 // afterwards.
 func TestRedis_RefusalLosesNothing(t *testing.T) {
 	times := harness.Rounds(1, 200)
-	harness.Note(t, "%d times each: OOM, READONLY, MASTERDOWN, NOREPLICAS", times)
+	harness.Record(t, "%d times each: OOM, READONLY, MASTERDOWN, NOREPLICAS", times)
 	s := newRedisStage(t)
 	for _, r := range refusals() {
 		t.Run(r.name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestRedis_RefusalLosesNothing(t *testing.T) {
 // TestRedis_ScriptFlushIsUnnoticed flushes the scripts, which Redis also forgets when it restarts: no client notices.
 func TestRedis_ScriptFlushIsUnnoticed(t *testing.T) {
 	times := harness.Rounds(10, 2_000)
-	harness.Note(t, "SCRIPT FLUSH %d times", times)
+	harness.Record(t, "SCRIPT FLUSH %d times", times)
 	s := newRedisStage(t)
 	tokens := s.connector.Connect(t, s.Person(t, s.ws.Owner))
 	for range times {

@@ -24,7 +24,7 @@ const (
 func TestRestarts_FailNoRequest(t *testing.T) {
 	parallelIfShort(t)
 	times := harness.Rounds(2, 100)
-	harness.Note(
+	harness.Record(
 		t,
 		"%d restarts of one of two processes under load, half of them of authserver and half of resourceapi",
 		times,

@@ -23,7 +23,7 @@ type sentinelStage struct {
 func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 20)
-	harness.Note(
+	harness.Record(
 		t,
 		"%d times each: a master killed while clients refresh and race, a master killed whose replicas had stopped "+
 			"following",

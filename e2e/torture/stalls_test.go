@@ -64,7 +64,7 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 			t.Errorf("%s: no client noticed the stall", duration)
 			continue
 		}
-		harness.Note(
+		harness.Record(
 			t,
 			"silent for %s: %d grants, 0 lost; %d answers of 503, half of them within %s, 99 of 100 within %s",
 			duration,

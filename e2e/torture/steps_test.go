@@ -74,7 +74,7 @@ type stage struct {
 func TestKill_AtNamedStepsLeavesConsistentState(t *testing.T) {
 	parallelIfShort(t)
 	times := harness.Rounds(1, 50)
-	harness.Note(t, "%d kills at each of 14 steps: 8 of authserver, 3 of the worker, 3 of resourceapi", times)
+	harness.Record(t, "%d kills at each of 14 steps: 8 of authserver, 3 of the worker, 3 of resourceapi", times)
 	steps := t.TempDir()
 	running := harness.Private(
 		t,

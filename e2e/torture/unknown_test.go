@@ -23,7 +23,7 @@ const (
 func TestPostgres_UnknownOutcomeIsResolved(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 100)
-	harness.Note(
+	harness.Record(
 		t,
 		"%d times each the connection cut before and after Postgres ran: activation, advance, revocation, consent",
 		times,

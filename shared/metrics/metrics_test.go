@@ -56,7 +56,7 @@ func TestHTTP_CountsRequestsByRoute(t *testing.T) {
 	handler := web.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/things/1", "/things/2":
-			web.NoteRoute(r.Context(), "/things/{id}")
+			web.RecordRoute(r.Context(), "/things/{id}")
 			inside = page(t, registry)
 		case "/panic":
 			panic("boom")
@@ -185,7 +185,7 @@ func BenchmarkWatchedRequest(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			handler := web.Observe(
 				http.HandlerFunc(
-					func(_ http.ResponseWriter, r *http.Request) { web.NoteRoute(r.Context(), "/things/{id}") },
+					func(_ http.ResponseWriter, r *http.Request) { web.RecordRoute(r.Context(), "/things/{id}") },
 				),
 				slog.New(slog.DiscardHandler),
 				http.NotFoundHandler(),

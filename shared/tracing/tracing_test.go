@@ -85,7 +85,7 @@ func TestT1_SpanHasRouteAndIDWithoutQuery(t *testing.T) {
 	}))
 	defer next.Close()
 	answer := send(handler(tracing, func(w http.ResponseWriter, r *http.Request) {
-		web.NoteRoute(r.Context(), "/things/{id}")
+		web.RecordRoute(r.Context(), "/things/{id}")
 		out, err := http.NewRequestWithContext(r.Context(), "GET", next.URL+"/inner?secret=hush", nil)
 		if err != nil {
 			t.Error(err)
@@ -185,7 +185,7 @@ func TestStart_IsOffWithoutCollector(t *testing.T) {
 // An unknown method in a request names no span, because collectors count by name.
 func TestServer_UnknownMethodNamesNoSpan(t *testing.T) {
 	tracing, kept := recorded(1)
-	h := handler(tracing, func(_ http.ResponseWriter, r *http.Request) { web.NoteRoute(r.Context(), "/things/{id}") })
+	h := handler(tracing, func(_ http.ResponseWriter, r *http.Request) { web.RecordRoute(r.Context(), "/things/{id}") })
 	request := httptest.NewRequest("MADEUP", "/things/7", nil)
 	h.ServeHTTP(httptest.NewRecorder(), request)
 	request.URL.Path = "/nothing"

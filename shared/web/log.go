@@ -32,9 +32,9 @@ type Caller struct {
 	Client     uuid.UUID
 }
 
-// NoteCaller records the caller of the request of ctx. Zero fields keep the earlier values. Call it once the
+// RecordCaller records the caller of the request of ctx. Zero fields keep the earlier values. Call it once the
 // credential is authenticated.
-func NoteCaller(ctx context.Context, c Caller) {
+func RecordCaller(ctx context.Context, c Caller) {
 	r := requestOf(ctx)
 	if r == nil {
 		return
@@ -48,8 +48,8 @@ func NoteCaller(ctx context.Context, c Caller) {
 	r.caller.Store(&c)
 }
 
-// NoteAddress records the client address of each request to next, for the access log. Observe must wrap it.
-func NoteAddress(next http.Handler, proxies Proxies) http.Handler {
+// RecordAddress records the client address of each request to next, for the access log. Observe must wrap it.
+func RecordAddress(next http.Handler, proxies Proxies) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if known := requestOf(r.Context()); known != nil {
 			known.address = proxies.ClientAddress(r)
@@ -97,17 +97,17 @@ func RequestID(ctx context.Context) string {
 	return ""
 }
 
-// NoteRoute records the pattern that the router matched for the request of ctx. The router calls it before
+// RecordRoute records the pattern that the router matched for the request of ctx. The router calls it before
 // the handler.
-func NoteRoute(ctx context.Context, pattern string) {
+func RecordRoute(ctx context.Context, pattern string) {
 	if r := requestOf(ctx); r != nil {
 		r.route = pattern
 	}
 }
 
-// NoteGrant records the grant of the request of ctx, for every later log line of the request. Call it once
+// RecordGrant records the grant of the request of ctx, for every later log line of the request. Call it once
 // the credential is authenticated, so that the id is never invented by a client.
-func NoteGrant(ctx context.Context, grant uuid.UUID) {
+func RecordGrant(ctx context.Context, grant uuid.UUID) {
 	if r := requestOf(ctx); r != nil && grant != uuid.Nil {
 		r.grant.Store(&grant)
 	}

@@ -37,8 +37,8 @@ func TestNewLogger_LinesHaveRequestIDs(t *testing.T) {
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1, 2}, SpanID: trace.SpanID{3}})
 	handler := Observe(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		log.WarnContext(r.Context(), "before")
-		NoteGrant(r.Context(), uuid.Nil) // an invalid token has no grant
-		NoteGrant(r.Context(), grant)
+		RecordGrant(r.Context(), uuid.Nil) // an invalid token has no grant
+		RecordGrant(r.Context(), grant)
 		log.With("part", 1).WarnContext(context.WithoutCancel(r.Context()), "after")
 		log.WarnContext(r.Context(), "of another", "grant_id", other)
 	}), log, status(500))
@@ -88,9 +88,9 @@ func TestObserve_AccessLogNamesCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := Observe(NoteAddress(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		NoteCaller(r.Context(), Caller{User: uuid.New(), Client: c.Client})
-		NoteCaller(r.Context(), Caller{Credential: c.Credential, Workspace: c.Workspace, User: c.User})
+	handler := Observe(RecordAddress(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		RecordCaller(r.Context(), Caller{User: uuid.New(), Client: c.Client})
+		RecordCaller(r.Context(), Caller{Credential: c.Credential, Workspace: c.Workspace, User: c.User})
 	}), proxies), log, status(500))
 	request := httptest.NewRequest("GET", "/?token=secret", nil)
 	request.Header.Set("X-Forwarded-For", "198.51.100.7")

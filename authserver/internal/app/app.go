@@ -203,7 +203,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			Failures:  failed,
 		},
 		Handler: watch.traces.Server(
-			web.Observe(web.NoteAddress(h.router(), proxies), log, lastResort(), watch.requests()...),
+			web.Observe(web.RecordAddress(h.router(), proxies), log, lastResort(), watch.requests()...),
 			proxies,
 		),
 		config:   c,

@@ -35,7 +35,7 @@ type browserDeps struct {
 	config    Config
 	log       *slog.Logger
 	store     *postgres.Store
-	counters  session.Tally
+	counters  session.RateCounter
 	keys      seal.Keys
 	pages     *ui.Pages
 	engine    *engine.Engine

@@ -580,7 +580,7 @@ func TestFuzzRoutes_SeedsGetTheirStatus(t *testing.T) {
 
 func (s *fuzzed) ask(t *testing.T, seed routeSeed) fuzzkit.Answer {
 	s.renew()
-	order := s.stock().Order()
+	order := s.stock().NewValues()
 	request := fuzzkit.Request{
 		Method:  seed.method,
 		Path:    order.FillPublic(strings.ReplaceAll(seed.path, "{id}", seed.id)),

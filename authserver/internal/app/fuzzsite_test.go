@@ -148,11 +148,11 @@ func (s *fuzzed) renew() {
 func (s *fuzzed) spoil() { s.left = 0 }
 
 // stock returns the values of the words in inputs.
-func (s *fuzzed) stock() fuzzkit.Stock {
+func (s *fuzzed) stock() fuzzkit.Placeholders {
 	basic := func(id uuid.UUID, secret credential.Secret) string {
 		return base64.StdEncoding.EncodeToString([]byte(id.String() + ":" + secret.Reveal()))
 	}
-	return fuzzkit.Stock{
+	return fuzzkit.Placeholders{
 		Public: map[string]func() string{
 			"tenant":    s.fixture.WorkspaceID.String,
 			"connector": s.actors.connector.ID.String,

@@ -127,7 +127,7 @@ func TestFuzzTokenEndpoint_SeedsGetTheirStatus(t *testing.T) {
 
 func (s *fuzzed) askForTokens(t *testing.T, contentType, authorization, body string) fuzzkit.Answer {
 	s.renew()
-	order := s.stock().Order()
+	order := s.stock().NewValues()
 	headers := "Content-Type: " + contentType + "\n"
 	if authorization != "" {
 		headers += "Authorization: " + authorization + "\n"

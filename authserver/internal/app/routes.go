@@ -80,7 +80,7 @@ func (h handlers) router() http.Handler {
 func noteRoute(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
-			web.NoteRoute(r.Context(), pattern)
+			web.RecordRoute(r.Context(), pattern)
 		}
 		next.ServeHTTP(w, r)
 	})

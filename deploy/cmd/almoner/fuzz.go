@@ -62,8 +62,8 @@ func fuzz(ctx context.Context, root, each, only string) error {
 	}
 	t := newTestRun(root)
 	if err := ensureStores(ctx, stack.Options{
-		Tools: t.tools,
-		Say:   func(line string) { fmt.Println("almoner: " + line) },
+		Tools:    t.tools,
+		Progress: func(line string) { fmt.Println("almoner: " + line) },
 	}); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ func ensureStores(ctx context.Context, options stack.Options) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	err := installPackages(ctx, options.Tools, options.Say, packages...)
+	err := installPackages(ctx, options.Tools, options.Progress, packages...)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

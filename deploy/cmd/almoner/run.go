@@ -30,7 +30,7 @@ func run(ctx context.Context, root string) error {
 		Port:        config.Port,
 		DatabaseURL: config.DatabaseURL.Reveal(),
 		RedisURL:    config.RedisURL.Reveal(),
-		Say:         func(line string) { fmt.Println("almoner: " + line) },
+		Progress:    func(line string) { fmt.Println("almoner: " + line) },
 	}
 	if err := stack.Check(options); err != nil {
 		return err // before anything is installed or built
@@ -38,7 +38,7 @@ func run(ctx context.Context, root string) error {
 	if err := ensureStores(ctx, options); err != nil {
 		return err
 	}
-	options.Say("building the services")
+	options.Progress("building the services")
 	if err := stack.Build(ctx, root, options.Binaries); err != nil {
 		return err
 	}
@@ -53,11 +53,11 @@ func run(ctx context.Context, root string) error {
 	ended := s.Wait(ctx)
 	endWatch()
 	fmt.Println()
-	options.Say("stopping")
+	options.Progress("stopping")
 	s.Stop()
 	if ended != nil {
 		return fmt.Errorf("%w; everything else was stopped", ended)
 	}
-	options.Say("stopped; the data is kept for the next start")
+	options.Progress("stopped; the data is kept for the next start")
 	return nil
 }

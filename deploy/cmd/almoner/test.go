@@ -264,7 +264,7 @@ func (t *testRun) ensurePromtool(ctx context.Context, say func(string)) {
 // required.
 func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
 	say := func(line string) { fmt.Println("almoner: " + line) }
-	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Say: say}); err != nil {
+	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Progress: say}); err != nil {
 		return false, err
 	}
 	if findChromium(t.tools) == "" {

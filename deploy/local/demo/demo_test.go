@@ -55,7 +55,7 @@ func plant(t *testing.T, db *pgx.Conn, s seed.Seed, base string, now time.Time) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Plant(t.Context(), db, s, &d, now); err != nil {
+	if err := Seed(t.Context(), db, s, &d, now); err != nil {
 		t.Fatal(err)
 	}
 	return d

@@ -9,10 +9,10 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/seed"
 )
 
-// Plant writes the demo data, as the owner, to a database that Claim has accepted and the services have migrated, and
+// Seed writes the demo data, as the owner, to a database that Claim has accepted and the services have migrated, and
 // adds the current tokens to d. A second call only replaces demo tokens that expired or were revoked, and updates the
 // connectors to the installation's port.
-func Plant(ctx context.Context, db *pgx.Conn, s seed.Seed, d *Demo, now time.Time) error {
+func Seed(ctx context.Context, db *pgx.Conn, s seed.Seed, d *Demo, now time.Time) error {
 	if err := once(ctx, db, "account", func(tx pgx.Tx) error { return insertAccount(ctx, tx, s, *d) }); err != nil {
 		return err
 	}

@@ -28,21 +28,21 @@ type Options struct {
 	Resources   int               // processes of resourceapi, in the same way
 	Worker      bool              // a separate process (Stack.Worker) processes submissions
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
-	// Earlier, for tests, is the directory of the programs of an earlier commit, which all processes except the first
-	// of each service run; "" means Binaries.
-	Earlier  string
-	Observed bool // the services serve metrics (Service.Metrics)
+	// EarlierBinaries, for tests, is the directory of the programs of an earlier commit, which all processes except the
+	// first of each service run; "" means Binaries.
+	EarlierBinaries string
+	Observed        bool // the services serve metrics (Service.Metrics)
 	// Collector is where services and gateway send their traces (OTLP over HTTP); "" means as the environment says.
 	Collector string
 	Volatile  bool // for tests: the stores do not survive a power cut
-	// Detour, for tests, gets the address of Postgres and returns the address to which the services connect instead;
-	// nil means no detour.
-	Detour func(address string) string
-	Say    func(string) // gets progress messages; may be nil
+	// PostgresProxy, for tests, gets the address of Postgres and returns the address to which the services connect
+	// instead; nil means no proxy.
+	PostgresProxy func(address string) string
+	Progress      func(string) // gets progress messages; may be nil
 }
 
 func (o Options) say(line string) {
-	if o.Say != nil {
-		o.Say(line)
+	if o.Progress != nil {
+		o.Progress(line)
 	}
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/almonerhq/almoner/shared/metrics"
 )
 
-// database returns a service's Postgres URL, changed by Options.Detour.
+// database returns a service's Postgres URL, changed by Options.PostgresProxy.
 func (s *Stack) database(service string) (string, error) {
-	if s.options.Detour == nil {
+	if s.options.PostgresProxy == nil {
 		return s.logins[service], nil
 	}
 	address, err := url.Parse(s.logins[service])
 	if err != nil {
 		return "", errors.New("invalid URL of the database")
 	}
-	address.Host = s.options.Detour(address.Host)
+	address.Host = s.options.PostgresProxy(address.Host)
 	return address.String(), nil
 }
 
@@ -100,8 +100,8 @@ func (s *Stack) startEach(
 		spec := s.spec(name, "serve", settings)
 		if i > 0 {
 			spec.Name, spec.Log = fmt.Sprint(spec.Name, i+1), s.home.logFile(fmt.Sprint(name, i+1))
-			if s.options.Earlier != "" {
-				spec.Path = filepath.Join(s.options.Earlier, name)
+			if s.options.EarlierBinaries != "" {
+				spec.Path = filepath.Join(s.options.EarlierBinaries, name)
 			}
 		}
 		service, err := s.observed(&Service{Name: spec.Name, URL: "http://" + address, spec: spec})

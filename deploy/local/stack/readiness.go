@@ -64,7 +64,7 @@ func troubleIn(status int, body []byte) string {
 	return fmt.Sprint("it returns status ", status)
 }
 
-// Watch reports every change of the services' readiness to Options.Say, until ctx ends.
+// Watch reports every change of the services' readiness to Options.Progress, until ctx ends.
 func (s *Stack) Watch(ctx context.Context) {
 	reported := map[*Service]string{}
 	for {

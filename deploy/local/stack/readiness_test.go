@@ -50,7 +50,7 @@ func TestLook_SaysEachChangeOnce(t *testing.T) {
 	s := &Stack{
 		options: Options{
 			RedisURL: "redis://:hidden@127.0.0.1:1/0",
-			Say:      func(line string) { lines = append(lines, line) },
+			Progress: func(line string) { lines = append(lines, line) },
 		},
 	}
 	s.Authservers = []*Service{{Name: "authserver", URL: server.URL, spec: child.Spec{Log: "/x/authserver.log"}}}

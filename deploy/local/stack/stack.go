@@ -153,7 +153,7 @@ func (s *Stack) prepareDatabase(ctx context.Context) error {
 	if s.Demo, err = demo.Describe(s.home.seed, s.BaseURL, s.AppURL); err != nil {
 		return err
 	}
-	return demo.Plant(ctx, owner, s.home.seed, &s.Demo, time.Now())
+	return demo.Seed(ctx, owner, s.home.seed, &s.Demo, time.Now())
 }
 
 // explainDatabase returns an error that names the setting of an unusable database and says what to do.

@@ -145,7 +145,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	return &App{
 		Handler: watch.traces.Server(
 			web.Observe(
-				web.NoteAddress(withSecurityHeaders(router), proxies),
+				web.RecordAddress(withSecurityHeaders(router), proxies),
 				log,
 				lastResort(guard),
 				watch.requests()...),

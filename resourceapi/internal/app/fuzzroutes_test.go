@@ -466,7 +466,7 @@ func TestFuzzRoutes_SeedsReachTheirRoutes(t *testing.T) {
 
 func (s *fuzzed) ask(t *testing.T, seed routeSeed) fuzzkit.Answer {
 	s.renew()
-	order := s.stock().Order()
+	order := s.stock().NewValues()
 	request := fuzzkit.Request{
 		Method:  seed.method,
 		Path:    order.FillPublic(strings.ReplaceAll(seed.place, "{id}", seed.id)),

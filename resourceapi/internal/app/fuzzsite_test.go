@@ -146,11 +146,11 @@ func (s *fuzzed) submissionToken() string {
 }
 
 // stock returns the values of the words in inputs.
-func (s *fuzzed) stock() fuzzkit.Stock {
+func (s *fuzzed) stock() fuzzkit.Placeholders {
 	submission, _, _ := strings.Cut(strings.TrimPrefix(s.cast.submission.StatusURL, base), "?")
 	_, status, _ := strings.Cut(s.cast.submission.StatusURL, "?token=")
 	say := func(text string) func() string { return func() string { return text } }
-	return fuzzkit.Stock{
+	return fuzzkit.Placeholders{
 		Public: map[string]func() string{
 			"tenant":    s.cast.workspaceID.String,
 			"programme": s.cast.programme.String,

@@ -201,7 +201,7 @@ func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if authserver.Asked() == 0 {
+	if authserver.Requests() == 0 {
 		t.Error("the keys are not fetched in advance")
 	}
 	running.stop()

@@ -56,7 +56,7 @@ func probes(ready http.Handler) http.Handler {
 func noteRoute(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
-			web.NoteRoute(r.Context(), pattern)
+			web.RecordRoute(r.Context(), pattern)
 		}
 		next.ServeHTTP(w, r)
 	})

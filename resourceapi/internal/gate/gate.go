@@ -242,7 +242,7 @@ func noteCaller(ctx context.Context, s standing.Standing) {
 	if s.ClientID != nil {
 		c.Client = *s.ClientID
 	}
-	web.NoteCaller(ctx, c)
+	web.RecordCaller(ctx, c)
 }
 
 func (g *Gate) caller(held presented, s standing.Standing, workspaceID uuid.UUID) Caller {

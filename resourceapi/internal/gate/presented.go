@@ -44,7 +44,7 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 	case claims.Audience != g.resource:
 		return presented{}, g.unauthenticated("The access token is for another resource.")
 	}
-	web.NoteGrant(ctx, claims.GrantID)
+	web.RecordGrant(ctx, claims.GrantID)
 	return presented{question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil
 }
 

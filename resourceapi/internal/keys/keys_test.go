@@ -82,12 +82,12 @@ func TestVerify_WithoutKeysIsUnavailableUntilFetched(t *testing.T) {
 	if err := verify(t, v, token); !unavailable(err) {
 		t.Errorf("%v", err)
 	}
-	if err := verify(t, v, "a.b.c"); !errors.Is(err, accesstoken.ErrInvalid) || a.Asked() != 1 {
-		t.Errorf("a malformed token: %v after %d fetches", err, a.Asked())
+	if err := verify(t, v, "a.b.c"); !errors.Is(err, accesstoken.ErrInvalid) || a.Requests() != 1 {
+		t.Errorf("a malformed token: %v after %d fetches", err, a.Requests())
 	}
 	a.Publish(key)
-	if err := verify(t, v, token); !unavailable(err) || a.Asked() != 1 {
-		t.Errorf("%d fetches within a second: %v", a.Asked(), err)
+	if err := verify(t, v, token); !unavailable(err) || a.Requests() != 1 {
+		t.Errorf("%d fetches within a second: %v", a.Requests(), err)
 	}
 	a.later(time.Second)
 	if err := verify(t, v, token); err != nil {
@@ -107,8 +107,8 @@ func TestReady_FailsBeforeFirstKeys(t *testing.T) {
 			}
 		}
 	}
-	if a.Asked() != 1 {
-		t.Errorf("%d fetches within a second", a.Asked())
+	if a.Requests() != 1 {
+		t.Errorf("%d fetches within a second", a.Requests())
 	}
 	a.Publish(key)
 	a.later(time.Second)
@@ -117,8 +117,8 @@ func TestReady_FailsBeforeFirstKeys(t *testing.T) {
 	}
 	a.Answer(502, "")
 	a.later(48 * time.Hour)
-	if err := source.Ready(t.Context()); err != nil || a.Asked() != 2 {
-		t.Errorf("%v after %d fetches, want ready without another fetch", err, a.Asked())
+	if err := source.Ready(t.Context()); err != nil || a.Requests() != 2 {
+		t.Errorf("%v after %d fetches, want ready without another fetch", err, a.Requests())
 	}
 }
 
@@ -159,7 +159,7 @@ func TestVerify_FetchesForUnknownKeysRarely(t *testing.T) {
 	if err := verify(t, v, a.token(fresh)); err != nil {
 		t.Errorf("the rotation was not noticed: %v", err)
 	}
-	before := a.Asked()
+	before := a.Requests()
 	for range 50 {
 		if err := verify(t, v, a.token(keystest.NewKey(t, uuid.NewString()))); !errors.Is(
 			err,
@@ -168,19 +168,19 @@ func TestVerify_FetchesForUnknownKeysRarely(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if more := a.Asked() - before; more > unknownBurst {
+	if more := a.Requests() - before; more > unknownBurst {
 		t.Errorf("50 forged tokens caused %d fetches", more)
 	}
-	before = a.Asked()
+	before = a.Requests()
 	a.later(29 * time.Second)
 	_ = verify(t, v, a.token(keystest.NewKey(t, "x")))
-	if a.Asked() != before {
+	if a.Requests() != before {
 		t.Error("fetched again within 30 seconds")
 	}
 	a.later(2 * time.Second)
 	_ = verify(t, v, a.token(keystest.NewKey(t, "x")))
 	_ = verify(t, v, a.token(keystest.NewKey(t, "x")))
-	if more := a.Asked() - before; more != 1 {
+	if more := a.Requests() - before; more != 1 {
 		t.Errorf("%d fetches after 30 seconds, want 1", more)
 	}
 	a.Answer(502, "")
@@ -279,7 +279,7 @@ func TestFetch_DoesNotFollowRedirects(t *testing.T) {
 	elsewhere := httptest.NewServer(http.RedirectHandler(a.URL, http.StatusFound))
 	t.Cleanup(elsewhere.Close)
 	source := NewSource(elsewhere.URL, slog.New(slog.DiscardHandler), a.now)
-	if err := source.fetch(t.Context(), nil); err == nil || a.Asked() != 0 {
+	if err := source.fetch(t.Context(), nil); err == nil || a.Requests() != 0 {
 		t.Errorf("followed: %v", err)
 	}
 }
@@ -296,7 +296,7 @@ func TestVerify_ConcurrentTokensShareOneFetch(t *testing.T) {
 	for i := range tokens {
 		tokens[i] = a.token(fresh)
 	}
-	before := a.Asked()
+	before := a.Requests()
 	var group sync.WaitGroup
 	for _, token := range tokens {
 		group.Go(func() {
@@ -306,7 +306,7 @@ func TestVerify_ConcurrentTokensShareOneFetch(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if more := a.Asked() - before; more > unknownBurst {
+	if more := a.Requests() - before; more > unknownBurst {
 		t.Errorf("%d fetches", more)
 	}
 }

@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// A Stock makes the values of words. Each value is made when an input names it, so that an input can use it
+// A Placeholders makes the values of words. Each value is made when an input names it, so that an input can use it
 // up without affecting the next input.
-type Stock struct {
+type Placeholders struct {
 	Public map[string]func() string // identifiers, allowed anywhere
 	Secret map[string]func() string // credentials, which no response or log may contain
 }
 
-// An Order holds the values of one input. The same word has the same value throughout.
-type Order struct {
-	stock   Stock
+// An Values holds the values of one input. The same word has the same value throughout.
+type Values struct {
+	stock   Placeholders
 	made    map[string]string
 	secrets []string
 }
 
-// Order starts an input.
-func (s Stock) Order() *Order { return &Order{stock: s, made: map[string]string{}} }
+// NewValues starts an input.
+func (s Placeholders) NewValues() *Values { return &Values{stock: s, made: map[string]string{}} }
 
 // Fill replaces the words in text with their values.
-func (o *Order) Fill(text string) string {
+func (o *Values) Fill(text string) string {
 	for word, make := range o.stock.Secret {
 		if strings.Contains(text, "<"+word+">") && o.made[word] == "" {
 			o.secrets = append(o.secrets, o.make(word, make))
@@ -33,7 +33,7 @@ func (o *Order) Fill(text string) string {
 }
 
 // FillPublic is Fill without secrets, for text that is logged, such as addresses.
-func (o *Order) FillPublic(text string) string {
+func (o *Values) FillPublic(text string) string {
 	for word, make := range o.stock.Public {
 		if strings.Contains(text, "<"+word+">") && o.made[word] == "" {
 			o.make(word, make)
@@ -43,12 +43,12 @@ func (o *Order) FillPublic(text string) string {
 	return text
 }
 
-func (o *Order) make(word string, make func() string) string {
+func (o *Values) make(word string, make func() string) string {
 	o.made[word] = make()
 	return o.made[word]
 }
 
-func (o *Order) replace(text string) string {
+func (o *Values) replace(text string) string {
 	for word := range o.stock.Secret {
 		text = strings.ReplaceAll(text, "<"+word+">", o.made[word])
 	}
@@ -56,7 +56,7 @@ func (o *Order) replace(text string) string {
 }
 
 // Secrets returns the secrets that were used so far.
-func (o *Order) Secrets() []string { return slices.Clone(o.secrets) }
+func (o *Values) Secrets() []string { return slices.Clone(o.secrets) }
 
 // Repeats reports whether a text contains one of the secrets.
 func Repeats(text string, secrets []string) bool {

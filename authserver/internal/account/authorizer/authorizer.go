@@ -166,7 +166,7 @@ func (d Deps) identify(r *http.Request) (presented, error) {
 	if err != nil || claims.Audience != d.Resource {
 		return presented{}, errCredential
 	}
-	web.NoteGrant(r.Context(), claims.GrantID)
+	web.RecordGrant(r.Context(), claims.GrantID)
 	return presented{
 		question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID},
 		claims:   &claims,
@@ -187,7 +187,7 @@ func (d Deps) standing(r *http.Request, held presented) (standing.Standing, erro
 	if s.ClientID != nil {
 		caller.Client = *s.ClientID
 	}
-	web.NoteCaller(r.Context(), caller)
+	web.RecordCaller(r.Context(), caller)
 	if s.Replaces {
 		if err := d.Standings.EndReplaced(r.Context(), s.CredentialID); err != nil {
 			return standing.Standing{}, err

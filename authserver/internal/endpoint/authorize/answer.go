@@ -167,7 +167,7 @@ func (h *Handler) approve(
 		h.Pages.Fault(w, r, notAllowed(err, user, c, membership, ""))
 		return true
 	}
-	web.NoteGrant(r.Context(), ticket.GrantID)
+	web.RecordGrant(r.Context(), ticket.GrantID)
 	code, err := h.Grants.Open(r.Context(), grant.Grant{
 		ID:          ticket.GrantID,
 		Kind:        c.Kind,

@@ -94,7 +94,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 	if err := authenticated(c, asking.secret); err != nil {
 		return answer{}, d.refused(asking, err)
 	}
-	web.NoteCaller(r.Context(), web.Caller{Client: c.ID})
+	web.RecordCaller(r.Context(), web.Caller{Client: c.ID})
 	out := d.judge(asked, s, issued)
 	if out.Active && s.Replaces {
 		if err := d.Store.EndReplaced(r.Context(), s.CredentialID); err != nil {

@@ -60,7 +60,7 @@ func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented
 	if err != nil || !now.Before(claims.Expires) { // Verify has a leeway for clocks of other machines
 		return presented{}, nil
 	}
-	web.NoteGrant(r.Context(), claims.GrantID)
+	web.RecordGrant(r.Context(), claims.GrantID)
 	return presented{
 		counts:   true,
 		question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID},

@@ -76,7 +76,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || id == uuid.Nil {
 		return err
 	}
-	web.NoteGrant(r.Context(), id)
+	web.RecordGrant(r.Context(), id)
 	snapshot, err := d.Grants.Snapshot(r.Context(), caller.ID, id)
 	if err != nil {
 		return err

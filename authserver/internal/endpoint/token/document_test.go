@@ -155,7 +155,7 @@ func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
 	if introspected.JSON()["active"] != true || introspected.Text("client_id") != d.address {
 		t.Errorf("introspection: %d %s", introspected.Status, introspected.Body)
 	}
-	if fetches := d.Clients.Asked(); fetches != 1 {
+	if fetches := d.Clients.Requests(); fetches != 1 {
 		t.Errorf("the metadata host received %d requests", fetches)
 	}
 	revoked := d.Form(apitest.RevokePath, "client_id", d.address, "token", second.Text("refresh_token"))
@@ -206,7 +206,7 @@ func TestDocumentClient_UnlistedDomainIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Store.KeepClientCopy(t.Context(), client.CachedClient{
+	if err := d.Store.StoreClientCopy(t.Context(), client.CachedClient{
 		Client:     moved,
 		FetchedAt:  d.Now(),
 		FreshUntil: d.Now().Add(time.Hour),

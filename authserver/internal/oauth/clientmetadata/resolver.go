@@ -23,9 +23,9 @@ import (
 type Cache interface {
 	// ClientCopy returns a copy, and false if there is none.
 	ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClient, bool, error)
-	// KeepClientCopy stores a copy, replacing an earlier one. It returns a *client.DocumentError if the copy cannot be
+	// StoreClientCopy stores a copy, replacing an earlier one. It returns a *client.DocumentError if the copy cannot be
 	// stored.
-	KeepClientCopy(ctx context.Context, c client.CachedClient) error
+	StoreClientCopy(ctx context.Context, c client.CachedClient) error
 	// SetClientPlatform sets the platform of a stored client.
 	SetClientPlatform(ctx context.Context, id uuid.UUID, platform string) error
 }
@@ -191,7 +191,7 @@ func (r *Resolver) fetchAndStore(ctx context.Context, address, platform string) 
 		life = min(life, keysLife)
 	}
 	now := r.Now()
-	if err := r.Cache.KeepClientCopy(ctx, client.CachedClient{
+	if err := r.Cache.StoreClientCopy(ctx, client.CachedClient{
 		Client:     c,
 		FetchedAt:  now,
 		FreshUntil: now.Add(life),

@@ -389,7 +389,7 @@ func TestResolver_RefusesDeletedClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.store.KeepClientCopy(t.Context(), copied); !errors.Is(err, client.ErrNotServed) {
+	if err := s.store.StoreClientCopy(t.Context(), copied); !errors.Is(err, client.ErrNotServed) {
 		t.Errorf("a deleted client is stored again: %v", err)
 	}
 }

@@ -25,7 +25,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 		x.token, err = e.Grants.ReadToken(t.kind, r.Parameters[t.presents])
 		x.forged = err != nil
 	}
-	web.NoteGrant(ctx, x.token.GrantID)
+	web.RecordGrant(ctx, x.token.GrantID)
 	id, err := identity.OfClient(r.ClientID)
 	if err != nil {
 		return nil, unknownClient(r)
@@ -49,7 +49,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if g := x.facts.Grant; g != nil && g.ClientID == caller.Client {
 		caller.Credential, caller.Workspace, caller.User = g.ID, g.WorkspaceID, g.UserID
 	}
-	web.NoteCaller(ctx, caller)
+	web.RecordCaller(ctx, caller)
 	return fositeClient{*x.facts.Client}, nil
 }
 

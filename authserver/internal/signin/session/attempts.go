@@ -22,27 +22,27 @@ const (
 	distrustAfterFail = 5 * time.Second
 )
 
-// A Tally counts events within a sliding window.
-type Tally interface {
+// A RateCounter counts events within a sliding window.
+type RateCounter interface {
 	// Count returns how long key must wait until it is below limit, or 0 if it is. With add, it also counts one more
 	// event unless key must wait.
 	Count(ctx context.Context, key string, limit int, window time.Duration, add bool) (time.Duration, error)
 }
 
-// Attempts limits wrong passwords and other anonymous requests. It counts in the shared tally and in this process.
-// While the shared tally does not respond, the local one decides alone, so that users can sign in. It is safe for
+// Attempts limits wrong passwords and other anonymous requests. It counts in the shared counter and in this process.
+// While the shared counter does not respond, the local one decides alone, so that users can sign in. It is safe for
 // concurrent use.
 type Attempts struct {
-	shared     Tally
-	local      *localTally
+	shared     RateCounter
+	local      *localCounter
 	log        *slog.Logger
 	now        func() time.Time
 	localUntil atomic.Int64
 }
 
 // NewAttempts returns Attempts.
-func NewAttempts(shared Tally, log *slog.Logger, now func() time.Time) *Attempts {
-	return &Attempts{shared: shared, local: newLocalTally(now), log: log, now: now}
+func NewAttempts(shared RateCounter, log *slog.Logger, now func() time.Time) *Attempts {
+	return &Attempts{shared: shared, local: newLocalCounter(now), log: log, now: now}
 }
 
 // Wait returns how long the address must wait before it may try this account, or 0, and the limit that requires it.
@@ -97,7 +97,7 @@ func keysOfAttempt(email string, address netip.Addr) (account, from string) {
 // Begun counts a sign-in by passkey or at another provider that an address begins; each stores a row until it is
 // finished or expires. If the limit was already reached, it returns how long the address must wait.
 func (a *Attempts) Begun(ctx context.Context, address netip.Addr) time.Duration {
-	return a.tally(ctx, "begun:"+digest(web.Network(address)), begunPerAddress, true)
+	return a.countBoth(ctx, "begun:"+digest(web.Network(address)), begunPerAddress, true)
 }
 
 func (a *Attempts) count(
@@ -107,11 +107,12 @@ func (a *Attempts) count(
 	add bool,
 ) (time.Duration, web.RateLimit) {
 	account, from := keysOfAttempt(email, address)
-	return longer(a.tally(ctx, account, perAccount, add), a.tally(ctx, from, perAddress, add))
+	return longer(a.countBoth(ctx, account, perAccount, add), a.countBoth(ctx, from, perAddress, add))
 }
 
-// tally counts locally as well as in the shared tally, so that this process's events still count during a Redis outage.
-func (a *Attempts) tally(ctx context.Context, key string, limit int, add bool) time.Duration {
+// countBoth counts locally as well as in the shared counter, so that this process's events still count during a Redis
+// outage.
+func (a *Attempts) countBoth(ctx context.Context, key string, limit int, add bool) time.Duration {
 	local := a.local.count(key, limit, attemptWindow, add)
 	if a.now().UnixNano() < a.localUntil.Load() {
 		return local

@@ -98,7 +98,7 @@ func (u oneUser) UserByEmail(_ context.Context, email string) (workspace.User, c
 	return u.User, u.hash, true, nil
 }
 
-// unlimited is a Tally without a limit.
+// unlimited is a RateCounter without a limit.
 type unlimited struct{}
 
 func (unlimited) Count(context.Context, string, int, time.Duration, bool) (time.Duration, error) {

@@ -125,7 +125,7 @@ func (s *Sessions) CurrentUser(ctx context.Context) (CurrentUser, bool, error) {
 	if err != nil || !found {
 		return CurrentUser{}, false, err
 	}
-	web.NoteCaller(ctx, web.Caller{User: current.User.ID})
+	web.RecordCaller(ctx, web.Caller{User: current.User.ID})
 	current.AuthenticatedAt = time.Unix(s.manager.GetInt64(ctx, authenticatedKey), 0)
 	return current, true, nil
 }

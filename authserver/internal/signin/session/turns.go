@@ -48,7 +48,7 @@ type turnQueue struct {
 	free    int
 	unknown int     // checks that may be started for other than known browsers
 	waiting []*turn // in order of arrival
-	lately  *recentCounter
+	recent  *recentCounter
 }
 
 type turn struct {
@@ -65,7 +65,7 @@ type candidate struct {
 
 // newTurnQueue returns the queue of a process with this number of cores.
 func newTurnQueue(now func() time.Time, cores int) *turnQueue {
-	return &turnQueue{free: atOnce, unknown: min(max(cores/2, 1), atOnce), lately: newRecentCounter(now)}
+	return &turnQueue{free: atOnce, unknown: min(max(cores/2, 1), atOnce), recent: newRecentCounter(now)}
 }
 
 // enter waits for a turn, which leave ends. It returns ErrBusy.
@@ -96,10 +96,10 @@ func (q *turnQueue) queue(c Caller) (mine *turn, now bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	mine = &turn{ready: make(chan bool, 1)}
-	if lane := "known:" + digest(c.Email); !c.Known || q.lately.count(lane) >= perKnownBrowser {
+	if lane := "known:" + digest(c.Email); !c.Known || q.recent.count(lane) >= perKnownBrowser {
 		mine.keys = keysOf(c)
 	} else {
-		q.lately.add(lane)
+		q.recent.add(lane)
 	}
 	if q.admits(mine) {
 		q.start(mine)
@@ -146,7 +146,7 @@ func (q *turnQueue) wrong(c Caller) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, key := range keysOf(c) {
-		q.lately.add(key.key)
+		q.recent.add(key.key)
 	}
 }
 
@@ -197,7 +197,7 @@ func (q *turnQueue) rank(t *turn) int {
 	}
 	rank := 0
 	for _, key := range t.keys {
-		rank = max(rank, bits.Len(uint(max(0, q.lately.count(key.key)-key.spare)>>key.shift)))
+		rank = max(rank, bits.Len(uint(max(0, q.recent.count(key.key)-key.spare)>>key.shift)))
 	}
 	return rank
 }

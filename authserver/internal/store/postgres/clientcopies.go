@@ -37,9 +37,9 @@ func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClie
 	return copied, true, nil
 }
 
-// KeepClientCopy replaces the stored copy of a client's metadata document. It returns client.ErrNotServed if
+// StoreClientCopy replaces the stored copy of a client's metadata document. It returns client.ErrNotServed if
 // an operator has deleted the client, and a *client.DocumentError if Postgres rejects the keys as JSON.
-func (s *Store) KeepClientCopy(ctx context.Context, c client.CachedClient) error {
+func (s *Store) StoreClientCopy(ctx context.Context, c client.CachedClient) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	defer s.recent.Purge()

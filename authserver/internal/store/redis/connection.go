@@ -14,11 +14,11 @@ var errOutOfStep = errors.New("connection out of step: it returned the response 
 // go-redis discards it.
 type guardedConnection struct {
 	net.Conn
-	born int64
-	era  *atomic.Int64
+	epoch   int64
+	current *atomic.Int64
 }
 
-func (c *guardedConnection) isExpired() bool { return c.era.Load() != c.born }
+func (c *guardedConnection) isExpired() bool { return c.current.Load() != c.epoch }
 
 func (c *guardedConnection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)

@@ -11,35 +11,35 @@ import (
 // A connectionGuard records that a command may have reached a node although no response came. The last of
 // several tries may certainly not have been sent, which says nothing about earlier tries. Each client has its
 // own connectionGuard.
-type connectionGuard struct{ era atomic.Int64 }
+type connectionGuard struct{ epoch atomic.Int64 }
 
 // A question is what a connectionGuard knows about one command, including retries.
-type question struct {
-	doubt   atomic.Bool // an earlier try may have been executed
-	witness atomic.Pointer[connectionGuard]
+type command struct {
+	doubt atomic.Bool // an earlier try may have been executed
+	guard atomic.Pointer[connectionGuard]
 }
 
-type questionKey struct{}
+type commandKey struct{}
 
 // observe returns a context in which the command is observed.
-func observe(ctx context.Context) (watched context.Context, q *question) {
-	q = new(question)
-	return context.WithValue(ctx, questionKey{}, q), q
+func observe(ctx context.Context) (watched context.Context, q *command) {
+	q = new(command)
+	return context.WithValue(ctx, commandKey{}, q), q
 }
 
 // outOfStep invalidates all existing connections.
-func (q *question) outOfStep() {
-	if w := q.witness.Load(); w != nil {
-		w.era.Add(1)
+func (q *command) outOfStep() {
+	if w := q.guard.Load(); w != nil {
+		w.epoch.Add(1)
 	}
 }
 
-func (w *connectionGuard) note(ctx context.Context, err error) {
-	q, asked := ctx.Value(questionKey{}).(*question)
+func (w *connectionGuard) record(ctx context.Context, err error) {
+	q, asked := ctx.Value(commandKey{}).(*command)
 	if !asked {
 		return
 	}
-	q.witness.Store(w)
+	q.guard.Store(w)
 	if err != nil && !neverSent(err) {
 		q.doubt.Store(true)
 	}
@@ -48,12 +48,12 @@ func (w *connectionGuard) note(ctx context.Context, err error) {
 // DialHook implements goredis.Hook.
 func (w *connectionGuard) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		born := w.era.Load()
+		born := w.epoch.Load()
 		dialled, err := next(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return &guardedConnection{Conn: dialled, born: born, era: &w.era}, nil
+		return &guardedConnection{Conn: dialled, epoch: born, current: &w.epoch}, nil
 	}
 }
 
@@ -61,7 +61,7 @@ func (w *connectionGuard) DialHook(next goredis.DialHook) goredis.DialHook {
 func (w *connectionGuard) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, command goredis.Cmder) error {
 		err := next(ctx, command)
-		w.note(ctx, err)
+		w.record(ctx, err)
 		return err
 	}
 }
@@ -70,7 +70,7 @@ func (w *connectionGuard) ProcessHook(next goredis.ProcessHook) goredis.ProcessH
 func (w *connectionGuard) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []goredis.Cmder) error {
 		err := next(ctx, commands)
-		w.note(ctx, err)
+		w.record(ctx, err)
 		return err
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-//go:embed lua/tally.lua
-var tallyLua string
+//go:embed lua/slidingwindow.lua
+var slidingWindowLua string
 
 // LoginCounters counts events within sliding windows, across all processes that share this Redis. Each key is
 // a sorted set with up to limit members, and expires a window after its last event. The limit holds for any
@@ -25,11 +25,11 @@ type LoginCounters struct {
 	script  *goredis.Script
 }
 
-var _ session.Tally = (*LoginCounters)(nil)
+var _ session.RateCounter = (*LoginCounters)(nil)
 
 // NewLoginCounters returns LoginCounters stored in client.
 func NewLoginCounters(client goredis.UniversalClient) *LoginCounters {
-	return &LoginCounters{scripts: newScripts(client), script: newScript(tallyLua)}
+	return &LoginCounters{scripts: newScripts(client), script: newScript(slidingWindowLua)}
 }
 
 // Count implements session.Tally.
@@ -41,7 +41,7 @@ func (t *LoginCounters) Count(
 	add bool,
 ) (time.Duration, error) {
 	args := []any{limit, window.Milliseconds(), add}
-	answer, _, err := t.scripts.ask(ctx, call{script: t.script, key: tallyKey(key), args: args})
+	answer, _, err := t.scripts.ask(ctx, call{script: t.script, key: windowKey(key), args: args})
 	if err != nil {
 		return 0, fmt.Errorf("%w: redis: count: %w", store.ErrUnavailable, err)
 	}
@@ -52,5 +52,5 @@ func (t *LoginCounters) Count(
 	return time.Duration(wait) * time.Millisecond, nil
 }
 
-// tallyKey returns the Redis key of a counter.
-func tallyKey(key string) string { return "t:{" + key + "}" }
+// windowKey returns the Redis key of a counter.
+func windowKey(key string) string { return "t:{" + key + "}" }

@@ -69,7 +69,7 @@ type call struct {
 // answer, nothing is sent.
 func (s *scripts) ask(ctx context.Context, c call) (answer string, reached bool, err error) {
 	one := s.servers.of(ctx, s.rdb, c.key)
-	if !one.pulse.available(ctx, callTimeout) {
+	if !one.health.available(ctx, callTimeout) {
 		return "", false, errSilent
 	}
 	var deadline int64
@@ -80,7 +80,7 @@ func (s *scripts) ask(ctx context.Context, c call) (answer string, reached bool,
 	}
 	answer, reached, err = s.run(ctx, one, c, deadline)
 	if err != nil && reached && timedOut(err) {
-		one.pulse.stopped(func() bool { return s.probe(one, c.key) })
+		one.health.stopped(func() bool { return s.probe(one, c.key) })
 	}
 	return answer, reached, err
 }

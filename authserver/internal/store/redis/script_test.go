@@ -225,7 +225,7 @@ func TestConnectionGuard_OldConnectionsFail(t *testing.T) {
 	if err != nil || raw.Read(func(uintptr) bool { t.Error("read from the raw connection"); return true }) != nil {
 		t.Errorf("valid connection: %v", err)
 	}
-	w.era.Add(1)
+	w.epoch.Add(1)
 	write()
 	if _, err := c.Read(buffer); !errors.Is(err, errOutOfStep) {
 		t.Errorf("read: %v", err)

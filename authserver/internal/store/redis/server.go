@@ -9,8 +9,8 @@ import (
 
 // A server is what is known of one Redis server: the time of its clock and whether it answers.
 type server struct {
-	clock clock
-	pulse healthGate
+	clock  clock
+	health healthGate
 }
 
 // servers holds the servers of one client by address. The zero value is ready to use.

@@ -40,8 +40,8 @@ func (h *Host) PEM() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.server.Certificate().Raw}))
 }
 
-// Asked returns how many requests the host has received.
-func (h *Host) Asked() int { return int(h.asked.Load()) }
+// Requests returns how many requests the host has received.
+func (h *Host) Requests() int { return int(h.asked.Load()) }
 
 // Put publishes or replaces an object and returns its URL.
 func (h *Host) Put(path string, object map[string]any) string {

@@ -128,8 +128,8 @@ func (a *Authserver) Answer(status int, content string) {
 	a.status, a.content = status, content
 }
 
-// Asked returns how often the keys were requested.
-func (a *Authserver) Asked() int {
+// Requests returns how often the keys were requested.
+func (a *Authserver) Requests() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.asked

@@ -7,23 +7,23 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// maxLocalKeys limits the memory of a localTally. Beyond it, the key that was counted least recently is dropped: a
+// maxLocalKeys limits the memory of a localCounter. Beyond it, the key that was counted least recently is dropped: a
 // flood from many addresses costs accuracy, not memory.
 const maxLocalKeys = 20000
 
-// A localTally counts events within a sliding window. It is safe for concurrent use.
-type localTally struct {
+// A localCounter counts events within a sliding window. It is safe for concurrent use.
+type localCounter struct {
 	now  func() time.Time
 	mu   sync.Mutex
 	seen *simplelru.LRU[string, []time.Time] // oldest first
 }
 
-func newLocalTally(now func() time.Time) *localTally {
+func newLocalCounter(now func() time.Time) *localCounter {
 	seen, _ := simplelru.NewLRU[string, []time.Time](maxLocalKeys, nil) // fails only if the size is not positive
-	return &localTally{now: now, seen: seen}
+	return &localCounter{now: now, seen: seen}
 }
 
-func (t *localTally) count(key string, limit int, window time.Duration, add bool) time.Duration {
+func (t *localCounter) count(key string, limit int, window time.Duration, add bool) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
