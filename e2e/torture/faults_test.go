@@ -45,7 +45,7 @@ var redeemBlindly = harness.Fault{File: exchangeFile, Old: "if state == 'active'
 
 // replayUnrevoked refuses a replay and revokes nothing in Postgres.
 var replayUnrevoked = harness.Fault{File: grantsFile,
-	Old: `	if err := k.revoke(ctx, g.ID, g.Ends, reason, "client:"+g.ClientID.String()); err != nil {`,
+	Old: `	if err := k.revoke(ctx, g, reason, "client:"+g.ClientID.String(), ending); err != nil {`,
 	New: `	if err := ctx.Err(); err != nil {`,
 }
 
@@ -141,9 +141,9 @@ var triedOnce = harness.Fault{File: decideFile, Old: "	commitTries  = 4\n", New:
 // acknowledgedBeforeCommit acknowledges a revocation before Postgres has committed it.
 var acknowledgedBeforeCommit = harness.Fault{
 	File: grantsFile,
-	Old:  "	return k.revoke(ctx, g.ID, g.Ends, reason, actor)\n",
+	Old:  "	return k.revoke(ctx, g, reason, actor, nil)\n",
 	New: `	later := context.WithoutCancel(ctx)
-	time.AfterFunc(time.Second, func() { _ = k.revoke(later, g.ID, g.Ends, reason, actor) })
+	time.AfterFunc(time.Second, func() { _ = k.revoke(later, g, reason, actor, nil) })
 	return nil
 `,
 }

@@ -140,6 +140,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 				Engine:   watch.grants.Tokens(engine.NewRefusalRecorder(oauth, store, o.now, log)),
 				Tokens:   grants,
 				Failures: counted,
+				Proxies:  proxies,
 				Log:      log,
 			},
 		),

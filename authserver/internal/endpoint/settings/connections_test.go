@@ -77,6 +77,31 @@ func TestApps_ShowsReplayAsReason(t *testing.T) {
 	}
 }
 
+// What ended a connection is shown to its user, in the connection log and in the audit log, with the way back.
+func TestApps_SaysWhetherReplayLooksLikeTheft(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
+	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
+	g := site.Redeemed(app, ada.ID)
+	ending := &grant.Ending{SuccessorUsed: true, Seconds: 7200, Network: "203.0.113.0/24", UserAgent: "<b>curl/8"}
+	if err := site.Store.Revoke(t.Context(), g.ID, grant.Replayed, "client:"+app.ID.String(), ending); err != nil {
+		t.Fatal(err)
+	}
+	const words = "It looks like theft: the replacement had already been used 2 hours before. The request came from " +
+		"203.0.113.0/24 (“<b>curl/8”)."
+	browser, tenant := site.SignedIn(ada), "?tenant="+site.Fixture.WorkspaceID.String()
+	for path, way := range map[string]string{
+		"/settings/apps":                "Connect again",
+		"/settings/security":            "connect it again with the same choices",
+		"/settings/audit" + tenant:      "connect it again with the same choices",
+		"/settings/connectors" + tenant: "connects it again, with the same choices",
+	} {
+		if page := browser.Get(path); !page.WantsText(words) || !page.WantsText(way) {
+			t.Errorf("%s: %s", path, page.Text())
+		}
+	}
+}
+
 func TestApps_ListsExpiredGrantAsEnded(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)

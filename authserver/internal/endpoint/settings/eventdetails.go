@@ -68,7 +68,25 @@ func revocation(e audit.Entry) string {
 	if reason == grant.ByUser {
 		return "Disconnected " + of(e)
 	}
-	return reason.Explain(of(e), nil)
+	ending := endingOf(e)
+	words := reason.Explain(of(e), nil, ending)
+	if ending != nil {
+		words += " To use it again, connect it again with the same choices."
+	}
+	return words
+}
+
+// endingOf returns what the event says about the request that ended a grant, or nil.
+func endingOf(e audit.Entry) *grant.Ending {
+	found, there := e.Detail["ending"].(map[string]any)
+	if !there {
+		return nil
+	}
+	used, _ := found["successor_used"].(bool)
+	seconds, _ := found["seconds"].(float64)
+	network, _ := found["network"].(string)
+	agent, _ := found["user_agent"].(string)
+	return &grant.Ending{SuccessorUsed: used, Seconds: int64(seconds), Network: network, UserAgent: agent}
 }
 
 func tokenRevocation(e audit.Entry) string {

@@ -24,6 +24,7 @@ type Deps struct {
 	Engine   Exchanger
 	Tokens   engine.TokenReader
 	Failures Failures
+	Proxies  web.Proxies
 	Log      *slog.Logger
 }
 
@@ -38,6 +39,7 @@ func New(d Deps) http.Handler {
 			return
 		}
 		asked := request(r, parameters)
+		asked.Network, asked.UserAgent = network(d.Proxies.ClientAddress(r)), userAgent(r)
 		tokens, err := d.Engine.Token(r.Context(), asked)
 		if err != nil {
 			Refuse(w, r, d.limited(asked, err), d.Log)

@@ -84,7 +84,10 @@ func OfGrant(g grant.Grant, application string, firstUsed *time.Time, last *Refu
 	}
 	switch {
 	case g.State == grant.Revoked:
-		a.Outcome, a.Reason = Ended, g.Reason.Explain(application, g.RevokedAt)
+		a.Outcome, a.Reason = Ended, g.Reason.Explain(application, g.RevokedAt, g.Ending)
+		if g.Ending != nil {
+			a.Reason += " To use it again, the user connects it again, with the same choices."
+		}
 	case !now.Before(g.Ends):
 		a.Outcome, a.Reason = Ended, "The access that the user approved has expired."
 	case last != nil && (g.LastUsed == nil || last.At.After(*g.LastUsed)):

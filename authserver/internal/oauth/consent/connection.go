@@ -1,6 +1,7 @@
 package consent
 
 import (
+	"net/url"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -16,6 +17,18 @@ type Connection struct {
 	Held        perm.Set   // permissions of the user in the workspace
 	LLM         bool       // the workspace's LLM integration is on
 	NarrowedAt  *time.Time // when the workspace's connector policy last removed something from it
+	Home        string     // website of the application, or ""
+}
+
+// HomeOf returns the website of an application: the origin of its metadata document, or of its first redirect URI that is
+// on the web. It returns "" for an application on the user's computer.
+func HomeOf(document string, redirects []string) string {
+	for _, text := range append([]string{document}, redirects...) {
+		if address, err := url.Parse(text); err == nil && address.Scheme == "https" && address.Host != "" {
+			return "https://" + address.Host
+		}
+	}
+	return ""
 }
 
 // Blocked returns why the connection has no effect at this moment. It does not check the grant's end: see Live.

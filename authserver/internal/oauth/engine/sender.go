@@ -30,14 +30,15 @@ func checkKey(keys []credential.Secret) error {
 	return nil
 }
 
-// sender returns what proves that a repeated request comes from the sender of the first: the Idempotency-Key, or, if
-// there is none, the signature of a client that signs (G11).
+// sender returns what the request says about its sender. What proves that a repeated request comes from the sender of the
+// first is the Idempotency-Key, or, if there is none, the signature of a client that signs (G11).
 func (x *exchange) sender() grant.Sender {
+	sender := grant.Sender{Network: x.request.Network, UserAgent: x.request.UserAgent}
 	switch {
 	case len(x.request.IdempotencyKeys) > 0:
-		return grant.Sender{Proof: grant.ProofByKey(x.request.IdempotencyKeys[0])}
+		sender.Proof = grant.ProofByKey(x.request.IdempotencyKeys[0])
 	case x.facts.Client.AuthMethod == client.PrivateKeyJWT: // authenticate has verified its assertion
-		return grant.Sender{Proof: grant.ProofByClient(x.facts.Client.PublicID())}
+		sender.Proof = grant.ProofByClient(x.facts.Client.PublicID())
 	}
-	return grant.Sender{}
+	return sender
 }

@@ -39,6 +39,9 @@ type TokenRequest struct {
 	AssertionType string // of private_key_jwt (RFC 7523, section 2.2)
 	Assertion     credential.Secret
 
+	Network   string // of the sender, shortened
+	UserAgent string // shortened
+
 	// IdempotencyKeys are the values of the header, of which there may be one (contract, section 3).
 	IdempotencyKeys []credential.Secret
 }

@@ -57,12 +57,13 @@ func (k *Service) Redeem(
 		return Issued{}, err
 	}
 	if place, again := result.again(len(next)); again {
-		return k.repeat(ctx, snapshot, step.to(next[place]), next[place], k.activates(code, terms))
+		return k.repeat(ctx, snapshot, step.to(next[place]), next[place], sender, k.activates(code, terms))
 	}
 	if result == CodeSpent {
 		return k.redeemedMeanwhile(ctx, *g, code, terms, sender)
 	}
-	if err := k.answerExchange(ctx, *g, result); err != nil {
+	ending := sender.ending(snapshot, code)
+	if err := k.answerExchange(ctx, *g, result, ending); err != nil {
 		return Issued{}, err
 	}
 	outcome, err := k.commit(ctx, step, snapshot, k.activates(code, terms))
@@ -70,7 +71,7 @@ func (k *Service) Redeem(
 		return Issued{}, err
 	}
 	if outcome == Refused { // Redis has lost the redemption of the code
-		return Issued{}, k.end(ctx, *g, CodeReused)
+		return Issued{}, k.end(ctx, *g, CodeReused, ending)
 	}
 	return snapshot.issue(next[0]), nil
 }
@@ -103,7 +104,7 @@ func (k *Service) redeemedBefore(
 	}
 	switch {
 	case why.repeats:
-		return k.repeat(ctx, snapshot, why.step, why.next, k.activates(code, terms))
+		return k.repeat(ctx, snapshot, why.step, why.next, sender, k.activates(code, terms))
 	case why.undone:
 		return k.Redeem(ctx, why.now, code, terms, sender)
 	case g.Resource != terms.Resource:
@@ -111,7 +112,7 @@ func (k *Service) redeemedBefore(
 	case !bound:
 		return Issued{}, refuse("The authorization code was already used.")
 	}
-	return Issued{}, k.end(ctx, *g, CodeReused)
+	return Issued{}, k.end(ctx, *g, CodeReused, sender.ending(snapshot, code))
 }
 
 // redeemedMeanwhile handles a code that was unused in Postgres at first and then used in Redis.
@@ -134,17 +135,17 @@ func (k *Service) redeemedMeanwhile(
 	return Issued{}, refuse(unknownCode)
 }
 
-func (k *Service) answerExchange(ctx context.Context, g Grant, result ScriptResult) error {
+func (k *Service) answerExchange(ctx context.Context, g Grant, result ScriptResult, ending *Ending) error {
 	if reason, gone := result.revokedReason(); gone {
-		return k.end(ctx, g, reason)
+		return k.end(ctx, g, reason, nil)
 	}
 	switch result {
 	case OK:
 		return nil
 	case Reused:
-		return k.end(ctx, g, CodeReused)
+		return k.end(ctx, g, CodeReused, ending)
 	case TooManyTries:
-		return k.end(ctx, g, CodeGuessed)
+		return k.end(ctx, g, CodeGuessed, nil)
 	case WrongResource:
 		return &Refusal{Target: true, Message: wrongTarget}
 	case WrongRedirectURI:

@@ -53,8 +53,8 @@ const endFormat = "2 January 2006 at 15:04:05 UTC"
 
 // disconnected explains to people why a grant ended. %s says which application was disconnected, and when.
 var disconnected = map[Reason]string{
-	Replayed:       "%s because an old refresh token was used again. It may have been copied.",
-	CodeReused:     "%s because its authorization code was used again. It may have been copied.",
+	Replayed:       "%s because an old refresh token was used again.",
+	CodeReused:     "%s because its authorization code was used again.",
 	CodeGuessed:    "%s after five failed attempts to use its authorization code.",
 	ByUser:         "%s by the user.",
 	ByClient:       "%s because the application revoked its own access.",
@@ -64,8 +64,8 @@ var disconnected = map[Reason]string{
 	ByPolicy:       "%s because the connector policy no longer allows it.",
 }
 
-// Explain tells people of the workspace why and when a grant of an application ended.
-func (r Reason) Explain(application string, at *time.Time) string {
+// Explain tells people of the workspace why and when a grant of an application ended. ending may be nil.
+func (r Reason) Explain(application string, at *time.Time, ending *Ending) string {
 	words, ok := disconnected[r]
 	if !ok {
 		words = "%s."
@@ -74,7 +74,23 @@ func (r Reason) Explain(application string, at *time.Time) string {
 	if at != nil {
 		event += " on " + at.UTC().Format(endFormat)
 	}
-	return fmt.Sprintf(words, event)
+	words = fmt.Sprintf(words, event)
+	if suspicion := r.Suspicion(ending); suspicion != "" {
+		words += " " + suspicion
+	}
+	return words
+}
+
+// Suspicion tells people whether the request that ended a grant looks like theft, or returns "" if the reason is not
+// that a used code or refresh token was presented.
+func (r Reason) Suspicion(ending *Ending) string {
+	switch {
+	case r != Replayed && r != CodeReused:
+		return ""
+	case ending == nil:
+		return "It may have been copied."
+	}
+	return ending.Words()
 }
 
 // A Block is why the client of an active grant may not act at this moment. It goes when its cause goes, except

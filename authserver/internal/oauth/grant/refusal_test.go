@@ -24,7 +24,7 @@ func TestExplain_EveryReasonHasItsText(t *testing.T) {
 		grant.ByPolicy,
 		"a reason of a later release",
 	} {
-		text := reason.Explain("100%d Claude", &at)
+		text := reason.Explain("100%d Claude", &at, nil)
 		rest, found := strings.CutPrefix(text, "100%d Claude was disconnected on 1 March 2026 at 11:59:00 UTC")
 		if !found || !strings.HasSuffix(rest, ".") || strings.Contains(rest, "%") {
 			t.Errorf("%s: %q", reason, text)
@@ -33,8 +33,8 @@ func TestExplain_EveryReasonHasItsText(t *testing.T) {
 			t.Errorf("%s and %s have the same text", reason, other)
 		}
 		seen[rest] = reason
-		if want := "100%d Claude was disconnected" + rest; reason.Explain("100%d Claude", nil) != want {
-			t.Errorf("%s without a time: %q, want %q", reason, reason.Explain("100%d Claude", nil), want)
+		if want := "100%d Claude was disconnected" + rest; reason.Explain("100%d Claude", nil, nil) != want {
+			t.Errorf("%s without a time: %q, want %q", reason, reason.Explain("100%d Claude", nil, nil), want)
 		}
 	}
 }

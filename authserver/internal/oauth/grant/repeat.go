@@ -8,7 +8,9 @@ import (
 
 // A Sender is what a token request says about its sender.
 type Sender struct {
-	Proof Proof
+	Proof     Proof
+	Network   string // shortened; "" if it is unknown
+	UserAgent string // shortened
 }
 
 // newStep returns the step to the successor of a presented credential.
@@ -123,6 +125,7 @@ func (k *Service) repeat(
 	snapshot Snapshot,
 	step Step,
 	next successor,
+	sender Sender,
 	take takeStep,
 ) (Issued, error) {
 	outcome, err := k.commit(ctx, step, snapshot, take)
@@ -134,7 +137,7 @@ func (k *Service) repeat(
 		if err != nil {
 			return Issued{}, err
 		}
-		if err := k.refuseRepeated(ctx, now, step); err != nil {
+		if err := k.refuseRepeated(ctx, now, step, sender); err != nil {
 			return Issued{}, err
 		}
 	}
@@ -145,7 +148,7 @@ func (k *Service) repeat(
 
 // refuseRepeated returns why a token cannot be given again, although Redis has decided that it is. It returns nil if
 // its client has used the token since: when this request began, Postgres held an earlier step.
-func (k *Service) refuseRepeated(ctx context.Context, now Snapshot, step Step) error {
+func (k *Service) refuseRepeated(ctx context.Context, now Snapshot, step Step, sender Sender) error {
 	g := now.Grant
 	switch {
 	case g == nil:
@@ -155,7 +158,7 @@ func (k *Service) refuseRepeated(ctx context.Context, now Snapshot, step Step) e
 	case g.State == Active && g.Generation > step.Generation:
 		return nil
 	case step.Generation == 1:
-		return k.end(ctx, *g, CodeReused)
+		return k.end(ctx, *g, CodeReused, sender.ending(now, step.presented()))
 	}
-	return k.end(ctx, *g, Replayed)
+	return k.end(ctx, *g, Replayed, sender.ending(now, step.presented()))
 }

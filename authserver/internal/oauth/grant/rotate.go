@@ -38,9 +38,10 @@ func (k *Service) Rotate(
 		return Issued{}, err
 	}
 	if place, again := result.again(len(next)); again {
-		return k.repeat(ctx, snapshot, step.to(next[place]), next[place], k.store.Advance)
+		return k.repeat(ctx, snapshot, step.to(next[place]), next[place], sender, k.store.Advance)
 	}
-	if err := k.answerRotation(ctx, *g, result); err != nil {
+	ending := sender.ending(snapshot, old)
+	if err := k.answerRotation(ctx, *g, result, ending); err != nil {
 		return Issued{}, err
 	}
 	outcome, err := k.commit(ctx, step, snapshot, k.store.Advance)
@@ -48,7 +49,7 @@ func (k *Service) Rotate(
 		return Issued{}, err
 	}
 	if outcome == Refused { // Postgres has a later generation than Redis: this token was superseded
-		return Issued{}, k.end(ctx, *g, Replayed)
+		return Issued{}, k.end(ctx, *g, Replayed, ending)
 	}
 	return snapshot.issue(next[0]), nil
 }
@@ -68,11 +69,11 @@ func (k *Service) rotateSuperseded(
 	case err != nil:
 		return Issued{}, err
 	case why.repeats:
-		return k.repeat(ctx, snapshot, why.step, why.next, k.store.Advance)
+		return k.repeat(ctx, snapshot, why.step, why.next, sender, k.store.Advance)
 	case why.undone:
 		return k.Rotate(ctx, why.now, old, g.ClientID, resource, sender)
 	}
-	return Issued{}, k.end(ctx, *g, Replayed)
+	return Issued{}, k.end(ctx, *g, Replayed, sender.ending(snapshot, old))
 }
 
 // rotate calls Redis, and restores the grant there from Postgres, once, if Redis has lost it.
@@ -103,15 +104,15 @@ func (k *Service) repair(ctx context.Context, g Grant) error {
 	return k.rotations.Repair(ctx, g)
 }
 
-func (k *Service) answerRotation(ctx context.Context, g Grant, result ScriptResult) error {
+func (k *Service) answerRotation(ctx context.Context, g Grant, result ScriptResult, ending *Ending) error {
 	if reason, gone := result.revokedReason(); gone {
-		return k.end(ctx, g, reason)
+		return k.end(ctx, g, reason, nil)
 	}
 	switch result {
 	case OK:
 		return nil
 	case Replay:
-		return k.end(ctx, g, Replayed)
+		return k.end(ctx, g, Replayed, ending)
 	case WrongResource:
 		return &Refusal{Target: true, Message: wrongTarget}
 	case Ended:

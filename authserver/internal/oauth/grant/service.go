@@ -153,8 +153,8 @@ func (k *Service) issue(ctx context.Context, g Grant, approval int, code Token, 
 
 // end revokes the grant for a reason that the client caused, and reports it once Postgres has committed (G9). If Redis
 // has revoked already, Postgres may not have done so; the first request to see the revocation then commits it.
-func (k *Service) end(ctx context.Context, g Grant, reason Reason) error {
-	if err := k.revoke(ctx, g.ID, g.Ends, reason, "client:"+g.ClientID.String()); err != nil {
+func (k *Service) end(ctx context.Context, g Grant, reason Reason, ending *Ending) error {
+	if err := k.revoke(ctx, g, reason, "client:"+g.ClientID.String(), ending); err != nil {
 		return err
 	}
 	return &Refusal{Message: reason.Words(nil), Ended: reason}
@@ -165,14 +165,14 @@ func (k *Service) end(ctx context.Context, g Grant, reason Reason) error {
 func (k *Service) Revoke(ctx context.Context, g Grant, reason Reason, actor string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
-	return k.revoke(ctx, g.ID, g.Ends, reason, actor)
+	return k.revoke(ctx, g, reason, actor, nil)
 }
 
-func (k *Service) revoke(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason, actor string) error {
-	if err := k.store.Revoke(ctx, id, reason, actor); err != nil {
+func (k *Service) revoke(ctx context.Context, g Grant, reason Reason, actor string, ending *Ending) error {
+	if err := k.store.Revoke(ctx, g.ID, reason, actor, ending); err != nil {
 		return err
 	}
-	k.PropagateRevocation(ctx, id, ends, reason)
+	k.PropagateRevocation(ctx, g.ID, g.Ends, reason)
 	return nil
 }
 

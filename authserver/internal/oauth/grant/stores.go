@@ -68,7 +68,8 @@ type GrantStore interface {
 	// prevents them from committing it later. If they were all that took it, the step is reverted (G10).
 	GiveUp(ctx context.Context, step Step, nonces []string) error
 	// Revoke ends the grant durably, with its audit event. A grant that has ended keeps its first reason.
-	Revoke(ctx context.Context, id uuid.UUID, reason Reason, actor string) error
+	// ending may be nil.
+	Revoke(ctx context.Context, id uuid.UUID, reason Reason, actor string, ending *Ending) error
 }
 
 // Approvals is the part of a GrantStore that consent pages use. Its errors wrap store.ErrUnavailable.

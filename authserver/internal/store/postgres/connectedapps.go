@@ -17,7 +17,7 @@ func (s *Store) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Co
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `
 select c.name, t.name, g.narrowed_at, m.user_id is not null, coalesce(m.permissions, '{}'),
-  coalesce(f.enabled, false), `+grantColumns+`
+  coalesce(f.enabled, false), coalesce(c.metadata_url, ''), c.redirect_uris, `+grantColumns+`
 from account.grants g
 join account.oauth_clients c on c.id = g.client_id
 join account.tenants t on t.id = g.tenant_id
@@ -31,7 +31,8 @@ order by g.created_at desc, g.id desc limit 500`, user)
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (consent.Connection, error) {
 		var connection consent.Connection
 		var r grantRow
-		var held []string
+		var held, redirects []string
+		var document string
 		err := row.Scan(
 			append(
 				[]any{
@@ -41,11 +42,14 @@ order by g.created_at desc, g.id desc limit 500`, user)
 					&connection.Member,
 					&held,
 					&connection.LLM,
+					&document,
+					&redirects,
 				},
 				r.targets()...)...)
 		if err == nil {
 			connection.Held = perm.FromStrings(held)
 			connection.Grant = *r.grant()
+			connection.Home = consent.HomeOf(document, redirects)
 		}
 		return connection, err
 	})

@@ -70,7 +70,7 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 	if g := l.wantStored(grant.Active, 1, hash(11)); fmt.Sprint(g.GivenUp) != "[2 3 4 5 6 7 8 9]" {
 		t.Errorf("%q", g.GivenUp)
 	}
-	if err := l.Revoke(t.Context(), l.grant.ID, grant.ByUser, "user"); err != nil {
+	if err := l.Revoke(t.Context(), l.grant.ID, grant.ByUser, "user", nil); err != nil {
 		t.Fatal(err)
 	}
 	step.Generation, step.Hash = 1, hash(11)

@@ -124,12 +124,13 @@ type grantRow struct {
 	refreshHash, codeBinding          []byte
 	created, lastUsed, ends, revoked  *time.Time
 	userDisabled                      *bool
+	ending                            *grant.Ending
 }
 
 const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permissions, g.resource, g.state,
   g.generation,
   g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason, g.given_up,
-  g.taken_by`
+  g.taken_by, g.ending`
 
 func (r *grantRow) targets() []any {
 	return []any{
@@ -151,6 +152,7 @@ func (r *grantRow) targets() []any {
 		&r.reason,
 		&r.givenUp,
 		&r.takenBy,
+		&r.ending,
 	}
 }
 
@@ -176,6 +178,7 @@ func (r *grantRow) grant() *grant.Grant {
 		RevokedAt:   r.revoked,
 		GivenUp:     r.givenUp,
 		TakenBy:     r.takenBy,
+		Ending:      r.ending,
 	}
 	if g.Kind == client.Connector {
 		g.Permissions = g.Permissions.Usable(g.Resource)
@@ -293,14 +296,16 @@ const (
 
 	revokeFrom = `
 with ended as (
-  update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = @reason
+  update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = @reason,
+    ending = @ending::jsonb
   where id = @id and `
 	revokeEvent = `
   returning id, tenant_id, user_id, client_id
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
 select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantRevoked + `', 'grant:' || id,
-  jsonb_build_object('reason', @reason::text, 'client_id', client_id::text), @request
+  jsonb_strip_nulls(jsonb_build_object('reason', @reason::text, 'client_id', client_id::text,
+    'ending', @ending::jsonb)), @request
 from ended`
 )
 
@@ -308,7 +313,7 @@ from ended`
 func (s *Store) Deny(ctx context.Context, id uuid.UUID, actor string) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	args := pgx.NamedArgs{"id": id, "reason": string(grant.ByUser), "actor": actor, "request": web.RequestID(ctx)}
+	args := revocation(ctx, id, grant.ByUser, actor, nil)
 	tag, err := s.pool.Exec(ctx, denySQL, args)
 	if err != nil {
 		return unavailable("deny grant", err)
@@ -321,14 +326,36 @@ func (s *Store) Deny(ctx context.Context, id uuid.UUID, actor string) error {
 
 // Revoke ends a grant and records the reason, in one durable commit (G9). A grant that has already ended
 // keeps its first reason.
-func (s *Store) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, actor string) error {
+func (s *Store) Revoke(
+	ctx context.Context,
+	id uuid.UUID,
+	reason grant.Reason,
+	actor string,
+	ending *grant.Ending,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	args := pgx.NamedArgs{"id": id, "reason": string(reason), "actor": actor, "request": web.RequestID(ctx)}
+	args := revocation(ctx, id, reason, actor, ending)
 	if _, err := s.pool.Exec(ctx, revokeSQL, args); err != nil {
 		return unavailable("revoke grant", err)
 	}
 	return nil
+}
+
+func revocation(
+	ctx context.Context,
+	id uuid.UUID,
+	reason grant.Reason,
+	actor string,
+	ending *grant.Ending,
+) pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"id":      id,
+		"reason":  string(reason),
+		"actor":   actor,
+		"ending":  ending,
+		"request": web.RequestID(ctx),
+	}
 }
 
 // Grant reads one grant, or returns grant.ErrUnknown.

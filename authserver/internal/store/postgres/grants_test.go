@@ -166,7 +166,7 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantResult(grant.Updated)(l.activate(ctx, id, 11))
 	for _, reason := range []grant.Reason{grant.Replayed, grant.ByUser} {
-		if err := l.Revoke(ctx, id, reason, "client:x"); err != nil {
+		if err := l.Revoke(ctx, id, reason, "client:x", nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -75,6 +75,8 @@ type connection struct {
 	Paused                 string   // why it cannot do anything now, or ""
 	Without                perm.Set // permissions without effect now, unless it is paused
 	Alarming               bool     // it ended because a used code or token was presented
+	Explained              bool     // Ended says whether that looks like theft
+	Home                   string   // where the user can connect the application again, or ""
 }
 
 // show serves GET /settings/apps.
@@ -119,6 +121,8 @@ func connectionView(c consent.Connection, ended string) connection {
 		Narrowed:    c.NarrowedAt,
 		Alarming: c.Grant.Reason == grant.Replayed || c.Grant.Reason == grant.CodeReused ||
 			c.Grant.Reason == grant.CodeGuessed,
+		Explained: c.Grant.Ending != nil,
+		Home:      c.Home,
 	}
 }
 
@@ -145,9 +149,9 @@ func endedGrant(c consent.Connection) string {
 	we := "We disconnected " + c.Application
 	switch c.Grant.Reason {
 	case grant.Replayed:
-		return we + " because an old sign-in key was used again. It may have been copied."
+		return we + " because an old sign-in key was used again. " + c.Grant.Reason.Suspicion(c.Grant.Ending)
 	case grant.CodeReused:
-		return we + " because a one-time sign-in code was used again. It may have been copied."
+		return we + " because a one-time sign-in code was used again. " + c.Grant.Reason.Suspicion(c.Grant.Ending)
 	case grant.CodeGuessed:
 		return we + " after five failed attempts to use a one-time sign-in code."
 	case grant.ByUser:
@@ -155,7 +159,7 @@ func endedGrant(c consent.Connection) string {
 	case grant.MembershipOver:
 		return "Your membership of " + c.Workspace + " ended."
 	}
-	return c.Grant.Reason.Explain(c.Application, nil)
+	return c.Grant.Reason.Explain(c.Application, nil, nil)
 }
 
 func endedAt(g grant.Grant) time.Time {

@@ -1,0 +1,106 @@
+package grant_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+func TestEnding_SaysWhatItLooksLike(t *testing.T) {
+	for name, c := range map[string]struct {
+		ending grant.Ending
+		hiccup bool
+		words  string
+	}{
+		"at once": {
+			grant.Ending{Network: "203.0.113.0/24", UserAgent: "sync/1.2"},
+			true,
+			"It looks like a network error, not like theft: the replacement, issued 1 second before, had not been used. " +
+				"The request came from 203.0.113.0/24 (“sync/1.2”).",
+		},
+		"ten minutes later": {
+			grant.Ending{Seconds: 600},
+			true,
+			"It looks like a network error, not like theft: the replacement, issued 10 minutes before, had not been used.",
+		},
+		"eleven minutes later": {
+			grant.Ending{Seconds: 660},
+			false,
+			"It may be theft or an old backup: the replacement, issued 11 minutes before, had not been used.",
+		},
+		"used": {
+			grant.Ending{SuccessorUsed: true, Seconds: 3 * 24 * 3600, Network: "2001:db8:1::/48"},
+			false,
+			"It looks like theft: the replacement had already been used 3 days before. " +
+				"The request came from 2001:db8:1::/48.",
+		},
+	} {
+		if c.ending.Hiccup() != c.hiccup || c.ending.Words() != c.words {
+			t.Errorf("%s: %t %q", name, c.ending.Hiccup(), c.ending.Words())
+		}
+	}
+}
+
+func TestEnding_IsRecorded(t *testing.T) {
+	b := newTestEnv(t)
+	thief := grant.Sender{Network: "203.0.113.0/24", UserAgent: "curl/8"}
+	replay := func(refresh credential.Secret) {
+		t.Helper()
+		_, err := b.rotateBy(refresh, b.app.ID, resource, thief)
+		b.refused("replay", err)
+	}
+	wants := func(what string, g grant.Grant, used bool, seconds int64) {
+		t.Helper()
+		b.dead(g.ID, b.state(g.ID).Reason)
+		e := b.state(g.ID).Ending
+		if e == nil || e.SuccessorUsed != used || e.Seconds < seconds || e.Seconds > seconds+60 ||
+			e.Network != thief.Network || e.UserAgent != thief.UserAgent {
+			t.Errorf("%s: %+v", what, e)
+		}
+		detail := `select count(*) from account.audit_events where action = $2 and subject = 'grant:' || $1
+			and detail -> 'ending' = to_jsonb((select ending from account.grants where id = $1::uuid))`
+		var events int
+		row := b.fixture.Owner.QueryRow(t.Context(), detail, g.ID.String(), audit.GrantRevoked)
+		if err := row.Scan(&events); err != nil || events != 1 {
+			t.Errorf("%s: %d events with it, %v", what, events, err)
+		}
+	}
+	ago := func(g grant.Grant, by time.Duration) {
+		b.fixture.Exec(`update account.grants set last_used_at = now() - $2::interval where id = $1`, g.ID, by)
+	}
+	g, first := b.active()
+	b.mustRotate(first)
+	ago(g, time.Hour)
+	replay(first)
+	wants("successor not used", g, false, 3600)
+
+	g, first = b.active()
+	b.mustRotate(b.mustRotate(first))
+	replay(first)
+	wants("successor used", g, true, 0)
+
+	g, code := b.consent()
+	if _, err := b.redeem(code, b.terms()); err != nil {
+		t.Fatal(err)
+	}
+	token, _ := b.grants.ReadToken(grant.Code, code)
+	snapshot, err := b.grants.Snapshot(t.Context(), b.app.ID, g.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.grants.Redeem(t.Context(), snapshot, token, b.terms(), thief)
+	b.refused("reuse", err)
+	wants("code", g, false, 0)
+
+	g, _ = b.active()
+	if err := b.grants.Revoke(t.Context(), b.state(g.ID), grant.ByUser, "user:x"); err != nil {
+		t.Fatal(err)
+	}
+	if e := b.state(g.ID).Ending; e != nil || strings.Contains(grant.ByUser.Explain("App", nil, e), "looks like") {
+		t.Errorf("disconnected: %+v", e)
+	}
+}
