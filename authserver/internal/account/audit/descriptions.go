@@ -41,7 +41,7 @@ var descriptions = []Description{
 	{
 		Action:  GrantRevoked,
 		Text:    "{revocation}",
-		Meaning: "The access of an application ended, for the cause in `reason`.",
+		Meaning: "The access of an application ended, for the cause in `reason`. `ending` describes the request that presented a used code or token.",
 	},
 	{
 		Action: GrantRefused,

@@ -20,8 +20,8 @@ type Connection struct {
 	Home        string     // website of the application, or ""
 }
 
-// HomeOf returns the website of an application: the origin of its metadata document, or of its first redirect URI that is
-// on the web. It returns "" for an application on the user's computer.
+// HomeOf returns the website of an application: the origin of its metadata document, or of its first redirect URI that
+// is on the web. It returns "" for an application on the user's computer.
 func HomeOf(document string, redirects []string) string {
 	for _, text := range append([]string{document}, redirects...) {
 		if address, err := url.Parse(text); err == nil && address.Scheme == "https" && address.Host != "" {

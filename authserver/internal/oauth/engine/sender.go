@@ -30,8 +30,8 @@ func checkKey(keys []credential.Secret) error {
 	return nil
 }
 
-// sender returns what the request says about its sender. What proves that a repeated request comes from the sender of the
-// first is the Idempotency-Key, or, if there is none, the signature of a client that signs (G11).
+// sender returns what the request says about its sender. What proves that a repeated request comes from the sender of
+// the first is the Idempotency-Key, or, if there is none, the signature of a client that signs (G11).
 func (x *exchange) sender() grant.Sender {
 	sender := grant.Sender{Network: x.request.Network, UserAgent: x.request.UserAgent}
 	switch {
