@@ -39,9 +39,10 @@ var descriptions = []Description{
 		Meaning: "A user gave an application the permissions in `permissions`.",
 	},
 	{
-		Action:  GrantRevoked,
-		Text:    "{revocation}",
-		Meaning: "The access of an application ended, for the cause in `reason`. `ending` describes the request that presented a used code or token.",
+		Action: GrantRevoked,
+		Text:   "{revocation}",
+		Meaning: "The access of an application ended, for the cause in `reason`. `ending` describes the request that " +
+			"presented a used code or token.",
 	},
 	{
 		Action: GrantRefused,

@@ -494,3 +494,37 @@ func TestApproval_ProcessClockDoesNotMoveGrantEnd(t *testing.T) {
 		}
 	}
 }
+
+// A user who connects again what we interrupted finds the choice that they had made.
+func TestConsentPage_ProposesFormerChoice(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	browser := site.SignedIn(ada)
+	proposed := func(what, want string) {
+		t.Helper()
+		page := browser.Get(request(connector(app), nil))
+		if access := page.Form("/oauth/authorize")["access"]; len(access) != 1 || access[0] != want {
+			t.Errorf("%s: the page proposes %v, want %s", what, access, want)
+		}
+	}
+	proposed("at first", "all")
+	narrow := app
+	narrow.Required = perm.NewSet(perm.ProgrammesRead)
+	g := site.Redeemed(narrow, ada.ID)
+	proposed("while it is connected", "all")
+	if err := site.Store.Revoke(t.Context(), g.ID, grant.Replayed, "client", &grant.Ending{}); err != nil {
+		t.Fatal(err)
+	}
+	proposed("after a replay", "read")
+	g = site.Redeemed(app, ada.ID)
+	if err := site.Store.Revoke(t.Context(), g.ID, grant.Replayed, "client", &grant.Ending{}); err != nil {
+		t.Fatal(err)
+	}
+	proposed("after a replay of more", "all")
+	g = site.Redeemed(narrow, ada.ID)
+	if err := site.Store.Revoke(t.Context(), g.ID, grant.ByUser, "user", nil); err != nil {
+		t.Fatal(err)
+	}
+	proposed("after it was disconnected", "all")
+}

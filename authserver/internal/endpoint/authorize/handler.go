@@ -18,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // Requests reads authorization requests; engine.Engine implements it.
@@ -38,6 +39,9 @@ type Grants interface {
 type Members interface {
 	Membership(ctx context.Context, user, workspaceID uuid.UUID) (workspace.Membership, bool, error)
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
+	// InterruptedGrant returns the permissions that the user gave to the client in the workspace, if their last grant was
+	// ended because a used code or token was presented, and otherwise nil.
+	InterruptedGrant(ctx context.Context, user, clientID, workspaceID uuid.UUID) (perm.Set, error)
 }
 
 // Visitors reads the current user; session.Sessions implements it. false means that the browser is not signed in.

@@ -125,6 +125,10 @@ func (h *Handler) offer(
 		return
 	}
 	view := h.consentView(req, membership, granted, leftOut)
+	if view.ReadOnly, err = h.choseReadOnly(r.Context(), user.User.ID, req.Client, membership, granted); err != nil {
+		h.fail(w, r, err)
+		return
+	}
 	view.Frame = ui.Frame{
 		Title: req.Client.Name + " asks for access", Person: person(user),
 		FormTargets: []string{consent.Callback{URI: req.RedirectURI}.FormTarget()},
@@ -132,6 +136,23 @@ func (h *Handler) offer(
 	view.Ticket, view.SwitchTo, view.Withheld = ticket, returnPath, withheld
 	h.recordStopped(r, req.Client, membership.Workspace.ID, &user.User.ID, connectionlog.Waiting, pageWaits)
 	h.Pages.Show(w, r, http.StatusOK, view)
+}
+
+// choseReadOnly reports whether the user connects the client again after we interrupted the last connection, for which
+// they had chosen read-only access.
+func (h *Handler) choseReadOnly(
+	ctx context.Context,
+	user uuid.UUID,
+	c client.Client,
+	membership workspace.Membership,
+	granted perm.Set,
+) (bool, error) {
+	least := consent.ReadOnly(c.Kind, granted)
+	if least == nil {
+		return false, nil
+	}
+	former, err := h.Members.InterruptedGrant(ctx, user, c.ID, membership.Workspace.ID)
+	return len(former) > 0 && len(former.Without(least)) == 0, err
 }
 
 func (h *Handler) consentView(

@@ -53,6 +53,7 @@ type Consent struct {
 	LeftOut      perm.Set // requested, but the user does not hold them
 	Withheld     perm.Set // held by the user, but the workspace's connector policy does not allow them
 	Presets      bool     // the user may choose read-only access
+	ReadOnly     bool     // that is the choice at first
 	Days         int      // how long access lasts
 	Until        time.Time
 	Destination  string // host of the callback

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -9,6 +10,23 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/shared/perm"
 )
+
+// InterruptedGrant returns the permissions of the last grant of a user to a client in a workspace, if it was ended in the
+// last 90 days because a used code or refresh token was presented, and otherwise nil.
+func (s *Store) InterruptedGrant(ctx context.Context, user, clientID, workspaceID uuid.UUID) (perm.Set, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var interrupted bool
+	var permissions []string
+	err := s.pool.QueryRow(ctx, `
+select g.ending is not null and g.revoked_at > now() - interval '90 days', g.permissions from account.grants g
+where g.user_id = $1 and g.tenant_id = $3 and g.client_id = $2 and g.state <> 'pending'
+order by g.created_at desc limit 1`, user, clientID, workspaceID).Scan(&interrupted, &permissions)
+	if errors.Is(err, pgx.ErrNoRows) || (err == nil && !interrupted) {
+		return nil, nil
+	}
+	return perm.FromStrings(permissions), unavailable("read interrupted grant", err)
+}
 
 // ConnectedApps lists a user's grants, the latest first: all active grants, and those that ended within the
 // last 90 days. It omits a grant whose code was never redeemed, unless the grant has a revocation reason.
