@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,13 +15,13 @@ import (
 
 // A server answers probes, unless it is silent.
 type server struct {
-	silent bool
-	probes int
+	silent atomic.Bool
+	probes atomic.Int32
 }
 
 func (s *server) probe(ctx context.Context) error {
-	s.probes++
-	if !s.silent {
+	s.probes.Add(1)
+	if !s.silent.Load() {
 		return nil
 	}
 	<-ctx.Done()
@@ -70,7 +71,8 @@ func TestWatch_EndsOperationsOfSilentServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &server{silent: true}
+				s := &server{}
+				s.silent.Store(true)
 				w := NewWatch(s.probe)
 				first := start(w, t.Context())
 				wantsEnded(t, first)
@@ -78,7 +80,7 @@ func TestWatch_EndsOperationsOfSilentServer(t *testing.T) {
 				if later := start(w, t.Context()); later.Err() == nil {
 					t.Error("an operation was started on a silent server")
 				}
-				s.silent = false
+				s.silent.Store(false)
 				time.Sleep(2 * laterWithin)
 				again := start(w, t.Context())
 				time.Sleep(time.Minute)
@@ -114,8 +116,8 @@ func TestWatch_ProbesOnlyIfNothingEnds(t *testing.T) {
 			time.Sleep(suspectAfter / 2)
 			endQuery(short, w, nil)
 		}
-		if s.probes > 0 {
-			t.Errorf("%d probes", s.probes)
+		if count := s.probes.Load(); count > 0 {
+			t.Errorf("%d probes", count)
 		}
 		endQuery(long, w, nil)
 	})
@@ -154,7 +156,8 @@ func TestWatch_SlowServerIsNotSilent(t *testing.T) {
 // The pool hands out idle connections while the server is silent, and callers leave.
 func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{silent: true}
+		s := &server{}
+		s.silent.Store(true)
 		w := NewWatch(s.probe)
 		ended := startQuery(t.Context(), w)
 		var callers sync.WaitGroup
@@ -168,7 +171,7 @@ func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
 				leave()
 				endQuery(query, w, query.Err())
 			}
-			s.silent = false
+			s.silent.Store(false)
 		})
 		wantsEnded(t, ended)
 		endQuery(ended, w, ended.Err())
