@@ -39,8 +39,8 @@ type Grants interface {
 type Members interface {
 	Membership(ctx context.Context, user, workspaceID uuid.UUID) (workspace.Membership, bool, error)
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
-	// InterruptedGrant returns the permissions that the user gave to the client in the workspace, if their last grant was
-	// ended because a used code or token was presented, and otherwise nil.
+	// InterruptedGrant returns the permissions that the user gave to the client in the workspace, if their last grant
+	// was ended because a used code or token was presented, and otherwise nil.
 	InterruptedGrant(ctx context.Context, user, clientID, workspaceID uuid.UUID) (perm.Set, error)
 }
 

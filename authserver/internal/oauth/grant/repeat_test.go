@@ -333,6 +333,7 @@ func TestG11_UndoLeavesWhatRepetitionGave(t *testing.T) {
 		}
 		_, err := failing.redeemWith(code, b.terms(), someKey)
 		unavailable(t, "first exchange", err)
+		b.generation(g, 1)
 		b.again("exchange after that", first)(b.redeemWith(code, b.terms(), someKey))
 		steps.repeat = func() {
 			issued, err := b.anotherProcess().rotateWith(first, someKey)
@@ -342,6 +343,7 @@ func TestG11_UndoLeavesWhatRepetitionGave(t *testing.T) {
 		}
 		_, err = failing.rotateWith(first, someKey)
 		unavailable(t, "first refresh", err)
+		b.generation(g, 2)
 		b.again("refresh after that", second)(b.rotateWith(first, someKey))
 		b.mustRotate(second)
 		b.alive(g.ID)
@@ -349,6 +351,36 @@ func TestG11_UndoLeavesWhatRepetitionGave(t *testing.T) {
 		b.refused("replay", err)
 		b.dead(g.ID, grant.Replayed)
 	}
+}
+
+// generation checks the generation in Postgres.
+func (b *testEnv) generation(g grant.Grant, want uint32) {
+	b.Helper()
+	if stored := b.state(g.ID); stored.State != grant.Active || stored.Generation != want {
+		b.Errorf("Postgres holds %s, generation %d, want active, %d", stored.State, stored.Generation, want)
+	}
+}
+
+// lateRotations receives the question about superseded credentials too late.
+type lateRotations struct{ grant.RotationStore }
+
+func (lateRotations) Superseded(context.Context, grant.Try, []byte, grant.Grant) (grant.ScriptResult, error) {
+	return grant.Late, nil
+}
+
+// A question that came too late is no answer: neither a repetition nor a replay.
+func TestG11_LateQuestionIsUnavailable(t *testing.T) {
+	b := newTestEnv(t)
+	g, first := b.active()
+	b.lost(b.rotateWith(first, someKey))
+	late := *b
+	rotations := lateRotations{redis.NewGrants(b.rdb)}
+	late.grants = grant.NewService(b.store, rotations, b.codec, slog.New(slog.DiscardHandler))
+	_, err := late.rotateWith(first, someKey)
+	unavailable(t, "with the key", err)
+	_, err = late.rotate(first)
+	unavailable(t, "without the key", err)
+	b.alive(g.ID)
 }
 
 // A repeatingStore loses the response to a step after a repeated request got its own.

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// InterruptedGrant returns the permissions of the last grant of a user to a client in a workspace, if it was ended in the
-// last 90 days because a used code or refresh token was presented, and otherwise nil.
+// InterruptedGrant returns the permissions of the last grant of a user to a client in a workspace, if it was ended in
+// the last 90 days because a used code or refresh token was presented, and otherwise nil.
 func (s *Store) InterruptedGrant(ctx context.Context, user, clientID, workspaceID uuid.UUID) (perm.Set, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
