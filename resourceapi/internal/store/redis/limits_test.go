@@ -75,9 +75,9 @@ func TestLimits_ConcurrentEventsAreCountedExactly(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	var passed atomic.Int64
 	var group sync.WaitGroup
-	for range 16 {
+	for range 4 { // few: while connections are being made, a busy machine may take longer than Count waits for Redis
 		group.Go(func() {
-			for range 10 {
+			for range 40 {
 				if l.Count(t.Context(), "a", 120) == 0 {
 					passed.Add(1)
 				}
