@@ -56,7 +56,7 @@ func lostBites() []bite {
 			detects: []detection{{
 				"an answer is given again although Redis has lost it",
 				refusals,
-				"Redis lost the grant: a repeated request got a token",
+				"a repeated request got a token",
 			}},
 		},
 	}
