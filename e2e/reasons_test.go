@@ -39,7 +39,7 @@ func causes() map[string]cause {
 			},
 			"invalid_grant",
 			"a superseded refresh token was presented",
-			"because an old sign-in key was used again. It looks like a network error, not like theft: ",
+			"because an old sign-in key was used again. It may be a lost response rather than theft: ",
 			"refresh_token_replayed",
 		},
 		"a code twice": {
@@ -51,7 +51,7 @@ func causes() map[string]cause {
 			},
 			"invalid_grant",
 			"its authorization code was presented again",
-			"because a one-time sign-in code was used again. It looks like a network error, not like theft: ",
+			"because a one-time sign-in code was used again. It may be a lost response rather than theft: ",
 			"code_reused",
 		},
 		"disconnected": {

@@ -157,8 +157,7 @@ func (w *Watch) answers(within time.Duration) bool {
 	defer cancel()
 	answered := make(chan struct{})
 	go func() {
-		_ = w.probe(ctx)
-		if ctx.Err() == nil {
+		if err := w.probe(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 			close(answered)
 		}
 	}()

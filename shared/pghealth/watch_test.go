@@ -93,6 +93,30 @@ func TestWatch_EndsOperationsOfSilentServer(t *testing.T) {
 	}
 }
 
+// The probe may have a time limit of its own, as the stores' ping has.
+func TestWatch_ProbeThatTimesOutIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		s.silent.Store(true)
+		w := NewWatch(func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, laterWithin/2)
+			defer cancel()
+			return s.probe(ctx)
+		})
+		ended := startQuery(t.Context(), w)
+		wantsEnded(t, ended)
+		endQuery(ended, w, ended.Err())
+		for range 30 {
+			time.Sleep(100 * time.Millisecond)
+			if later := startQuery(t.Context(), w); later.Err() == nil {
+				t.Fatal("an operation was started on a silent server")
+			}
+		}
+		s.silent.Store(false)
+		time.Sleep(2 * laterWithin)
+	})
+}
+
 // A lock or a slow disk delays one statement. The server still answers the probe.
 func TestWatch_SlowStatementGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"unicode"
 )
 
 // network returns the network of an address, which says where a request came from without naming one caller: the /24 of
@@ -23,14 +22,14 @@ func network(address netip.Addr) string {
 
 const longestUserAgent = 60
 
-// userAgent returns the beginning of the User-Agent, as visible text.
+// userAgent returns the beginning of the User-Agent, as visible ASCII text without quotation marks: pages quote it.
 func userAgent(r *http.Request) string {
 	visible := func(c rune) rune {
-		if unicode.IsGraphic(c) && !unicode.Is(unicode.Bidi_Control, c) {
+		if c >= ' ' && c <= '~' && c != '"' {
 			return c
 		}
 		return -1
 	}
-	agent := []rune(strings.Map(visible, strings.ToValidUTF8(r.UserAgent(), "")))
-	return strings.TrimSpace(string(agent[:min(len(agent), longestUserAgent)]))
+	agent := strings.Map(visible, r.UserAgent())
+	return strings.TrimSpace(agent[:min(len(agent), longestUserAgent)])
 }

@@ -28,7 +28,7 @@ func (e Ending) Words() string {
 	var words string
 	switch {
 	case e.Hiccup():
-		words = "It looks like a network error, not like theft: the replacement, issued " + ago +
+		words = "It may be a lost response rather than theft: the replacement, issued " + ago +
 			" before, had not been used."
 	case e.SuccessorUsed:
 		words = "It looks like theft: the replacement had already been used " + ago + " before."

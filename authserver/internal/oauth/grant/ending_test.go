@@ -19,13 +19,13 @@ func TestEnding_SaysWhatItLooksLike(t *testing.T) {
 		"at once": {
 			grant.Ending{Network: "203.0.113.0/24", UserAgent: "sync/1.2"},
 			true,
-			"It looks like a network error, not like theft: the replacement, issued 1 second before, had not been " +
+			"It may be a lost response rather than theft: the replacement, issued 1 second before, had not been " +
 				"used. The request came from 203.0.113.0/24 (“sync/1.2”).",
 		},
 		"ten minutes later": {
 			grant.Ending{Seconds: 600},
 			true,
-			"It looks like a network error, not like theft: the replacement, issued 10 minutes before, had not been " +
+			"It may be a lost response rather than theft: the replacement, issued 10 minutes before, had not been " +
 				"used.",
 		},
 		"eleven minutes later": {
