@@ -27,7 +27,7 @@ func keepBusy(t *testing.T, site *browsertest.Server) (release func(), strangers
 	}
 	for i := range 2 {
 		go func() {
-			_ = site.Passwords.Slot(ctx, session.Caller{Email: "holder" + strconv.Itoa(i)}, hold)
+			_ = site.Passwords.Slot(ctx, session.Caller{Email: "holder" + strconv.Itoa(i), Known: true}, hold)
 		}()
 		<-held
 	}
