@@ -32,12 +32,13 @@ func TestLostAnswers_CostNoGrant(t *testing.T) {
 	var workers atomic.Int64
 	p := enterPair(t)
 	spread(t, cuts, func(t *testing.T) func(*testing.T) {
-		ws := p.NewWorkspace(t)
+		ws, worker := p.NewWorkspace(t), int(workers.Add(1))
 		l := &losing{
 			Product:   p,
 			connector: ws.Connector(t, harness.ReadProgrammes),
 			head:      p.Person(t, ws.Owner),
-			cutter:    harness.NewCutter(t, serversOf(running)[workers.Add(1)%3]),
+			cutter:    harness.NewCutter(t, serversOf(running)[worker%3]),
+			turn:      worker * cuts / 4, // each worker cuts at other bytes
 			replayed:  &replayed,
 		}
 		l.relayed = l.connector.At(harness.NewProductWithTransport(t, running, &seenSecrets, l.cutter.Transport()))
@@ -83,7 +84,7 @@ func (l *losing) round(t *testing.T) {
 	}
 	const stride = 7919 // a prime, so that it meets each byte
 	of := harness.Direction(l.turn % 2)
-	l.cutter.CutNext(of, l.turn*stride%(l.cutter.Size(of)+1))
+	l.cutter.CutNext(of, l.turn/2*stride%(l.cutter.Size(of)+1))
 	key := harness.NewKey()
 	partial, err := l.relayed.TryPostWith(t, form, key)
 	again := l.connector.PostWith(t, form, key)
