@@ -6,7 +6,9 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,11 +79,48 @@ func pagesAndForms(t *testing.T) (opened, sent []string) {
 			}
 		}
 	}
+	readSettings(t, found)
 	opened, sent = slices.Sorted(maps.Keys(found["GET"])), slices.Sorted(maps.Keys(found["POST"]))
 	if len(opened) < 12 || len(sent) < 15 {
 		t.Fatalf("only %d pages and %d forms are read from the routes", len(opened), len(sent))
 	}
 	return opened, sent
+}
+
+var (
+	sectionName   = regexp.MustCompile(`ui\.Section\{Name: "([a-z]+)"`)
+	sectionRoute  = regexp.MustCompile(`(?:Section\.Path\(\)(?: \+ "([^"]+)")?|"(/[^"]*)"):\s*\{"(GET|POST)": `)
+	settingsPages = filepath.Join("..", "..", "authserver", "internal", "endpoint", "settings")
+)
+
+// readSettings finds the routes of the settings: each page has its own, below the path of its section.
+func readSettings(t *testing.T, found map[string]map[string]bool) {
+	t.Helper()
+	pages, err := filepath.Glob(filepath.Join(settingsPages, "*", "page.go"))
+	if err != nil || len(pages) < 6 {
+		t.Fatalf("%d pages of the settings, %v", len(pages), err)
+	}
+	for _, name := range append(pages, filepath.Join(settingsPages, "settings.go")) {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := ""
+		if section := sectionName.FindSubmatch(content); section != nil {
+			path = "/settings/" + string(section[1])
+		}
+		routes := sectionRoute.FindAllSubmatch(content, -1)
+		if len(routes) == 0 {
+			t.Fatalf("%s has no routes", name)
+		}
+		for _, route := range routes {
+			if whole := string(route[2]); whole != "" {
+				found[string(route[3])][whole] = true
+			} else {
+				found[string(route[3])][path+string(route[1])] = true
+			}
+		}
+	}
 }
 
 // readRoutes finds the three forms in which routes are written: route(path, methods{…}); get(path, …) and post(path,
