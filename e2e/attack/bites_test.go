@@ -187,8 +187,8 @@ func bitesOfThePages() []bite {
 			[]harness.Fault{
 				{
 					File: "authserver/internal/store/postgres/connectedapps.go",
-					Old:  `where g.user_id = $1 and`,
-					New:  `where $1::uuid is not null and`,
+					Old:  `where g.user_id = $1 and g.state`,
+					New:  `where $1::uuid is not null and g.state`,
 				},
 			},
 			"TestForms_ChangeNothingOfOtherUsers",
