@@ -151,10 +151,7 @@ func read(r request, response *http.Response, into any) error {
 		return nil
 	case kind != "application/json":
 		return strange(
-			fmt.Sprintf(
-				"the response has type %.60q instead of JSON: the server at this address is not Almoner",
-				kind,
-			),
+			fmt.Sprintf("the response has type %.60q instead of JSON: the server at this address is not Almoner", kind),
 		)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(content))

@@ -51,9 +51,7 @@ type Options struct {
 func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 	ownEndpoint, ownHeaders := os.Getenv(
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-	) != "", os.Getenv(
-		"OTEL_EXPORTER_OTLP_TRACES_HEADERS",
-	) != ""
+	) != "", os.Getenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS") != ""
 	if o.Endpoint == "" && !ownEndpoint {
 		return nil, nil
 	}

@@ -65,12 +65,7 @@ func (s *Stack) loginFor(ctx context.Context, owner *pgx.Conn, ownerURL, service
 	}
 	probe, err := pgx.Connect(ctx, serviceURL)
 	if err != nil {
-		return "", fmt.Errorf(
-			"the role %s of %s cannot connect to the database: %w",
-			role,
-			service,
-			withoutURL(err),
-		)
+		return "", fmt.Errorf("the role %s of %s cannot connect to the database: %w", role, service, withoutURL(err))
 	}
 	return serviceURL, probe.Close(ctx)
 }

@@ -47,15 +47,12 @@ const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pro
 // everyMessage returns one message of each kind.
 func everyMessage() map[string]string {
 	return map[string]string{
-		"initialize":  initialize,
-		"initialized": `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
-		"ping":        request("ping", nil),
-		"tools/list":  request("tools/list", nil),
-		"whoami":      calling("whoami", map[string]any{}),
-		"list": calling(
-			"list_programmes",
-			map[string]any{},
-		),
+		"initialize":   initialize,
+		"initialized":  `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		"ping":         request("ping", nil),
+		"tools/list":   request("tools/list", nil),
+		"whoami":       calling("whoami", map[string]any{}),
+		"list":         calling("list_programmes", map[string]any{}),
 		"get":          calling("get_programme", map[string]any{"id": uuid.NewString()}),
 		"unknown tool": calling("drop_table", map[string]any{}),
 		"malformed":    `{`,
@@ -363,9 +360,7 @@ func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 		"io.modelcontextprotocol/clientInfo":         map[string]any{"name": "test", "version": "1"},
 		"io.modelcontextprotocol/clientCapabilities": map[string]any{},
 	}
-	h := assistant(
-		token,
-	).with("Mcp-Protocol-Version", version).
+	h := assistant(token).with("Mcp-Protocol-Version", version).
 		with("Mcp-Method", "tools/call").
 		with("Mcp-Name", "list_programmes")
 	a := s.post(
@@ -580,12 +575,7 @@ func TestBatch_EachCallIsAdmitted(t *testing.T) {
 	batch := "[" + request(
 		"ping",
 		nil,
-	) + "," + strings.Replace(
-		calling("list_programmes", map[string]any{"limit": 1}),
-		`"id":7`,
-		`"id":8`,
-		1,
-	) + "]"
+	) + "," + strings.Replace(calling("list_programmes", map[string]any{"limit": 1}), `"id":7`, `"id":8`, 1) + "]"
 	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
 	if a := s.post(old, batch); a.Status != 200 || !strings.Contains(a.Body, "Programme 2") ||
 		strings.Contains(a.Body, "Programme 1") {

@@ -133,9 +133,7 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 		}
 		if strings.TrimSpace(
 			back.Get("redirect_uris"),
-		) != strings.TrimSpace(
-			strings.ReplaceAll(form.Get("redirect_uris"), "\r\n", "\n"),
-		) {
+		) != strings.TrimSpace(strings.ReplaceAll(form.Get("redirect_uris"), "\r\n", "\n")) {
 			t.Errorf("%s: the addresses came back as %q", name, back.Get("redirect_uris"))
 		}
 		if slices.Contains(form["permissions"], string(perm.ProgrammesRead)) &&

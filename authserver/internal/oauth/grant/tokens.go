@@ -74,13 +74,7 @@ func (c *TokenCodec) New(kind TokenKind, id uuid.UUID, generation uint32) (crede
 }
 
 // makeToken returns the token with this random part.
-func makeToken(
-	key []byte,
-	kind TokenKind,
-	id uuid.UUID,
-	generation uint32,
-	random []byte,
-) (credential.Secret, Token) {
+func makeToken(key []byte, kind TokenKind, id uuid.UUID, generation uint32, random []byte) (credential.Secret, Token) {
 	raw := make([]byte, bodySize, tokenSize)
 	copy(raw, id[:])
 	binary.BigEndian.PutUint32(raw[idSize:], generation)

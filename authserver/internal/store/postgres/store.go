@@ -101,11 +101,7 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 		s,
 		"activate grant",
 		activateSQL,
-	), newStepBatcher(
-		s,
-		"advance grant",
-		advanceSQL,
-	)
+	), newStepBatcher(s, "advance grant", advanceSQL)
 	return s, nil
 }
 

@@ -54,9 +54,7 @@ type reader struct {
 
 func (r reader) operation(o openapi.Operation) operation {
 	out := operation{
-		Anchor: o.Text(
-			"operationId",
-		),
+		Anchor: o.Text("operationId"),
 		Method: o.Method,
 		Path:   o.Path,
 		Title:  o.Text("summary"),

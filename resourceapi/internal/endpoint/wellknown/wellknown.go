@@ -52,9 +52,7 @@ func Routes(baseURL string) map[string]map[string]http.Handler {
 // Document serves the metadata of one resource. baseURL is the issuer and has no trailing slash.
 func Document(baseURL string, resource Resource) http.Handler {
 	content := document{
-		Resource: baseURL + string(
-			resource.Path,
-		),
+		Resource:             baseURL + string(resource.Path),
 		AuthorizationServers: []string{baseURL},
 		BearerMethods:        []string{"header"},
 		ScopesSupported:      resource.Path.ForConnectors().Strings(),
