@@ -47,7 +47,8 @@ func TestLostAnswer_OfConfidentialApplicationIsGivenAgain(t *testing.T) {
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 }
 
-// wantsAgain checks that the second response repeats the first, with a new access token, and returns its tokens.
+// wantsAgain checks that the second response has the refresh token of the first and a new access token. It returns the
+// second tokens.
 func wantsAgain(t *testing.T, first, again harness.Answer) harness.Tokens {
 	t.Helper()
 	given, repeated := first.Tokens(t), again.Tokens(t)

@@ -50,7 +50,7 @@ const (
 // superseded token is recognised without a stored row. It is safe for concurrent use.
 type TokenCodec struct {
 	keys       [][]byte
-	successors [][]byte // keys of the same master keys, in the same order
+	successors [][]byte // keys that derive successors, from the same master keys in the same order
 }
 
 // NewTokenCodec derives the keys from the master keys. The first creates tokens; all verify them.
