@@ -18,8 +18,8 @@ type bite struct {
 // A detection names a protection that is off, and the failure that the suite must report.
 type detection struct{ name, suite, complaint string }
 
-// detectionsAreRare scales the rounds of a suite that runs against a broken build: some faults show only by chance, as
-// in a race. A suite ends at the first failure.
+// detectionsAreRare scales the rounds of a suite that runs against a broken build, because some faults, such as races,
+// only show by chance. A suite ends at the first failure.
 const detectionsAreRare = 15
 
 func bites() []bite {

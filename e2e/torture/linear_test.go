@@ -144,7 +144,7 @@ func newHistory(t *testing.T, connector harness.Connector, head *harness.Person)
 }
 
 // play makes random calls. The first caller redeems the code and refreshes, with an Idempotency-Key for each
-// credential, and asks again for what was lost; the others mostly use existing tokens.
+// credential, and repeats requests whose response was lost. The others mostly use existing tokens.
 func (s *grantHistory) play(t *testing.T, first bool) {
 	for i := range callsEach {
 		time.Sleep(rand.N(160 * time.Millisecond))

@@ -215,7 +215,7 @@ func (m *model) refreshes(rt *rapid.T) {
 	}
 }
 
-// tokens checks an answer that gives tokens unless the grant's client is refused, and adds the access token.
+// tokens checks a token response: a success unless the grant's client must be refused. It adds the access token.
 func (m *model) tokens(rt *rapid.T, g *consent, answer harness.Answer) (tokens harness.Tokens, given bool) {
 	if code := m.refusal(g); code != "" {
 		wants(rt, answer, http.StatusBadRequest, code)
@@ -230,7 +230,7 @@ func (m *model) tokens(rt *rapid.T, g *consent, answer harness.Answer) (tokens h
 	return tokens, true
 }
 
-// repeats sends the last request of a grant again, as if its answer had been lost.
+// repeats sends the last request of a grant again, as if its response was lost.
 func (m *model) repeats(rt *rapid.T) {
 	g := one(rt, "grant", m.grants)
 	if time.Since(g.given) > codeLife {

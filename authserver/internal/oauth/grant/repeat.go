@@ -69,9 +69,9 @@ type supersession struct {
 	now    Snapshot
 }
 
-// whySuperseded returns why Postgres holds the step after the presented credential. Only Redis knows whether the request
-// repeats an earlier one within 60 s, and whether another process gave the step up but has not yet reverted it in
-// Postgres. In that case, this request is the retry of a client that got a 503. The error is store.ErrUnavailable if
+// whySuperseded returns why Postgres holds the step after the presented credential. Only Redis knows whether the
+// request repeats an earlier one within 60 s, and whether another process gave the step up but has not yet reverted it
+// in Postgres. In that case, this request is the retry of a client that got a 503. The error is store.ErrUnavailable if
 // Redis does not respond. Redis is not needed for a credential two steps old: Postgres proves that it was used.
 func (k *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p presentation) (supersession, error) {
 	g := snapshot.Grant
@@ -118,8 +118,8 @@ func (k *Service) askSuperseded(ctx context.Context, g Grant, step Step, holds b
 	return result, err
 }
 
-// repeat returns the refresh token of an earlier request. It also commits the step, because the earlier request may be in
-// progress or may be given up: the token must stay current if any of the requests returns it.
+// repeat returns the refresh token of an earlier request. It also commits the step, because the earlier request may be
+// in progress or may be given up: the token must stay current if any of the requests returns it.
 func (k *Service) repeat(
 	ctx context.Context,
 	snapshot Snapshot,

@@ -315,7 +315,8 @@ func (crashedStore) Advance(context.Context, grant.Step) (grant.UpdateResult, er
 	return grant.Updated, nil
 }
 
-// The first request gets a 503 after a repeated request got the token. The step must stay, since a client has the token.
+// The first request gets a 503 after a repeated request got the token. The step must stay, since a client has the
+// token.
 func TestG11_UndoLeavesWhatRepetitionGave(t *testing.T) {
 	b := newTestEnv(t)
 	steps := &repeatingStore{GrantStore: b.store}

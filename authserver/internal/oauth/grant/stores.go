@@ -16,7 +16,8 @@ var ErrNotCommitted = errors.New("not committed")
 // An UpdateResult is the result of an update of Postgres.
 type UpdateResult int
 
-// Updated: the update is committed. Overtaken: the grant was revoked in the meantime. Refused: Postgres has a later state.
+// Updated: the update is committed. Overtaken: the grant was revoked in the meantime. Refused: Postgres has a later
+// state.
 const (
 	Refused UpdateResult = iota
 	Updated
