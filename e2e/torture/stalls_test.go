@@ -73,8 +73,8 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 			quantile(s.refused, 0.5),
 			quantile(s.refused, 0.99),
 		)
-		// Most clients are refused at once, because the silence is known. The first ones share a busy machine, and in
-		// the short form all clients share it with other suites.
+		// Most clients are refused immediately, because the store is known to be silent. The first ones share a busy
+		// machine, and in the short form all clients share it with other suites.
 		part, limit := 0.5, 2*refusedWithin
 		if harness.Long() {
 			part, limit = 0.9, refusedWithin

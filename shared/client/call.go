@@ -22,7 +22,7 @@ const (
 	longestRefusal = 64 << 10
 )
 
-// keyHeader is the header with which a request can be repeated.
+// keyHeader is the header that makes a request repeatable.
 const keyHeader = "Idempotency-Key"
 
 // caller sends requests to one deployment.
@@ -42,8 +42,8 @@ type request struct {
 	query  url.Values
 	header http.Header
 	body   []byte
-	again  bool          // idempotent: it may be sent again
-	within time.Duration // limit of one try; 0 for that of the HTTP client
+	again  bool          // idempotent, so it may be retried
+	within time.Duration // time limit of one try; 0 means that of the HTTP client
 }
 
 // A silence is a request without a response.

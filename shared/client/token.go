@@ -87,13 +87,13 @@ func (a Application) exchangeJSON(ctx context.Context, body map[string]string) (
 	return a.exchange(ctx, jsonType, content, rand.Text())
 }
 
-// A token request is tried up to tokenRetries.Most times more, each within tokenWithin. Almoner repeats its answer for
-// 60 seconds.
+// A token request is retried up to tokenRetries.Most times. Each try is limited to tokenWithin. Almoner accepts
+// repeated requests for 60 seconds.
 var tokenRetries = Retries{Most: 4, LongestWait: 5 * time.Second}
 
 const tokenWithin = 10 * time.Second
 
-// exchange sends a token request with an Idempotency-Key, so that it can be sent again if no response came.
+// exchange sends a token request with an Idempotency-Key, so that it can be repeated if no response arrives.
 func (a Application) exchange(ctx context.Context, contentType string, body []byte, key string) (*oauth2.Token, error) {
 	c, err := a.caller()
 	if err != nil {
