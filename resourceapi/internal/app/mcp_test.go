@@ -572,10 +572,8 @@ func TestBatch_EachCallIsAdmitted(t *testing.T) {
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 2)
-	batch := "[" + request(
-		"ping",
-		nil,
-	) + "," + strings.Replace(calling("list_programmes", map[string]any{"limit": 1}), `"id":7`, `"id":8`, 1) + "]"
+	list := strings.Replace(calling("list_programmes", map[string]any{"limit": 1}), `"id":7`, `"id":8`, 1)
+	batch := "[" + request("ping", nil) + "," + list + "]"
 	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
 	if a := s.post(old, batch); a.Status != 200 || !strings.Contains(a.Body, "Programme 2") ||
 		strings.Contains(a.Body, "Programme 1") {

@@ -318,8 +318,7 @@ func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 	if answer := stranger.Post("/oauth/authorize", url.Values{
 		"ticket":   {flip(form.Get("ticket"))},
 		"decision": {"approve"},
-	}); !answer.WantsText("start again") ||
-		len(answer.Elements("form")) > 1 {
+	}); !answer.WantsText("start again") || len(answer.Elements("form")) > 1 {
 		t.Errorf("a forged ticket: %s", answer.Text())
 	}
 }

@@ -11,9 +11,9 @@ local function lists(list, entry)
   return string.find(' ' .. list .. ' ', ' ' .. entry .. ' ', 1, true) ~= nil
 end
 
--- undo removes the try with this nonce from the holders of the last decision, and reports whether the try was one. If no
--- holder remains, no client has the result, and undo restores the previous state. It does not change a revoked grant. It
--- stores the last nonces that were undone.
+-- undo removes the try with this nonce from the holders of the last decision, and reports whether the try was one. If
+-- no holder remains, no client has the result, and undo restores the previous state. It does not change a revoked
+-- grant. It stores the last nonces that were undone.
 local function undo(nonce)
   local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'gn', 'ph', 'cx', 'un')
   local state, holders, generation, former, dies, undone = unpack(g)

@@ -1,5 +1,5 @@
--- undo: removes the try with this nonce, which did not commit in Postgres, from the holders of the last decision, unless
--- another decision was made since. If no holder remains, it restores the previous state.
+-- undo: removes the try with this nonce, which did not commit in Postgres, from the holders of the last decision,
+-- unless another decision was made since. If no holder remains, it restores the previous state.
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce
 -- Returns: ok | late
