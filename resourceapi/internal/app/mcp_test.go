@@ -202,9 +202,8 @@ func TestTools_MatchRESTRoutes(t *testing.T) {
 
 	id := s.Programmes(workspaceID, 1)[0].String()
 	want := s.get(listPath+"/"+id, rest).Body
-	if got := s.post(assistant(token), calling("get_programme", map[string]any{"id": id})).result(t); string(
-		got.Result.Structured,
-	) != want {
+	got := s.post(assistant(token), calling("get_programme", map[string]any{"id": id})).result(t)
+	if string(got.Result.Structured) != want {
 		t.Errorf("%s\n%s", got.Result.Structured, want)
 	}
 }

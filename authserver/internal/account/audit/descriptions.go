@@ -41,8 +41,8 @@ var descriptions = []Description{
 	{
 		Action: GrantRevoked,
 		Text:   "{revocation}",
-		Meaning: "The access of an application ended, for the reason in `reason`. `ending` describes the request that " +
-			"presented a used code or token.",
+		Meaning: "The access of an application ended, for the reason in `reason`. `ending` describes the request " +
+			"that presented a used code or token.",
 	},
 	{
 		Action: GrantRefused,

@@ -158,9 +158,8 @@ func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
 	b.same("personal access token", got, map[string]any{
 		"scope": "programmes:read:programmes engage:read:forms", "sub": b.user.String(), "iss": apitest.Issuer,
 		"aud": apitest.REST, "token_type": "Bearer", "tenant_id": b.Fixture.WorkspaceID.String(),
-		"iat": float64(
-			time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix(),
-		), "exp": float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
+		"iat": float64(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
+		"exp": float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
 	})
 	if held := texts(got["permissions"]); !reflect.DeepEqual(held, []string{"programmes:read:programmes"}) {
 		t.Errorf("permissions %v: want what token and user both hold", held)

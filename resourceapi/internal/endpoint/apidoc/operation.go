@@ -64,9 +64,11 @@ func (r reader) operation(o openapi.Operation) operation {
 	parameters := r.document.Parameters(o)
 	for _, p := range parameters {
 		out.Parameters = append(out.Parameters, parameter{
-			p.Text(
-				"name",
-			), p.Text("in"), r.kind(p.Map("schema")), plain(p.Text("description")), p.Value("required") == true,
+			p.Text("name"),
+			p.Text("in"),
+			r.kind(p.Map("schema")),
+			plain(p.Text("description")),
+			p.Value("required") == true,
 		})
 	}
 	sent := r.document.Resolve(o.Map("requestBody"))
