@@ -428,12 +428,9 @@ func TestIntrospect_WrongSecretsInFormAreThrottled(t *testing.T) {
 	b.Limited(func() apitest.Answer {
 		return b.Form(
 			apitest.IntrospectPath,
-			"token",
-			held.Access.Reveal(),
-			"client_id",
-			b.service.ID.String(),
-			"client_secret",
-			"alm_cs_wrong",
+			"token", held.Access.Reveal(),
+			"client_id", b.service.ID.String(),
+			"client_secret", "alm_cs_wrong",
 		)
 	})
 	b.active("with the right one", held.Access)
