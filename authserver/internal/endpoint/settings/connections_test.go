@@ -74,7 +74,7 @@ func TestApps_ShowsReplayAsReason(t *testing.T) {
 	}
 }
 
-// What ended a connection is shown to its user, in the connection log and in the audit log, with the way back.
+// The user's page, the connection log and the audit log show why a connection ended, and how to connect again.
 func TestApps_SaysWhetherReplayLooksLikeTheft(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)

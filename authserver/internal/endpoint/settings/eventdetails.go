@@ -76,7 +76,7 @@ func revocation(e audit.Entry) string {
 	return words
 }
 
-// endingOf returns what the event says about the request that ended a grant, or nil.
+// endingOf returns the event's description of the request that ended a grant, or nil.
 func endingOf(e audit.Entry) *grant.Ending {
 	found, there := e.Detail["ending"].(map[string]any)
 	if !there {

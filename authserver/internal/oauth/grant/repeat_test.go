@@ -362,14 +362,14 @@ func (b *testEnv) generation(g grant.Grant, want uint32) {
 	}
 }
 
-// lateRotations receives the question about superseded credentials too late.
+// lateRotations receives calls of Superseded too late.
 type lateRotations struct{ grant.RotationStore }
 
 func (lateRotations) Superseded(context.Context, grant.Try, []byte, grant.Grant) (grant.ScriptResult, error) {
 	return grant.Late, nil
 }
 
-// A question that came too late is no answer: neither a repetition nor a replay.
+// If Redis receives the call too late, the request is neither repeated nor treated as a replay.
 func TestG11_LateQuestionIsUnavailable(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()

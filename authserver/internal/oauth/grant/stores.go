@@ -124,7 +124,8 @@ func (r ScriptResult) revokedReason() (Reason, bool) {
 	return Reason(reason), revoked
 }
 
-// again returns the place, among so many successors, of the one that was stored for the first of the repeated requests.
+// again returns the index of the successor that is stored, among the given number of successors, and whether the result
+// is Again.
 func (r ScriptResult) again(successors int) (place int, repeats bool) {
 	if r == Again {
 		return 0, true
