@@ -34,8 +34,8 @@ type document struct {
 	Name                 string   `json:"resource_name"`
 }
 
-// Routes returns the handlers of the documents by path and method. The path without a resource, and the one below the
-// MCP endpoint, are those that some connector clients try first.
+// Routes returns the handlers of the documents by path and method. Some connector clients first try the
+// path without a resource or the path below the MCP endpoint.
 func Routes(baseURL string) map[string]map[string]http.Handler {
 	routes := map[string]map[string]http.Handler{}
 	for path, resource := range map[string]Resource{
