@@ -37,8 +37,7 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 	harness.Record(
 		t,
 		"%d grants, %v calls, %v faults",
-		batches*grantsAtOnce,
-		harness.Deferred[int](func() int { return operations }),
+		batches*grantsAtOnce, harness.Deferred[int](func() int { return operations }),
 		harness.Deferred[int](trouble.faults),
 	)
 	for range batches {
@@ -67,10 +66,7 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 		trouble.faults() < leastFaults {
 		t.Errorf(
 			"%d calls and %d faults are too few, want %d and %d",
-			operations,
-			trouble.faults(),
-			leastCalls,
-			leastFaults,
+			operations, trouble.faults(), leastCalls, leastFaults,
 		)
 	}
 }
@@ -302,9 +298,7 @@ func (s *grantHistory) check(t *testing.T, trouble *trouble) {
 		for _, operation := range s.history {
 			t.Logf(
 				"%6d to %6d ms: %+v → %+v",
-				(operation.Call-s.began.UnixNano())/1e6,
-				(operation.Return-s.began.UnixNano())/1e6,
-				operation.Input,
+				(operation.Call-s.began.UnixNano())/1e6, (operation.Return-s.began.UnixNano())/1e6, operation.Input,
 				operation.Output,
 			)
 		}

@@ -56,10 +56,7 @@ func (m *model) lists(rt *rapid.T) {
 	if !maps.Equal(rows, asked.programmes) {
 		rt.Fatalf(
 			"the model has %d programmes in this workspace and the product lists %d, which differ: %v %v",
-			len(asked.programmes),
-			len(rows),
-			asked.programmes,
-			rows,
+			len(asked.programmes), len(rows), asked.programmes, rows,
 		)
 	}
 }

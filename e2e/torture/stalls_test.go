@@ -67,11 +67,7 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 		harness.Record(
 			t,
 			"silent for %s: %d grants, 0 lost; %d answers of 503, half of them within %s, 99 of 100 within %s",
-			duration,
-			rounds*stallClients,
-			len(s.refused),
-			quantile(s.refused, 0.5),
-			quantile(s.refused, 0.99),
+			duration, rounds*stallClients, len(s.refused), quantile(s.refused, 0.5), quantile(s.refused, 0.99),
 		)
 		// Most clients are refused immediately, because the store is known to be silent. The first ones share a busy
 		// machine, and in the short form all clients share it with other suites.

@@ -157,9 +157,7 @@ func TestShare_SendsBusiestKeysFirst(t *testing.T) {
 		len(shared.counted) != maxPerShare {
 		t.Errorf(
 			"%v: %d keys shared, the busiest with %d events",
-			err,
-			len(shared.counted),
-			shared.counted["grant:"+busy.String()],
+			err, len(shared.counted), shared.counted["grant:"+busy.String()],
 		)
 	}
 }

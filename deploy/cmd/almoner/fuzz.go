@@ -181,10 +181,6 @@ func (t *testRun) fuzzOne(ctx context.Context, one target, each, inputs string) 
 	}
 	return fmt.Sprintf(
 		"%s of %s: %s inputs, %s (%s)\n",
-		one.name,
-		one.folder,
-		count,
-		result,
-		time.Since(began).Round(time.Second),
+		one.name, one.folder, count, result, time.Since(began).Round(time.Second),
 	)
 }

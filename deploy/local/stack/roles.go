@@ -108,10 +108,7 @@ func scramVerifier(password string) (string, error) {
 	encode := base64.StdEncoding.EncodeToString
 	return fmt.Sprintf(
 		"SCRAM-SHA-256$%d:%s$%s:%s",
-		iterations,
-		encode(salt),
-		encode(stored[:]),
-		encode(keyed("Server Key")),
+		iterations, encode(salt), encode(stored[:]), encode(keyed("Server Key")),
 	), nil
 }
 

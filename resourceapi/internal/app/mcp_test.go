@@ -629,10 +629,7 @@ func TestBatch_AnswersAreBounded(t *testing.T) {
 			!strings.Contains(a.Body, "xxx") {
 			t.Errorf(
 				"%s: %d, %d bytes, %d told to come alone",
-				name,
-				a.Status,
-				len(a.Body),
-				strings.Count(a.Body, "Send this call separately"),
+				name, a.Status, len(a.Body), strings.Count(a.Body, "Send this call separately"),
 			)
 		}
 	}

@@ -393,11 +393,7 @@ func TestIntrospect_AcceptsSecretInForm(t *testing.T) {
 		if answer.Status != c.status || challenged != (c.status == 401) {
 			t.Errorf(
 				"%s: %d %q %s, want %d",
-				c.what,
-				answer.Status,
-				answer.Header.Get("WWW-Authenticate"),
-				answer.Body,
-				c.status,
+				c.what, answer.Status, answer.Header.Get("WWW-Authenticate"), answer.Body, c.status,
 			)
 		}
 		want := map[int]string{400: "invalid_request", 401: "invalid_client"}[c.status]
