@@ -9,7 +9,7 @@ import (
 
 // Contract section 3, "A lost answer can be asked for again". e2e/torture loses answers and runs races.
 
-func TestLostAnswer_IsGivenAgainToItsSender(t *testing.T) {
+func TestLostResponse_SenderCanRepeatRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
@@ -32,7 +32,7 @@ func TestLostAnswer_IsGivenAgainToItsSender(t *testing.T) {
 	attempt.WantsRevoked(t, next)
 }
 
-func TestLostAnswer_OfConfidentialApplicationIsGivenAgain(t *testing.T) {
+func TestLostResponse_ConfidentialAppCanRepeatRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)

@@ -181,7 +181,7 @@ func TestSource_OutageDoesNotEndGrant(t *testing.T) {
 }
 
 // A request whose response was lost is repeated with the same key, immediately and again at the next call.
-func TestSource_LostAnswerIsAskedForAgain(t *testing.T) {
+func TestSource_RepeatsRequestAfterLostResponse(t *testing.T) {
 	endpoint, connector := rotating(t)
 	endpoint.loses = 2
 	source := connector.Source(t.Context(), expired(), nil)

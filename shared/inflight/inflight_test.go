@@ -77,7 +77,7 @@ func TestEnter_TurnsAreOrderedAndBounded(t *testing.T) {
 
 // A key may exceed its bound while no other key has requests. Once another key has requests, the first key gets no new
 // turns until it is within its bound.
-func TestEnter_AloneRunsMore(t *testing.T) {
+func TestEnter_LoneKeyRunsMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New[string](Bounds{InFlight: 64, AtOnce: 2, Alone: 5, Wait: time.Hour})
 		running := make(chan Turn, 64)

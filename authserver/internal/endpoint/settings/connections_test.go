@@ -75,7 +75,7 @@ func TestApps_ShowsReplayAsReason(t *testing.T) {
 }
 
 // The user's page, the connection log and the audit log show why a connection ended, and how to connect again.
-func TestApps_SaysWhetherReplayLooksLikeTheft(t *testing.T) {
+func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)

@@ -370,7 +370,7 @@ func (lateRotations) Superseded(context.Context, grant.Try, []byte, grant.Grant)
 }
 
 // If Redis receives the call too late, the request is neither repeated nor treated as a replay.
-func TestG11_LateQuestionIsUnavailable(t *testing.T) {
+func TestG11_LateCallIsUnavailable(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()
 	b.lost(b.rotateWith(first, someKey))
