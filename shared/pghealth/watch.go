@@ -152,7 +152,7 @@ func (w *Watch) check() {
 	time.AfterFunc(suspectAfter, w.check)
 }
 
-// answers reports whether the server responds. An error is also a response, because callers get it immediately.
+// answers reports whether the server responds. An error other than a timeout or cancellation is also a response.
 func (w *Watch) answers(within time.Duration) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
