@@ -58,19 +58,19 @@ func GrantEnds(t *oauth2.Token) time.Time {
 
 var errNoToken = errors.New("almoner: the response of the token endpoint has no access token")
 
-func (g granted) token(asked time.Time) (*oauth2.Token, error) {
+func (g granted) token(sent time.Time) (*oauth2.Token, error) {
 	if g.AccessToken == "" {
 		return nil, errNoToken
 	}
 	extra := map[string]any{extraScope: g.Scope, extraWorkspace: g.WorkspaceID}
 	if g.GrantEndsIn > 0 {
-		extra[extraGrantEnds] = asked.Add(time.Duration(g.GrantEndsIn) * time.Second)
+		extra[extraGrantEnds] = sent.Add(time.Duration(g.GrantEndsIn) * time.Second)
 	}
 	t := oauth2.Token{
 		AccessToken:  g.AccessToken,
 		TokenType:    g.TokenType,
 		RefreshToken: g.RefreshToken,
-		Expiry:       asked.Add(time.Duration(g.ExpiresIn) * time.Second),
+		Expiry:       sent.Add(time.Duration(g.ExpiresIn) * time.Second),
 	}
 	return t.WithExtra(extra), nil
 }
@@ -100,7 +100,7 @@ func (a Application) exchange(ctx context.Context, contentType string, body []by
 		return nil, err
 	}
 	c.retries = tokenRetries
-	asked := time.Now()
+	sent := time.Now()
 	var g granted
 	_, err = c.do(ctx, request{
 		method: http.MethodPost,
@@ -113,7 +113,7 @@ func (a Application) exchange(ctx context.Context, contentType string, body []by
 	if err != nil {
 		return nil, err
 	}
-	return g.token(asked)
+	return g.token(sent)
 }
 
 func (a Application) postJSON(ctx context.Context, path string, body map[string]string, into any) error {
