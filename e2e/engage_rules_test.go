@@ -278,11 +278,7 @@ func TestForms_NeedPermissions(t *testing.T) {
 		}},
 	}
 	for _, held := range []string{harness.ReadForms, harness.WriteForms, harness.ReadSubmissions} {
-		forms := p.Client(
-			t,
-			ws.Workspace,
-			harness.Bearer(p.Database.Token(t, ws.Workspace, ws.Owner, held)),
-		).Forms
+		forms := p.Client(t, ws.Workspace, harness.Bearer(p.Database.Token(t, ws.Workspace, ws.Owner, held))).Forms
 		for i, route := range routes {
 			err := route.call(forms)
 			if route.needs != held {

@@ -9,7 +9,7 @@ import (
 
 // Contract section 3, "A lost answer can be asked for again". e2e/torture loses answers and runs races.
 
-func TestLostAnswer_IsGivenAgainToItsSender(t *testing.T) {
+func TestLostResponse_SenderCanRepeatRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
@@ -32,7 +32,7 @@ func TestLostAnswer_IsGivenAgainToItsSender(t *testing.T) {
 	attempt.WantsRevoked(t, next)
 }
 
-func TestLostAnswer_OfConfidentialApplicationIsGivenAgain(t *testing.T) {
+func TestLostResponse_ConfidentialAppCanRepeatRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
@@ -47,7 +47,8 @@ func TestLostAnswer_OfConfidentialApplicationIsGivenAgain(t *testing.T) {
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 }
 
-// wantsAgain checks that the second response repeats the first, with a new access token, and returns its tokens.
+// wantsAgain checks that the second response has the refresh token of the first and a new access token. It returns the
+// second tokens.
 func wantsAgain(t *testing.T, first, again harness.Answer) harness.Tokens {
 	t.Helper()
 	given, repeated := first.Tokens(t), again.Tokens(t)

@@ -50,7 +50,7 @@ func TestOutage_Postgres(t *testing.T) {
 }
 
 // wantsQuick503 checks that the time to a 503 is less than 300 ms while the store is known to be silent. Of several
-// requests the quickest counts, because the machine is shared.
+// requests, the quickest counts, because other tests use the machine.
 func wantsQuick503(t *testing.T, send func() harness.Answer) {
 	t.Helper()
 	var took []time.Duration

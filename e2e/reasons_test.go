@@ -16,7 +16,7 @@ import (
 type cause struct {
 	happens func(*testing.T, *harness.Product, harness.TestWorkspace, *connection)
 	code    string // value of error
-	told    string // within error_description and the audit log
+	text    string // within error_description and the audit log
 	shown   string // within Connected apps
 	reason  string // in the export
 }
@@ -117,16 +117,16 @@ func TestReasons_EveryEndHasReason(t *testing.T) {
 			answer := held.Refresh(t, held.presents)
 			answer.WantsFlat(t, http.StatusBadRequest, c.code)
 			description, _ := answer.Object(t)["error_description"].(string)
-			if !strings.Contains(description, c.told) {
-				t.Errorf("error_description %q does not contain %q", description, c.told)
+			if !strings.Contains(description, c.text) {
+				t.Errorf("error_description %q does not contain %q", description, c.text)
 			}
 			if page := ada.Arrive(t, p.AppURL+"/settings/apps"); !strings.Contains(page.Text(), c.shown) {
 				t.Errorf("Connected apps does not contain %q: %s", c.shown, page.Text())
 			}
 			head := p.Person(t, ws.Owner)
 			log := head.Arrive(t, p.AppURL+"/settings/audit?tenant="+ws.Workspace.ID)
-			if !strings.Contains(log.Text(), c.told) {
-				t.Errorf("the audit log does not contain %q: %s", c.told, log.Text())
+			if !strings.Contains(log.Text(), c.text) {
+				t.Errorf("the audit log does not contain %q: %s", c.text, log.Text())
 			}
 			export := string(head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+ws.Workspace.ID).Body)
 			if !strings.Contains(export, `"reason":"`+c.reason+`"`) || strings.Contains(export, held.presents) {

@@ -62,7 +62,7 @@ func checkColumns(t *testing.T, name string) error {
 	return lines.Err()
 }
 
-// strange matches words that no text for users and clients contains. They come from literal translation.
+// strange matches words that texts for users and clients must not contain.
 var strange = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|to the letter|anew)\b`)
 
 // The texts that users and clients read are plain English.

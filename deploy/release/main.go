@@ -1,8 +1,8 @@
 // Command release writes the documents of a release: sbom PROGRAM writes the bill of materials of a built program to
 // standard output (CycloneDX 1.6, JSON); licences rewrites deploy/LICENCES.md and deploy/LICENCES.txt (make generate).
 //
-// cyclonedx-gomod (1.10.0) does not replace the first: in a program built as the images are, it names our module
-// shared "../shared", at version "(devel)". go-licenses (2.0.1) does not replace the second: its report has neither
+// cyclonedx-gomod (1.10.0) cannot replace the first: in a program built as the images are, it names our module
+// shared "../shared", at version "(devel)". go-licenses (2.0.1) cannot replace the second: its report has neither
 // NOTICE files, which the Apache licence requires, nor PATENTS files, does not recognise MIT-0, and looks addresses
 // up on the network.
 package main

@@ -229,10 +229,7 @@ func (d documented) assertions(t *testing.T) {
 			"jti": quoted(uuid.NewString()),
 			"iat": fmt.Sprint(now),
 			"exp": fmt.Sprint(now + 60),
-		}.with(
-			name,
-			value,
-		)
+		}.with(name, value)
 	}
 	header := func(alg string) string { return object("alg", quoted(alg), "kid", `"k"`, "typ", `"JWT"`) }
 	good := func() string { return key.sign(t, header("ES256"), is("iat", fmt.Sprint(now)).text()) }

@@ -149,9 +149,8 @@ func TestForms_CrossSitePostIsRefused(t *testing.T) {
 			"Access-Control-Request-Method":  {"POST"},
 			"Access-Control-Request-Headers": {"content-type"},
 		}
-		if preflight := victim.head.Request(t, http.MethodOptions, form.Action, "", ""); preflight.Header.Get(
-			"Access-Control-Allow-Origin",
-		) != "" {
+		preflight := victim.head.Request(t, http.MethodOptions, form.Action, "", "")
+		if preflight.Header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%s may be sent by pages of other sites:\n%s", path, preflight)
 		}
 	}

@@ -115,10 +115,9 @@ func (e *target) submit(t *testing.T, email string) harness.Answer {
 func (e *target) inventory(t *testing.T) string {
 	t.Helper()
 	rows := func(table, where string, without ...string) string {
-		return `select '` + table + `: ' || coalesce(string_agg((to_jsonb(r) - '{` + strings.Join(
-			without,
-			",",
-		) + `}'::text[])::text, E'\n' order by to_jsonb(r)::text), '') as t
+		columns := strings.Join(without, ",")
+		return `select '` + table + `: ' || coalesce(string_agg(
+			(to_jsonb(r) - '{` + columns + `}'::text[])::text, E'\n' order by to_jsonb(r)::text), '') as t
 			from ` + table + ` r where ` + where
 	}
 	parts := []string{
@@ -144,10 +143,8 @@ func (e *target) inventory(t *testing.T) string {
 	}
 	return e.product.Database.Text(
 		t,
-		`select string_agg(t, E'\n') from (`+strings.Join(
-			parts,
-			" union all ",
-		)+`) x where $1::uuid is not null and $2::uuid is not null`,
+		`select string_agg(t, E'\n') from (`+strings.Join(parts, " union all ")+`) x
+			where $1::uuid is not null and $2::uuid is not null`,
 		e.Workspace.ID,
 		e.Owner.ID,
 	)

@@ -64,10 +64,7 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 					if answer, err := request(); err != nil || answer.Status >= http.StatusBadRequest {
 						t.Errorf(
 							"a request through %s failed during a restart: %v\n%s%s",
-							f.name,
-							err,
-							answer,
-							s.logged(f, answer),
+							f.name, err, answer, s.logged(f, answer),
 						)
 						return
 					}
@@ -94,9 +91,7 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 	if least := int64(100 * restarts); answered.Load() < least {
 		t.Errorf(
 			"%d requests answered during %d restarts of each service, want %d at least",
-			answered.Load(),
-			restarts,
-			least,
+			answered.Load(), restarts, least,
 		)
 	}
 }

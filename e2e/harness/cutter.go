@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A Cutter is a relay between a client and a server that cuts connections after a number of bytes, in either direction.
-// Each request has its own connection.
+// A Cutter is a relay between a client and a server. It cuts a connection after a given number of bytes in one
+// direction. Each request has its own connection.
 type Cutter struct {
 	server   string
 	listener net.Listener
@@ -21,7 +21,7 @@ type Cutter struct {
 	sizes [2]int         // of the last connection that was not cut
 }
 
-// A Direction is that of the bytes after which a connection is cut.
+// A Direction is a direction of a connection.
 type Direction int
 
 // The directions.
@@ -45,7 +45,7 @@ func NewCutter(t testing.TB, server string) *Cutter {
 	return c
 }
 
-// Transport returns a transport whose connections all pass the relay, whatever the address of the request.
+// Transport returns a transport that sends all requests through the relay, whatever their address.
 func (c *Cutter) Transport() *http.Transport {
 	return &http.Transport{
 		DisableKeepAlives:  true,
@@ -56,7 +56,7 @@ func (c *Cutter) Transport() *http.Transport {
 	}
 }
 
-// CutNext cuts the next connection after so many bytes of the request or the answer.
+// CutNext cuts the next connection after the given number of bytes of the request or the response.
 func (c *Cutter) CutNext(of Direction, after int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *Cutter) CutNext(of Direction, after int) {
 	c.limit[of] = after
 }
 
-// Size returns the bytes of the last request or answer that was not cut.
+// Size returns the number of bytes of the last request or response that was not cut.
 func (c *Cutter) Size(of Direction) int {
 	c.last.Wait()
 	c.mu.Lock()
@@ -116,7 +116,7 @@ func (c *Cutter) relay(client net.Conn) {
 	}
 }
 
-// pass copies so many bytes, or all.
+// pass copies at most limit bytes, or all if limit is uncut, and returns their number.
 func pass(to io.Writer, from io.Reader, limit int) int {
 	if limit != uncut {
 		from = io.LimitReader(from, int64(limit))

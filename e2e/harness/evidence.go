@@ -16,7 +16,7 @@ var long = flag.Bool("long", false, "run the long form of each suite")
 // Long reports whether the long form runs.
 func Long() bool { return *long }
 
-// scale is for runs against a build without a protection, which a suite detects by chance.
+// scale is for runs against a build without a protection, because a suite may detect the fault only by chance.
 var scale = flag.Int("scale", 1, "multiply the rounds of the short form, up to those of the long form")
 
 // Rounds returns the number of repetitions in the short form or in the long form.
@@ -36,7 +36,7 @@ type Deferred[T any] func() T
 
 func (l Deferred[T]) String() string { return fmt.Sprint(l()) }
 
-// Record appends the suite's line when its test ends. The format says what was done and how often.
+// Record appends the suite's line when its test ends. format describes what was done and how often.
 func Record(t *testing.T, format string, args ...any) {
 	t.Helper()
 	began := time.Now()

@@ -38,7 +38,7 @@ type Secrets struct {
 // A fragment is the part of a secret that is searched for: a partial secret in a log is a leak too.
 type fragment [14]byte
 
-// Add records one secret. Short secrets are ignored because they would occur by chance.
+// Add records one secret. It ignores short secrets, because they can occur by chance.
 func (s *Secrets) Add(kind, value string) {
 	if len(value) < len(fragment{}) {
 		return

@@ -18,8 +18,8 @@ type bite struct {
 // A detection names a protection that is off, and the failure that the suite must report.
 type detection struct{ name, suite, complaint string }
 
-// detectionsAreRare scales the rounds of a suite that runs against a broken build: some faults show only by chance, as
-// in a race. A suite ends at the first failure.
+// detectionsAreRare scales the rounds of a suite that runs against a broken build, because some faults, such as races,
+// only show by chance. A suite ends at the first failure.
 const detectionsAreRare = 15
 
 func bites() []bite {
@@ -64,12 +64,7 @@ func slowBites() []bite {
 			"TestRedisCluster_FailoverAndReshardingLoseNoGrant",
 			"want status 401",
 		),
-		slow(
-			"repair off",
-			[]harness.Fault{repairOff},
-			"TestRedis_LostDataIsRepaired",
-			"want status 200",
-		),
+		slow("repair off", []harness.Fault{repairOff}, "TestRedis_LostDataIsRepaired", "want status 200"),
 		slow(
 			"repair off, after failover to a lagging replica",
 			[]harness.Fault{repairOff},
@@ -88,24 +83,14 @@ func slowBites() []bite {
 			"TestRedis_ScriptFlushIsUnnoticed",
 			"want status 200",
 		),
-		slow(
-			"undo off",
-			[]harness.Fault{undoOff},
-			"TestPostgres_PoolExhaustionLosesNoToken",
-			"want status 200",
-		),
+		slow("undo off", []harness.Fault{undoOff}, "TestPostgres_PoolExhaustionLosesNoToken", "want status 200"),
 		slow(
 			"undo of uncertain decisions off",
 			[]harness.Fault{undoUncertainOff},
 			"TestStalls_OfRedisLoseNoGrant",
 			"was lost",
 		),
-		slow(
-			"deadlines off",
-			[]harness.Fault{deadlinesOff},
-			"TestStalls_OfRedisLoseNoGrant",
-			"was lost",
-		),
+		slow("deadlines off", []harness.Fault{deadlinesOff}, "TestStalls_OfRedisLoseNoGrant", "was lost"),
 		slow(
 			"update tried only once",
 			[]harness.Fault{triedOnce},
@@ -130,24 +115,14 @@ func slowBites() []bite {
 			"TestFlood_LeavesOtherClientsWorking",
 			"slow connections were held",
 		),
-		slow(
-			"MAC off",
-			[]harness.Fault{macOff},
-			"TestFlood_LeavesOtherClientsWorking",
-			"a guess got status 200",
-		),
+		slow("MAC off", []harness.Fault{macOff}, "TestFlood_LeavesOtherClientsWorking", "a guess got status 200"),
 		slow(
 			"Idempotency-Key stored in another transaction",
 			keyInOtherTransaction,
 			"TestKill_AtRandomLosesNothingAcknowledged",
 			"programmes of one request",
 		),
-		slow(
-			"no draining",
-			drainOff,
-			"TestRestarts_FailNoRequest",
-			"a request failed during a restart",
-		),
+		slow("no draining", drainOff, "TestRestarts_FailNoRequest", "a request failed during a restart"),
 		slow(
 			"membership cached, detected by the model",
 			membershipCached,
@@ -201,13 +176,7 @@ func TestBrokenBuilds_AreDetected(t *testing.T) {
 
 func (b bite) isDetected(t *testing.T, broken string, d detection) {
 	t.Helper()
-	output, passed := harness.RunAgainst(
-		t,
-		broken,
-		"^"+d.suite+"$",
-		detectionsAreRare,
-		harness.EvidenceVariable+"=",
-	)
+	output, passed := harness.RunAgainst(t, broken, "^"+d.suite+"$", detectionsAreRare, harness.EvidenceVariable+"=")
 	if passed {
 		t.Errorf("%s passed against a build with: %s", d.suite, d.name)
 		return

@@ -155,7 +155,7 @@ var grantsOutliveClients = harness.Fault{
 	New:  "revokeWhere(ctx, tx, `g.client_id = @client and false`",
 }
 
-// successorsRandom derives no successor, so that no answer can be given again.
+// successorsRandom derives no successor, so that no request can be repeated.
 var successorsRandom = harness.Fault{
 	File: senderFile,
 	Old:  "	if proof.digest == \"\" {\n",
@@ -176,19 +176,19 @@ var anySenderRepeats = []harness.Fault{
 // keyIgnored derives the same successor for every key.
 var keyIgnored = harness.Fault{File: senderFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""}
 
-// repeatedForever repeats an answer however old it is.
+// repeatedForever accepts repeated requests at any time.
 var repeatedForever = []harness.Fault{
 	{File: preludeFile, Old: "local repeat_within = 60000", New: "local repeat_within = 6000000"},
 }
 
-// repeatedBeforeStanding gives an answer again to a client that may not act.
+// repeatedBeforeStanding returns the token to a client that has lost its access.
 var repeatedBeforeStanding = harness.Fault{
 	File: repeatFile,
 	Old:  "	refusal := snapshot.standingRefusal()\n",
 	New:  "	refusal := ctx.Err()\n",
 }
 
-// repeatedWithoutRedis repeats what Postgres knows, although Redis does not know when it was given.
+// repeatedWithoutRedis returns the token of a repeated request although Redis has lost its time.
 var repeatedWithoutRedis = harness.Fault{
 	File: repeatFile,
 	Old:  "	case result == Again:\n",

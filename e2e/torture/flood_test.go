@@ -41,10 +41,8 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 	harness.Record(
 		t,
 		"%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s",
-		slowConnections,
-		harness.Deferred[int](func() int { return int(stranger.secrets.Load()) }),
-		harness.Deferred[int](func() int { return int(stranger.tokens.Load()) }),
-		lasts,
+		slowConnections, harness.Deferred[int](func() int { return int(stranger.secrets.Load()) }),
+		harness.Deferred[int](func() int { return int(stranger.tokens.Load()) }), lasts,
 	)
 	addresses := addressesOf(t, running)
 

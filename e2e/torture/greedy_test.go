@@ -157,9 +157,7 @@ func (s *greedySite) showErrors(t *testing.T) {
 		}
 		t.Logf(
 			"%s has logged %d errors:\n%s",
-			service.Name,
-			len(errors),
-			strings.Join(errors[max(0, len(errors)-5):], ""),
+			service.Name, len(errors), strings.Join(errors[max(0, len(errors)-5):], ""),
 		)
 	}
 }

@@ -55,7 +55,7 @@ func victimsOf(s *stack.Stack) []victim {
 	}
 }
 
-// survives runs the clients, kills the victim meanwhile, and checks that all acknowledged work is kept.
+// survives kills the victim while the clients run, and checks that all acknowledged work is kept.
 func (w *workload) survives(t *testing.T, v victim) {
 	t.Helper()
 	all := w.newStock(t)

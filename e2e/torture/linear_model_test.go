@@ -11,9 +11,9 @@ type call struct {
 	does  string // exchange, refresh, use or revoke
 	token int    // refresh: its number
 	of    int    // refresh: its generation
-	key   int    // of exchange and refresh: stands for the Idempotency-Key; 0 for none
-	// forgotten: Redis may have lost the unused code or the time of the last step, or 60 seconds may be over, before
-	// the response.
+	key   int    // exchange, refresh: number of the Idempotency-Key; 0 without one
+	// forgotten: before the response, Redis may have lost the unused code or the time of the last step, or 60 seconds
+	// may have passed.
 	forgotten bool
 }
 
@@ -42,10 +42,10 @@ type grantState struct {
 
 const (
 	lost = -1
-	code = -2 // in place of the number of a token
+	code = -2 // instead of the number of a token
 )
 
-// repeats reports whether a call with this credential is the one that got the current token, so that it gets it again.
+// repeats reports whether a call repeats the one that got the current token, and so gets this token again.
 func (l grantState) repeats(credential int, c call) bool {
 	return l.state == "active" && c.key != 0 && l.from == credential && l.key == c.key
 }
@@ -62,8 +62,8 @@ func (l grantState) repeated(c call, o outcome) []grantState {
 	return nil
 }
 
-// grantModel accepts the histories of one grant that G1 to G9 and G11 allow, in some order of the calls that respects
-// which call ended before another began.
+// grantModel accepts the histories of one grant that G1 to G9 and G11 allow. The order of the calls may be any in which
+// a call that ended before another began comes first.
 func grantModel() porcupine.Model {
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{grantState{state: "pending"}} },

@@ -37,8 +37,7 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 	harness.Record(
 		t,
 		"%d grants, %v calls, %v faults",
-		batches*grantsAtOnce,
-		harness.Deferred[int](func() int { return operations }),
+		batches*grantsAtOnce, harness.Deferred[int](func() int { return operations }),
 		harness.Deferred[int](trouble.faults),
 	)
 	for range batches {
@@ -67,10 +66,7 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 		trouble.faults() < leastFaults {
 		t.Errorf(
 			"%d calls and %d faults are too few, want %d and %d",
-			operations,
-			trouble.faults(),
-			leastCalls,
-			leastFaults,
+			operations, trouble.faults(), leastCalls, leastFaults,
 		)
 	}
 }
@@ -144,7 +140,7 @@ func newHistory(t *testing.T, connector harness.Connector, head *harness.Person)
 }
 
 // play makes random calls. The first caller redeems the code and refreshes, with an Idempotency-Key for each
-// credential, and asks again for what was lost; the others mostly use existing tokens.
+// credential, and repeats requests whose response was lost. The others mostly use existing tokens.
 func (s *grantHistory) play(t *testing.T, first bool) {
 	for i := range callsEach {
 		time.Sleep(rand.N(160 * time.Millisecond))
@@ -302,9 +298,7 @@ func (s *grantHistory) check(t *testing.T, trouble *trouble) {
 		for _, operation := range s.history {
 			t.Logf(
 				"%6d to %6d ms: %+v → %+v",
-				(operation.Call-s.began.UnixNano())/1e6,
-				(operation.Return-s.began.UnixNano())/1e6,
-				operation.Input,
+				(operation.Call-s.began.UnixNano())/1e6, (operation.Return-s.began.UnixNano())/1e6, operation.Input,
 				operation.Output,
 			)
 		}

@@ -2,7 +2,8 @@ package torture
 
 import "github.com/almonerhq/almoner/e2e/harness"
 
-// lostBites are builds in which a lost answer is not given again, or to others than its sender (G11).
+// lostBites are builds in which a repeated request does not get the same token, or a request of another sender gets it
+// (G11).
 func lostBites() []bite {
 	const refusals = "TestRepeat_IsRefusedLikeFirstRequest"
 	return []bite{

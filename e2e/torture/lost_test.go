@@ -11,15 +11,16 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// G11: a client whose request or answer is lost asks for the answer again, with the same Idempotency-Key.
+// G11: a client repeats a request whose response was lost, with the same Idempotency-Key.
 
 const (
 	refreshesPerExchange = 8
-	thiefEach            = 10 // cuts after which a thief tries
+	thiefEach            = 10 // every tenth cut, a thief tries
 )
 
-// TestLostAnswers_CostNoGrant cuts connections after each byte of the request and of the answer. The client asks again
-// and gets the token that the lost answer had. A thief who has the token but not the key gets none, and ends the grant.
+// TestLostAnswers_CostNoGrant cuts connections after each byte of the request and of the response. The client repeats
+// the request and gets the token of the lost response. A thief with the token but without the key gets no token, and
+// the grant is revoked.
 func TestLostAnswers_CostNoGrant(t *testing.T) {
 	cuts := harness.Rounds(100, 10_000)
 	var replayed atomic.Int64
@@ -57,11 +58,11 @@ func serversOf(s *stack.Stack) []string {
 	return all
 }
 
-// losing is a client that loses answers.
+// losing is a client that loses responses.
 type losing struct {
 	*harness.Product
 	connector harness.Connector
-	relayed   harness.Connector // its requests pass the cutter
+	relayed   harness.Connector // sends its requests through the cutter
 	head      *harness.Person
 	cutter    *harness.Cutter
 	replayed  *atomic.Int64
@@ -70,7 +71,7 @@ type losing struct {
 	turn   int
 }
 
-// round cuts one connection. The cuts go through the bytes of both directions in steps that meet each of them.
+// round cuts one connection. Over many rounds, the cuts cover each byte of both directions.
 func (l *losing) round(t *testing.T) {
 	l.turn++
 	form := l.connector.RefreshForm(l.tokens.RefreshToken)
@@ -82,7 +83,7 @@ func (l *losing) round(t *testing.T) {
 		l.tokens = l.relayed.PostWith(t, form, harness.NewKey()).Tokens(t)
 		return
 	}
-	const stride = 7919 // a prime, so that it meets each byte
+	const stride = 7919 // a prime, so that the cuts cover each byte
 	of := harness.Direction(l.turn % 2)
 	l.cutter.CutNext(of, l.turn/2*stride%(l.cutter.Size(of)+1))
 	key := harness.NewKey()
@@ -105,14 +106,14 @@ func (l *losing) round(t *testing.T) {
 	l.tokens = tokens
 }
 
-// refreshTokenIn returns the refresh token in an answer that may be cut, if it is whole.
+// refreshTokenIn returns the refresh token in a response that may be cut, and whether the token is complete.
 func refreshTokenIn(body []byte) (string, bool) {
 	_, rest, found := strings.Cut(string(body), `"refresh_token":"`)
 	token, _, whole := strings.Cut(rest, `"`)
 	return token, found && whole
 }
 
-// steals presents the credential of a lost answer without its key. The thief gets nothing, and the grant ends.
+// steals presents the credential of a lost response without its key. The thief gets no token, and the grant is revoked.
 func (l *losing) steals(t *testing.T, form url.Values, key string, tokens harness.Tokens) {
 	t.Helper()
 	guess := map[int]string{0: "", 1: harness.NewKey(), 2: key + "x"}[l.turn/thiefEach%3]
@@ -124,8 +125,8 @@ func (l *losing) steals(t *testing.T, form url.Values, key string, tokens harnes
 	l.connector.WantsRevoked(t, tokens)
 }
 
-// TestOneKeyRace_GivesOneToken lets callers send the same request with one key at once, through two processes. Each
-// gets the same token, which works; a request with another key ends the grant.
+// TestOneKeyRace_GivesOneToken sends the same request with the same key concurrently, through two processes. All
+// callers get the same token, and it works. A request with another key revokes the grant.
 func TestOneKeyRace_GivesOneToken(t *testing.T) {
 	times := harness.Rounds(20, 2_000)
 	harness.Record(t, "%d races of 2 to 16 with one key", times)
@@ -168,8 +169,8 @@ func sameToken(t *testing.T, racers int, send func(key string) harness.Answer) h
 	return tokens
 }
 
-// TestThiefRace_EndsGrant lets a client that repeats its request and thieves without its key present one token at once.
-// At most one token is given, to either, and the grant ends.
+// TestThiefRace_EndsGrant presents one token concurrently: a client repeats its request, and thieves do not have its
+// key. At most one new token is issued, and the grant is revoked.
 func TestThiefRace_EndsGrant(t *testing.T) {
 	times := harness.Rounds(20, 2_000)
 	harness.Record(t, "%d races of a client that repeats its request and two thieves", times)
@@ -202,7 +203,8 @@ func TestThiefRace_EndsGrant(t *testing.T) {
 	})
 }
 
-// TestRepeat_IsRefusedLikeFirstRequest ends what allows a request between the lost answer and its repetition.
+// TestRepeat_IsRefusedLikeFirstRequest removes a condition of a request after the lost response. The repeated request
+// is refused.
 func TestRepeat_IsRefusedLikeFirstRequest(t *testing.T) {
 	times := harness.Rounds(1, 100)
 	p := enterPair(t)
@@ -238,8 +240,8 @@ func TestRepeat_IsRefusedLikeFirstRequest(t *testing.T) {
 	}
 }
 
-// A repeatEnding ends what allows a request. If lift makes it allowed again, the refusal must have consumed nothing;
-// otherwise the grant is over.
+// A repeatEnding removes a condition of a request. lift restores it; the refusal must have consumed nothing. Without
+// lift, the grant must be revoked or expired.
 type repeatEnding struct {
 	end  func(*testing.T, harness.TestWorkspace, harness.Connector, *harness.Person, *harness.Tokens)
 	lift func(*testing.T, harness.TestWorkspace, *harness.Person)

@@ -56,10 +56,7 @@ func (m *model) lists(rt *rapid.T) {
 	if !maps.Equal(rows, asked.programmes) {
 		rt.Fatalf(
 			"the model has %d programmes in this workspace and the product lists %d, which differ: %v %v",
-			len(asked.programmes),
-			len(rows),
-			asked.programmes,
-			rows,
+			len(asked.programmes), len(rows), asked.programmes, rows,
 		)
 	}
 }
@@ -215,7 +212,7 @@ func (m *model) refreshes(rt *rapid.T) {
 	}
 }
 
-// tokens checks an answer that gives tokens unless the grant's client is refused, and adds the access token.
+// tokens checks a token response: a success unless the grant's client must be refused. It adds the access token.
 func (m *model) tokens(rt *rapid.T, g *consent, answer harness.Answer) (tokens harness.Tokens, given bool) {
 	if code := m.refusal(g); code != "" {
 		wants(rt, answer, http.StatusBadRequest, code)
@@ -230,7 +227,7 @@ func (m *model) tokens(rt *rapid.T, g *consent, answer harness.Answer) (tokens h
 	return tokens, true
 }
 
-// repeats sends the last request of a grant again, as if its answer had been lost.
+// repeats sends the last request of a grant again, as if its response was lost.
 func (m *model) repeats(rt *rapid.T) {
 	g := one(rt, "grant", m.grants)
 	if time.Since(g.given) > codeLife {

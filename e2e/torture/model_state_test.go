@@ -50,8 +50,8 @@ type consent struct {
 	code    string
 	id      string
 	refresh []string
-	key     string    // Idempotency-Key of the request that got the last one
-	given   time.Time // when it got it
+	key     string    // Idempotency-Key of the request that got the last refresh token
+	given   time.Time // when that request succeeded
 	over    bool      // by revocation, by deletion of the client, or by expiry
 }
 

@@ -67,14 +67,10 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 		harness.Record(
 			t,
 			"silent for %s: %d grants, 0 lost; %d answers of 503, half of them within %s, 99 of 100 within %s",
-			duration,
-			rounds*stallClients,
-			len(s.refused),
-			quantile(s.refused, 0.5),
-			quantile(s.refused, 0.99),
+			duration, rounds*stallClients, len(s.refused), quantile(s.refused, 0.5), quantile(s.refused, 0.99),
 		)
-		// Most clients are refused at once, because the silence is known. The first ones share a busy machine, and in
-		// the short form all clients share it with other suites.
+		// Most clients are refused immediately, because the store is known to be silent. The first ones share a busy
+		// machine, and in the short form all clients share it with other suites.
 		part, limit := 0.5, 2*refusedWithin
 		if harness.Long() {
 			part, limit = 0.9, refusedWithin

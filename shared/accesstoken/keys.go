@@ -11,9 +11,9 @@ import (
 // Keys holds the trusted public keys and the tokens that were verified with them. It is safe for concurrent use.
 type Keys struct {
 	set jwk.Set
-	// verified has the claims of tokens with a valid signature, because checking an ES256 signature costs more than
-	// everything else in a request. It does not have what a token may do, which is read from Postgres each time. It
-	// belongs to one set of keys, so that removing a key also drops its tokens.
+	// verified caches the claims of tokens with a valid signature, because checking an ES256 signature costs more than
+	// the rest of a request. Permissions are not cached: each request reads them from Postgres. The cache belongs to
+	// one set of keys, so that removing a key also removes its tokens.
 	verified *lru.Cache[[sha256.Size]byte, Claims]
 }
 

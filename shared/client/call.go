@@ -22,7 +22,7 @@ const (
 	longestRefusal = 64 << 10
 )
 
-// keyHeader is the header with which a request can be repeated.
+// keyHeader is the header that makes a request repeatable.
 const keyHeader = "Idempotency-Key"
 
 // caller sends requests to one deployment.
@@ -42,8 +42,8 @@ type request struct {
 	query  url.Values
 	header http.Header
 	body   []byte
-	again  bool          // idempotent: it may be sent again
-	within time.Duration // limit of one try; 0 for that of the HTTP client
+	again  bool          // idempotent, so it may be retried
+	within time.Duration // time limit of one try; 0 means that of the HTTP client
 }
 
 // A silence is a request without a response.
@@ -151,10 +151,7 @@ func read(r request, response *http.Response, into any) error {
 		return nil
 	case kind != "application/json":
 		return strange(
-			fmt.Sprintf(
-				"the response has type %.60q instead of JSON: the server at this address is not Almoner",
-				kind,
-			),
+			fmt.Sprintf("the response has type %.60q instead of JSON: the server at this address is not Almoner", kind),
 		)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(content))

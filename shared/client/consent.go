@@ -119,7 +119,7 @@ func (a Application) code(q Question, callback url.Values) (string, error) {
 			Shape:   Flat,
 			Code:    refused,
 			Message: callback.Get("error_description"),
-			asked:   "the consent page",
+			source:  "the consent page",
 		}
 	}
 	if callback.Get("code") == "" {

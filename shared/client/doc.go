@@ -12,8 +12,8 @@
 //   - C4 A refresh token is used once: a Source refreshes for all its callers, one at a time, and returns a new token
 //     only once it is stored. Presenting a replaced token ends the grant (spec 5.2.3).
 //   - C5 A credential is sent to the base URL only: no redirect is followed.
-//   - C6 Each token request carries a unique Idempotency-Key and is retried if no response came: Almoner gives its
-//     answer again for 60 seconds (contract, section 3). A lost response does not cost the grant.
+//   - C6 Each token request carries a unique Idempotency-Key and is retried if no response arrives. Almoner accepts the
+//     repeated request for 60 seconds (contract, section 3), so a lost response does not revoke the grant.
 //
 // Everything in this package is safe for concurrent use. No type of this package prints a secret, but
 // *oauth2.Token does.

@@ -50,13 +50,13 @@ type Error struct {
 	RetryAfter time.Duration     // 0 if the response has none
 	RequestID  string            // to quote when reporting it
 
-	asked string // method and path
+	source string // method and path of the request, or the consent page
 }
 
 // Error names the request and its refusal. It contains no query, header or body of the request.
 func (e *Error) Error() string {
 	var text strings.Builder
-	text.WriteString("almoner: " + e.asked + ":")
+	text.WriteString("almoner: " + e.source + ":")
 	if e.Status != 0 {
 		fmt.Fprintf(&text, " %d", e.Status)
 	}
@@ -93,7 +93,7 @@ func refusalOf(r request, response *http.Response, content []byte) *Error {
 	e := &Error{
 		Status:     response.StatusCode,
 		Shape:      Foreign,
-		asked:      r.method + " " + r.path,
+		source:     r.method + " " + r.path,
 		RetryAfter: retryAfter(response.Header),
 		RequestID:  shortened(response.Header.Get("X-Request-Id")),
 	}

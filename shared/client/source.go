@@ -50,8 +50,8 @@ var errNoRefreshToken = errors.New("almoner: no refresh token")
 // to 30 seconds.
 //
 // An error that matches ErrConsentAgain (errors.Is) is final: the grant has ended, and later calls return the
-// error without a request. A Temporary *Error or a network error may be gone at the next call. If a response
-// was lost, Token asks for it again with the same Idempotency-Key, and so does the next call (C6).
+// error without a request. After a Temporary *Error or a network error, the next call can succeed. If a response
+// was lost, Token and the next call repeat the request with the same Idempotency-Key (C6).
 func (s *Source) Token() (*oauth2.Token, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -180,8 +180,8 @@ func TestSource_OutageDoesNotEndGrant(t *testing.T) {
 	}
 }
 
-// A lost answer is asked for again with the same key: at once, and at the next call if the source has given up.
-func TestSource_LostAnswerIsAskedForAgain(t *testing.T) {
+// A request whose response was lost is repeated with the same key, immediately and again at the next call.
+func TestSource_RepeatsRequestAfterLostResponse(t *testing.T) {
 	endpoint, connector := rotating(t)
 	endpoint.loses = 2
 	source := connector.Source(t.Context(), expired(), nil)

@@ -58,19 +58,19 @@ func GrantEnds(t *oauth2.Token) time.Time {
 
 var errNoToken = errors.New("almoner: the response of the token endpoint has no access token")
 
-func (g granted) token(asked time.Time) (*oauth2.Token, error) {
+func (g granted) token(sent time.Time) (*oauth2.Token, error) {
 	if g.AccessToken == "" {
 		return nil, errNoToken
 	}
 	extra := map[string]any{extraScope: g.Scope, extraWorkspace: g.WorkspaceID}
 	if g.GrantEndsIn > 0 {
-		extra[extraGrantEnds] = asked.Add(time.Duration(g.GrantEndsIn) * time.Second)
+		extra[extraGrantEnds] = sent.Add(time.Duration(g.GrantEndsIn) * time.Second)
 	}
 	t := oauth2.Token{
 		AccessToken:  g.AccessToken,
 		TokenType:    g.TokenType,
 		RefreshToken: g.RefreshToken,
-		Expiry:       asked.Add(time.Duration(g.ExpiresIn) * time.Second),
+		Expiry:       sent.Add(time.Duration(g.ExpiresIn) * time.Second),
 	}
 	return t.WithExtra(extra), nil
 }
@@ -87,20 +87,20 @@ func (a Application) exchangeJSON(ctx context.Context, body map[string]string) (
 	return a.exchange(ctx, jsonType, content, rand.Text())
 }
 
-// A token request is tried up to tokenRetries.Most times more, each within tokenWithin. Almoner repeats its answer for
-// 60 seconds.
+// A token request is retried up to tokenRetries.Most times. Each try is limited to tokenWithin. Almoner accepts
+// repeated requests for 60 seconds.
 var tokenRetries = Retries{Most: 4, LongestWait: 5 * time.Second}
 
 const tokenWithin = 10 * time.Second
 
-// exchange sends a token request with an Idempotency-Key, so that it can be sent again if no response came.
+// exchange sends a token request with an Idempotency-Key, so that it can be repeated if no response arrives.
 func (a Application) exchange(ctx context.Context, contentType string, body []byte, key string) (*oauth2.Token, error) {
 	c, err := a.caller()
 	if err != nil {
 		return nil, err
 	}
 	c.retries = tokenRetries
-	asked := time.Now()
+	sent := time.Now()
 	var g granted
 	_, err = c.do(ctx, request{
 		method: http.MethodPost,
@@ -113,7 +113,7 @@ func (a Application) exchange(ctx context.Context, contentType string, body []by
 	if err != nil {
 		return nil, err
 	}
-	return g.token(asked)
+	return g.token(sent)
 }
 
 func (a Application) postJSON(ctx context.Context, path string, body map[string]string, into any) error {

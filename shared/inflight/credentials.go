@@ -40,8 +40,8 @@ func CredentialOf(q standing.Query) (c Credential) {
 // Credentials bounds the requests of each credential. It is safe for concurrent use.
 type Credentials struct{ requests *Requests[Credential] }
 
-// NewCredentials makes the Credentials of one process. alone is how many requests of a credential run at once while no
-// other credential has any, or 0 for as many as otherwise.
+// NewCredentials returns the Credentials of one process. alone is how many requests of a credential run at once while
+// no other credential has requests; 0 means no exception.
 func NewCredentials(alone int) *Credentials {
 	return &Credentials{requests: New[Credential](Bounds{
 		InFlight: MaxPerCredential,

@@ -29,8 +29,7 @@ const hopeless = 500 * time.Millisecond
 type Bounds struct {
 	InFlight int // maximum number of requests
 	AtOnce   int // number that run at once; the others wait
-	// Alone replaces AtOnce while no other key has requests in flight, if it is larger: what others do not use is
-	// not withheld.
+	// Alone replaces AtOnce while no other key has requests in flight, if it is larger.
 	Alone int
 	Wait  time.Duration // maximum time to wait for a turn
 }
@@ -148,7 +147,7 @@ func (r *Requests[Key]) leave(key Key, failed bool) {
 	r.forget(key, all, ended)
 }
 
-// forget subtracts ended requests and removes a key without requests. A key that is alone then may run more.
+// forget subtracts ended requests and removes a key without requests. If one key remains, it may run more requests.
 func (r *Requests[Key]) forget(key Key, all *requests, ended int) {
 	if all.inFlight -= ended; all.inFlight > 0 {
 		return

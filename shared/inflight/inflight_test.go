@@ -75,9 +75,9 @@ func TestEnter_TurnsAreOrderedAndBounded(t *testing.T) {
 	})
 }
 
-// A key that is alone may use what others do not need. Once another key has requests, it gets no new turns until it is
-// back within its bound.
-func TestEnter_AloneRunsMore(t *testing.T) {
+// A key may exceed its bound while no other key has requests. Once another key has requests, the first key gets no new
+// turns until it is within its bound.
+func TestEnter_LoneKeyRunsMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New[string](Bounds{InFlight: 64, AtOnce: 2, Alone: 5, Wait: time.Hour})
 		running := make(chan Turn, 64)

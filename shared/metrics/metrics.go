@@ -1,8 +1,8 @@
 // Package metrics provides Prometheus metrics of a service.
 //
 // Metrics (client_golang) are in a registry that the caller passes, and are served on a separate address,
-// never on the public one. Our names begin with almoner_. M1: the values of a label are few and known
-// beforehand; an id, a path, a name or a text from a caller is never one of them.
+// never on the public one. Our names begin with almoner_. M1: each label has a small, fixed set of
+// values. An id, a path, a name or a text from a caller is never a value.
 package metrics
 
 import (

@@ -1,7 +1,7 @@
 // Package openapi builds the OpenAPI description of both services.
 //
-// The description is written by hand in parts/*.yaml: base.yaml contains what is common to all operations,
-// every other part one area: the service that has its routes, its position in the document, its tags, paths and
+// The description is written by hand in parts/*.yaml. base.yaml contains the common parts of all operations. Each other
+// file describes one area: the service that has its routes, its position in the document, its tags, paths and
 // components. New combines the files for one deployment. Invariants:
 //
 //	O1  Every route of both services is described, and no other (the services' tests check their routes).

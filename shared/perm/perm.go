@@ -12,13 +12,14 @@ import (
 // A Permission is an identifier <module>:<action>:<resource> (spec 2.3), compared byte by byte.
 type Permission string
 
-// Module returns the module that the permission is of.
+// Module returns the module of the permission.
 func (p Permission) Module() string {
 	module, _, _ := strings.Cut(string(p), ":")
 	return module
 }
 
-// account is what the permissions of the authorization server begin with. Every workspace has it, so it is no module.
+// account is the first part of the authorization server's permissions. It is not a module, because every workspace has
+// it.
 const account = "account"
 
 // Modules returns the modules that a workspace may have, in the registry's order.

@@ -23,7 +23,7 @@ func ShouldPing(_ context.Context, p pgxpool.ShouldPingParams) bool {
 	return p.IdleDuration > idleLimit || readable(p.Conn.PgConn().Conn())
 }
 
-// ShouldPingProbe is ShouldPing for the connection of probes, which are pings themselves: it takes one round trip.
+// ShouldPingProbe is ShouldPing for the connection of probes. A probe is itself a ping, so none is needed before it.
 func ShouldPingProbe(_ context.Context, p pgxpool.ShouldPingParams) bool {
 	return readable(p.Conn.PgConn().Conn())
 }

@@ -10,40 +10,40 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// The server does not answer if no statement ends for suspectAfter, and then neither a statement nor a probe is
-// answered within probeWithin. A caller gets its 503 after the sum, which must be below 300 ms.
+// A Watch treats the server as silent if no statement ends for suspectAfter, and then neither a statement nor a probe
+// gets a response within probeWithin. A caller gets its 503 after the sum of both, which must be below 300 ms.
 const (
 	suspectAfter = 50 * time.Millisecond
 	probeWithin  = 220 * time.Millisecond
-	// Once the server is silent, there is no hurry.
+	// While the server is silent, probes have more time.
 	laterWithin = time.Second
 	probePause  = 20 * time.Millisecond
-	// step is the unit of these waits. On a busy machine steps take longer than they should, for this process as for
-	// the server, and the waits are longer.
+	// These waits are counted in steps, not by the clock. On a busy machine, each step takes longer, so the server gets
+	// more time.
 	step = 10 * time.Millisecond
 )
 
-// errSilent is why a Watch cancels the context of a statement.
+// errSilent is the cause with which a Watch cancels the context of a statement.
 var errSilent = errors.New("the server does not respond")
 
-// A Watch ends the statements of a process when the server does not answer, and refuses new ones until it does. One
-// statement that takes long, for a lock or a slow disk, is no such case: a probe decides. Without a Watch, callers of a
-// server that hangs wait for the time limits of their statements, which have to be generous.
+// A Watch cancels the statements of a process when the server does not respond, and refuses new ones until it does. A
+// probe distinguishes a silent server from a statement that waits for a lock or a slow disk. Without a Watch, callers
+// of a silent server wait for the time limits of their statements, which must be generous.
 //
-// It is a tracer of pgx (multitracer finds its interfaces). Statements that it ends fail with
+// A Watch is a pgx tracer (multitracer finds its interfaces). Statements that it cancels fail with
 // context.DeadlineExceeded. It is safe for concurrent use.
 type Watch struct {
 	probe func(context.Context) error
 
 	mu      sync.Mutex
 	running map[*operation]struct{}
-	since   time.Time // when the server answered last, or when it was first asked after that
-	armed   bool      // the next check is scheduled
+	since   time.Time // when the server last responded, or when the first operation after that began
+	armed   bool      // whether a check is scheduled
 	silent  bool
 }
 
-// NewWatch returns a Watch. probe sends a request to the server that needs no lock and no disk, and returns when it is
-// answered or the context ends. Its connection must not have the Watch as a tracer.
+// NewWatch returns a Watch. probe sends the server a request that needs no lock and no disk, and returns after the
+// response or when the context ends. Its connection must not use the Watch as a tracer.
 func NewWatch(probe func(context.Context) error) *Watch {
 	return &Watch{probe: probe, running: map[*operation]struct{}{}}
 }
@@ -55,7 +55,8 @@ type operation struct {
 	began  time.Time
 }
 
-// Err is context.DeadlineExceeded if the Watch ended the operation: context.Canceled would mean that the caller left.
+// Err returns context.DeadlineExceeded if the Watch ended the operation. context.Canceled would mean that the caller
+// canceled it.
 func (o *operation) Err() error {
 	if context.Cause(o.Context) == errSilent {
 		return context.DeadlineExceeded
@@ -93,7 +94,7 @@ func (w *Watch) start(ctx context.Context) context.Context {
 	return one
 }
 
-// end ends the operation of ctx. answered reports whether the server has answered it, by the time that it took.
+// end ends the operation of ctx. answered reports whether the server responded, given how long the operation took.
 func (w *Watch) end(ctx context.Context, answered func(took time.Duration) bool) {
 	one, ok := ctx.Value(operationKey{}).(*operation)
 	if !ok {
@@ -108,7 +109,7 @@ func (w *Watch) end(ctx context.Context, answered func(took time.Duration) bool)
 	one.cancel(nil)
 }
 
-// ended ends a statement. An error other than the end of its context is an answer.
+// ended ends a statement. An error is a response, unless the context ended.
 func (w *Watch) ended(ctx context.Context, err error) {
 	w.end(ctx, func(time.Duration) bool { return err == nil || ctx.Err() == nil })
 }
@@ -151,7 +152,7 @@ func (w *Watch) check() {
 	time.AfterFunc(suspectAfter, w.check)
 }
 
-// answers reports whether the server responds. A refusal is a response: callers get one at once, too.
+// answers reports whether the server responds. An error other than a timeout or cancellation is also a response.
 func (w *Watch) answers(within time.Duration) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -207,15 +208,16 @@ func (w *Watch) TraceCopyFromEnd(ctx context.Context, _ *pgx.Conn, data pgx.Trac
 	w.ended(ctx, data.Err)
 }
 
-// TraceAcquireStart is part of pgxpool.AcquireTracer: a caller waits for a connection as long as others hold them all.
+// TraceAcquireStart is part of pgxpool.AcquireTracer. A caller waits for a connection while other callers hold them
+// all.
 func (w *Watch) TraceAcquireStart(
 	ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData,
 ) context.Context {
 	return w.start(ctx)
 }
 
-// TraceAcquireEnd is part of pgxpool.AcquireTracer. The pool hands out an idle connection at once, without an answer of
-// the server. What takes longer has waited for the ping of a connection, or until another caller did not need it.
+// TraceAcquireEnd is part of pgxpool.AcquireTracer. The pool returns an idle connection immediately, without a response
+// of the server. A longer wait ended with the ping of a connection, or when another caller released one.
 func (w *Watch) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
 	w.end(ctx, func(took time.Duration) bool { return data.Err == nil && took > suspectAfter })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A server answers probes, unless it is silent.
+// A server responds to probes, unless it is silent.
 type server struct {
 	silent atomic.Bool
 	probes atomic.Int32
@@ -93,7 +93,7 @@ func TestWatch_EndsOperationsOfSilentServer(t *testing.T) {
 	}
 }
 
-// The probe may have a time limit of its own, as the stores' ping has.
+// The probe may have its own time limit, like the ping of the stores.
 func TestWatch_ProbeThatTimesOutIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
@@ -117,7 +117,7 @@ func TestWatch_ProbeThatTimesOutIsNoAnswer(t *testing.T) {
 	})
 }
 
-// A lock or a slow disk delays one statement. The server still answers the probe.
+// A lock or a slow disk delays one statement. The server still responds to the probe.
 func TestWatch_SlowStatementGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewWatch(func(context.Context) error { return errors.New("too many connections") })
@@ -147,7 +147,7 @@ func TestWatch_ProbesOnlyIfNothingEnds(t *testing.T) {
 	})
 }
 
-// Every answer takes 200 ms. That is slow, and no silence.
+// Every response takes 200 ms. The server is slow, but not silent.
 func TestWatch_SlowServerIsNotSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 200 * time.Millisecond
@@ -173,11 +173,11 @@ func TestWatch_SlowServerIsNotSilent(t *testing.T) {
 			}
 			endQuery(query, w, nil)
 		}
-		time.Sleep(2 * laterWithin) // until the last probe has an answer
+		time.Sleep(2 * laterWithin) // until the last probe has a response
 	})
 }
 
-// The pool hands out idle connections while the server is silent, and callers leave.
+// While the server is silent, the pool returns idle connections and callers cancel their operations.
 func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
@@ -200,7 +200,7 @@ func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
 		wantsEnded(t, ended)
 		endQuery(ended, w, ended.Err())
 		callers.Wait()
-		time.Sleep(2 * laterWithin) // until the probe has an answer
+		time.Sleep(2 * laterWithin) // until the probe has a response
 	})
 }
 

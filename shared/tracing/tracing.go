@@ -49,11 +49,8 @@ type Options struct {
 // collector loses its traces and affects nothing else. Settings for traces only in the environment
 // (OTEL_EXPORTER_OTLP_TRACES_…) override the settings, as the standard requires; the library reads them.
 func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
-	ownEndpoint, ownHeaders := os.Getenv(
-		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-	) != "", os.Getenv(
-		"OTEL_EXPORTER_OTLP_TRACES_HEADERS",
-	) != ""
+	ownEndpoint := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+	ownHeaders := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS") != ""
 	if o.Endpoint == "" && !ownEndpoint {
 		return nil, nil
 	}

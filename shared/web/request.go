@@ -46,12 +46,9 @@ func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watch
 				log.ErrorContext(
 					r.Context(),
 					"panic",
-					"path",
-					r.URL.Path,
-					"cause",
-					cause,
-					"stack",
-					string(debug.Stack()),
+					"path", r.URL.Path,
+					"cause", cause,
+					"stack", string(debug.Stack()),
 				)
 				if recorder.status == 0 {
 					lastResort.ServeHTTP(recorder, r)

@@ -49,9 +49,7 @@ func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.L
 	}
 	leaving := new(atomic.Bool)
 	server := &http.Server{
-		Handler: closing(
-			endAfterChunks(pace{paceChunk, paceTime, writeTimeout}.keep(handler)),
-		),
+		Handler:           closing(endAfterChunks(pace{paceChunk, paceTime, writeTimeout}.keep(handler))),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,

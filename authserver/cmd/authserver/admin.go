@@ -139,9 +139,7 @@ func (c clientsDelete) Run(ctx context.Context, a *adminCommands) error {
 }
 
 // errTerminal refuses a password typed at a terminal, where it would be visible.
-var errTerminal = errors.New(
-	"standard input is a terminal: pass the password with set-password USER < FILE",
-)
+var errTerminal = errors.New("standard input is a terminal: pass the password with set-password USER < FILE")
 
 func isTerminal(file *os.File) bool {
 	info, err := file.Stat()

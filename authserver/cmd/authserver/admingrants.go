@@ -82,10 +82,7 @@ type grantsList struct {
 }
 
 func (c grantsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(
-		ctx,
-		func(d *admin.Service) (admin.Result, error) { return d.ListGrants(ctx, c.query(), c.Limit) },
-	)
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ListGrants(ctx, c.query(), c.Limit) })
 }
 
 type grantsRevoke struct {

@@ -51,9 +51,7 @@ func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 	if got["removed"] != rotated || b.kids("current")[0] != got["signing"] || b.believed(after) || !b.believed(before) {
 		t.Errorf(
 			"%v; the removed key's token is believed: %v, the former's: %v",
-			got,
-			b.believed(after),
-			b.believed(before),
+			got, b.believed(after), b.believed(before),
 		)
 	}
 	b.events(audit.KeyRemoved, "key:"+rotated, 1)

@@ -144,18 +144,12 @@ func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
 	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead) // a member again
 	answer := b.Form(
 		apitest.TokenPath,
-		"grant_type",
-		"authorization_code",
-		"client_id",
-		b.app.ID.String(),
-		"resource",
-		b.app.Resource,
-		"code",
-		code.Reveal(),
-		"code_verifier",
-		apitest.Verifier,
-		"redirect_uri",
-		"http://127.0.0.1:8090/callback",
+		"grant_type", "authorization_code",
+		"client_id", b.app.ID.String(),
+		"resource", b.app.Resource,
+		"code", code.Reveal(),
+		"code_verifier", apitest.Verifier,
+		"redirect_uri", "http://127.0.0.1:8090/callback",
 	)
 	if answer.Text("error") != "invalid_grant" {
 		t.Errorf("a code of before: %d %s", answer.Status, answer.Body)

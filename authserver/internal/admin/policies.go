@@ -161,13 +161,8 @@ func policyOutcome(
 	now := policyResult(workspaceID, p)
 	sentence := fmt.Sprintf(
 		"%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d shortened.",
-		begin,
-		list(platformNames(now.Platforms)),
-		strings.Join(now.Permissions, ", "),
-		plural(p.Days, "day", "days"),
-		e.End,
-		e.Lose,
-		e.Sooner,
+		begin, list(platformNames(now.Platforms)), strings.Join(now.Permissions, ", "), plural(p.Days, "day", "days"),
+		e.End, e.Lose, e.Sooner,
 	)
 	return Outcome{sentence, map[string]any{
 		"tenantId":        workspaceID,

@@ -12,9 +12,7 @@ import (
 )
 
 // ErrNoSignInMethod means that the user has no passkey and no linked account with that identifier.
-var ErrNoSignInMethod = refuse(
-	"the user has no passkey or linked account with that id: see users sign-in-methods",
-)
+var ErrNoSignInMethod = refuse("the user has no passkey or linked account with that id: see users sign-in-methods")
 
 // The kinds of SignInMethod.
 const (

@@ -81,12 +81,9 @@ func propagateRevocation(rdb goredis.UniversalClient, log *slog.Logger) func(con
 			if err := grants.Revoke(ctx, g.ID, g.Reason, g.Ends); err != nil {
 				log.Warn(
 					"revocations not propagated to Redis; Postgres still refuses the grants",
-					"told",
-					sent,
-					"ended",
-					len(ended),
-					"error",
-					err,
+					"propagated", sent,
+					"ended", len(ended),
+					"error", err,
 				)
 				return
 			}

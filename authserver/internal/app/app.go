@@ -216,7 +216,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	}, nil
 }
 
-// usageRecorder returns the recorder, and a function that ends it.
+// usageRecorder returns the recorder, and a function that stops it.
 func (o options) usageRecorder(store *postgres.Store, log *slog.Logger) (uses UsageRecorder, end func()) {
 	if o.uses != nil {
 		return o.uses, func() {}
@@ -225,7 +225,7 @@ func (o options) usageRecorder(store *postgres.Store, log *slog.Logger) (uses Us
 	return recorder, recorder.Close
 }
 
-// Close ends the work beside requests and closes the connections to the stores.
+// Close stops background work and closes the connections to the stores.
 func (a *App) Close() {
 	a.endUses()
 	a.Store.Close()

@@ -68,10 +68,7 @@ func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 		"ALMONER_DATABASE_URL is not set",
 		"ALMONER_REDIS_URL is not set",
 		"ALMONER_KEYS is not set",
-	}; !slices.Equal(
-		reading.Mistakes,
-		want,
-	) {
+	}; !slices.Equal(reading.Mistakes, want) {
 		t.Errorf("%q", reading.Mistakes)
 	}
 }

@@ -466,40 +466,20 @@ func settingsSeeds() []routeSeed {
 		return routeSeed{"POST", path, "", "", withSession + asForm, "key=<key>&tenant=<tenant>" + body, status}
 	}
 	return []routeSeed{
-		get(
-			"/settings/user",
-			"",
-			200,
-		),
+		get("/settings/user", "", 200),
 		get("/settings/developers", "tenant=<tenant>", 200),
 		get("/settings/developers", "tenant=%00", 403),
 		get("/settings/apps", "", 200),
 		get("/settings/security", "", 200),
-		get(
-			"/settings/audit",
-			"tenant=<tenant>&before=x",
-			200,
-		),
+		get("/settings/audit", "tenant=<tenant>&before=x", 200),
 		get("/settings/audit.jsonl", "tenant=<tenant>", 200),
 		get("/settings/connectors", "tenant=<tenant>&client=<connector>", 200),
 		get("/settings/passkeys", "", 200),
-		get(
-			"/settings/provider",
-			"",
-			200,
-		),
+		get("/settings/provider", "", 200),
 		{"GET", "/settings/user", "", "", "Cookie: almoner=x; almoner=y\n", "", 303},
-		post(
-			"/settings/developers/tokens",
-			"&name=CI&days=30&permissions=programmes:read:programmes",
-			200,
-		),
+		post("/settings/developers/tokens", "&name=CI&days=30&permissions=programmes:read:programmes", 200),
 		post("/settings/developers/tokens", "&name=%00%ff&days=99999999999999999999", 400),
-		post(
-			"/settings/developers/tokens/revoke",
-			"&id=<linked>",
-			303,
-		),
+		post("/settings/developers/tokens/revoke", "&id=<linked>", 303),
 		post("/settings/developers/tokens/replace", "&id=%00", 303),
 		post(
 			"/settings/developers/apps",
@@ -507,24 +487,12 @@ func settingsSeeds() []routeSeed {
 				"&method=client_secret_json",
 			200,
 		),
-		post(
-			"/settings/developers/apps",
-			"&kind=connector&name=&redirect_uris=%00%0ax&platform=x&resource=y",
-			400,
-		),
+		post("/settings/developers/apps", "&kind=connector&name=&redirect_uris=%00%0ax&platform=x&resource=y", 400),
 		post("/settings/developers/apps/secret", "&id=<linked>&expire_old=yes", 200),
-		post(
-			"/settings/developers/apps/delete",
-			"&id=<linked>",
-			303,
-		),
+		post("/settings/developers/apps/delete", "&id=<linked>", 303),
 		post("/settings/apps/disconnect", "&id=<linked>", 303),
 		post("/settings/security/sign-out", "&id=<linked>", 303),
-		post(
-			"/settings/security/sign-out-others",
-			"",
-			303,
-		),
+		post("/settings/security/sign-out-others", "", 303),
 		post("/settings/security/tokens/revoke", "&id=x", 303),
 		post(
 			"/settings/connectors/policy",
@@ -537,11 +505,7 @@ func settingsSeeds() []routeSeed {
 				workspace.DefaultConnectorPolicy().Digest(),
 			303,
 		),
-		post(
-			"/settings/connectors/policy",
-			"&days=%ff",
-			400,
-		),
+		post("/settings/connectors/policy", "&days=%ff", 400),
 		{"POST", "/settings/connectors/policy", "", "", withSession + asForm, "key=x", 403},
 	}
 }

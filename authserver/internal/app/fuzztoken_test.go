@@ -114,12 +114,7 @@ func TestFuzzTokenEndpoint_SeedsGetTheirStatus(t *testing.T) {
 		if answer := s.askForTokens(t, seed.contentType, seed.authorization, seed.body); answer.Status != seed.status {
 			t.Errorf(
 				"%s %s %s: %d %s, want %d",
-				seed.contentType,
-				seed.authorization,
-				seed.body,
-				answer.Status,
-				answer.Refusal(),
-				seed.status,
+				seed.contentType, seed.authorization, seed.body, answer.Status, answer.Refusal(), seed.status,
 			)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// An Option replaces what New would use. The command uses no option: they let tests build the same service with clocks
-// and a recorder of their own, and with cheap passwords.
+// An Option replaces a part that New would create. Only tests use options: they build the same service with other
+// clocks, another recorder, and cheap password hashes.
 type Option func(*options)
 
 type options struct {
@@ -31,10 +31,10 @@ type UsageRecorder interface {
 	Record(s standing.Standing)
 }
 
-// WithClock sets the clock of the service. The stores have clocks of their own.
+// WithClock sets the clock of the service. The stores keep their own clocks.
 func WithClock(now func() time.Time) Option { return func(o *options) { o.now = now } }
 
-// WithFailuresClock sets the clock of the limit of failures.
+// WithFailuresClock sets the clock of the limit of failed requests.
 func WithFailuresClock(now func() time.Time) Option { return func(o *options) { o.failures = now } }
 
 // WithPasswordCost sets the cost of the dummy password hash.
@@ -43,7 +43,7 @@ func WithPasswordCost(cost session.Cost) Option { return func(o *options) { o.co
 // WithUsageRecorder replaces the recorder that writes to Postgres.
 func WithUsageRecorder(r UsageRecorder) Option { return func(o *options) { o.uses = r } }
 
-// Parts are the parts of the service that tests use besides its routes, to arrange and to inspect.
+// Parts are the parts of the service that tests use directly.
 type Parts struct {
 	Store     *postgres.Store
 	Redis     goredis.UniversalClient

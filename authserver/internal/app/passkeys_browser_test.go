@@ -24,9 +24,7 @@ func TestChromium_Passkeys(t *testing.T) {
 	if !made.IsResidentCredential || made.RpID != "localhost" || string(made.UserHandle) != string(ada.ID[:]) {
 		t.Errorf(
 			"the device holds another kind of passkey: %v %q %x",
-			made.IsResidentCredential,
-			made.RpID,
-			made.UserHandle,
+			made.IsResidentCredential, made.RpID, made.UserHandle,
 		)
 	}
 	c.fill("passkey-name", "The same again")

@@ -119,10 +119,7 @@ func TestU3_CallerParametersAreNotSentToProvider(t *testing.T) {
 			"response_type",
 			"scope",
 			"state",
-		}; !slices.Equal(
-			names,
-			want,
-		) {
+		}; !slices.Equal(names, want) {
 			t.Errorf("the provider gets the parameters %v", names)
 		}
 		if strings.Contains(parsed.String(), "settings") || strings.Contains(parsed.String(), "evil") ||

@@ -216,19 +216,19 @@ func ofRefreshes() map[string]diagnosis {
 		},
 		"repeat_ok": {
 			verdict: OK,
-			says:    "A refresh whose answer was lost can be sent again with its Idempotency-Key.",
+			says:    "After a lost response, a refresh can be repeated with the same Idempotency-Key.",
 		},
 		"repeat_refused": {
 			Fail,
-			"A refresh that is sent again with its Idempotency-Key is refused, although the metadata offers it.",
-			"A client that lost an answer loses the connection.",
-			"Give the same refresh token again, or leave token_endpoint_idempotency_key_supported out.",
+			"A refresh repeated with the same Idempotency-Key is refused, although the metadata offers it.",
+			"{client} loses the connection if a response is lost.",
+			"Return the same refresh token, or omit token_endpoint_idempotency_key_supported.",
 		},
 		"repeat_other_token": {
 			Fail,
-			"A refresh that is sent again with its Idempotency-Key gets another refresh token.",
-			"Of two tokens one is superseded, and the client cannot know which.",
-			"Give the same refresh token again.",
+			"A refresh repeated with the same Idempotency-Key gets a different refresh token.",
+			"One of the two tokens is superseded, and {client} cannot know which.",
+			"Return the same refresh token.",
 		},
 		"new_token_ok": {verdict: OK, says: "The new access token works."},
 		"new_token_refused": {

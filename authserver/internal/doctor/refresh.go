@@ -54,8 +54,8 @@ func (w *run) refresh(ctx context.Context) error {
 	return nil
 }
 
-// repeat sends the same request with the same Idempotency-Key, as a client does that lost the answer. It runs only
-// against a server whose metadata offers it: elsewhere it would be a replay.
+// repeat sends the same request with the same Idempotency-Key, as a client does after a lost response. It runs only
+// if the server's metadata offers this: otherwise the request would be a replay.
 func (w *run) repeat(ctx context.Context, used credential.Secret, key string) error {
 	answer, values, err := w.askWith(ctx, "the same request, with its Idempotency-Key", w.refreshForm(used), key)
 	if err != nil {

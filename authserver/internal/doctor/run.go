@@ -37,7 +37,7 @@ type Options struct {
 	Password  credential.Secret
 	Workspace string // name or id, if the page offers a choice
 
-	Patience time.Duration // for a discovery request; 0 means the connector platforms' 10 s
+	Patience time.Duration // time limit of a discovery request; 0 means 10 s, as on the connector platforms
 
 	Replay bool // present a used refresh token again, and check that the grant ends
 

@@ -20,7 +20,7 @@ type server struct {
 	scopes      []string
 	sound       bool // the required endpoints are usable
 	offlineable bool // offers offline_access
-	repeats     bool // gives an answer again for an Idempotency-Key
+	repeats     bool // supports Idempotency-Key at the token endpoint
 }
 
 // readServer judges the members of the document (RFC 8414, section 2; connectors, Discovery).

@@ -191,9 +191,7 @@ func (s *sound) authorize(a answer, r request) {
 	s.code = s.secret("code")
 	redirect(
 		a,
-		request.Get(
-			"redirect_uri",
-		)+"?"+url.Values{
+		request.Get("redirect_uri")+"?"+url.Values{
 			"code":  {s.code},
 			"state": {request.Get("state")},
 			"iss":   {s.URL},

@@ -41,9 +41,7 @@ func New(registry *metrics.Registry) *OAuth {
 			"Well-formed token requests by grant type and outcome: ok, an error code of RFC 6749, unavailable or "+
 				"error.",
 		), []string{"grant_type", "outcome"}),
-		rotations: prometheus.NewCounter(
-			counter("grant_rotations_total", "Refresh tokens replaced by the next."),
-		),
+		rotations: prometheus.NewCounter(counter("grant_rotations_total", "Refresh tokens replaced by the next.")),
 		replays: prometheus.NewCounter(
 			counter("grant_replays_total", "Grants ended because a superseded refresh token was presented."),
 		),

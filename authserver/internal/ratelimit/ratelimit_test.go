@@ -134,12 +134,7 @@ func TestF3_ProcessesShareLimit(t *testing.T) {
 		synctest.Wait()
 		const alone, inOneRound = PerGrant + 100, 10 * 200
 		if answered < alone || answered > inOneRound+alone {
-			t.Errorf(
-				"%d full responses; one process allows %d, ten without sharing %d",
-				answered,
-				alone,
-				10*alone,
-			)
+			t.Errorf("%d full responses; one process allows %d, ten without sharing %d", answered, alone, 10*alone)
 		}
 		if all := shared.counted["grant:"+grant.String()]; all != answered {
 			t.Errorf("%d full responses, but %d counted in the shared rate", answered, all)
@@ -162,9 +157,7 @@ func TestShare_SendsBusiestKeysFirst(t *testing.T) {
 		len(shared.counted) != maxPerShare {
 		t.Errorf(
 			"%v: %d keys shared, the busiest with %d events",
-			err,
-			len(shared.counted),
-			shared.counted["grant:"+busy.String()],
+			err, len(shared.counted), shared.counted["grant:"+busy.String()],
 		)
 	}
 }

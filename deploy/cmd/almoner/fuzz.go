@@ -21,10 +21,9 @@ type target struct {
 	name   string
 }
 
-// Guiding lists the packages whose branches guide the fuzzer: our own and those that parse requests. go test -fuzz
-// examines every branch of every linked package after each input, which takes many times as long as the input itself.
-// So the flag that it would give to the compiler for all packages is given for these, and the test program fuzzes
-// without go test -fuzz.
+// guiding returns the packages whose coverage guides the fuzzer: our own and those that parse requests. go test -fuzz
+// instruments every linked package and examines all their counters after each input, which takes many times as long as
+// the input itself. So only these packages are instrumented, and the test program runs without go test -fuzz.
 func guiding() []string {
 	return []string{
 		repository + "...",
@@ -107,7 +106,7 @@ func (t *testRun) fuzzEach(ctx context.Context, targets []target, each, lines st
 	return nil
 }
 
-// fuzzInputs returns the directory in go's cache for inputs that found something, which go test -fuzz uses too.
+// fuzzInputs returns the directory of go test -fuzz in the Go cache for interesting inputs.
 func (t *testRun) fuzzInputs(ctx context.Context) (string, error) {
 	var out strings.Builder
 	if err := t.command(ctx, ".", nil, &out, "go", "env", "GOCACHE").Run(); err != nil {
@@ -182,10 +181,6 @@ func (t *testRun) fuzzOne(ctx context.Context, one target, each, inputs string) 
 	}
 	return fmt.Sprintf(
 		"%s of %s: %s inputs, %s (%s)\n",
-		one.name,
-		one.folder,
-		count,
-		result,
-		time.Since(began).Round(time.Second),
+		one.name, one.folder, count, result, time.Since(began).Round(time.Second),
 	)
 }

@@ -29,9 +29,7 @@ func ensureStores(ctx context.Context, options stack.Options) error {
 		}
 		return fmt.Errorf(
 			"%s: run sudo apt-get install %s, then try again (%w)",
-			errors.Join(still...),
-			strings.Join(packages, " "),
-			err,
+			errors.Join(still...), strings.Join(packages, " "), err,
 		)
 	}
 	return nil

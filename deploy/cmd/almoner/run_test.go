@@ -63,7 +63,7 @@ func newHome(t *testing.T) string {
 	return home
 }
 
-// usedHome returns the home of an earlier start, if `make test` provides one: starting there takes less time.
+// usedHome returns the home of an earlier start, if `make test` provides one. A start with it takes less time.
 func usedHome(t *testing.T) string {
 	t.Helper()
 	home := newHome(t)

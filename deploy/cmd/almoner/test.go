@@ -37,8 +37,8 @@ func modules() []module {
 	}
 }
 
-// endToEnd is the module whose tests run one package at a time, each with servers of its own, and without the race
-// detector, since the product runs in other processes.
+// endToEnd is the module whose tests run one package at a time, each with its own servers. They run without the race
+// detector, because the services run in other processes.
 const endToEnd = "e2e"
 
 // ownDependencies is the environment for go in a module without the workspace.
@@ -108,8 +108,8 @@ func test(ctx context.Context, root string) error {
 	return nil
 }
 
-// withServers calls run with one PostgreSQL server, which it starts and stops, with the services built, and with a home
-// from which e2e copies those of its stacks.
+// withServers builds the services, starts a PostgreSQL server, prepares the home that e2e copies for its stacks, and
+// calls run. It stops the server afterwards.
 func (t *testRun) withServers(ctx context.Context, run func()) error {
 	dir, err := localstore.TempDir("almoner-test-")
 	if err != nil {
@@ -188,9 +188,9 @@ func (t *testRun) goTest(ctx context.Context, which, folder string, extra []stri
 // testsWithin is the time limit of one package.
 const testsWithin = "10m"
 
-// packages returns the packages with tests of the modules in go.work except e2e: those that share memory between
-// goroutines, and the others. Whole services and their pages are among the others: the detector makes their tests take
-// three times as long, and what they share is in packages of its own. `make torture PART=detector` tests all of them.
+// packages returns the packages with tests of the modules in go.work except e2e. concurrent are those that share memory
+// between goroutines. plain includes the services and their pages, whose tests take three times as long with the race
+// detector; the data that they share is in other packages. `make torture PART=detector` tests all packages.
 func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err error) {
 	var out bytes.Buffer
 	list := t.command(ctx, ".", nil, &out, "go", append([]string{

@@ -49,7 +49,7 @@ func marked(t *testing.T, s seed.Seed) *pgx.Conn {
 	return db
 }
 
-func plant(t *testing.T, db *pgx.Conn, s seed.Seed, base string, now time.Time) Demo {
+func seedDemo(t *testing.T, db *pgx.Conn, s seed.Seed, base string, now time.Time) Demo {
 	t.Helper()
 	d, err := Describe(s, base, "http://localhost:8081")
 	if err != nil {
@@ -82,7 +82,7 @@ func execute(t *testing.T, db *pgx.Conn, sql string, args ...any) {
 func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 	s := newSeed(t)
 	db := marked(t, s)
-	d := plant(t, db, s, base, time.Now())
+	d := seedDemo(t, db, s, base, time.Now())
 	for _, c := range []struct {
 		name, token, workspace      string
 		may                         perm.Set
@@ -153,7 +153,7 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 func TestPlant_UsersCanSignIn(t *testing.T) {
 	s := newSeed(t)
 	db := marked(t, s)
-	d := plant(t, db, s, base, time.Now())
+	d := seedDemo(t, db, s, base, time.Now())
 	for _, user := range []User{d.Users.Owner, d.Users.Reader, d.Users.Registrar, d.Users.Outsider} {
 		hash := value[string](
 			t,
@@ -181,7 +181,7 @@ func TestPlant_UsersCanSignIn(t *testing.T) {
 func TestPlant_SecondRunKeepsUserChanges(t *testing.T) {
 	s := newSeed(t)
 	db := marked(t, s)
-	first := plant(t, db, s, base, time.Now())
+	first := seedDemo(t, db, s, base, time.Now())
 	execute(t, db, "update account.users set name = 'Changed' where id = $1", first.Users.Owner.ID)
 	execute(t, db, "delete from account.memberships where user_id = $1", first.Users.Reader.ID)
 	execute(t, db, "delete from resource.programmes where id = $1", s.UUID("programme 7"))
@@ -192,7 +192,7 @@ func TestPlant_SecondRunKeepsUserChanges(t *testing.T) {
 		first.Workspaces.Main.ID,
 	)
 
-	second := plant(t, db, s, base, time.Now())
+	second := seedDemo(t, db, s, base, time.Now())
 	if first != second {
 		t.Error("the second start describes another demo")
 	}
@@ -216,7 +216,7 @@ func TestPlant_EndedTokenGetsASuccessor(t *testing.T) {
 	s := newSeed(t)
 	db := marked(t, s)
 	now := time.Now()
-	first := plant(t, db, s, base, now)
+	first := seedDemo(t, db, s, base, now)
 	execute(
 		t,
 		db,
@@ -224,7 +224,7 @@ func TestPlant_EndedTokenGetsASuccessor(t *testing.T) {
 		credential.Hash(first.Tokens.Reader),
 	)
 
-	second := plant(t, db, s, base, now)
+	second := seedDemo(t, db, s, base, now)
 	if second.Tokens.Reader == first.Tokens.Reader || second.Tokens.Owner != first.Tokens.Owner {
 		t.Error("only the revoked token should have a successor")
 	}
@@ -237,11 +237,11 @@ func TestPlant_EndedTokenGetsASuccessor(t *testing.T) {
 	if !revoked {
 		t.Error("a revoked token is valid again")
 	}
-	later := plant(t, db, s, base, now.Add(tokenLife))
+	later := seedDemo(t, db, s, base, now.Add(tokenLife))
 	if later.Tokens.Owner == first.Tokens.Owner || later.Tokens.Reader == second.Tokens.Reader {
 		t.Error("an expired token is described")
 	}
-	if again := plant(t, db, s, base, now.Add(tokenLife)); again != later {
+	if again := seedDemo(t, db, s, base, now.Add(tokenLife)); again != later {
 		t.Error("the next start replaces a successor")
 	}
 }
@@ -249,8 +249,8 @@ func TestPlant_EndedTokenGetsASuccessor(t *testing.T) {
 func TestPlant_ConnectorsFollowThePort(t *testing.T) {
 	s := newSeed(t)
 	db := marked(t, s)
-	plant(t, db, s, base, time.Now())
-	d := plant(t, db, s, "http://localhost:9000", time.Now())
+	seedDemo(t, db, s, base, time.Now())
+	d := seedDemo(t, db, s, "http://localhost:9000", time.Now())
 	for _, c := range []Connector{d.Clients.Connector, d.Clients.MCP} {
 		got := value[string](t, db, "select resource from account.oauth_clients where id = $1", c.ClientID)
 		if got != c.Resource {
@@ -325,7 +325,7 @@ func TestImagine_ProgrammesAreVaried(t *testing.T) {
 
 func TestWriteFile_HasContractKeys(t *testing.T) {
 	s := newSeed(t)
-	d := plant(t, marked(t, s), s, base, time.Now())
+	d := seedDemo(t, marked(t, s), s, base, time.Now())
 	path := filepath.Join(t.TempDir(), "demo.json")
 	if err := d.WriteFile(path); err != nil {
 		t.Fatal(err)

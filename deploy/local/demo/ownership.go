@@ -53,9 +53,7 @@ func claimEmpty(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
 	if err == nil {
 		return fmt.Errorf(
 			"the database %s is neither empty nor marked as Almoner's demo (it contains %s, for example): %w",
-			db.Config().Database,
-			found,
-			ErrForeign,
+			db.Config().Database, found, ErrForeign,
 		)
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {

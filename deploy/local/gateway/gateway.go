@@ -145,11 +145,7 @@ func fail(w http.ResponseWriter, r *http.Request, shape apierr.Shape, log *slog.
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the caller has disconnected
 	case isBroken(r):
-		apierr.Write(
-			w,
-			shape,
-			apierr.New(apierr.Invalid, "The body is incomplete, or its chunks are malformed."),
-		)
+		apierr.Write(w, shape, apierr.New(apierr.Invalid, "The body is incomplete, or its chunks are malformed."))
 	default:
 		log.ErrorContext(r.Context(), "upstream unavailable", "path", r.URL.Path, "cause", err.Error())
 		apierr.Write(

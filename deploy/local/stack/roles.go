@@ -65,12 +65,7 @@ func (s *Stack) loginFor(ctx context.Context, owner *pgx.Conn, ownerURL, service
 	}
 	probe, err := pgx.Connect(ctx, serviceURL)
 	if err != nil {
-		return "", fmt.Errorf(
-			"the role %s of %s cannot connect to the database: %w",
-			role,
-			service,
-			withoutURL(err),
-		)
+		return "", fmt.Errorf("the role %s of %s cannot connect to the database: %w", role, service, withoutURL(err))
 	}
 	return serviceURL, probe.Close(ctx)
 }
@@ -113,10 +108,7 @@ func scramVerifier(password string) (string, error) {
 	encode := base64.StdEncoding.EncodeToString
 	return fmt.Sprintf(
 		"SCRAM-SHA-256$%d:%s$%s:%s",
-		iterations,
-		encode(salt),
-		encode(stored[:]),
-		encode(keyed("Server Key")),
+		iterations, encode(salt), encode(stored[:]), encode(keyed("Server Key")),
 	), nil
 }
 

@@ -54,10 +54,7 @@ func (s *Service) waitReady(ctx context.Context, process *child.Child) error {
 		case <-ctx.Done():
 			return fmt.Errorf(
 				"%s did not become ready (%s); its log is %s: %w",
-				s.Name,
-				r.trouble,
-				s.spec.Log,
-				ctx.Err(),
+				s.Name, r.trouble, s.spec.Log, ctx.Err(),
 			)
 		case <-time.After(30 * time.Millisecond):
 		}

@@ -59,8 +59,8 @@ func Start(ctx context.Context, options Options) (*Stack, error) {
 	return s, nil
 }
 
-// Prepare makes in options.Home what a first start makes before it starts the services: the stores' data, with the
-// schema and the demo. A stack whose home is a copy of it starts sooner.
+// Prepare creates the stores' data in options.Home, with the schema and the demo, as a first start does before it
+// starts the services. A stack with a copy of this home starts faster.
 func Prepare(ctx context.Context, options Options) error {
 	s, err := open(options)
 	if err != nil {

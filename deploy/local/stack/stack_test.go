@@ -78,7 +78,7 @@ var prepared = sync.OnceValues(func() (built, error) {
 	})
 })
 
-// usedHome returns a copy of a home that Prepare has made, for tests that are not about a first start.
+// usedHome returns a copy of a home that Prepare created, for tests that do not need a first start.
 func usedHome(t *testing.T) string {
 	t.Helper()
 	from, err := prepared()

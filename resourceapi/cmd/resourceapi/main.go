@@ -83,10 +83,7 @@ func (work) Run() error {
 		return err
 	}
 	defer service.Close()
-	return service.Work(
-		ctx,
-		func(address net.Addr) { log.Info("listening for probes", "address", address.String()) },
-	)
+	return service.Work(ctx, func(address net.Addr) { log.Info("listening for probes", "address", address.String()) })
 }
 
 // newLog returns the log of the process and of its libraries.

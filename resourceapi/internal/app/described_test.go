@@ -63,10 +63,7 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 		if is := slices.Contains(routed, o.Method+" "+o.Path); is != (o.Service == openapi.Resourceapi) {
 			t.Errorf(
 				"%s %s is described as a route of %s; is it one of this service: %t",
-				o.Method,
-				o.Path,
-				o.Service,
-				is,
+				o.Method, o.Path, o.Service, is,
 			)
 		}
 	}

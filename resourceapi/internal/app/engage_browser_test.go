@@ -21,10 +21,7 @@ func newBrowser(t *testing.T) context.Context {
 		chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.NoSandbox,
 		chromedp.DisableGPU,
-		chromedp.Flag(
-			"disable-background-networking",
-			true,
-		),
+		chromedp.Flag("disable-background-networking", true),
 		chromedp.UserDataDir(t.TempDir()),
 		chromedp.WindowSize(1280, 800),
 	)

@@ -241,14 +241,8 @@ func TestForms_RefusesInvalidChange(t *testing.T) {
 	reader, writer := s.User(), s.User()
 	s.Member(workspaceID, reader, perm.EngageReadForms)
 	s.Member(workspaceID, writer, perm.EngageWriteForms)
-	reads, writes := as(
-		s.PAT(workspaceID, reader, perm.EngageReadForms).Reveal(),
-		workspaceID,
-	).json(),
-		as(
-			s.PAT(workspaceID, writer, perm.EngageWriteForms).Reveal(),
-			workspaceID,
-		).json()
+	reads, writes := as(s.PAT(workspaceID, reader, perm.EngageReadForms).Reveal(), workspaceID).json(),
+		as(s.PAT(workspaceID, writer, perm.EngageWriteForms).Reveal(), workspaceID).json()
 	for _, c := range []struct {
 		name string
 		got  answer

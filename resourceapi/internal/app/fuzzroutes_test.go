@@ -383,11 +383,7 @@ func assistantSeeds() []routeSeed {
 		return routeSeed{"POST", mcpPath, "", "", headers, body, status}
 	}
 	return []routeSeed{
-		post(
-			assisted,
-			initialize,
-			200,
-		),
+		post(assisted, initialize, 200),
 		post(assisted, request("tools/list", nil), 200),
 		post(assisted, calling("whoami", map[string]any{}), 200),
 		post(
@@ -396,11 +392,7 @@ func assistantSeeds() []routeSeed {
 			200,
 		),
 		post(assisted, calling("list_programmes", map[string]any{"limit": 1e99, "q": "\x00"}), 200),
-		post(
-			assisted,
-			`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
-			202,
-		),
+		post(assisted, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, 202),
 		post(strings.Replace(assisted, "<assistant>", "<pat>", 1), initialize, 200),
 		post(
 			strings.Replace(assisted, "2025-06-18", "2025-03-26", 1),
@@ -409,11 +401,7 @@ func assistantSeeds() []routeSeed {
 		),
 		post(assisted, "[]", 400),
 		post(assisted, `{"jsonrpc":"2.0","id":{},"method":"ping"}`, 400),
-		post(
-			assisted,
-			"\xff",
-			400,
-		),
+		post(assisted, "\xff", 400),
 		post(strings.Replace(assisted, "<assistant>", "<access>", 1), initialize, 401),
 		post("Origin: null\n"+assisted, initialize, 403),
 		post(strings.Replace(assisted, "2025-06-18", "x", 1), initialize, 200),

@@ -152,21 +152,17 @@ func (s *fuzzed) stock() fuzzkit.Placeholders {
 	say := func(text string) func() string { return func() string { return text } }
 	return fuzzkit.Placeholders{
 		Public: map[string]func() string{
-			"tenant":    s.cast.workspaceID.String,
-			"programme": s.cast.programme.String,
-			"form":      s.cast.form.ID.String,
-			"embed":     say(s.cast.form.path()),
-			"import": say(
-				s.cast.importPath,
-			),
+			"tenant":     s.cast.workspaceID.String,
+			"programme":  s.cast.programme.String,
+			"form":       s.cast.form.ID.String,
+			"embed":      say(s.cast.form.path()),
+			"import":     say(s.cast.importPath),
 			"submission": say(submission),
 			"cursor":     say(s.cast.cursor),
 			"fresh":      uuid.NewString,
 		},
 		Secret: map[string]func() string{
-			"pat": say(
-				s.cast.pat,
-			),
+			"pat":       say(s.cast.pat),
 			"access":    say(s.cast.access),
 			"assistant": say(s.cast.assistant),
 			"status":    say(status),

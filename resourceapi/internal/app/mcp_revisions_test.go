@@ -201,14 +201,8 @@ func TestBatch_RefusesDuplicateIDs(t *testing.T) {
 	}
 	for _, ids := range [][2]string{{"1", "2"}, {"1", `"1"`}, {`"a"`, `"A"`}} {
 		var answers []rpcError
-		a := s.post(
-			old,
-			"["+ping(
-				ids[0],
-			)+","+ping(
-				ids[1],
-			)+`,{"jsonrpc":"2.0","method":"notifications/initialized"},{"jsonrpc":"2.0","id":1,"result":{}}]`,
-		)
+		const others = `{"jsonrpc":"2.0","method":"notifications/initialized"},{"jsonrpc":"2.0","id":1,"result":{}}`
+		a := s.post(old, "["+ping(ids[0])+","+ping(ids[1])+","+others+"]")
 		a.decode(t, &answers)
 		if a.Status != 200 || len(answers) != 2 ||
 			fmt.Sprint(string(answers[0].ID), string(answers[1].ID)) != fmt.Sprint(ids[0], ids[1]) {

@@ -47,15 +47,12 @@ const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pro
 // everyMessage returns one message of each kind.
 func everyMessage() map[string]string {
 	return map[string]string{
-		"initialize":  initialize,
-		"initialized": `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
-		"ping":        request("ping", nil),
-		"tools/list":  request("tools/list", nil),
-		"whoami":      calling("whoami", map[string]any{}),
-		"list": calling(
-			"list_programmes",
-			map[string]any{},
-		),
+		"initialize":   initialize,
+		"initialized":  `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		"ping":         request("ping", nil),
+		"tools/list":   request("tools/list", nil),
+		"whoami":       calling("whoami", map[string]any{}),
+		"list":         calling("list_programmes", map[string]any{}),
 		"get":          calling("get_programme", map[string]any{"id": uuid.NewString()}),
 		"unknown tool": calling("drop_table", map[string]any{}),
 		"malformed":    `{`,
@@ -205,9 +202,8 @@ func TestTools_MatchRESTRoutes(t *testing.T) {
 
 	id := s.Programmes(workspaceID, 1)[0].String()
 	want := s.get(listPath+"/"+id, rest).Body
-	if got := s.post(assistant(token), calling("get_programme", map[string]any{"id": id})).result(t); string(
-		got.Result.Structured,
-	) != want {
+	got := s.post(assistant(token), calling("get_programme", map[string]any{"id": id})).result(t)
+	if string(got.Result.Structured) != want {
 		t.Errorf("%s\n%s", got.Result.Structured, want)
 	}
 }
@@ -363,9 +359,7 @@ func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 		"io.modelcontextprotocol/clientInfo":         map[string]any{"name": "test", "version": "1"},
 		"io.modelcontextprotocol/clientCapabilities": map[string]any{},
 	}
-	h := assistant(
-		token,
-	).with("Mcp-Protocol-Version", version).
+	h := assistant(token).with("Mcp-Protocol-Version", version).
 		with("Mcp-Method", "tools/call").
 		with("Mcp-Name", "list_programmes")
 	a := s.post(
@@ -577,15 +571,8 @@ func TestBatch_EachCallIsAdmitted(t *testing.T) {
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 2)
-	batch := "[" + request(
-		"ping",
-		nil,
-	) + "," + strings.Replace(
-		calling("list_programmes", map[string]any{"limit": 1}),
-		`"id":7`,
-		`"id":8`,
-		1,
-	) + "]"
+	list := strings.Replace(calling("list_programmes", map[string]any{"limit": 1}), `"id":7`, `"id":8`, 1)
+	batch := "[" + request("ping", nil) + "," + list + "]"
 	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
 	if a := s.post(old, batch); a.Status != 200 || !strings.Contains(a.Body, "Programme 2") ||
 		strings.Contains(a.Body, "Programme 1") {
@@ -642,10 +629,7 @@ func TestBatch_AnswersAreBounded(t *testing.T) {
 			!strings.Contains(a.Body, "xxx") {
 			t.Errorf(
 				"%s: %d, %d bytes, %d told to come alone",
-				name,
-				a.Status,
-				len(a.Body),
-				strings.Count(a.Body, "Send this call separately"),
+				name, a.Status, len(a.Body), strings.Count(a.Body, "Send this call separately"),
 			)
 		}
 	}

@@ -19,7 +19,7 @@ type module struct {
 	routes []routes
 }
 
-// parts are what modules are made of.
+// parts are the parts that modules use.
 type parts struct {
 	baseURL    string
 	gate       *gate.Gate

@@ -49,7 +49,7 @@ func forWorkspace(t *testing.T) []openapi.Operation {
 	return operations
 }
 
-// Every route of every module takes the steps of the contract's table (section 6) in their order.
+// Every route of every module makes the checks of the contract's table (section 6) in their order.
 func TestModules_GateEveryRoute(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -75,7 +75,7 @@ func TestModules_GateEveryRoute(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("%s %s", o.Method, path)
 		}
-		// A list needs no body and no record, so its answer shows that nothing else refuses the request.
+		// A list needs no body and no record, so its response shows that no other check refuses the request.
 		a := s.do(o.Method, path, as(able, workspaceID), "")
 		isList := o.Method == "GET" && path == o.Path
 		if a.Status >= 500 || a.Status == 401 || a.Status == 403 || isList && a.Status != 200 {

@@ -58,9 +58,8 @@ func TestWellKnown_MetadataIsPublic(t *testing.T) {
 		}
 	}
 	workspaceID, pat := s.reader()
-	if a := s.get(listPath, as(pat, workspaceID).with("Origin", "https://elsewhere.example")); a.Header.Get(
-		"Access-Control-Allow-Origin",
-	) != "" {
+	a := s.get(listPath, as(pat, workspaceID).with("Origin", "https://elsewhere.example"))
+	if a.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Error("the workspace API allows cross-origin requests")
 	}
 }

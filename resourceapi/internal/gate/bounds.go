@@ -48,8 +48,8 @@ type Bounds struct {
 // many credentials it has; further searches wait.
 func NewBounds(searches int) *Bounds {
 	return &Bounds{
-		// Reads share statements, and writes, long pages and searches have bounds of their own, so a credential that is
-		// alone cannot use up the connections.
+		// Reads share statements. Writes, long pages and searches have their own bounds. So a single credential cannot
+		// use up the connections.
 		requests: inflight.NewCredentials(MaxInFlight),
 		searches: inflight.New[inflight.Credential](inflight.Bounds{InFlight: MaxSearches, AtOnce: MaxSearches}),
 		workspaces: inflight.New[uuid.UUID](

@@ -120,9 +120,7 @@ type Gate struct {
 // New returns the gate of one resource.
 func New(d Deps) *Gate {
 	return &Gate{
-		resource: d.BaseURL + string(
-			d.Resource.path,
-		),
+		resource:  d.BaseURL + string(d.Resource.path),
 		metadata:  d.BaseURL + "/.well-known/oauth-protected-resource" + string(d.Resource.path),
 		useful:    d.Resource.path.ForConnectors(),
 		assisting: d.Resource.forAssistants,

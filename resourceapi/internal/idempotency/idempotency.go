@@ -1,9 +1,9 @@
 // Package idempotency reads the Idempotency-Key of a write and defines its stored answer.
 //
-// A client that does not know whether a write arrived sends it again with the same Idempotency-Key and gets the first
-// answer again, with one effect (contract, section 6). Keys are valid for 24 hours, per workspace, user and route;
-// only 2xx answers are stored. The record is written in the transaction of the effect, so that neither exists without
-// the other.
+// A client that does not know whether a write arrived repeats it with the same Idempotency-Key. It gets the first
+// answer, and the write takes effect once (contract, section 6). Keys are valid for 24 hours, per workspace, user and
+// route; only 2xx answers are stored. The record is written in the transaction of the effect, so that neither exists
+// without the other.
 package idempotency
 
 import (

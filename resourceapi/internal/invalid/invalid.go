@@ -17,8 +17,7 @@ func (f Fields) OrNil() error {
 	return f
 }
 
-// Join adds the messages of err, if it is a Fields, and returns f or nil. A message that a name already has is not
-// replaced.
+// Join adds the messages of err, if it is a Fields, and returns f or nil. Existing messages are not replaced.
 func (f Fields) Join(err error) error {
 	if more, ok := err.(Fields); ok {
 		for name, message := range more {

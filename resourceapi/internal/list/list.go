@@ -45,7 +45,7 @@ type Cursors struct{ box *seal.Box }
 
 // NewCursors derives the cursor key from the service's keys.
 func NewCursors(keys seal.Keys) (*Cursors, error) {
-	box, err := seal.NewBox(keys, "engage cursor") // of the first lists that it sealed cursors for
+	box, err := seal.NewBox(keys, "engage cursor") // the lists of Engage were the first
 	if err != nil {
 		return nil, err
 	}

@@ -89,10 +89,7 @@ func ReadImport(text string) ([]Details, []RowError) {
 		}
 		if err != nil {
 			// The reader is out of step, so that later rows would be misread.
-			wrong = append(
-				wrong,
-				RowError{Row: row, Message: "The row is not valid CSV (RFC 4180). Check its quotes."},
-			)
+			wrong = append(wrong, RowError{Row: row, Message: "The row is not valid CSV (RFC 4180). Check its quotes."})
 			break
 		}
 		details, problems := readRow(record, columns)

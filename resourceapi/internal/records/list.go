@@ -21,7 +21,7 @@ type List[T any] struct {
 	Need     perm.Permission
 	Cursors  *list.Cursors
 	Refusals Refusals
-	// Name names the records in the list's cursors: no two lists have the same.
+	// Name identifies the list in its cursors. Each list has its own.
 	Name string
 	// Owner returns the id that the path names, of the record to which the list belongs. If nil, the list belongs to
 	// the workspace.

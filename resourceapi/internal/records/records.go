@@ -1,5 +1,5 @@
-// Package records serves the records of a workspace over HTTP: what the lists, reads and writes of every module have
-// in common.
+// Package records serves the records of a workspace over HTTP. It is the common part of the lists, reads and writes of
+// all modules.
 //
 // A module's endpoint decodes its requests and encodes its records; package gate decides who may call.
 package records

@@ -64,8 +64,8 @@ func (s Writes[W]) Handler(body Body, decode Decoder[W]) http.Handler {
 	)
 }
 
-// run decodes the request and runs its effect. An invalid request may still repeat an answered one, so its mistake is
-// returned only after the key was looked up.
+// run decodes the request and runs its effect. An invalid request may repeat an answered one, so its error is returned
+// only after the key was looked up.
 func (s Writes[W]) run(
 	r *http.Request,
 	caller gate.Caller,

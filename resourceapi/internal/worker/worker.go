@@ -139,12 +139,7 @@ func (w *Worker[Tx]) stop(ctx context.Context, client *river.Client[Tx]) {
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
 	if err := client.Stop(patience); err != nil {
-		w.log.WarnContext(
-			ctx,
-			"worker stopped during a submission; another worker will process it",
-			"cause",
-			err,
-		)
+		w.log.WarnContext(ctx, "worker stopped during a submission; another worker will process it", "cause", err)
 	}
 }
 

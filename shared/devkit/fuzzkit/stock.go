@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// A Placeholders makes the values of words. Each value is made when an input names it, so that an input can use it
-// up without affecting the next input.
+// Placeholders create the values of the words in an input, such as <pat>. A value is created when an input contains its
+// word, so that each input has its own values.
 type Placeholders struct {
 	Public map[string]func() string // identifiers, allowed anywhere
 	Secret map[string]func() string // credentials, which no response or log may contain
 }
 
-// An Values holds the values of one input. The same word has the same value throughout.
+// Values holds the values of one input. Each occurrence of a word has the same value.
 type Values struct {
 	stock   Placeholders
 	made    map[string]string
 	secrets []string
 }
 
-// NewValues starts an input.
+// NewValues returns empty Values for the next input.
 func (s Placeholders) NewValues() *Values { return &Values{stock: s, made: map[string]string{}} }
 
 // Fill replaces the words in text with their values.

@@ -15,8 +15,8 @@ type Options struct {
 	Dir   string // made if missing; its content survives a restart
 	Tools string // where package apt unpacked programs; "" if they are installed
 
-	// Volatile disables fsync for speed, for tests. Acknowledged data survives the death of the server process, but
-	// not a power cut.
+	// Volatile disables fsync, for faster tests. Acknowledged data survives the end of the server process, but not a
+	// power failure.
 	Volatile bool
 }
 

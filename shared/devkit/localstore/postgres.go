@@ -293,7 +293,7 @@ func (p *Postgres) Kill() {
 	p.current().Kill()
 	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
-	// A session that was forked meanwhile has no title of its own yet. Restart reports what cannot be ended.
+	// A session that was just forked has no title of its own yet. Restart reports sessions that cannot be ended.
 	_ = p.end(ctx, func(string) bool { return true })
 }
 

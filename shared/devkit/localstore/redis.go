@@ -66,8 +66,8 @@ func (r *Redis) log() string     { return filepath.Join(r.Dir, "redis.log") }
 
 // configuration is written to a private file, because arguments are visible to every user of the machine.
 func (r *Redis) configuration() string {
-	// With everysec, Redis postpones the write of its file for up to 2 s while an fsync takes long, so that even the
-	// death of the process loses what was acknowledged. With no, it writes before each reply.
+	// With everysec, Redis delays writes to its file for up to 2 s during a slow fsync, so acknowledged data can be
+	// lost even if only the process dies. With no, Redis writes before each reply.
 	sync := "everysec"
 	if r.volatile {
 		sync = "no"

@@ -114,12 +114,8 @@ func (c *RedisCluster) Administer(ctx context.Context, arguments ...string) erro
 		Path: node.programs.path("redis-cli"),
 		Args: append(append([]string{"--cluster"}, arguments...), "--cluster-yes"),
 		Dir:  "/",
-		Env: append(
-			environment(node.programs.libraries),
-			"REDISCLI_AUTH="+node.password,
-			"HOME="+os.TempDir(),
-		),
-		Log: filepath.Join(c.Dir, "redis-cli.log"),
+		Env:  append(environment(node.programs.libraries), "REDISCLI_AUTH="+node.password, "HOME="+os.TempDir()),
+		Log:  filepath.Join(c.Dir, "redis-cli.log"),
 	})
 }
 

@@ -118,10 +118,7 @@ func (s *RedisSentinel) startNodes(ctx context.Context, options Options) error {
 func (s *RedisSentinel) startSentinels(ctx context.Context, dir string, sentinelPassword string) error {
 	for i := range sentinels {
 		sentinel := &Redis{
-			Dir: filepath.Join(
-				dir,
-				fmt.Sprint("sentinel", i+1),
-			),
+			Dir:      filepath.Join(dir, fmt.Sprint("sentinel", i+1)),
 			programs: s.programs,
 			account:  s.account,
 			password: sentinelPassword,

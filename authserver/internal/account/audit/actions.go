@@ -4,7 +4,7 @@ package audit
 // member action of the export.
 type Action = string
 
-// The actions. No other file spells one out: TestActions_AreNamedOnlyInTheTable.
+// The actions. Other code uses the constants (TestActions_AreNamedOnlyInTheTable).
 const (
 	SignInSucceeded   Action = "sign_in.succeeded"
 	SignInFailed      Action = "sign_in.failed"

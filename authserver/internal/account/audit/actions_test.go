@@ -20,7 +20,7 @@ const (
 	repository = "../../../.."
 )
 
-// TestActions_AreNamedOnlyInTheTable requires that no string in the module spells out an action of the table.
+// TestActions_AreNamedOnlyInTheTable requires that no other string in the module is an action of the table.
 func TestActions_AreNamedOnlyInTheTable(t *testing.T) {
 	t.Parallel()
 	var names []string
@@ -45,8 +45,8 @@ func TestActions_AreNamedOnlyInTheTable(t *testing.T) {
 	}
 }
 
-// SQL and the other modules cannot use the constants. TestActions_ElsewhereAreInTheTable requires that what they name
-// is in the table.
+// TestActions_ElsewhereAreInTheTable requires that the table has the actions in SQL and in the other modules, which
+// cannot use the constants.
 func TestActions_ElsewhereAreInTheTable(t *testing.T) {
 	t.Parallel()
 	nouns := map[string]bool{}

@@ -5,11 +5,11 @@ import "slices"
 // A Description says what an action means. The pages, authserver/AUDIT.md and the tests read it.
 type Description struct {
 	Action Action
-	// Text is the event in words, for a page. {name} stands for a detail of the event, which the page fills in
-	// (endpoint/settings). A detail that is empty leaves no space before it.
+	// Text describes the event on a page. The page replaces {name} with a detail of the event (endpoint/settings). If
+	// the detail is empty, the space before it is removed.
 	Text     string
-	Meaning  string // for readers of the export, where Text does not say it all
-	Alarming bool   // it may be an attack
+	Meaning  string // for readers of the export, where Text is not enough
+	Alarming bool   // the event may be an attack
 }
 
 var descriptions = []Description{
@@ -41,13 +41,13 @@ var descriptions = []Description{
 	{
 		Action: GrantRevoked,
 		Text:   "{revocation}",
-		Meaning: "The access of an application ended, for the cause in `reason`. `ending` describes the request that " +
-			"presented a used code or token.",
+		Meaning: "The access of an application ended, for the reason in `reason`. `ending` describes the request " +
+			"that presented a used code or token.",
 	},
 	{
 		Action: GrantRefused,
 		Text:   "Refused a token request from {application} {person}. {description}",
-		Meaning: "The response had the error in `error`, for the cause in `reason`. The same refusal is recorded " +
+		Meaning: "The response had the error in `error`, for the reason in `reason`. The same refusal is recorded " +
 			"once an hour.",
 	},
 	{
@@ -64,7 +64,7 @@ var descriptions = []Description{
 	{
 		Action:  TokenRevoked,
 		Text:    "{token}",
-		Meaning: "A personal access token ended before its time, for the cause in `reason`.",
+		Meaning: "A personal access token was revoked, for the reason in `reason`.",
 	},
 	{Action: ClientRegistered, Text: "Registered the application {application}"},
 	{Action: ClientSecretReplaced, Text: "Replaced the secret of the application {application}"},

@@ -204,14 +204,7 @@ func (h *Handler) approve(
 		w,
 		consent.Callback{
 			URI: ticket.RedirectURI,
-		}.With(
-			"code",
-			code.Reveal(),
-			"state",
-			string(ticket.State),
-			"iss",
-			h.Issuer,
-		),
+		}.With("code", code.Reveal(), "state", string(ticket.State), "iss", h.Issuer),
 	)
 	return true
 }

@@ -318,10 +318,7 @@ func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 	if answer := stranger.Post("/oauth/authorize", url.Values{
 		"ticket":   {flip(form.Get("ticket"))},
 		"decision": {"approve"},
-	}); !answer.WantsText(
-		"start again",
-	) ||
-		len(answer.Elements("form")) > 1 {
+	}); !answer.WantsText("start again") || len(answer.Elements("form")) > 1 {
 		t.Errorf("a forged ticket: %s", answer.Text())
 	}
 }
@@ -495,7 +492,7 @@ func TestApproval_ProcessClockDoesNotMoveGrantEnd(t *testing.T) {
 	}
 }
 
-// A user who connects again what we interrupted finds the choice that they had made.
+// After a revocation for reuse, the consent page preselects the user's former choice.
 func TestConsentPage_ProposesFormerChoice(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)

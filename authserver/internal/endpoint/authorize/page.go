@@ -138,8 +138,8 @@ func (h *Handler) offer(
 	h.Pages.Show(w, r, http.StatusOK, view)
 }
 
-// choseReadOnly reports whether the user connects the client again after we interrupted the last connection, for which
-// they had chosen read-only access.
+// choseReadOnly reports whether the user's last connection of the client had read-only access and was revoked because a
+// used code or token was presented.
 func (h *Handler) choseReadOnly(
 	ctx context.Context,
 	user uuid.UUID,

@@ -42,12 +42,8 @@ func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if life := time.Until(issued.Grant.Ends); !slices.Equal(
-		issued.Grant.Permissions,
-		perm.NewSet(perm.ProgrammesRead),
-	) ||
-		life > 7*24*time.Hour ||
-		life < 7*24*time.Hour-time.Minute {
+	life, want := time.Until(issued.Grant.Ends), perm.NewSet(perm.ProgrammesRead)
+	if !slices.Equal(issued.Grant.Permissions, want) || life > 7*24*time.Hour || life < 7*24*time.Hour-time.Minute {
 		t.Errorf("%v for %s", issued.Grant.Permissions, life)
 	}
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)

@@ -158,9 +158,8 @@ func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
 	b.same("personal access token", got, map[string]any{
 		"scope": "programmes:read:programmes engage:read:forms", "sub": b.user.String(), "iss": apitest.Issuer,
 		"aud": apitest.REST, "token_type": "Bearer", "tenant_id": b.Fixture.WorkspaceID.String(),
-		"iat": float64(
-			time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix(),
-		), "exp": float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
+		"iat": float64(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
+		"exp": float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
 	})
 	if held := texts(got["permissions"]); !reflect.DeepEqual(held, []string{"programmes:read:programmes"}) {
 		t.Errorf("permissions %v: want what token and user both hold", held)
@@ -394,11 +393,7 @@ func TestIntrospect_AcceptsSecretInForm(t *testing.T) {
 		if answer.Status != c.status || challenged != (c.status == 401) {
 			t.Errorf(
 				"%s: %d %q %s, want %d",
-				c.what,
-				answer.Status,
-				answer.Header.Get("WWW-Authenticate"),
-				answer.Body,
-				c.status,
+				c.what, answer.Status, answer.Header.Get("WWW-Authenticate"), answer.Body, c.status,
 			)
 		}
 		want := map[int]string{400: "invalid_request", 401: "invalid_client"}[c.status]
@@ -429,12 +424,9 @@ func TestIntrospect_WrongSecretsInFormAreThrottled(t *testing.T) {
 	b.Limited(func() apitest.Answer {
 		return b.Form(
 			apitest.IntrospectPath,
-			"token",
-			held.Access.Reveal(),
-			"client_id",
-			b.service.ID.String(),
-			"client_secret",
-			"alm_cs_wrong",
+			"token", held.Access.Reveal(),
+			"client_id", b.service.ID.String(),
+			"client_secret", "alm_cs_wrong",
 		)
 	})
 	b.active("with the right one", held.Access)

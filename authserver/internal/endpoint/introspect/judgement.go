@@ -83,10 +83,8 @@ func (d Deps) judge(p presented, s *standing.Standing, issued time.Time) answer 
 		return out
 	}
 	out.ClientID, out.ID, out.Audience = p.claims.ClientID, p.claims.ID, p.claims.Audience
-	out.Expires, out.IssuedAt = min(
-		p.claims.Expires.Unix(),
-		s.EndsAt.Unix(),
-	), p.claims.IssuedAt.Unix() // the grant's end may have moved closer
+	out.Expires = min(p.claims.Expires.Unix(), s.EndsAt.Unix()) // the grant may now end earlier
+	out.IssuedAt = p.claims.IssuedAt.Unix()
 	return out
 }
 

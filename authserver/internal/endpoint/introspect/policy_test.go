@@ -38,14 +38,10 @@ func TestIntrospect_DescribesNarrowedGrantAsItIsNow(t *testing.T) {
 	b.inactive("no platform is allowed", held.Access)
 	answer := b.Form(
 		apitest.TokenPath,
-		"grant_type",
-		"refresh_token",
-		"client_id",
-		held.Grant.ClientID.String(),
-		"resource",
-		apitest.REST,
-		"refresh_token",
-		held.Refresh.Reveal(),
+		"grant_type", "refresh_token",
+		"client_id", held.Grant.ClientID.String(),
+		"resource", apitest.REST,
+		"refresh_token", held.Refresh.Reveal(),
 	)
 	if answer.Status != 400 || answer.Text("error") != "invalid_grant" ||
 		!strings.HasPrefix(

@@ -180,12 +180,11 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) bool {
 func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login, result session.Result) {
 	web.SetRateLimited(w.Header(), result.Wait, result.Limit)
 	minutes := int(math.Ceil(result.Wait.Minutes()))
-	page.Problem = "Too many wrong passwords from your network. Please try again in " + strconv.Itoa(
-		minutes,
-	) + " minutes."
+	wait := strconv.Itoa(minutes) + " minutes."
 	if minutes == 1 {
-		page.Problem = "Too many wrong passwords from your network. Please try again in a minute."
+		wait = "a minute."
 	}
+	page.Problem = "Too many wrong passwords from your network. Please try again in " + wait
 	h.Pages.Show(
 		w,
 		r,

@@ -40,7 +40,7 @@ func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
 			const waiting = `select count(*) from pg_locks
 				where relation = 'account.oauth_clients'::regclass and not granted`
 			n := b.Count(waiting)
-			for tries := 0; n == 0 && tries < 1000; tries++ { // a refusal can be faster than the first statement
+			for tries := 0; n == 0 && tries < 1000; tries++ { // a refusal can come before the first statement
 				n = b.Count(waiting)
 			}
 			if n == 0 || n > 8 {

@@ -127,14 +127,10 @@ func (b *bench) works(what string, id, secret string, works bool) {
 	b.t.Helper()
 	answer := b.PostJSON(
 		apitest.TokenPath,
-		"client_id",
-		id,
-		"client_secret",
-		secret,
-		"code",
-		"alm_ac_word",
-		"redirect_uri",
-		"https://x.example/",
+		"client_id", id,
+		"client_secret", secret,
+		"code", "alm_ac_word",
+		"redirect_uri", "https://x.example/",
 	)
 	if accepted := answer.Text("error") == "invalid_grant"; accepted != works {
 		b.t.Errorf("%s: %d %s, want it accepted: %v", what, answer.Status, answer.Text("error"), works)

@@ -40,13 +40,7 @@ func TestRoutes_UnknownPathsAndMethodsComeBeforeAuthentication(t *testing.T) {
 			if answer.Status != c.status || answer.Header.Get("Allow") != c.allow {
 				t.Errorf(
 					"%s %s, %s: %d, Allow %q; want %d, %q",
-					c.method,
-					c.path,
-					what,
-					answer.Status,
-					answer.Header.Get("Allow"),
-					c.status,
-					c.allow,
+					c.method, c.path, what, answer.Status, answer.Header.Get("Allow"), c.status, c.allow,
 				)
 			}
 		}

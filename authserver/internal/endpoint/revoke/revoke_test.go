@@ -187,12 +187,9 @@ func TestRevoke_IgnoresTokenTypeHint(t *testing.T) {
 			"hint "+hint,
 			b.Form(
 				apitest.RevokePath,
-				"client_id",
-				b.app.ID.String(),
-				"token",
-				held.Refresh.Reveal(),
-				"token_type_hint",
-				hint,
+				"client_id", b.app.ID.String(),
+				"token", held.Refresh.Reveal(),
+				"token_type_hint", hint,
 			),
 		)
 		b.dead("hint "+hint, held)
@@ -406,12 +403,9 @@ func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
 	b.Limited(func() apitest.Answer {
 		return b.PostJSON(
 			apitest.RevokePath,
-			"client_id",
-			c.ID.String(),
-			"client_secret",
-			"alm_cs_wrong",
-			"token",
-			held.Access.Reveal(),
+			"client_id", c.ID.String(),
+			"client_secret", "alm_cs_wrong",
+			"token", held.Access.Reveal(),
 		)
 	})
 	b.alive("by a wrong secret", held)
@@ -419,12 +413,9 @@ func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
 		"the right one",
 		b.PostJSON(
 			apitest.RevokePath,
-			"client_id",
-			c.ID.String(),
-			"client_secret",
-			secret.Reveal(),
-			"token",
-			held.Access.Reveal(),
+			"client_id", c.ID.String(),
+			"client_secret", secret.Reveal(),
+			"token", held.Access.Reveal(),
 		),
 	)
 	b.dead("by the right one", held)

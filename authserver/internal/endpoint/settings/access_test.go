@@ -29,7 +29,7 @@ var posts = []string{
 // pages returns every page of the settings, and the export.
 func pages() []string { return append(links(true), "/settings/audit.jsonl") }
 
-// links returns the targets of the navigation for a user, who manages a workspace or none.
+// links returns the targets of the navigation, for a user who manages a workspace or does not.
 func links(manages bool) []string {
 	var out []string
 	for _, section := range app.SettingsSections() {

@@ -131,11 +131,8 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 				t.Errorf("%s: field %s came back as %q", name, field, back.Get(field))
 			}
 		}
-		if strings.TrimSpace(
-			back.Get("redirect_uris"),
-		) != strings.TrimSpace(
-			strings.ReplaceAll(form.Get("redirect_uris"), "\r\n", "\n"),
-		) {
+		sent := strings.ReplaceAll(form.Get("redirect_uris"), "\r\n", "\n")
+		if strings.TrimSpace(back.Get("redirect_uris")) != strings.TrimSpace(sent) {
 			t.Errorf("%s: the addresses came back as %q", name, back.Get("redirect_uris"))
 		}
 		if slices.Contains(form["permissions"], string(perm.ProgrammesRead)) &&

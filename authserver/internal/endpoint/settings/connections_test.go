@@ -64,21 +64,18 @@ func TestApps_ShowsReplayAsReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	browser := site.SignedIn(ada)
-	if page := browser.Get("/settings/apps"); !page.WantsText(
-		"We disconnected Claude because an old sign-in key was used again. It may have been copied.",
-	) ||
-		!page.WantsText("No connected apps") {
+	const disconnected = "We disconnected Claude because an old sign-in key was used again. It may have been copied."
+	if page := browser.Get("/settings/apps"); !page.WantsText(disconnected) || !page.WantsText("No connected apps") {
 		t.Errorf("connected apps: %s", page.Text())
 	}
-	if page := browser.Get("/settings/security"); !page.WantsText(
-		"Claude was disconnected because an old refresh token was used again. It may have been copied.",
-	) {
+	const event = "Claude was disconnected because an old refresh token was used again. It may have been copied."
+	if page := browser.Get("/settings/security"); !page.WantsText(event) {
 		t.Errorf("security: %s", page.Text())
 	}
 }
 
-// What ended a connection is shown to its user, in the connection log and in the audit log, with the way back.
-func TestApps_SaysWhetherReplayLooksLikeTheft(t *testing.T) {
+// The user's page, the connection log and the audit log show why a connection ended, and how to connect again.
+func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -108,10 +105,9 @@ func TestApps_ListsExpiredGrantAsEnded(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	g := site.Redeemed(app, ada.ID)
 	site.Fixture.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, g.ID)
-	if page := site.SignedIn(ada).Get("/settings/apps"); !page.WantsText(
-		"The access that you gave to Donor sync has expired.",
-	) ||
-		!page.WantsText("No connected apps") {
+	const expired = "The access that you gave to Donor sync has expired."
+	page := site.SignedIn(ada).Get("/settings/apps")
+	if !page.WantsText(expired) || !page.WantsText("No connected apps") {
 		t.Errorf("%s", page.Text())
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// EventView describes an event to reader, the user whom it may concern, or to a reader of the workspace's log if reader
+// EventView describes an event to the user reader, whom it may concern, or to a reader of the workspace's log if reader
 // is nil.
 func EventView(e audit.Entry, reader *uuid.UUID) ui.Event {
 	if reader != nil && e.UserID != nil && *e.UserID == *reader {
@@ -40,7 +40,7 @@ func EventView(e audit.Entry, reader *uuid.UUID) ui.Event {
 // placeholder matches a detail in the text of an audit.Description, with the space before it.
 var placeholder = regexp.MustCompile(` ?\{[a-z]+\}`)
 
-// what describes the event. An action that this version does not know stands for itself.
+// what describes the event. If this version does not know the action, what returns the action itself.
 func what(e audit.Entry) string {
 	d, known := audit.Describe(e.Action)
 	if !known {

@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// detail returns what stands for {name} in the text of the event.
+// detail returns the text that replaces {name}.
 func detail(e audit.Entry, name string) string {
 	switch name {
 	case "application":
@@ -60,7 +60,7 @@ func person(e audit.Entry) string {
 	return "(" + e.Person + ")"
 }
 
-// of returns the application, and the user whom the event concerns.
+// of returns the application and the user of the event.
 func of(e audit.Entry) string { return strings.TrimSpace(application(e) + " " + person(e)) }
 
 func revocation(e audit.Entry) string {
@@ -76,7 +76,7 @@ func revocation(e audit.Entry) string {
 	return words
 }
 
-// endingOf returns what the event says about the request that ended a grant, or nil.
+// endingOf returns the event's description of the request that ended a grant, or nil.
 func endingOf(e audit.Entry) *grant.Ending {
 	found, there := e.Detail["ending"].(map[string]any)
 	if !there {
@@ -123,7 +123,7 @@ func text(e audit.Entry, name string) string {
 	return found
 }
 
-// policyChange describes what a change of the connector policy changed, and its effect on connections.
+// policyChange describes a change of the connector policy and its effect on connections.
 func policyChange(e audit.Entry) string {
 	before, _ := e.Detail["before"].(map[string]any)
 	after, _ := e.Detail["after"].(map[string]any)

@@ -26,7 +26,7 @@ type Request struct {
 
 const maxForm = 64 << 10
 
-// Page serves a GET. It sends a user who is not signed in to the sign-in page, which leads back.
+// Page serves a GET. It redirects a user who is not signed in to the sign-in page, which redirects back.
 func (h *Settings) Page(serve func(*Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		current, signedIn, err := h.Sessions.CurrentUser(r.Context())

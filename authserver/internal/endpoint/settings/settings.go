@@ -35,7 +35,7 @@ type Deps struct {
 	Log      *slog.Logger
 }
 
-// Settings is what the pages have in common. It is safe for concurrent use.
+// Settings is the common part of the pages. It is safe for concurrent use.
 type Settings struct {
 	Deps
 	box *seal.Box

@@ -67,10 +67,8 @@ func TestApps_PausedConnectionNamesReason(t *testing.T) {
 	wants([]string{read}, without)
 	wants([]string{}, lost)
 	site.Fixture.Exec(`delete from account.memberships where user_id = $1`, ada.ID)
-	if page := browser.Get("/settings/apps"); !page.WantsText(
-		"You are no longer a member of Riverside Food Bank, so Donor sync has no access to it",
-	) ||
-		page.WantsText(lost) {
+	const left = "You are no longer a member of Riverside Food Bank, so Donor sync has no access to it"
+	if page := browser.Get("/settings/apps"); !page.WantsText(left) || page.WantsText(lost) {
 		t.Errorf("%s", page.Text())
 	}
 }

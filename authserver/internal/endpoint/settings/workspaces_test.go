@@ -88,16 +88,12 @@ func TestForms_OutdatedFormLeadsBackToWorkspace(t *testing.T) {
 		}
 		if to := site.Browser().Post(path, url.Values{
 			"tenant": {workspace},
-		}).Location(); to != "/login?return="+url.QueryEscape(
-			page,
-		)+"&unsent=1" {
+		}).Location(); to != "/login?return="+url.QueryEscape(page)+"&unsent=1" {
 			t.Errorf("%s, signed out: to %q", path, to)
 		}
 		if to := site.Browser().Post(path, url.Values{
 			"tenant": {"//elsewhere.example"},
-		}).Location(); to != "/login?return="+url.QueryEscape(
-			section,
-		)+"&unsent=1" {
+		}).Location(); to != "/login?return="+url.QueryEscape(section)+"&unsent=1" {
 			t.Errorf("%s, about no workspace: to %q", path, to)
 		}
 	}

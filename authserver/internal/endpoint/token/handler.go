@@ -52,8 +52,8 @@ func New(d Deps) http.Handler {
 	})
 }
 
-// With keyHeader, a client that lost an answer can ask for it again. replayedHeader marks an answer that was given
-// before (contract, sections 3 and 6a).
+// A client that lost a response can repeat its request with the same keyHeader. replayedHeader marks the response to a
+// repeated request (contract, sections 3 and 6a).
 const (
 	keyHeader      = "Idempotency-Key"
 	replayedHeader = "Idempotency-Replayed"

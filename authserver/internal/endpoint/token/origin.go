@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// network returns the network of an address, which says where a request came from without naming one caller: the /24 of
-// an IPv4 address, the /48 of an IPv6 address, or "".
+// network returns the /24 of an IPv4 address or the /48 of an IPv6 address, or "". It shows where a request came from
+// without identifying one caller.
 func network(address netip.Addr) string {
 	bits := 24
 	if address = address.Unmap(); address.Is6() {

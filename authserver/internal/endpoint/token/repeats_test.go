@@ -113,7 +113,7 @@ func TestIdempotencyKey_MalformedIsRefused(t *testing.T) {
 	}
 }
 
-// A fresh assertion proves who sends the request, without a key; a key counts if there is one.
+// A fresh assertion proves who sends the request, so no key is needed. A key takes precedence.
 func TestAssertion_RepeatsAnswer(t *testing.T) {
 	d := newSigner(t)
 	same := func(what string, first, again apitest.Answer) {

@@ -143,10 +143,8 @@ func (r *Resolver) read(ctx context.Context, address, platform string, known boo
 			r.Log.WarnContext(
 				ctx,
 				"client metadata document not usable; using the cached copy, if any",
-				"client_id",
-				address,
-				"error",
-				err,
+				"client_id", address,
+				"error", err,
 			)
 		}
 		return c, err

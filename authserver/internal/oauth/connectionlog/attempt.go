@@ -71,8 +71,8 @@ type Refusal struct {
 	Reason string
 }
 
-// OfGrant reads an attempt from a grant of an application. firstUsed is when the grant was first used for a call, or
-// nil.
+// OfGrant returns the attempt that led to a grant of an application. firstUsed is when the grant was first used for a
+// call, or nil.
 func OfGrant(g grant.Grant, application string, firstUsed *time.Time, last *Refusal, now time.Time) Attempt {
 	a := Attempt{ID: g.ID, At: g.Created}
 	a.Taken = [...]bool{

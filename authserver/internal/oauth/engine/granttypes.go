@@ -13,13 +13,13 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A grantType is a value of the parameter grant_type. Each has a file, and a row in grantTypes, from which the
-// parameters that the token endpoint reads, the metadata and the metrics follow.
+// A grantType is a value of the parameter grant_type. Each has its own file and an entry in grantTypes. The parameters
+// that the token endpoint reads, the metadata and the metrics derive from the entries.
 type grantType struct {
 	name     string
-	required []string // parameters without which a request is refused before any I/O, the first missing one by name
+	required []string // a request without one of them is refused before any I/O; the error names the first
 	optional []string
-	formOnly bool // required counts for the dialect Form only: clients of the other dialect cannot use this type
+	formOnly bool // required applies only to the dialect Form; clients of the other dialect cannot use this type
 
 	// presents is the parameter with the code or token that a request exchanges, and kind is its kind. Both are "" for
 	// a type that exchanges none.
@@ -27,13 +27,13 @@ type grantType struct {
 	kind     grant.TokenKind
 
 	mayUse func(client.Traits) bool
-	// check refuses what depends on the kind of client. It decides nothing yet.
+	// check refuses requests that the kind of client cannot make. It reads and changes no store.
 	check func(*exchange) error
-	// decide makes the one decision of the request in the stores.
+	// decide executes the request in the stores.
 	decide func(context.Context, *Engine, *exchange) (grant.Issued, error)
 }
 
-// grantTypes are the grant types. A JSON request without grant_type has the first.
+// grantTypes are the supported grant types. The first is the default of JSON requests.
 var grantTypes = []grantType{authorizationCode, refreshToken}
 
 // GrantTypes returns the values of grant_type that the token endpoint accepts, the default of JSON requests first.

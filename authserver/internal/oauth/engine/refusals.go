@@ -35,9 +35,9 @@ type RefusalRecorder struct {
 	log      *slog.Logger
 }
 
-// A refusal is the refusal of a grant's request for a reason in a clock hour. The audit log stores each once (migration
-// 50). What the recorder forgets, because there are more than maxRecent or the process restarts, is written again and
-// changes nothing there.
+// A refusal identifies refused requests of a grant, by reason and clock hour. The audit log stores each refusal once
+// (migration 50). If there are more than maxRecent, or the process restarts, the recorder writes a refusal again, which
+// has no effect.
 type refusal struct {
 	grant uuid.UUID
 	why   string

@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// Length limits of an Idempotency-Key (contract, section 3). Below the shortest, a thief of the token could guess it.
+// Length limits of an Idempotency-Key (contract, section 3). A thief of the token could guess a shorter key.
 const (
 	shortestKey = 16
 	longestKey  = 255
@@ -30,8 +30,8 @@ func checkKey(keys []credential.Secret) error {
 	return nil
 }
 
-// sender returns what the request says about its sender. What proves that a repeated request comes from the sender of
-// the first is the Idempotency-Key, or, if there is none, the signature of a client that signs (G11).
+// sender returns the sender of the request. Its proof is the Idempotency-Key or, without a key, the signature of a
+// private_key_jwt client (G11).
 func (x *exchange) sender() grant.Sender {
 	sender := grant.Sender{Network: x.request.Network, UserAgent: x.request.UserAgent}
 	switch {

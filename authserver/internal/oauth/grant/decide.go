@@ -75,12 +75,7 @@ type takeStep func(context.Context, Step) (UpdateResult, error)
 
 // commit repeats an idempotent update of Postgres until its outcome is known. A step that was not, or possibly not,
 // committed is undone, so that the client's credential works again after the 503.
-func (k *Service) commit(
-	ctx context.Context,
-	step Step,
-	snapshot Snapshot,
-	take takeStep,
-) (UpdateResult, error) {
+func (k *Service) commit(ctx context.Context, step Step, snapshot Snapshot, take takeStep) (UpdateResult, error) {
 	outcome, uncertain, err := update(ctx, step, take)
 	if err == nil && outcome == Refused {
 		outcome, uncertain, err = k.commitAfterUndo(ctx, step, snapshot, take)

@@ -17,9 +17,9 @@
 //	G9 A response reports a revocation only after Postgres has committed it.
 //	G10 A client that got a 503 can try again: a decision that was given up changes nothing later, and what it
 //	   has already changed is undone before the grant's next decision.
-//	G11 A repeated request of the same sender gets its answer again, and no other sender does: the successor of a
-//	   credential is derived from the credential, the grant and the sender's proof, and is stored nowhere. It is given
-//	   again for 60 s and until it is used.
+//	G11 A sender that repeats its request gets the same refresh token, and no other sender does. This token is
+//	   derived from the presented credential, the grant and the sender's proof, and is not stored. A request can be
+//	   repeated within 60 s and before the token is used.
 //	G12 A grant has the permissions of the approval whose code was redeemed. An approval that is refused has
 //	   changed nothing.
 //

@@ -14,15 +14,15 @@ type Ending struct {
 	UserAgent     string `json:"user_agent,omitempty"`
 }
 
-// hiccupWithin is how soon after the first request a client repeats one whose response it lost.
+// hiccupWithin is the time within which a client repeats a request whose response was lost.
 const hiccupWithin = 10 * time.Minute
 
-// Hiccup reports whether the request looks like the repetition of one whose response was lost, rather than like theft.
+// Hiccup reports whether the request was probably repeated after a lost response, and is no theft.
 func (e Ending) Hiccup() bool {
 	return !e.SuccessorUsed && time.Duration(e.Seconds)*time.Second <= hiccupWithin
 }
 
-// Words tells people what the request looked like and where it came from.
+// Words describes the request to people: its probable cause, and where it came from.
 func (e Ending) Words() string {
 	ago := duration(time.Duration(e.Seconds) * time.Second)
 	var words string

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-func TestEnding_SaysWhatItLooksLike(t *testing.T) {
+func TestEnding_DescribesProbableCause(t *testing.T) {
 	for name, c := range map[string]struct {
 		ending grant.Ending
 		hiccup bool

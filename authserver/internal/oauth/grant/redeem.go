@@ -84,8 +84,8 @@ func (k *Service) activates(code Token, terms CodeTerms) takeStep {
 	}
 }
 
-// redeemedBefore handles a code whose grant is active: this request repeats an earlier one, or the earlier one was
-// undone, or the code is used again. Postgres alone proves the reuse (G1).
+// redeemedBefore handles a code whose grant is active. Either this request repeats an earlier one, or the earlier one
+// was undone, or the code is reused. Only Postgres proves the reuse (G1).
 func (k *Service) redeemedBefore(
 	ctx context.Context,
 	snapshot Snapshot,

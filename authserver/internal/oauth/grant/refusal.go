@@ -64,7 +64,7 @@ var disconnected = map[Reason]string{
 	ByPolicy:       "%s because the connector policy no longer allows it.",
 }
 
-// Explain tells people of the workspace why and when a grant of an application ended. ending may be nil.
+// Explain describes to people why and when a grant of an application ended. ending may be nil.
 func (r Reason) Explain(application string, at *time.Time, ending *Ending) string {
 	words, ok := disconnected[r]
 	if !ok {
@@ -81,8 +81,8 @@ func (r Reason) Explain(application string, at *time.Time, ending *Ending) strin
 	return words
 }
 
-// Suspicion tells people whether the request that ended a grant looks like theft, or returns "" if the reason is not
-// that a used code or refresh token was presented.
+// Suspicion describes whether the request that ended a grant looks like theft. It returns "" unless a used code or
+// refresh token was presented.
 func (r Reason) Suspicion(ending *Ending) string {
 	switch {
 	case r != Replayed && r != CodeReused:

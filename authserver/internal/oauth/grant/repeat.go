@@ -24,8 +24,8 @@ func newStep(presented Token, next successor) Step {
 	}
 }
 
-// newNonce returns a nonce of 16 characters: three and their separators stay below the size at which Redis stores a
-// grant less densely (KEYS.md).
+// newNonce returns a nonce of 16 characters. Three nonces with separators stay below the size at which Redis stores a
+// grant less compactly (KEYS.md).
 func newNonce() string {
 	var random [12]byte
 	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
@@ -38,7 +38,7 @@ func (s Step) to(next successor) Step {
 	return s
 }
 
-// former returns what Postgres holds as the hash of the refresh token while the credential is current.
+// former returns the hash of the refresh token in Postgres while the credential is current, or nil for a code.
 func (t Token) former() []byte {
 	if t.Generation == 0 {
 		return nil
@@ -46,20 +46,20 @@ func (t Token) former() []byte {
 	return t.Hash
 }
 
-// presented returns the credential from which the step starts, as far as the stores know it.
+// presented returns the presented credential, without its secret part.
 func (s Step) presented() Token {
 	return Token{GrantID: s.GrantID, Generation: s.Generation - 1, Hash: s.Former}
 }
 
-// A presentation is one presentation of a code or refresh token whose successor Postgres holds.
+// A presentation is a request with a code or refresh token whose successor Postgres holds.
 type presentation struct {
 	token   Token
 	sender  Sender
 	matches bool // the other parameters are those of the request that got the successor
 }
 
-// A supersession says why Postgres holds a later step than the presented credential. The zero value means that the
-// credential was used before by another request.
+// A supersession is the reason why Postgres holds a later step than the presented credential. The zero value means that
+// another request used the credential.
 type supersession struct {
 	repeats bool // this request repeats the one that got the successor (G11)
 	step    Step
@@ -69,10 +69,10 @@ type supersession struct {
 	now    Snapshot
 }
 
-// whySuperseded asks Redis why Postgres holds the step after the presented credential. Only Redis knows whether the
-// request repeats an earlier one in time, and whether another process gave the step up but could not revert it in
-// Postgres yet, so that this is the retry of a client that got a 503. Its error is store.ErrUnavailable if Redis does
-// not respond. Postgres alone proves that a credential two steps old was used before.
+// whySuperseded returns why Postgres holds the step after the presented credential. Only Redis knows whether the
+// request repeats an earlier one within 60 s, and whether another process gave the step up but has not yet reverted it
+// in Postgres. In that case, this request is the retry of a client that got a 503. The error is store.ErrUnavailable if
+// Redis does not respond. Redis is not needed for a credential two steps old: Postgres proves that it was used.
 func (k *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p presentation) (supersession, error) {
 	g := snapshot.Grant
 	if g == nil || g.State != Active || g.Generation != p.token.Generation+1 {
@@ -104,7 +104,7 @@ func (k *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p presen
 	return supersession{undone: err == nil, now: now}, err
 }
 
-// askSuperseded calls Redis. Unless holds is true, the call changes nothing for a try that is not known there.
+// askSuperseded calls Redis. If holds is true, the try takes part in the last decision.
 func (k *Service) askSuperseded(ctx context.Context, g Grant, step Step, holds bool) (ScriptResult, error) {
 	try := Try{GrantID: g.ID, GivenUp: g.GivenUp}
 	if holds {
@@ -118,8 +118,8 @@ func (k *Service) askSuperseded(ctx context.Context, g Grant, step Step, holds b
 	return result, err
 }
 
-// repeat gives a token again. It commits the step like the first request, which may be under way or may be given up:
-// the token stays current as long as one of them has told a client.
+// repeat returns the refresh token of an earlier request. It also commits the step, because the earlier request may be
+// in progress or may be given up: the token must stay current if any of the requests returns it.
 func (k *Service) repeat(
 	ctx context.Context,
 	snapshot Snapshot,
@@ -146,8 +146,8 @@ func (k *Service) repeat(
 	return issued, nil
 }
 
-// refuseRepeated returns why a token cannot be given again, although Redis has decided that it is. It returns nil if
-// its client has used the token since: when this request began, Postgres held an earlier step.
+// refuseRepeated returns why the token cannot be returned although Redis allowed it. It returns nil if the client used
+// the token after this request began.
 func (k *Service) refuseRepeated(ctx context.Context, now Snapshot, step Step, sender Sender) error {
 	g := now.Grant
 	switch {

@@ -58,10 +58,10 @@ func TestG11_RepeatedRequestGetsSameToken(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
 	first := b.lost(b.redeemWith(code, b.terms(), someKey))
-	for range 5 { // more than are recorded by name
+	for range 5 { // more tries than are recorded
 		b.again("exchange", first)(b.anotherProcess().redeemWith(code, b.terms(), someKey))
 	}
-	second := b.lost(b.rotateWith(first, someKey)) // a key is of one credential
+	second := b.lost(b.rotateWith(first, someKey)) // a key belongs to one credential
 	for range 5 {
 		b.again("refresh", second)(b.anotherProcess().rotateWith(first, someKey))
 	}
@@ -90,7 +90,7 @@ func TestG11_ConfidentialExchangeIsRepeated(t *testing.T) {
 	b.refused("after the reuse", err)
 }
 
-// Whatever differs from the first request makes the second a replay, which ends the grant.
+// If the second request differs from the first, it is a replay and revokes the grant.
 func TestG11_OtherSenderEndsGrant(t *testing.T) {
 	b := newTestEnv(t)
 	other := b.fixture.Connector(resource, perm.ProgrammesRead)
@@ -181,7 +181,7 @@ func TestG11_OtherExchangeEndsGrant(t *testing.T) {
 	}
 }
 
-// A repeated request gets the refusal that a first request would get, and consumes nothing.
+// A repeated request is refused for the same reasons as a first request, and the refusal consumes nothing.
 func TestG11_StandingComesBeforeRepetition(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()
@@ -208,7 +208,7 @@ func TestG11_StandingComesBeforeRepetition(t *testing.T) {
 	b.dead(g.ID, grant.ByUser)
 }
 
-// Requests with one key at once get one and the same token, and none ends the grant.
+// Concurrent requests with the same key get the same token, and none revokes the grant.
 func TestG11_ConcurrentRequestsGetOneToken(t *testing.T) {
 	b := newTestEnv(t)
 	processes := []*testEnv{b, b.anotherProcess()}
@@ -244,7 +244,7 @@ func same(t *testing.T, request func(int) (grant.Issued, error)) credential.Secr
 	return tokens[0]
 }
 
-// A process that creates tokens with another of the master keys repeats what the first has created.
+// A process that creates tokens with another master key returns the token that the first process created.
 func TestG11_RepetitionSurvivesKeyRotation(t *testing.T) {
 	b := newTestEnv(t)
 	keys := seal.Keys{make([]byte, 32), make([]byte, 32)}
@@ -270,8 +270,8 @@ func TestG11_RepetitionSurvivesKeyRotation(t *testing.T) {
 	b.alive(g.ID)
 }
 
-// Redis is restored to the state before the rotation. Postgres knows the successor, so the repeated request is neither
-// a rotation nor, since Redis does not know when the first was, a repetition.
+// Redis is restored to the state before the rotation. The repeated request is no rotation, because Postgres holds the
+// successor. It cannot get the same token, because Redis does not know when the first request was.
 func TestG11_RestoredRedisRepeatsNothing(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()
@@ -289,7 +289,7 @@ func TestG11_RestoredRedisRepeatsNothing(t *testing.T) {
 	b.dead(g.ID, grant.Replayed)
 }
 
-// A process crashed between Redis and Postgres, so only Redis knows of the decision. The repeated request completes it.
+// A process crashed after Redis decided and before Postgres committed. The repeated request completes the step.
 func TestG11_RepetitionCompletesStepOfCrashedProcess(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
@@ -315,7 +315,8 @@ func (crashedStore) Advance(context.Context, grant.Step) (grant.UpdateResult, er
 	return grant.Updated, nil
 }
 
-// The first request gets a 503 after a repetition got the token. The step must stay: a client holds the token.
+// The first request gets a 503 after a repeated request got the token. The step must stay, since a client has the
+// token.
 func TestG11_UndoLeavesWhatRepetitionGave(t *testing.T) {
 	b := newTestEnv(t)
 	steps := &repeatingStore{GrantStore: b.store}
@@ -361,15 +362,15 @@ func (b *testEnv) generation(g grant.Grant, want uint32) {
 	}
 }
 
-// lateRotations receives the question about superseded credentials too late.
+// lateRotations receives calls of Superseded too late.
 type lateRotations struct{ grant.RotationStore }
 
 func (lateRotations) Superseded(context.Context, grant.Try, []byte, grant.Grant) (grant.ScriptResult, error) {
 	return grant.Late, nil
 }
 
-// A question that came too late is no answer: neither a repetition nor a replay.
-func TestG11_LateQuestionIsUnavailable(t *testing.T) {
+// If Redis receives the call too late, the request is neither repeated nor treated as a replay.
+func TestG11_LateCallIsUnavailable(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()
 	b.lost(b.rotateWith(first, someKey))
@@ -409,7 +410,7 @@ func (s *repeatingStore) take(take func() (grant.UpdateResult, error)) (grant.Up
 	return grant.Refused, store.ErrUnavailable
 }
 
-// Every request with the key got a 503. The credential works afterwards with another key (G10).
+// All requests with the key got a 503. Afterwards the credential works with another key (G10).
 func TestG10_RepeatedStepIsUndoneWhenNoneAnswered(t *testing.T) {
 	b := newTestEnv(t)
 	stores := []*stalledStore{{GrantStore: b.store}, {GrantStore: b.store}}
@@ -455,7 +456,7 @@ func TestG10_RepeatedStepIsUndoneWhenNoneAnswered(t *testing.T) {
 	b.alive(g.ID)
 }
 
-// Nothing stored helps to make the successor of a token.
+// The stored data does not help to derive the successor of a token.
 func TestG6_KeyIsNotStored(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()

@@ -54,8 +54,8 @@ func (k *Service) Rotate(
 	return snapshot.issue(next[0]), nil
 }
 
-// rotateSuperseded handles a refresh token whose successor Postgres holds: this request repeats an earlier one, or the
-// earlier one was undone, or it is a replay.
+// rotateSuperseded handles a refresh token whose successor Postgres holds. Either this request repeats an earlier one,
+// or the earlier one was undone, or this request is a replay.
 func (k *Service) rotateSuperseded(
 	ctx context.Context,
 	snapshot Snapshot,

@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A Proof is what two requests must share so that the second gets the answer of the first again (G11). The zero Proof
-// proves nothing: the answer cannot be given again.
+// A Proof identifies the sender of a request. A repeated request gets the refresh token of the first only if it has the
+// same Proof (G11). A request with the zero Proof cannot be repeated.
 type Proof struct{ digest string }
 
 // ProofByKey returns the proof of a request with this Idempotency-Key.
@@ -25,14 +25,14 @@ func proofOf(kind, text string) Proof {
 	return Proof{string(sum[:])}
 }
 
-// A successor is the token that follows a code or refresh token, and what the stores hold of it.
+// A successor is the refresh token that follows a code or refresh token, and its hash, which the stores hold.
 type successor struct {
 	secret credential.Secret
 	hash   []byte
 }
 
-// successors are the tokens that may follow a credential. The first is stored. The others are those that a process with
-// the same master keys in another order stores for the same request.
+// successors are the tokens that may follow a credential, one for each master key. The first is stored. A process with
+// the same master keys in another order stores another one for the same request.
 type successors []successor
 
 // hashes returns the hashes of the successors.
@@ -53,8 +53,9 @@ func (s successors) with(hash []byte) (successor, bool) {
 	return s[at], true
 }
 
-// successorsOf returns the tokens that may follow a presented credential. With a proof they are derived from it and
-// from the credential, so they can be made again and are stored nowhere. Without one there is a single, random token.
+// successorsOf returns the tokens that may follow a presented credential. With a proof, they are derived from the
+// credential and the proof, so that a repeated request gets them without storing them. Without a proof, there is one
+// random token.
 func (c *TokenCodec) successorsOf(presented Token, proof Proof) successors {
 	generation := presented.Generation + 1
 	if proof.digest == "" {

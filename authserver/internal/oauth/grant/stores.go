@@ -16,7 +16,8 @@ var ErrNotCommitted = errors.New("not committed")
 // An UpdateResult is the result of an update of Postgres.
 type UpdateResult int
 
-// Updated: the update is committed. Overtaken: the grant was revoked meanwhile. Refused: Postgres has a later state.
+// Updated: the update is committed. Overtaken: the grant was revoked in the meantime. Refused: Postgres has a later
+// state.
 const (
 	Refused UpdateResult = iota
 	Updated
@@ -123,7 +124,8 @@ func (r ScriptResult) revokedReason() (Reason, bool) {
 	return Reason(reason), revoked
 }
 
-// again returns the place, among so many successors, of the one that was stored for the first of the repeated requests.
+// again returns the index of the successor that is stored, among the given number of successors, and whether the result
+// is Again.
 func (r ScriptResult) again(successors int) (place int, repeats bool) {
 	if r == Again {
 		return 0, true

@@ -50,7 +50,7 @@ const (
 // superseded token is recognised without a stored row. It is safe for concurrent use.
 type TokenCodec struct {
 	keys       [][]byte
-	successors [][]byte // keys of the same master keys, in the same order
+	successors [][]byte // keys that derive successors, from the same master keys in the same order
 }
 
 // NewTokenCodec derives the keys from the master keys. The first creates tokens; all verify them.
@@ -74,13 +74,7 @@ func (c *TokenCodec) New(kind TokenKind, id uuid.UUID, generation uint32) (crede
 }
 
 // makeToken returns the token with this random part.
-func makeToken(
-	key []byte,
-	kind TokenKind,
-	id uuid.UUID,
-	generation uint32,
-	random []byte,
-) (credential.Secret, Token) {
+func makeToken(key []byte, kind TokenKind, id uuid.UUID, generation uint32, random []byte) (credential.Secret, Token) {
 	raw := make([]byte, bodySize, tokenSize)
 	copy(raw, id[:])
 	binary.BigEndian.PutUint32(raw[idSize:], generation)

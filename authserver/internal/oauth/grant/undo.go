@@ -73,12 +73,7 @@ func (q *undoQueue) add(ctx context.Context, step Step) {
 	if q.undoAll(ctx, pending, giveUpTime) {
 		return
 	}
-	q.log.WarnContext(
-		ctx,
-		"grant change not undone yet; requests for the grant return 503",
-		"grant_id",
-		step.GrantID,
-	)
+	q.log.WarnContext(ctx, "grant change not undone yet; requests for the grant return 503", "grant_id", step.GrantID)
 	go func() {
 		for !q.undoAll(ctx, pending, time.Second) {
 			time.Sleep(giveUpPause)

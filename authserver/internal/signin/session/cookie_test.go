@@ -11,14 +11,8 @@ import (
 func TestSessionCookie_HostPrefixOverHTTPS(t *testing.T) {
 	for secure, prefix := range map[bool]string{true: "__Host-almoner=", false: "almoner="} {
 		answer := httptest.NewRecorder()
-		New(
-			Deps{Secure: secure},
-		).manager.WriteSessionCookie(
-			context.Background(),
-			answer,
-			"value",
-			time.Now().Add(time.Hour),
-		)
+		manager := New(Deps{Secure: secure}).manager
+		manager.WriteSessionCookie(context.Background(), answer, "value", time.Now().Add(time.Hour))
 		cookie := answer.Header().Get("Set-Cookie")
 		if !strings.HasPrefix(cookie, prefix) || strings.Contains(cookie, "; Secure") != secure ||
 			strings.Contains(cookie, "Domain") ||

@@ -36,7 +36,7 @@ func TestLocalCounter_ExpiresAndIsBounded(t *testing.T) {
 	}
 }
 
-// An address that waits is not forgotten while other addresses are counted.
+// The counter of a limited address is not dropped while other addresses are counted.
 func TestLocalCounter_FloodDoesNotFreeKeyInUse(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	counter := newLocalCounter(func() time.Time { return now })

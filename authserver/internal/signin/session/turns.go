@@ -34,7 +34,7 @@ type Caller struct {
 // other users:
 //
 //   - Browsers that have signed in to the account before go first, and the others together use at most half of the
-//     cores, so that a flood leaves time to everything else.
+//     cores, so that a flood leaves time for other work.
 //   - Among the others, those go first whose network and account had the fewest recent checks. A network
 //     is the /24 of an IPv4 address and the /48 of an IPv6 address, which is what one customer may have;
 //     wider networks count too, with less weight.
@@ -46,7 +46,7 @@ type Caller struct {
 type turnQueue struct {
 	mu      sync.Mutex
 	free    int
-	unknown int     // checks that may be started for other than known browsers
+	unknown int     // checks that unknown browsers may still start
 	waiting []*turn // in order of arrival
 	recent  *recentCounter
 }

@@ -93,7 +93,7 @@ with connectors as (
     and (c.tenant_id = @tenant or exists (select from account.grants g where g.tenant_id = @tenant
     and g.client_id = c.id)
       or exists (select from account.connection_stops s where s.tenant_id = @tenant and s.client_id = c.id))
-), walks as (
+), attempts as (
   select c.id as connector, w.* from connectors c cross join lateral (
     (select g.id, g.created_at as at, g.user_id, null::boolean as stray, '' as outcome, '' as reason, '' as request
       from account.grants g where g.tenant_id = @tenant and g.client_id = c.id order by g.created_at desc limit @each)
@@ -107,7 +107,7 @@ select now(), c.id, c.name, c.platform, c.address, c.redirect_uris, c.deleted,
   w.request),
   g.first_used_at, f.at, coalesce(f.words, ''), ` + grantColumns + `
 from connectors c
-left join walks w on w.connector = c.id
+left join attempts w on w.connector = c.id
 left join account.users u on u.id = w.user_id and (w.stray is null
   or exists (select from account.memberships m where m.tenant_id = @tenant
   and m.user_id = w.user_id)) -- hide names of non-members
@@ -186,7 +186,7 @@ func (s *Store) ConnectionAttempts(
 	rows, err := listed(
 		ctx,
 		s,
-		"read walks",
+		"read connection attempts",
 		attemptsSQL,
 		pgx.NamedArgs{"tenant": workspaceID, "client": only, "each": each},
 		func(row pgx.CollectableRow) (r attemptRow, err error) { return r, row.Scan(r.targets()...) },

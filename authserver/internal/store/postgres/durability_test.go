@@ -56,8 +56,7 @@ func TestAdvance_AloneCommitsAsynchronously(t *testing.T) {
 }
 
 // A refresh changes no indexed column, so that the indexes do not grow and old row versions are pruned with
-// their page. All versions of this test fit into one page, since a transaction elsewhere may keep them from being
-// pruned.
+// their page. All versions of this test fit into one page, because another transaction may prevent pruning.
 func TestAdvance_IsHeapOnlyUpdate(t *testing.T) {
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))

@@ -78,7 +78,7 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 	l.wantStored(grant.Revoked, 1, hash(11))
 }
 
-// Tries that repeat a step share it. It is reverted when each of them was given up, and never if there were many.
+// Tries that repeat a step share it. It is reverted when all of them were given up, and never if there were too many.
 func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID

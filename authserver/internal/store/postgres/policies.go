@@ -235,7 +235,7 @@ with chosen as (
   from chosen where g.id = chosen.id
   returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at,
     chosen.permissions as former, chosen.ends_at as formerly
-), noted as (
+), recorded as (
   insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
   select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantNarrowed + `', 'grant:' || id,
     jsonb_build_object(

@@ -32,8 +32,8 @@ const (
 	lockedSQL = `with step as (select asked.* from %s join account.grants g using (id) for no key update of g %s)`
 )
 
-// takenBySQL records the tries that took a step: a request that repeats another has the same hash (G11). Three
-// are recorded, and the step of more is never reverted (grant.ManyTries).
+// takenBySQL records the tries that took a step. A repeated request has the same hash (G11). At most three tries are
+// recorded; a step with more is never reverted (grant.ManyTries).
 const takenBySQL = `taken_by = case
     when g.state = 'pending' or g.generation < step.generation then array[step.nonce]
     when step.nonce = any (g.taken_by) or '*' = any (g.taken_by) then g.taken_by

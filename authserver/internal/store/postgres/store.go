@@ -97,15 +97,8 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 		AtOnce: 1,
 		Within: acquireTimeout,
 	}
-	s.activations, s.advances = newStepBatcher(
-		s,
-		"activate grant",
-		activateSQL,
-	), newStepBatcher(
-		s,
-		"advance grant",
-		advanceSQL,
-	)
+	s.activations = newStepBatcher(s, "activate grant", activateSQL)
+	s.advances = newStepBatcher(s, "advance grant", advanceSQL)
 	return s, nil
 }
 

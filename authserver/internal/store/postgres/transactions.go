@@ -65,7 +65,7 @@ with chosen as (
 ), g as (
   update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = @reason
   where id in (select id from chosen) returning *
-), noted as (
+), recorded as (
   insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
   select gen_random_uuid(), tenant_id, user_id, @actor, '`+audit.GrantRevoked+`', 'grant:' || id,
     jsonb_build_object('reason', @reason::text, 'client_id', client_id::text), @request

@@ -15,7 +15,7 @@ type connectionGuard struct{ epoch atomic.Int64 }
 
 // A question is what a connectionGuard knows about one command, including retries.
 type command struct {
-	doubt atomic.Bool // an earlier try may have been executed
+	doubt atomic.Bool // whether an earlier try may have been executed
 	guard atomic.Pointer[connectionGuard]
 }
 

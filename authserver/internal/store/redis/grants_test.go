@@ -74,12 +74,7 @@ func (r *grantsTest) exchange(nonce string, code byte, terms grant.CodeTerms) (g
 }
 
 // exchangeTo is exchange with another refresh token.
-func (r *grantsTest) exchangeTo(
-	nonce string,
-	code byte,
-	terms grant.CodeTerms,
-	next byte,
-) (grant.ScriptResult, error) {
+func (r *grantsTest) exchangeTo(nonce string, code byte, terms grant.CodeTerms, next byte) (grant.ScriptResult, error) {
 	return r.Exchange(
 		r.Context(),
 		grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp},

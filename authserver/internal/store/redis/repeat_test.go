@@ -123,7 +123,7 @@ func TestG10_RepeatedDecisionIsUndoneByItsLastHolder(t *testing.T) {
 	r.want(grant.OK)(r.exchangeTo("fourth", 1, r.terms, 13))
 }
 
-// A decision with more holders than are recorded stays.
+// A decision with more holders than Redis records is never undone.
 func TestG10_DecisionWithManyHoldersIsNotUndone(t *testing.T) {
 	r := newGrantsTest(t)
 	r.activate()
@@ -155,7 +155,7 @@ func TestG11_RepeatedHashHasPlace(t *testing.T) {
 	r.want("again:2")(r.Rotate(t.Context(), try, old, r.terms.ClientID, r.terms.Resource, hashes)) // G8
 }
 
-// Repetitions leave the grant in its dense form.
+// Repeated requests leave the grant in its compact encoding.
 func TestRotate_RepeatedRequestsUseLittleMemory(t *testing.T) {
 	r := newGrantsTest(t)
 	r.activate()

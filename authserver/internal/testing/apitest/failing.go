@@ -9,9 +9,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 )
 
-// FailElsewhere makes another process of authserver reach the limit of the failures that count counts, and this server
-// half of it. Both report to the shared count, so that this server refuses further failures. From then on its limiter's
-// clock stands still, so that the limit stays exceeded.
+// FailElsewhere calls count until another process of authserver reaches the limit, and half as often on this server.
+// Both report to the shared count, so this server refuses further failures. It stops the clock of this server's
+// limiter, so that the limit stays exceeded.
 func (s *Server) FailElsewhere(count func(c *ratelimit.Limiter) time.Duration) {
 	s.t.Helper()
 	now := s.stopFailuresClock()

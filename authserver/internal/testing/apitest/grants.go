@@ -155,14 +155,10 @@ func (s *Server) Linked(c client.Client, secret credential.Secret, user uuid.UUI
 	return s.held(g, arranged(func() Answer {
 		return s.PostJSON(
 			TokenPath,
-			"client_id",
-			c.ID.String(),
-			"client_secret",
-			secret.Reveal(),
-			"code",
-			code.Reveal(),
-			"redirect_uri",
-			fixture.Callback,
+			"client_id", c.ID.String(),
+			"client_secret", secret.Reveal(),
+			"code", code.Reveal(),
+			"redirect_uri", fixture.Callback,
 		)
 	}))
 }

@@ -14,9 +14,9 @@ import (
 
 // A Host serves documents.
 type Host struct {
-	t      testing.TB
-	server *httptest.Server
-	asked  atomic.Int32
+	t        testing.TB
+	server   *httptest.Server
+	requests atomic.Int32
 
 	mu     sync.Mutex
 	bodies map[string]string
@@ -41,7 +41,7 @@ func (h *Host) PEM() string {
 }
 
 // Requests returns how many requests the host has received.
-func (h *Host) Requests() int { return int(h.asked.Load()) }
+func (h *Host) Requests() int { return int(h.requests.Load()) }
 
 // Put publishes or replaces an object and returns its URL.
 func (h *Host) Put(path string, object map[string]any) string {
@@ -85,7 +85,7 @@ func (h *Host) Fail(status int) {
 }
 
 func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.asked.Add(1)
+	h.requests.Add(1)
 	h.mu.Lock()
 	status := h.status
 	body, found := h.bodies[r.URL.Path]

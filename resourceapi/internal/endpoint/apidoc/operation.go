@@ -54,9 +54,7 @@ type reader struct {
 
 func (r reader) operation(o openapi.Operation) operation {
 	out := operation{
-		Anchor: o.Text(
-			"operationId",
-		),
+		Anchor: o.Text("operationId"),
 		Method: o.Method,
 		Path:   o.Path,
 		Title:  o.Text("summary"),
@@ -66,9 +64,11 @@ func (r reader) operation(o openapi.Operation) operation {
 	parameters := r.document.Parameters(o)
 	for _, p := range parameters {
 		out.Parameters = append(out.Parameters, parameter{
-			p.Text(
-				"name",
-			), p.Text("in"), r.kind(p.Map("schema")), plain(p.Text("description")), p.Value("required") == true,
+			p.Text("name"),
+			p.Text("in"),
+			r.kind(p.Map("schema")),
+			plain(p.Text("description")),
+			p.Value("required") == true,
 		})
 	}
 	sent := r.document.Resolve(o.Map("requestBody"))

@@ -1,15 +1,15 @@
 // Package mcp serves the MCP endpoint: streamable HTTP without sessions (contract, section 7a), with read-only tools.
 //
-// The SDK implements the protocol and decides nothing else:
+// The SDK only implements the protocol:
 //
 //   - Package gate decides who may call what, by the same steps as for the REST routes. Every request goes through it,
 //     including a handshake, and is refused there by HTTP status, with the challenge that leads to consent.
 //   - The calls of a request are parsed, admitted and answered before the SDK sees it. The SDK's tools return the
-//     answers of this one request and have no store access, so a call that was not admitted has no answer, however it
-//     is spelled.
-//   - The SDK's receiving middleware cannot replace the parsing. It runs when the HTTP response has begun, but a
-//     missing permission is a status with a challenge, and one round trip to Postgres reads both the standing and the
-//     data of the tool. It runs only for messages that the SDK accepts: the SDK answers the others itself, some in
+//     answers of this one request and have no store access, so a call that was not admitted has no answer, in any
+//     spelling.
+//   - The SDK's receiving middleware cannot replace the parsing. It runs after the HTTP response has begun. But a
+//     missing permission needs a status with a challenge, and one round trip to Postgres reads both the standing and
+//     the data of the tool. It runs only for messages that the SDK accepts: the SDK answers the others itself, some in
 //     plain text without an id, some with a text that names Go types. And the SDK accepts duplicate keys.
 //   - No state is stored between requests: any process can answer any request, and no stream is held open.
 package mcp

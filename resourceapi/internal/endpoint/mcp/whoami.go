@@ -45,9 +45,7 @@ func (e *Endpoint) whoami() tool {
 			Description: "Returns the user, the workspace, the current permissions of this connection, its " +
 				"application, and when it ends. Use it to find out which organisation the data belongs to, or why " +
 				"a request was refused. Takes no arguments.",
-			InputSchema: json.RawMessage(
-				`{"type":"object","properties":{},"additionalProperties":false}`,
-			),
+			InputSchema:  json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`),
 			OutputSchema: json.RawMessage(connectionSchema),
 		},
 		read: func(strictjson.Object, uuid.UUID) (call, error) { return e.callWhoami(), nil },

@@ -34,8 +34,8 @@ type document struct {
 	Name                 string   `json:"resource_name"`
 }
 
-// Routes returns the handlers of the documents by path and method. The path without a resource, and the one below the
-// MCP endpoint, are those that some connector clients try first.
+// Routes returns the handlers of the documents by path and method. Some connector clients first try the
+// path without a resource or the path below the MCP endpoint.
 func Routes(baseURL string) map[string]map[string]http.Handler {
 	routes := map[string]map[string]http.Handler{}
 	for path, resource := range map[string]Resource{
@@ -52,9 +52,7 @@ func Routes(baseURL string) map[string]map[string]http.Handler {
 // Document serves the metadata of one resource. baseURL is the issuer and has no trailing slash.
 func Document(baseURL string, resource Resource) http.Handler {
 	content := document{
-		Resource: baseURL + string(
-			resource.Path,
-		),
+		Resource:             baseURL + string(resource.Path),
 		AuthorizationServers: []string{baseURL},
 		BearerMethods:        []string{"header"},
 		ScopesSupported:      resource.Path.ForConnectors().Strings(),

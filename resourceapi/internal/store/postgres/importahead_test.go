@@ -13,7 +13,7 @@ import (
 // heldImport is an import of 600 programmes, each try of which blocks when most of its programmes are inserted.
 type heldImport struct {
 	t           *testing.T
-	world       *postgrestest.Fixture
+	fixture     *postgrestest.Fixture
 	store       *Store
 	workspaceID uuid.UUID
 	tries       int
@@ -23,7 +23,7 @@ type heldImport struct {
 func newHeldImport(t *testing.T) *heldImport {
 	t.Helper()
 	w := postgrestest.New(t)
-	i := &heldImport{t: t, world: w, store: open(t, w), workspaceID: w.Workspace(), ended: make(chan error, 1)}
+	i := &heldImport{t: t, fixture: w, store: open(t, w), workspaceID: w.Workspace(), ended: make(chan error, 1)}
 	w.Exec("create sequence resource.tries")
 	w.Exec(`create function resource.hold() returns trigger language plpgsql security definer as $$
 		begin perform pg_advisory_xact_lock(1000 + nextval('resource.tries')); return new; end $$`)
@@ -46,7 +46,7 @@ func (i *heldImport) awaitTry() {
 	i.t.Helper()
 	i.tries++
 	for range 1000 {
-		if i.world.Count(
+		if i.fixture.Count(
 			"select count(*) from pg_locks where locktype = 'advisory' and not granted and objid = 1000 + $1::int",
 			i.tries,
 		) > 0 {
@@ -57,7 +57,7 @@ func (i *heldImport) awaitTry() {
 	i.t.Fatalf("try %d did not begin", i.tries)
 }
 
-func (i *heldImport) release() { i.world.Exec("select pg_advisory_unlock(1000 + $1::int)", i.tries) }
+func (i *heldImport) release() { i.fixture.Exec("select pg_advisory_unlock(1000 + $1::int)", i.tries) }
 
 // create adds a programme and returns its time.
 func (i *heldImport) create() time.Time {
@@ -87,13 +87,13 @@ func (i *heldImport) expectAfter(made time.Time) {
 		i.t.Fatal(err)
 	}
 	const imported = "select count(*) from resource.programmes where name in ('Row', 'Held')"
-	if n := i.world.Count(imported+" and created_at > $1", made); n != 600 {
+	if n := i.fixture.Count(imported+" and created_at > $1", made); n != 600 {
 		i.t.Errorf("%d of 600 programmes are later than the existing ones", n)
 	}
-	if n := i.world.Count(imported+" and created_at > clock_timestamp() + $1::interval", leadTime); n > 0 {
+	if n := i.fixture.Count(imported+" and created_at > clock_timestamp() + $1::interval", leadTime); n > 0 {
 		i.t.Errorf("%d programmes are too far ahead of the clock", n)
 	}
-	if later := i.create(); i.world.Count(imported+" and created_at < $1", later) != 600 {
+	if later := i.create(); i.fixture.Count(imported+" and created_at < $1", later) != 600 {
 		i.t.Error("a later write has an earlier time")
 	}
 }

@@ -90,12 +90,7 @@ func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration 
 	wait, err := l.shared(ctx, key, most)
 	if err != nil {
 		l.askAgain.Store(l.now().Add(restFor).UnixNano())
-		l.log.WarnContext(
-			ctx,
-			"Redis unavailable; submissions limited by this process only",
-			"cause",
-			err,
-		)
+		l.log.WarnContext(ctx, "Redis unavailable; submissions limited by this process only", "cause", err)
 		return l.local.count(key, most)
 	}
 	return wait

@@ -72,8 +72,8 @@ type connection struct {
 	Narrowed               *time.Time // when the connector policy last narrowed it
 	Ended                  string     // how it ended, or "" while it is active
 	EndedAt                time.Time
-	Paused                 string   // why it cannot do anything now, or ""
-	Without                perm.Set // permissions without effect now, unless it is paused
+	Paused                 string   // why the connection has no access now, or ""
+	Without                perm.Set // permissions that the user lost, unless the connection is paused
 	Alarming               bool     // it ended because a used code or token was presented
 	Explained              bool     // Ended says whether that looks like theft
 	Home                   string   // where the user can connect the application again, or ""

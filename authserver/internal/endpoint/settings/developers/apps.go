@@ -236,10 +236,6 @@ func (h *Handler) deleteApp() http.Handler {
 		for _, g := range ended {
 			h.Grants.PropagateRevocation(v.R.Context(), g.ID, g.Ends, grant.ClientDeleted)
 		}
-		return h.Done(
-			v,
-			here.Path(Section),
-			c.Name+" was deleted and disconnected for everyone.",
-		)
+		return h.Done(v, here.Path(Section), c.Name+" was deleted and disconnected for everyone.")
 	})
 }

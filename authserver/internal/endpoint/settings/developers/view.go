@@ -39,8 +39,8 @@ type retry struct {
 // A proof is how the user must authenticate before a credential is created.
 type proof int
 
-// noProof means that there was a recent authentication, passwordProof that the form asks for the password, and
-// otherProof that a user without a password authenticates on another page.
+// noProof: the user authenticated recently. passwordProof: the form asks for the password. otherProof: the user has no
+// password and authenticates on another page.
 const (
 	noProof proof = iota
 	passwordProof
@@ -52,7 +52,7 @@ type shownOnce struct {
 	Heading string
 	Text    string
 	Label   string
-	Value   string // "" if there is none to show, or no longer
+	Value   string // "" if it cannot be shown, or not again
 	Client  string // client id of the value, or ""
 	IsToken bool
 }

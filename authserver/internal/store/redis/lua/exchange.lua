@@ -1,8 +1,8 @@
--- exchange: redeems a code once (G1), or repeats the answer of its redemption (G11). It compares everything that the
--- code is bound to in the same step.
+-- exchange: redeems a code once (G1), or repeats the result for a repeated request (G11). It compares everything that
+-- the code is bound to in the same step.
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce, 2 code hash, 3 client, 4 redirect URI, 5 resource, 6 challenge of the verifier ('' for none),
---      7 hash of the first refresh token, and of those that other processes would have made of the same request (32
+--      7 hash of the first refresh token, and of those that other processes would create for the same request (32
 --      bytes each), 8 nonces of given-up decisions
 -- Returns: ok | late (nothing was read) | missing | client | replaced | spent (used long ago, its data is gone) |
 --      revoked:reason | again or again:n (repeats the request that stored the nth hash) | reused (revoked now) |

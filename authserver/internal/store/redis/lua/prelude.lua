@@ -11,9 +11,9 @@ local function lists(list, entry)
   return string.find(' ' .. list .. ' ', ' ' .. entry .. ' ', 1, true) ~= nil
 end
 
--- undo takes the last decision away from the try with this nonce, and reports whether the try held it. When no try
--- holds the decision, no client has its result: the state before it is restored. Nothing in a revoked grant changes. It
--- stores the last nonces that were undone.
+-- undo removes the try with this nonce from the holders of the last decision, and reports whether the try was one. If
+-- no holder remains, no client has the result, and undo restores the previous state. It does not change a revoked
+-- grant. It stores the last nonces that were undone.
 local function undo(nonce)
   local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'gn', 'ph', 'cx', 'un')
   local state, holders, generation, former, dies, undone = unpack(g)
@@ -51,13 +51,13 @@ local function place_of(hashes, hash)
   end
 end
 
--- repeated is the result for a request that gets the result of the last decision again.
+-- repeated returns the result for a repeated request.
 local function repeated(place)
   if place == 1 then return 'again' end
   return 'again:' .. place
 end
 
--- retried returns the result of a try that holds the last decision already (G8), or nil.
+-- retried returns the result of a try that already holds the last decision (G8), or nil.
 local function retried(holders, nonce, hashes, hash)
   if not holders or not lists(holders, nonce) then return nil end
   local place = place_of(hashes, hash)
@@ -66,7 +66,7 @@ local function retried(holders, nonce, hashes, hash)
   return repeated(place)
 end
 
--- hold adds a try to those that hold the last decision. A decision with too many holders is never undone.
+-- hold adds a try to the holders of the last decision. A decision with too many holders is never undone.
 local function hold(holders, nonce)
   local _, more = string.gsub(holders, ' ', '')
   if holders == '*' or more + 1 >= most_holders then
@@ -76,8 +76,8 @@ local function hold(holders, nonce)
   end
 end
 
--- once_more returns the result for a request that repeats the one of the last decision (G11), or nil: it would store
--- the hash that the decision stored, less than 60 s ago.
+-- once_more returns the result for a request that repeats the one of the last decision (G11), or nil. Such a request
+-- would store the hash that the decision stored less than 60 s ago.
 local function once_more(holders, nonce, hashes, hash, at)
   if not holders or not at or now - tonumber(at) >= repeat_within then return nil end
   local place = place_of(hashes, hash)

@@ -1,8 +1,8 @@
--- rotate: exchanges the current refresh token for the next (G2), repeats the answer of the last exchange (G11), or
--- detects a superseded token (G3).
+-- rotate: replaces the current refresh token (G2), repeats the result for a repeated request (G11), or detects a
+-- superseded token (G3).
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce, 2 generation presented, 3 hash presented, 4 client, 5 resource, 6 hash of the next token, and of those
---      that other processes would have made of the same request (32 bytes each), 7 nonces of given-up decisions
+--      that other processes would create for the same request (32 bytes each), 7 nonces of given-up decisions
 -- Returns, in the order of the checks: late (nothing was read) | missing | ok (own retry) | revoked:reason | ended |
 --      client | again or again:n (repeats the request that stored the nth hash) | replay (revoked now) |
 --      ahead (newer than the stored generation) | replaced (same generation, another token) | resource | ok

@@ -1,10 +1,10 @@
--- superseded: says why Postgres holds a later step than the one of the presented code or refresh token. It never makes
--- a decision of its own, so a Redis that was restored from an older copy cannot repeat one.
+-- superseded: returns why Postgres holds a later step than that of the presented code or refresh token. It makes no
+-- decision, so that a Redis that was restored from an older copy cannot repeat one.
 -- KEYS[1] g:{grant}
--- ARGV 1 nonce, or '' to hold nothing, 2 hash that this request would store, if Postgres has stored it, otherwise '',
---      3 generation in Postgres, 4 nonces of the tries that took it there, 5 nonces of given-up decisions
+-- ARGV 1 nonce, or '' to hold nothing, 2 hash that this request would store, or '' if Postgres has another one,
+--      3 generation in Postgres, 4 nonces of the tries that took this step, 5 nonces of given-up decisions
 -- Returns: late (nothing was read) | again (the request repeats the one of that step, G11) |
---      undone (every one of those tries was undone here, so no client has the result, G10) | superseded
+--      undone (all of those tries were undone here, so no client has the result, G10) | superseded
 undo_given_up(ARGV[5])
 local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'gn', 'rh', 'at', 'en', 'un')
 local state, holders, generation, hash, at, ends, undone = unpack(g)

@@ -1,5 +1,5 @@
--- undo: takes the last decision away from the try with this nonce, which did not commit it in Postgres, unless another
--- decision was made since. If no other try holds the decision, the state before it is restored.
+-- undo: removes the try with this nonce, which did not commit in Postgres, from the holders of the last decision,
+-- unless another decision was made since. If no holder remains, it restores the previous state.
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce
 -- Returns: ok | late

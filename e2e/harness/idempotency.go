@@ -26,7 +26,7 @@ func (c Connector) PostWith(t testing.TB, form url.Values, key string) Answer {
 	return answer
 }
 
-// TryPostWith is like PostWith for requests that may get no response, or a part of one.
+// TryPostWith is like PostWith for requests that may get no response or an incomplete one.
 func (c Connector) TryPostWith(t testing.TB, form url.Values, key string) (Answer, error) {
 	t.Helper()
 	api := c.product.API()
