@@ -53,6 +53,21 @@ func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 	l.wantStored(grant.Active, 2, hash(22))
 }
 
+// A try is given up again until Postgres has answered. That must not push out the nonces of other tries.
+func TestG10_NonceIsStoredOnce(t *testing.T) {
+	l := newStoreTest(t)
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	step := func(nonce string) grant.Step {
+		return grant.Step{GrantID: l.grant.ID, Nonce: nonce, Generation: 1, Hash: hash(10)}
+	}
+	l.giveUp(step("first"))
+	for range 9 {
+		l.giveUp(step("second"))
+	}
+	l.wantResult(grant.Refused)(l.Activate(t.Context(), step("first"), l.grant.CodeBinding))
+	l.wantResult(grant.Refused)(l.Activate(t.Context(), step("second"), l.grant.CodeBinding))
+}
+
 // Postgres stores the last eight nonces in the order in which they were given up, and does not change a
 // revoked grant.
 func TestG10_GivenUpNoncesAreBounded(t *testing.T) {

@@ -114,7 +114,7 @@ with g as (
   select id, taken and taken_by <@ $2::text[] reverted,
     case when taken then array(select one from unnest(taken_by) one where one <> all ($2::text[])) else taken_by end
       taken_by,
-    given_up || $2::text[] given_up
+    given_up || array(select one from unnest($2::text[]) one where one <> all (coalesce(given_up, '{}'))) given_up
   from account.grants,
     lateral (select coalesce(generation = $3 and refresh_hash = $4 and taken_by && $2::text[], false) taken) step
   where id = $1 and state <> 'revoked'
