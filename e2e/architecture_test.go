@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
 	"path"
@@ -15,7 +18,8 @@ import (
 )
 
 // The layout of the code: imports point down and never sideways, each library is imported only in its room, and the
-// domain does no I/O. The tables are in architecture_rules_test.go.
+// domain does no I/O. The tables are in architecture_rooms_test.go and
+// architecture_rules_test.go.
 
 const repository = "github.com/almonerhq/almoner/"
 
@@ -153,4 +157,27 @@ func forbidden(importer, imported string) string {
 		}
 	}
 	return ""
+}
+
+// No package has side effects on import.
+func TestArchitecture_NoInitFunctions(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(
+				token.NewFileSet(),
+				filepath.Join(p.Dir, name),
+				nil,
+				parser.SkipObjectResolution,
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, declaration := range file.Decls {
+				if f, isFunc := declaration.(*ast.FuncDecl); isFunc && f.Recv == nil && f.Name.Name == "init" {
+					t.Errorf("%s/%s has an init()", p.ImportPath, name)
+				}
+			}
+		}
+	}
 }

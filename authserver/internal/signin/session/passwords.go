@@ -37,10 +37,13 @@ type Passwords struct {
 	dummy credential.Secret
 }
 
+// dummyPassword is the password of the dummy hash. No user signs in with it.
+const dummyPassword = "no password"
+
 // NewPasswords creates a dummy hash of the cost of real ones, so that refusing an unknown user takes as long as
 // refusing a known one.
 func NewPasswords(cost Cost) (*Passwords, error) {
-	dummy, err := HashPassword("no password", cost)
+	dummy, err := HashPassword(dummyPassword, cost)
 	if err != nil {
 		return nil, err
 	}

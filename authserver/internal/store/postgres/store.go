@@ -77,11 +77,20 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 	if s.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
 		return nil, err
 	}
-	if s.probe, err = openPool(ctx, url, 1, tracers); err != nil {
+	s.probe, err = openPool(ctx, url, poolOptions{
+		connections: 1,
+		shouldPing:  pghealth.ShouldPingProbe,
+		tracers:     tracers,
+	})
+	if err != nil {
 		return nil, err
 	}
-	watched := append(slices.Clone(tracers), pghealth.NewWatch(s.Ping))
-	if s.pool, err = openPool(ctx, url, maxConnections-1, watched); err != nil {
+	s.pool, err = openPool(ctx, url, poolOptions{
+		connections: maxConnections - 1,
+		shouldPing:  pghealth.ShouldPing,
+		tracers:     append(slices.Clone(tracers), pghealth.NewWatch(s.Ping)),
+	})
+	if err != nil {
 		s.probe.Close()
 		return nil, err
 	}
@@ -102,22 +111,21 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 	return s, nil
 }
 
-func openPool(
-	ctx context.Context,
-	url credential.Secret,
-	most int32,
-	tracers []pgx.QueryTracer,
-) (*pgxpool.Pool, error) {
+// poolOptions are what differs between the pools.
+type poolOptions struct {
+	connections int32
+	shouldPing  func(context.Context, pgxpool.ShouldPingParams) bool
+	tracers     []pgx.QueryTracer
+}
+
+func openPool(ctx context.Context, url credential.Secret, o poolOptions) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url.Reveal())
 	if err != nil {
 		return nil, errURL
 	}
-	config.MaxConns = most
+	config.MaxConns = o.connections
 	config.MaxConnIdleTime = 5 * time.Minute
-	config.ShouldPing = pghealth.ShouldPing
-	if most == 1 {
-		config.ShouldPing = pghealth.ShouldPingProbe
-	}
+	config.ShouldPing = o.shouldPing
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.ConnConfig.RuntimeParams["application_name"] = "almoner-authserver"
 	config.ConnConfig.RuntimeParams["statement_timeout"] = statementTimeout
@@ -127,7 +135,7 @@ func openPool(
 		pguuid.Register(c.TypeMap())
 		return nil
 	}
-	config.ConnConfig.Tracer = watchedBy(tracers)
+	config.ConnConfig.Tracer = watchedBy(o.tracers)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)

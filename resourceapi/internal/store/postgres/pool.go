@@ -63,22 +63,30 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 	general, searching := shares(connections)
 	s := &Store{turns: newTurns(general)}
 	watched := append(slices.Clone(tracers), pghealth.NewWatch(s.Ping))
-	for _, p := range []struct {
-		pool       **pgxpool.Pool
-		most, idle int32
-		parameters map[string]string
-		tracers    []pgx.QueryTracer
-	}{
-		{&s.pool, general, min(2, general), nil, watched},
-		{&s.searches, searching, 0, searchParameters, watched},
-		{&s.probe, 1, 0, nil, tracers},
+	for pool, options := range map[**pgxpool.Pool]poolOptions{
+		&s.pool: {
+			connections: general,
+			idle:        min(2, general),
+			shouldPing:  pghealth.ShouldPing,
+			tracers:     watched,
+		},
+		&s.searches: {
+			connections: searching,
+			parameters:  searchParameters,
+			shouldPing:  pghealth.ShouldPing,
+			tracers:     watched,
+		},
+		&s.probe: {
+			connections: 1,
+			shouldPing:  pghealth.ShouldPingProbe,
+			tracers:     tracers,
+		},
 	} {
-		pool, err := openPool(ctx, url, p.most, p.idle, p.parameters, p.tracers)
-		if err != nil {
+		var err error
+		if *pool, err = openPool(ctx, url, options); err != nil {
 			s.Close()
 			return nil, err
 		}
-		*p.pool = pool
 	}
 	s.trips = batch.Batcher[trip, tripResult]{
 		Answer: s.makeTrips,
@@ -102,28 +110,28 @@ func shares(connections int32) (general, searching int32) {
 	return connections - searching - 1, searching
 }
 
-func openPool(
-	ctx context.Context,
-	url string,
-	most, idle int32,
-	parameters map[string]string,
-	tracers []pgx.QueryTracer,
-) (*pgxpool.Pool, error) {
+// poolOptions are what differs between the pools.
+type poolOptions struct {
+	connections int32 // maximum
+	idle        int32 // minimum
+	parameters  map[string]string
+	shouldPing  func(context.Context, pgxpool.ShouldPingParams) bool
+	tracers     []pgx.QueryTracer
+}
+
+func openPool(ctx context.Context, url string, o poolOptions) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, errURL
 	}
-	config.MaxConns = most
-	config.MinIdleConns = idle
+	config.MaxConns = o.connections
+	config.MinIdleConns = o.idle
 	config.MaxConnLifetime = 30 * time.Minute
 	config.MaxConnLifetimeJitter = 5 * time.Minute
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.HealthCheckPeriod = 15 * time.Second
 	config.PingTimeout = patience
-	config.ShouldPing = pghealth.ShouldPing
-	if most == 1 {
-		config.ShouldPing = pghealth.ShouldPingProbe
-	}
+	config.ShouldPing = o.shouldPing
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	// Never the simple protocol, whatever the URL says: it inserts values into the text of a statement.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
@@ -135,12 +143,12 @@ func openPool(
 	} {
 		config.ConnConfig.RuntimeParams[name] = value
 	}
-	maps.Copy(config.ConnConfig.RuntimeParams, parameters)
+	maps.Copy(config.ConnConfig.RuntimeParams, o.parameters)
 	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
 		pguuid.Register(c.TypeMap())
 		return nil
 	}
-	config.ConnConfig.Tracer = combineTracers(tracers)
+	config.ConnConfig.Tracer = combineTracers(o.tracers)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, errors.New("the database pool cannot be made")

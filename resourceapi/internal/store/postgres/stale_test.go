@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -23,5 +24,28 @@ func TestOpen_DoesNotUseClosedConnections(t *testing.T) {
 			}
 		}
 		w.Database.EndSessions(t)
+	}
+}
+
+// Requests get a checked connection from every pool, also from one with a single connection. A probe is itself a ping.
+func TestOpen_PingsIdleConnectionsOfRequests(t *testing.T) {
+	w := postgrestest.New(t)
+	for _, connections := range []int32{1, 4} {
+		store, err := Open(t.Context(), w.Database.Resourceapi, connections)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(store.Close)
+		for pool, want := range map[*pgxpool.Pool]bool{store.pool: true, store.searches: true, store.probe: false} {
+			connection, err := pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			idle := pgxpool.ShouldPingParams{Conn: connection.Conn(), IdleDuration: time.Hour}
+			if got := pool.Config().ShouldPing(t.Context(), idle); got != want {
+				t.Errorf("%d connections, pool of %d: ping is %t", connections, pool.Config().MaxConns, got)
+			}
+			connection.Release()
+		}
 	}
 }

@@ -1,0 +1,116 @@
+package e2e
+
+// rooms returns the packages that may import each library. A library that is not listed may not be imported: add it
+// here first.
+func rooms() map[string][]string {
+	stores := "*/internal/store/postgres"
+	forTests := []string{"authserver/internal/testing/...", stores + "/postgrestest"}
+	return map[string][]string{
+		"github.com/ory/fosite":  {"authserver/internal/oauth/engine"},
+		"github.com/gorilla/mux": {"*/internal/app"},
+		"github.com/rs/cors":     {"*/internal/app"},
+		"github.com/jackc/pgx": append(
+			forTests,
+			stores,
+			"*/internal/app",
+			"shared/standing",
+			"shared/pghealth",
+			"shared/pguuid",
+			"shared/migrate",
+			"shared/metrics",
+			"shared/tracing",
+			"shared/devkit/testkit",
+			"deploy/...",
+			"e2e/...",
+		),
+		"github.com/pressly/goose":       {"shared/migrate", "shared/devkit/testkit"},
+		"github.com/riverqueue/river":    {stores, "resourceapi/internal/worker"},
+		"github.com/go-redis/redis_rate": {"*/internal/store/redis"},
+		"github.com/redis/go-redis": {
+			"shared/redisurl",
+			"*/internal/store/redis",
+			"*/internal/app",
+			"shared/metrics",
+			"shared/tracing",
+		},
+		"github.com/lestrrat-go/jwx":           jwxRooms(),
+		"github.com/alexedwards/argon2id":      {"authserver/internal/signin/session", "deploy/local/demo"},
+		"github.com/alexedwards/scs":           {"authserver/internal/signin/session"},
+		"github.com/go-webauthn/webauthn":      {"authserver/internal/signin/webauthn"},
+		"github.com/coreos/go-oidc":            {"authserver/internal/signin/oidc"},
+		"golang.org/x/oauth2":                  {"authserver/internal/signin/oidc", "shared/client", "e2e/..."},
+		"golang.org/x/crypto/chacha20poly1305": {"shared/seal"},
+		"golang.org/x/sync": {
+			"authserver/internal/signin/oidc",
+			"authserver/internal/oauth/clientmetadata",
+			"authserver/internal/oauth/keyring",
+			"resourceapi/internal/keys",
+			stores,
+		},
+		"golang.org/x/sys":  {"shared/web"},
+		"code.dny.dev/ssrf": {"authserver/internal/oauth/clientmetadata"},
+		"golang.org/x/time": {"resourceapi/internal/keys"},
+		"golang.org/x/net/html": {
+			"authserver/internal/testing/browsertest",
+			"authserver/internal/doctor",
+		},
+		"github.com/go-json-experiment/json": {
+			"authserver/internal/endpoint/token",
+			"authserver/internal/endpoint/oauthclients",
+			"authserver/internal/oauth/clientmetadata",
+			"authserver/internal/oauth/clientassertion",
+			"resourceapi/internal/strictjson",
+		},
+		"github.com/alecthomas/kong":       {"*/cmd/*"},
+		"github.com/caarlos0/env":          {"shared/envconf"},
+		"github.com/hashicorp/go-envparse": {"shared/envconf"},
+		"github.com/hashicorp/golang-lru": {
+			"authserver/internal/metrics",
+			"authserver/internal/oauth/clientmetadata",
+			"authserver/internal/oauth/engine",
+			"authserver/internal/signin/session",
+			"authserver/internal/store/postgres",
+			"resourceapi/internal/store/redis",
+			"shared/accesstoken",
+		},
+		"github.com/agnivade/levenshtein":       {"shared/envconf"},
+		"github.com/santhosh-tekuri/jsonschema": {"e2e/openapicheck"},
+		"github.com/pb33f/libopenapi/datamodel": {"e2e/openapicheck"},
+		"github.com/goccy/go-yaml":              {"shared/openapi"},
+		"github.com/yuin/goldmark":              {"resourceapi/internal/endpoint/apidoc"},
+		"github.com/IBM/pgxpoolprometheus":      {"shared/metrics"},
+		"github.com/prometheus/client_golang":   {"shared/metrics", "*/internal/metrics"},
+		"github.com/go-logr/logr":               {"shared/tracing"},
+		"go.opentelemetry.io/otel":              {"shared/tracing", "shared/web"}, // web uses only the ids
+		"go.opentelemetry.io/contrib":           {"shared/tracing"},
+		"go.opentelemetry.io/proto/otlp":        {"e2e/harness"},
+		"google.golang.org/protobuf/proto":      {"e2e/harness"},
+		"github.com/exaring/otelpgx":            {"shared/tracing"},
+		"github.com/PuerkitoBio/goquery":        {"e2e/..."},
+		"github.com/chromedp":                   {"e2e/..."},
+		"pgregory.net/rapid":                    {"e2e/..."},
+		"github.com/modelcontextprotocol":       {"resourceapi/internal/endpoint/mcp", "e2e/..."},
+		"github.com/google/uuid": {
+			"authserver/...",
+			"resourceapi/...",
+			"shared/...",
+			"deploy/...",
+			"e2e/...",
+		},
+	}
+}
+
+// jwxRooms are the packages that handle keys and tokens, and those that pass key sets on.
+func jwxRooms() []string {
+	return []string{
+		"shared/accesstoken",
+		"authserver/internal/oauth/keyring",
+		"resourceapi/internal/keys",
+		"resourceapi/internal/keys/keystest",
+		"authserver/internal/account/authorizer",
+		"authserver/internal/oauth/clientassertion",
+		"authserver/internal/oauth/engine",
+		"authserver/internal/endpoint/introspect",
+		"authserver/internal/endpoint/revoke",
+	}
+}
