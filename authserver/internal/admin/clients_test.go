@@ -13,7 +13,7 @@ import (
 )
 
 func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	added := b.values(b.service.AddService(t.Context(), "Reporting"))
 	id, secret := b.text(added, "clientId"), credential.Secret(b.text(added, "clientSecret"))
 	if !credential.ClientSecret.Matches(secret.Reveal()) {
@@ -42,7 +42,7 @@ func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
 }
 
 func TestClients_AreListedWithGrants(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.Connected(b.app, b.user)
 	b.values(b.service.AddService(t.Context(), "Reporting"))
 	gone, _ := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -67,7 +67,7 @@ func TestClients_AreListedWithGrants(t *testing.T) {
 }
 
 func TestDeleteClient_RevokesGrants(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	sibling := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	remaining := b.Connected(sibling, b.user)

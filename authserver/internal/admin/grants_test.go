@@ -14,7 +14,7 @@ import (
 )
 
 func TestListGrants_ShowsState(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	ctx := t.Context()
 	active, revoked, over := b.Connected(b.app, b.user), b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	pending, _ := b.Consent(b.app, b.user)
@@ -50,7 +50,7 @@ func TestListGrants_ShowsState(t *testing.T) {
 }
 
 func TestRevokeGrant_RevokesOneGrant(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held, sibling := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	id := held.Grant.ID.String()
 	if got := b.values(b.service.RevokeGrant(t.Context(), id)); got["revoked"] != true {
@@ -74,7 +74,7 @@ func TestRevokeGrant_RevokesOneGrant(t *testing.T) {
 }
 
 func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	ctx := t.Context()
 	otherUser, otherApp := b.Fixture.Member(perm.ProgrammesRead), b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.users set email = 'grace@example.org' where id = $1`, otherUser)
@@ -125,7 +125,7 @@ func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
 }
 
 func TestRevokeGrants_IssuedBeforeIsTimeOfConsent(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	early, late := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T11:59:59Z' where id = $1`, early.Grant.ID)
 	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T12:00:00Z' where id = $1`, late.Grant.ID)
@@ -136,7 +136,7 @@ func TestRevokeGrants_IssuedBeforeIsTimeOfConsent(t *testing.T) {
 }
 
 func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.Fixture.Exec(
 		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		select gen_random_uuid(), 'connector', $1, $2, $3, '{}', $4, 'active',
@@ -161,7 +161,7 @@ func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
 }
 
 func TestGrants_InvalidQueryIsRefused(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	for what, query := range map[string]admin.GrantQuery{
 		"a user of no shape":   {User: "ada"},

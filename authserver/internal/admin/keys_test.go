@@ -12,7 +12,7 @@ import (
 )
 
 // kids returns the identifiers of the keys in a state.
-func (b *bench) kids(state string) []string {
+func (b *testEnv) kids(state string) []string {
 	b.t.Helper()
 	var out []string
 	for _, key := range b.list(b.service.ListKeys(b.t.Context())) {
@@ -23,7 +23,7 @@ func (b *bench) kids(state string) []string {
 	return out
 }
 
-func (b *bench) believed(token credential.Secret) bool {
+func (b *testEnv) believed(token credential.Secret) bool {
 	b.t.Helper()
 	if err := b.Keyring.Load(b.t.Context()); err != nil {
 		b.t.Fatal(err)
@@ -33,7 +33,7 @@ func (b *bench) believed(token credential.Secret) bool {
 }
 
 func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	ctx := t.Context()
 	first := b.kids("current")[0]
 	before := b.Connected(b.app, b.user).Access
@@ -65,7 +65,7 @@ func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 }
 
 func TestKeys_WithoutMasterKeysAreOnlyListed(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	service, done, err := app.Admin(
 		t.Context(),
 		[]string{"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver},

@@ -14,7 +14,7 @@ import (
 )
 
 func TestMembers_PermissionsAreSet(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	ctx := t.Context()
 	workspace := b.Fixture.WorkspaceID.String()
 	id := b.text(b.values(b.service.AddUser(ctx, "ada@example.org", "Ada")), "id")
@@ -60,7 +60,7 @@ func TestMembers_PermissionsAreSet(t *testing.T) {
 }
 
 func TestMembers_InvalidChangeIsRefused(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	ctx := t.Context()
 	workspace, user, unknown := b.Fixture.WorkspaceID.String(), b.user.String(), uuid.NewString()
 	stranger := b.Fixture.User("stranger@example.org").String()
@@ -101,7 +101,7 @@ func TestMembers_InvalidChangeIsRefused(t *testing.T) {
 }
 
 func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	ctx := t.Context()
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
@@ -166,7 +166,7 @@ func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
 }
 
 func TestRemoveMember_IsPropagatedToRedis(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.values(b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
 	// The revocation is undone in Postgres, so that only Redis refuses.
@@ -181,7 +181,7 @@ func TestRemoveMember_IsPropagatedToRedis(t *testing.T) {
 }
 
 func TestRemoveMember_WorksWithoutRedis(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
 	b.values(b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
@@ -192,7 +192,7 @@ func TestRemoveMember_WorksWithoutRedis(t *testing.T) {
 
 // A removal that fails changes nothing.
 func TestRemoveMember_IsAllOrNothing(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Token(b.user, perm.ProgrammesRead)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
@@ -220,7 +220,7 @@ func TestRemoveMember_IsAllOrNothing(t *testing.T) {
 }
 
 func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.Fixture.Exec(
 		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', $4, 'active',

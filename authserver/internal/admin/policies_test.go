@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func (b *bench) policy() map[string]any {
+func (b *testEnv) policy() map[string]any {
 	b.t.Helper()
 	return b.values(b.service.ConnectorPolicy(b.t.Context(), b.Fixture.WorkspaceID.String()))
 }
@@ -28,7 +28,7 @@ func names(values any) []string {
 }
 
 func TestSetConnectorPolicy_ChangesOnlyGivenFields(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	workspace, days := b.Fixture.WorkspaceID.String(), 7
 	if p := b.policy(); !slices.Equal(names(p["platforms"]), []string{"claude", "chatgpt", "other"}) ||
 		p["days"] != 30.0 ||
@@ -74,7 +74,7 @@ func TestSetConnectorPolicy_ChangesOnlyGivenFields(t *testing.T) {
 }
 
 func TestSetConnectorPolicy_InvalidChangeIsRefused(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	workspace, none, many, ten := b.Fixture.WorkspaceID.String(), 0, 31, 10
 	for what, change := range map[string]admin.PolicyChange{
 		"nothing":                  {},

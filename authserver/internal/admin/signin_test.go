@@ -14,7 +14,7 @@ import (
 const upstream = "https://id.example.org"
 
 // withSignInMethods creates a signed-in user with a passkey and a linked account.
-func (b *bench) withSignInMethods(email string) (user, passkey string) {
+func (b *testEnv) withSignInMethods(email string) (user, passkey string) {
 	b.t.Helper()
 	user, passkey = b.text(b.values(b.service.AddUser(b.t.Context(), email, "Ada")), "id"), uuid.NewString()
 	b.Fixture.Exec(`insert into account.passkeys
@@ -30,7 +30,7 @@ func (b *bench) withSignInMethods(email string) (user, passkey string) {
 	return user, passkey
 }
 
-func (b *bench) methods(user string) []string {
+func (b *testEnv) methods(user string) []string {
 	b.t.Helper()
 	var ids []string
 	for _, one := range b.list(b.service.SignInMethods(b.t.Context(), user)) {
@@ -40,7 +40,7 @@ func (b *bench) methods(user string) []string {
 	return ids
 }
 
-func (b *bench) wantsMethods(what, user string, want ...string) {
+func (b *testEnv) wantsMethods(what, user string, want ...string) {
 	b.t.Helper()
 	slices.Sort(want)
 	if got := b.methods(user); !slices.Equal(got, want) {
@@ -49,7 +49,7 @@ func (b *bench) wantsMethods(what, user string, want ...string) {
 }
 
 func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	other, otherPasskey := b.withSignInMethods("eve@example.org")
 	set := func(alone bool) string {
@@ -86,7 +86,7 @@ func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
 }
 
 func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	other, otherPasskey := b.withSignInMethods("eve@example.org")
 	for what, id := range map[string]string{

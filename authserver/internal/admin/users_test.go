@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func (b *bench) stored(id string) (hash credential.Secret) {
+func (b *testEnv) stored(id string) (hash credential.Secret) {
 	b.t.Helper()
 	var text string
 	const query = `select coalesce(password_hash, '') from account.users where id = $1`
@@ -23,19 +23,19 @@ func (b *bench) stored(id string) (hash credential.Secret) {
 	return credential.Secret(text)
 }
 
-func (b *bench) signIn(user string) {
+func (b *testEnv) signIn(user string) {
 	b.t.Helper()
 	b.Fixture.Exec(`insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
 		values (gen_random_uuid(), $1, now() + interval '12 hours', 'password', '127.0.0.1', 'test')`, user)
 }
 
-func (b *bench) signedIn(user string) int {
+func (b *testEnv) signedIn(user string) int {
 	b.t.Helper()
 	return b.Count(`select count(*) from account.sign_ins where user_id = $1 and ended_at is null`, user)
 }
 
 func TestAddUser_HasNoPassword(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	added := b.values(b.service.AddUser(t.Context(), "Ada.Okafor@Example.org", "Ada Okafor"))
 	id := b.text(added, "id")
 	if added["email"] != "ada.okafor@example.org" {
@@ -67,7 +67,7 @@ func TestAddUser_HasNoPassword(t *testing.T) {
 }
 
 func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	id := b.text(b.values(b.service.AddUser(t.Context(), "ada@example.org", "Ada")), "id")
 	passwords, err := session.NewPasswords(session.LowestCost())
 	if err != nil {
@@ -117,7 +117,7 @@ func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 }
 
 func TestSetDisabled_UserHasNoAccessUntilEnabled(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	id := b.user.String()
 	held := b.Connected(b.app, b.user)
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead)

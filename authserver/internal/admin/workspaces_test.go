@@ -10,7 +10,7 @@ import (
 )
 
 func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	ctx := t.Context()
 	organisation := b.text(b.values(b.service.AddOrganisation(ctx, " Harbour Trust ")), "id")
 	b.events(audit.OrganisationAdded, "organisation:"+organisation, 1)
@@ -38,7 +38,7 @@ func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
 }
 
 func TestSetModule_ChangesStateStepByStep(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	ctx := t.Context()
 	workspace := b.Fixture.WorkspaceID.String()
 	b.Fixture.Exec(`delete from account.tenant_modules`)
@@ -72,7 +72,7 @@ func TestSetModule_ChangesStateStepByStep(t *testing.T) {
 }
 
 func TestWorkspaces_InvalidChangeIsRefused(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	ctx := t.Context()
 	workspace, unknown := b.Fixture.WorkspaceID.String(), uuid.NewString()
 	before := b.Count(`select count(*) from account.audit_events`)

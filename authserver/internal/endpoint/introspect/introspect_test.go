@@ -17,88 +17,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A bench is a server with a service that introspects tokens.
-type bench struct {
-	*apitest.Server
-	t       *testing.T
-	service apitest.ClientWithSecret
-	user    uuid.UUID
-}
-
-func newBench(t *testing.T) *bench {
-	t.Helper()
-	b := &bench{Server: apitest.Start(t), t: t}
-	b.service = b.Service()
-	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.AccountAPIAccess)
-	return b
-}
-
-func (b *bench) ask(token credential.Secret) apitest.Answer {
-	b.t.Helper()
-	return b.FormWith(
-		apitest.IntrospectPath,
-		apitest.Basic(b.service.ID.String(), b.service.Secret),
-		"token",
-		token.Reveal(),
-	)
-}
-
-func (b *bench) active(what string, token credential.Secret) map[string]any {
-	b.t.Helper()
-	answer := b.ask(token)
-	if answer.Status != 200 || answer.JSON()["active"] != true {
-		b.t.Fatalf("%s: %d %s, want it active", what, answer.Status, answer.Body)
-	}
-	return answer.JSON()
-}
-
-// inactive requires a response with active:false and nothing else (RFC 7662, section 2.2).
-func (b *bench) inactive(what string, token credential.Secret) {
-	b.t.Helper()
-	answer := b.ask(token)
-	if answer.Status != 200 || strings.TrimSpace(answer.Body) != `{"active":false}` {
-		b.t.Errorf("%s: %d %s, want only active:false", what, answer.Status, answer.Body)
-	}
-}
-
-func (b *bench) connector(resource string) (client.Client, apitest.Connection) {
-	b.t.Helper()
-	c := b.Fixture.Connector(resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	return c, b.Connected(c, b.user)
-}
-
-func texts(v any) []string {
-	list, ok := v.([]any)
-	if !ok {
-		return nil
-	}
-	out := []string{}
-	for _, one := range list {
-		text, _ := one.(string)
-		out = append(out, text)
-	}
-	return out
-}
-
-func (b *bench) same(what string, got map[string]any, want map[string]any) {
-	b.t.Helper()
-	for name, value := range want {
-		if !reflect.DeepEqual(got[name], value) {
-			b.t.Errorf("%s: %s is %v, want %v", what, name, got[name], value)
-		}
-	}
-}
-
-func names(answer map[string]any) map[string]bool {
-	out := map[string]bool{}
-	for name := range answer {
-		out[name] = true
-	}
-	return out
-}
-
 func TestIntrospect_DescribesAccessTokensOfBothResources(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	rest, restHeld := b.connector(apitest.REST)
 	mcp, mcpHeld := b.connector(apitest.MCP)
@@ -148,7 +68,7 @@ func TestIntrospect_DescribesAccessTokensOfBothResources(t *testing.T) {
 }
 
 func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead, perm.EngageReadForms)
 	b.Fixture.Exec(
 		`update account.personal_access_tokens
@@ -172,7 +92,7 @@ func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
 }
 
 func TestIntrospect_TokenDoesNotGainPermissionsOfGrant(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
 	b.Fixture.Exec(`update account.grants set permissions = '{programmes:read:programmes,programmes:write:programmes}'`)
@@ -184,7 +104,7 @@ func TestIntrospect_TokenDoesNotGainPermissionsOfGrant(t *testing.T) {
 }
 
 func TestIntrospect_LostPermissionsLeaveTokenActive(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, b.user)
@@ -200,29 +120,29 @@ func TestIntrospect_LostPermissionsLeaveTokenActive(t *testing.T) {
 }
 
 func TestIntrospect_EndedCredentialIsInactive(t *testing.T) {
-	cases := map[string]func(*bench){
-		"membership ended": func(b *bench) {
+	cases := map[string]func(*testEnv){
+		"membership ended": func(b *testEnv) {
 			b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
 		},
-		"user disabled": func(b *bench) {
+		"user disabled": func(b *testEnv) {
 			b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
 		},
-		"revoked": func(b *bench) {
+		"revoked": func(b *testEnv) {
 			b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now()`)
 			b.Fixture.Exec(`update account.personal_access_tokens set revoked_at = now()`)
 		},
-		"over": func(b *bench) {
+		"over": func(b *testEnv) {
 			b.Fixture.Exec(`update account.grants set ends_at = now()`)
 			b.Fixture.Exec(`update account.personal_access_tokens set expires_at = now()`)
 		},
-		"unknown": func(b *bench) {
+		"unknown": func(b *testEnv) {
 			b.Fixture.Exec(`delete from account.grants`)
 			b.Fixture.Exec(`delete from account.personal_access_tokens`)
 		},
 	}
 	for what, happen := range cases {
 		t.Run(what, func(t *testing.T) {
-			b := newBench(t)
+			b := newTestEnv(t)
 			_, held := b.connector(apitest.REST)
 			personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 			b.active("before", held.Access)
@@ -236,7 +156,7 @@ func TestIntrospect_EndedCredentialIsInactive(t *testing.T) {
 
 // This process still holds the removed key. Postgres reports that it was removed.
 func TestIntrospect_TokenOfRemovedKeyIsInactive(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	_, assistant := b.connector(apitest.MCP)
 	b.active("before", held.Access)
@@ -248,7 +168,7 @@ func TestIntrospect_TokenOfRemovedKeyIsInactive(t *testing.T) {
 }
 
 func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, held := b.connector(apitest.MCP)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	linked := b.Linked(confidential, secret, b.user)
@@ -260,7 +180,7 @@ func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
 }
 
 func TestIntrospect_ExpiredAccessTokenIsInactive(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.Wait(time.Hour - 10*time.Second)
 	b.active("a moment before", held.Access)
@@ -269,7 +189,7 @@ func TestIntrospect_ExpiredAccessTokenIsInactive(t *testing.T) {
 }
 
 func TestIntrospect_OtherTextIsInactive(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	c, held := b.connector(apitest.REST)
 	_, code := b.Consent(c, b.user)
 	foreign := apitest.Start(t)
@@ -294,7 +214,7 @@ func TestIntrospect_OtherTextIsInactive(t *testing.T) {
 }
 
 func TestIntrospect_ClaimsThatDifferFromGrantAreInactive(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	key, err := b.Keyring.Current(t.Context())
 	if err != nil {
@@ -321,7 +241,7 @@ func TestIntrospect_ClaimsThatDifferFromGrantAreInactive(t *testing.T) {
 }
 
 func TestIntrospect_OnlyServicesMayCall(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	connector, held := b.connector(apitest.REST)
 	deleted := b.Service()
@@ -351,7 +271,7 @@ func TestIntrospect_OnlyServicesMayCall(t *testing.T) {
 }
 
 func TestIntrospect_AcceptsSecretInForm(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	_, held := b.connector(apitest.REST)
 	other := b.Service()
@@ -416,7 +336,7 @@ func TestIntrospect_AcceptsSecretInForm(t *testing.T) {
 }
 
 func TestIntrospect_WrongSecretsInFormAreThrottled(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
 		return f.ForClient(b.service.ID.String())
@@ -433,7 +353,7 @@ func TestIntrospect_WrongSecretsInFormAreThrottled(t *testing.T) {
 }
 
 func TestIntrospect_MalformedRequestIs400(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	auth := apitest.Basic(b.service.ID.String(), b.service.Secret)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal()
 	post := func(contentType, body string) apitest.Answer {
@@ -476,14 +396,14 @@ func TestIntrospect_MalformedRequestIs400(t *testing.T) {
 }
 
 func TestIntrospect_ResponseIsNotCached(t *testing.T) {
-	b := newBench(t)
-	if control := b.ask("word").Header.Get("Cache-Control"); control != "no-store" {
+	b := newTestEnv(t)
+	if control := b.introspect("word").Header.Get("Cache-Control"); control != "no-store" {
 		t.Errorf("Cache-Control: %q", control)
 	}
 }
 
 func TestIntrospect_OutageIsNeverInactive(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	restore := b.CutPostgres()
@@ -492,7 +412,7 @@ func TestIntrospect_OutageIsNeverInactive(t *testing.T) {
 		"personal access token": personal,
 		"garbage":               "word",
 	} {
-		answer := b.ask(token)
+		answer := b.introspect(token)
 		if answer.Status != 503 || answer.Text("error") != "temporarily_unavailable" ||
 			answer.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
@@ -506,7 +426,7 @@ func TestIntrospect_OutageIsNeverInactive(t *testing.T) {
 }
 
 func TestIntrospect_OutageAfterAuthenticationIsNeverInactive(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
@@ -521,20 +441,20 @@ func TestIntrospect_OutageAfterAuthenticationIsNeverInactive(t *testing.T) {
 		"access token":          held.Access,
 		"personal access token": personal,
 	} {
-		if answer := b.ask(token); answer.Status != 503 {
+		if answer := b.introspect(token); answer.Status != 503 {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
 		}
 	}
 }
 
 func TestIntrospect_WithoutKeysNoTokenIsInactive(t *testing.T) {
-	_, held := newBench(t).connector(apitest.REST)
-	b := &bench{Server: apitest.StartWithoutKeys(t), t: t}
+	_, held := newTestEnv(t).connector(apitest.REST)
+	b := &testEnv{Server: apitest.StartWithoutKeys(t), t: t}
 	b.service = b.Service()
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	for _, token := range []credential.Secret{held.Access, "a.b.c", personal} {
-		if answer := b.ask(token); answer.Status != 503 {
+		if answer := b.introspect(token); answer.Status != 503 {
 			t.Errorf("%d %s", answer.Status, answer.Body)
 		}
 	}
@@ -544,14 +464,14 @@ func TestIntrospect_WithoutKeysNoTokenIsInactive(t *testing.T) {
 }
 
 func TestIntrospect_WorksWithoutRedis(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.Redis.Kill()
 	b.active("access token", held.Access)
 }
 
 func TestIntrospect_OnlyWrongSecretsAreThrottled(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
 		return f.ForClient(b.service.ID.String())

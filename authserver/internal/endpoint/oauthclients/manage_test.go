@@ -13,7 +13,7 @@ import (
 )
 
 func TestList_IsNewestFirstAndWithoutSecrets(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	empty := b.send("GET", b.path(), "")
 	if meta, _ := empty.JSON()["meta"].(map[string]any); empty.Status != 200 || meta["count"] != float64(0) ||
 		len(meta) != 1 {
@@ -47,7 +47,7 @@ func TestList_IsNewestFirstAndWithoutSecrets(t *testing.T) {
 }
 
 // elsewhere registers a client in another workspace.
-func (b *bench) elsewhere() (workspaceID uuid.UUID, client string) {
+func (b *testEnv) elsewhere() (workspaceID uuid.UUID, client string) {
 	b.t.Helper()
 	workspaceID = b.Fixture.Workspace("Elsewhere")
 	c, _ := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -56,7 +56,7 @@ func (b *bench) elsewhere() (workspaceID uuid.UUID, client string) {
 }
 
 func TestRead_ReturnsStoredClient(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	registered := b.registered(connector(nil))
 	read := b.send("GET", b.path()+"/"+registered.Text("clientId"), "")
 	if read.Status != 200 || read.Body != registered.Body {
@@ -70,7 +70,7 @@ func TestRead_ReturnsStoredClient(t *testing.T) {
 }
 
 func TestClients_UnknownClientIs404(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, other := b.elsewhere()
 	foreignConnector := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	b.Fixture.Exec(
@@ -99,7 +99,7 @@ func TestClients_UnknownClientIs404(t *testing.T) {
 }
 
 func TestDelete_RevokesGrants(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	app := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	remaining := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	held, other := b.Connected(app, b.registrar), b.Connected(remaining, b.registrar)
@@ -123,7 +123,7 @@ func TestDelete_RevokesGrants(t *testing.T) {
 	b.refused("again", b.send("DELETE", b.path()+"/"+id, ""), 404, "not_found")
 }
 
-func (b *bench) works(what string, id, secret string, works bool) {
+func (b *testEnv) works(what string, id, secret string, works bool) {
 	b.t.Helper()
 	answer := b.PostJSON(
 		apitest.TokenPath,
@@ -138,7 +138,7 @@ func (b *bench) works(what string, id, secret string, works bool) {
 }
 
 func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	registered := b.registered(confidential(nil))
 	id, old := registered.Text("clientId"), registered.Text("clientSecret")
 	b.works("at first", id, old, true)
@@ -172,7 +172,7 @@ func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
 }
 
 func TestReplaceSecret_ExpireOldEndsOldSecret(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	registered := b.registered(confidential(nil))
 	id := registered.Text("clientId")
 	answer := b.send("POST", b.path()+"/"+id+"/secret", `{"expireOld":true}`)
@@ -191,7 +191,7 @@ func TestReplaceSecret_ExpireOldEndsOldSecret(t *testing.T) {
 }
 
 func TestReplaceSecret_ConnectorIsRefused(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	id := b.registered(connector(nil)).Text("clientId")
 	b.refused("a connector", b.send("POST", b.path()+"/"+id+"/secret", ""), 400, "invalid_client_metadata")
 	if n := b.Count(`select count(*) from account.client_secrets`); n != 0 {
@@ -200,7 +200,7 @@ func TestReplaceSecret_ConnectorIsRefused(t *testing.T) {
 }
 
 func TestClients_EveryRouteNeedsPermission(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	id := b.registered(confidential(nil)).Text("clientId")
 	reader := b.Fixture.Token(b.registrar, perm.ProgrammesRead)
 	for _, route := range []struct{ method, path string }{
@@ -228,7 +228,7 @@ func TestClients_EveryRouteNeedsPermission(t *testing.T) {
 }
 
 func TestClients_OutageIs503OnEveryRoute(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	id := b.registered(confidential(nil)).Text("clientId")
 	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	answer := b.registered(confidential(fields{"unknownKey": 1}))
 	body := answer.JSON()
 	want := map[string]any{
@@ -55,7 +55,7 @@ func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 }
 
 func TestRegister_ConnectorHasNoSecret(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	for _, platform := range []string{"claude", "chatgpt"} {
 		for _, resource := range []string{apitest.REST, apitest.MCP} {
 			answer := b.registered(connector(fields{"connectorPlatform": platform, "resource": resource}))
@@ -77,7 +77,7 @@ func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 }
 
 func TestRegister_StoresRequestedAuthMethod(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	for _, method := range []string{"client_secret_json", "client_secret_post", "client_secret_basic"} {
 		if got := b.registered(confidential(fields{
 			"tokenEndpointAuthMethod": method,
@@ -88,7 +88,7 @@ func TestRegister_StoresRequestedAuthMethod(t *testing.T) {
 }
 
 func TestRegister_BadRegistrationIs400(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	const metadata, redirect = "invalid_client_metadata", "invalid_redirect_uri"
 	uris := func(all ...string) fields { return fields{"redirectUris": all} }
 	for what, c := range map[string]struct{ body, code string }{
@@ -177,7 +177,7 @@ func TestRegister_BadRegistrationIs400(t *testing.T) {
 }
 
 func TestRegister_MemberNamesAreCaseSensitive(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.refused(
 		"Name",
 		b.send("POST", b.path(), confidential(fields{"name": nil, "Name": "Donor sync"})),
@@ -187,7 +187,7 @@ func TestRegister_MemberNamesAreCaseSensitive(t *testing.T) {
 }
 
 func TestRegister_LongBodyIs413(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	answer := b.send("POST", b.path(), confidential(fields{"name": strings.Repeat("x", 64<<10)}))
 	if answer.Status != 413 {
 		t.Errorf("%d %s", answer.Status, answer.Body)
@@ -195,7 +195,7 @@ func TestRegister_LongBodyIs413(t *testing.T) {
 }
 
 func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	const long = "https://app.example.org/"
 	for _, uris := range [][]string{
 		{"http://localhost:1234/cb"},
@@ -214,7 +214,7 @@ func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
 
 // The registrar requires permissions that the token lacks, or that the user lacks.
 func TestRegister_CannotRequireMoreThanCredentialHolds(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.forbidden(
 		"the user lacks it",
 		b.send(
@@ -234,7 +234,7 @@ func TestRegister_CannotRequireMoreThanCredentialHolds(t *testing.T) {
 }
 
 func TestRegister_UnauthorizedCallerIsRefusedBeforeBody(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.token = b.Fixture.Token(b.registrar, perm.ProgrammesRead)
 	b.forbidden("permission missing and a bad body", b.send("POST", b.path(), "{"))
 	if answer := b.Send(http.MethodPost, b.path(), "{"); answer.Status != 401 {

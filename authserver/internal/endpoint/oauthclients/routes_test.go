@@ -10,7 +10,7 @@ import (
 
 // The first row of the table in section 5 of the contract, at the real routes.
 func TestRoutes_UnknownPathsAndMethodsComeBeforeAuthentication(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	one := b.path() + "/" + uuid.NewString()
 	for _, c := range []struct {
 		method, path string

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
@@ -17,67 +16,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A bench is a server with a user and a connector.
-type bench struct {
-	*apitest.Server
-	t    *testing.T
-	user uuid.UUID
-	app  client.Client
-}
-
-func newBench(t *testing.T) *bench {
-	t.Helper()
-	b := &bench{Server: apitest.Start(t), t: t}
-	b.user = b.Fixture.Member(perm.ProgrammesRead)
-	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
-	return b
-}
-
-func (b *bench) revoke(c client.Client, token credential.Secret) apitest.Answer {
-	b.t.Helper()
-	return b.Form(apitest.RevokePath, "client_id", c.ID.String(), "token", token.Reveal())
-}
-
-// done requires the response of success (RFC 7009, section 2.2): 200 without a body.
-func (b *bench) done(what string, answer apitest.Answer) {
-	b.t.Helper()
-	if answer.Status != 200 || answer.Body != "" || answer.Header.Get("Cache-Control") != "no-store" {
-		b.t.Errorf("%s: %d %q, want 200 and no body", what, answer.Status, answer.Body)
-	}
-}
-
-func (b *bench) dead(what string, held apitest.Connection) {
-	b.t.Helper()
-	g := b.Stored(held.Grant)
-	if g.State != grant.Revoked || g.Reason != grant.ByClient {
-		b.t.Errorf("%s: the grant is %s (%s), want it revoked by the client", what, g.State, g.Reason)
-	}
-	events := b.Count(
-		`select count(*) from account.audit_events where action = '`+audit.GrantRevoked+`' and subject = 'grant:' || $1
-		and actor = 'client:' || $2 and detail->>'reason' = 'revoked_by_client'`,
-		g.ID.String(),
-		g.ClientID.String(),
-	)
-	if events != 1 {
-		b.t.Errorf("%s: %d audit events, want 1", what, events)
-	}
-	if held.Refresh == "" {
-		return
-	}
-	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 || answer.Text("error") != "invalid_grant" {
-		b.t.Errorf("%s: refresh: %d %s", what, answer.Status, answer.Body)
-	}
-}
-
-func (b *bench) alive(what string, held apitest.Connection) {
-	b.t.Helper()
-	if g := b.Stored(held.Grant); g.State != grant.Active {
-		b.t.Errorf("%s: the grant is %s (%s), want it active", what, g.State, g.Reason)
-	}
-}
-
 func TestRevoke_EveryTokenRevokesItsGrant(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	for what, choose := range map[string]func(first, second apitest.Connection) credential.Secret{
 		"refresh token":            func(_, second apitest.Connection) credential.Secret { return second.Refresh },
 		"superseded refresh token": func(first, _ apitest.Connection) credential.Secret { return first.Refresh },
@@ -87,15 +27,15 @@ func TestRevoke_EveryTokenRevokesItsGrant(t *testing.T) {
 		first := b.Connected(b.app, b.user)
 		second := b.Refreshed(b.app, first)
 		sibling := b.Connected(b.app, b.user)
-		b.done(what, b.revoke(b.app, choose(first, second)))
-		b.dead(what, second)
-		b.alive("the same user's other grant", sibling)
-		b.done(what+" again", b.revoke(b.app, choose(first, second)))
+		b.wantOK(what, b.revoke(b.app, choose(first, second)))
+		b.wantRevoked(what, second)
+		b.wantActive("the same user's other grant", sibling)
+		b.wantOK(what+" again", b.revoke(b.app, choose(first, second)))
 	}
 }
 
 func TestRevoke_AcceptsEveryAuthMethod(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	for _, method := range []client.AuthMethod{client.SecretJSON, client.SecretPost, client.SecretBasic} {
 		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 		held := b.Linked(c, secret, b.user)
@@ -110,26 +50,26 @@ func TestRevoke_AcceptsEveryAuthMethod(t *testing.T) {
 		default:
 			answer = b.PostJSON(apitest.RevokePath, "client_id", id, "client_secret", secret.Reveal(), "token", token)
 		}
-		b.done(string(method), answer)
-		b.dead(string(method), held)
+		b.wantOK(string(method), answer)
+		b.wantRevoked(string(method), held)
 	}
 }
 
 func TestRevoke_IgnoresTokensOfOtherClients(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
-	b.done("refresh token", b.revoke(other, held.Refresh))
-	b.done("access token", b.revoke(other, held.Access))
-	b.done("a confidential client", b.PostJSON(apitest.RevokePath, "client_id", confidential.ID.String(),
+	b.wantOK("refresh token", b.revoke(other, held.Refresh))
+	b.wantOK("access token", b.revoke(other, held.Access))
+	b.wantOK("a confidential client", b.PostJSON(apitest.RevokePath, "client_id", confidential.ID.String(),
 		"client_secret", secret.Reveal(), "token", held.Refresh.Reveal()))
-	b.alive("after another client's attempts", held)
+	b.wantActive("after another client's attempts", held)
 	b.Refreshed(b.app, held)
 }
 
 func TestRevoke_OtherTextChangesNothing(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -146,9 +86,9 @@ func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 		"another kind's prefix": strings.Replace(refresh, "alm_rt_", "alm_ac_", 1),
 		"forged":                refresh[:20] + "AAAA" + refresh[24:],
 	} {
-		b.done(what, b.revoke(b.app, credential.Secret(text)))
+		b.wantOK(what, b.revoke(b.app, credential.Secret(text)))
 	}
-	b.alive("after garbage", held)
+	b.wantActive("after garbage", held)
 	if n := b.Count(`select count(*) from account.personal_access_tokens where revoked_at is not null`); n != 0 {
 		t.Error("a personal access token was revoked")
 	}
@@ -158,14 +98,14 @@ func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 }
 
 func TestRevoke_ExpiredTokenAndEndedGrantAreUnchanged(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	expired := b.Connected(b.app, b.user)
 	b.Wait(time.Hour + 10*time.Second)
-	b.done("expired access token", b.revoke(b.app, expired.Access))
-	b.alive("after an expired access token", expired)
+	b.wantOK("expired access token", b.revoke(b.app, expired.Access))
+	b.wantActive("after an expired access token", expired)
 	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, expired.Grant.ID)
-	b.done("refresh token of an ended grant", b.revoke(b.app, expired.Refresh))
-	b.alive("ended by time, not by the client", expired)
+	b.wantOK("refresh token of an ended grant", b.revoke(b.app, expired.Refresh))
+	b.wantActive("ended by time, not by the client", expired)
 
 	byUser := b.Connected(b.app, b.user)
 	b.Fixture.Exec(
@@ -173,17 +113,17 @@ func TestRevoke_ExpiredTokenAndEndedGrantAreUnchanged(t *testing.T) {
 			where id = $1`,
 		byUser.Grant.ID,
 	)
-	b.done("revoked already", b.revoke(b.app, byUser.Refresh))
+	b.wantOK("revoked already", b.revoke(b.app, byUser.Refresh))
 	if g := b.Stored(byUser.Grant); g.Reason != grant.ByUser {
 		t.Errorf("the first reason was replaced by %s", g.Reason)
 	}
 }
 
 func TestRevoke_IgnoresTokenTypeHint(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	for _, hint := range []string{"access_token", "refresh_token", "password", ""} {
 		held := b.Connected(b.app, b.user)
-		b.done(
+		b.wantOK(
 			"hint "+hint,
 			b.Form(
 				apitest.RevokePath,
@@ -192,12 +132,12 @@ func TestRevoke_IgnoresTokenTypeHint(t *testing.T) {
 				"token_type_hint", hint,
 			),
 		)
-		b.dead("hint "+hint, held)
+		b.wantRevoked("hint "+hint, held)
 	}
 }
 
 func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(confidential, secret, b.user)
 	basic, basicSecret := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -276,11 +216,11 @@ func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 			t.Errorf("%s: challenge %q", c.what, c.answer.Header.Get("WWW-Authenticate"))
 		}
 	}
-	b.alive("after refusals", held)
+	b.wantActive("after refusals", held)
 }
 
 func TestRevoke_MalformedRequestIs400(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	id := b.app.ID.String()
 	post := func(contentType, body string) apitest.Answer {
 		return b.Send(http.MethodPost, apitest.RevokePath, body, "Content-Type", contentType)
@@ -311,7 +251,7 @@ func TestRevoke_MalformedRequestIs400(t *testing.T) {
 }
 
 func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	restore := b.CutPostgres()
 	for what, token := range map[string]credential.Secret{
@@ -326,14 +266,14 @@ func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
 		}
 	}
 	restore()
-	b.alive("after the outage", held)
-	b.done("afterwards", b.revoke(b.app, held.Refresh))
-	b.dead("afterwards", held)
+	b.wantActive("after the outage", held)
+	b.wantOK("afterwards", b.revoke(b.app, held.Refresh))
+	b.wantRevoked("afterwards", held)
 }
 
 // With the lock on the memberships, the client can be read and its grant cannot.
 func TestRevoke_UnreadableGrantIs503(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {
@@ -352,7 +292,7 @@ func TestRevoke_UnreadableGrantIs503(t *testing.T) {
 
 // With the lock on the grant's row, everything can be read and the revocation cannot be committed.
 func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {
@@ -368,14 +308,14 @@ func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
 	if err := lock.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.done("afterwards", b.revoke(b.app, held.Refresh))
-	b.dead("afterwards", held)
+	b.wantOK("afterwards", b.revoke(b.app, held.Refresh))
+	b.wantRevoked("afterwards", held)
 }
 
 func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
-	first := newBench(t)
+	first := newTestEnv(t)
 	held := first.Connected(first.app, first.user)
-	b := &bench{Server: apitest.StartWithoutKeys(t), t: t}
+	b := &testEnv{Server: apitest.StartWithoutKeys(t), t: t}
 	c := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	if answer := b.revoke(c, held.Access); answer.Status != 503 {
 		t.Errorf("%d %s", answer.Status, answer.Body)
@@ -383,10 +323,10 @@ func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
 }
 
 func TestRevoke_WorksWithoutRedis(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
-	b.done("without Redis", b.revoke(b.app, held.Refresh))
+	b.wantOK("without Redis", b.revoke(b.app, held.Refresh))
 	if g := b.Stored(held.Grant); g.State != grant.Revoked {
 		t.Errorf("the grant is %s", g.State)
 	}
@@ -396,7 +336,7 @@ func TestRevoke_WorksWithoutRedis(t *testing.T) {
 }
 
 func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration { return f.ForClient(c.ID.String()) })
@@ -408,8 +348,8 @@ func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
 			"token", held.Access.Reveal(),
 		)
 	})
-	b.alive("by a wrong secret", held)
-	b.done(
+	b.wantActive("by a wrong secret", held)
+	b.wantOK(
 		"the right one",
 		b.PostJSON(
 			apitest.RevokePath,
@@ -418,5 +358,5 @@ func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
 			"token", held.Access.Reveal(),
 		),
 	)
-	b.dead("by the right one", held)
+	b.wantRevoked("by the right one", held)
 }

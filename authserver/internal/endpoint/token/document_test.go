@@ -141,7 +141,7 @@ func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
 	second := d.refresh(first.Text("refresh_token"))
 	d.wants("refresh", second, 200, "")
 	d.Wait(-48 * time.Hour)
-	claims := (&bench{Server: d.Server, t: t}).claims(second)
+	claims := (&testEnv{Server: d.Server, t: t}).claims(second)
 	if claims.ClientID != d.address || claims.GrantID != g.ID || claims.WorkspaceID != d.Fixture.WorkspaceID ||
 		claims.Audience != apitest.MCP {
 		t.Errorf("claims: %+v", claims)

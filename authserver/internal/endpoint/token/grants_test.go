@@ -13,7 +13,7 @@ import (
 )
 
 func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	first := b.exchangeCode(code)
 	b.given("first", first)
@@ -43,7 +43,7 @@ func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
 }
 
 func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	stranger := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	for range 6 {
@@ -64,7 +64,7 @@ func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
 }
 
 func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	for what, changes := range map[string][]string{
 		"as it was":             nil,
 		"with a wrong resource": {"resource", apitest.MCP},
@@ -83,7 +83,7 @@ func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 }
 
 func TestRefresh_RefusalConsumesNothing(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.refused("a wrong resource", b.refresh(held.Refresh, "resource", apitest.MCP), 400, "invalid_target")
 	b.refused(
@@ -111,7 +111,7 @@ func TestRefresh_RefusalConsumesNothing(t *testing.T) {
 }
 
 func TestExchange_RefusalConsumesNothing(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, code := b.Consent(b.app, b.user)
 	_, linked := b.Consent(b.linked, b.user)
 	b.Fixture.SetLLM(false)
@@ -131,7 +131,7 @@ func TestExchange_RefusalConsumesNothing(t *testing.T) {
 }
 
 func TestRefresh_RefusalDescribesCause(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	for _, c := range []struct{ sql, undo, words string }{
 		{
@@ -170,7 +170,7 @@ func TestRefresh_RefusalDescribesCause(t *testing.T) {
 }
 
 func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	race := func(what string, g grant.Grant, reason grant.Reason, try func() apitest.Answer) {
 		statuses := make([]int, 8)
 		var group sync.WaitGroup
@@ -200,7 +200,7 @@ func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
 }
 
 func TestToken_OutageIs503AndChangesNothing(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
 	_, linked := b.Consent(b.linked, b.user)
@@ -228,13 +228,13 @@ func TestToken_OutageIs503AndChangesNothing(t *testing.T) {
 }
 
 // exchangeUnknown sends an unknown code from an unknown client.
-func (b *bench) exchangeUnknown() apitest.Answer {
+func (b *testEnv) exchangeUnknown() apitest.Answer {
 	b.t.Helper()
 	return b.exchangeCode("alm_ac_word", "client_id", uuid.NewString())
 }
 
 func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
-	b := &bench{Server: apitest.StartWithoutKeys(t), t: t}
+	b := &testEnv{Server: apitest.StartWithoutKeys(t), t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	_, code := b.Consent(b.app, b.user)
@@ -246,7 +246,7 @@ func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
 }
 
 func TestExchange_CodeExpiresAfter60Seconds(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	b.Age(g, 61)
 	b.refused("an old code", b.exchangeCode(code), 400, "invalid_grant")

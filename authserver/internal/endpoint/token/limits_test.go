@@ -10,7 +10,7 @@ import (
 )
 
 func TestF1_OnlyRefusalsAreThrottled(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	for _, id := range []string{b.app.ID.String(), b.linked.ID.String()} {
 		b.FailElsewhere(func(c *ratelimit.Limiter) time.Duration { return c.ForClient(id) })
@@ -30,7 +30,7 @@ func TestF1_OnlyRefusalsAreThrottled(t *testing.T) {
 }
 
 func TestF2_ThrottledReplayRevokesGrant(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	first, other := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	b.FailElsewhere(func(c *ratelimit.Limiter) time.Duration { return c.ForGrant(first.Grant.ID) })
 	b.Limited(func() apitest.Answer { return b.refresh(first.Refresh, "resource", apitest.MCP) })
@@ -44,7 +44,7 @@ func TestF2_ThrottledReplayRevokesGrant(t *testing.T) {
 }
 
 func TestToken_WithoutRedisRefusalsAreNotThrottled(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, code := b.Consent(b.linked, b.user)
 	b.Redis.Stop()
 	for range 3 {

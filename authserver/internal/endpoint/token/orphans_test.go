@@ -8,7 +8,7 @@ import (
 )
 
 func TestConnectionLog_OrphanRequestIsRecordedOnlyForItsConnector(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	answer := b.refresh("alm_rt_word")
 	for range 50 {

@@ -19,7 +19,7 @@ import (
 )
 
 // recorded requires one event for the refusal of the grant, with the reason and the description that the client got.
-func (b *bench) recorded(reason string, g grant.Grant, answer apitest.Answer) {
+func (b *testEnv) recorded(reason string, g grant.Grant, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status < 400 || answer.Status >= 500 {
 		b.t.Fatalf("%s: %d, want a refusal", reason, answer.Status)
@@ -43,7 +43,7 @@ func (b *bench) recorded(reason string, g grant.Grant, answer apitest.Answer) {
 	}
 }
 
-func (b *bench) refusals() int {
+func (b *testEnv) refusals() int {
 	b.t.Helper()
 	return b.Count(`select count(*) from account.audit_events where action = '` + audit.GrantRefused + `'`)
 }
@@ -62,7 +62,7 @@ func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 		{"client_deleted", `update account.oauth_clients set deleted_at = now()`},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
-			b := newBench(t)
+			b := newTestEnv(t)
 			held := b.Connected(b.app, b.user)
 			pending, code := b.Consent(b.app, b.user)
 			b.Fixture.Exec(c.sql)
@@ -73,7 +73,7 @@ func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 }
 
 func TestRefusal_MismatchIsRecorded(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.recorded("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", apitest.MCP))
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
@@ -90,7 +90,7 @@ func TestRefusal_MismatchIsRecorded(t *testing.T) {
 }
 
 func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.SetLLM(false)
 	var group sync.WaitGroup
@@ -121,7 +121,7 @@ func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
 }
 
 func TestRefusal_SuccessAndForgeryAreNotRecorded(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.given("refresh", b.refresh(held.Refresh))
 	refresh := held.Refresh.Reveal()
@@ -135,7 +135,7 @@ func TestRefusal_SuccessAndForgeryAreNotRecorded(t *testing.T) {
 }
 
 func TestRefusal_FailedRecordDoesNotChangeResponse(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.SetLLM(false)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
@@ -153,7 +153,7 @@ func TestRefusal_FailedRecordDoesNotChangeResponse(t *testing.T) {
 }
 
 func TestRefusal_OfDeletedGrantIsNotRecorded(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`delete from account.grants`)
 	b.refused("gone", b.refresh(held.Refresh), 400, "invalid_grant")
@@ -165,7 +165,7 @@ func TestRefusal_OfDeletedGrantIsNotRecorded(t *testing.T) {
 
 // Requests with made-up client ids must not fill the recorder's memory, or it would record no one else's attempts.
 func TestConnectionLog_MadeUpClientIDsDoNotSilenceIt(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	recorder := engine.NewRefusalRecorder(b.Engine, b.Store, b.Now, slog.New(slog.DiscardHandler))
 	refresh := func(name string) {
 		_, err := recorder.Token(t.Context(), engine.TokenRequest{

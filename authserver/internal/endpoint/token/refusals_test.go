@@ -16,7 +16,7 @@ import (
 )
 
 func TestToken_IncompleteFormIsRefused(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	for _, name := range []string{"grant_type", "client_id", "code", "code_verifier", "redirect_uri", "resource"} {
 		b.refused("no "+name, b.exchange(name, "-"), 400, "invalid_request")
 		b.refused("empty "+name, b.exchange(name, ""), 400, "invalid_request")
@@ -29,7 +29,7 @@ func TestToken_IncompleteFormIsRefused(t *testing.T) {
 }
 
 func TestToken_IncompleteJSONIsRefused(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	for _, name := range []string{"client_id", "code", "redirect_uri"} {
 		b.refused("no "+name, b.link(name, "-"), 400, "invalid_request")
 		b.refused("empty "+name, b.link(name, ""), 400, "invalid_request")
@@ -39,7 +39,7 @@ func TestToken_IncompleteJSONIsRefused(t *testing.T) {
 }
 
 func TestToken_ErrorCodes(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	service := b.Service()
 	_, foreign := b.Consent(b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead), b.user)
 	const other = "http://127.0.0.1:8090/other"
@@ -102,7 +102,7 @@ func TestToken_ErrorCodes(t *testing.T) {
 }
 
 func TestExchange_ChallengeRequiresVerifier(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	exchange := func(verifier string) apitest.Answer {
 		g := grant.Grant{
 			ID:          uuid.New(),
@@ -132,7 +132,7 @@ func TestExchange_ChallengeRequiresVerifier(t *testing.T) {
 
 // The request is complete and correct except for the dialect.
 func TestToken_ConnectorMustNotSendJSON(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, code := b.Consent(b.app, b.user)
 	b.refused(
 		"exchange",
@@ -160,7 +160,7 @@ func TestToken_ConnectorMustNotSendJSON(t *testing.T) {
 
 // RFC 7636, section 4.1: a verifier has at least 43 characters, even if a shorter one matches the challenge.
 func TestExchange_ShortVerifierIsRefused(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	g, _ := b.Consent(b.app, b.user)
 	g.ID = uuid.New()
 	code, err := b.Grants.Open(t.Context(), g, grant.CodeTerms{
@@ -176,7 +176,7 @@ func TestExchange_ShortVerifierIsRefused(t *testing.T) {
 }
 
 func TestToken_UnreadableBodyIsInvalidRequest(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	id, secret := b.linked.ID.String(), b.secret.Reveal()
 	const form, object = "application/x-www-form-urlencoded", "application/json"
 	_, code := b.Consent(b.linked, b.user)
@@ -205,7 +205,7 @@ func TestToken_UnreadableBodyIsInvalidRequest(t *testing.T) {
 }
 
 func TestToken_BodyOver64KiBIs413(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	long := strings.Repeat("x", 64<<10)
 	for _, contentType := range []string{"application/x-www-form-urlencoded", "application/json", "text/plain"} {
 		answer := b.Send(http.MethodPost, path, "client_id="+long, "Content-Type", contentType)
@@ -214,7 +214,7 @@ func TestToken_BodyOver64KiBIs413(t *testing.T) {
 }
 
 func TestToken_AuthorizationHeaderOnlyForBasicClients(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	basic, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	b.Authenticating(basic, client.SecretBasic)
 	post, postSecret := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -288,7 +288,7 @@ func TestToken_AuthorizationHeaderOnlyForBasicClients(t *testing.T) {
 }
 
 func TestToken_ReplacedSecretWorksDuringOverlap(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.Fixture.Exec(
 		`update account.client_secrets set expires_at = now() + interval '1 minute' where client_id = $1`,
 		b.linked.ID,
@@ -299,7 +299,7 @@ func TestToken_ReplacedSecretWorksDuringOverlap(t *testing.T) {
 }
 
 func TestToken_DeletedClientIsUnknown(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now()`)
 	b.refused("refresh", b.refresh(held.Refresh), 400, "invalid_client")
@@ -307,7 +307,7 @@ func TestToken_DeletedClientIsUnknown(t *testing.T) {
 }
 
 func TestToken_SecretsAreNotLogged(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
 	restore := b.CutPostgres()

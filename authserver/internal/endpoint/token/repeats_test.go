@@ -14,7 +14,7 @@ import (
 const someKey = "an-unguessable-key"
 
 // refreshWith refreshes with an Idempotency-Key.
-func (b *bench) refreshWith(held apitest.Connection, key string) apitest.Answer {
+func (b *testEnv) refreshWith(held apitest.Connection, key string) apitest.Answer {
 	b.t.Helper()
 	return b.FormWith(
 		path,
@@ -26,7 +26,7 @@ func (b *bench) refreshWith(held apitest.Connection, key string) apitest.Answer 
 	)
 }
 
-func (b *bench) exchangeWith(code, key string) apitest.Answer {
+func (b *testEnv) exchangeWith(code, key string) apitest.Answer {
 	b.t.Helper()
 	return b.FormWith(
 		path,
@@ -45,7 +45,7 @@ func tokenIn(answer apitest.Answer) credential.Secret {
 }
 
 // repeated requires the refresh token of first again, with a new access token.
-func (b *bench) repeated(what string, first, again apitest.Answer) {
+func (b *testEnv) repeated(what string, first, again apitest.Answer) {
 	b.t.Helper()
 	if first.Status != 200 || first.Header.Get("Idempotency-Replayed") != "" {
 		b.t.Fatalf("%s: at first %d %s", what, first.Status, first.Header)
@@ -59,7 +59,7 @@ func (b *bench) repeated(what string, first, again apitest.Answer) {
 }
 
 func TestIdempotencyKey_RepeatsAnswer(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	first := b.exchangeWith(code.Reveal(), someKey)
 	b.repeated("exchange", first, b.exchangeWith(code.Reveal(), someKey))
@@ -76,7 +76,7 @@ func TestIdempotencyKey_RepeatsAnswer(t *testing.T) {
 }
 
 func TestIdempotencyKey_RepeatsConfidentialExchange(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	g, code := b.Consent(b.linked, b.user)
 	send := func(key string) apitest.Answer {
 		body := `{"client_id":"` + b.linked.ID.String() + `","client_secret":"` + b.secret.Reveal() + `","code":"` +
@@ -95,7 +95,7 @@ func TestIdempotencyKey_RepeatsConfidentialExchange(t *testing.T) {
 
 // A malformed key is refused before anything is consumed.
 func TestIdempotencyKey_MalformedIsRefused(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	for _, key := range []string{
 		"", "fifteen-letters", "with a space in it", "with-a-\u00e9-in-it-xx", strings.Repeat("x", 256),
@@ -144,7 +144,7 @@ func TestAssertion_RepeatsAnswer(t *testing.T) {
 
 // A public client proves nothing by its client_id: without a key, the second request is a replay.
 func TestIdempotencyKey_PublicClientNeedsOne(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.given("refresh", b.refresh(held.Refresh))
 	if b.app.AuthMethod == client.PrivateKeyJWT {

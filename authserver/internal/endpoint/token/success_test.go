@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func (b *bench) claims(answer apitest.Answer) accesstoken.Claims {
+func (b *testEnv) claims(answer apitest.Answer) accesstoken.Claims {
 	b.t.Helper()
 	claims, err := b.Keyring.Public().Verify(answer.Text("access_token"), apitest.Issuer, time.Now())
 	if err != nil {
@@ -25,7 +25,7 @@ func (b *bench) claims(answer apitest.Answer) accesstoken.Claims {
 }
 
 func TestExchange_ConfidentialClientGets90DayToken(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	g, code := b.Consent(b.linked, b.user)
 	answer := b.linkCode(code)
 	b.given("JSON", answer)
@@ -57,7 +57,7 @@ func TestExchange_ConfidentialClientGets90DayToken(t *testing.T) {
 }
 
 func TestExchange_ConnectorGetsOneHourAndRefreshToken(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	answer := b.exchange()
 	b.given("form", answer)
 	body := answer.JSON()
@@ -78,7 +78,7 @@ func TestExchange_ConnectorGetsOneHourAndRefreshToken(t *testing.T) {
 }
 
 func TestRefresh_RotatesAndNeverExtends(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set ends_at = now() + interval '20 minutes' where id = $1`, held.Grant.ID)
 	answer := b.refresh(held.Refresh)
@@ -94,7 +94,7 @@ func TestRefresh_RotatesAndNeverExtends(t *testing.T) {
 }
 
 func TestRefresh_LostPermissionStaysInScope(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(
 		`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`,
@@ -109,7 +109,7 @@ func TestRefresh_LostPermissionStaysInScope(t *testing.T) {
 
 // A grant that is older than the permission sets of the resources may hold more than its resource can use.
 func TestToken_ScopeIsLimitedToResource(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
 	first := b.exchange()
 	b.given("exchange", first)
@@ -124,7 +124,7 @@ func TestToken_ScopeIsLimitedToResource(t *testing.T) {
 }
 
 func TestToken_OptionalParameters(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.given("grant_type", b.link("grant_type", "authorization_code"))
 	b.given("resource", b.link("resource", apitest.REST))
 	b.given("unknown parameters", b.link("audience", "x", "scope", "y"))
@@ -134,7 +134,7 @@ func TestToken_OptionalParameters(t *testing.T) {
 }
 
 func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	_, code := b.Consent(b.linked, b.user)
 	answer := b.Send(
 		"POST",
@@ -160,7 +160,7 @@ func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
 
 // The Go library exchanges codes unmodified, in both of its styles (contract, section 3).
 func TestGoLibrary_ExchangesCode(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	for method, style := range map[client.AuthMethod]oauth2.AuthStyle{
 		client.SecretPost: oauth2.AuthStyleInParams, client.SecretBasic: oauth2.AuthStyleInHeader,
 	} {
@@ -196,7 +196,7 @@ func TestGoLibrary_ExchangesCode(t *testing.T) {
 
 // A public client of the library uses PKCE and the resource parameter.
 func TestGoLibrary_ConnectsAsPublicClient(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	config := oauth2.Config{
 		ClientID: b.app.ID.String(), RedirectURL: fixture.Callback,
 		Endpoint: oauth2.Endpoint{TokenURL: b.URL + path, AuthStyle: oauth2.AuthStyleInParams},

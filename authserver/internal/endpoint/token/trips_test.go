@@ -15,9 +15,9 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func newCounted(t *testing.T) *bench {
+func newCounted(t *testing.T) *testEnv {
 	t.Helper()
-	b := &bench{Server: apitest.StartCounted(t), t: t}
+	b := &testEnv{Server: apitest.StartCounted(t), t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.app = b.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, b.secret = b.Fixture.Confidential(perm.ProgrammesRead)
@@ -154,7 +154,7 @@ func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
 	b.alive("after all that", held.Grant)
 }
 
-func (b *bench) replay(held apitest.Connection) grant.Grant {
+func (b *testEnv) replay(held apitest.Connection) grant.Grant {
 	b.t.Helper()
 	b.refused("a superseded token", b.refresh(held.Refresh), 400, "invalid_grant")
 	return held.Grant
@@ -162,7 +162,7 @@ func (b *bench) replay(held apitest.Connection) grant.Grant {
 
 // A cached client is checked again: a deleted client, or one with a new secret, gets its current state.
 func TestToken_ClientCacheEndsWithChangeOfClient(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	probe := func(secret credential.Secret) string {
 		answer := b.PostJSON(
 			path,

@@ -18,8 +18,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A bench is the account API with the service of the administrator's commands, wired as for the command line.
-type bench struct {
+// A testEnv is the account API with the service of the administrator's commands, wired as for the command line.
+type testEnv struct {
 	*apitest.Server
 	t       *testing.T
 	service *admin.Service
@@ -27,9 +27,9 @@ type bench struct {
 	app     client.Client
 }
 
-func newBench(t *testing.T) *bench {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &bench{Server: apitest.Start(t), t: t}
+	b := &testEnv{Server: apitest.Start(t), t: t}
 	service, done, err := app.Admin(t.Context(), []string{
 		"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver,
 		"ALMONER_REDIS_URL=" + b.Redis.URL,
@@ -46,7 +46,7 @@ func newBench(t *testing.T) *bench {
 }
 
 // values returns the values of an outcome, or the objects of a list as "list".
-func (b *bench) values(result admin.Result, err error) map[string]any {
+func (b *testEnv) values(result admin.Result, err error) map[string]any {
 	b.t.Helper()
 	if err != nil {
 		b.t.Fatal(err)
@@ -74,7 +74,7 @@ func (b *bench) values(result admin.Result, err error) map[string]any {
 	return map[string]any{"list": list}
 }
 
-func (b *bench) list(result admin.Result, err error) []map[string]any {
+func (b *testEnv) list(result admin.Result, err error) []map[string]any {
 	b.t.Helper()
 	all, _ := b.values(result, err)["list"].([]any)
 	out := make([]map[string]any, len(all))
@@ -85,7 +85,7 @@ func (b *bench) list(result admin.Result, err error) []map[string]any {
 }
 
 // refused requires an error of the caller, not of the server.
-func (b *bench) refused(what string, result admin.Result, err error) {
+func (b *testEnv) refused(what string, result admin.Result, err error) {
 	b.t.Helper()
 	var refusal *admin.Refusal
 	if !errors.As(err, &refusal) || errors.Is(err, store.ErrUnavailable) || refusal.Message == "" ||
@@ -95,7 +95,7 @@ func (b *bench) refused(what string, result admin.Result, err error) {
 }
 
 // events requires n events of the operator about a subject.
-func (b *bench) events(action, subject string, n int) {
+func (b *testEnv) events(action, subject string, n int) {
 	b.t.Helper()
 	const query = `select count(*) from account.audit_events
 		where actor = 'admin' and action = $1 and subject = $2`
@@ -104,7 +104,7 @@ func (b *bench) events(action, subject string, n int) {
 	}
 }
 
-func (b *bench) text(values map[string]any, name string) string {
+func (b *testEnv) text(values map[string]any, name string) string {
 	b.t.Helper()
 	text, ok := values[name].(string)
 	if !ok {

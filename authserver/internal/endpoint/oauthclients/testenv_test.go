@@ -12,17 +12,17 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A bench is a server with a registrar, a member who holds account:api:access and programmes:read:programmes.
-type bench struct {
+// A testEnv is a server with a registrar, a member who holds account:api:access and programmes:read:programmes.
+type testEnv struct {
 	*apitest.Server
 	t         *testing.T
 	registrar uuid.UUID
 	token     credential.Secret
 }
 
-func newBench(t *testing.T) *bench {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &bench{Server: apitest.Start(t), t: t}
+	b := &testEnv{Server: apitest.Start(t), t: t}
 	b.registrar = b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	b.token = b.Fixture.Token(b.registrar, perm.AccountAPIAccess, perm.ProgrammesRead)
 	return b
@@ -32,10 +32,10 @@ func pathOf(workspaceID uuid.UUID) string {
 	return "/v1/account/tenants/" + workspaceID.String() + "/oauth-clients"
 }
 
-func (b *bench) path() string { return pathOf(b.Fixture.WorkspaceID) }
+func (b *testEnv) path() string { return pathOf(b.Fixture.WorkspaceID) }
 
 // send sends a request as the registrar.
-func (b *bench) send(method, path, body string) apitest.Answer {
+func (b *testEnv) send(method, path, body string) apitest.Answer {
 	b.t.Helper()
 	headers := apitest.Bearer(b.token)
 	if body != "" {
@@ -79,7 +79,7 @@ func object(base, with fields) string {
 }
 
 // registered sends a registration that must succeed.
-func (b *bench) registered(body string) apitest.Answer {
+func (b *testEnv) registered(body string) apitest.Answer {
 	b.t.Helper()
 	answer := b.send("POST", b.path(), body)
 	if answer.Status != 201 {
@@ -89,7 +89,7 @@ func (b *bench) registered(body string) apitest.Answer {
 }
 
 // refused requires an error in the flat shape of Account.
-func (b *bench) refused(what string, answer apitest.Answer, status int, code string) {
+func (b *testEnv) refused(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
 	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" ||
 		len(answer.JSON()) != 2 {
@@ -97,7 +97,7 @@ func (b *bench) refused(what string, answer apitest.Answer, status int, code str
 	}
 }
 
-func (b *bench) forbidden(what string, answer apitest.Answer) {
+func (b *testEnv) forbidden(what string, answer apitest.Answer) {
 	b.t.Helper()
 	nested, _ := answer.JSON()["error"].(map[string]any)
 	if answer.Status != 403 || nested["code"] != "FORBIDDEN" {
@@ -105,7 +105,7 @@ func (b *bench) forbidden(what string, answer apitest.Answer) {
 	}
 }
 
-func (b *bench) events(action, client string) int {
+func (b *testEnv) events(action, client string) int {
 	b.t.Helper()
 	return b.Count(
 		`select count(*) from account.audit_events

@@ -15,8 +15,8 @@ import (
 
 const path = apitest.TokenPath
 
-// A bench is a server with a user, a connector and a confidential client.
-type bench struct {
+// A testEnv is a server with a user, a connector and a confidential client.
+type testEnv struct {
 	*apitest.Server
 	t      *testing.T
 	user   uuid.UUID
@@ -25,9 +25,9 @@ type bench struct {
 	secret credential.Secret
 }
 
-func newBench(t *testing.T) *bench {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &bench{Server: apitest.Start(t), t: t}
+	b := &testEnv{Server: apitest.Start(t), t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.app = b.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, b.secret = b.Fixture.Confidential(perm.ProgrammesRead)
@@ -36,13 +36,13 @@ func newBench(t *testing.T) *bench {
 
 // exchange sends the connector's form with a fresh code. changes are pairs of name and value; the value - removes a
 // name.
-func (b *bench) exchange(changes ...string) apitest.Answer {
+func (b *testEnv) exchange(changes ...string) apitest.Answer {
 	b.t.Helper()
 	_, code := b.Consent(b.app, b.user)
 	return b.exchangeCode(code, changes...)
 }
 
-func (b *bench) exchangeCode(code credential.Secret, changes ...string) apitest.Answer {
+func (b *testEnv) exchangeCode(code credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
 	return b.Form(path, changed([]string{
 		"grant_type",
@@ -61,13 +61,13 @@ func (b *bench) exchangeCode(code credential.Secret, changes ...string) apitest.
 }
 
 // link sends the confidential client's JSON with a fresh code and the changes.
-func (b *bench) link(changes ...string) apitest.Answer {
+func (b *testEnv) link(changes ...string) apitest.Answer {
 	b.t.Helper()
 	_, code := b.Consent(b.linked, b.user)
 	return b.linkCode(code, changes...)
 }
 
-func (b *bench) linkCode(code credential.Secret, changes ...string) apitest.Answer {
+func (b *testEnv) linkCode(code credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
 	return b.PostJSON(path, changed([]string{
 		"client_id",
@@ -81,7 +81,7 @@ func (b *bench) linkCode(code credential.Secret, changes ...string) apitest.Answ
 	}, changes)...)
 }
 
-func (b *bench) refresh(token credential.Secret, changes ...string) apitest.Answer {
+func (b *testEnv) refresh(token credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
 	return b.Form(path, changed([]string{
 		"grant_type",
@@ -111,7 +111,7 @@ func changed(pairs, changes []string) []string {
 	return out
 }
 
-func (b *bench) given(what string, answer apitest.Answer) {
+func (b *testEnv) given(what string, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status != 200 || answer.Text("access_token") == "" {
 		b.t.Errorf("%s: %d %s, want tokens", what, answer.Status, answer.Text("error_description"))
@@ -119,7 +119,7 @@ func (b *bench) given(what string, answer apitest.Answer) {
 }
 
 // refused requires an error in the shape of RFC 6749, section 5.2.
-func (b *bench) refused(what string, answer apitest.Answer, status int, code string) {
+func (b *testEnv) refused(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
 	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" ||
 		len(answer.JSON()) != 2 {
@@ -130,14 +130,14 @@ func (b *bench) refused(what string, answer apitest.Answer, status int, code str
 	}
 }
 
-func (b *bench) dead(what string, g grant.Grant, reason grant.Reason) {
+func (b *testEnv) dead(what string, g grant.Grant, reason grant.Reason) {
 	b.t.Helper()
 	if g = b.Stored(g); g.State != grant.Revoked || g.Reason != reason {
 		b.t.Errorf("%s: the grant is %s (%s), want it revoked (%s)", what, g.State, g.Reason, reason)
 	}
 }
 
-func (b *bench) alive(what string, g grant.Grant) {
+func (b *testEnv) alive(what string, g grant.Grant) {
 	b.t.Helper()
 	if g = b.Stored(g); g.State == grant.Revoked {
 		b.t.Errorf("%s: the grant was revoked (%s)", what, g.Reason)

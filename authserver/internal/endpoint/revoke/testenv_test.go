@@ -1,0 +1,73 @@
+package revoke_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A testEnv is a server with a user and a connector.
+type testEnv struct {
+	*apitest.Server
+	t    *testing.T
+	user uuid.UUID
+	app  client.Client
+}
+
+func newTestEnv(t *testing.T) *testEnv {
+	t.Helper()
+	b := &testEnv{Server: apitest.Start(t), t: t}
+	b.user = b.Fixture.Member(perm.ProgrammesRead)
+	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
+	return b
+}
+
+func (b *testEnv) revoke(c client.Client, token credential.Secret) apitest.Answer {
+	b.t.Helper()
+	return b.Form(apitest.RevokePath, "client_id", c.ID.String(), "token", token.Reveal())
+}
+
+// wantOK requires the response of success (RFC 7009, section 2.2): 200 without a body.
+func (b *testEnv) wantOK(what string, answer apitest.Answer) {
+	b.t.Helper()
+	if answer.Status != 200 || answer.Body != "" || answer.Header.Get("Cache-Control") != "no-store" {
+		b.t.Errorf("%s: %d %q, want 200 and no body", what, answer.Status, answer.Body)
+	}
+}
+
+func (b *testEnv) wantRevoked(what string, held apitest.Connection) {
+	b.t.Helper()
+	g := b.Stored(held.Grant)
+	if g.State != grant.Revoked || g.Reason != grant.ByClient {
+		b.t.Errorf("%s: the grant is %s (%s), want it revoked by the client", what, g.State, g.Reason)
+	}
+	events := b.Count(
+		`select count(*) from account.audit_events where action = '`+audit.GrantRevoked+`' and subject = 'grant:' || $1
+		and actor = 'client:' || $2 and detail->>'reason' = 'revoked_by_client'`,
+		g.ID.String(),
+		g.ClientID.String(),
+	)
+	if events != 1 {
+		b.t.Errorf("%s: %d audit events, want 1", what, events)
+	}
+	if held.Refresh == "" {
+		return
+	}
+	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 || answer.Text("error") != "invalid_grant" {
+		b.t.Errorf("%s: refresh: %d %s", what, answer.Status, answer.Body)
+	}
+}
+
+func (b *testEnv) wantActive(what string, held apitest.Connection) {
+	b.t.Helper()
+	if g := b.Stored(held.Grant); g.State != grant.Active {
+		b.t.Errorf("%s: the grant is %s (%s), want it active", what, g.State, g.Reason)
+	}
+}
