@@ -138,7 +138,7 @@ func (h *Handler) reauthenticated(
 	r *http.Request,
 	current session.CurrentUser,
 	proof session.Proof,
-	page *ui.Again,
+	page *ui.Reauth,
 ) {
 	event := current.Event(r.Context(), audit.SignInProved, "sign_in:"+current.SignInID.String())
 	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(r).String()}
@@ -169,8 +169,8 @@ func (h *Handler) currentUser(w http.ResponseWriter, r *http.Request, next strin
 }
 
 // question returns the page with the methods that the user has.
-func (h *Handler) question(ctx context.Context, current session.CurrentUser, next string) (*ui.Again, error) {
-	page := &ui.Again{Return: next}
+func (h *Handler) question(ctx context.Context, current session.CurrentUser, next string) (*ui.Reauth, error) {
+	page := &ui.Reauth{Return: next}
 	page.Title, page.AsksPasskey = "Confirm your identity", h.Passkeys
 	page.Person = &ui.Person{Name: current.User.Name, Email: current.User.Email}
 	_, hash, _, err := h.Methods.UserByID(ctx, current.User.ID)

@@ -28,8 +28,8 @@ func (l *Login) Passkey() PasskeyForm {
 	return PasskeyForm{"/login/passkey", l.Return, "Sign in with a passkey"}
 }
 
-// Again is the page on which a signed-in user authenticates again.
-type Again struct {
+// Reauth is the page on which a signed-in user authenticates again.
+type Reauth struct {
 	Frame
 	Return      string // local path that follows
 	HasPassword bool
@@ -39,10 +39,10 @@ type Again struct {
 }
 
 // Template implements View.
-func (*Again) Template() string { return "again" }
+func (*Reauth) Template() string { return "reauth" }
 
 // Passkey returns the form for reauthentication with a passkey.
-func (a *Again) Passkey() PasskeyForm {
+func (a *Reauth) Passkey() PasskeyForm {
 	return PasskeyForm{"/login/again/passkey", a.Return, "Use a passkey"}
 }
 

@@ -39,7 +39,7 @@ func (h *Handler) registerApp() http.Handler {
 		notes, status := map[string]string{}, http.StatusBadRequest
 		if refused {
 			notes[refusal.Field] = whyNotRegistered(refusal, wish)
-		} else if status, notes["password"], err = h.prove(v); err != nil {
+		} else if status, notes["password"], err = h.reauthenticate(v); err != nil {
 			return err
 		}
 		if refused || notes["password"] != "" {
@@ -123,34 +123,34 @@ func (h *Handler) saveApp(v *settings.Request, here settings.Scope, c client.Cli
 	if !saved {
 		return h.showRegisteredBefore(v, here, c.ID)
 	}
-	shown := &shownOnce{
+	result := &outcome{
 		Heading: c.Name + " was registered",
 		Client:  c.ID.String(),
 		Label:   "Client secret",
 		Value:   secret.Reveal(),
 	}
-	shown.Text = "A connector has no secret. The platform needs only the client id."
+	result.Text = "A connector has no secret. The platform needs only the client id."
 	if secret != "" {
-		shown.Text = "The secret is shown only once. Store it like a password, and never in a repository."
+		result.Text = "The secret is shown only once. Store it like a password, and never in a repository."
 	}
-	return h.show(v, here, http.StatusOK, func(page *view) { page.Shown = shown })
+	return h.show(v, here, http.StatusOK, func(page *view) { page.Outcome = result })
 }
 
 // showRegisteredBefore responds to a form that was sent before. The application may have been deleted since.
 func (h *Handler) showRegisteredBefore(v *settings.Request, here settings.Scope, id uuid.UUID) error {
-	shown := &shownOnce{
+	result := &outcome{
 		Heading: "This application was already registered", Client: id.String(),
 		Text: "If it has a secret, it was shown once and cannot be shown again. If you did not save it, replace it.",
 	}
 	if _, err := h.Store.Client(v.R.Context(), id); errors.Is(err, client.ErrUnknown) {
-		shown = &shownOnce{
+		result = &outcome{
 			Heading: "This application was deleted",
 			Text:    "You registered it with this form earlier. To register another application, open this page again.",
 		}
 	} else if err != nil {
 		return err
 	}
-	return h.show(v, here, http.StatusOK, func(page *view) { page.Shown = shown })
+	return h.show(v, here, http.StatusOK, func(page *view) { page.Outcome = result })
 }
 
 // ownApp returns the workspace's client that the form names. If there is none, it writes the response and returns
@@ -185,12 +185,12 @@ func (h *Handler) replaceSecret() http.Handler {
 				page.Problem = "The secret was not replaced. A connector is a public client and has no secret."
 			})
 		}
-		status, note, err := h.prove(v)
+		status, note, err := h.reauthenticate(v)
 		if err != nil {
 			return err
 		}
 		if note != "" {
-			return h.showRetry(v, here, c.ID, status, note)
+			return h.showRefusal(v, here, c.ID, status, note)
 		}
 		secret, err := credential.ClientSecret.New(rand.Reader)
 		if err != nil {
@@ -210,7 +210,7 @@ func (h *Handler) replaceSecret() http.Handler {
 			text = "It is shown only once. The old secret no longer works."
 		}
 		return h.show(v, here, http.StatusOK, func(page *view) {
-			page.Shown = &shownOnce{
+			page.Outcome = &outcome{
 				Heading: "New secret of " + c.Name,
 				Text:    text,
 				Client:  c.ID.String(),

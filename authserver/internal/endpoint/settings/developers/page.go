@@ -143,7 +143,7 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 	if err != nil {
 		return err
 	}
-	proof, err := h.proof(v)
+	method, err := h.reauthMethod(v)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 		Workspace:  here.View(),
 		BaseURL:    h.BaseURL,
 		Held:       here.Permissions,
-		Proof:      proof,
+		Reauth:     method,
 		Resources:  h.Resources,
 		NewToken: tokenForm{
 			Days:     30,
@@ -233,40 +233,40 @@ func endedToken(t pat.Token) string {
 	return "Expired on " + t.Expires.UTC().Format("2 January 2006")
 }
 
-// proof returns how the user must authenticate before a credential is created.
-func (h *Handler) proof(v *settings.Request) (proof, error) {
+// reauthMethod returns how the user must authenticate before a credential is created.
+func (h *Handler) reauthMethod(v *settings.Request) (reauthMethod, error) {
 	if v.Current.Fresh(h.Now()) {
-		return noProof, nil
+		return noReauth, nil
 	}
 	_, hash, _, err := h.Store.UserByEmail(v.R.Context(), v.Current.User.Email)
 	if err != nil {
-		return noProof, err
+		return noReauth, err
 	}
 	if hash == "" {
-		return otherProof, nil
+		return onOtherPage, nil
 	}
-	return passwordProof, nil
+	return byPassword, nil
 }
 
-// showRetry shows the page with the form that was refused open and filled in, so that a user who mistyped a password
+// showRefusal shows the page with the form that was refused open and filled in, so that a user who mistyped a password
 // loses nothing else.
-func (h *Handler) showRetry(v *settings.Request, here settings.Scope, id uuid.UUID, status int, note string) error {
+func (h *Handler) showRefusal(v *settings.Request, here settings.Scope, id uuid.UUID, status int, note string) error {
 	return h.show(v, here, status, func(page *view) {
-		page.Retry = retry{ID: id.String(), Note: note, ExpireOld: v.Form.Get("expire_old") == "yes"}
-		page.Problem, page.ProblemAt = "Nothing was created. "+note, proofField(page.Retry.ID)
+		page.Refused = refusedReplacement{ID: id.String(), Note: note, ExpireOld: v.Form.Get("expire_old") == "yes"}
+		page.Problem, page.ProblemAt = "Nothing was created. "+note, passwordField(page.Refused.ID)
 	})
 }
 
-// prove authenticates the user by password, unless a recent authentication exists. It returns the message for the
-// password field, or "".
-func (h *Handler) prove(v *settings.Request) (status int, note string, err error) {
-	proof, err := h.proof(v)
+// reauthenticate authenticates the user by password, unless a recent authentication exists. It returns the message for
+// the password field, or "".
+func (h *Handler) reauthenticate(v *settings.Request) (status int, note string, err error) {
+	method, err := h.reauthMethod(v)
 	switch {
 	case err != nil:
 		return 0, "", err
-	case proof == noProof:
+	case method == noReauth:
 		return http.StatusOK, "", nil
-	case proof == otherProof:
+	case method == onOtherPage:
 		return http.StatusBadRequest, "Confirm your identity first.", nil
 	}
 	password := credential.Secret(v.Form.Get("password"))

@@ -28,7 +28,7 @@ func (h *Handler) createToken() http.Handler {
 		notes, status := map[string]string{}, http.StatusBadRequest
 		if refused {
 			notes[refusal.Field] = refusal.Message
-		} else if status, notes["password"], err = h.prove(v); err != nil {
+		} else if status, notes["password"], err = h.reauthenticate(v); err != nil {
 			return err
 		}
 		if refused || notes["password"] != "" {
@@ -59,12 +59,12 @@ func (h *Handler) replaceToken() http.Handler {
 		if err != nil {
 			return err
 		}
-		status, note, err := h.prove(v)
+		status, note, err := h.reauthenticate(v)
 		if err != nil {
 			return err
 		}
 		if note != "" {
-			return h.showRetry(v, here, former.ID, status, note)
+			return h.showRefusal(v, here, former.ID, status, note)
 		}
 		permissions := former.Permissions.Intersect(here.Permissions)
 		wish := pat.Request{Name: former.Name, Days: former.Days(), Permissions: permissions.Strings()}
@@ -103,7 +103,7 @@ func (h *Handler) saveToken(v *settings.Request, here settings.Scope, token pat.
 	if err != nil {
 		return err
 	}
-	shown := &shownOnce{
+	result := &outcome{
 		Heading: "Copy your new token now",
 		Label:   "Token " + token.Name,
 		Value:   value.Reveal(),
@@ -111,13 +111,13 @@ func (h *Handler) saveToken(v *settings.Request, here settings.Scope, token pat.
 		Text:    "It is shown only once. Store it like a password, and never in a repository.",
 	}
 	if !saved {
-		shown = &shownOnce{
+		result = &outcome{
 			Heading: "This token was already created",
 			Text: "Its value was shown once and cannot be shown again. If you did not save it, revoke the token " +
 				"and create another.",
 		}
 	}
-	return h.show(v, here, http.StatusOK, func(page *view) { page.Shown = shown })
+	return h.show(v, here, http.StatusOK, func(page *view) { page.Outcome = result })
 }
 
 // ownToken returns the active token that the form names. If there is none, it writes the response and returns answered.

@@ -15,40 +15,40 @@ type view struct {
 	Workspace  ui.Workspace
 	BaseURL    string
 	Held       perm.Set
-	Shown      *shownOnce
-	Proof      proof
+	Outcome    *outcome
+	Reauth     reauthMethod
 	Tokens     []ui.Token
 	EndedToken []ui.Token
 	NewToken   tokenForm
 	Apps       []app
 	NewApp     appForm
 	Resources  []string
-	Retry      retry
+	Refused    refusedReplacement
 }
 
 func (*view) Template() string { return "developers" }
 
-// A retry is the replacement of a token or a secret that was refused because the user was not authenticated. Its row is
-// shown open, with its input.
-type retry struct {
+// A refusedReplacement is the replacement of a token or a secret that was refused because the user was not
+// authenticated. Its row is shown open, with its input.
+type refusedReplacement struct {
 	ID        string // of the token or application, or "" if nothing was refused
 	Note      string // the error of the password field
 	ExpireOld bool
 }
 
-// A proof is how the user must authenticate before a credential is created.
-type proof int
+// A reauthMethod is how the user must authenticate before a credential is created.
+type reauthMethod int
 
-// noProof: the user authenticated recently. passwordProof: the form asks for the password. otherProof: the user has no
+// noReauth: the user authenticated recently. byPassword: the form asks for the password. onOtherPage: the user has no
 // password and authenticates on another page.
 const (
-	noProof proof = iota
-	passwordProof
-	otherProof
+	noReauth reauthMethod = iota
+	byPassword
+	onOtherPage
 )
 
-// A shownOnce is a value that the page shows only once.
-type shownOnce struct {
+// An outcome is what a form did. The page shows it only once, with the credential that the form created.
+type outcome struct {
 	Heading string
 	Text    string
 	Label   string
@@ -92,18 +92,18 @@ type appForm struct {
 	Notes     map[string]string
 }
 
-// askAgain is the password field, or the link to reauthentication, if the user must authenticate.
-type askAgain struct {
+// reauthField is the password field, or the link to reauthentication, if the user must authenticate.
+type reauthField struct {
 	Password, Elsewhere   bool
 	ID, Note, WorkspaceID string
 }
 
-// Again returns the field of the form with this id, with the note of a refused replacement.
-func (d *view) Again(id, note string) askAgain {
-	if id == d.Retry.ID {
-		note = d.Retry.Note
+// ReauthField returns the field of the form with this id, with the note of a refused replacement.
+func (d *view) ReauthField(id, note string) reauthField {
+	if id == d.Refused.ID {
+		note = d.Refused.Note
 	}
-	return askAgain{d.Proof == passwordProof, d.Proof == otherProof, id, note, d.Workspace.ID}
+	return reauthField{d.Reauth == byPassword, d.Reauth == onOtherPage, id, note, d.Workspace.ID}
 }
 
 // tokenField returns the element id of a field in the form for a new token, by the field names of pat.Refusal and
@@ -114,8 +114,8 @@ func tokenField(name string) string {
 	}[name]
 }
 
-// proofField returns the element id of the password field in the row of a token or an application.
-func proofField(id string) string { return "password-" + id }
+// passwordField returns the element id of the password field in the row of a token or an application.
+func passwordField(id string) string { return "password-" + id }
 
 // appField returns the element id of a field in the form for a new application, by the field names of client.Refusal
 // and "password", or "".
