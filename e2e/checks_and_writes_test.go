@@ -101,12 +101,12 @@ func TestTie_TokenCreationRechecksAccess(t *testing.T) {
 	for what, end := range endings() {
 		t.Run(what, func(t *testing.T) {
 			ws := p.NewWorkspace(t)
-			head := p.Person(t, ws.Owner)
-			page := head.Arrive(t, developersURL(p, ws))
+			owner := p.Person(t, ws.Owner)
+			page := owner.Arrive(t, developersURL(p, ws))
 			var answer harness.Page
 			p.Database.Between(
 				t,
-				func() { answer = makeToken(t, head, page, "Held", "30", harness.ReadProgrammes) },
+				func() { answer = makeToken(t, owner, page, "Held", "30", harness.ReadProgrammes) },
 				end(ws),
 			)
 			made := p.Database.Count(
@@ -125,10 +125,10 @@ func TestTie_RevokedTokenIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
-	form := head.Arrive(t, developersURL(p, ws)).FormWith(t, `form[action*="tokens/replace"] button[type=submit]`)
+	owner := p.Person(t, ws.Owner)
+	form := owner.Arrive(t, developersURL(p, ws)).FormWith(t, `form[action*="tokens/replace"] button[type=submit]`)
 	var answer harness.Page
-	p.Database.Between(t, func() { answer = head.Submit(t, form) }, ending(sqlRevoked, ws.Owner.ID))
+	p.Database.Between(t, func() { answer = owner.Submit(t, form) }, ending(sqlRevoked, ws.Owner.ID))
 	made := p.Database.Count(
 		t,
 		`select count(*) from account.personal_access_tokens where tenant_id = $1 and replaces_id is not null`,
@@ -205,12 +205,12 @@ func TestTie_PolicyChangeRechecksAccess(t *testing.T) {
 	for what, end := range endings() {
 		t.Run(what, func(t *testing.T) {
 			ws := p.NewWorkspace(t)
-			head := p.Person(t, ws.Owner)
-			form := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID).
+			owner := p.Person(t, ws.Owner)
+			form := owner.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID).
 				FormWith(t, "form input[name=days]")
 			form.Fields.Set("days", "3")
 			var answer harness.Page
-			p.Database.Between(t, func() { answer = head.Submit(t, form) }, end(ws))
+			p.Database.Between(t, func() { answer = owner.Submit(t, form) }, end(ws))
 			saved := p.Database.Count(
 				t,
 				`select count(*) from account.connector_policies where tenant_id = $1`,
@@ -257,17 +257,17 @@ func TestTie_CodeKeepsPermissionsOfItsApproval(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	attempt := connector.Begin()
-	head := p.Person(t, ws.Owner)
-	page := head.Consent(t, attempt.Query)
+	owner := p.Person(t, ws.Owner)
+	page := owner.Consent(t, attempt.Query)
 	reading := page.DecisionForm(t, "approve")
 	reading.Fields.Set("access", "read")
-	code := attempt.CodeForm(head.Submit(t, reading).Callback(t).Code())
+	code := attempt.CodeForm(owner.Submit(t, reading).Callback(t).Code())
 	grant := p.Database.Text(t, `select id::text from account.grants where client_id = $1`, connector.ClientID)
 	var exchanged harness.Answer
 	p.Database.While(t, func() { exchanged = attempt.Post(t, code) }, func() {
 		more := page.DecisionForm(t, "approve")
 		more.Fields.Set("access", "all")
-		if answer := head.Submit(t, more); answer.Status != http.StatusConflict {
+		if answer := owner.Submit(t, more); answer.Status != http.StatusConflict {
 			t.Errorf("the second approval gets status %d", answer.Status)
 		}
 	}, `select from account.grants where id = $1 for update`, grant)

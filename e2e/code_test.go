@@ -16,11 +16,11 @@ func TestCode_SecondExchangeRevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	api := func(token string) harness.Answer { return p.In(ws.Workspace, token).Get(t, programmes) }
 	t.Run("confidential", func(t *testing.T) {
 		app := ws.Confidential(t, "", harness.ReadProgrammes)
-		code := app.Code(t, head)
+		code := app.Code(t, owner)
 		tokens := app.Exchange(t, app.Body(code)).Tokens(t)
 		api(tokens.AccessToken).Wants(t, http.StatusOK)
 		app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
@@ -29,7 +29,7 @@ func TestCode_SecondExchangeRevokesGrant(t *testing.T) {
 	})
 	t.Run("connector, after refreshes", func(t *testing.T) {
 		attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
-		code := attempt.Code(t, head)
+		code := attempt.Code(t, owner)
 		tokens := attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 		later := attempt.Refresh(t, tokens.RefreshToken).Tokens(t)
 		attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
@@ -46,10 +46,10 @@ func TestCode_InvalidSecondExchangeRevokesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	other := ws.Connector(t, harness.ReadProgrammes)
 	attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
-	code := attempt.Code(t, head)
+	code := attempt.Code(t, owner)
 	tokens := attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 	for name, value := range map[string]string{
 		"code_verifier": strings.Repeat("w", 52),
@@ -62,7 +62,7 @@ func TestCode_InvalidSecondExchangeRevokesNothing(t *testing.T) {
 			WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_target")
 	}
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
-	appCode := app.Code(t, head)
+	appCode := app.Code(t, owner)
 	long := app.Exchange(t, app.Body(appCode)).Tokens(t)
 	for name, value := range map[string]string{
 		"client_secret": alterLast(app.Secret),
@@ -83,7 +83,7 @@ func TestCode_FifthErrorBurnsCode(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	mistakes := []struct{ name, value, code string }{
 		{"code_verifier", strings.Repeat("w", 52), "invalid_grant"},
@@ -93,7 +93,7 @@ func TestCode_FifthErrorBurnsCode(t *testing.T) {
 	for kind := range mistakes {
 		t.Run("mixed from "+mistakes[kind].name, func(t *testing.T) {
 			attempt := connector.Begin()
-			code := attempt.Code(t, head)
+			code := attempt.Code(t, owner)
 			err := func(i int, more ...string) {
 				m := mistakes[(kind+i)%len(mistakes)]
 				attempt.Post(t, change(attempt.CodeForm(code), m.name, m.value)).
@@ -105,7 +105,7 @@ func TestCode_FifthErrorBurnsCode(t *testing.T) {
 			attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 
 			attempt = connector.Begin()
-			code = attempt.Code(t, head)
+			code = attempt.Code(t, owner)
 			for i := range 4 {
 				err(i)
 			}
@@ -120,10 +120,10 @@ func TestCode_OtherClientsErrorsDoNotBurnCode(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	stranger := ws.Confidential(t, "", harness.ReadProgrammes)
-	code := app.Code(t, head)
+	code := app.Code(t, owner)
 	for range 6 {
 		stranger.Exchange(t, stranger.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		body := app.Body(code)
@@ -134,7 +134,7 @@ func TestCode_OtherClientsErrorsDoNotBurnCode(t *testing.T) {
 
 	connector, other := ws.Connector(t, harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
 	attempt := connector.Begin()
-	code = attempt.Code(t, head)
+	code = attempt.Code(t, owner)
 	for range 6 {
 		other.Post(t, change(attempt.CodeForm(code), "client_id", other.ClientID)).
 			WantsFlat(t, http.StatusBadRequest, "invalid_grant")
@@ -210,10 +210,10 @@ func TestCode_ExchangeRechecksUserWithoutConsuming(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ws := p.NewWorkspace(t)
-			head := p.Person(t, ws.Owner)
+			owner := p.Person(t, ws.Owner)
 			attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
 			app := ws.Confidential(t, "", harness.ReadProgrammes)
-			code, appCode := attempt.Code(t, head), app.Code(t, head)
+			code, appCode := attempt.Code(t, owner), app.Code(t, owner)
 			c.away(t, ws)
 			for range 6 {
 				attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")

@@ -15,10 +15,10 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	log := func(c harness.Connector) harness.Page {
 		t.Helper()
-		return head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID+"&client="+c.ClientID).
+		return owner.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID+"&client="+c.ClientID).
 			WantsPage(t, http.StatusOK)
 	}
 	// says checks that the connector's latest attempt contains the words and the request id of the answer.
@@ -53,7 +53,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 
 	verifier := register()
 	attempt := verifier.Begin()
-	form := attempt.CodeForm(attempt.Code(t, head))
+	form := attempt.CodeForm(attempt.Code(t, owner))
 	form.Set("code_verifier", strings.Repeat("w", 43))
 	says(
 		verifier,
@@ -66,7 +66,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	)
 
 	denied := register()
-	says(denied, head.Consent(t, denied.Begin().Query).Press(t, "deny").Answer, "Denied", "did not approve")
+	says(denied, owner.Consent(t, denied.Begin().Query).Press(t, "deny").Answer, "Denied", "did not approve")
 
 	orphan := register()
 	says(
@@ -78,7 +78,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	)
 
 	replayed := register()
-	tokens := replayed.Connect(t, head)
+	tokens := replayed.Connect(t, owner)
 	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	replayed.Refresh(t, tokens.RefreshToken).Tokens(t)
 	for range 60 { // uses are recorded in batches
@@ -91,18 +91,18 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	says(replayed, replayed.Refresh(t, tokens.RefreshToken), "Ended", "old refresh token")
 
 	off := register()
-	tokens = off.Connect(t, head)
+	tokens = off.Connect(t, owner)
 	p.Database.SetLLM(t, ws.Workspace, false)
 	says(off, off.Refresh(t, tokens.RefreshToken), "Refused", "LLM integration off")
 	says(
 		off,
-		head.Arrive(t, p.AuthorizeURL(off.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer,
+		owner.Arrive(t, p.AuthorizeURL(off.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer,
 		"Refused",
 		"LLM integration off",
 	)
 	log(off).WantsText(t, "is switched off.")
 
-	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID)
+	page := owner.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID)
 	if strings.Contains(string(page.Body), "alm_") {
 		t.Error("the page contains a secret")
 	}

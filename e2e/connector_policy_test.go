@@ -22,17 +22,17 @@ func limit(
 	platforms, permissions []string,
 ) string {
 	t.Helper()
-	head := p.Person(t, o.Owner)
-	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+o.Workspace.ID)
+	owner := p.Person(t, o.Owner)
+	page := owner.Arrive(t, p.AppURL+"/settings/connectors?tenant="+o.Workspace.ID)
 	form := page.FormWith(t, "input#days")
 	form.Fields["platforms"], form.Fields["permissions"] = platforms, permissions
 	form.Fields.Set("days", days)
-	warned, answer := "", head.Submit(t, form)
+	warned, answer := "", owner.Submit(t, form)
 	if answer.Status == http.StatusOK {
 		warned = answer.Text()
-		answer = head.Submit(t, answer.FormWith(t, "input[name=confirm]"))
+		answer = owner.Submit(t, answer.FormWith(t, "input[name=confirm]"))
 	}
-	head.Follow(t, answer).WantsText(t, "The policy of "+o.Workspace.Name+" was saved.")
+	owner.Follow(t, answer).WantsText(t, "The policy of "+o.Workspace.Name+" was saved.")
 	return warned
 }
 

@@ -14,9 +14,9 @@ func TestConsent_PageShowsRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
-	page := head.Consent(t, connector.Begin().Query)
+	page := owner.Consent(t, connector.Begin().Query)
 	page.WantsPage(t, http.StatusOK)
 	// The page shows the registry's titles of the permissions, not their identifiers.
 	page.WantsText(
@@ -29,7 +29,7 @@ func TestConsent_PageShowsRequest(t *testing.T) {
 		"app.canal-lane.example",
 	)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
-	page = head.Consent(t, app.Request())
+	page = owner.Consent(t, app.Request())
 	page.WantsText(t, "Gift Aid export", ws.Workspace.Name, "See programmes", "90 days", "app.canal-lane.example")
 	if strings.Contains(page.Text(), "Add and change programmes") {
 		t.Error("the page names a permission that was not requested")
@@ -126,18 +126,18 @@ func TestConsent_ConnectorNeedsLLMIntegration(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	app, connector := ws.Confidential(t, "", harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	p.Database.SetLLM(t, ws.Workspace, false)
-	head.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
-	app.Connect(t, head)
+	owner.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
+	app.Connect(t, owner)
 	p.Database.Exec(t, `delete from account.tenant_features where tenant_id = $1`, ws.Workspace.ID)
-	head.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
+	owner.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
 	p.Database.Exec(
 		t,
 		`insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`,
 		ws.Workspace.ID,
 	)
-	connector.Connect(t, head)
+	connector.Connect(t, owner)
 }
 
 func TestConsent_ConfidentialNeedsAllPermissions(t *testing.T) {

@@ -142,11 +142,11 @@ func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
-	tokens, long := connector.Connect(t, head), app.Connect(t, head)
+	tokens, long := connector.Connect(t, owner), app.Connect(t, owner)
 	attempt := connector.Begin()
-	code, appCode := attempt.Code(t, head), app.Code(t, head)
+	code, appCode := attempt.Code(t, owner), app.Code(t, owner)
 	for name, wrong := range map[string]string{
 		"code":              code,
 		"confidential code": appCode,
@@ -216,10 +216,10 @@ func TestCredentials_LimitedToConsentedPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	attempt := ws.Connector(t, harness.ReadForms, harness.ReadProgrammes).Begin()
 	attempt.Query = change(attempt.Query, "scope", harness.ReadForms)
-	forms := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t)
+	forms := attempt.Post(t, attempt.CodeForm(attempt.Code(t, owner))).Tokens(t)
 	p.In(ws.Workspace, forms.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 	narrow := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadForms)
 	p.In(ws.Workspace, narrow).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
@@ -231,9 +231,9 @@ func TestCredentials_LLMIntegrationOffAffectsOnlyConnectors(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
-	connector := ws.Connector(t, harness.ReadProgrammes).Connect(t, head).AccessToken
-	confidential := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken
+	owner := p.Person(t, ws.Owner)
+	connector := ws.Connector(t, harness.ReadProgrammes).Connect(t, owner).AccessToken
+	confidential := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, owner).AccessToken
 	p.Database.SetLLM(t, ws.Workspace, false)
 	p.In(ws.Workspace, connector).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 	p.In(ws.Workspace, confidential).Get(t, programmes).Wants(t, http.StatusOK)

@@ -173,9 +173,9 @@ func TestErrors_HeadMatchesGet(t *testing.T) {
 		harness.ClientsPath(p.Demo.Workspaces.Main),
 	} {
 		for who, api := range callers(p) {
-			get, head := api.Get(t, path), api.Send(t, http.MethodHead, path, "", "")
-			if head.Status != get.Status || len(head.Body) != 0 {
-				t.Errorf("%s, %s: GET %d, HEAD %d with %d bytes", who, path, get.Status, head.Status, len(head.Body))
+			get, owner := api.Get(t, path), api.Send(t, http.MethodHead, path, "", "")
+			if owner.Status != get.Status || len(owner.Body) != 0 {
+				t.Errorf("%s, %s: GET %d, HEAD %d with %d bytes", who, path, get.Status, owner.Status, len(owner.Body))
 			}
 		}
 	}

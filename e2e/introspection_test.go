@@ -24,22 +24,22 @@ func TestIntrospection_ReturnsCurrentPermissions(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws, service := p.NewWorkspace(t), p.DemoService()
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	pat := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes, harness.WriteProgrammes)
 	both := harness.ReadProgrammes + " " + harness.WriteProgrammes
 	for name, c := range map[string]struct{ token, client, scope, aud string }{
-		"connector": {connector.Connect(t, head).AccessToken, connector.ClientID, both, p.BaseURL + "/v1"},
+		"connector": {connector.Connect(t, owner).AccessToken, connector.ClientID, both, p.BaseURL + "/v1"},
 		"connector for MCP": {
-			mcp.Connect(t, head).AccessToken,
+			mcp.Connect(t, owner).AccessToken,
 			mcp.ClientID,
 			harness.ReadProgrammes,
 			p.BaseURL + "/mcp",
 		},
 		"confidential": {
-			app.Connect(t, head).AccessToken,
+			app.Connect(t, owner).AccessToken,
 			app.ClientID,
 			harness.ReadProgrammes,
 			p.BaseURL + "/v1",
@@ -83,9 +83,9 @@ func TestIntrospection_LostAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws, service := p.NewWorkspace(t), p.DemoService()
-	head := p.Person(t, ws.Owner)
-	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Connect(t, head).AccessToken
-	app := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken
+	owner := p.Person(t, ws.Owner)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Connect(t, owner).AccessToken
+	app := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, owner).AccessToken
 	permissions := func(token string) []string {
 		t.Helper()
 		object := service.Introspect(t, token).Wants(t, http.StatusOK).Object(t)
@@ -121,22 +121,22 @@ func TestIntrospection_InvalidTokensAreInactive(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws, service := p.NewWorkspace(t), p.DemoService()
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
-	tokens := connector.Connect(t, head)
+	tokens := connector.Connect(t, owner)
 	revoked := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	expired := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	p.Database.RevokeToken(t, revoked)
 	p.Database.ExpireToken(t, expired)
-	dead := connector.Connect(t, head)
+	dead := connector.Connect(t, owner)
 	connector.Revoke(t, dead.AccessToken).Wants(t, http.StatusOK)
-	ended := app.Connect(t, head).AccessToken
+	ended := app.Connect(t, owner).AccessToken
 	p.Database.EndGrantIn(t, harness.GrantOf(t, ended), -time.Second)
 	others := forgeries(t, p, tokens.AccessToken)
 	for name, token := range map[string]string{
 		"refresh token": tokens.RefreshToken,
-		"code":          app.Code(t, head),
+		"code":          app.Code(t, owner),
 		"secret":        app.Secret,
 		"nonsense":      "nonsense",
 		"revoked PAT":   revoked,

@@ -24,8 +24,8 @@ func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 	var secrets harness.Secrets
 	p := harness.NewProduct(t, running, &secrets)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
-	misuse(t, p, ws, head)
+	owner := p.Person(t, ws.Owner)
+	misuse(t, p, ws, owner)
 	wantsNoSecret(t, &secrets, "Postgres", p.Database.Everything(t), ws.Workspace.ID)
 	running.Redis.Stop() // Redis writes its data to disk
 	wantsNoSecret(
@@ -43,7 +43,7 @@ func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 	for _, token := range []string{ws.Token, tokens} {
 		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusServiceUnavailable)
 	}
-	head.Open(t, p.AuthorizeURL(p.DemoConfidential().Request()))
+	owner.Open(t, p.AuthorizeURL(p.DemoConfidential().Request()))
 	must(t, running.Postgres.Restart(t.Context()))
 
 	marker := rand.Text()
@@ -116,17 +116,17 @@ func readAll(t *testing.T, pattern string) []byte {
 }
 
 // misuse sends every secret where it belongs and where it does not.
-func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, head *harness.Person) {
+func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, owner *harness.Person) {
 	t.Helper()
 	app, connector := ws.Confidential(t, "", harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
 	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
-	page := head.Consent(t, connector.Begin().Query)
+	page := owner.Consent(t, connector.Begin().Query)
 	ticket := page.DecisionForm(t, "approve").Fields.Get("ticket")
 	page.Approve(t)
 	attempt := connector.Begin()
-	code := attempt.Code(t, head)
-	tokens, long := attempt.Post(t, attempt.CodeForm(code)).Tokens(t), app.Connect(t, head)
-	unused := app.Code(t, head)
+	code := attempt.Code(t, owner)
+	tokens, long := attempt.Post(t, attempt.CodeForm(code)).Tokens(t), app.Connect(t, owner)
+	unused := app.Code(t, owner)
 	for _, secret := range []string{
 		ws.Token,
 		tokens.AccessToken,
@@ -167,8 +167,8 @@ func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, head *ha
 		}
 		connector.Refresh(t, secret)
 		attempt.Post(t, change(attempt.CodeForm(code), "code", secret))
-		head.Open(t, p.AuthorizeURL(url.Values{"client_id": {secret}, "state": {secret}, "redirect_uri": {secret}}))
-		head.Request(
+		owner.Open(t, p.AuthorizeURL(url.Values{"client_id": {secret}, "state": {secret}, "redirect_uri": {secret}}))
+		owner.Request(
 			t,
 			http.MethodPost,
 			p.AppURL+"/oauth/authorize",
@@ -188,5 +188,5 @@ func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, head *ha
 		Form(t, harness.TokenPath, url.Values{"grant_type": {"authorization_code"}})
 	app.Exchange(t, app.Body(unused))
 	app.Exchange(t, app.Body(unused)) // replay
-	connector.Refresh(t, connector.Refresh(t, connector.Connect(t, head).RefreshToken).Tokens(t).RefreshToken)
+	connector.Refresh(t, connector.Refresh(t, connector.Connect(t, owner).RefreshToken).Tokens(t).RefreshToken)
 }

@@ -66,7 +66,7 @@ func TestLifetimes_LastSecondsOfGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	wantsEither := func(answer harness.Answer, left time.Duration) {
 		t.Helper()
 		if answer.Status != http.StatusOK {
@@ -78,11 +78,11 @@ func TestLifetimes_LastSecondsOfGrant(t *testing.T) {
 		}
 	}
 	for _, left := range []time.Duration{2 * time.Second, time.Second, time.Millisecond, 0} {
-		tokens := connector.Connect(t, head)
+		tokens := connector.Connect(t, owner)
 		p.Database.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), left)
 		wantsEither(connector.Refresh(t, tokens.RefreshToken), left)
 		attempt := connector.Begin()
-		form := attempt.CodeForm(attempt.Code(t, head))
+		form := attempt.CodeForm(attempt.Code(t, owner))
 		pending := p.Database.Text(
 			t,
 			`select id::text from account.grants where client_id = $1 and state = 'pending'
@@ -146,7 +146,7 @@ func TestRefresh_RechecksUserWithoutConsuming(t *testing.T) {
 				Get(t, programmes).
 				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			c.back(t, ws)
-			wantsAlive(t, p, connector, tokens)
+			connector.WantsWorking(t, tokens)
 		})
 	}
 }

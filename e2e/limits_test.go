@@ -16,8 +16,8 @@ func TestRateLimit_ThrottlesOnlyDeadToken(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)
-	head := p.Person(t, ws.Owner)
-	dead := connector.Connect(t, head)
+	owner := p.Person(t, ws.Owner)
+	dead := connector.Connect(t, owner)
 	alive := connector.Connect(t, p.Person(t, ws.Member(t, harness.ReadProgrammes)))
 	connector.Revoke(t, dead.RefreshToken).Wants(t, http.StatusOK)
 	for _, path := range []string{harness.TokenPath, "/token"} {
@@ -46,5 +46,5 @@ func TestRateLimit_ThrottlesOnlyDeadToken(t *testing.T) {
 		alive = connector.WantsWorking(t, alive)
 		connector.Refresh(t, "alm_rt_forged").WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	}
-	connector.WantsWorking(t, connector.Connect(t, head))
+	connector.WantsWorking(t, connector.Connect(t, owner))
 }

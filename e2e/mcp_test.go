@@ -101,11 +101,11 @@ func TestMCP_OnlyOwnResourceTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
-	tokens := connector.Connect(t, head)
-	rest := ws.Connector(t, harness.ReadProgrammes).Connect(t, head)
-	confidential := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, head)
+	tokens := connector.Connect(t, owner)
+	rest := ws.Connector(t, harness.ReadProgrammes).Connect(t, owner)
+	confidential := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, owner)
 	for name, token := range map[string]string{
 		"REST":          rest.AccessToken,
 		"confidential":  confidential.AccessToken,
@@ -189,11 +189,11 @@ func TestMCP_InsufficientScopeOnlyIfConsentHelps(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	ask := func(token string) harness.Answer { return p.In(ws.Workspace, token).Get(t, programmes) }
 	attempt := ws.Connector(t, harness.ReadProgrammes, harness.ReadForms).Begin()
 	attempt.Query = change(attempt.Query, "scope", harness.ReadForms)
-	helps := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t).AccessToken
+	helps := attempt.Post(t, attempt.CodeForm(attempt.Code(t, owner))).Tokens(t).AccessToken
 	refused := ask(helps)
 	refused.WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 	challenge := refused.Header.Get("WWW-Authenticate")
@@ -210,7 +210,7 @@ func TestMCP_InsufficientScopeOnlyIfConsentHelps(t *testing.T) {
 	// A new consent cannot help a client that may not request the permission, or a personal access token.
 	personal := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadForms)
 	useless := []harness.Answer{
-		ask(ws.Connector(t, harness.ReadForms).Connect(t, head).AccessToken), ask(personal),
+		ask(ws.Connector(t, harness.ReadForms).Connect(t, owner).AccessToken), ask(personal),
 		rpc(t, mcp(p, personal), "tools/call", map[string]any{"name": "list_programmes"}),
 	}
 	for _, answer := range useless {

@@ -18,14 +18,14 @@ func TestMetrics_CountGrantEvents(t *testing.T) {
 	running := harness.Shared(t)
 	p := harness.NewProduct(t, running, &met)
 	ws := p.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	before := harness.Metrics(t, running)
 
-	tokens := connector.Connect(t, head)
+	tokens := connector.Connect(t, owner)
 	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	connector.List(t, next).Wants(t, http.StatusOK)
 	connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant") // replay
-	other := connector.Connect(t, head)
+	other := connector.Connect(t, owner)
 	p.API().
 		Form(t, harness.RevokePath, url.Values{"client_id": {connector.ClientID}, "token": {other.RefreshToken}}).
 		Wants(t, http.StatusOK)

@@ -84,7 +84,7 @@ func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
 		answer.WantsRetryAfter(t)
 	}
 	s.page.Press(t, "approve").WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
-	s.head.Open(t, p.AuthorizeURL(s.app.Request())).WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
+	s.owner.Open(t, p.AuthorizeURL(s.app.Request())).WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
 
 	p.In(s.ws.Workspace, "nonsense").Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	p.API().Get(t, s.ws.Clients()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
@@ -129,7 +129,7 @@ func killServices(t *testing.T, p *harness.Product, running *stack.Stack) {
 	answer := p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes)
 	answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 	answer.WantsRetryAfter(t)
-	s.connector.Connect(t, s.head)
+	s.connector.Connect(t, s.owner)
 	must(t, running.Resourceapi.Restart(t.Context()))
 	s.wantsAPI(t, p)
 }

@@ -18,7 +18,7 @@ const promptly = 8 * time.Second
 // A scene is the state before an outage: unused codes, valid tokens, an open consent page.
 type scene struct {
 	ws           harness.TestWorkspace
-	head         *harness.Person
+	owner        *harness.Person
 	app          harness.ConfidentialApp
 	connector    harness.Connector
 	attempt      harness.Attempt
@@ -34,15 +34,15 @@ func prepare(t *testing.T, p *harness.Product) scene {
 	ws := p.NewWorkspace(t)
 	s := scene{
 		ws:        ws,
-		head:      p.Person(t, ws.Owner),
+		owner:     p.Person(t, ws.Owner),
 		app:       ws.Confidential(t, "", harness.ReadProgrammes),
 		connector: ws.Connector(t, harness.ReadProgrammes),
 	}
 	s.attempt = s.connector.Begin()
-	s.tokens, s.long = s.connector.Connect(t, s.head), s.app.Connect(t, s.head)
+	s.tokens, s.long = s.connector.Connect(t, s.owner), s.app.Connect(t, s.owner)
 	other := ws.Connector(t, harness.ReadProgrammes)
-	s.page, s.pageClient = s.head.Consent(t, other.Begin().Query), other.ClientID
-	s.code, s.appCode = s.attempt.Code(t, s.head), s.app.Code(t, s.head)
+	s.page, s.pageClient = s.owner.Consent(t, other.Begin().Query), other.ClientID
+	s.code, s.appCode = s.attempt.Code(t, s.owner), s.app.Code(t, s.owner)
 	return s
 }
 
@@ -83,14 +83,14 @@ func (s scene) wantsAPI(t *testing.T, p *harness.Product) {
 func (s scene) wantsEverythingAgain(t *testing.T, p *harness.Product) {
 	t.Helper()
 	s.wantsAPI(t, p)
-	wantsAlive(t, p, s.connector, s.tokens)
+	s.connector.WantsWorking(t, s.tokens)
 	s.attempt.Post(t, s.attempt.CodeForm(s.code)).Tokens(t)
 	s.app.Exchange(t, s.app.Body(s.appCode)).Tokens(t)
 	s.page.Approve(t)
 	if count := grantsOf(t, p, s.pageClient); count != 1 {
 		t.Errorf("%d grants for one approval", count)
 	}
-	wantsAlive(t, p, s.connector, s.connector.Connect(t, p.Person(t, s.ws.Owner)))
+	s.connector.WantsWorking(t, s.connector.Connect(t, p.Person(t, s.ws.Owner)))
 }
 
 func must(t *testing.T, err error) {

@@ -189,11 +189,11 @@ func TestAccess_ReadOnEveryRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head, w := p.Person(t, ws.Owner), p.Database
+	owner, w := p.Person(t, ws.Owner), p.Database
 	apis := []harness.API{
 		p.In(ws.Workspace, ws.Token),
-		p.In(ws.Workspace, ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken),
-		p.In(ws.Workspace, ws.Connector(t, harness.ReadProgrammes).Connect(t, head).AccessToken),
+		p.In(ws.Workspace, ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, owner).AccessToken),
+		p.In(ws.Workspace, ws.Connector(t, harness.ReadProgrammes).Connect(t, owner).AccessToken),
 	}
 	all := func(status int, code string) {
 		t.Helper()

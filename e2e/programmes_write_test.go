@@ -74,10 +74,10 @@ func TestWrites_NeedWritePermission(t *testing.T) {
 	made := create(t, p.In(ws.Workspace, ws.Token), map[string]any{"name": "Toy library"})
 	one := programmes + "/" + made.ID
 	reader := ws.Member(t, harness.ReadProgrammes)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	attempt := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
 	attempt.Query = change(attempt.Query, "scope", harness.ReadProgrammes)
-	consented := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t)
+	consented := attempt.Post(t, attempt.CodeForm(attempt.Code(t, owner))).Tokens(t)
 	for name, token := range map[string]string{
 		"token without it": p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes),
 		"user without it": p.Database.Token(
@@ -87,7 +87,7 @@ func TestWrites_NeedWritePermission(t *testing.T) {
 			harness.ReadProgrammes,
 			harness.WriteProgrammes,
 		),
-		"application without": ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken,
+		"application without": ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, owner).AccessToken,
 		"not consented to":    consented.AccessToken,
 	} {
 		t.Run(name, func(t *testing.T) {

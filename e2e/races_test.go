@@ -41,14 +41,14 @@ func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 	t.Parallel()
 	p := harness.NewProduct(t, harness.Private(t, harness.Options{Authservers: 2}), &met)
 	ws := p.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	for _, c := range []struct {
 		name           string
 		rounds, racers int
 	}{{"refresh, 2 ways", 50, 2}, {"refresh, 16 ways", 10, 16}} {
 		t.Run(c.name, func(t *testing.T) {
 			for range c.rounds {
-				tokens := connector.Connect(t, head)
+				tokens := connector.Connect(t, owner)
 				winners := together(
 					t,
 					c.racers,
@@ -57,25 +57,25 @@ func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 				if len(winners) != 1 {
 					t.Fatalf("%d of %d refreshes won", len(winners), c.racers)
 				}
-				wantsDead(t, p, connector, winners[0].Tokens(t), tokens)
+				connector.WantsRevoked(t, winners[0].Tokens(t), tokens)
 			}
 		})
 	}
 	t.Run("code, 4 ways", func(t *testing.T) {
 		for range 20 {
 			attempt := connector.Begin()
-			form := attempt.CodeForm(attempt.Code(t, head))
+			form := attempt.CodeForm(attempt.Code(t, owner))
 			winners := together(t, 4, func() harness.Answer { return attempt.Post(t, form) })
 			if len(winners) != 1 {
 				t.Fatalf("%d of 4 exchanges won", len(winners))
 			}
-			wantsDead(t, p, connector, winners[0].Tokens(t))
+			connector.WantsRevoked(t, winners[0].Tokens(t))
 		}
 	})
 	t.Run("confidential code, 4 ways", func(t *testing.T) {
 		app := ws.Confidential(t, "", harness.ReadProgrammes)
 		for range 10 {
-			body := app.Body(app.Code(t, head))
+			body := app.Body(app.Code(t, owner))
 			winners := together(t, 4, func() harness.Answer { return app.Exchange(t, body) })
 			if len(winners) != 1 {
 				t.Fatalf("%d of 4 exchanges won", len(winners))
@@ -92,10 +92,10 @@ func TestRaces_OtherGrantsSurvive(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
-	sibling, racing := connector.Connect(t, head), connector.Connect(t, head)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	sibling, racing := connector.Connect(t, owner), connector.Connect(t, owner)
 	together(t, 4, func() harness.Answer { return connector.Refresh(t, racing.RefreshToken) })
-	wantsAlive(t, p, connector, sibling)
+	connector.WantsWorking(t, sibling)
 }
 
 // Concurrent refreshes of different grants are not races.
@@ -103,10 +103,10 @@ func TestRaces_DifferentGrantsAreIndependent(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	lines := make([]harness.Tokens, 8)
 	for i := range lines {
-		lines[i] = connector.Connect(t, head)
+		lines[i] = connector.Connect(t, owner)
 	}
 	var clients sync.WaitGroup
 	for i := range lines {
@@ -118,6 +118,6 @@ func TestRaces_DifferentGrantsAreIndependent(t *testing.T) {
 	}
 	clients.Wait()
 	for _, tokens := range lines {
-		wantsAlive(t, p, connector, tokens)
+		connector.WantsWorking(t, tokens)
 	}
 }

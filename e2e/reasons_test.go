@@ -123,12 +123,12 @@ func TestReasons_EveryEndHasReason(t *testing.T) {
 			if page := ada.Arrive(t, p.AppURL+"/settings/apps"); !strings.Contains(page.Text(), c.shown) {
 				t.Errorf("Connected apps does not contain %q: %s", c.shown, page.Text())
 			}
-			head := p.Person(t, ws.Owner)
-			log := head.Arrive(t, p.AppURL+"/settings/audit?tenant="+ws.Workspace.ID)
+			owner := p.Person(t, ws.Owner)
+			log := owner.Arrive(t, p.AppURL+"/settings/audit?tenant="+ws.Workspace.ID)
 			if !strings.Contains(log.Text(), c.text) {
 				t.Errorf("the audit log does not contain %q: %s", c.text, log.Text())
 			}
-			export := string(head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+ws.Workspace.ID).Body)
+			export := string(owner.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+ws.Workspace.ID).Body)
 			if !strings.Contains(export, `"reason":"`+c.reason+`"`) || strings.Contains(export, held.presents) {
 				t.Errorf("the export does not contain the reason %s, or contains a token", c.reason)
 			}

@@ -15,19 +15,19 @@ func TestRedisReplies_LostOrMixedUp(t *testing.T) {
 	relay := harness.NewRedisRelay(t)
 	p := harness.NewProduct(t, harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir}), &met)
 	ws := p.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
-	connector.Connect(t, head) // so that there is an "ok" reply
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	connector.Connect(t, owner) // so that there is an "ok" reply
 
 	t.Run("one is lost", func(t *testing.T) {
 		attempt := connector.Begin()
-		form := attempt.CodeForm(attempt.Code(t, head))
+		form := attempt.CodeForm(attempt.Code(t, owner))
 		relay.Lose(1)
 		tokens := attempt.Post(t, form).Tokens(t)
 		relay.WantsDone(t)
 		relay.Lose(1)
-		tokens = wantsAlive(t, p, connector, tokens)
+		tokens = connector.WantsWorking(t, tokens)
 		relay.WantsDone(t)
-		wantsAlive(t, p, connector, tokens)
+		connector.WantsWorking(t, tokens)
 	})
 	for name, spoil := range map[string]func(*testing.T){
 		"none comes":     func(*testing.T) { relay.Lose(harness.EveryAnswer) },
@@ -42,36 +42,36 @@ func TestRedisReplies_LostOrMixedUp(t *testing.T) {
 				refused.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
 			} // the decision has been undone by then
 			attempt := connector.Begin()
-			form := attempt.CodeForm(attempt.Code(t, head))
+			form := attempt.CodeForm(attempt.Code(t, owner))
 			wantsUnavailable(func() harness.Answer { return attempt.Post(t, form) })
 			tokens := attempt.Post(t, form).Tokens(t)
 			wantsUnavailable(func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
-			wantsAlive(t, p, connector, wantsAlive(t, p, connector, tokens))
+			connector.WantsWorking(t, connector.WantsWorking(t, tokens))
 		})
 	}
 	t.Run("another's yes", func(t *testing.T) {
 		attempt := connector.Begin()
-		form := attempt.CodeForm(attempt.Code(t, head))
+		form := attempt.CodeForm(attempt.Code(t, owner))
 		form.Set("code_verifier", connector.Begin().Verifier)
 		relay.Mistake(t, "ok", 1)
 		refused := attempt.Post(t, form)
 		relay.WantsDone(t)
 		refused.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		form.Set("code_verifier", attempt.Verifier)
-		wantsAlive(t, p, connector, attempt.Post(t, form).Tokens(t))
+		connector.WantsWorking(t, attempt.Post(t, form).Tokens(t))
 	})
 	t.Run("another's end", func(t *testing.T) {
 		guessed := connector.Begin()
-		form := guessed.CodeForm(guessed.Code(t, head))
+		form := guessed.CodeForm(guessed.Code(t, owner))
 		form.Set("code_verifier", connector.Begin().Verifier)
 		for range 5 {
 			guessed.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		}
 		attempt := connector.Begin()
-		form = attempt.CodeForm(attempt.Code(t, head))
+		form = attempt.CodeForm(attempt.Code(t, owner))
 		relay.Mistake(t, "burned", 1)
 		tokens := attempt.Post(t, form).Tokens(t)
 		relay.WantsDone(t)
-		wantsAlive(t, p, connector, tokens)
+		connector.WantsWorking(t, tokens)
 	})
 }

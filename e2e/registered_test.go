@@ -68,11 +68,11 @@ func TestRegistered_DeletionRevokesGrants(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	app, connector := ws.Confidential(t, "", harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
-	long, short := app.Connect(t, head), connector.Connect(t, head)
+	long, short := app.Connect(t, owner), connector.Connect(t, owner)
 	attempt := connector.Begin()
-	unused := attempt.Code(t, head)
+	unused := attempt.Code(t, owner)
 	for _, token := range []string{long.AccessToken, short.AccessToken} {
 		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
@@ -90,14 +90,14 @@ func TestRegistered_DeletionRevokesGrants(t *testing.T) {
 	connector.Refresh(t, short.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_client", "invalid_grant")
 	connector.Post(t, attempt.CodeForm(unused)).WantsFlat(t, http.StatusBadRequest, "invalid_client", "invalid_grant")
 	app.Exchange(t, app.Body("alm_ac_x")).WantsFlat(t, http.StatusBadRequest, "invalid_client")
-	head.Open(t, p.AuthorizeURL(app.Request())).WantsPage(t, http.StatusBadRequest)
+	owner.Open(t, p.AuthorizeURL(app.Request())).WantsPage(t, http.StatusBadRequest)
 }
 
 func TestRegistered_OldSecretWorksForOneDay(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	answer := p.As(ws.Token).
 		Send(t, http.MethodPost, ws.Clients()+"/"+app.ClientID+"/secret", "", "").
@@ -108,8 +108,8 @@ func TestRegistered_OldSecretWorksForOneDay(t *testing.T) {
 		t.Fatal("want a new secret, got none or the old one")
 	}
 	answer.WantsHeader(t, "Cache-Control", "no-store")
-	app.Connect(t, head)
-	renewed.Connect(t, head)
+	app.Connect(t, owner)
+	renewed.Connect(t, owner)
 
 	p.Database.Exec(
 		t,
@@ -118,21 +118,21 @@ func TestRegistered_OldSecretWorksForOneDay(t *testing.T) {
 		where client_id = $1 and expires_at is not null`,
 		app.ClientID,
 	)
-	app.Exchange(t, app.Body(app.Code(t, head))).WantsFlat(t, http.StatusBadRequest, "invalid_client")
-	renewed.Connect(t, head)
+	app.Exchange(t, app.Body(app.Code(t, owner))).WantsFlat(t, http.StatusBadRequest, "invalid_client")
+	renewed.Connect(t, owner)
 }
 
 func TestRegistered_NewSecretCanExpireOld(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	answer := p.As(ws.Token).
 		JSON(t, http.MethodPost, ws.Clients()+"/"+app.ClientID+"/secret", map[string]any{"expireOld": true})
 	renewed := app
 	renewed.Secret, _ = answer.Wants(t, http.StatusOK).Object(t)["clientSecret"].(string)
-	code := app.Code(t, head)
+	code := app.Code(t, owner)
 	app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	renewed.Exchange(t, renewed.Body(code)).Tokens(t)
 }

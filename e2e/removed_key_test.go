@@ -26,12 +26,12 @@ func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 	running := harness.Private(t, harness.Options{})
 	p := harness.NewProduct(t, running, &met)
 	ws, service := p.NewWorkspace(t), p.DemoService()
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	assistant := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	app := ws.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
-	connected := connector.Connect(t, head)
-	stolen := held{connected.AccessToken, assistant.Connect(t, head).AccessToken, app.Connect(t, head).AccessToken}
+	connected := connector.Connect(t, owner)
+	stolen := held{connected.AccessToken, assistant.Connect(t, owner).AccessToken, app.Connect(t, owner).AccessToken}
 	kid := keyOf(t, stolen.rest)
 	works := func(what string, tokens held) {
 		t.Helper()
@@ -48,14 +48,14 @@ func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 	works("before the rotation", stolen)
 
 	administer(t, running, "keys", "rotate")
-	other := held{connector.Connect(t, head).AccessToken, "", ""}
-	for began := time.Now(); keyOf(t, other.rest) == kid; other.rest = connector.Connect(t, head).AccessToken {
+	other := held{connector.Connect(t, owner).AccessToken, "", ""}
+	for began := time.Now(); keyOf(t, other.rest) == kid; other.rest = connector.Connect(t, owner).AccessToken {
 		if time.Since(began) > 20*time.Second {
 			t.Fatal("the rotated key still signs")
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	other.mcp, other.account = assistant.Connect(t, head).AccessToken, app.Connect(t, head).AccessToken
+	other.mcp, other.account = assistant.Connect(t, owner).AccessToken, app.Connect(t, owner).AccessToken
 	works("under the next key", other)
 	works("under the retired key", stolen)
 

@@ -15,7 +15,7 @@ func TestRevocation_RevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	for name, choose := range map[string]func(old, current harness.Tokens) string{
 		"refresh token":            func(_, current harness.Tokens) string { return current.RefreshToken },
@@ -24,7 +24,7 @@ func TestRevocation_RevokesGrant(t *testing.T) {
 		"earlier access token":     func(old, _ harness.Tokens) string { return old.AccessToken },
 	} {
 		t.Run(name, func(t *testing.T) {
-			sibling, old := connector.Connect(t, head), connector.Connect(t, head)
+			sibling, old := connector.Connect(t, owner), connector.Connect(t, owner)
 			current := connector.Refresh(t, old.RefreshToken).Tokens(t)
 			for range 2 { // the second time the token is unknown or its grant has ended: 200 too
 				answer := connector.Revoke(t, choose(old, current)).Wants(t, http.StatusOK)
@@ -32,15 +32,15 @@ func TestRevocation_RevokesGrant(t *testing.T) {
 					t.Errorf("unexpected body:\n%s", answer)
 				}
 			}
-			wantsDead(t, p, connector, current, old)
+			connector.WantsRevoked(t, current, old)
 			beforeSignature := strings.LastIndex(old.AccessToken, ".") + 1
 			other := old.AccessToken[:beforeSignature] + otherForm(t, old.AccessToken[beforeSignature:])
 			p.In(ws.Workspace, other).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-			wantsAlive(t, p, connector, sibling)
+			connector.WantsWorking(t, sibling)
 		})
 	}
 	t.Run("confidential", func(t *testing.T) {
-		long := app.Connect(t, head)
+		long := app.Connect(t, owner)
 		app.Revoke(t, long.AccessToken).Wants(t, http.StatusOK)
 		p.In(ws.Workspace, long.AccessToken).
 			Get(t, programmes).
@@ -52,10 +52,10 @@ func TestRevocation_OtherClientsTokenHasNoEffect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	connector, other := ws.Connector(t, harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
-	tokens, long := connector.Connect(t, head), app.Connect(t, head)
+	tokens, long := connector.Connect(t, owner), app.Connect(t, owner)
 	unknown := misspellings(tokens.RefreshToken)
 	delete(unknown, "empty") // a missing parameter
 	unknown["nonsense"], unknown["PAT"], unknown["forged JWT"] = "nonsense", ws.Token, alterLast(tokens.AccessToken)
@@ -68,17 +68,17 @@ func TestRevocation_OtherClientsTokenHasNoEffect(t *testing.T) {
 	app.Revoke(t, tokens.AccessToken).Wants(t, http.StatusOK)
 	p.In(ws.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
-	wantsAlive(t, p, connector, tokens)
+	connector.WantsWorking(t, tokens)
 }
 
 func TestRevocation_NeedsClient(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	app, connector := ws.Confidential(t, "", harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
 	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
-	long, tokens := app.Connect(t, head), connector.Connect(t, head)
+	long, tokens := app.Connect(t, owner), connector.Connect(t, owner)
 	wrong := app
 	wrong.Secret = alterLast(app.Secret)
 	wrong.Revoke(t, long.AccessToken).WantsFlat(t, http.StatusBadRequest, "invalid_client")
@@ -105,7 +105,7 @@ func TestRevocation_NeedsClient(t *testing.T) {
 			"token_type_hint": {"access_token"},
 		},
 	).Wants(t, http.StatusOK)
-	wantsDead(t, p, connector, tokens)
+	connector.WantsRevoked(t, tokens)
 }
 
 // In either order, nothing of the grant works after the revocation's response.
@@ -113,17 +113,17 @@ func TestRevocation_WinsOverConcurrentRefresh(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	for range 20 {
-		tokens := connector.Connect(t, head)
+		tokens := connector.Connect(t, owner)
 		refreshed := make(chan harness.Answer, 1)
 		go func() { refreshed <- connector.Refresh(t, tokens.RefreshToken) }()
 		connector.Revoke(t, tokens.AccessToken).Wants(t, http.StatusOK)
 		if answer := <-refreshed; answer.Status == http.StatusOK {
-			wantsDead(t, p, connector, answer.Tokens(t))
+			connector.WantsRevoked(t, answer.Tokens(t))
 		} else {
 			answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		}
-		wantsDead(t, p, connector, tokens)
+		connector.WantsRevoked(t, tokens)
 	}
 }

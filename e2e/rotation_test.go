@@ -10,50 +10,24 @@ import (
 // Spec 3 and 5.2, contract section 3: "A superseded refresh token: 400 invalid_grant, and the grant is revoked, at
 // once, for refresh and access tokens alike."
 
-// wantsDead checks that the tokens of a grant no longer work.
-func wantsDead(t *testing.T, p *harness.Product, c harness.Connector, tokens ...harness.Tokens) {
-	t.Helper()
-	for _, token := range tokens {
-		p.API().
-			With("X-Tenant-Id", token.WorkspaceID).
-			With("Authorization", "Bearer "+token.AccessToken).
-			Get(t, programmes).
-			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	}
-	for _, token := range tokens {
-		c.Refresh(t, token.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	}
-}
-
-// wantsAlive checks that a grant works, and returns the refreshed tokens.
-func wantsAlive(t *testing.T, p *harness.Product, c harness.Connector, tokens harness.Tokens) harness.Tokens {
-	t.Helper()
-	p.API().
-		With("X-Tenant-Id", tokens.WorkspaceID).
-		With("Authorization", "Bearer "+tokens.AccessToken).
-		Get(t, programmes).
-		Wants(t, http.StatusOK)
-	return c.Refresh(t, tokens.RefreshToken).Tokens(t)
-}
-
 func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	for name, c := range map[string]struct{ generations, replayed int }{
 		"the one before": {1, 0}, "the first of six": {5, 0}, "one in the middle": {5, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			connector := ws.Connector(t, harness.ReadProgrammes)
-			sibling := connector.Connect(t, head)
-			line := []harness.Tokens{connector.Connect(t, head)}
+			sibling := connector.Connect(t, owner)
+			line := []harness.Tokens{connector.Connect(t, owner)}
 			for range c.generations {
 				line = append(line, connector.Refresh(t, line[len(line)-1].RefreshToken).Tokens(t))
 			}
 			connector.Refresh(t, line[c.replayed].RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-			wantsDead(t, p, connector, line...)
-			wantsAlive(t, p, connector, sibling) // another grant of the same user and application
+			connector.WantsRevoked(t, line...)
+			connector.WantsWorking(t, sibling) // another grant of the same user and application
 		})
 	}
 }
@@ -100,7 +74,7 @@ func TestRefresh_ReplayIsDetectedFirst(t *testing.T) {
 			if c.back != nil {
 				c.back(t, ws)
 			}
-			wantsDead(t, p, connector, current)
+			connector.WantsRevoked(t, current)
 		})
 	}
 }
@@ -110,11 +84,11 @@ func TestRefresh_UnknownTokenRevokesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	connector, other := ws.Connector(t, harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
-	old := connector.Connect(t, head)
+	old := connector.Connect(t, owner)
 	current := connector.Refresh(t, old.RefreshToken).Tokens(t)
-	others := other.Connect(t, head)
+	others := other.Connect(t, owner)
 	for _, wrong := range misspellings(old.RefreshToken) {
 		connector.Refresh(t, wrong).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
 	}
@@ -122,8 +96,8 @@ func TestRefresh_UnknownTokenRevokesNothing(t *testing.T) {
 	for _, stolen := range []string{old.RefreshToken, current.RefreshToken} {
 		other.Refresh(t, stolen).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	}
-	wantsAlive(t, p, connector, current)
-	wantsAlive(t, p, other, others)
+	connector.WantsWorking(t, current)
+	other.WantsWorking(t, others)
 }
 
 // "Revoked is final" (grants): every further attempt gets the same error.
@@ -131,13 +105,13 @@ func TestRefresh_RevokedGrantStaysRevoked(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	connector := ws.Connector(t, harness.ReadProgrammes)
-	first := connector.Connect(t, head)
+	first := connector.Connect(t, owner)
 	second := connector.Refresh(t, first.RefreshToken).Tokens(t)
 	connector.Refresh(t, first.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	for range 3 {
-		wantsDead(t, p, connector, first, second)
+		connector.WantsRevoked(t, first, second)
 	}
-	wantsAlive(t, p, connector, connector.Connect(t, head)) // a new consent creates a new grant
+	connector.WantsWorking(t, connector.Connect(t, owner)) // a new consent creates a new grant
 }

@@ -46,9 +46,9 @@ func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
-	page := head.Arrive(t, developersURL(p, ws)).WantsPage(t, http.StatusOK)
-	made := makeToken(t, head, page, "Payroll bridge", "30", harness.ReadProgrammes)
+	owner := p.Person(t, ws.Owner)
+	page := owner.Arrive(t, developersURL(p, ws)).WantsPage(t, http.StatusOK)
+	made := makeToken(t, owner, page, "Payroll bridge", "30", harness.ReadProgrammes)
 	shown := patPattern.FindAllString(string(made.Body), -1)
 	if made.Status != http.StatusOK || len(slices.Compact(shown)) != 1 {
 		t.Fatalf("the page shows %d tokens:\n%s", len(shown), made)
@@ -62,7 +62,7 @@ func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 		JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).
 		WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 
-	again := head.Arrive(t, developersURL(p, ws))
+	again := owner.Arrive(t, developersURL(p, ws))
 	again.WantsText(t, "Payroll bridge")
 	if patPattern.Match(again.Body) {
 		t.Error("the token is shown a second time")
@@ -71,10 +71,10 @@ func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 		t,
 		`li:has(h3:contains("Payroll bridge")) form:contains("Revoke") button:contains("Revoke")`,
 	)
-	head.Submit(t, revoke)
+	owner.Submit(t, revoke)
 	wantsBearerRejected(t, p, ws, token)
 	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK) // the owner's other token
-	gone := head.Arrive(t, developersURL(p, ws))
+	gone := owner.Arrive(t, developersURL(p, ws))
 	if gone.Find(`li:has(h3:contains("Payroll bridge")) form`).Length() != 0 {
 		t.Error("the revoked token is still listed as active")
 	}
@@ -84,16 +84,16 @@ func TestPAT_LastsSevenThirtyOrNinetyDays(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
-	page := head.Arrive(t, developersURL(p, ws))
+	owner := p.Person(t, ws.Owner)
+	page := owner.Arrive(t, developersURL(p, ws))
 	if got := values(page.Find(tokenForm + "input[name=days]")); !slices.Equal(got, []string{"30", "7", "90"}) {
 		t.Errorf("the choices are %v", got)
 	}
 	for days, want := range map[string]int{"7": 7, "30": 30, "90": 90} {
 		made := makeToken(
 			t,
-			head,
-			head.Arrive(t, developersURL(p, ws)),
+			owner,
+			owner.Arrive(t, developersURL(p, ws)),
 			"For "+days,
 			days,
 			harness.ReadProgrammes,
@@ -111,7 +111,7 @@ func TestPAT_LastsSevenThirtyOrNinetyDays(t *testing.T) {
 		wantsSeconds(t, "the token's lifetime", lasts, want*24*3600)
 	}
 	for _, days := range []string{"1", "8", "91", "365", "0", "-7", "", "7.0", "30 ", "forever"} {
-		refused := makeToken(t, head, page, "Odd", days, harness.ReadProgrammes)
+		refused := makeToken(t, owner, page, "Odd", days, harness.ReadProgrammes)
 		if refused.Status != http.StatusBadRequest || patPattern.Match(refused.Body) {
 			t.Errorf("%q days:\n%s", days, refused)
 		}
@@ -156,13 +156,13 @@ func TestPAT_DevelopersNeedsAPIAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head, reader := p.Person(t, ws.Owner), p.Person(t, ws.Member(t, harness.ReadProgrammes)).SignedIn(t)
+	owner, reader := p.Person(t, ws.Owner), p.Person(t, ws.Member(t, harness.ReadProgrammes)).SignedIn(t)
 	reader.Open(t, developersURL(p, ws)).WantsPage(t, http.StatusForbidden)
 	stranger := p.Person(t, p.Database.User(t)).SignedIn(t)
 	stranger.Open(t, developersURL(p, ws)).WantsPage(t, http.StatusForbidden)
-	page := head.Arrive(t, developersURL(p, ws)).WantsPage(t, http.StatusOK)
+	page := owner.Arrive(t, developersURL(p, ws)).WantsPage(t, http.StatusOK)
 	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
-	refused := makeToken(t, head, page, "Late", "7", harness.ReadProgrammes)
+	refused := makeToken(t, owner, page, "Late", "7", harness.ReadProgrammes)
 	if refused.Status != http.StatusForbidden || patPattern.Match(refused.Body) {
 		t.Errorf("want 403:\n%s", refused)
 	}
@@ -174,14 +174,14 @@ func TestPAT_IntegrationSetUpFromSettings(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
-	user := head.Arrive(t, p.AppURL+"/settings/user").WantsPage(t, http.StatusOK)
+	owner := p.Person(t, ws.Owner)
+	user := owner.Arrive(t, p.AppURL+"/settings/user").WantsPage(t, http.StatusOK)
 	user.WantsText(t, ws.Workspace.Name, ws.Owner.Email)
 	if !slices.Contains(values(user.Find("input[readonly]")), ws.Workspace.ID) {
 		t.Error("the tenant identifier is not in a read-only field")
 	}
 	newToken := func(name string) string {
-		made := makeToken(t, head, head.Arrive(t, developersURL(p, ws)), name, "90", harness.ReadProgrammes)
+		made := makeToken(t, owner, owner.Arrive(t, developersURL(p, ws)), name, "90", harness.ReadProgrammes)
 		return patPattern.FindString(string(made.Body))
 	}
 	old := newToken("Old one")
@@ -189,8 +189,9 @@ func TestPAT_IntegrationSetUpFromSettings(t *testing.T) {
 	for _, token := range []string{old, next} { // both work while the integration is updated
 		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
-	page := head.Arrive(t, developersURL(p, ws))
-	head.Submit(t, page.FormWith(t, `li:has(h3:contains("Old one")) form:contains("Revoke") button:contains("Revoke")`))
+	page := owner.Arrive(t, developersURL(p, ws))
+	revoke := page.FormWith(t, `li:has(h3:contains("Old one")) form:contains("Revoke") button:contains("Revoke")`)
+	owner.Submit(t, revoke)
 	wantsBearerRejected(t, p, ws, old)
 	p.In(ws.Workspace, next).Get(t, programmes).Wants(t, http.StatusOK)
 }
@@ -200,18 +201,18 @@ func TestConnectedApps_DisconnectRevokesOneGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
-	tokens, long := connector.Connect(t, head), app.Connect(t, head)
-	page := head.Arrive(t, p.AppURL+"/settings/apps").WantsPage(t, http.StatusOK)
+	tokens, long := connector.Connect(t, owner), app.Connect(t, owner)
+	page := owner.Arrive(t, p.AppURL+"/settings/apps").WantsPage(t, http.StatusOK)
 	page.WantsText(t, "Assistant of the office", "Gift Aid export", ws.Workspace.Name)
-	head.Submit(t, page.FormWith(t, `li:has(h3:contains("Assistant of the office")) form button`))
-	wantsDead(t, p, connector, tokens)
+	owner.Submit(t, page.FormWith(t, `li:has(h3:contains("Assistant of the office")) form button`))
+	connector.WantsRevoked(t, tokens)
 	p.In(ws.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	replayed := connector.Connect(t, head)
+	replayed := connector.Connect(t, owner)
 	connector.Refresh(t, replayed.RefreshToken).Tokens(t)
 	connector.Refresh(t, replayed.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	after := head.Arrive(t, p.AppURL+"/settings/apps").Text()
+	after := owner.Arrive(t, p.AppURL+"/settings/apps").Text()
 	if !strings.Contains(after, "We disconnected Assistant of the office because an old sign-in key was used again") {
 		t.Errorf("the page does not say that a replay revoked the grant: %s", after)
 	}

@@ -196,11 +196,11 @@ func TestTokenEndpoint_RejectsAuthorizationHeader(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	app, connector := ws.Confidential(t, "", harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
 	post := ws.Confidential(t, "client_secret_post", harness.ReadProgrammes)
 	attempt := connector.Begin()
-	appCode, postCode, connectorCode := app.Code(t, head), post.Code(t, head), attempt.Code(t, head)
+	appCode, postCode, connectorCode := app.Code(t, owner), post.Code(t, owner), attempt.Code(t, owner)
 	for _, value := range []string{
 		harness.Basic(app.ClientID, app.Secret),
 		"Bearer " + ws.Token,

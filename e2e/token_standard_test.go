@@ -19,12 +19,12 @@ func TestStandardExchange_Forms(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	keys := []string{"access_token", "token_type", "expires_in", "scope", "tenant_id"}
 	post := ws.Confidential(t, "client_secret_post", harness.ReadProgrammes)
-	p.API().Form(t, harness.TokenPath, post.Form(post.Code(t, head))).Wants(t, http.StatusOK).WantsKeys(t, keys...)
+	p.API().Form(t, harness.TokenPath, post.Form(post.Code(t, owner))).Wants(t, http.StatusOK).WantsKeys(t, keys...)
 	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
-	form := basic.Form(basic.Code(t, head))
+	form := basic.Form(basic.Code(t, owner))
 	delete(form, "client_id")
 	delete(form, "client_secret")
 	p.API().
@@ -38,7 +38,7 @@ func TestStandardExchange_OAuth2Library(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner)
+	owner := p.Person(t, ws.Owner)
 	for method, style := range map[string]oauth2.AuthStyle{
 		"client_secret_post": oauth2.AuthStyleInParams, "client_secret_basic": oauth2.AuthStyleInHeader,
 	} {
@@ -46,7 +46,7 @@ func TestStandardExchange_OAuth2Library(t *testing.T) {
 			app := ws.Confidential(t, method, harness.ReadProgrammes)
 			config := app.OAuth2(p, style)
 			verifier := oauth2.GenerateVerifier()
-			page := head.Arrive(t, config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier)))
+			page := owner.Arrive(t, config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier)))
 			token, err := config.Exchange(context.Background(), page.Approve(t), oauth2.VerifierOption(verifier))
 			if err != nil {
 				t.Fatal(redactError(err))
@@ -67,8 +67,8 @@ func TestStandardExchange_OnlyFailedBasicIs401(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
-	head := p.Person(t, ws.Owner)
-	form := basic.Form(basic.Code(t, head))
+	owner := p.Person(t, ws.Owner)
+	form := basic.Form(basic.Code(t, owner))
 	delete(form, "client_id")
 	delete(form, "client_secret")
 	answer := p.API().
@@ -84,7 +84,7 @@ func TestStandardExchange_OnlyFailedBasicIs401(t *testing.T) {
 	good.Form(t, harness.TokenPath, form).Tokens(t)
 
 	post := ws.Confidential(t, "client_secret_post", harness.ReadProgrammes)
-	code := post.Code(t, head)
+	code := post.Code(t, owner)
 	p.API().Form(t, harness.TokenPath, change(post.Form(code), "client_secret", alterLast(post.Secret))).
 		WantsHeader(t, "WWW-Authenticate", "").WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	p.API().

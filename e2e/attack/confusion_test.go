@@ -33,7 +33,7 @@ func TestSecrets_AreAcceptedForTheirPurposeOnly(t *testing.T) {
 		"fields":         []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}},
 	}).Wants(t, http.StatusCreated)
 	attempt := e.connector.Begin()
-	consent := e.head.Consent(t, attempt.Query).DecisionForm(t, "approve")
+	consent := e.person.Consent(t, attempt.Query).DecisionForm(t, "approve")
 	other := e.connector.Begin()
 	cursor := func(path string) string {
 		answer := p.In(e.Workspace, e.Token).Get(t, path+"?limit=1").Wants(t, http.StatusOK)
@@ -41,16 +41,16 @@ func TestSecrets_AreAcceptedForTheirPurposeOnly(t *testing.T) {
 		text, _ := meta["nextCursor"].(string)
 		return text
 	}
-	_, cookies, _ := strings.Cut(e.head.Cookies(), "=")
+	_, cookies, _ := strings.Cut(e.person.Cookies(), "=")
 	cookie, _, _ := strings.Cut(cookies, ";") // the session cookie comes first
 	things := map[string]string{
 		"personal access token": e.Token,
 		"access token":          e.long.AccessToken,
 		"refresh token":         e.tokens.RefreshToken,
-		"code":                  other.Code(t, e.head),
+		"code":                  other.Code(t, e.person),
 		"client secret":         e.app.Secret,
 		"consent ticket":        consent.Fields.Get("ticket"),
-		"form key":              keyOf(t, p, e.head),
+		"form key":              keyOf(t, p, e.person),
 		"submission token":      e.submissionToken(t),
 		"status token":          e.status,
 		"cursor of programmes":  cursor(harness.ListPath),
@@ -92,7 +92,7 @@ func placesOf(
 	consent harness.Form,
 ) map[string]place {
 	ok := func(answer harness.Answer) bool { return answer.Status < 400 }
-	_, cookies, _ := strings.Cut(e.head.Cookies(), "=")
+	_, cookies, _ := strings.Cut(e.person.Cookies(), "=")
 	cookie, _, _ := strings.Cut(cookies, ";") // the session cookie comes first
 	secret := map[string]bool{
 		e.Token:                      true,
@@ -130,7 +130,7 @@ func placesOf(
 		}},
 		"as consent ticket": {"consent ticket", func(v string) bool {
 			form := harness.Form{Action: consent.Action, Fields: copied(consent.Fields, "ticket", v)}
-			return ok(e.head.Submit(t, form).Answer)
+			return ok(e.person.Submit(t, form).Answer)
 		}},
 		"as ticket of a choice": {
 			"consent ticket",
@@ -139,7 +139,7 @@ func placesOf(
 					return true
 				}
 				return ok(
-					e.head.Submit(
+					e.person.Submit(
 						t,
 						harness.Form{
 							Action: p.AppURL + "/oauth/authorize/workspace",
@@ -151,7 +151,7 @@ func placesOf(
 		},
 		"as key of a form": {"form key", func(v string) bool {
 			return ok(
-				e.head.Submit(
+				e.person.Submit(
 					t,
 					sent(t, p, "/settings/developers/tokens/revoke", e.Workspace.ID, v, url.Values{"id": {e.grant}}),
 				).Answer,

@@ -5,5 +5,5 @@
 // that README.md and the tests agree.
 //
 // The tests read the routes to attack from the product itself (routes_test.go), so a new route without a row fails a
-// test. bites_test.go builds the product without its protections and checks that each attack then succeeds.
+// test. brokenbuilds_test.go builds the product without its protections and checks that each attack then succeeds.
 package attack

@@ -39,8 +39,8 @@ func TestStoreErrors_AreLoggedNotReturned(t *testing.T) {
 	p := newProduct(t)
 	e := newTarget(t, p)
 	attempt, waiting := e.connector.Begin(), e.connector.Begin()
-	code, page := attempt.Code(t, e.head), e.head.Consent(t, waiting.Query)
-	key, token := keyOf(t, p, e.head), e.submissionToken(t)
+	code, page := attempt.Code(t, e.person), e.person.Consent(t, waiting.Query)
+	key, token := keyOf(t, p, e.person), e.submissionToken(t)
 	breakStore(
 		t,
 		p,
@@ -55,7 +55,7 @@ func TestStoreErrors_AreLoggedNotReturned(t *testing.T) {
 		"account.connector_policies",
 	)
 	api, settings := p.In(e.Workspace, e.Token), func(path string, values url.Values) harness.Answer {
-		return e.head.Submit(t, sent(t, p, path, e.Workspace.ID, key, values)).Answer
+		return e.person.Submit(t, sent(t, p, path, e.Workspace.ID, key, values)).Answer
 	}
 	answers := map[string]harness.Answer{
 		"create": api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}),

@@ -120,8 +120,8 @@ func TestForms_CrossSitePostIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	victim := newTarget(t, p)
-	key, was, cookies := keyOf(t, p, victim.head), victim.inventory(t), victim.head.Cookies()
-	approve := victim.head.Consent(t, victim.connector.Begin().Query).DecisionForm(t, "approve").Fields
+	key, was, cookies := keyOf(t, p, victim.person), victim.inventory(t), victim.person.Cookies()
+	approve := victim.person.Consent(t, victim.connector.Begin().Query).DecisionForm(t, "approve").Fields
 	for path, values := range fields(victim) {
 		if path == "/oauth/authorize" {
 			values = approve
@@ -136,30 +136,30 @@ func TestForms_CrossSitePostIsRefused(t *testing.T) {
 			"lookalike":  {"Origin": {p.AppURL + ".evil.example"}},
 			"both":       {"Origin": {p.AppURL}, "Sec-Fetch-Site": {"cross-site"}},
 		} {
-			victim.head.Header = header
-			answer := victim.head.Submit(t, form)
+			victim.person.Header = header
+			answer := victim.person.Submit(t, form)
 			if answer.Status != http.StatusForbidden || answer.Header.Get("Location") != "" ||
 				len(answer.Header.Values("Set-Cookie")) > 0 {
 				t.Errorf("%s, from another site (%s): want 403:\n%s", path, name, answer)
 			}
 		}
 		// A page of another site cannot send JSON without a preflight request, and no preflight may allow it.
-		victim.head.Header = http.Header{
+		victim.person.Header = http.Header{
 			"Origin":                         {"https://evil.example"},
 			"Access-Control-Request-Method":  {"POST"},
 			"Access-Control-Request-Headers": {"content-type"},
 		}
-		preflight := victim.head.Request(t, http.MethodOptions, form.Action, "", "")
+		preflight := victim.person.Request(t, http.MethodOptions, form.Action, "", "")
 		if preflight.Header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%s may be sent by pages of other sites:\n%s", path, preflight)
 		}
 	}
-	victim.head.Header = http.Header{}
+	victim.person.Header = http.Header{}
 	victim.untouched(t, was, "a form of another site")
-	if victim.head.Cookies() != cookies {
+	if victim.person.Cookies() != cookies {
 		t.Error("the victim's session has changed")
 	}
-	victim.head.Open(t, p.AppURL+"/settings/security").WantsPage(t, http.StatusOK)
+	victim.person.Open(t, p.AppURL+"/settings/security").WantsPage(t, http.StatusOK)
 }
 
 // TestForms_KeyOfAnotherSignInIsRefused sends forms without the key of the current sign-in, with another user's key
@@ -175,7 +175,7 @@ func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
 		"nonsense":          "nonsense",
 		"another user's":    keyOf(t, p, attacker),
 		"another sign-in's": keyOf(t, p, earlier),
-		"a consent ticket": victim.head.Consent(t, victim.connector.Begin().Query).
+		"a consent ticket": victim.person.Consent(t, victim.connector.Begin().Query).
 			DecisionForm(t, "approve").
 			Fields.Get("ticket"),
 	}
@@ -187,7 +187,7 @@ func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
 			continue // these forms are protected by the session, a challenge, a ticket or a password
 		}
 		for name, key := range keys {
-			answer := victim.head.Submit(t, sent(t, p, path, victim.Workspace.ID, key, values))
+			answer := victim.person.Submit(t, sent(t, p, path, victim.Workspace.ID, key, values))
 			if answer.Status != http.StatusForbidden {
 				t.Errorf("%s with this key: %s: want 403:\n%s", path, name, answer)
 			}
@@ -211,9 +211,9 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 	}
 	was := victim.inventory(t)
 	for name, who := range map[string]*harness.Person{
-		"the head of another workspace": stranger.head,
-		"a member without permissions":  plain,
-		"a colleague":                   colleague,
+		"the owner of another workspace": stranger.person,
+		"a member without permissions":   plain,
+		"a colleague":                    colleague,
 	} {
 		for path, values := range fields(victim) {
 			if !strings.HasPrefix(path, "/settings/") || path == "/settings/passkeys" ||
@@ -247,8 +247,8 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		"/settings/connectors",
 	} {
 		for name, who := range map[string]*harness.Person{
-			"the head of another workspace": stranger.head,
-			"a member without permissions":  plain,
+			"the owner of another workspace": stranger.person,
+			"a member without permissions":   plain,
 		} {
 			page := who.Open(t, p.AppURL+path+"?tenant="+victim.Workspace.ID)
 			if page.Status != http.StatusForbidden || strings.Contains(string(page.Body), victim.app.ClientID) {
@@ -262,10 +262,10 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		p,
 		"/settings/apps/disconnect",
 		victim.Workspace.ID,
-		keyOf(t, p, victim.head),
+		keyOf(t, p, victim.person),
 		url.Values{"id": {victim.grant}},
 	)
-	if answer := victim.head.Submit(t, disconnect); answer.Status != http.StatusSeeOther {
+	if answer := victim.person.Submit(t, disconnect); answer.Status != http.StatusSeeOther {
 		t.Errorf("the victim's own form: %s", answer)
 	}
 	if victim.inventory(t) == was {
@@ -294,7 +294,7 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 			"?tenant=" + victim.Workspace.ID,
 			"?tenant=" + stranger.Workspace.ID + "&tenant=" + victim.Workspace.ID,
 		} {
-			page := stranger.head.Open(t, p.AppURL+path+query)
+			page := stranger.person.Open(t, p.AppURL+path+query)
 			for _, theirs := range []string{
 				victim.Workspace.Name,
 				victim.Owner.Email,

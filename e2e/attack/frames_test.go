@@ -47,7 +47,7 @@ func TestPages_ForbidFraming(t *testing.T) {
 	e := newTarget(t, p)
 	opened, sendable := pagesAndForms(t)
 	stranger := p.Person(t, e.Owner)
-	for _, who := range []*harness.Person{stranger, e.head} {
+	for _, who := range []*harness.Person{stranger, e.person} {
 		who.Header = http.Header{"Origin": {"https://evil.example"}}
 		pages := []harness.Page{
 			who.Open(

@@ -84,10 +84,10 @@ func intruders(t *testing.T, p *harness.Product, victim *target) []intruder {
 		t,
 		second.Workspace,
 		victim.Owner,
-		harness.Everything()...) // the victim's head works in two workspaces
+		harness.Everything()...) // the victim's owner works in two workspaces
 	elsewhere := second.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes, harness.WriteProgrammes)
 	return []intruder{
-		{"the head of another workspace", stranger.Token, stranger.Workspace.ID},
+		{"the owner of another workspace", stranger.Token, stranger.Workspace.ID},
 		{
 			"a member without permissions",
 			p.Database.Token(t, victim.Workspace, plain, harness.Everything()...),

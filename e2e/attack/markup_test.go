@@ -79,7 +79,7 @@ func newMarkedTarget(t *testing.T, p *harness.Product) *target {
 	} {
 		p.Database.Exec(t, change.sql, e.Workspace.ID, change.name)
 	}
-	e.head.Email = e.Owner.Email
+	e.person.Email = e.Owner.Email
 	return e
 }
 
@@ -132,7 +132,7 @@ func TestMarkup_StoredNamesAreEscaped(t *testing.T) {
 	p := newProduct(t)
 	e := newMarkedTarget(t, p)
 	for address, words := range pagesOf(p, e) {
-		page := e.head.Open(t, address)
+		page := e.person.Open(t, address)
 		_, path, _ := strings.Cut(address, "//")
 		wantsInert(t, page.WantsPage(t, http.StatusOK), path)
 		for _, word := range words {
@@ -151,11 +151,11 @@ func TestMarkup_StoredNamesAreEscaped(t *testing.T) {
 	wantsInert(t, refusal, "refusal")
 	refusal.WantsText(t, markedName("application"))
 	// The notice after a form names the application.
-	done := e.head.Submit(
+	done := e.person.Submit(
 		t,
-		sent(t, p, "/settings/apps/disconnect", e.Workspace.ID, keyOf(t, p, e.head), url.Values{"id": {e.grant}}),
+		sent(t, p, "/settings/apps/disconnect", e.Workspace.ID, keyOf(t, p, e.person), url.Values{"id": {e.grant}}),
 	)
-	after := e.head.Follow(t, done)
+	after := e.person.Follow(t, done)
 	wantsInert(t, after, "notice")
 	after.WantsText(t, markedName("application")+" was disconnected")
 }
@@ -191,7 +191,7 @@ func TestMarkup_RequestValuesAreEscaped(t *testing.T) {
 			"q",
 			markup,
 		} {
-			for _, who := range []*harness.Person{stranger, e.head} {
+			for _, who := range []*harness.Person{stranger, e.person} {
 				page := who.Open(t, p.AppURL+path+"?"+url.Values{name: {markup}}.Encode())
 				if strings.HasPrefix(page.Header.Get("Content-Type"), "text/html") {
 					wantsInert(t, page, path+"?"+name)
@@ -222,13 +222,13 @@ func TestMarkup_RequestValuesAreEscaped(t *testing.T) {
 		"/settings/passkeys":          {"name": {strings.Repeat(markup, 4)}, "answer": {markup}},
 		"/oauth/authorize":            {"ticket": {markup}, "decision": {markup}},
 	} {
-		page := e.head.Submit(t, sent(t, p, path, e.Workspace.ID, keyOf(t, p, e.head), values))
+		page := e.person.Submit(t, sent(t, p, path, e.Workspace.ID, keyOf(t, p, e.person), values))
 		wantsInert(t, page, "POST "+path)
 		if page.Status < 400 {
 			t.Errorf("POST %s: %s", path, page)
 		}
 	}
-	page := e.head.Submit(
+	page := e.person.Submit(
 		t,
 		harness.Form{
 			Action: p.BaseURL + e.publicForm() + "/embed?frame=" + url.QueryEscape(markup),
@@ -244,7 +244,7 @@ func TestContentSecurityPolicy_CannotBeInjected(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	lax := regexp.MustCompile(`unsafe|\*|evil|script-src [^'s]|script-src 'self' |script-src 'n`)
 	for _, host := range []string{
 		"app.example;script-src",
@@ -264,7 +264,7 @@ func TestContentSecurityPolicy_CannotBeInjected(t *testing.T) {
 		app := p.DemoConfidential()
 		app.ClientID, _ = answer.Object(t)["clientId"].(string)
 		app.RedirectURI = "https://" + host + "/callback"
-		policy := head.Open(t, p.AuthorizeURL(app.Request())).Header.Get("Content-Security-Policy")
+		policy := owner.Open(t, p.AuthorizeURL(app.Request())).Header.Get("Content-Security-Policy")
 		if lax.MatchString(policy) || strings.Count(policy, ";") > 6 {
 			t.Errorf("%s is in the policy: %s", host, policy)
 		}

@@ -16,7 +16,7 @@ func TestCode_IsBoundToClientAndAttempt(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	ws, evil := p.NewWorkspace(t), p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	sibling := ws.Connector(t, harness.ReadProgrammes)
 	theirs := evil.Connector(t, harness.ReadProgrammes)
@@ -24,7 +24,7 @@ func TestCode_IsBoundToClientAndAttempt(t *testing.T) {
 	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 
 	victim, attacker := connector.Begin(), connector.Begin()
-	code := victim.Code(t, head)
+	code := victim.Code(t, owner)
 	for name, other := range map[string]harness.Connector{
 		"a sibling":            sibling,
 		"another workspace's":  theirs,
@@ -64,13 +64,13 @@ func TestTokens_SplicedTokenIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)
-	first, second := connector.Connect(t, head), connector.Connect(t, head)
+	first, second := connector.Connect(t, owner), connector.Connect(t, owner)
 	// first's token is superseded now: its replay would revoke the grant.
 	next := connector.Refresh(t, first.RefreshToken).Tokens(t)
 	attempt := connector.Begin()
-	code := attempt.Code(t, head)
+	code := attempt.Code(t, owner)
 	body := func(token string) string { return token[len("alm_rt_"):] }
 	halves := func(a, b string) []string {
 		var out []string
@@ -119,13 +119,13 @@ func TestAuthorize_EveryResponseCarriesIssuer(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	callbacks := map[string]harness.Callback{
-		"approved": head.Consent(t, connector.Begin().Query).
+		"approved": owner.Consent(t, connector.Begin().Query).
 			Press(t, "approve").
 			Callback(t),
-		"denied": head.Consent(t, connector.Begin().Query).Press(t, "deny").Callback(t),
+		"denied": owner.Consent(t, connector.Begin().Query).Press(t, "deny").Callback(t),
 	}
 	for name, query := range map[string]url.Values{
 		"no challenge": copied(connector.Begin().Query, "code_challenge", "-"),
@@ -137,7 +137,7 @@ func TestAuthorize_EveryResponseCarriesIssuer(t *testing.T) {
 			"token",
 		),
 	} {
-		callbacks[name] = head.Open(t, p.AuthorizeURL(query)).Callback(t)
+		callbacks[name] = owner.Open(t, p.AuthorizeURL(query)).Callback(t)
 	}
 	for name, callback := range callbacks {
 		if iss := callback.Values["iss"]; len(iss) != 1 || iss[0] != p.BaseURL {

@@ -132,8 +132,8 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 			}),
 			p.App().
 				Form(t, "/login", url.Values{"email": {text + "@example.org"}, "password": {text}}),
-			e.head.Open(t, p.AppURL+"/settings/audit?before="+escaped).Answer,
-			e.head.Open(t, p.AppURL+"/settings/developers?tenant="+escaped).Answer,
+			e.person.Open(t, p.AppURL+"/settings/audit?before="+escaped).Answer,
+			e.person.Open(t, p.AppURL+"/settings/developers?tenant="+escaped).Answer,
 			e.Register(
 				t,
 				map[string]any{
@@ -184,10 +184,10 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 			),
 		}
 		for name := range connect {
-			answers = append(answers, e.head.Open(t, p.AuthorizeURL(copied(connect, name, text))).Answer)
+			answers = append(answers, e.person.Open(t, p.AuthorizeURL(copied(connect, name, text))).Answer)
 		}
 		for name := range confidential {
-			answers = append(answers, e.head.Open(t, p.AuthorizeURL(copied(confidential, name, text))).Answer)
+			answers = append(answers, e.person.Open(t, p.AuthorizeURL(copied(confidential, name, text))).Answer)
 		}
 		for path, values := range fields(e) {
 			if !strings.HasPrefix(path, "/settings/") {
@@ -196,7 +196,7 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 			for name := range values {
 				answers = append(
 					answers,
-					e.head.Submit(t, sent(t, p, path, e.Workspace.ID, text, copied(values, name, text))).Answer,
+					e.person.Submit(t, sent(t, p, path, e.Workspace.ID, text, copied(values, name, text))).Answer,
 				)
 			}
 		}

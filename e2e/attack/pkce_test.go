@@ -26,7 +26,7 @@ func TestPKCE_VerifierIsRequiredAfterFailedAttempts(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	stolen := connector.Begin() // the attacker's attempt and verifier
 	for _, tries := range [][]string{
@@ -39,7 +39,7 @@ func TestPKCE_VerifierIsRequiredAfterFailedAttempts(t *testing.T) {
 		{strings.Repeat("é", 43), "verifier, spaced", "plain"},
 	} {
 		attempt := connector.Begin()
-		code := attempt.Code(t, head)
+		code := attempt.Code(t, owner)
 		form := attempt.CodeForm(code)
 		for _, wrong := range tries {
 			switch wrong {
@@ -70,7 +70,7 @@ func TestPKCE_CannotBeOmittedOrAddedLater(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	for name, change := range map[string]map[string]string{
 		"no PKCE":         {"code_challenge": "-", "code_challenge_method": "-"},
@@ -85,7 +85,7 @@ func TestPKCE_CannotBeOmittedOrAddedLater(t *testing.T) {
 		for field, value := range change {
 			query = copied(query, field, value)
 		}
-		callback := head.Open(t, p.AuthorizeURL(query)).Callback(t)
+		callback := owner.Open(t, p.AuthorizeURL(query)).Callback(t)
 		if callback.Code() != "" || callback.Values.Get("error") != "invalid_request" {
 			t.Errorf("%s: %v %s", name, callback.Names(), callback.Values.Get("error"))
 		}
@@ -93,7 +93,7 @@ func TestPKCE_CannotBeOmittedOrAddedLater(t *testing.T) {
 	// The attacker removes the challenge from a confidential application's request, and the application sends its
 	// verifier.
 	verifier := connector.Begin().Verifier
-	body := app.Body(app.Code(t, head))
+	body := app.Body(app.Code(t, owner))
 	body["code_verifier"] = verifier
 	app.Exchange(t, body).Wants(t, http.StatusBadRequest)
 	// The application sent a challenge, and the attacker exchanges the code without a verifier.
@@ -102,7 +102,7 @@ func TestPKCE_CannotBeOmittedOrAddedLater(t *testing.T) {
 		"code_challenge_method",
 		"S256",
 	)
-	body = app.Body(head.Consent(t, query).Approve(t))
+	body = app.Body(owner.Consent(t, query).Approve(t))
 	for _, wrong := range []any{nil, "", strings.Repeat("x", 43), harness.Challenge(verifier)} {
 		body["code_verifier"] = wrong
 		if wrong == nil {

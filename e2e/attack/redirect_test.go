@@ -83,22 +83,22 @@ func TestAuthorize_RedirectsOnlyToRegisteredURI(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	for _, wrong := range lookalikes() {
 		for _, query := range []url.Values{connector.Begin().Query, app.Request()} {
 			query.Set("redirect_uri", wrong)
-			wantsNoRedirect(t, head.Open(t, p.AuthorizeURL(query)), wrong)
+			wantsNoRedirect(t, owner.Open(t, p.AuthorizeURL(query)), wrong)
 			query.Set("response_type", "nonsense") // an error must not go there either
-			wantsNoRedirect(t, head.Open(t, p.AuthorizeURL(query)), wrong)
+			wantsNoRedirect(t, owner.Open(t, p.AuthorizeURL(query)), wrong)
 		}
 	}
 	// The registered URI works, so the others were refused for their differences.
-	head.Consent(t, connector.Begin().Query)
+	owner.Consent(t, connector.Begin().Query)
 	query := connector.Begin().Query
 	query.Set("redirect_uri", connector.RedirectURI)
 	query.Add("redirect_uri", "https://evil.example/")
-	wantsNoRedirect(t, head.Open(t, p.AuthorizeURL(query)), "twice")
+	wantsNoRedirect(t, owner.Open(t, p.AuthorizeURL(query)), "twice")
 }
 
 func wantsNoRedirect(t *testing.T, page harness.Page, what string) {
@@ -117,7 +117,7 @@ func TestAuthorize_LoopbackURIOfRegisteredClientIsExact(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	body := harness.ConnectorBody(p.BaseURL+"/v1", harness.ReadProgrammes)
 	body["redirectUris"] = []string{"http://127.0.0.1:7000/callback?keep=1"}
 	connector := p.DemoConnector()
@@ -142,11 +142,11 @@ func TestAuthorize_LoopbackURIOfRegisteredClientIsExact(t *testing.T) {
 	} {
 		query := connector.Begin().Query
 		query.Set("redirect_uri", wrong)
-		wantsNoRedirect(t, head.Open(t, p.AuthorizeURL(query)), wrong)
+		wantsNoRedirect(t, owner.Open(t, p.AuthorizeURL(query)), wrong)
 	}
 	query := connector.Begin().Query
 	query.Set("redirect_uri", "http://127.0.0.1:7000/callback?keep=1")
-	head.Consent(t, query)
+	owner.Consent(t, query)
 }
 
 // TestExchange_RequiresSameRedirectURI checks that the token endpoint compares the redirect URI again.
@@ -154,11 +154,11 @@ func TestExchange_RequiresSameRedirectURI(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	for at, wrong := range slices.Collect(slices.Chunk(lookalikes(), 4)) { // the fifth mistake invalidates a code
 		attempt := connector.Begin()
-		code, other := attempt.Code(t, head), app.Code(t, head)
+		code, other := attempt.Code(t, owner), app.Code(t, owner)
 		for _, uri := range wrong {
 			form := attempt.CodeForm(code)
 			form.Set("redirect_uri", uri)
@@ -182,8 +182,8 @@ func TestRegister_RefusesDangerousRedirectURIs(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
 	ws := p.NewWorkspace(t)
-	head := p.Person(t, ws.Owner).SignedIn(t)
-	key := keyOf(t, p, head)
+	owner := p.Person(t, ws.Owner).SignedIn(t)
+	key := keyOf(t, p, owner)
 	for _, wrong := range []string{
 		"javascript:alert(1)",
 		"JAVASCRIPT:alert(1)",
@@ -232,7 +232,7 @@ func TestRegister_RefusesDangerousRedirectURIs(t *testing.T) {
 		if strings.ContainsAny(wrong, "\n") || wrong == "" {
 			continue // the form separates URIs by lines
 		}
-		answer := head.Submit(t, sent(t, p, "/settings/developers/apps", ws.Workspace.ID, key, url.Values{
+		answer := owner.Submit(t, sent(t, p, "/settings/developers/apps", ws.Workspace.ID, key, url.Values{
 			"name":          {"Export"},
 			"kind":          {"confidential"},
 			"redirect_uris": {wrong},

@@ -124,9 +124,9 @@ func TestDisabledUser_LosesAllAccess(t *testing.T) {
 	p := newProduct(t)
 	e := newTarget(t, p)
 	attempt := e.connector.Begin()
-	page := e.head.Consent(t, attempt.Query)
+	page := e.person.Consent(t, attempt.Query)
 	code := page.Approve(t)
-	open := e.head.Consent(t, e.connector.Begin().Query)
+	open := e.person.Consent(t, e.connector.Begin().Query)
 	p.Database.Exec(t, `update account.users set disabled_at = now() where id = $1`, e.Owner.ID)
 	for name, token := range map[string]string{
 		"personal":     e.Token,
@@ -145,7 +145,7 @@ func TestDisabledUser_LosesAllAccess(t *testing.T) {
 	if answer := open.Press(t, "approve"); answer.Header.Get("Location") != "" {
 		t.Errorf("a disabled user approves:\n%s", answer)
 	}
-	if isSignedIn(t, p, e.head) {
+	if isSignedIn(t, p, e.person) {
 		t.Error("the session is alive")
 	}
 	fresh := p.Person(t, e.Owner)

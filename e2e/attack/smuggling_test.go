@@ -172,7 +172,7 @@ func TestPaths_OtherSpellingsAreRefused(t *testing.T) {
 		"/v1/account/../../readyz",
 	} {
 		for _, response := range speak(t, p.BaseURL, "GET "+target+" HTTP/1.1\r\nHost: localhost\r\nConnection: "+
-			"close\r\nCookie: "+e.head.Cookies()+"\r\n\r\n") {
+			"close\r\nCookie: "+e.person.Cookies()+"\r\n\r\n") {
 			if response.StatusCode < 400 || response.Header.Get("Set-Cookie") != "" {
 				t.Errorf("%s at the API's address: %d", target, response.StatusCode)
 			}

@@ -95,7 +95,7 @@ func TestImport_FormulasStayText(t *testing.T) {
 			formula,
 		)
 	}
-	export := e.head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+e.Workspace.ID)
+	export := e.person.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+e.Workspace.ID)
 	export.Wants(t, http.StatusOK).WantsHeader(t, "X-Content-Type-Options", "nosniff")
 	if !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment; ") ||
 		!strings.HasPrefix(export.Header.Get("Content-Type"), "application/jsonl") {

@@ -15,7 +15,7 @@ import (
 type target struct {
 	harness.TestWorkspace
 	product *harness.Product
-	head    *harness.Person // signed in
+	person  *harness.Person // signed in
 
 	programme, imported, form, embedKey, submission, status string
 	app                                                     harness.ConfidentialApp
@@ -31,7 +31,7 @@ const site = "https://www.canal-lane.example"
 func newTarget(t *testing.T, p *harness.Product) *target {
 	t.Helper()
 	e := &target{TestWorkspace: p.NewWorkspace(t), product: p}
-	e.head = p.Person(t, e.Owner).SignedIn(t)
+	e.person = p.Person(t, e.Owner).SignedIn(t)
 	api := p.In(e.Workspace, e.Token)
 	text := func(answer harness.Answer, key string) string {
 		value, _ := answer.Object(t)[key].(string)
@@ -59,7 +59,7 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 	_, e.status, _ = strings.Cut(text(sent, "statusUrl"), "?token=")
 	e.submission = text(sent, "id")
 	e.app, e.connector = e.Confidential(t, "", harness.ReadProgrammes), e.Connector(t, harness.ReadProgrammes)
-	e.long, e.tokens = e.app.Connect(t, e.head), e.connector.Connect(t, e.head)
+	e.long, e.tokens = e.app.Connect(t, e.person), e.connector.Connect(t, e.person)
 	e.grant = harness.GrantOf(t, e.tokens.AccessToken)
 	e.personal = p.Database.Text(
 		t,
@@ -67,7 +67,7 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 		e.Workspace.ID,
 	)
 	e.signIn = p.Database.Text(t, `select id::text from account.sign_ins where user_id = $1`, e.Owner.ID)
-	e.policy = e.head.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Workspace.ID).
+	e.policy = e.person.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Workspace.ID).
 		WantsPage(t, http.StatusOK).
 		Find(`input[name=seen]`).
 		First().
@@ -110,7 +110,7 @@ func (e *target) submit(t *testing.T, email string) harness.Answer {
 		map[string]any{"submissionToken": e.submissionToken(t), "answers": map[string]any{"email": email}})
 }
 
-// inventory returns all rows of the workspace and its head from the database, without the columns that change with
+// inventory returns all rows of the workspace and its owner from the database, without the columns that change with
 // time.
 func (e *target) inventory(t *testing.T) string {
 	t.Helper()

@@ -81,12 +81,12 @@ func (b *bench) wrong(t *testing.T) []load {
 		}
 		return load{what: what, at: b.account, worker: worker, statuses: []int{http.StatusBadRequest}}
 	}
-	head := b.product.Person(t, ws.Owner)
+	owner := b.product.Person(t, ws.Owner)
 	secret, err := credential.ClientSecret.New(rand.Reader) // of no client
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := confidential.Form(confidential.Code(t, head))
+	code := confidential.Form(confidential.Code(t, owner))
 	code.Set("client_secret", secret.Reveal())
 	return []load{
 		refused(garbage, "invalid_grant", func() url.Values { return form(next(connectors), random()) }),

@@ -90,7 +90,7 @@ type bench struct {
 
 // withoutGate removes the gate from the list: the same handler and query, with the same load, for any caller.
 func withoutGate() []harness.Fault {
-	const gate, trips = "resourceapi/internal/gate/gate.go", "resourceapi/internal/store/postgres/trips.go"
+	const gate, reads = "resourceapi/internal/gate/gate.go", "resourceapi/internal/store/postgres/reads.go"
 	return []harness.Fault{
 		{
 			File: gate,
@@ -116,9 +116,9 @@ func withoutGate() []harness.Fault {
 	var held presented
 	turn, err :=`,
 		},
-		{File: trips, Old: "	batch.Queue(standing.SQL, standing.Args(questions)...)\n", New: ""},
+		{File: reads, Old: "	batch.Queue(standing.SQL, standing.Args(questions)...)\n", New: ""},
 		{
-			File: trips,
+			File: reads,
 			Old: `	rows, err := results.Query()
 	if err != nil {
 		return nil, err

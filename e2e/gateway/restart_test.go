@@ -136,9 +136,9 @@ func (s *site) requests(t *testing.T, f *front) []func() (harness.Answer, error)
 	for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
 		p := s.product(t, transport)
 		ws := p.NewWorkspace(t)
-		connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+		connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 		api := p.In(ws.Workspace, ws.Token)
-		tokens, working := connector.Connect(t, head), connector.Connect(t, head).AccessToken
+		tokens, working := connector.Connect(t, owner), connector.Connect(t, owner).AccessToken
 		all = append(all,
 			func() (harness.Answer, error) {
 				answer, err := connector.TryPost(t, connector.RefreshForm(tokens.RefreshToken))

@@ -16,8 +16,8 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{Authservers: 2})
 	ws := o.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), o.Person(t, ws.Owner)
-	tokens := connector.Connect(t, head)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), o.Person(t, ws.Owner)
+	tokens := connector.Connect(t, owner)
 	restart := func() { o.stopServices(); o.startServices(t) }
 	alive := func(what string) {
 		t.Helper()
@@ -76,7 +76,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 		met.AddAll(string(content))
 		renewed := app
 		renewed.Secret, _ = answer["clientSecret"].(string)
-		code := app.Code(t, head)
+		code := app.Code(t, owner)
 		app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 		renewed.Exchange(t, renewed.Body(code)).Tokens(t)
 	})

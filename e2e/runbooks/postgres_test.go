@@ -19,8 +19,8 @@ func TestPostgres_MovesToNewServer(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
 	ws := o.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), o.Person(t, ws.Owner)
-	tokens, revoked := connector.Connect(t, head), connector.Connect(t, head)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), o.Person(t, ws.Owner)
+	tokens, revoked := connector.Connect(t, owner), connector.Connect(t, owner)
 	connector.Revoke(t, revoked.RefreshToken)
 	token := o.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 

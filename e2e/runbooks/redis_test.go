@@ -18,8 +18,8 @@ func TestRedis_LosesDataAndMoves(t *testing.T) {
 	o := newOperator(t, harness.Options{})
 	ctx := context.WithoutCancel(t.Context())
 	ws := o.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), o.Person(t, ws.Owner)
-	current, old, revoked := connector.Connect(t, head), connector.Connect(t, head), connector.Connect(t, head)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), o.Person(t, ws.Owner)
+	current, old, revoked := connector.Connect(t, owner), connector.Connect(t, owner), connector.Connect(t, owner)
 	wants := func(t *testing.T) {
 		t.Helper()
 		current = connector.WantsWorking(t, current)
@@ -27,7 +27,7 @@ func TestRedis_LosesDataAndMoves(t *testing.T) {
 		after := connector.Refresh(t, old.RefreshToken).Tokens(t)
 		connector.Refresh(t, old.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		connector.WantsRevoked(t, after)
-		old = connector.Connect(t, head)
+		old = connector.Connect(t, owner)
 	}
 	connector.Revoke(t, revoked.RefreshToken).Wants(t, http.StatusOK)
 

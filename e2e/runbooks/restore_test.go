@@ -18,7 +18,7 @@ import (
 // ended is the state of grants and tokens that end with or before a restore.
 type ended struct {
 	connector      harness.Connector
-	head           *harness.Person // with a session
+	owner          *harness.Person // with a session
 	workspace      demo.Workspace
 	revoked, alive harness.Tokens  // alive was not revoked: it ends with the restore
 	since          harness.Tokens  // of a grant that is not in the restored database
@@ -35,14 +35,14 @@ func (o *operator) prepare(t *testing.T) *ended {
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	e := &ended{
 		connector: connector,
-		head:      o.Person(t, ws.Owner),
+		owner:     o.Person(t, ws.Owner),
 		workspace: ws.Workspace,
 		attempt:   connector.Begin(),
 	}
 	e.token = o.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
-	e.revoked, e.alive = connector.Connect(t, e.head), connector.Connect(t, e.head)
-	e.code = e.attempt.Code(t, e.head)
-	if page := e.head.Open(t, o.AppURL+"/settings/user"); page.Status != http.StatusOK {
+	e.revoked, e.alive = connector.Connect(t, e.owner), connector.Connect(t, e.owner)
+	e.code = e.attempt.Code(t, e.owner)
+	if page := e.owner.Open(t, o.AppURL+"/settings/user"); page.Status != http.StatusOK {
 		t.Fatalf("not signed in:\n%s", page.Answer)
 	}
 	e.key = o.Database.Text(t, "select kid from account.signing_keys where state = 'current'")
@@ -56,7 +56,7 @@ func (o *operator) happen(t *testing.T, e *ended) {
 	o.Database.RevokeToken(t, e.token)
 	e.connector.Post(t, e.attempt.CodeForm(e.code)).Wants(t, http.StatusOK)
 	e.alive = e.connector.Refresh(t, e.alive.RefreshToken).Tokens(t)
-	e.since = e.connector.Connect(t, e.head)
+	e.since = e.connector.Connect(t, e.owner)
 }
 
 // wantsNothing checks that the restored database accepts no earlier credential, and that a new connection works.
@@ -70,11 +70,11 @@ func (o *operator) wantsNothing(t *testing.T, e *ended) {
 	if keys := string(o.API().Get(t, "/v1/account/oauth/jwks").Body); strings.Contains(keys, e.key) {
 		t.Error("a signing key from before the restore is published")
 	}
-	if page := e.head.Open(t, o.AppURL+"/settings/user"); page.Status == http.StatusOK &&
+	if page := e.owner.Open(t, o.AppURL+"/settings/user"); page.Status == http.StatusOK &&
 		strings.HasPrefix(page.URL.Path, "/settings") {
 		t.Error("the session from before the restore still works")
 	}
-	again := e.connector.Connect(t, e.head)
+	again := e.connector.Connect(t, e.owner)
 	e.connector.WantsWorking(t, again)
 }
 

@@ -13,7 +13,7 @@ type baseline struct {
 	*harness.Product
 	harness.TestWorkspace
 	connector harness.Connector
-	head      *harness.Person
+	owner     *harness.Person
 
 	redeemed      harness.Attempt // its code is used
 	redeemedForm  string
@@ -41,18 +41,18 @@ func newBaseline(
 		Product:       p,
 		TestWorkspace: ws,
 		connector:     connector,
-		head:          p.Person(t, ws.Owner),
+		owner:         p.Person(t, ws.Owner),
 		redeemed:      connector.Begin(),
 		waiting:       connector.Begin(),
 	}
-	d.redeemedForm = d.redeemed.Code(t, d.head)
-	d.honest = connector.Connect(t, d.head)
-	d.old = connector.Connect(t, d.head)
-	d.revoked = connector.Connect(t, d.head)
-	d.long = app.Connect(t, d.head)
+	d.redeemedForm = d.redeemed.Code(t, d.owner)
+	d.honest = connector.Connect(t, d.owner)
+	d.old = connector.Connect(t, d.owner)
+	d.revoked = connector.Connect(t, d.owner)
+	d.long = app.Connect(t, d.owner)
 	middle()
 	d.ofRedeemed = d.redeemed.Post(t, d.redeemed.CodeForm(d.redeemedForm)).Tokens(t)
-	d.waitingCode = d.waiting.Code(t, d.head)
+	d.waitingCode = d.waiting.Code(t, d.owner)
 	d.honest = connector.Refresh(t, d.honest.RefreshToken).Tokens(t)
 	d.replayed = connector.Refresh(t, d.old.RefreshToken).Tokens(t)
 	connector.Revoke(t, d.revoked.RefreshToken).Wants(t, http.StatusOK)

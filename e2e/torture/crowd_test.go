@@ -21,7 +21,7 @@ type crowd struct {
 	*harness.Product
 	harness.TestWorkspace
 	connector harness.Connector
-	head      *harness.Person
+	owner     *harness.Person
 }
 
 func newCrowd(t *testing.T, p *harness.Product) crowd {
@@ -39,7 +39,7 @@ func (c crowd) during(t *testing.T, trouble func()) {
 	defer stop()
 	var refreshed, unavailable atomic.Int64
 	for i := range honestClients + racesOn {
-		tokens := c.connector.Connect(t, c.head)
+		tokens := c.connector.Connect(t, c.owner)
 		clients.Go(func() {
 			for ctx.Err() == nil {
 				if i >= honestClients {
@@ -61,7 +61,7 @@ func (c crowd) during(t *testing.T, trouble func()) {
 				}
 			}
 			if i < honestClients {
-				c.wantsAliveSoon(t, tokens)
+				c.wantsWorkingSoon(t, tokens)
 			}
 		})
 	}
@@ -74,8 +74,8 @@ func (c crowd) during(t *testing.T, trouble func()) {
 	}
 }
 
-// wantsAliveSoon checks that the grant is alive. It allows 503 responses for normalWithin after the trouble.
-func (c crowd) wantsAliveSoon(t *testing.T, tokens harness.Tokens) {
+// wantsWorkingSoon checks that the grant works. It allows 503 responses for normalWithin after the trouble.
+func (c crowd) wantsWorkingSoon(t *testing.T, tokens harness.Tokens) {
 	const inARow = 4 // so that each process has responded
 	end := time.Now().Add(normalWithin)
 	for good := 0; good < inARow; {
@@ -113,7 +113,7 @@ func (c crowd) race(t *testing.T, tokens harness.Tokens) {
 func (c crowd) reconnect(t *testing.T) harness.Tokens {
 	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		attempt := c.connector.Begin()
-		code := attempt.TryCode(t, c.head)
+		code := attempt.TryCode(t, c.owner)
 		if code == "" {
 			continue
 		}

@@ -2,7 +2,7 @@ package torture
 
 import "github.com/almonerhq/almoner/e2e/harness"
 
-// These faults are the protections that bites_test.go removes.
+// These faults are the protections that brokenbuilds_test.go removes.
 
 const (
 	stepsFile       = "authserver/internal/store/postgres/steps.go"
@@ -21,7 +21,7 @@ const (
 	scriptFile      = "authserver/internal/store/redis/script.go"
 	rotateFile      = "authserver/internal/store/redis/lua/rotate.lua"
 	exchangeFile    = "authserver/internal/store/redis/lua/exchange.lua"
-	tripsFile       = "resourceapi/internal/store/postgres/trips.go"
+	readsFile       = "resourceapi/internal/store/postgres/reads.go"
 	accessFile      = "resourceapi/internal/gate/access.go"
 	tokenFile       = "authserver/internal/endpoint/token/handler.go"
 	refusalsFile    = "authserver/internal/oauth/engine/refusals.go"
@@ -51,10 +51,10 @@ var replayUnrevoked = harness.Fault{File: grantsFile,
 
 // membershipCached makes resourceapi reuse the first standing that it read for a grant.
 var membershipCached = []harness.Fault{
-	{File: tripsFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
-	{File: tripsFile, Old: "// makeTrip makes", New: "var kept sync.Map\n\n// makeTrip makes"},
-	{File: tripsFile, Old: "	return *answer.standing, answer.found, nil\n",
-		New: `	first, _ := kept.LoadOrStore(one.question.GrantID, *answer.standing)
+	{File: readsFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
+	{File: readsFile, Old: "// read sends", New: "var kept sync.Map\n\n// read sends"},
+	{File: readsFile, Old: "	return *answer.standing, answer.found, nil\n",
+		New: `	first, _ := kept.LoadOrStore(one.standing.GrantID, *answer.standing)
 	return first.(standing.Standing), answer.found, nil
 `},
 }

@@ -195,8 +195,8 @@ func (g *greedyCaller) ask(ctx context.Context, method, address, authorization, 
 // bearer returns one of the tokens as an Authorization header.
 func (g *greedyCaller) bearer(i int) string { return "Bearer " + g.tokens[i%len(g.tokens)] }
 
-// head returns the first header lines of a hand-written request.
-func (g *greedyCaller) head(caller int) string {
+// headerLines returns the first header lines of a hand-written request.
+func (g *greedyCaller) headerLines(caller int) string {
 	return "Host: localhost\r\nAuthorization: " + g.bearer(caller) +
 		"\r\nX-Tenant-Id: " + g.ws.Workspace.ID + "\r\n"
 }
@@ -259,7 +259,7 @@ var slowReaders = attack{"slow readers", func(ctx context.Context, g *greedyCall
 		if tcp, ok := connection.(*net.TCPConn); ok {
 			_ = tcp.SetReadBuffer(4 << 10)
 		}
-		_, _ = io.WriteString(connection, "GET "+g.submissions+"?limit=200 HTTP/1.1\r\n"+g.head(caller)+"\r\n")
+		_, _ = io.WriteString(connection, "GET "+g.submissions+"?limit=200 HTTP/1.1\r\n"+g.headerLines(caller)+"\r\n")
 		status := make([]byte, len("HTTP/1.1 200"))
 		_ = connection.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if _, err := io.ReadFull(connection, status); err == nil && strings.HasSuffix(string(status), "200") {
@@ -280,7 +280,7 @@ var slowWriters = attack{"slow writers", func(ctx context.Context, g *greedyCall
 	repeat(ctx, 500, 100*time.Millisecond, func(caller int) {
 		beginning := slowRequests()[1]
 		if caller%2 == 0 {
-			beginning = "POST " + importsPath + " HTTP/1.1\r\n" + g.head(caller) +
+			beginning = "POST " + importsPath + " HTTP/1.1\r\n" + g.headerLines(caller) +
 				"Content-Type: text/csv\r\nContent-Length: 2000000\r\n\r\nname\n"
 		}
 		trickle(ctx, g.addresses[caller%len(g.addresses)], beginning)

@@ -31,7 +31,7 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 	running := harness.Private(t, harness.Options{Authservers: 2})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	trouble := newTrouble(running)
 	operations := 0
 	harness.Record(
@@ -44,7 +44,7 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 		p.Database.Reconnect()
 		histories := make([]*grantHistory, grantsAtOnce)
 		for i := range histories {
-			histories[i] = newHistory(t, connector, head)
+			histories[i] = newHistory(t, connector, owner)
 		}
 		var group sync.WaitGroup
 		for _, s := range histories {
@@ -79,7 +79,7 @@ func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 	running := harness.Private(t, harness.Options{Authservers: 2})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	trouble := newTrouble(running)
 	operations := 0
 	harness.Record(t, "%d grants, %v calls, %v stalls", batches*grantsAtOnce,
@@ -87,7 +87,7 @@ func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 	for range batches {
 		histories := make([]*grantHistory, grantsAtOnce)
 		for i := range histories {
-			histories[i] = newHistory(t, connector, head)
+			histories[i] = newHistory(t, connector, owner)
 			histories[i].stalled = true
 		}
 		var group sync.WaitGroup
@@ -127,11 +127,11 @@ type token struct {
 	generation int
 }
 
-func newHistory(t *testing.T, connector harness.Connector, head *harness.Person) *grantHistory {
+func newHistory(t *testing.T, connector harness.Connector, owner *harness.Person) *grantHistory {
 	t.Helper()
 	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		attempt := connector.Begin()
-		if code := attempt.TryCode(t, head); code != "" {
+		if code := attempt.TryCode(t, owner); code != "" {
 			return &grantHistory{connector: connector, attempt: attempt, code: code, began: time.Now()}
 		}
 	}

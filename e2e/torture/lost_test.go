@@ -34,16 +34,16 @@ func TestLostAnswers_CostNoGrant(t *testing.T) {
 	p := enterPair(t)
 	spread(t, cuts, func(t *testing.T) func(*testing.T) {
 		ws, worker := p.NewWorkspace(t), int(workers.Add(1))
-		l := &losing{
+		l := &lossyClient{
 			Product:   p,
 			connector: ws.Connector(t, harness.ReadProgrammes),
-			head:      p.Person(t, ws.Owner),
+			owner:     p.Person(t, ws.Owner),
 			cutter:    harness.NewCutter(t, serversOf(running)[worker%3]),
 			turn:      worker * cuts / 4, // each worker cuts at other bytes
 			replayed:  &replayed,
 		}
 		l.relayed = l.connector.At(harness.NewProductWithTransport(t, running, &seenSecrets, l.cutter.Transport()))
-		l.tokens = l.connector.Connect(t, l.head)
+		l.tokens = l.connector.Connect(t, l.owner)
 		return l.round
 	})
 }
@@ -58,12 +58,12 @@ func serversOf(s *stack.Stack) []string {
 	return all
 }
 
-// losing is a client that loses responses.
-type losing struct {
+// A lossyClient is a client that loses responses.
+type lossyClient struct {
 	*harness.Product
 	connector harness.Connector
 	relayed   harness.Connector // sends its requests through the cutter
-	head      *harness.Person
+	owner     *harness.Person
 	cutter    *harness.Cutter
 	replayed  *atomic.Int64
 
@@ -72,12 +72,12 @@ type losing struct {
 }
 
 // round cuts one connection. Over many rounds, the cuts cover each byte of both directions.
-func (l *losing) round(t *testing.T) {
+func (l *lossyClient) round(t *testing.T) {
 	l.turn++
 	form := l.connector.RefreshForm(l.tokens.RefreshToken)
 	if l.turn%refreshesPerExchange == 0 {
 		attempt := l.connector.Begin()
-		form = attempt.CodeForm(attempt.Code(t, l.head))
+		form = attempt.CodeForm(attempt.Code(t, l.owner))
 	}
 	if l.cutter.Size(harness.OfAnswer) == 0 {
 		l.tokens = l.relayed.PostWith(t, form, harness.NewKey()).Tokens(t)
@@ -100,8 +100,8 @@ func (l *losing) round(t *testing.T) {
 		t.Fatal("the answer has another refresh token than the one that was lost")
 	}
 	if l.turn%thiefEach == 0 {
-		l.steals(t, form, key, tokens)
-		tokens = l.connector.Connect(t, l.head)
+		l.replaysWithoutKey(t, form, key, tokens)
+		tokens = l.connector.Connect(t, l.owner)
 	}
 	l.tokens = tokens
 }
@@ -113,8 +113,9 @@ func refreshTokenIn(body []byte) (string, bool) {
 	return token, found && whole
 }
 
-// steals presents the credential of a lost response without its key. The thief gets no token, and the grant is revoked.
-func (l *losing) steals(t *testing.T, form url.Values, key string, tokens harness.Tokens) {
+// replaysWithoutKey presents the credential of a lost response without its key. The thief gets no token, and the grant
+// is revoked.
+func (l *lossyClient) replaysWithoutKey(t *testing.T, form url.Values, key string, tokens harness.Tokens) {
 	t.Helper()
 	guess := map[int]string{0: "", 1: harness.NewKey(), 2: key + "x"}[l.turn/thiefEach%3]
 	answer := l.connector.PostWith(t, form, guess)
@@ -133,13 +134,13 @@ func TestOneKeyRace_GivesOneToken(t *testing.T) {
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		ws := p.NewWorkspace(t)
-		connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+		connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 		turn := 0
 		return func(t *testing.T) {
 			turn++
 			racers := []int{2, 3, 4, 16}[turn%4]
 			attempt := connector.Begin()
-			form := attempt.CodeForm(attempt.Code(t, head))
+			form := attempt.CodeForm(attempt.Code(t, owner))
 			first := sameToken(t, racers, func(key string) harness.Answer { return attempt.PostWith(t, form, key) })
 			second := sameToken(t, racers, func(key string) harness.Answer {
 				return connector.RefreshWith(t, first.RefreshToken, key)
@@ -177,9 +178,9 @@ func TestThiefRace_EndsGrant(t *testing.T) {
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		ws := p.NewWorkspace(t)
-		connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+		connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 		return func(t *testing.T) {
-			tokens := connector.Connect(t, head)
+			tokens := connector.Connect(t, owner)
 			key := harness.NewKey()
 			keys := []string{key, key, "", harness.NewKey()}
 			given := map[string]harness.Tokens{}

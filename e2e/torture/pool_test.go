@@ -21,10 +21,10 @@ func TestPostgres_PoolExhaustionLosesNoToken(t *testing.T) {
 	times := harness.Rounds(1, 100)
 	harness.Record(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
 	s := newPostgresStage(t)
-	head := s.Person(t, s.ws.Owner)
+	owner := s.Person(t, s.ws.Owner)
 	held := make([]harness.Tokens, heldGrants)
 	for i := range held {
-		held[i] = s.connector.Connect(t, head)
+		held[i] = s.connector.Connect(t, owner)
 	}
 	for range times {
 		release := s.Database.Hold(

@@ -81,11 +81,11 @@ func TestPostgres_OutageLosesNothing(t *testing.T) {
 // half refused: a client whose token was refused had lost a response, and its whole grant is dead.
 func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()) {
 	t.Helper()
-	head := s.Person(t, s.ws.Owner)
+	owner := s.Person(t, s.ws.Owner)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan func(), clients)
 	for range clients {
-		tokens := s.connector.Connect(t, head)
+		tokens := s.connector.Connect(t, owner)
 		go func() {
 			// settled means that the last request got a response, so the state of its token is known.
 			lost, settled := false, true

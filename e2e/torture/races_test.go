@@ -19,9 +19,9 @@ func refreshRaces(t *testing.T, times, racers int) {
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		ws := p.NewWorkspace(t)
-		connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+		connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 		return func(t *testing.T) {
-			tokens := connector.Connect(t, head)
+			tokens := connector.Connect(t, owner)
 			winner := onlyWinner(t, racers, func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
 			connector.WantsRevoked(t, winner, tokens)
 		}
@@ -34,10 +34,10 @@ func TestCodeRace_OfFourHasOneWinner(t *testing.T) {
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		ws := p.NewWorkspace(t)
-		connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+		connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 		return func(t *testing.T) {
 			attempt := connector.Begin()
-			form := attempt.CodeForm(attempt.Code(t, head))
+			form := attempt.CodeForm(attempt.Code(t, owner))
 			winner := onlyWinner(t, 4, func() harness.Answer { return attempt.Post(t, form) })
 			connector.WantsRevoked(t, winner)
 		}

@@ -35,7 +35,7 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 	)
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
-	connector, head := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var clients sync.WaitGroup
@@ -59,7 +59,7 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 		return answer
 	}
 	for range 4 {
-		tokens := connector.Connect(t, head)
+		tokens := connector.Connect(t, owner)
 		work(func() harness.Answer {
 			answer := wanted(connector.TryPost(t, connector.RefreshForm(tokens.RefreshToken)))
 			if answer.Status == http.StatusOK {

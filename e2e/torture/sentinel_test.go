@@ -57,7 +57,7 @@ func (s *sentinelStage) failOver(t *testing.T, afterwards func()) {
 	master.Kill()
 	wantSoon(t, "another master", func() bool { next := s.redis.Master(); return next != nil && next != master })
 	afterwards()
-	s.wantsAliveSoon(t, s.reconnect(t))
+	s.wantsWorkingSoon(t, s.reconnect(t))
 }
 
 func (s *sentinelStage) restartTheDead(t *testing.T) {

@@ -50,7 +50,7 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 	s := &stalling{
 		Product:   p,
 		connector: ws.Connector(t, harness.ReadProgrammes),
-		head:      p.Person(t, ws.Owner),
+		owner:     p.Person(t, ws.Owner),
 	}
 	s.pause, s.resume = store(running)
 	t.Cleanup(s.resume)
@@ -88,7 +88,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 type stalling struct {
 	*harness.Product
 	connector harness.Connector
-	head      *harness.Person
+	owner     *harness.Person
 	pause     func() error
 	resume    func()
 
@@ -103,16 +103,16 @@ func (s *stalling) stall(t *testing.T, silence time.Duration) {
 	defer end()
 	var group sync.WaitGroup
 	for i := range stallRefreshers {
-		tokens := s.connector.Connect(t, s.head)
+		tokens := s.connector.Connect(t, s.owner)
 		group.Go(func() { s.refreshes(stop, t, tokens, i%2 == 0) })
 	}
 	codes := make([]func(), stallExchangers)
 	for i := range codes {
 		attempt := s.connector.Begin()
-		code := attempt.Code(t, s.head)
+		code := attempt.Code(t, s.owner)
 		codes[i] = func() { s.exchanges(t, attempt, code, i%2 == 0) }
 	}
-	stolen := s.connector.Connect(t, s.head)
+	stolen := s.connector.Connect(t, s.owner)
 	current := s.connector.Refresh(t, stolen.RefreshToken).Tokens(t)
 	time.Sleep(beforeStall) // so that requests of every kind are under way
 	must(t, s.pause())

@@ -67,7 +67,7 @@ type stage struct {
 	running   *stack.Stack
 	steps     string
 	ws        harness.TestWorkspace
-	head      *harness.Person
+	owner     *harness.Person
 	connector harness.Connector
 }
 
@@ -127,9 +127,9 @@ func (s stage) dies(t *testing.T, at step, send func() (harness.Answer, error)) 
 func (s stage) diesApproving(t *testing.T) {
 	for _, at := range []step{afterIssue, afterInsert} {
 		attempt := s.connector.Begin()
-		page := s.head.Consent(t, attempt.Query)
+		page := s.owner.Consent(t, attempt.Query)
 		s.dies(t, at, func() (harness.Answer, error) {
-			answered, err := s.head.TrySubmit(t, page.DecisionForm(t, "approve"))
+			answered, err := s.owner.TrySubmit(t, page.DecisionForm(t, "approve"))
 			return answered.Answer, err
 		})
 		tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
@@ -141,7 +141,7 @@ func (s stage) diesApproving(t *testing.T) {
 func (s stage) diesExchanging(t *testing.T) {
 	for _, at := range []step{afterExchange, afterActivation} {
 		attempt := s.connector.Begin()
-		form := attempt.CodeForm(attempt.Code(t, s.head))
+		form := attempt.CodeForm(attempt.Code(t, s.owner))
 		s.dies(t, at, func() (harness.Answer, error) { return attempt.TryPost(t, form) })
 		attempt.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		attempt.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
@@ -152,19 +152,19 @@ func (s stage) diesExchanging(t *testing.T) {
 // again.
 func (s stage) diesRefreshing(t *testing.T) {
 	for _, at := range []step{afterRotation, afterAdvance} {
-		tokens := s.connector.Connect(t, s.head)
+		tokens := s.connector.Connect(t, s.owner)
 		s.dies(t, at, func() (harness.Answer, error) {
 			return s.connector.TryPost(t, s.connector.RefreshForm(tokens.RefreshToken))
 		})
 		s.connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		s.connector.WantsRevoked(t, tokens)
-		s.connector.WantsWorking(t, s.connector.Connect(t, s.head))
+		s.connector.WantsWorking(t, s.connector.Connect(t, s.owner))
 	}
 }
 
 // diesAtAReplay is F7: a replay that only Redis knows of takes effect with the next presentation.
 func (s stage) diesAtAReplay(t *testing.T) {
-	tokens := s.connector.Connect(t, s.head)
+	tokens := s.connector.Connect(t, s.owner)
 	refresh := func() (harness.Answer, error) {
 		return s.connector.TryPost(t, s.connector.RefreshForm(tokens.RefreshToken))
 	}
@@ -176,7 +176,7 @@ func (s stage) diesAtAReplay(t *testing.T) {
 
 // diesRevoking is F8: a revocation that Postgres has committed takes effect immediately, whatever Redis knows.
 func (s stage) diesRevoking(t *testing.T) {
-	tokens := s.connector.Connect(t, s.head)
+	tokens := s.connector.Connect(t, s.owner)
 	s.dies(t, afterRevocation, func() (harness.Answer, error) { return s.connector.TryRevoke(t, tokens.RefreshToken) })
 	s.connector.WantsRevoked(t, tokens)
 }

@@ -29,14 +29,14 @@ func TestPostgres_UnknownOutcomeIsResolved(t *testing.T) {
 		times,
 	)
 	s := newPostgresStage(t)
-	head := s.Person(t, s.ws.Owner)
+	owner := s.Person(t, s.ws.Owner)
 	for _, done := range []bool{false, true} {
 		for range times {
-			s.asksAgain(t, head, done)
-			s.asksAgainTogether(t, head, done)
-			s.givesUp(t, head, done)
-			s.revokesUnknowing(t, head, done)
-			s.consentsUnknowing(t, head, done)
+			s.asksAgain(t, owner, done)
+			s.asksAgainTogether(t, owner, done)
+			s.givesUp(t, owner, done)
+			s.revokesUnknowing(t, owner, done)
+			s.consentsUnknowing(t, owner, done)
 		}
 	}
 }
@@ -50,10 +50,10 @@ func (s *postgresStage) wantsCut(t *testing.T, at string) {
 }
 
 // asksAgain checks that one lost response is retried within the request, without effect for the client.
-func (s *postgresStage) asksAgain(t *testing.T, head *harness.Person, done bool) {
+func (s *postgresStage) asksAgain(t *testing.T, owner *harness.Person, done bool) {
 	t.Helper()
 	attempt := s.connector.Begin()
-	form := attempt.CodeForm(attempt.Code(t, head))
+	form := attempt.CodeForm(attempt.Code(t, owner))
 	s.relay.CutAt(harness.Cut{At: ofActivation, Done: done, Times: 1})
 	tokens := attempt.Post(t, form).Tokens(t)
 	s.wantsCut(t, ofActivation)
@@ -68,11 +68,11 @@ func (s *postgresStage) asksAgain(t *testing.T, head *harness.Person, done bool)
 const atOnce = 6 // more than run singly: the rest go in one statement
 
 // asksAgainTogether loses the response to an update of several grants.
-func (s *postgresStage) asksAgainTogether(t *testing.T, head *harness.Person, done bool) {
+func (s *postgresStage) asksAgainTogether(t *testing.T, owner *harness.Person, done bool) {
 	t.Helper()
 	tokens := make([]harness.Tokens, atOnce)
 	for i := range tokens {
-		tokens[i] = s.connector.Connect(t, head)
+		tokens[i] = s.connector.Connect(t, owner)
 	}
 	s.relay.CutAt(harness.Cut{At: ofAdvance, Done: done, Times: 2})
 	answers := harness.Concurrently(
@@ -88,9 +88,9 @@ func (s *postgresStage) asksAgainTogether(t *testing.T, head *harness.Person, do
 
 // givesUp checks that without any response the request gets 503 and the decision is undone: the next presentation
 // succeeds.
-func (s *postgresStage) givesUp(t *testing.T, head *harness.Person, done bool) {
+func (s *postgresStage) givesUp(t *testing.T, owner *harness.Person, done bool) {
 	t.Helper()
-	tokens := s.connector.Connect(t, head)
+	tokens := s.connector.Connect(t, owner)
 	s.relay.CutAt(harness.Cut{At: ofAdvance, Done: done, Times: always})
 	answer := s.connector.Refresh(t, tokens.RefreshToken)
 	s.wantsCut(t, ofAdvance)
@@ -103,9 +103,9 @@ func (s *postgresStage) givesUp(t *testing.T, head *harness.Person, done bool) {
 }
 
 // revokesUnknowing repeats a revocation that was not acknowledged. An acknowledged one holds.
-func (s *postgresStage) revokesUnknowing(t *testing.T, head *harness.Person, done bool) {
+func (s *postgresStage) revokesUnknowing(t *testing.T, owner *harness.Person, done bool) {
 	t.Helper()
-	tokens := s.connector.Connect(t, head)
+	tokens := s.connector.Connect(t, owner)
 	s.relay.CutAt(harness.Cut{At: ofRevocation, Done: done, Times: 1})
 	answer := s.connector.Revoke(t, tokens.RefreshToken)
 	s.wantsCut(t, ofRevocation)
@@ -117,17 +117,17 @@ func (s *postgresStage) revokesUnknowing(t *testing.T, head *harness.Person, don
 }
 
 // consentsUnknowing approves again on the page that is still open: both approvals make one grant.
-func (s *postgresStage) consentsUnknowing(t *testing.T, head *harness.Person, done bool) {
+func (s *postgresStage) consentsUnknowing(t *testing.T, owner *harness.Person, done bool) {
 	t.Helper()
 	var before int
 	var attempt harness.Attempt
 	var page, refused harness.Page
 	for range consentsTried {
 		before, attempt = s.grants(t), s.connector.Begin()
-		page = head.Consent(t, attempt.Query)
+		page = owner.Consent(t, attempt.Query)
 		s.relay.CutAt(harness.Cut{At: ofConsent, Done: done, Times: 1})
 		var err error
-		if refused, err = head.TrySubmit(t, page.DecisionForm(t, "approve")); err != nil {
+		if refused, err = owner.TrySubmit(t, page.DecisionForm(t, "approve")); err != nil {
 			t.Fatal(err)
 		}
 		s.wantsCut(t, ofConsent)

@@ -25,7 +25,7 @@ import (
 type workload struct {
 	*harness.Product
 	harness.TestWorkspace
-	head      *harness.Person
+	owner     *harness.Person
 	connector harness.Connector
 	app       harness.ConfidentialApp
 	form      string // path of a public form
@@ -49,7 +49,7 @@ func newWorkload(t *testing.T, p *harness.Product) *workload {
 	w := &workload{
 		Product:       p,
 		TestWorkspace: ws,
-		head:          p.Person(t, ws.Owner),
+		owner:         p.Person(t, ws.Owner),
 		connector:     ws.Connector(t, harness.ReadProgrammes),
 		app:           ws.Confidential(t, "", harness.ReadProgrammes),
 		personal:      map[string]string{},
@@ -84,11 +84,11 @@ func (w *workload) newStock(t *testing.T) stock {
 	t.Helper()
 	var s stock
 	for range stockSize {
-		s.refreshed = append(s.refreshed, w.connector.Connect(t, w.head))
-		s.revoked = append(s.revoked, w.connector.Connect(t, w.head))
+		s.refreshed = append(s.refreshed, w.connector.Connect(t, w.owner))
+		s.revoked = append(s.revoked, w.connector.Connect(t, w.owner))
 		attempt := w.connector.Begin()
-		s.consents = append(s.consents, approved{attempt, attempt.Code(t, w.head)})
-		s.appCodes = append(s.appCodes, w.app.Code(t, w.head))
+		s.consents = append(s.consents, approved{attempt, attempt.Code(t, w.owner)})
+		s.appCodes = append(s.appCodes, w.app.Code(t, w.owner))
 	}
 	return s
 }
@@ -102,7 +102,7 @@ func (w *workload) work(ctx context.Context, t *testing.T, s stock) *sync.WaitGr
 	clients.Go(func() { oneByOne(ctx, s.revoked, func(tokens harness.Tokens) { w.revokes(t, tokens) }) })
 	clients.Go(func() { oneByOne(ctx, s.consents, func(c approved) { w.connects(t, c) }) })
 	clients.Go(func() { oneByOne(ctx, s.appCodes, func(code string) { w.connectsApp(t, code) }) })
-	developers := w.head.Arrive(t, w.AppURL+"/settings/developers?tenant="+w.Workspace.ID)
+	developers := w.owner.Arrive(t, w.AppURL+"/settings/developers?tenant="+w.Workspace.ID)
 	clients.Go(func() { w.makesTokens(ctx, t, developers) })
 	for _, client := range []func(*testing.T) bool{w.registers, w.writes, w.submits, w.orders} {
 		clients.Go(func() {
@@ -182,7 +182,7 @@ func (w *workload) makesTokens(ctx context.Context, t *testing.T, page harness.P
 		form.Fields.Set("permissions", harness.ReadProgrammes)
 		answer, acknowledged := w.insist(func() (harness.Answer, error) {
 			var err error
-			page, err = w.head.TrySubmit(t, form)
+			page, err = w.owner.TrySubmit(t, form)
 			return page.Answer, err
 		}, http.StatusOK)
 		if !acknowledged {

@@ -22,8 +22,8 @@ var (
 	ErrFailing = errors.New("the requests ahead failed")
 )
 
-// hopeless is the minimum time a request has waited when the failure of one ahead ends its wait.
-const hopeless = 500 * time.Millisecond
+// failsAfter is the minimum time a request has waited when the failure of one ahead ends its wait.
+const failsAfter = 500 * time.Millisecond
 
 // Bounds are the bounds of each key.
 type Bounds struct {
@@ -87,9 +87,9 @@ func (r *Requests[Key]) Enter(ctx context.Context, key Key) (Turn, error) {
 	select {
 	case err = <-mine.turn:
 	case <-patience.C:
-		err = r.giveUp(key, mine, ErrWaited)
+		err = r.stopWaiting(key, mine, ErrWaited)
 	case <-ctx.Done():
-		err = r.giveUp(key, mine, context.Cause(ctx))
+		err = r.stopWaiting(key, mine, context.Cause(ctx))
 	}
 	return turn, err
 }
@@ -117,8 +117,8 @@ func (r *Requests[Key]) arrive(key Key) (others int, mine *waiter, err error) {
 	return others, mine, nil
 }
 
-// giveUp ends a wait with the cause, unless the wait has just ended.
-func (r *Requests[Key]) giveUp(key Key, mine *waiter, cause error) error {
+// stopWaiting ends a wait with the cause, unless the wait has just ended.
+func (r *Requests[Key]) stopWaiting(key Key, mine *waiter, cause error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := r.byKey[key]
@@ -137,7 +137,7 @@ func (r *Requests[Key]) leave(key Key, failed bool) {
 	defer r.mu.Unlock()
 	all := r.byKey[key]
 	ended := 1
-	for failed && len(all.waiting) > 0 && time.Since(all.waiting[0].since) >= hopeless {
+	for failed && len(all.waiting) > 0 && time.Since(all.waiting[0].since) >= failsAfter {
 		all.waiting[0].turn <- ErrFailing
 		all.waiting = slices.Delete(all.waiting, 0, 1)
 		ended++

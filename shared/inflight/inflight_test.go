@@ -119,7 +119,7 @@ func TestEnter_WaitEnds(t *testing.T) {
 		"by time":       {func(context.CancelFunc, Turn) { time.Sleep(5 * time.Second) }, ErrWaited},
 		"by the caller": {func(cancel context.CancelFunc, _ Turn) { cancel() }, context.Canceled},
 		"by a failure ahead, late": {
-			func(_ context.CancelFunc, w Turn) { time.Sleep(hopeless); w.Leave(true) },
+			func(_ context.CancelFunc, w Turn) { time.Sleep(failsAfter); w.Leave(true) },
 			ErrFailing,
 		},
 		"not by one at once": {func(_ context.CancelFunc, w Turn) { w.Leave(true) }, nil},

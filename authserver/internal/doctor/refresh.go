@@ -27,7 +27,7 @@ func (w *run) refresh(ctx context.Context) error {
 		key = rand.Text()
 		w.secrets.Add(credential.Secret(key))
 	}
-	answer, values, err := w.askWith(ctx, "refresh", w.refreshForm(former.refresh), key)
+	answer, values, err := w.requestTokenWithKey(ctx, "refresh", w.refreshForm(former.refresh), key)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,8 @@ func (w *run) refresh(ctx context.Context) error {
 // repeat sends the same request with the same Idempotency-Key, as a client does after a lost response. It runs only
 // if the server's metadata offers this: otherwise the request would be a replay.
 func (w *run) repeat(ctx context.Context, used credential.Secret, key string) error {
-	answer, values, err := w.askWith(ctx, "the same request, with its Idempotency-Key", w.refreshForm(used), key)
+	note := "the same request, with its Idempotency-Key"
+	answer, values, err := w.requestTokenWithKey(ctx, note, w.refreshForm(used), key)
 	if err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ func (w *run) works(ctx context.Context, note string, token credential.Secret) (
 // replay presents the used refresh token again, as an attacker would: the grant must end (RFC 9700, section
 // 4.14.2).
 func (w *run) replay(ctx context.Context, used credential.Secret) error {
-	answer, values, err := w.ask(ctx, "the used refresh token again", w.refreshForm(used))
+	answer, values, err := w.requestToken(ctx, "the used refresh token again", w.refreshForm(used))
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (w *run) replay(ctx context.Context, used credential.Secret) error {
 	if code := oauthError(answer); code != "invalid_grant" {
 		w.find("replay_error", answer, w.described(answer))
 	}
-	answer, _, err = w.ask(ctx, "the newest refresh token, after the replay", w.refreshForm(w.tokens.refresh))
+	answer, _, err = w.requestToken(ctx, "the newest refresh token, after the replay", w.refreshForm(w.tokens.refresh))
 	if err != nil {
 		return err
 	}

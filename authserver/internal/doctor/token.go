@@ -19,7 +19,7 @@ type tokens struct {
 
 // exchange exchanges the code for tokens (RFC 6749, section 4.1.3, with PKCE and resource).
 func (w *run) exchange(ctx context.Context) error {
-	answer, values, err := w.ask(ctx, "the code", url.Values{
+	answer, values, err := w.requestToken(ctx, "the code", url.Values{
 		"grant_type": {"authorization_code"}, "client_id": {w.ClientID}, "code": {w.attempt.code.Reveal()},
 		"redirect_uri": {w.redirect}, "code_verifier": {w.attempt.verifier.Reveal()}, "resource": {w.offered.resource},
 	})
@@ -29,14 +29,14 @@ func (w *run) exchange(ctx context.Context) error {
 	return w.take(answer, values, true)
 }
 
-// ask sends a form to the token endpoint and returns the object in the response. It registers the tokens as
+// requestToken sends a form to the token endpoint and returns the object in the response. It registers the tokens as
 // secrets.
-func (w *run) ask(ctx context.Context, note string, form url.Values) (*wire.Answer, map[string]any, error) {
-	return w.askWith(ctx, note, form, "")
+func (w *run) requestToken(ctx context.Context, note string, form url.Values) (*wire.Answer, map[string]any, error) {
+	return w.requestTokenWithKey(ctx, note, form, "")
 }
 
-// askWith is ask with an Idempotency-Key, unless it is "".
-func (w *run) askWith(
+// requestTokenWithKey is requestToken with an Idempotency-Key, unless it is "".
+func (w *run) requestTokenWithKey(
 	ctx context.Context,
 	note string,
 	form url.Values,
@@ -87,14 +87,14 @@ func (w *run) take(answer *wire.Answer, values map[string]any, first bool) error
 	if !first && refresh == "" {
 		w.tokens.refresh = previous
 	}
-	w.judgeAnswer(answer, values, first && refresh == "")
+	w.checkTokenResponse(answer, values, first && refresh == "")
 	return nil
 }
 
-func (w *run) judgeAnswer(answer *wire.Answer, values map[string]any, silentSoon bool) {
+func (w *run) checkTokenResponse(answer *wire.Answer, values map[string]any, endsSoon bool) {
 	kind, _ := values["token_type"].(string)
 	seconds, timed := values["expires_in"].(float64)
-	_, told := values["scope"].(string)
+	_, hasScope := values["scope"].(string)
 	sound := true
 	for _, fault := range []struct {
 		is     bool
@@ -103,8 +103,8 @@ func (w *run) judgeAnswer(answer *wire.Answer, values map[string]any, silentSoon
 	}{
 		{!strings.EqualFold(kind, "Bearer"), "token_type", "token_type is " + quote(kind)},
 		{!timed || seconds <= 0, "no_expires_in", ""},
-		{silentSoon, "no_refresh_token", ""},
-		{!told, "no_scope_told", ""},
+		{endsSoon, "no_refresh_token", ""},
+		{!hasScope, "no_scope_told", ""},
 		{!strings.Contains(strings.ToLower(answer.Header.Get("Cache-Control")), "no-store"), "token_cached", ""},
 		{!isJSON(answer.Header), "token_content_type", ""},
 	} {

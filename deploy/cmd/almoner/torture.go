@@ -23,7 +23,7 @@ func parts() map[string]suite {
 	return map[string]suite{
 		"races":    {"^Test(RefreshRace|CodeRace|.*_EndsConcurrentRefresh)", folder},
 		"lost":     {"^Test(LostAnswers|OneKeyRace|ThiefRace|Repeat)_", folder},
-		"bites":    {"^TestBrokenBuilds_", folder},
+		"broken":   {"^TestBrokenBuilds_", folder},
 		"model":    {"^TestModel_", folder},
 		"linear":   {"^TestHistories_", folder},
 		"kill":     {"^TestKill_", folder},

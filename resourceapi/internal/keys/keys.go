@@ -124,14 +124,14 @@ func (s *Source) current() *keySet {
 	return kept
 }
 
-var errAskedJustNow = errors.New("the JWKS was requested just before")
+var errFetchedRecently = errors.New("the JWKS was fetched a moment ago")
 
 // fetch replaces the keys if allowance has a token left; a nil allowance always permits. Concurrent callers wait for
 // the same fetch and use no token. The fetch outlives the request that started it, because others wait too.
 func (s *Source) fetch(ctx context.Context, allowance *rate.Limiter) error {
 	_, err, _ := s.flight.Do("", func() (any, error) {
 		if allowance != nil && !allowance.AllowN(s.now(), 1) {
-			return nil, errAskedJustNow
+			return nil, errFetchedRecently
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()

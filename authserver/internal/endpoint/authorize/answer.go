@@ -59,11 +59,11 @@ func (h *Handler) answered(
 	switch {
 	case snapshot.Client == nil || !h.Requests.Serves(*snapshot.Client) ||
 		!snapshot.Client.MayRedirectTo(ticket.RedirectURI):
-		h.Pages.Fault(w, r, clientGone())
+		h.Pages.ShowError(w, r, clientGone())
 	case snapshot.Grant != nil && snapshot.Grant.State != grant.Pending:
-		h.Pages.Fault(w, r, usedAlready())
+		h.Pages.ShowError(w, r, usedAlready())
 	case form.readOnly && consent.ReadOnly(snapshot.Client.Kind, ticket.Permissions) == nil:
-		h.Pages.Fault(w, r, badForm())
+		h.Pages.ShowError(w, r, badForm())
 	case form.approved:
 		if form.readOnly {
 			ticket.Permissions = consent.ReadOnly(snapshot.Client.Kind, ticket.Permissions)
@@ -90,11 +90,11 @@ func (h *Handler) holder(w http.ResponseWriter, r *http.Request, to shown, err e
 	case failure != nil:
 		h.fail(w, r, failure)
 	case !signedIn:
-		h.Pages.Fault(w, r, signedOut(to.request))
+		h.Pages.ShowError(w, r, signedOut(to.request))
 	case (err != nil && !errors.Is(err, consent.ErrStale)) || to.signIn != user.SignInID || to.user != user.User.ID:
-		h.Pages.Fault(w, r, notYourPage(user, to.request))
+		h.Pages.ShowError(w, r, notYourPage(user, to.request))
 	case err != nil:
-		h.Pages.Fault(w, r, tooLate(to.request))
+		h.Pages.ShowError(w, r, tooLate(to.request))
 	default:
 		return user, false
 	}
@@ -115,7 +115,7 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) (decision, bo
 	once := len(r.PostForm["ticket"]) <= 1 && len(r.PostForm["decision"]) == 1 && len(r.PostForm["access"]) <= 1
 	answer, access := r.PostForm.Get("decision"), r.PostForm.Get("access")
 	if !once || (answer != "approve" && answer != "deny") || (access != "" && access != "all" && access != "read") {
-		h.Pages.Fault(w, r, badForm())
+		h.Pages.ShowError(w, r, badForm())
 		return decision{}, true
 	}
 	return decision{r.PostForm.Get("ticket"), answer == "approve", access == "read"}, false
@@ -131,7 +131,7 @@ func (h *Handler) unreadable(w http.ResponseWriter, r *http.Request) bool {
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		h.Pages.TooLarge(w, r)
 	} else {
-		h.Pages.Fault(w, r, badForm())
+		h.Pages.ShowError(w, r, badForm())
 	}
 	return true
 }
@@ -151,20 +151,20 @@ func (h *Handler) approve(
 		return true
 	}
 	if !member {
-		h.Pages.Fault(w, r, notMember(user, c, ""))
+		h.Pages.ShowError(w, r, notMember(user, c, ""))
 		return true
 	}
 	c = c.At(ticket.Resource)
 	granted, _, err := consent.Evaluate(c, ticket.Permissions.Intersect(c.Required), membership)
 	if err != nil {
 		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, cannotGive(err, user, c, membership.Workspace, ""))
+		h.Pages.ShowError(w, r, cannotGive(err, user, c, membership.Workspace, ""))
 		return true
 	}
 	granted, _, err = consent.ApplyPolicy(c, granted, membership.Workspace)
 	if err != nil {
 		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, notAllowed(err, user, c, membership, ""))
+		h.Pages.ShowError(w, r, notAllowed(err, user, c, membership, ""))
 		return true
 	}
 	web.RecordGrant(r.Context(), ticket.GrantID)
@@ -189,11 +189,11 @@ func (h *Handler) approve(
 	}
 	if errors.Is(err, grant.ErrPolicy) { // the policy became narrower after the check
 		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, notAllowed(err, user, c, membership, ""))
+		h.Pages.ShowError(w, r, notAllowed(err, user, c, membership, ""))
 		return true
 	}
 	if errors.Is(err, grant.ErrAlreadyUsed) {
-		h.Pages.Fault(w, r, usedAlready())
+		h.Pages.ShowError(w, r, usedAlready())
 		return true
 	}
 	if err != nil {
@@ -221,7 +221,7 @@ func (h *Handler) deny(
 	if approved := snapshot.Grant; approved != nil {
 		err := h.Grants.Deny(r.Context(), *approved, user.Actor())
 		if errors.Is(err, grant.ErrAlreadyUsed) {
-			h.Pages.Fault(w, r, usedAlready())
+			h.Pages.ShowError(w, r, usedAlready())
 			return
 		}
 		if err != nil {

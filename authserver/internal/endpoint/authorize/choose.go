@@ -34,7 +34,7 @@ func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
 	}
 	if snapshot.Client == nil || !h.Requests.Serves(*snapshot.Client) ||
 		!snapshot.Client.MayRedirectTo(choice.RedirectURI) {
-		h.Pages.Fault(w, r, clientGone())
+		h.Pages.ShowError(w, r, clientGone())
 		return
 	}
 	req := choice.AuthorizationRequest(*snapshot.Client)
@@ -63,7 +63,7 @@ func (h *Handler) readChoice(w http.ResponseWriter, r *http.Request) (chosen, bo
 	answer := r.PostForm.Get("decision")
 	once := len(r.PostForm["ticket"]) <= 1 && len(r.PostForm["decision"]) == 1 && len(r.PostForm["workspace"]) <= 1
 	if !once || (answer != "choose" && answer != "deny") {
-		h.Pages.Fault(w, r, badForm())
+		h.Pages.ShowError(w, r, badForm())
 		return chosen{}, true
 	}
 	return chosen{r.PostForm.Get("ticket"), answer == "choose", r.PostForm.Get("workspace")}, false
@@ -85,7 +85,7 @@ func (h *Handler) offerWorkspaces(
 	}
 	open, closed := consent.SelectableWorkspaces(req.Client.Kind, memberships)
 	if len(open) == 0 {
-		h.Pages.Fault(w, r, noWorkspace(user, req.Client, closed, returnPath))
+		h.Pages.ShowError(w, r, noWorkspace(user, req.Client, closed, returnPath))
 		return
 	}
 	ticket, err := h.Tickets.SealChoice(consent.Choice{

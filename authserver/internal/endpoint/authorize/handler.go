@@ -84,7 +84,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, client.ErrUnreachable):
 		w.Header().Set("Retry-After", "30")
-		h.Pages.Fault(w, r, silentDomain())
+		h.Pages.ShowError(w, r, silentDomain())
 	case errors.Is(err, store.ErrUnavailable):
 		h.Pages.Unavailable(w, r)
 	default:

@@ -25,7 +25,7 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	app, err := h.Requests.Identify(r.Context(), r.URL.RawQuery)
 	if refused, ok := errors.AsType[*engine.PageError](err); ok {
 		h.recordStopped(r, app.Client, app.Client.WorkspaceID, nil, connectionlog.Refused, refused.Message)
-		h.Pages.Fault(w, r, badRequest(refused.Message))
+		h.Pages.ShowError(w, r, badRequest(refused.Message))
 		return
 	}
 	if err != nil {
@@ -87,7 +87,7 @@ func (h *Handler) offer(
 	}
 	if !member {
 		h.recordStopped(r, req.Client, req.Client.WorkspaceID, nil, connectionlog.Refused, noMember)
-		h.Pages.Fault(w, r, notMember(user, req.Client, returnPath))
+		h.Pages.ShowError(w, r, notMember(user, req.Client, returnPath))
 		return
 	}
 	granted, leftOut, err := consent.Evaluate(
@@ -97,13 +97,13 @@ func (h *Handler) offer(
 	)
 	if err != nil {
 		h.recordStopped(r, req.Client, membership.Workspace.ID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, cannotGive(err, user, req.Client, membership.Workspace, returnPath))
+		h.Pages.ShowError(w, r, cannotGive(err, user, req.Client, membership.Workspace, returnPath))
 		return
 	}
 	granted, withheld, err := consent.ApplyPolicy(req.Client, granted, membership.Workspace)
 	if err != nil {
 		h.recordStopped(r, req.Client, membership.Workspace.ID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, notAllowed(err, user, req.Client, membership, returnPath))
+		h.Pages.ShowError(w, r, notAllowed(err, user, req.Client, membership, returnPath))
 		return
 	}
 	ticket, err := h.Tickets.Seal(consent.Ticket{

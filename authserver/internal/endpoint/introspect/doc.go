@@ -9,5 +9,5 @@
 //
 //	handler.go    the steps, in their order
 //	caller.go     the caller's credentials
-//	judgement.go  the token and its description
+//	answer.go     the token and its description
 package introspect

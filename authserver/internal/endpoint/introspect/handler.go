@@ -66,36 +66,36 @@ func New(d Deps) http.Handler {
 // one query reads both the caller and the token.
 func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 	parameters, mistake := token.Decode(w, r)
-	asking, err := readCaller(r, parameters, mistake)
+	from, err := readCaller(r, parameters, mistake)
 	if err != nil {
-		return answer{}, d.refused(asking, err)
+		return answer{}, d.refused(from, err)
 	}
-	var asked presented
+	var p presented
 	if mistake == nil {
-		asked, mistake = d.readToken(r, parameters)
+		p, mistake = d.readToken(r, parameters)
 	}
-	if mistake != nil || !asked.counts {
-		c, err := d.Store.ClientWithSecret(r.Context(), asking.id, client.SecretHash(asking.secret))
+	if mistake != nil || !p.counts {
+		c, err := d.Store.ClientWithSecret(r.Context(), from.id, client.SecretHash(from.secret))
 		if errors.Is(err, client.ErrUnknown) {
-			return answer{}, d.refused(asking, unauthenticated())
+			return answer{}, d.refused(from, unauthenticated())
 		}
 		if err != nil {
 			return answer{}, err
 		}
-		if err := authenticated(&c, asking.secret); err != nil {
-			return answer{}, d.refused(asking, err)
+		if err := authenticated(&c, from.secret); err != nil {
+			return answer{}, d.refused(from, err)
 		}
 		return answer{}, mistake
 	}
-	c, s, issued, err := d.Store.Introspection(r.Context(), asking.id, client.SecretHash(asking.secret), asked.question)
+	c, s, issued, err := d.Store.Introspection(r.Context(), from.id, client.SecretHash(from.secret), p.query)
 	if err != nil {
 		return answer{}, err
 	}
-	if err := authenticated(c, asking.secret); err != nil {
-		return answer{}, d.refused(asking, err)
+	if err := authenticated(c, from.secret); err != nil {
+		return answer{}, d.refused(from, err)
 	}
 	web.RecordCaller(r.Context(), web.Caller{Client: c.ID})
-	out := d.judge(asked, s, issued)
+	out := d.respond(p, s, issued)
 	if out.Active && s.Replaces {
 		if err := d.Store.EndReplaced(r.Context(), s.CredentialID); err != nil {
 			return answer{}, err
@@ -105,6 +105,6 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 }
 
 // refused counts a failed authentication for the name that the caller sent.
-func (d Deps) refused(asking caller, err error) error {
-	return token.LimitedClient(d.Failures, asking.name, err)
+func (d Deps) refused(from caller, err error) error {
+	return token.LimitedClient(d.Failures, from.name, err)
 }

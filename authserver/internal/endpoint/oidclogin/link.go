@@ -136,7 +136,7 @@ func (h *Handler) holds(key string, v session.CurrentUser) bool {
 }
 
 func (h *Handler) outdated(w http.ResponseWriter, r *http.Request) {
-	h.Pages.Fault(w, r, &ui.Message{
+	h.Pages.ShowError(w, r, &ui.Message{
 		Status:  http.StatusForbidden,
 		Heading: "This form is out of date",
 		Text:    "It was opened in another session, for example before you signed in again. Nothing was changed.",

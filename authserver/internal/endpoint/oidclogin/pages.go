@@ -21,7 +21,7 @@ func backTo(b begun) []ui.Link {
 // unreachable writes a 503: the provider does not respond.
 func (h *Handler) unreachable(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "30")
-	h.Pages.Fault(w, r, &ui.Message{
+	h.Pages.ShowError(w, r, &ui.Message{
 		Status:  http.StatusServiceUnavailable,
 		Heading: h.Name + " does not respond",
 		Text:    "We could not confirm your identity with " + h.Name + ".",
@@ -32,7 +32,7 @@ func (h *Handler) unreachable(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, b begun, wait time.Duration) {
 	web.SetRateLimited(w.Header(), wait, session.BegunLimit(wait))
-	h.Pages.Fault(w, r, &ui.Message{
+	h.Pages.ShowError(w, r, &ui.Message{
 		Status:  http.StatusTooManyRequests,
 		Heading: "Too many attempts from your network",
 		Text:    "Nothing was changed.",
@@ -43,7 +43,7 @@ func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, b begun, wait 
 
 // notOurs responds to a callback that belongs to no attempt of this browser.
 func (h *Handler) notOurs(w http.ResponseWriter, r *http.Request) {
-	h.Pages.Fault(w, r, &ui.Message{
+	h.Pages.ShowError(w, r, &ui.Message{
 		Status:  http.StatusBadRequest,
 		Heading: "This sign-in is no longer valid",
 		Text:    "It was started in another browser, took too long, or was already completed. Nothing was changed.",
@@ -58,7 +58,7 @@ func (h *Handler) declined(w http.ResponseWriter, r *http.Request, b begun, code
 		h.unreachable(w, r)
 		return
 	}
-	h.Pages.Fault(w, r, &ui.Message{
+	h.Pages.ShowError(w, r, &ui.Message{
 		Status:  http.StatusBadRequest,
 		Heading: "Sign-in with " + h.Name + " was not completed",
 		Text:    "You cancelled it, or " + h.Name + " refused it.",
@@ -67,7 +67,7 @@ func (h *Handler) declined(w http.ResponseWriter, r *http.Request, b begun, code
 }
 
 func (h *Handler) notVerified(w http.ResponseWriter, r *http.Request, b begun) {
-	h.Pages.Fault(w, r, &ui.Message{
+	h.Pages.ShowError(w, r, &ui.Message{
 		Status:  http.StatusBadRequest,
 		Heading: "We could not sign you in with " + h.Name,
 		Text:    "The response from " + h.Name + " was not valid. Nothing was changed.",
@@ -77,7 +77,7 @@ func (h *Handler) notVerified(w http.ResponseWriter, r *http.Request, b begun) {
 }
 
 func (h *Handler) otherAccount(w http.ResponseWriter, r *http.Request, b begun) {
-	h.Pages.Fault(w, r, &ui.Message{
+	h.Pages.ShowError(w, r, &ui.Message{
 		Status:  http.StatusForbidden,
 		Heading: "You signed in with a different account",
 		Text:    "Your " + h.Name + " account does not belong to the user who is signed in here.",
@@ -103,5 +103,5 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, why verdict) {
 			"enables it."
 		page.Next = ""
 	}
-	h.Pages.Fault(w, r, page)
+	h.Pages.ShowError(w, r, page)
 }

@@ -112,7 +112,7 @@ func (h *Handler) made(v request) (passkey.Passkey, error) {
 func (h *Handler) Remove() http.Handler {
 	return h.form(pagePath, func(v request) error {
 		if !h.holds(v.form.Get("key"), v.current) {
-			h.Pages.Fault(v.w, v.r, outdated())
+			h.Pages.ShowError(v.w, v.r, outdated())
 			return nil
 		}
 		if !v.current.Fresh(h.Now()) {

@@ -79,7 +79,7 @@ func (h *Handler) sendChallenge(
 		)
 		return
 	}
-	err := h.Ceremonies.Begin(r.Context(), purpose, by, challenge.Challenge, passkey.ChallengeLife, challenge.Keep)
+	err := h.Ceremonies.Begin(r.Context(), purpose, by, challenge.Challenge, passkey.ChallengeLife, challenge.State)
 	if err != nil {
 		h.failScript(w, r, err)
 		return

@@ -50,7 +50,7 @@ func (h *Settings) Form(section ui.Section, serve func(*Request) error) http.Han
 			if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 				h.Pages.TooLarge(w, r)
 			} else {
-				h.Pages.Fault(w, r, outdated(section.Path()))
+				h.Pages.ShowError(w, r, outdated(section.Path()))
 			}
 			return
 		}
@@ -66,7 +66,7 @@ func (h *Settings) Form(section ui.Section, serve func(*Request) error) http.Han
 		}
 		key, ok := h.openKey(r.PostForm.Get("key"), current)
 		if !ok {
-			h.Pages.Fault(w, r, outdated(back))
+			h.Pages.ShowError(w, r, outdated(back))
 			return
 		}
 		h.finish(w, r, serve(&Request{W: w, R: r, Current: current, Form: r.PostForm, Key: key}))

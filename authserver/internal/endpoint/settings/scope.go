@@ -59,7 +59,7 @@ func (h *Settings) noAccess(v *Request, section ui.Section, others []workspace.M
 			ui.Link{Href: section.Path() + "?tenant=" + other.Workspace.ID.String(), Text: other.Workspace.Name},
 		)
 	}
-	h.Pages.Fault(v.W, v.R, m)
+	h.Pages.ShowError(v.W, v.R, m)
 	return ErrAnswered
 }
 

@@ -65,7 +65,7 @@ func (h *Settings) finish(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if errors.Is(err, audit.ErrNotAuthorized) {
-		h.Pages.Fault(w, r, noLongerAllowed())
+		h.Pages.ShowError(w, r, noLongerAllowed())
 		return
 	}
 	h.Log.ErrorContext(r.Context(), "settings request failed", "error", err)

@@ -30,16 +30,16 @@ func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
 		400,
 		"invalid_grant",
 	)
-	b.alive("after second exchanges that are not valid", g)
+	b.wantActive("after second exchanges that are not valid", g)
 	b.refused("second", b.exchangeCode(code), 400, "invalid_grant")
-	b.dead("second", g, grant.CodeReused)
+	b.wantRevoked("second", g, grant.CodeReused)
 
 	g, code = b.Consent(b.linked, b.user)
 	b.given("first in JSON", b.linkCode(code))
 	b.refused("with a wrong secret", b.linkCode(code, "client_secret", "alm_cs_wrong"), 400, "invalid_client")
-	b.alive("after a wrong secret", g)
+	b.wantActive("after a wrong secret", g)
 	b.refused("second in JSON", b.linkCode(code), 400, "invalid_grant")
-	b.dead("second in JSON", g, grant.CodeReused)
+	b.wantRevoked("second in JSON", g, grant.CodeReused)
 }
 
 func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
@@ -53,9 +53,9 @@ func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
 	b.refused("2", b.exchangeCode(code, "code_verifier", "x"), 400, "invalid_grant")
 	b.refused("3", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
 	b.refused("4", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
-	b.alive("after four", g)
+	b.wantActive("after four", g)
 	b.refused("5", b.exchangeCode(code, "code_verifier", "x"), 400, "invalid_grant")
-	b.dead("after five", g, grant.CodeGuessed)
+	b.wantRevoked("after five", g, grant.CodeGuessed)
 	b.refused("the right one, too late", b.exchangeCode(code), 400, "invalid_grant")
 
 	_, code = b.Consent(b.app, b.user)
@@ -72,14 +72,14 @@ func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 		held := b.Connected(b.app, b.user)
 		second := b.Refreshed(b.app, held)
 		b.refused(what, b.refresh(held.Refresh, changes...), 400, "invalid_grant")
-		b.dead(what, held.Grant, grant.Replayed)
+		b.wantRevoked(what, held.Grant, grant.Replayed)
 		b.refused("the current one then", b.refresh(second.Refresh), 400, "invalid_grant")
 	}
 	held := b.Connected(b.app, b.user)
 	second := b.Refreshed(b.app, held)
 	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
 	b.refused("superseded and no longer a member", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.dead("superseded and no longer a member", second.Grant, grant.Replayed)
+	b.wantRevoked("superseded and no longer a member", second.Grant, grant.Replayed)
 }
 
 func TestRefresh_RefusalConsumesNothing(t *testing.T) {
@@ -189,7 +189,7 @@ func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
 		if won != 1 {
 			t.Errorf("%s: %d winners", what, won)
 		}
-		b.dead(what, g, reason)
+		b.wantRevoked(what, g, reason)
 	}
 	for range 5 {
 		g, code := b.Consent(b.app, b.user)

@@ -36,7 +36,7 @@ func TestF2_ThrottledReplayRevokesGrant(t *testing.T) {
 	b.Limited(func() apitest.Answer { return b.refresh(first.Refresh, "resource", apitest.MCP) })
 	second := b.Refreshed(b.app, first)
 	b.Limited(func() apitest.Answer { return b.refresh(first.Refresh) })
-	b.dead("replayed while its failures were throttled", first.Grant, grant.Replayed)
+	b.wantRevoked("replayed while its failures were throttled", first.Grant, grant.Replayed)
 	b.Limited(func() apitest.Answer { return b.refresh(second.Refresh) })
 	other = b.Refreshed(b.app, other)
 	b.refused("another grant of the client", b.refresh(other.Refresh, "resource", apitest.MCP), 400, "invalid_target")

@@ -66,9 +66,9 @@ func TestIdempotencyKey_RepeatsAnswer(t *testing.T) {
 	held := b.Refreshed(b.app, apitest.Connection{Grant: g, Refresh: tokenIn(first)})
 	first = b.refreshWith(held, someKey)
 	b.repeated("refresh", first, b.refreshWith(held, someKey))
-	b.alive("after repetitions", g)
+	b.wantActive("after repetitions", g)
 	b.refused("another key", b.refreshWith(held, someKey+"2"), 400, "invalid_grant")
-	b.dead("another key", g, grant.Replayed)
+	b.wantRevoked("another key", g, grant.Replayed)
 	b.refused("the same key, then", b.refreshWith(held, someKey), 400, "invalid_grant")
 	if strings.Contains(b.Log.String(), someKey) {
 		t.Error("a key is in the log")
@@ -88,9 +88,9 @@ func TestIdempotencyKey_RepeatsConfidentialExchange(t *testing.T) {
 	if first.Text("refresh_token") != "" {
 		t.Error("G5: a refresh token was issued")
 	}
-	b.alive("after the repetition", g)
+	b.wantActive("after the repetition", g)
 	b.refused("without the key", b.linkCode(code), 400, "invalid_grant")
-	b.dead("without the key", g, grant.CodeReused)
+	b.wantRevoked("without the key", g, grant.CodeReused)
 }
 
 // A malformed key is refused before anything is consumed.
@@ -151,5 +151,5 @@ func TestIdempotencyKey_PublicClientNeedsOne(t *testing.T) {
 		t.Fatal("the connector signs")
 	}
 	b.refused("again", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.dead("again", held.Grant, grant.Replayed)
+	b.wantRevoked("again", held.Grant, grant.Replayed)
 }

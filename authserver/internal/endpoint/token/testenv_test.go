@@ -130,14 +130,14 @@ func (b *testEnv) refused(what string, answer apitest.Answer, status int, code s
 	}
 }
 
-func (b *testEnv) dead(what string, g grant.Grant, reason grant.Reason) {
+func (b *testEnv) wantRevoked(what string, g grant.Grant, reason grant.Reason) {
 	b.t.Helper()
 	if g = b.Stored(g); g.State != grant.Revoked || g.Reason != reason {
 		b.t.Errorf("%s: the grant is %s (%s), want it revoked (%s)", what, g.State, g.Reason, reason)
 	}
 }
 
-func (b *testEnv) alive(what string, g grant.Grant) {
+func (b *testEnv) wantActive(what string, g grant.Grant) {
 	b.t.Helper()
 	if g = b.Stored(g); g.State == grant.Revoked {
 		b.t.Errorf("%s: the grant was revoked (%s)", what, g.Reason)

@@ -72,7 +72,7 @@ func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
 	)
 	replayed := b.Connected(b.app, b.user)
 	b.Refreshed(b.app, replayed)
-	b.dead("replayed", b.replay(replayed), grant.Replayed)
+	b.wantRevoked("replayed", b.replay(replayed), grant.Replayed)
 	code := "alm_ac_" + strings.Repeat("x", 112)
 	for _, c := range []struct {
 		what, code string
@@ -151,7 +151,7 @@ func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
 			}
 		})
 	}
-	b.alive("after all that", held.Grant)
+	b.wantActive("after all that", held.Grant)
 }
 
 func (b *testEnv) replay(held apitest.Connection) grant.Grant {

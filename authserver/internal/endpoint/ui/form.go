@@ -23,7 +23,7 @@ func (p *Pages) ReadForm(w http.ResponseWriter, r *http.Request) (url.Values, bo
 		}
 	}
 	if err != nil {
-		p.Fault(w, r, &Message{
+		p.ShowError(w, r, &Message{
 			Status:  http.StatusBadRequest,
 			Heading: "The form is not valid",
 			Text:    "The submitted form cannot be read. Nothing was changed.",

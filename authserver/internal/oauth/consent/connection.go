@@ -15,7 +15,7 @@ type Connection struct {
 	Workspace   string
 	Member      bool
 	Held        perm.Set   // permissions of the user in the workspace
-	LLM         bool       // the workspace's LLM integration is on
+	LLMEnabled  bool       // the workspace's LLM integration is on
 	NarrowedAt  *time.Time // when the workspace's connector policy last removed something from it
 	Home        string     // website of the application, or ""
 }
@@ -33,7 +33,7 @@ func HomeOf(document string, redirects []string) string {
 
 // Blocked returns why the connection has no effect at this moment. It does not check the grant's end: see Live.
 func (c Connection) Blocked() grant.Block {
-	return grant.Snapshot{Grant: &c.Grant, Member: c.Member, Held: c.Held, LLM: c.LLM}.Blocked()
+	return grant.Snapshot{Grant: &c.Grant, Member: c.Member, Held: c.Held, LLMEnabled: c.LLMEnabled}.Blocked()
 }
 
 // Without returns the permissions of the connection that have no effect, because its user does not hold them now.

@@ -72,5 +72,5 @@ type Snapshot struct {
 	UserDisabled bool
 	Member       bool
 	Held         perm.Set // permissions of the user in the grant's workspace
-	LLM          bool     // the workspace's LLM integration is on
+	LLMEnabled   bool     // the workspace's LLM integration is on
 }

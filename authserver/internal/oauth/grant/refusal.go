@@ -125,7 +125,7 @@ func (s Snapshot) Blocked() Block {
 		return UserDisabled
 	case !s.Member:
 		return NotMember
-	case !g.Kind.AllowedBy(s.LLM):
+	case !g.Kind.AllowedBy(s.LLMEnabled):
 		return LLMOff
 	case len(g.Permissions.Intersect(s.Held)) == 0:
 		return PermissionsLost

@@ -2,7 +2,7 @@
 //
 // It is the only importer of go-webauthn, and its API uses the types of package passkey. The relying party is exactly
 // the deployment's app URL: no subdomain, no other port, no frame of another site. The package stores nothing: the
-// caller stores Challenge.Keep in a login state, which also ensures that a challenge is answered once (Web
+// caller stores Challenge.State in a login state, which also ensures that a challenge is answered once (Web
 // Authentication Level 3, 7.1, 7.2).
 package webauthn
 
@@ -58,7 +58,7 @@ func New(appURL string) (*RelyingParty, error) {
 type Challenge struct {
 	Challenge string
 	Options   json.RawMessage // for the browser, in the form of PublicKeyCredential.parse…OptionsFromJSON
-	Keep      json.RawMessage // to be stored for the verification of the response
+	State     json.RawMessage // to be stored for the verification of the response
 }
 
 func newChallenge(options any, session *library.SessionData) (Challenge, error) {
@@ -66,11 +66,11 @@ func newChallenge(options any, session *library.SessionData) (Challenge, error) 
 	if err != nil {
 		return Challenge{}, fmt.Errorf("encode options: %w", err)
 	}
-	keep, err := json.Marshal(session)
+	state, err := json.Marshal(session)
 	if err != nil {
 		return Challenge{}, fmt.Errorf("encode challenge: %w", err)
 	}
-	return Challenge{session.Challenge, text, keep}, nil
+	return Challenge{session.Challenge, text, state}, nil
 }
 
 // BeginRegistration requests a new passkey of user, on a device that holds none of the user's passkeys.
@@ -102,9 +102,9 @@ func refused(err error) error {
 	return fmt.Errorf("%w: %w", ErrRefused, err)
 }
 
-func read(keep json.RawMessage) (library.SessionData, error) {
+func read(state json.RawMessage) (library.SessionData, error) {
 	var session library.SessionData
-	if err := json.Unmarshal(keep, &session); err != nil {
+	if err := json.Unmarshal(state, &session); err != nil {
 		return session, fmt.Errorf("decode challenge: %w", err)
 	}
 	return session, nil
@@ -130,10 +130,10 @@ func (c Creation) Challenge() string { return c.parsed.Response.CollectedClientD
 // FinishRegistration returns the passkey that a response creates, without its name. It returns ErrRefused.
 func (rp *RelyingParty) FinishRegistration(
 	user workspace.User,
-	keep json.RawMessage,
+	state json.RawMessage,
 	answer Creation,
 ) (passkey.Passkey, error) {
-	session, err := read(keep)
+	session, err := read(state)
 	if err != nil {
 		return passkey.Passkey{}, err
 	}
@@ -195,10 +195,10 @@ func (s Signature) CredentialID() []byte { return s.parsed.RawID }
 func (rp *RelyingParty) FinishLogin(
 	user workspace.User,
 	by passkey.Passkey,
-	keep json.RawMessage,
+	state json.RawMessage,
 	answer Signature,
 ) (passkey.Use, error) {
-	session, err := read(keep)
+	session, err := read(state)
 	if err != nil {
 		return passkey.Use{}, err
 	}

@@ -59,7 +59,7 @@ order by g.created_at desc, g.id desc limit 500`, user)
 					&connection.NarrowedAt,
 					&connection.Member,
 					&held,
-					&connection.LLM,
+					&connection.LLMEnabled,
 					&document,
 					&redirects,
 				},

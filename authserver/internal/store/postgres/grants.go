@@ -105,7 +105,7 @@ func scanSnapshot(row pgx.Row) (place int, snapshot grant.Snapshot, err error) {
 	var held []string
 	targets := append([]any{&place, &snapshot.Now}, c.targets()...)
 	targets = append(targets, g.targets()...)
-	targets = append(targets, &g.userDisabled, &snapshot.Member, &held, &snapshot.LLM)
+	targets = append(targets, &g.userDisabled, &snapshot.Member, &held, &snapshot.LLMEnabled)
 	if err := row.Scan(targets...); err != nil {
 		return 0, grant.Snapshot{}, err
 	}

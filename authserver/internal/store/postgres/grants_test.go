@@ -191,7 +191,7 @@ func TestFacts_ReturnsClientAndGrant(t *testing.T) {
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	snapshot, err := l.Facts(t.Context(), l.grant.ClientID, l.grant.ID)
 	if err != nil || snapshot.Client == nil || snapshot.Grant == nil || !snapshot.Member ||
-		!snapshot.LLM ||
+		!snapshot.LLMEnabled ||
 		snapshot.UserDisabled ||
 		!snapshot.Held.Has(perm.ProgrammesRead) ||
 		snapshot.Now.IsZero() {

@@ -40,12 +40,12 @@ func (b *batch) add(key string, prepare func() call) {
 	b.calls = append(b.calls, counted{prepare(), key, 1})
 }
 
-// ask returns the ask function of one call, which reads its data in the round trip of the standing: the only call or,
-// in a batch, the first that cannot read it otherwise. It returns nil if there is none.
-func (b *batch) ask() func(context.Context, standing.Query) (standing.Standing, error) {
+// readStanding returns the function of one call that reads its data in the round trip of the standing: the only call
+// or, in a batch, the first that cannot read it otherwise. It returns nil if there is none.
+func (b *batch) readStanding() func(context.Context, standing.Query) (standing.Standing, error) {
 	for _, c := range b.calls {
-		if c.travels || b.messages == 1 {
-			return c.ask
+		if c.needsRead || b.messages == 1 {
+			return c.readStanding
 		}
 	}
 	return nil

@@ -32,11 +32,11 @@ type tool struct {
 
 // A call is a tool call with parsed arguments.
 type call struct {
-	// ask reads the standing and the data for answer in one round trip (gate.Plan.ReadStanding). If nil, only the
-	// standing is read.
-	ask func(context.Context, standing.Query) (standing.Standing, error)
-	// travels means that answer needs the data that ask reads and cannot read it itself.
-	travels bool
+	// readStanding reads the standing and the data for answer in one round trip (gate.Plan.ReadStanding). If nil, only
+	// the standing is read.
+	readStanding func(context.Context, standing.Query) (standing.Standing, error)
+	// needsRead means that answer needs the data that readStanding reads and cannot read it itself.
+	needsRead bool
 	// searches means that answer searches.
 	searches bool
 	// answer runs once the gate admitted the request. A mistake that the user can correct is a result; an error fails
@@ -100,7 +100,7 @@ func (e *Endpoint) plan(b *batch, need perm.Permission, content []byte, id json.
 		given, err = b.answer(ctx, caller)
 		return err
 	}
-	plan := gate.Plan{Need: need, ReadStanding: b.ask()}
+	plan := gate.Plan{Need: need, ReadStanding: b.readStanding()}
 	if b.searches() {
 		plan.Search = answer
 	}
@@ -149,9 +149,9 @@ func (f *fault) plan() gate.Plan {
 func (t tool) prepare(arguments json.RawMessage, workspaceID uuid.UUID) call {
 	c, err := t.readArguments(arguments, workspaceID)
 	return call{
-		ask:      c.ask,
-		travels:  c.travels,
-		searches: c.searches,
+		readStanding: c.readStanding,
+		needsRead:    c.needsRead,
+		searches:     c.searches,
 		answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
 			switch {
 			case t.need != "" && caller.Module != nil:

@@ -156,7 +156,7 @@ func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) 
 	}}
 	c.searches = query.Filter.Search != ""
 	if !c.searches {
-		c.ask = func(ctx context.Context, q standing.Query) (standing.Standing, error) {
+		c.readStanding = func(ctx context.Context, q standing.Query) (standing.Standing, error) {
 			s, found, err := e.store.StandingAndPage(ctx, q, within(ctx))
 			fetched = &found
 			return s, err
@@ -215,7 +215,7 @@ func (e *Endpoint) readGet(arguments strictjson.Object, workspaceID uuid.UUID) (
 	var fetched bool
 	var found *programme.Programme
 	return call{
-		ask: func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
+		readStanding: func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
 			s, found, err = e.store.StandingAndProgramme(ctx, q, workspaceID, id)
 			fetched = true
 			return s, err

@@ -79,8 +79,8 @@ const connectionSchema = `{"type":"object","properties":{
 func (e *Endpoint) callWhoami() call {
 	var names *standing.Names
 	return call{
-		travels: true,
-		ask: func(ctx context.Context, q standing.Query) (standing.Standing, error) {
+		needsRead: true,
+		readStanding: func(ctx context.Context, q standing.Query) (standing.Standing, error) {
 			s, found, err := e.store.StandingAndNames(ctx, q)
 			names = &found
 			return s, err

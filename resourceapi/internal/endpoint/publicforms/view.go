@@ -37,7 +37,7 @@ type view struct {
 	Action  string // path of the form's page; empty if there is none to go to
 	Token   string
 	Alert   string     // about the whole form
-	Fault   string     // replaces the form
+	Problem string     // replaces the form
 	Kept    url.Values // answers that could not be stored, to be sent again
 	Sent    string     // status of the submission, replaces the form
 	Reasons []string

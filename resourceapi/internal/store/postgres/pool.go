@@ -38,7 +38,7 @@ type Store struct {
 
 	turns *inflight.Requests[uuid.UUID] // of writes, by workspace
 
-	trips batch.Batcher[trip, tripResult]
+	reads batch.Batcher[readQuery, readResult]
 
 	importPace atomic.Int64 // estimated nanoseconds per programme for the next import
 
@@ -88,9 +88,9 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 			return nil, err
 		}
 	}
-	s.trips = batch.Batcher[trip, tripResult]{
-		Answer: s.makeTrips,
-		Most:   maxTrips,
+	s.reads = batch.Batcher[readQuery, readResult]{
+		Answer: s.sendReads,
+		Most:   maxReads,
 		// As many as the CPUs can serve, leaving connections for everything else.
 		AtOnce:    min(runtime.GOMAXPROCS(0), max(1, int(general)/2)),
 		Within:    patience,

@@ -17,7 +17,7 @@ import (
 
 // Standing returns what a credential may do now. It returns standing.ErrUnknown.
 func (s *Store) Standing(ctx context.Context, q standing.Query) (standing.Standing, error) {
-	answer, _, err := s.makeTrip(ctx, trip{question: q})
+	answer, _, err := s.read(ctx, readQuery{standing: q})
 	return answer, err
 }
 
@@ -30,7 +30,7 @@ func (s *Store) StandingAndPage(
 	query programme.Query,
 ) (standing.Standing, programme.Page, error) {
 	text, args := pageSQL(query)
-	return makeTripFor(
+	return readAs(
 		ctx,
 		s,
 		q,
@@ -46,7 +46,7 @@ func (s *Store) StandingAndProgramme(
 	q standing.Query,
 	workspaceID, id uuid.UUID,
 ) (standing.Standing, *programme.Programme, error) {
-	return makeTripFor(
+	return readAs(
 		ctx,
 		s,
 		q,
@@ -65,11 +65,11 @@ func (s *Store) StandingAndProgramme(
 // StandingAndNames is Standing and the names of the user, workspace and credential, in one round trip. The caller
 // must check the standing first.
 func (s *Store) StandingAndNames(ctx context.Context, q standing.Query) (standing.Standing, standing.Names, error) {
-	return makeTripFor(ctx, s, q, standing.NamesSQL, q.NamesArgs(), standing.ScanNames)
+	return readAs(ctx, s, q, standing.NamesSQL, q.NamesArgs(), standing.ScanNames)
 }
 
-// makeTripFor is makeTrip with the result type of the text.
-func makeTripFor[T any](
+// readAs is read with the result type of the text.
+func readAs[T any](
 	ctx context.Context,
 	s *Store,
 	q standing.Query,
@@ -77,8 +77,8 @@ func makeTripFor[T any](
 	args []any,
 	read func(pgx.Rows) (T, error),
 ) (standing.Standing, T, error) {
-	answer, found, err := s.makeTrip(ctx, trip{
-		question: q,
+	answer, found, err := s.read(ctx, readQuery{
+		standing: q,
 		text:     text,
 		args:     args,
 		read:     func(rows pgx.Rows) (any, error) { return read(rows) },

@@ -2,11 +2,11 @@ package torture
 
 import "github.com/almonerhq/almoner/e2e/harness"
 
-// lostBites are builds in which a repeated request does not get the same token, or a request of another sender gets it
-// (G11).
-func lostBites() []bite {
+// lostResponseBuilds are builds in which a repeated request does not get the same token, or a request of another sender
+// gets it (G11).
+func lostResponseBuilds() []brokenBuild {
 	const refusals = "TestRepeat_IsRefusedLikeFirstRequest"
-	return []bite{
+	return []brokenBuild{
 		{
 			slow:   true,
 			faults: []harness.Fault{successorsRandom},

@@ -7,24 +7,24 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A bite removes one protection from a build. It names the attack that then succeeds and the failure that its test
+// A brokenBuild is a build without one protection. It names the attack that then succeeds and the failure that its test
 // reports.
-type bite struct {
+type brokenBuild struct {
 	name      string
 	faults    []harness.Fault
 	attack    string
 	complaint string
 }
 
-func bites() []bite {
-	out := append(bitesOfTokens(), bitesOfThePages()...)
-	return append(out, bitesOfTheServer()...)
+func brokenBuilds() []brokenBuild {
+	out := append(brokenTokens(), brokenPages()...)
+	return append(out, brokenServers()...)
 }
 
-func bitesOfTokens() []bite {
+func brokenTokens() []brokenBuild {
 	forged, spelling := "TestAccessToken_ForgeryIsRefusedEverywhere", "shared/accesstoken/spelling.go"
 	claims := "shared/accesstoken/accesstoken.go"
-	return []bite{
+	return []brokenBuild{
 		{
 			"typ not checked",
 			[]harness.Fault{{File: spelling, Old: ` || h.Type != Type`, New: ``}},
@@ -107,13 +107,13 @@ func bitesOfTokens() []bite {
 	}
 }
 
-func bitesOfThePages() []bite {
-	return []bite{
+func brokenPages() []brokenBuild {
+	return []brokenBuild{
 		{
 			"cross-site forms accepted",
 			[]harness.Fault{
 				{
-					File: "authserver/internal/endpoint/ui/faults.go",
+					File: "authserver/internal/endpoint/ui/errorpages.go",
 					Old:  `return protection.Handler(next)`,
 					New:  `return next`,
 				},
@@ -209,8 +209,8 @@ func bitesOfThePages() []bite {
 	}
 }
 
-func bitesOfTheServer() []bite {
-	return []bite{
+func brokenServers() []brokenBuild {
+	return []brokenBuild{
 		{
 			"programmes of any workspace readable",
 			[]harness.Fault{
@@ -278,16 +278,24 @@ func bitesOfTheServer() []bite {
 	}
 }
 
+// TestFaults_MatchSource checks that every fault matches the source.
+func TestFaults_MatchSource(t *testing.T) {
+	t.Parallel()
+	for _, b := range brokenBuilds() {
+		t.Run(b.name, func(t *testing.T) { harness.Faulty(t, b.faults...) })
+	}
+}
+
 // TestAttacks_SucceedWithoutProtections removes all protections from one build. The attacks target different
 // protections, so each must fail with its own message.
 func TestAttacks_SucceedWithoutProtections(t *testing.T) {
 	var faults []harness.Fault
 	var attacks []string
-	for _, b := range bites() {
+	for _, b := range brokenBuilds() {
 		faults, attacks = append(faults, b.faults...), append(attacks, b.attack)
 	}
 	output, _ := harness.RunAgainst(t, harness.Broken(t, faults...), "^("+strings.Join(attacks, "|")+")$", 1)
-	for _, b := range bites() {
+	for _, b := range brokenBuilds() {
 		t.Run(b.name, func(t *testing.T) {
 			if !strings.Contains(output, "--- FAIL: "+b.attack) || !strings.Contains(output, b.complaint) {
 				t.Errorf("%s does not report %q", b.attack, b.complaint)

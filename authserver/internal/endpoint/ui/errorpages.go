@@ -2,8 +2,8 @@ package ui
 
 import "net/http"
 
-// Fault writes a page that explains what is wrong and what to do next.
-func (p *Pages) Fault(w http.ResponseWriter, r *http.Request, m *Message) {
+// ShowError writes a page that explains what is wrong and what to do next.
+func (p *Pages) ShowError(w http.ResponseWriter, r *http.Request, m *Message) {
 	if m.Title == "" {
 		m.Title = m.Heading
 	}
@@ -12,7 +12,7 @@ func (p *Pages) Fault(w http.ResponseWriter, r *http.Request, m *Message) {
 
 // NotFound writes a 404.
 func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) {
-	p.Fault(w, r, &Message{
+	p.ShowError(w, r, &Message{
 		Status:  http.StatusNotFound,
 		Heading: "Page not found",
 		Text:    "The address may be wrong, or the page may have moved.",
@@ -22,7 +22,7 @@ func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) {
 
 // NotAllowed writes a 405. The router has set Allow.
 func (p *Pages) NotAllowed(w http.ResponseWriter, r *http.Request) {
-	p.Fault(w, r, &Message{
+	p.ShowError(w, r, &Message{
 		Status:  http.StatusMethodNotAllowed,
 		Heading: "This request is not supported",
 		Text:    "This address does not accept this kind of request.",
@@ -34,7 +34,7 @@ func (p *Pages) NotAllowed(w http.ResponseWriter, r *http.Request) {
 // form is on. Users get here when they reload the response to a form.
 func (p *Pages) NoPage(back string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.Fault(w, r, &Message{
+		p.ShowError(w, r, &Message{
 			Status:  http.StatusMethodNotAllowed,
 			Heading: "There is no page at this address",
 			Text:    "This address only accepts submitted forms. Nothing was submitted or changed.",
@@ -45,7 +45,7 @@ func (p *Pages) NoPage(back string) http.Handler {
 
 // Foreign writes a 403 for a form that another site sent.
 func (p *Pages) Foreign(w http.ResponseWriter, r *http.Request) {
-	p.Fault(w, r, &Message{
+	p.ShowError(w, r, &Message{
 		Status:  http.StatusForbidden,
 		Heading: "This form came from another site",
 		Text:    "For your security, we did not process it. Nothing was changed.",
@@ -56,7 +56,7 @@ func (p *Pages) Foreign(w http.ResponseWriter, r *http.Request) {
 // Unavailable writes a 503.
 func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "5")
-	p.Fault(w, r, &Message{
+	p.ShowError(w, r, &Message{
 		Status:  http.StatusServiceUnavailable,
 		Heading: "The service is temporarily unavailable",
 		Text:    "A part of the service does not respond. Nothing was changed, and you were not signed out.",
@@ -66,7 +66,7 @@ func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request) {
 
 // Internal writes a 500.
 func (p *Pages) Internal(w http.ResponseWriter, r *http.Request) {
-	p.Fault(w, r, &Message{
+	p.ShowError(w, r, &Message{
 		Status:  http.StatusInternalServerError,
 		Heading: "Something went wrong on our side",
 		Text:    "We have logged the error.",
@@ -76,7 +76,7 @@ func (p *Pages) Internal(w http.ResponseWriter, r *http.Request) {
 
 // TooLarge writes a 413.
 func (p *Pages) TooLarge(w http.ResponseWriter, r *http.Request) {
-	p.Fault(w, r, &Message{
+	p.ShowError(w, r, &Message{
 		Status:  http.StatusRequestEntityTooLarge,
 		Heading: "The form is too large",
 		Text:    "The submitted form is larger than this page accepts.",

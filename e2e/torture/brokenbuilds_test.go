@@ -8,8 +8,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A bite is a build without some protections, with the suites that must detect it.
-type bite struct {
+// A brokenBuild is a build without some protections, with the suites that must detect it.
+type brokenBuild struct {
 	faults  []harness.Fault
 	detects []detection
 	slow    bool // in the long form only
@@ -22,8 +22,8 @@ type detection struct{ name, suite, complaint string }
 // only show by chance. A suite ends at the first failure.
 const detectionsAreRare = 15
 
-func bites() []bite {
-	return slices.Concat([]bite{
+func brokenBuilds() []brokenBuild {
+	return slices.Concat([]brokenBuild{
 		{
 			faults: slices.Concat(rotateBlindly, []harness.Fault{redeemBlindly, fenceOff}),
 			detects: []detection{
@@ -50,14 +50,14 @@ func bites() []bite {
 				"an illegal history of a grant",
 			}},
 		},
-	}, slowBites(), lostBites())
+	}, slowBrokenBuilds(), lostResponseBuilds())
 }
 
-func slowBites() []bite {
-	slow := func(name string, faults []harness.Fault, suite, complaint string) bite {
-		return bite{faults: faults, detects: []detection{{name, suite, complaint}}, slow: true}
+func slowBrokenBuilds() []brokenBuild {
+	slow := func(name string, faults []harness.Fault, suite, complaint string) brokenBuild {
+		return brokenBuild{faults: faults, detects: []detection{{name, suite, complaint}}, slow: true}
 	}
-	return []bite{
+	return []brokenBuild{
 		slow(
 			"replay does not revoke, on a Redis Cluster",
 			[]harness.Fault{replayUnrevoked},
@@ -153,15 +153,15 @@ func slowBites() []bite {
 // TestFaults_MatchSource checks that every fault matches the source, including the faults of the slow builds.
 func TestFaults_MatchSource(t *testing.T) {
 	t.Parallel()
-	for _, b := range bites() {
+	for _, b := range brokenBuilds() {
 		t.Run(b.detects[0].name, func(t *testing.T) { harness.Faulty(t, b.faults...) })
 	}
 	t.Run("named steps", func(t *testing.T) { harness.Faulty(t, append(deaths(), deathsAtWork()...)...) })
 }
 
 func TestBrokenBuilds_AreDetected(t *testing.T) {
-	harness.Record(t, "%d builds without protections, each detected by its suites", len(bites()))
-	for _, b := range bites() {
+	harness.Record(t, "%d builds without protections, each detected by its suites", len(brokenBuilds()))
+	for _, b := range brokenBuilds() {
 		if b.slow && !harness.Long() {
 			continue
 		}
@@ -174,7 +174,7 @@ func TestBrokenBuilds_AreDetected(t *testing.T) {
 	}
 }
 
-func (b bite) isDetected(t *testing.T, broken string, d detection) {
+func (b brokenBuild) isDetected(t *testing.T, broken string, d detection) {
 	t.Helper()
 	output, passed := harness.RunAgainst(t, broken, "^"+d.suite+"$", detectionsAreRare, harness.EvidenceVariable+"=")
 	if passed {

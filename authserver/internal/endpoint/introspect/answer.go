@@ -34,9 +34,9 @@ type answer struct {
 
 // presented is what the token's text alone tells.
 type presented struct {
-	counts   bool // whether the token may be active, so that a query is needed
-	question standing.Query
-	claims   *accesstoken.Claims // nil for a personal access token
+	counts bool // whether the token may be active, so that a query is needed
+	query  standing.Query
+	claims *accesstoken.Claims // nil for a personal access token
 }
 
 // readToken reads the token of the request without a query to Postgres. It looks only at the token's text:
@@ -50,7 +50,7 @@ func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented
 	case text == "":
 		return presented{}, apierr.New(apierr.Invalid, "token is required.")
 	case credential.PersonalAccessToken.Matches(text):
-		return presented{counts: true, question: standing.Query{PATHash: credential.Hash(text)}}, nil
+		return presented{counts: true, query: standing.Query{PATHash: credential.Hash(text)}}, nil
 	}
 	keys, now := d.Keys(), d.Now()
 	claims, err := keys.Verify(text, d.Issuer, now)
@@ -62,14 +62,14 @@ func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented
 	}
 	web.RecordGrant(r.Context(), claims.GrantID)
 	return presented{
-		counts:   true,
-		question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID},
-		claims:   &claims,
+		counts: true,
+		query:  standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID},
+		claims: &claims,
 	}, nil
 }
 
-// judge returns the description of the token. s is nil if the credential does not exist.
-func (d Deps) judge(p presented, s *standing.Standing, issued time.Time) answer {
+// respond returns the description of the token. s is nil if the credential does not exist.
+func (d Deps) respond(p presented, s *standing.Standing, issued time.Time) answer {
 	if s == nil || !counts(*s) || (p.claims != nil && !s.Backs(*p.claims)) {
 		return answer{}
 	}

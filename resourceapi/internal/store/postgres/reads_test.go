@@ -35,7 +35,7 @@ func (c *batchCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatc
 func (c *batchCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 // Each of many concurrent requests gets the standing of its own credential and the programmes of its own workspace.
-func TestTravel_EachRequestGetsItsOwnResult(t *testing.T) {
+func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 	w := postgrestest.New(t)
 	counter := &batchCounter{}
 	store, err := Open(t.Context(), w.Database.Resourceapi, 4, counter)
@@ -43,7 +43,7 @@ func TestTravel_EachRequestGetsItsOwnResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	store.trips.AtOnce = 2 // independent of the machine
+	store.reads.AtOnce = 2 // independent of the machine
 	const clients, times = 24, 30
 	var all sync.WaitGroup
 	for i := range clients {
@@ -107,39 +107,39 @@ func TestTravel_EachRequestGetsItsOwnResult(t *testing.T) {
 	}
 }
 
-// A trip that fails or blocks in a batch affects only its own request.
-func TestTravel_FailureOfOneTripDoesNotAffectOthers(t *testing.T) {
+// A query that fails or blocks in a batch affects only its own request.
+func TestReads_FailureOfOneDoesNotAffectOthers(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	store.trips.AtOnce = 0 // no trip starts at once, so that each is batched
-	var answering atomic.Pointer[func(context.Context, []trip) ([]tripResult, error)]
-	store.trips.Answer = func(ctx context.Context, all []trip) ([]tripResult, error) {
+	store.reads.AtOnce = 0 // no query starts at once, so that each is batched
+	var answering atomic.Pointer[func(context.Context, []readQuery) ([]readResult, error)]
+	store.reads.Answer = func(ctx context.Context, all []readQuery) ([]readResult, error) {
 		return (*answering.Load())(ctx, all)
 	}
 	workspaceID, user := w.Workspace(), w.User()
 	w.Member(workspaceID, user, perm.ProgrammesRead)
 	w.Programmes(workspaceID, 1)
 	question := standing.Query{PATHash: credential.Hash(w.PAT(workspaceID, user, perm.ProgrammesRead).Reveal())}
-	bad := func(text string, read func(pgx.Rows) (any, error)) trip {
-		return trip{question: question, text: text, read: read}
+	bad := func(text string, read func(pgx.Rows) (any, error)) readQuery {
+		return readQuery{standing: question, text: text, read: read}
 	}
 	closing := func(rows pgx.Rows) (any, error) {
 		rows.Close()
 		return nil, rows.Err()
 	}
 	for name, c := range map[string]struct {
-		company  trip
+		company  readQuery
 		harmless bool
 	}{
 		"fails":  {company: bad("select 1/0", closing)},
 		"hangs":  {company: bad("select pg_sleep(3)", closing)},
 		"panics": {company: bad("select 1", func(pgx.Rows) (any, error) { panic("mine") })},
-		"alone":  {harmless: true, company: trip{question: question}},
+		"alone":  {harmless: true, company: readQuery{standing: question}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer := store.makeTrips
+			answer := store.sendReads
 			var met atomic.Bool
-			together := func(ctx context.Context, all []trip) ([]tripResult, error) {
+			together := func(ctx context.Context, all []readQuery) ([]readResult, error) {
 				if met.Swap(true) {
 					return answer(ctx, all)
 				}
@@ -170,7 +170,7 @@ func TestTravel_FailureOfOneTripDoesNotAffectOthers(t *testing.T) {
 				return
 			}
 			defer func() { _ = recover() }() // a panic in its own read reaches its own caller
-			if s, _, err := store.makeTrip(t.Context(), c.company); err == nil || s.UserID != uuid.Nil {
+			if s, _, err := store.read(t.Context(), c.company); err == nil || s.UserID != uuid.Nil {
 				t.Errorf("the one that %s: %+v %v", name, s, err)
 			}
 		})

@@ -26,14 +26,14 @@ func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.Fo
 	})
 }
 
-// A fault is the text of a page that replaces the form.
-type fault struct {
+// An errorPage is the text of a page that replaces the form.
+type errorPage struct {
 	title, text string
 	again       bool // whether reopening the form may help
 }
 
-// faults are the texts by kind of error.
-var faults = map[apierr.Kind]fault{
+// errorPages are the texts by kind of error.
+var errorPages = map[apierr.Kind]errorPage{
 	apierr.NotFound: {
 		"This form is not available",
 		"It may have been closed, or the address may be incomplete.",
@@ -67,7 +67,7 @@ var faults = map[apierr.Kind]fault{
 
 // unsent are the texts, by kind of error, for a user whose answers are returned with the page to be sent again. The
 // browser may have discarded them when the user goes back, since the form's page is not cached.
-var unsent = map[apierr.Kind]fault{
+var unsent = map[apierr.Kind]errorPage{
 	apierr.Unavailable: {
 		"We cannot accept your answers at the moment",
 		"Your answers are still on this page. Please wait a few seconds, then send them again.",
@@ -85,10 +85,10 @@ const maxKeptFields = 500
 
 // addAnswers adds the answers of the user to a page that reports a server error. The allowed websites of the form are
 // not known here, so only answers from the page's own form are returned.
-func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view, kept fault) {
+func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view, kept errorPage) {
 	if r.Method != http.MethodPost {
 		if r.URL.Query().Has("submission") { // the answers were accepted before
-			view.Title, view.Fault = "We received your answers", "We cannot show their status at the moment. You "+
+			view.Title, view.Problem = "We received your answers", "We cannot show their status at the moment. You "+
 				"do not need to send them again."
 			view.Action = ""
 		}
@@ -98,19 +98,19 @@ func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view
 		return
 	}
 	if values, err := readForm(w, r); err == nil && len(values) > 0 && len(values) <= maxKeptFields {
-		view.Title, view.Fault, view.Kept = kept.title, kept.text, values
+		view.Title, view.Problem, view.Kept = kept.title, kept.text, values
 	}
 }
 
 func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []string, err error) {
 	answer := apierr.Of(refusal(err))
-	words, known := faults[answer.Kind]
+	words, known := errorPages[answer.Kind]
 	if !known {
 		e.Refuse(w, r, answer)
 		return
 	}
 	view := &view{Framed: framed(r)}
-	view.Title, view.Fault = words.title, words.text
+	view.Title, view.Problem = words.title, words.text
 	if words.again {
 		view.Action = action(r.PathValue("embedKey"), view.Framed)
 	}

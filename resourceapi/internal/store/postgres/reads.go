@@ -9,10 +9,10 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// A trip is what a request reads from Postgres: the standing of its credential and, if text is set, the result of
+// A readQuery is what a request reads from Postgres: the standing of its credential and, if text is set, the result of
 // that statement.
-type trip struct {
-	question standing.Query
+type readQuery struct {
+	standing standing.Query
 	text     string
 	args     []any
 	// read reads the result of text for a credential that exists. It may be called more than once and concurrently;
@@ -20,25 +20,26 @@ type trip struct {
 	read func(pgx.Rows) (any, error)
 }
 
-// tripResult is the result of a trip: the standing, nil if the credential does not exist, and the result of its text.
-type tripResult struct {
+// readResult is the result of a readQuery: the standing, nil if the credential does not exist, and the result of its
+// text.
+type readResult struct {
 	standing *standing.Standing
 	found    any
 }
 
-// maxTrips is how many trips share a round trip. More would gain little, as each reads up to a page of
+// maxReads is how many queries share a round trip. More would gain little, as each reads up to a page of
 // programmes, and the first waits for the last.
-const maxTrips = 16
+const maxReads = 16
 
-// makeTrip makes a trip in a batch with those of other requests. Since another trip may have caused a failure, it is
-// then retried alone. It returns standing.ErrUnknown.
-func (s *Store) makeTrip(ctx context.Context, one trip) (standing.Standing, any, error) {
+// read sends a query in a batch with those of other requests. Since another query may have caused a failure, it is
+// then sent again alone. It returns standing.ErrUnknown.
+func (s *Store) read(ctx context.Context, one readQuery) (standing.Standing, any, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	answer, err := s.trips.Do(ctx, one)
+	answer, err := s.reads.Do(ctx, one)
 	if err != nil && ctx.Err() == nil {
-		var alone []tripResult
-		if alone, err = s.makeTrips(ctx, []trip{one}); err == nil {
+		var alone []readResult
+		if alone, err = s.sendReads(ctx, []readQuery{one}); err == nil {
 			answer = alone[0]
 		}
 	}
@@ -51,11 +52,11 @@ func (s *Store) makeTrip(ctx context.Context, one trip) (standing.Standing, any,
 	return *answer.standing, answer.found, nil
 }
 
-// makeTrips makes all trips in one batch. A standing is nil if the credential does not exist.
-func (s *Store) makeTrips(ctx context.Context, all []trip) (answers []tripResult, err error) {
+// sendReads sends all queries in one batch. A standing is nil if the credential does not exist.
+func (s *Store) sendReads(ctx context.Context, all []readQuery) (answers []readResult, err error) {
 	questions := make([]standing.Query, len(all))
 	for i, one := range all {
-		questions[i] = one.question
+		questions[i] = one.standing
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(standing.SQL, standing.Args(questions)...)
@@ -66,10 +67,10 @@ func (s *Store) makeTrips(ctx context.Context, all []trip) (answers []tripResult
 	}
 	results := s.pool.SendBatch(ctx, batch)
 	defer func() { err = cmp.Or(err, results.Close()) }() // also if reading failed
-	return readTrips(results, all)
+	return scanReads(results, all)
 }
 
-func readTrips(results pgx.BatchResults, all []trip) ([]tripResult, error) {
+func scanReads(results pgx.BatchResults, all []readQuery) ([]readResult, error) {
 	rows, err := results.Query()
 	if err != nil {
 		return nil, err
@@ -78,7 +79,7 @@ func readTrips(results pgx.BatchResults, all []trip) ([]tripResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]tripResult, len(all))
+	answers := make([]readResult, len(all))
 	for i, one := range all {
 		answers[i].standing = standings[i]
 		if one.text == "" {
