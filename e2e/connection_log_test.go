@@ -25,7 +25,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	says := func(c harness.Connector, answer harness.Answer, words ...string) {
 		t.Helper()
 		page := log(c)
-		latest := page.Find("li.walk").First()
+		latest := page.Find("li.attempt").First()
 		text := strings.Join(strings.Fields(latest.Text()), " ")
 		id := latest.Find("input[aria-label^='Request id']").AttrOr("value", "")
 		for _, word := range words {
