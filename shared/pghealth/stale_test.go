@@ -2,8 +2,12 @@ package pghealth
 
 import (
 	"net"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // pair returns both ends of a connection.
@@ -27,8 +31,16 @@ func pair(t *testing.T) (here, there net.Conn) {
 // pgconn may leave a reader behind, which must not block others.
 func TestReadable_DoesNotWaitForAnotherReader(t *testing.T) {
 	here, _ := pair(t)
-	go func() { _, _ = here.Read(make([]byte, 1)) }()
-	time.Sleep(20 * time.Millisecond) // the reader has probably started; if not, the test passes without showing it
+	raw, err := here.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reading := make(chan struct{})
+	began := sync.OnceFunc(func() { close(reading) })
+	go func() { // Read calls the function with the connection locked for readers, and then waits for data
+		_ = raw.Read(func(uintptr) (done bool) { began(); return false })
+	}()
+	<-reading
 	asked := make(chan bool, 1)
 	go func() { asked <- readable(here) }()
 	select {
@@ -47,9 +59,5 @@ func TestReadable_DetectsClosedConnection(t *testing.T) {
 		t.Error("readable without data")
 	}
 	_ = there.Close()
-	for end := time.Now().Add(5 * time.Second); !readable(here); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("a closed connection was not detected")
-		}
-	}
+	await.True(t, await.Long, "the closed connection is detected", func() bool { return readable(here) })
 }

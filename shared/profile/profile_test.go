@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -11,7 +13,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 const dirVariable = "ALMONER_TEST_PROFILES"
@@ -25,7 +28,7 @@ func TestMain(m *testing.M) {
 	defer cancel()
 	OnSignal(ctx, dir, "child", slog.New(slog.DiscardHandler))
 	_, _ = os.Stdout.WriteString("ready\n")
-	time.Sleep(2 * time.Minute) // until it is killed
+	_, _ = io.Copy(io.Discard, os.Stdin) // ends with the test
 }
 
 // startChild starts this test binary as a process to profile.
@@ -33,8 +36,9 @@ func startChild(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), dirVariable+"="+dir)
+	_, inErr := child.StdinPipe()
 	out, err := child.StdoutPipe()
-	if err == nil {
+	if err = errors.Join(err, inErr); err == nil {
 		err = child.Start()
 	}
 	if err != nil {
@@ -59,7 +63,7 @@ func TestOnSignal_WritesProfiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		content := await(t, file)
+		content := waitForFile(t, file)
 		if filepath.Ext(file) == ".pprof" {
 			if !bytes.HasPrefix(content, []byte{0x1f, 0x8b}) { // profiles are gzip files
 				t.Errorf("%s is not a profile", filepath.Base(file))
@@ -75,13 +79,11 @@ func TestOnSignal_WritesProfiles(t *testing.T) {
 	}
 }
 
-func await(t *testing.T, path string) []byte {
+func waitForFile(t *testing.T, path string) (content []byte) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if content, err := os.ReadFile(path); err == nil {
-			return content
-		}
-	}
-	t.Fatalf("no %s", filepath.Base(path))
-	return nil
+	await.NoError(t, await.Long, func() (err error) {
+		content, err = os.ReadFile(path)
+		return err
+	})
+	return content
 }

@@ -14,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
@@ -127,7 +128,7 @@ func TestOpen_HooksSeeCommands(t *testing.T) {
 		client, err := Open(credential.Secret(url), limits(), seen)
 		must(t, err)
 		sent := 0
-		soon(t, func() error { sent++; return client.Ping(t.Context()).Err() })
+		await.NoError(t, await.Long, func() error { sent++; return client.Ping(t.Context()).Err() })
 		if seen.pings != sent {
 			t.Errorf("%d of %d pings were seen", seen.pings, sent)
 		}
@@ -143,8 +144,8 @@ func TestSentinel_ClientFollowsMaster(t *testing.T) {
 	client, err := Open(credential.Secret(s.URL+"&client_name="+name), limits())
 	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	soon(t, func() error { return client.Set(t.Context(), "word", "here", 0).Err() })
-	soon(t, func() error {
+	await.NoError(t, await.Long, func() error { return client.Set(t.Context(), "word", "here", 0).Err() })
+	await.NoError(t, await.Long, func() error {
 		n, err := client.Do(t.Context(), "WAIT", 2, 500).Int()
 		return errors.Join(err, unless(n == 2, "not every replica has it"))
 	})
@@ -160,11 +161,11 @@ func TestSentinel_ClientFollowsMaster(t *testing.T) {
 	master := s.Master()
 	must(t, master.Pause())
 	t.Cleanup(master.Resume)
-	soon(t, func() error {
+	await.NoError(t, await.Long, func() error {
 		word, err := client.Get(t.Context(), "word").Result()
 		return errors.Join(err, unless(word == "here", "the word is lost"))
 	})
-	soon(t, func() error { return client.Set(t.Context(), "word", "there", 0).Err() })
+	await.NoError(t, await.Long, func() error { return client.Set(t.Context(), "word", "there", 0).Err() })
 }
 
 func unless(met bool, complaint string) error {
@@ -172,20 +173,6 @@ func unless(met bool, complaint string) error {
 		return nil
 	}
 	return errors.New(complaint)
-}
-
-// soon retries for up to a minute until there is no error.
-func soon(t *testing.T, try func() error) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("still failing after a minute: %v", err)
-		}
-	}
 }
 
 // Callers depend on knowing whether a script may have run. Without a known master it has not.

@@ -195,7 +195,11 @@ func TestEmbed_BrowserRefusesOriginNotAllowed(t *testing.T) {
 	if got := evaluate[string](tab, t, blind); got != "sent" {
 		t.Errorf("%s", got)
 	}
-	time.Sleep(time.Second) // the frame would have loaded by now
+	const loaded = `new Promise(done => document.readyState == "complete" ? done(true) :
+		addEventListener("load", () => done(true)))` // the page's load waits for its frames
+	if !evaluate[bool](tab, t, loaded) {
+		t.Error("the page did not load")
+	}
 	forms, err := chromedp.Run(
 		tab,
 		chromedp.Nodes(chromedp.CSSAll("form"), chromedp.AtLeast(0), chromedp.FromNode(frame(tab, t))),

@@ -12,6 +12,7 @@ import (
 )
 
 func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -28,7 +29,9 @@ func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 	go func() { _ = worker.Work(work, nil); close(ended) }()
 	defer func() { stop(); <-ended }()
 	s.app = api
-	time.Sleep(3 * time.Second) // the first attempt to connect has failed by now
+	s.until("the first attempt to connect has failed", func() bool {
+		return strings.Contains(s.log.String(), "submissions not processed; retrying")
+	})
 	if state := s.state(first); state.Status != "accepted" {
 		t.Fatalf("%+v without Postgres", state)
 	}
@@ -43,6 +46,7 @@ func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 }
 
 func TestPublicForms_Return503WithoutPostgres(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)

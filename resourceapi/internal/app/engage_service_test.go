@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -206,13 +208,14 @@ func (s *engageService) state(of sentSubmission) submissionState {
 // ended waits until the submission is finished.
 func (s *engageService) ended(of sentSubmission, within time.Duration) submissionState {
 	s.t.Helper()
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if state := s.state(of); state.Status != "accepted" {
-			return state
-		} else if time.Since(began) > within {
-			s.t.Fatalf("still %s after %s\n%s", state.Status, within, s.log)
+	var state submissionState
+	await.NoError(s.t, within, func() error {
+		if state = s.state(of); state.Status == "accepted" {
+			return fmt.Errorf("still %s\n%s", state.Status, s.log)
 		}
-	}
+		return nil
+	})
+	return state
 }
 
 // fields returns error.fields of a 400.

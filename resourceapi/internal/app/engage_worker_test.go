@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
@@ -26,6 +27,7 @@ func (s *engageService) supporters() int {
 }
 
 func TestWorker_CreatesSupporter(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -47,6 +49,7 @@ func TestWorker_CreatesSupporter(t *testing.T) {
 }
 
 func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -87,6 +90,7 @@ func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
 func (s *engageService) kept() *postgres.Engage { return s.app.store.Engage(nil) }
 
 func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
@@ -100,8 +104,7 @@ func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
 			}
 		})
 	}
-	s.until("a run is held within its work", s.held)
-	time.Sleep(300 * time.Millisecond) // the others block by now
+	s.awaitLocks(2) // one run is held within its work, another waits for its row, and the rest wait for a turn
 	release()
 	group.Wait()
 	if s.supporters() != 1 || s.state(one).Status != "processed" {
@@ -147,27 +150,29 @@ func (s *engageService) held() bool {
 
 func (s *engageService) until(what string, happened func() bool) {
 	s.t.Helper()
-	for began := time.Now(); !happened(); time.Sleep(50 * time.Millisecond) {
-		if time.Since(began) > 90*time.Second {
-			s.t.Fatalf("not within 90 seconds: %s\n%s", what, s.log)
+	defer func() {
+		if s.t.Failed() {
+			s.t.Log(s.log)
 		}
-	}
+	}()
+	await.True(s.t, await.Long, what, happened)
 }
 
 func TestWorker_RejectsAfterRepeatedFailures(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	one := s.accepted(f)
 	s.Exec("revoke insert on resource.supporters from almoner_resourceapi")
 	s.run()
-	for s.state(one).Status == "accepted" { // make each retry due now
+	s.until("the submission is finished", func() bool { // make each retry due now
 		s.Exec(
 			"update river.river_job set state = 'available', scheduled_at = now() where state in ('retryable', " +
 				"'scheduled')",
 		)
-		time.Sleep(100 * time.Millisecond)
-	}
+		return s.state(one).Status != "accepted"
+	})
 	state := s.state(one)
 	if state.Status != "rejected" || len(state.Reasons) != 1 || state.Reasons[0] != engage.ReasonFailed {
 		t.Fatalf("%+v", state)
@@ -214,6 +219,7 @@ func work(database string) {
 }
 
 func TestWorker_ServesProbes(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -281,6 +287,7 @@ func (s *engageService) startWorker() (kill func()) {
 }
 
 func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
@@ -308,7 +315,8 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	if s.Count("select count(*) from river.river_job where state = 'running'") == 0 {
 		t.Fatal("the killed worker had taken no job")
 	}
-	// The queue restarts the jobs of a dead process after a minute: backdate them.
+	// The queue restarts the jobs of a dead process after a minute, and elects another leader: backdate both.
+	s.Exec("update river.river_leader set expires_at = elected_at + interval '1 microsecond'")
 	s.Exec("update river.river_job set attempted_at = now() - interval '2 minutes' where state = 'running'")
 	s.Exec("update river.river_job set scheduled_at = now()")
 	s.startWorker()
@@ -323,6 +331,7 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 }
 
 func TestSubmit_AcceptedSubmissionAlwaysHasJob(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -340,6 +349,7 @@ func TestSubmit_AcceptedSubmissionAlwaysHasJob(t *testing.T) {
 
 // F17: River runs priority 1 first. A workspace with a flooded form waits behind one with few submissions.
 func TestSubmissions_FloodedWorkspaceHasLowerPriority(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	flooded := s.makeForm(h, allTypes)

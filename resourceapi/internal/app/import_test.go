@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
@@ -195,12 +196,9 @@ func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
 	running := s.run()
 	_, h := s.editor()
 	path := s.importCSV(h, "name\nx\n")
-	for deadline := time.Now().Add(10 * time.Second); s.importState(h, path).Status != "processed"; {
-		if time.Now().After(deadline) {
-			t.Fatal("not processed within 10 seconds")
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	await.True(t, await.Long, "the import is processed", func() bool {
+		return s.importState(h, path).Status == "processed"
+	})
 	if authserver.Requests() == 0 {
 		t.Error("the keys are not fetched in advance")
 	}

@@ -56,13 +56,13 @@ func TestRevision_UnknownRevisionListsSupported(t *testing.T) {
 			`{"jsonrpc":"2.0","id":8,"result":{}}`:                                               "8",
 			"\n" + request("tools/list", map[string]any{"cursor": 5, "_meta": map[string]any{}}): "7",
 		} {
-			a := s.post(named, body)
-			var refused rpcError
-			a.decode(t, &refused)
 			requested := strings.TrimSpace(revision) // as HTTP trims it
 			if requested == newestRevision {
 				break
 			}
+			a := s.post(named, body)
+			var refused rpcError
+			a.decode(t, &refused)
 			if a.Status != 400 || refused.Error.Code != -32022 || string(refused.ID) != id ||
 				!slices.Equal(refused.Error.Data.Supported, want) ||
 				refused.Error.Data.Requested != requested ||

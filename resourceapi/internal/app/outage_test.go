@@ -1,12 +1,14 @@
 package app
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 
@@ -31,17 +33,12 @@ func (s *service) unavailable(t *testing.T, do func() answer) {
 
 func (s *service) eventually(t *testing.T, status int, do func() answer) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		a := do()
-		if a.Status == status {
-			return
+	await.NoError(t, await.Long, func() error {
+		if a := do(); a.Status != status {
+			return fmt.Errorf("%d %s", a.Status, a.Body)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("still %d %s", a.Status, a.Body)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func TestAPI_Returns503WithoutPostgres(t *testing.T) {

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -292,12 +292,9 @@ func TestIfMatch_ConcurrentChangesHaveOneWinner(t *testing.T) {
 // awaitLocks waits until n sessions of this database wait for a lock.
 func (s *service) awaitLocks(n int) {
 	s.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if s.locksAwaited() >= n {
-			return
-		}
-	}
-	s.t.Fatalf("fewer than %d sessions wait for a lock", n)
+	await.True(s.t, await.Long, fmt.Sprintf("%d sessions wait for a lock", n), func() bool {
+		return s.locksAwaited() >= n
+	})
 }
 
 // locksAwaited counts the sessions of this database that wait for a lock.

@@ -3,6 +3,7 @@ package localstore
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 )
 
@@ -294,25 +296,28 @@ func TestFindPostgres_ReportsMissingProgram(t *testing.T) {
 }
 
 func TestRemoveAfterUs_RemovesDirectoryWhenLifelineCloses(t *testing.T) {
-	dir := tempDir(t)
-	lifeline, err := RemoveAfterUs(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(100 * time.Millisecond)
-	if _, err := os.Stat(dir); err != nil {
-		t.Fatalf("directory was removed too early: %v", err)
-	}
-	if err := lifeline.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for range 100 {
-		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-			return
+	var dirs [2]string
+	var lifelines [2]io.Closer
+	for i := range dirs {
+		dirs[i] = tempDir(t)
+		var err error
+		if lifelines[i], err = RemoveAfterUs(dirs[i]); err != nil {
+			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
-	t.Error("directory was not removed")
+	exists := func(dir string) bool {
+		_, err := os.Stat(dir)
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	for _, i := range []int{1, 0} { // the directory that is watched for longer is not removed before the other
+		if !exists(dirs[i]) {
+			t.Fatal("a directory was removed too early")
+		}
+		if err := lifelines[i].Close(); err != nil {
+			t.Fatal(err)
+		}
+		await.True(t, await.Long, "the directory is removed", func() bool { return !exists(dirs[i]) })
+	}
 }
 
 func TestFreePort_IsOutsideEphemeralRange(t *testing.T) {

@@ -2,7 +2,8 @@ package localstore
 
 import (
 	"testing"
-	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 func TestRedisSentinel_ReplacesKilledMaster(t *testing.T) {
@@ -13,10 +14,8 @@ func TestRedisSentinel_ReplacesKilledMaster(t *testing.T) {
 	t.Cleanup(s.Stop)
 	first := s.Master()
 	first.Kill()
-	end := time.Now().Add(readyWithin)
-	for ; s.Master() == nil || s.Master() == first; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("no new master within %s", readyWithin)
-		}
-	}
+	await.True(t, await.Long, "there is a new master", func() bool {
+		master := s.Master()
+		return master != nil && master != first
+	})
 }

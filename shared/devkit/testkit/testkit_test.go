@@ -12,11 +12,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -185,11 +185,8 @@ func TestNewRedis_IsRemovedAfterKill(t *testing.T) {
 	if err == nil || !filepath.IsAbs(dir) {
 		t.Fatalf("the process was not killed: %v %s", err, output)
 	}
-	for range 200 {
-		if _, err := os.Stat(dir); os.IsNotExist(err) {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Error("the files still exist")
+	await.True(t, await.Long, "the files are removed", func() bool {
+		_, err := os.Stat(dir)
+		return os.IsNotExist(err)
+	})
 }

@@ -1,11 +1,14 @@
 package postgres
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
@@ -45,16 +48,12 @@ func newHeldImport(t *testing.T) *heldImport {
 func (i *heldImport) awaitTry() {
 	i.t.Helper()
 	i.tries++
-	for range 1000 {
-		if i.fixture.Count(
+	await.True(i.t, await.Long, fmt.Sprintf("try %d begins", i.tries), func() bool {
+		return i.fixture.Count(
 			"select count(*) from pg_locks where locktype = 'advisory' and not granted and objid = 1000 + $1::int",
 			i.tries,
-		) > 0 {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	i.t.Fatalf("try %d did not begin", i.tries)
+		) > 0
+	})
 }
 
 func (i *heldImport) release() { i.fixture.Exec("select pg_advisory_unlock(1000 + $1::int)", i.tries) }

@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/shared/devkit/await"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
@@ -105,16 +107,13 @@ func importOne(store *Store, workspaceID uuid.UUID, insert insertFunc) (programm
 	return page.Programmes[0], err
 }
 
-// awaitLock waits until a session of the database waits for a lock, or for half a second.
+// awaitLock waits until a session of the database waits for a lock.
 func awaitLock(t *testing.T, w *postgrestest.Fixture) {
 	t.Helper()
-	for range 100 {
-		if w.Count(`select count(*) from pg_locks where not granted
-			and pid in (select pid from pg_stat_activity where datname = current_database())`) > 0 {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	await.True(t, await.Long, "a session waits for a lock", func() bool {
+		return w.Count(`select count(*) from pg_locks where not granted
+			and pid in (select pid from pg_stat_activity where datname = current_database())`) > 0
+	})
 }
 
 func TestProgrammes_OtherWorkspacesDoNotWait(t *testing.T) {

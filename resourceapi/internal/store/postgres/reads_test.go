@@ -7,12 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 
@@ -159,13 +159,9 @@ func TestReads_FailureOfOneDoesNotAffectOthers(t *testing.T) {
 				!met.Load() {
 				t.Errorf("in a batch with one that %s: %+v %+v %v", name, s, page, err)
 			}
-			end := time.Now().Add(3 * time.Second)
-			for store.PoolStat().AcquiredConns() != 0 { // the pool releases a cancelled connection with a delay
-				if time.Now().After(end) {
-					t.Fatalf("%d connections are not released", store.PoolStat().AcquiredConns())
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
+			await.True(t, await.Long, "the pool releases the cancelled connection", func() bool {
+				return store.PoolStat().AcquiredConns() == 0
+			})
 			if c.harmless {
 				return
 			}

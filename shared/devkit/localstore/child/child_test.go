@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 func shell(t *testing.T, script string) Spec {
@@ -81,17 +83,18 @@ func TestPause_StopsChildrenInOtherGroups(t *testing.T) {
 	if err := c.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	children := childrenOf(c.PID())
+	if len(children) == 0 {
+		t.Fatal("the script has no child")
+	}
+	for _, pid := range append(children, c.PID()) {
+		await.True(t, await.Long, "the process is stopped", func() bool {
+			return string(statFields("/proc/" + strconv.Itoa(pid) + "/stat")[0]) == "T"
+		})
+	}
 	before := size(t, spec.Log)
-	time.Sleep(200 * time.Millisecond)
-	if after := size(t, spec.Log); after != before {
-		t.Errorf("it wrote %d bytes while paused", after-before)
-	}
 	c.Resume()
-	time.Sleep(200 * time.Millisecond)
-	if size(t, spec.Log) == before {
-		t.Error("it did not continue after Resume")
-	}
+	await.True(t, await.Long, "it writes again", func() bool { return size(t, spec.Log) > before })
 }
 
 func TestStart_ChildHasOwnProcessGroup(t *testing.T) {
@@ -156,13 +159,10 @@ func TestChild_DiesWithItsParent(t *testing.T) {
 
 func waitForLog(t *testing.T, path, text string) {
 	t.Helper()
-	for range 200 {
-		if content, _ := os.ReadFile(path); strings.Contains(string(content), text) {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Fatalf("%s does not contain %q", path, text)
+	await.True(t, await.Long, path+" contains "+text, func() bool {
+		content, _ := os.ReadFile(path)
+		return strings.Contains(string(content), text)
+	})
 }
 
 func size(t *testing.T, path string) int64 {
