@@ -20,12 +20,15 @@ const (
 	scanWithin            = 3 * time.Minute
 )
 
-// check runs the static checks. Without the workspace each module depends on its own go.mod and go.sum, as in a
-// container image; the tests run in the workspace.
+// check runs the static checks.
 func (t *testRun) check(ctx context.Context) {
 	t.formatted(ctx)
+	t.versions(ctx)
+	t.step(ctx, "go vet", ".", nil, "go", append([]string{"vet"}, patterns()...)...)
 	for _, m := range modules() {
-		t.step(ctx, "go vet without the workspace, "+m.name, m.name, ownDependencies(), "go", "vet", "./...")
+		if m.outside {
+			t.step(ctx, "go vet, "+m.name, m.name, ownDependencies(), "go", "vet", "./...")
+		}
 	}
 	t.step(
 		ctx,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,8 @@ type testRun struct {
 	bin    string   // built services and checkers
 	env    []string // environment of every step
 	failed []string
+	// tempDir makes the directory of the servers' data. Measurements need a disk.
+	tempDir func(pattern string) (string, error)
 }
 
 // newTestRun sets the build flags of what is shipped (stack.Flags), so that the build cache serves all steps, including
@@ -70,9 +73,10 @@ func newTestRun(root string) *testRun {
 	home := filepath.Join(root, ".almoner")
 	flags := append([]string{os.Getenv("GOFLAGS"), "-mod=readonly"}, stack.Flags()...)
 	return &testRun{
-		root:  root,
-		tools: filepath.Join(home, "tools"),
-		bin:   filepath.Join(home, "test-bin"),
+		root:    root,
+		tools:   filepath.Join(home, "tools"),
+		bin:     filepath.Join(home, "test-bin"),
+		tempDir: localstore.TempDir,
 		env: append(
 			os.Environ(),
 			"GOTOOLCHAIN=local",
@@ -87,6 +91,7 @@ func test(ctx context.Context, root string) error {
 		return err
 	}
 	t := newTestRun(root)
+	t.tempDir = tempDir
 	race, err := t.ensurePackages(ctx)
 	if err != nil {
 		return err
@@ -111,7 +116,7 @@ func test(ctx context.Context, root string) error {
 // withServers builds the services, starts a PostgreSQL server, prepares the home that e2e copies for its stacks, and
 // calls run. It stops the server afterwards.
 func (t *testRun) withServers(ctx context.Context, run func()) error {
-	dir, err := localstore.TempDir("almoner-test-")
+	dir, err := t.tempDir("almoner-test-")
 	if err != nil {
 		return err
 	}
@@ -147,8 +152,21 @@ func (t *testRun) withServers(ctx context.Context, run func()) error {
 	}
 	t.env = append(t.env, "ALMONER_TEST_POSTGRES_URL="+server.URL, "ALMONER_TEST_TOOLS="+t.tools,
 		"ALMONER_TEST_BINARIES="+t.bin, "ALMONER_TEST_HOME="+home, "ALMONER_TEST_CHROMIUM="+findChromium(t.tools))
+	if err := t.keepFilesIn(filepath.Join(dir, "tmp")); err != nil {
+		return err
+	}
 	run()
 	return nil
+}
+
+// keepFilesIn makes the tests create their files in dir, which is removed at the end. go keeps its own elsewhere: test
+// programs are large.
+func (t *testRun) keepFilesIn(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	t.env = append(t.env, "GOTMPDIR="+cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir()), "TMPDIR="+dir)
+	return os.Chmod(dir, 0o777|os.ModeSticky)
 }
 
 // testPackages runs the tests of every package once.
@@ -234,6 +252,15 @@ func (t *testRun) step(ctx context.Context, name, module string, extra []string,
 	case took > 0:
 		fmt.Printf("almoner: %s: %s\n", name, took)
 	}
+}
+
+// fail records and shows the failure of a check, unless it follows from the end of ctx.
+func (t *testRun) fail(ctx context.Context, name string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	t.failed = append(t.failed, name)
+	fmt.Printf("almoner: %s FAILED: %v\n", name, err)
 }
 
 // ensureGateways installs the reverse proxies of a deployment. Their tests are skipped with a message if they are
