@@ -36,7 +36,7 @@ func TestU2_SignInIsAsFreshAsAuthTime(t *testing.T) {
 		b := s.browser()
 		p.through(s, b)
 		page := b.Get("/settings/passkeys")
-		if page.Status != http.StatusOK || page.WantsText("confirm your identity first") == c.fresh {
+		if page.Status != http.StatusOK || page.HasText("confirm your identity first") == c.fresh {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 		if status := b.Post("/settings/passkeys/options", nil).Status; (status == http.StatusOK) != c.fresh {
@@ -128,7 +128,7 @@ func TestRoutes_FormURLLinksToItsPage(t *testing.T) {
 	} {
 		page := b.Get(path)
 		if page.Status != http.StatusMethodNotAllowed || page.Header.Get("Allow") != "POST" ||
-			!page.WantsText("Nothing was submitted or changed") {
+			!page.HasText("Nothing was submitted or changed") {
 			t.Errorf("%s: %d %v %s", path, page.Status, page.Header, page.Text())
 		}
 		if !strings.Contains(page.Body, `href="`+back+`"`) {

@@ -42,8 +42,8 @@ func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
 	if n := s.count(`select count(*) from account.passkeys`); n != 1 {
 		t.Errorf("%d passkeys", n)
 	}
-	if page := b.Get("/settings/passkeys"); !page.WantsText("confirm your identity first") ||
-		page.WantsText("Remove Laptop") {
+	if page := b.Get("/settings/passkeys"); !page.HasText("confirm your identity first") ||
+		page.HasText("Remove Laptop") {
 		t.Errorf("the page: %s", page.Text())
 	}
 	b.Get(reauthPath).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
@@ -63,7 +63,7 @@ func TestAddPasskey_OnlyOnceAndInTheSameSignIn(t *testing.T) {
 	fields := url.Values{"name": {"Laptop"}, "credential": {d.made(options(t, mine, "/settings/passkeys/options"))}}
 	for name, b := range map[string]*browsertest.Browser{"another session of hers": elsewhere, "another user": bobs} {
 		if page := b.Post("/settings/passkeys", fields); page.Status != http.StatusBadRequest ||
-			!page.WantsText("was not added") {
+			!page.HasText("was not added") {
 			t.Errorf("%s: %d", name, page.Status)
 		}
 	}
@@ -101,7 +101,7 @@ func TestAddPasskey_ChecksOriginUserAndName(t *testing.T) {
 	}
 	for _, name := range []string{"", "  ", strings.Repeat("é", passkey.MaxName+1), "two\nlines", "\xff"} {
 		if page := newDevice(s).addTo(b, name); page.Status != http.StatusBadRequest ||
-			!page.WantsText("Enter a name") {
+			!page.HasText("Enter a name") {
 			t.Errorf("%q: %d", name, page.Status)
 		}
 	}
@@ -117,7 +117,7 @@ func TestP3_LastSignInMethodIsNotRemoved(t *testing.T) {
 	b := s.signedIn(ada)
 	s.fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
 	page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil)
-	if page.Status != http.StatusConflict || !page.WantsText("You need this passkey to sign in") {
+	if page.Status != http.StatusConflict || !page.HasText("You need this passkey to sign in") {
 		t.Errorf("the only one: %d %s", page.Status, page.Text())
 	}
 	// A link to a provider that the deployment no longer has does not sign the user in.
@@ -171,7 +171,7 @@ func TestP4_UserHasNoMoreThanTwentyPasskeys(t *testing.T) {
 	if statuses[http.StatusSeeOther] != 1 || s.count(`select count(*) from account.passkeys`) != passkey.MaxPerUser {
 		t.Errorf("%v", statuses)
 	}
-	if !b.Get("/settings/passkeys").WantsText("the maximum number of passkeys") {
+	if !b.Get("/settings/passkeys").HasText("the maximum number of passkeys") {
 		t.Error("the page offers another one")
 	}
 }
@@ -225,7 +225,7 @@ func TestPasskeys_AreOptional(t *testing.T) {
 		strings.Contains(page.Header.Get("Content-Security-Policy"), "script-src") {
 		t.Error("the sign-in page mentions passkeys although they are off")
 	}
-	if b.Get("/settings/security").WantsText("Passkeys") {
+	if b.Get("/settings/security").HasText("Passkeys") {
 		t.Error("the settings mention passkeys although they are off")
 	}
 	page = on.browser().Get("/login")
@@ -240,7 +240,7 @@ func TestPasskeys_AreOptional(t *testing.T) {
 	) {
 		t.Errorf("policy of another page: %s", policy)
 	}
-	if !on.signedIn(on.person()).Get("/settings/security").WantsText("Manage passkeys") {
+	if !on.signedIn(on.person()).Get("/settings/security").HasText("Manage passkeys") {
 		t.Error("the settings do not lead to passkeys")
 	}
 }

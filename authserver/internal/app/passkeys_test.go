@@ -23,8 +23,8 @@ func TestPasskey_IsAddedAndSignsIn(t *testing.T) {
 		page.Location() != "/settings/passkeys" {
 		t.Fatalf("adding: %d %q %s", page.Status, page.Location(), page.Text())
 	}
-	if page := b.Get("/settings/passkeys"); !page.WantsText("The passkey Work laptop was added.") ||
-		!page.WantsText("Never used") {
+	if page := b.Get("/settings/passkeys"); !page.HasText("The passkey Work laptop was added.") ||
+		!page.HasText("Never used") {
 		t.Errorf("the page does not show it: %s", page.Text())
 	}
 	other := s.browser()
@@ -36,7 +36,7 @@ func TestPasskey_IsAddedAndSignsIn(t *testing.T) {
 	if before.Status != http.StatusOK || d.signIn(other).Status != http.StatusSeeOther {
 		t.Error("a second sign-in fails")
 	}
-	if !other.Get("/settings/passkeys").WantsText("Last used") {
+	if !other.Get("/settings/passkeys").HasText("Last used") {
 		t.Error("the last use is not shown")
 	}
 	if n := s.count(`select count(*) from account.sign_ins where user_id = $1 and method = 'passkey'`, ada.ID); n != 2 {
@@ -61,7 +61,7 @@ func TestPasskey_SignInStartsNewSession(t *testing.T) {
 	if inside(stolen) {
 		t.Error("the session before the sign-in is still active")
 	}
-	if !b.Get("/settings/user").WantsText(ada.Email) {
+	if !b.Get("/settings/user").HasText(ada.Email) {
 		t.Error("another user is signed in")
 	}
 }
@@ -203,7 +203,7 @@ func TestPasskey_AlteredResponseIsRefused(t *testing.T) {
 		spoil(d)
 		b := s.browser()
 		page := d.signIn(b)
-		if page.Status != http.StatusBadRequest || !page.WantsText("The passkey was not accepted") || inside(b) {
+		if page.Status != http.StatusBadRequest || !page.HasText("The passkey was not accepted") || inside(b) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
@@ -250,8 +250,8 @@ func TestP2_CopiedPasskeyIsStopped(t *testing.T) {
 		t.Errorf("%d events %s, want 1", n, audit.PasskeyStopped)
 	}
 	b := s.signedIn(ada)
-	if !b.Get("/settings/passkeys").WantsText("This passkey may have been copied") ||
-		!b.Get("/settings/security").WantsText("The passkey Laptop was blocked") {
+	if !b.Get("/settings/passkeys").HasText("This passkey may have been copied") ||
+		!b.Get("/settings/security").HasText("The passkey Laptop was blocked") {
 		t.Error("the pages do not tell the user")
 	}
 }
@@ -333,10 +333,10 @@ func TestReauth_PasskeyOnlyForItsUser(t *testing.T) {
 		return b.Post("/login/again/passkey", url.Values{"credential": {answer}, "return": {"/settings/passkeys"}}).
 			Location()
 	}
-	fresh := func() bool { return !b.Get("/settings/passkeys").WantsText("confirm your identity first") }
+	fresh := func() bool { return !b.Get("/settings/passkeys").HasText("confirm your identity first") }
 	s.stale()
 	at := prove(his, b)
-	if page := b.Get("/login/again?return=/settings/apps"); !page.WantsText("The passkey was not accepted") {
+	if page := b.Get("/login/again?return=/settings/apps"); !page.HasText("The passkey was not accepted") {
 		t.Errorf("the page does not name the cause: %s", page.Text())
 	}
 	if !strings.HasPrefix(at, "/login/again?") || fresh() {

@@ -32,8 +32,8 @@ func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, bob := s.person(), s.person()
-	if page := s.signedIn(bob).Get(linkPage); page.Status != http.StatusOK || !page.WantsText("Not linked") ||
-		page.WantsText("Unlink") {
+	if page := s.signedIn(bob).Get(linkPage); page.Status != http.StatusOK || !page.HasText("Not linked") ||
+		page.HasText("Unlink") {
 		t.Errorf("user without a link: %s", page.Text())
 	}
 	b, bobs := p.linked(s, ada), p.linked(s, bob)
@@ -59,14 +59,14 @@ func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 	if page := b.Post(unlink, form); page.Location() != "/login/again?return="+url.QueryEscape(linkPage) {
 		t.Errorf("without a fresh proof: %d %q", page.Status, page.Location())
 	}
-	if page := b.Get(linkPage); !page.WantsText("confirm your identity first") {
+	if page := b.Get(linkPage); !page.HasText("confirm your identity first") {
 		t.Errorf("without a fresh proof the page says: %s", page.Text())
 	}
 	if n := s.count(`select count(*) from account.identities`); n != 2 {
 		t.Fatalf("%d links", n)
 	}
 	b.Get("/login/again?return="+linkPage).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
-	if page := b.Post(unlink, form).Follow(); !page.WantsText("account was unlinked") || !page.WantsText("Not linked") {
+	if page := b.Post(unlink, form).Follow(); !page.HasText("account was unlinked") || !page.HasText("Not linked") {
 		t.Errorf("%s", page.Text())
 	}
 	if s.count(`select count(*) from account.identities where user_id = $1`, ada.ID) != 0 ||
@@ -74,10 +74,10 @@ func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 		t.Error("want only the user's own link removed")
 	}
 	if s.events(ada.ID, audit.IdentityUnlinked) != 1 ||
-		!b.Get("/settings/security").WantsText("Unlinked the account at the identity provider") {
+		!b.Get("/settings/security").HasText("Unlinked the account at the identity provider") {
 		t.Error("the event was not recorded")
 	}
-	if page := b.Post(unlink, form).Follow(); !page.WantsText("No Riverside account was linked") ||
+	if page := b.Post(unlink, form).Follow(); !page.HasText("No Riverside account was linked") ||
 		s.events(ada.ID, audit.IdentityUnlinked) != 1 {
 		t.Errorf("twice: %s", page.Text())
 	}
@@ -96,7 +96,7 @@ func TestUnlink_LastSignInMethodIsRefused(t *testing.T) {
 		refused := func(when string) {
 			t.Helper()
 			page := b.Get(linkPage).Send(unlink, nil)
-			if page.Status != http.StatusConflict || !page.WantsText("You need Riverside to sign in") ||
+			if page.Status != http.StatusConflict || !page.HasText("You need Riverside to sign in") ||
 				s.count(`select count(*) from account.identities`) != 1 {
 				t.Errorf("%s, %s: %d %s", name, when, page.Status, page.Text())
 			}

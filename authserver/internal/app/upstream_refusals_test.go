@@ -56,7 +56,7 @@ func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
 	check := func(name string) {
 		b := s.browser()
 		if page := p.through(s, b); page.Status != http.StatusBadRequest ||
-			!page.WantsText("We could not sign you in") ||
+			!page.HasText("We could not sign you in") ||
 			inside(b) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
@@ -88,7 +88,7 @@ func TestCallback_OnlyForItsAttempt(t *testing.T) {
 	start(t, thief, "/login/upstream")
 	over := func(name string, page *browsertest.Page) {
 		t.Helper()
-		if page.Status != http.StatusBadRequest || !page.WantsText("This sign-in is no longer valid") {
+		if page.Status != http.StatusBadRequest || !page.HasText("This sign-in is no longer valid") {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
@@ -142,11 +142,11 @@ func TestCallback_ProviderErrorIsAPage(t *testing.T) {
 			"state":             {parsed.Query().Get("state")},
 		}.Encode()
 		page := b.Get("/login/upstream/callback?" + query)
-		if page.Status != want || page.WantsText("call this number") || page.WantsText("anything") {
+		if page.Status != want || page.HasText("call this number") || page.HasText("anything") {
 			t.Errorf("%q: %d %s", code, page.Status, page.Text())
 		}
 		if page := b.Get("/login/upstream/callback?" + query); page.Status != 400 ||
-			!page.WantsText("This sign-in is no longer valid") {
+			!page.HasText("This sign-in is no longer valid") {
 			t.Errorf("%q again: %d", code, page.Status)
 		}
 	}
@@ -179,7 +179,7 @@ func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
 	down := func(name string, page *browsertest.Page) {
 		t.Helper()
 		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" ||
-			!page.WantsText("Riverside does not respond") {
+			!page.HasText("Riverside does not respond") {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}

@@ -46,25 +46,25 @@ func TestUpstream_VerifiedAddressIsLinkedOnceAndSignsIn(t *testing.T) {
 	ada := s.person()
 	p.vouching(map[string]any{"email": strings.ToUpper(ada.Email)})
 	b := s.browser()
-	if !b.Get("/login").WantsText("Continue with Riverside") {
+	if !b.Get("/login").HasText("Continue with Riverside") {
 		t.Error("the sign-in page does not offer it")
 	}
 	page := p.through(s, b)
 	if page.Status != http.StatusSeeOther || page.Location() != "/settings/apps" ||
-		!b.Get("/settings/user").WantsText(ada.Email) {
+		!b.Get("/settings/user").HasText(ada.Email) {
 		t.Fatalf("%d %q %s", page.Status, page.Location(), page.Text())
 	}
 	if s.events(ada.ID, audit.IdentityLinked) != 1 ||
 		s.count(`select count(*) from account.sign_ins where method = 'upstream' and user_id = $1`, ada.ID) != 1 {
 		t.Error("the link or the sign-in was not recorded")
 	}
-	if !b.Get("/settings/security").WantsText("Linked an account at the identity provider") {
+	if !b.Get("/settings/security").HasText("Linked an account at the identity provider") {
 		t.Error("the security page does not show the link")
 	}
 	p.vouching(map[string]any{"email": "other@example.org", "email_verified": false})
 	again := s.browser()
 	if page := p.through(s, again); page.Status != http.StatusSeeOther ||
-		!again.Get("/settings/user").WantsText(ada.Email) {
+		!again.Get("/settings/user").HasText(ada.Email) {
 		t.Errorf("linked user with another address: %d", page.Status)
 	}
 	if s.events(ada.ID, audit.IdentityLinked) != 1 || s.count(`select count(*) from account.users`) != 1 ||
@@ -90,7 +90,7 @@ func TestUpstream_SignInStartsNewSession(t *testing.T) {
 	}
 	stolen := s.browser()
 	stolen.SetCookies(before)
-	if inside(stolen) || !b.Get("/settings/user").WantsText(ada.Email) {
+	if inside(stolen) || !b.Get("/settings/user").HasText(ada.Email) {
 		t.Error("the session from before the sign-in still counts")
 	}
 }
@@ -216,7 +216,7 @@ func TestU2_ReauthNeedsFreshAuthTime(t *testing.T) {
 	s := serve(t, p.of)
 	ada := s.person()
 	b := s.signedIn(ada)
-	if b.Get("/login/again").WantsText("Continue with Riverside") {
+	if b.Get("/login/again").HasText("Continue with Riverside") {
 		t.Error("offered to a user without a link")
 	}
 	p.vouching(map[string]any{"email": ada.Email})
@@ -225,7 +225,7 @@ func TestU2_ReauthNeedsFreshAuthTime(t *testing.T) {
 	s.fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
 	s.stale()
 	question := b.Get("/login/again?return=/settings/developers")
-	if !question.WantsText("Continue with Riverside") || question.WantsText("Password") {
+	if !question.HasText("Continue with Riverside") || question.HasText("Password") {
 		t.Errorf("the question: %s", question.Text())
 	}
 	const again = "/login/again/upstream?return=/settings/apps"
@@ -272,7 +272,7 @@ func TestUpstream_IsOptional(t *testing.T) {
 			t.Errorf("%s: %d", path, page.Status)
 		}
 	}
-	if s.browser().Get("/login").WantsText("Continue with") {
+	if s.browser().Get("/login").HasText("Continue with") {
 		t.Error("the sign-in page offers it")
 	}
 }

@@ -356,7 +356,7 @@ func TestAPI_RefusesWithoutPermission(t *testing.T) {
 		s.Member(workspaceID, user, perm.ProgrammesRead)
 	})
 	t.Run("former member", func(t *testing.T) {
-		s.Leave(workspaceID, user)
+		s.RemoveMember(workspaceID, user)
 		a := s.get(listPath, as(pat, workspaceID))
 		a.expect(t, 403, "FORBIDDEN", "")
 		if !strings.Contains(a.Body, "no longer a member") {

@@ -147,7 +147,7 @@ func TestMCP_AccessIsReadAtEachRequest(t *testing.T) {
 			workspaceID,
 		)
 		works()
-		s.Leave(workspaceID, user)
+		s.RemoveMember(workspaceID, user)
 		for _, body := range everyMessage() {
 			s.post(assistant(credential), body).expect(t, 403, "FORBIDDEN", "")
 		}

@@ -88,7 +88,7 @@ func claims(g postgrestest.Grant) accesstoken.Claims {
 		IssuedAt:    time.Now(),
 		ID:          uuid.NewString(),
 		ClientID:    g.Client.String(),
-		Scope:       g.Given,
+		Scope:       g.Permissions,
 		WorkspaceID: g.WorkspaceID,
 		GrantID:     g.ID,
 	}

@@ -288,18 +288,18 @@ func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 		return ""
 	}
 	signedOut := site.Browser()
-	if answer := signedOut.Post("/oauth/authorize", form); !answer.WantsText("You are signed out") ||
-		!signedOut.Get(again(answer)).WantsText("Sign in") {
+	if answer := signedOut.Post("/oauth/authorize", form); !answer.HasText("You are signed out") ||
+		!signedOut.Get(again(answer)).HasText("Sign in") {
 		t.Errorf("signed out: %s", answer.Text())
 	}
 	elsewhere := site.SignedIn(user)
-	if answer := elsewhere.Post("/oauth/authorize", form); !answer.WantsText("another session") ||
-		!elsewhere.Get(again(answer)).WantsText(app.Name) {
+	if answer := elsewhere.Post("/oauth/authorize", form); !answer.HasText("another session") ||
+		!elsewhere.Get(again(answer)).HasText(app.Name) {
 		t.Errorf("another session: %s", answer.Text())
 	}
 	site.Wait(consent.TicketLife + time.Second)
 	late := browser.Post("/oauth/authorize", form)
-	if !late.WantsText("has expired") {
+	if !late.HasText("has expired") {
 		t.Errorf("late: %s", late.Text())
 	}
 	form = browser.Get(again(late)).Form("/oauth/authorize")
@@ -318,7 +318,7 @@ func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 	if answer := stranger.Post("/oauth/authorize", url.Values{
 		"ticket":   {flip(form.Get("ticket"))},
 		"decision": {"approve"},
-	}); !answer.WantsText("start again") || len(answer.Elements("form")) > 1 {
+	}); !answer.HasText("start again") || len(answer.Elements("form")) > 1 {
 		t.Errorf("a forged ticket: %s", answer.Text())
 	}
 }

@@ -46,9 +46,9 @@ func TestDocumentClient_GetsChosenWorkspace(t *testing.T) {
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	page := site.SignedIn(ada).Get(request(requestOf(address, web), nil))
-	if page.Status != http.StatusOK || !page.WantsText("Riverside Food Bank") ||
-		!page.WantsText("Harbour Advice Trust") ||
-		!page.WantsText("From "+site.Clients.Name()) {
+	if page.Status != http.StatusOK || !page.HasText("Riverside Food Bank") ||
+		!page.HasText("Harbour Advice Trust") ||
+		!page.HasText("From "+site.Clients.Name()) {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	consentPage := choose(page, second)
@@ -59,7 +59,7 @@ func TestDocumentClient_GetsChosenWorkspace(t *testing.T) {
 		"Add and change programmes",
 		"Choose another workspace",
 	} {
-		if !consentPage.WantsText(words) {
+		if !consentPage.HasText(words) {
 			t.Errorf("the consent page does not say %q: %d %s", words, consentPage.Status, consentPage.Text())
 		}
 	}
@@ -106,16 +106,16 @@ func TestChoice_NoWorkspaceIsPreselected(t *testing.T) {
 	} {
 		page := b.Get(request(requestOf(address, web), nil) + more)
 		form := page.Form(choosing)
-		if page.Status != http.StatusOK || form.Has("workspace") || page.WantsText("Approve") {
+		if page.Status != http.StatusOK || form.Has("workspace") || page.HasText("Approve") {
 			t.Errorf("%s: %d %v", more, page.Status, form)
 		}
 	}
 	page := b.Get(request(requestOf(address, web), nil)).Send(choosing, browsertest.Fields{"decision": "choose"})
-	if page.Status != http.StatusBadRequest || !page.WantsText("Choose a workspace.") ||
+	if page.Status != http.StatusBadRequest || !page.HasText("Choose a workspace.") ||
 		page.Form(choosing).Has("workspace") {
 		t.Errorf("no choice: %d %s", page.Status, page.Text())
 	}
-	if page := choose(page, site.Fixture.WorkspaceID); page.Status != http.StatusOK || !page.WantsText("Approve") {
+	if page := choose(page, site.Fixture.WorkspaceID); page.Status != http.StatusOK || !page.HasText("Approve") {
 		t.Errorf("after that: %d %s", page.Status, page.Text())
 	}
 	if page := b.Get(choosing); page.Status == http.StatusOK {
@@ -132,11 +132,11 @@ func TestChoice_RequiresLLMIntegration(t *testing.T) {
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
 	page := b.Get(request(requestOf(address, web), nil))
-	if !page.WantsText("Connectors are switched off in Harbour Advice") || strings.Contains(page.Body, off.String()) {
+	if !page.HasText("Connectors are switched off in Harbour Advice") || strings.Contains(page.Body, off.String()) {
 		t.Error(page.Text())
 	}
 	if answer := choose(page, off); answer.Status != http.StatusForbidden ||
-		!answer.WantsText("can switch on the LLM integration") {
+		!answer.HasText("can switch on the LLM integration") {
 		t.Errorf("a workspace without LLM integration chosen: %d %s", answer.Status, answer.Text())
 	}
 	site.Fixture.SetLLM(false)
@@ -145,11 +145,11 @@ func TestChoice_RequiresLLMIntegration(t *testing.T) {
 	}
 	page = b.Get(request(requestOf(address, web), nil))
 	if page.Status != http.StatusForbidden ||
-		!page.WantsText("An administrator of a workspace can switch on its LLM integration") {
+		!page.HasText("An administrator of a workspace can switch on its LLM integration") {
 		t.Errorf("no workspace with LLM integration: %d %s", page.Status, page.Text())
 	}
 	page = site.SignedIn(site.Stranger()).Get(request(requestOf(address, web), nil))
-	if page.Status != http.StatusForbidden || !page.WantsText("You are not a member of any workspace") {
+	if page.Status != http.StatusForbidden || !page.HasText("You are not a member of any workspace") {
 		t.Errorf("member of no workspace: %d %s", page.Status, page.Text())
 	}
 }
@@ -164,18 +164,18 @@ func TestChoice_OnlyFromItsUserAndSession(t *testing.T) {
 	b := site.SignedIn(ada)
 	page := b.Get(request(requestOf(address, web), nil))
 	if answer := choose(page, elsewhere); answer.Status != http.StatusForbidden ||
-		!answer.WantsText("You are not a member of this workspace") {
+		!answer.HasText("You are not a member of this workspace") {
 		t.Errorf("a workspace of other users: %d %s", answer.Status, answer.Text())
 	}
 	if answer := choose(page, poor); answer.Status != http.StatusForbidden ||
-		!answer.WantsText("You cannot give Claude the access that it needs") {
+		!answer.HasText("You cannot give Claude the access that it needs") {
 		t.Errorf("a workspace without the permissions: %d %s", answer.Status, answer.Text())
 	}
 	values := page.Form(choosing)
 	values.Set("workspace", site.Fixture.WorkspaceID.String())
 	values.Set("decision", "choose")
 	if answer := site.SignedIn(grace).Post(choosing, values); answer.Status != http.StatusForbidden ||
-		!answer.WantsText("another session") {
+		!answer.HasText("another session") {
 		t.Errorf("another user: %d", answer.Status)
 	}
 	if answer := site.SignedIn(ada).Post(choosing, values); answer.Status != http.StatusForbidden {
@@ -219,7 +219,7 @@ func TestChoice_OnlyFromItsUserAndSession(t *testing.T) {
 	}
 	site.Wait(61 * 60e9)
 	if answer := b.Post(choosing, values); answer.Status != http.StatusBadRequest ||
-		!answer.WantsText("has expired") {
+		!answer.HasText("has expired") {
 		t.Errorf("after an hour: %d", answer.Status)
 	}
 	if n := site.Count(`select count(*) from account.grants`); n != 0 {
@@ -273,7 +273,7 @@ func TestDocumentClient_LoopbackPortIsFree(t *testing.T) {
 		"http://localhost/callback",
 	} {
 		page := choose(b.Get(request(requestOf(address, uri), nil)), site.Fixture.WorkspaceID)
-		if page.Status != http.StatusOK || !page.WantsText("on your own computer") {
+		if page.Status != http.StatusOK || !page.HasText("on your own computer") {
 			t.Fatalf("%s: %d %s", uri, page.Status, page.Text())
 		}
 		answer := approve(page)
@@ -362,7 +362,7 @@ func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
 			"member":   site.SignedIn(site.Member(perm.ProgrammesRead)),
 		} {
 			page := b.Get(request(requestOf(c.address, web), nil))
-			if page.Status != c.status || page.Location() != "" || !page.WantsText(c.words) {
+			if page.Status != c.status || page.Location() != "" || !page.HasText(c.words) {
 				t.Errorf("%s, %s: %d %s", name, who, page.Status, page.Text())
 			}
 		}
@@ -370,7 +370,7 @@ func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
 	site.Clients.Fail(http.StatusBadGateway)
 	page := site.Browser().Get(request(requestOf(good, web), nil))
 	if page.Status != http.StatusServiceUnavailable || page.Location() != "" || page.Header.Get("Retry-After") == "" ||
-		!page.WantsText("does not respond") {
+		!page.HasText("does not respond") {
 		t.Errorf("metadata host fails: %d %s", page.Status, page.Text())
 	}
 	if !strings.Contains(site.Log.String(), "status 502") {
@@ -388,13 +388,13 @@ func TestDocumentClient_NameIsShownWithItsDomain(t *testing.T) {
 		"/none":   {"", "Choose a workspace for " + site.Clients.Name()},
 	} {
 		address := site.Clients.Client(path, map[string]any{"client_name": c.name}, web)
-		if page := b.Get(request(requestOf(address, web), nil)); !page.WantsText(c.says) ||
-			!page.WantsText("From "+site.Clients.Name()) {
+		if page := b.Get(request(requestOf(address, web), nil)); !page.HasText(c.says) ||
+			!page.HasText("From "+site.Clients.Name()) {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}
 	address := site.Clients.Client("/plain", nil, web)
-	if page := site.Browser().Get(request(requestOf(address, web), nil)); !page.WantsText(
+	if page := site.Browser().Get(request(requestOf(address, web), nil)); !page.HasText(
 		"to continue to Claude (" + site.Clients.Name() + ")",
 	) {
 		t.Errorf("sign-in page: %s", page.Text())

@@ -81,8 +81,8 @@ func TestPage_SignInLeadsBackToSameRequest(t *testing.T) {
 	} {
 		browser := site.Browser()
 		page := browser.Get(path)
-		if page.Status != http.StatusOK || page.Location() != "" || !page.WantsText("Sign in") ||
-			!page.WantsText(app.Name) {
+		if page.Status != http.StatusOK || page.Location() != "" || !page.HasText("Sign in") ||
+			!page.HasText(app.Name) {
 			t.Fatalf("%s: %d to %q: %s", name, page.Status, page.Location(), page.Text())
 		}
 		wrong := page.Send("/login", browsertest.Fields{"email": ada.Email, "password": "wrong"})
@@ -191,13 +191,13 @@ func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
 		"127.0.0.1:8090",
 		"your own computer",
 	} {
-		if !page.WantsText(words) {
+		if !page.HasText(words) {
 			t.Errorf("the page does not say %q", words)
 		}
 	}
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	if page := browser.Get(request(confidential(app), nil)); !page.WantsText("90 days") ||
-		page.WantsText("Not included") {
+	if page := browser.Get(request(confidential(app), nil)); !page.HasText("90 days") ||
+		page.HasText("Not included") {
 		t.Errorf("confidential: %s", page.Text())
 	}
 }
@@ -209,19 +209,19 @@ func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
 	browser := site.SignedIn(ada)
 	consent, settings := request(confidential(app), nil), "/settings/developers"
 	for _, path := range []string{consent, settings} {
-		if page := browser.Get(path); !page.WantsText("workspace of Riverside Food Bank Trust") {
+		if page := browser.Get(path); !page.HasText("workspace of Riverside Food Bank Trust") {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}
 	site.Fixture.Exec(`update account.organisations set name = 'Riverside Food Bank'`)
 	for _, path := range []string{consent, settings} {
-		if page := browser.Get(path); page.Status != http.StatusOK || page.WantsText("workspace of Riverside") {
+		if page := browser.Get(path); page.Status != http.StatusOK || page.HasText("workspace of Riverside") {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}
 	site.Fixture.Join(site.Fixture.Workspace("Elsewhere"), ada.ID, perm.AccountAPIAccess)
-	if page := browser.Get(settings); !page.WantsText("Elsewhere (Elsewhere Trust)") ||
-		page.WantsText("Riverside Food Bank (") {
+	if page := browser.Get(settings); !page.HasText("Elsewhere (Elsewhere Trust)") ||
+		page.HasText("Riverside Food Bank (") {
 		t.Errorf("the choice: %s", page.Text())
 	}
 }
@@ -283,7 +283,7 @@ func TestConsentPage_RefusalNamesReason(t *testing.T) {
 			t.Errorf("%s: %d to %q", name, page.Status, page.Location())
 		}
 		for _, w := range append(words, who.Email) {
-			if !page.WantsText(w) {
+			if !page.HasText(w) {
 				t.Errorf("%s: does not say %q: %s", name, w, page.Text())
 			}
 		}
@@ -324,11 +324,11 @@ func TestConsentPage_IgnoresPermissionsOfOtherWorkspaces(t *testing.T) {
 	}
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	if page := site.SignedIn(outsider).Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden ||
-		!page.WantsText("not a member") {
+		!page.HasText("not a member") {
 		t.Errorf("a member of another workspace: %d", page.Status)
 	}
 	page := site.SignedIn(reader).Get(request(connector(assistant), nil))
-	if page.Status != http.StatusOK || !page.WantsText("Not included") || page.WantsText("Hillside Youth Club") {
+	if page.Status != http.StatusOK || !page.HasText("Not included") || page.HasText("Hillside Youth Club") {
 		t.Errorf("a member of both: %d %s", page.Status, page.Text())
 	}
 }

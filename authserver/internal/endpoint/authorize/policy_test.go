@@ -30,11 +30,11 @@ func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 		"Add and change programmes",
 		"in Settings, under Connectors",
 	} {
-		if page.Status != http.StatusOK || !page.WantsText(words) {
+		if page.Status != http.StatusOK || !page.HasText(words) {
 			t.Errorf("%d, without %q: %s", page.Status, words, page.Text())
 		}
 	}
-	if page.WantsText("All permissions above") {
+	if page.HasText("All permissions above") {
 		t.Error("two presets for one permission")
 	}
 	code := callback(t, approve(page)).Get("code")
@@ -47,8 +47,8 @@ func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 		t.Errorf("%v for %s", issued.Grant.Permissions, life)
 	}
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
-	if page := ada.Get(request(confidential(app), nil)); page.Status != http.StatusOK || page.WantsText("policy") ||
-		!page.WantsText("90 days") {
+	if page := ada.Get(request(confidential(app), nil)); page.Status != http.StatusOK || page.HasText("policy") ||
+		!page.HasText("90 days") {
 		t.Errorf("the policy applies to a confidential client: %s", page.Text())
 	}
 }
@@ -86,13 +86,13 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 			"before the page": ada.Get(request(connector(assistant), nil)),
 			"after the page":  approve(open),
 		} {
-			if page.Status != http.StatusForbidden || page.Location() != "" || !page.WantsText(c.words) ||
-				!page.WantsText("People who can manage API access") {
+			if page.Status != http.StatusForbidden || page.Location() != "" || !page.HasText(c.words) ||
+				!page.HasText("People who can manage API access") {
 				t.Errorf("%s, %s: %d %s", name, when, page.Status, page.Text())
 			}
 		}
 		if page := manager.Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden ||
-			!page.WantsText("Open the policy") {
+			!page.HasText("Open the policy") {
 			t.Errorf("%s: page of a user who may change it: %s", name, page.Text())
 		}
 	}

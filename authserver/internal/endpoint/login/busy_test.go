@@ -62,7 +62,7 @@ func TestSignIn_FloodGets429(t *testing.T) {
 	keepBusy(t, site)
 	page := attempt(site, "192.0.2.77", "guess@example.org", "wrong") // another address of the same network
 	if page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") != "3" ||
-		!page.WantsText("Too many people are signing in") {
+		!page.HasText("Too many people are signing in") {
 		t.Errorf("%d, Retry-After %q", page.Status, page.Header.Get("Retry-After"))
 	}
 }

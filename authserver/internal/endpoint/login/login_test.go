@@ -124,7 +124,7 @@ func TestSignIn_FailedAttemptStillNamesApplication(t *testing.T) {
 		"a bad form":        site.Browser().Get(request).Send("/login", nil),
 		"another way to it": site.Browser().Get("/login?return=" + url.QueryEscape(request)),
 	} {
-		if !page.WantsText("to continue to "+app.Name) || page.Form("/login").Get("return") != request {
+		if !page.HasText("to continue to "+app.Name) || page.Form("/login").Get("return") != request {
 			t.Errorf("%s: %s", name, page.Text())
 		}
 	}
@@ -134,7 +134,7 @@ func TestSignIn_FailedAttemptStillNamesApplication(t *testing.T) {
 		"/settings/apps",
 	} {
 		if page := site.Browser().Get("/login?return=" + url.QueryEscape(path)); page.Status != http.StatusOK ||
-			page.WantsText("to continue to ") {
+			page.HasText("to continue to ") {
 			t.Errorf("%s: %d %s", path, page.Status, page.Text())
 		}
 	}

@@ -22,7 +22,7 @@ func TestSession_OutageIsNotSignedOut(t *testing.T) {
 		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
-		if !page.WantsText("you were not signed out") || page.WantsText("signed in") {
+		if !page.HasText("you were not signed out") || page.HasText("signed in") {
 			t.Errorf("%s: claims to know who is signed in: %s", name, page.Text())
 		}
 	}

@@ -99,16 +99,16 @@ func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
 	const words = "You were signed out. Nothing was changed, and your input was not saved."
 	form := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.sign_ins set ended_at = now()`)
-	if page := browser.Get(developers).Follow(); page.WantsText(words) {
+	if page := browser.Get(developers).Follow(); page.HasText(words) {
 		t.Error("the sign-in page reports a lost form although none was sent")
 	}
 	signIn := browser.Post(tokens, form).Follow()
-	if signIn.Status != http.StatusOK || !signIn.WantsText(words) {
+	if signIn.Status != http.StatusOK || !signIn.HasText(words) {
 		t.Errorf("%d %s", signIn.Status, signIn.Text())
 	}
 	back := signIn.Send("/login", browsertest.Fields{"email": ada.Email, "password": browsertest.Password})
 	if to := developers + "?tenant=" + site.Fixture.WorkspaceID.String(); back.Location() != to ||
-		back.Follow().WantsText(words) {
+		back.Follow().HasText(words) {
 		t.Errorf("sign-in leads to %q, want %q", back.Location(), to)
 	}
 	if site.Count(`select count(*) from account.personal_access_tokens`) != 0 {
@@ -164,7 +164,7 @@ func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
 	site.Fixture.Join(elsewhere, ada.ID, perm.ProgrammesRead)
 	page := site.SignedIn(ada).Get("/settings/user")
 	for _, words := range []string{"Ada Okafor", ada.Email, "Riverside Food Bank", "Hillside Youth Club"} {
-		if !page.WantsText(words) {
+		if !page.HasText(words) {
 			t.Errorf("does not say %q", words)
 		}
 	}
@@ -175,7 +175,7 @@ func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
 	if !shown[site.Fixture.WorkspaceID.String()] || !shown[elsewhere.String()] {
 		t.Errorf("identifiers shown: %v", shown)
 	}
-	if alone := site.SignedIn(site.Stranger()).Get("/settings/user"); !alone.WantsText(
+	if alone := site.SignedIn(site.Stranger()).Get("/settings/user"); !alone.HasText(
 		"not a member of any workspace",
 	) {
 		t.Errorf("a user without a workspace reads: %s", alone.Text())

@@ -46,7 +46,7 @@ func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 		t.Errorf("%d such clients", n)
 	}
 	if again := browser.Post(apps, form); secretPattern.MatchString(again.Body) ||
-		!again.WantsText("already registered") {
+		!again.HasText("already registered") {
 		t.Errorf("the same form again: %s", again.Text())
 	}
 	if secretPattern.MatchString(browser.Get(developers).Body) {
@@ -60,11 +60,11 @@ func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 		),
 	)
 	if connector.Status != http.StatusOK || secretPattern.MatchString(connector.Body) ||
-		!connector.WantsText("no secret") {
+		!connector.HasText("no secret") {
 		t.Errorf("connector: %d %s", connector.Status, connector.Text())
 	}
-	if page := browser.Get(developers); !page.WantsText("For ChatGPT") ||
-		!page.WantsText("Authenticates with client_secret_json") {
+	if page := browser.Get(developers); !page.HasText("For ChatGPT") ||
+		!page.HasText("Authenticates with client_secret_json") {
 		t.Errorf("listed: %s", page.Text())
 	}
 	if n := site.Count(`select count(*) from account.oauth_clients`); n != 2 {
@@ -110,7 +110,7 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 	} {
 		form := appForm(browser.Get(developers), c.changes)
 		page := browser.Post(apps, form)
-		if page.Status != http.StatusBadRequest || !page.WantsText(c.words) {
+		if page.Status != http.StatusBadRequest || !page.HasText(c.words) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 			continue
 		}
@@ -121,7 +121,7 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 			"tokenEndpointAuthMethod",
 			"account:api:access is",
 		} {
-			if page.WantsText(member) {
+			if page.HasText(member) {
 				t.Errorf("%s: the message names the JSON member %s", name, member)
 			}
 		}
@@ -231,7 +231,7 @@ func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 	var secrets []string
 	for _, page := range answers {
 		secret := secretPattern.FindString(page.Body)
-		if page.Status != http.StatusOK || (secret == "") != page.WantsText("already registered") {
+		if page.Status != http.StatusOK || (secret == "") != page.HasText("already registered") {
 			t.Errorf("%d %s", page.Status, page.Text())
 		}
 		if secret != "" {
@@ -247,8 +247,8 @@ func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 		t.Error("want one application and one event")
 	}
 	site.Fixture.Exec(`update account.oauth_clients set deleted_at = now()`)
-	if page := browser.Post(apps, form); !page.WantsText("This application was deleted") ||
-		page.WantsText("already registered") {
+	if page := browser.Post(apps, form); !page.HasText("This application was deleted") ||
+		page.HasText("already registered") {
 		t.Errorf("form sent again after the deletion: %d %s", page.Status, page.Text())
 	}
 }
@@ -281,7 +281,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 	site.Redeemed(app, ada.ID)
 	browser := site.SignedIn(ada)
 	page := browser.Post(apps+"/delete", browser.Get(developers).Form(apps+"/delete")).Follow()
-	if !page.WantsText("Donor sync was deleted") || !page.WantsText("No applications") {
+	if !page.HasText("Donor sync was deleted") || !page.HasText("No applications") {
 		t.Errorf("%s", page.Text())
 	}
 	if site.Count(
@@ -289,7 +289,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 	) != 1 {
 		t.Error("the grant is not revoked")
 	}
-	if page := browser.Get("/settings/apps"); !page.WantsText("because the application was deleted") {
+	if page := browser.Get("/settings/apps"); !page.HasText("because the application was deleted") {
 		t.Errorf("%s", page.Text())
 	}
 }

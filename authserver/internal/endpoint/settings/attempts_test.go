@@ -34,7 +34,7 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	log := func() *browsertest.Page { return browser.Get(connectors) }
-	if page := log(); !page.WantsText("No connection attempts yet.") {
+	if page := log(); !page.HasText("No connection attempts yet.") {
 		t.Errorf("%s", page.Text())
 	}
 	for _, c := range []struct {
@@ -73,8 +73,8 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 		}
 	}
 	denied := openConsent(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "deny"})
-	if page := log(); denied.Status != http.StatusSeeOther || !page.WantsText("Denied") || page.WantsText("Waiting") ||
-		!page.WantsText("did not approve") {
+	if page := log(); denied.Status != http.StatusSeeOther || !page.HasText("Denied") || page.HasText("Waiting") ||
+		!page.HasText("did not approve") {
 		t.Errorf("denied: %s", page.Text())
 	}
 	approved := openConsent(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"})
@@ -97,7 +97,7 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 	attempts := site.Count(
 		`select (select count(*) from account.connection_stops) + (select count(*) from account.grants)`,
 	)
-	if n := len(log().Elements("li")); n == 0 || log().WantsText("Show earlier attempts") != (attempts > 5) {
+	if n := len(log().Elements("li")); n == 0 || log().HasText("Show earlier attempts") != (attempts > 5) {
 		t.Errorf("%d items: %s", n, log().Text())
 	}
 }
@@ -111,9 +111,9 @@ func TestConnectionLog_IsLimitedToItsWorkspace(t *testing.T) {
 	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
 	browser := site.SignedIn(eve)
 	for _, path := range []string{connectors, connectors + "?client=" + app.ID.String()} {
-		if page := browser.Get(path); page.Status != http.StatusOK || page.WantsText("Claude 127") ||
-			page.WantsText("evil") ||
-			!page.WantsText("No connectors") {
+		if page := browser.Get(path); page.Status != http.StatusOK || page.HasText("Claude 127") ||
+			page.HasText("evil") ||
+			!page.HasText("No connectors") {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}

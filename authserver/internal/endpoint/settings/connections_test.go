@@ -26,7 +26,7 @@ func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 		"Last used",
 		"Expires",
 	} {
-		if !page.WantsText(words) {
+		if !page.HasText(words) {
 			t.Errorf("does not say %q", words)
 		}
 	}
@@ -37,8 +37,8 @@ func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 		t.Fatal("the grant of another user was revoked")
 	}
 	form.Set("id", first.ID.String())
-	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.WantsText("was disconnected") ||
-		!after.WantsText("You disconnected Donor sync.") {
+	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.HasText("was disconnected") ||
+		!after.HasText("You disconnected Donor sync.") {
 		t.Errorf("%s", after.Text())
 	}
 	if site.Count(active, first.ID) != 0 || site.Count(active, second.ID) != 1 {
@@ -50,7 +50,7 @@ func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 	) != 1 {
 		t.Error("the reason is not stored")
 	}
-	if again := browser.Post("/settings/apps/disconnect", form).Follow(); !again.WantsText("no longer connected") {
+	if again := browser.Post("/settings/apps/disconnect", form).Follow(); !again.HasText("no longer connected") {
 		t.Errorf("twice: %s", again.Text())
 	}
 }
@@ -65,11 +65,11 @@ func TestApps_ShowsReplayAsReason(t *testing.T) {
 	}
 	browser := site.SignedIn(ada)
 	const disconnected = "We disconnected Claude because an old sign-in key was used again. It may have been copied."
-	if page := browser.Get("/settings/apps"); !page.WantsText(disconnected) || !page.WantsText("No connected apps") {
+	if page := browser.Get("/settings/apps"); !page.HasText(disconnected) || !page.HasText("No connected apps") {
 		t.Errorf("connected apps: %s", page.Text())
 	}
 	const event = "Claude was disconnected because an old refresh token was used again. It may have been copied."
-	if page := browser.Get("/settings/security"); !page.WantsText(event) {
+	if page := browser.Get("/settings/security"); !page.HasText(event) {
 		t.Errorf("security: %s", page.Text())
 	}
 }
@@ -93,7 +93,7 @@ func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 		"/settings/audit" + tenant:      "connect it again with the same choices",
 		"/settings/connectors" + tenant: "connects it again, with the same choices",
 	} {
-		if page := browser.Get(path); !page.WantsText(words) || !page.WantsText(way) {
+		if page := browser.Get(path); !page.HasText(words) || !page.HasText(way) {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}
@@ -107,7 +107,7 @@ func TestApps_ListsExpiredGrantAsEnded(t *testing.T) {
 	site.Fixture.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, g.ID)
 	const expired = "The access that you gave to Donor sync has expired."
 	page := site.SignedIn(ada).Get("/settings/apps")
-	if !page.WantsText(expired) || !page.WantsText("No connected apps") {
+	if !page.HasText(expired) || !page.HasText("No connected apps") {
 		t.Errorf("%s", page.Text())
 	}
 }

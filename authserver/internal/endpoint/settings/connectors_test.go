@@ -44,24 +44,24 @@ func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 		"Personal data",
 		"Makes changes",
 	} {
-		if !page.WantsText(words) {
+		if !page.HasText(words) {
 			t.Errorf("does not say %q", words)
 		}
 	}
 	saved := browser.Post(connectors+"/policy", policyForm(page, " 7 ", claudeAlone, readAndWrite...)).Follow()
 	form = saved.Form(connectors + "/policy")
-	if !saved.WantsText("The policy of Riverside Food Bank was saved.") ||
+	if !saved.HasText("The policy of Riverside Food Bank was saved.") ||
 		!slices.Equal(form["platforms"], claudeAlone) ||
 		len(form["permissions"]) != 2 ||
 		form.Get("days") != "7" {
 		t.Errorf("%v %s", form, saved.Text())
 	}
-	if again := browser.Post(connectors+"/policy", form).Follow(); !again.WantsText("was not changed") {
+	if again := browser.Post(connectors+"/policy", form).Follow(); !again.HasText("was not changed") {
 		t.Errorf("%s", again.Text())
 	}
 	none := browser.Post(connectors+"/policy", policyForm(saved, "7", nil, readAndWrite...)).Follow()
 	if form := none.Form(connectors + "/policy"); len(form["platforms"]) != 0 ||
-		!none.WantsText("The policy of Riverside Food Bank was saved.") {
+		!none.HasText("The policy of Riverside Food Bank was saved.") {
 		t.Errorf("no platform: %v", form)
 	}
 	log := browser.Get("/settings/audit")
@@ -72,7 +72,7 @@ func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 		"allowed platforms: Claude",
 		"allowed platforms: none",
 	} {
-		if !log.WantsText(words) {
+		if !log.HasText(words) {
 			t.Errorf("the audit log does not say %q: %s", words, log.Text())
 		}
 	}
@@ -116,11 +116,11 @@ func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
 			connectors+"/policy",
 			policyForm(browser.Get(connectors), c.days, c.platforms, c.permissions...),
 		)
-		if page.Status != http.StatusBadRequest || !page.WantsText(c.words) {
+		if page.Status != http.StatusBadRequest || !page.HasText(c.words) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 			continue
 		}
-		if !page.WantsText("The policy was not saved.") || !page.WantsText("Go to the field") {
+		if !page.HasText("The policy was not saved.") || !page.HasText("Go to the field") {
 			t.Errorf("%s: no link to the field: %s", name, page.Text())
 		}
 		if back := page.Form(connectors + "/policy"); back.Get("days") != c.days ||
@@ -149,7 +149,7 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 		"2 connections will lose permissions.",
 		"2 connections will expire sooner.",
 	} {
-		if warning.Status != http.StatusOK || !warning.WantsText(words) {
+		if warning.Status != http.StatusOK || !warning.HasText(words) {
 			t.Errorf("%d, without %q: %s", warning.Status, words, warning.Text())
 		}
 	}
@@ -162,7 +162,7 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 		t.Fatalf("no confirmation requested: %v", form)
 	}
 	page := browser.Post(connectors+"/policy", form).Follow()
-	if !page.WantsText(
+	if !page.HasText(
 		"The policy of Riverside Food Bank was saved. 1 connection ended. 2 connections lost permissions. 2 " +
 			"connections got an earlier expiry date.",
 	) {
@@ -188,7 +188,7 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 		"reduced this access on",
 		"because the connector policy no longer allows it",
 	} {
-		if !mine.WantsText(words) {
+		if !mine.HasText(words) {
 			t.Errorf("Connected apps does not say %q: %s", words, mine.Text())
 		}
 	}
@@ -199,7 +199,7 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 		"Expires on",
 		"1 connection ended",
 	} {
-		if !log.WantsText(words) {
+		if !log.HasText(words) {
 			t.Errorf("the audit log does not say %q: %s", words, log.Text())
 		}
 	}

@@ -64,8 +64,8 @@ func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{developers, connectors, "/settings/audit"} {
 		page := site.SignedIn(reader).Get(path)
-		if page.Status != http.StatusForbidden || !page.WantsText("You cannot manage API access in this workspace") ||
-			!page.WantsText("Manage API access") ||
+		if page.Status != http.StatusForbidden || !page.HasText("You cannot manage API access in this workspace") ||
+			!page.HasText("Manage API access") ||
 			len(page.Elements("h1")) != 1 ||
 			len(page.Elements("main")) != 1 {
 			t.Errorf("%s: %d %s", path, page.Status, page.Text())
@@ -74,7 +74,7 @@ func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
 			t.Errorf("%s: the navigation is %v", path, got)
 		}
 		other := site.SignedIn(mixed).Get(path + "?tenant=" + site.Fixture.WorkspaceID.String())
-		if other.Status != http.StatusForbidden || !other.WantsText("Hillside Youth Club") ||
+		if other.Status != http.StatusForbidden || !other.HasText("Hillside Youth Club") ||
 			!slices.Contains(navigation(other), path) {
 			t.Errorf("%s, with another workspace to go to: %d %s", path, other.Status, other.Text())
 		}

@@ -25,7 +25,7 @@ func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
 		where platforms = '{claude}' and permissions = '{programmes:read:programmes}' and days = 30`
 	old.Set("days", "7")
 	page := eve.Post(connectors+"/policy", old)
-	if page.Status != http.StatusConflict || !page.WantsText(overtaken) || site.Count(unchanged) != 1 {
+	if page.Status != http.StatusConflict || !page.HasText(overtaken) || site.Count(unchanged) != 1 {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	shown := page.Form(connectors + "/policy")
@@ -47,7 +47,7 @@ func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
 		}
 	}
 	shown.Set("days", "7")
-	if page := eve.Post(connectors+"/policy", shown).Follow(); !page.WantsText("was saved.") ||
+	if page := eve.Post(connectors+"/policy", shown).Follow(); !page.HasText("was saved.") ||
 		site.Count(`select count(*) from account.connector_policies where platforms = '{claude}' and days = 7`) != 1 {
 		t.Errorf("over the current policy: %s", page.Text())
 	}
@@ -87,7 +87,7 @@ func TestConnectorPolicy_OutdatedConfirmationIsRefused(t *testing.T) {
 		t.Fatalf("%d %s", saved.Status, saved.Text())
 	}
 	page := browser.Post(connectors+"/policy", confirm)
-	if page.Status != http.StatusConflict || !page.WantsText(overtaken) || page.WantsText("Apply the change") {
+	if page.Status != http.StatusConflict || !page.HasText(overtaken) || page.HasText("Apply the change") {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	if n := site.Count(`select count(*) from account.grants

@@ -35,12 +35,12 @@ func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 		"Riverside Food Bank",
 		"See programmes",
 	} {
-		if !page.WantsText(words) {
+		if !page.HasText(words) {
 			t.Errorf("does not say %q: %s", words, page.Text())
 		}
 	}
-	if hers := site.SignedIn(eve).Get("/settings/security"); hers.WantsText("Payroll bridge") ||
-		!hers.WantsText("No active tokens") {
+	if hers := site.SignedIn(eve).Get("/settings/security"); hers.HasText("Payroll bridge") ||
+		!hers.HasText("No active tokens") {
 		t.Errorf("another user sees: %s", hers.Text())
 	}
 	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and user_id = $1`
@@ -57,11 +57,11 @@ func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 		if site.Count(active, ada.ID) != left+1 {
 			t.Fatal("another user revoked the token")
 		}
-		if after := browser.Post(ownRevoke, form).Follow(); !after.WantsText("was revoked") ||
+		if after := browser.Post(ownRevoke, form).Follow(); !after.HasText("was revoked") ||
 			site.Count(active, ada.ID) != left {
 			t.Errorf("%d left: %s", site.Count(active, ada.ID), after.Text())
 		}
-		if after := browser.Post(ownRevoke, form).Follow(); !after.WantsText("no longer active") {
+		if after := browser.Post(ownRevoke, form).Follow(); !after.HasText("no longer active") {
 			t.Errorf("twice: %s", after.Text())
 		}
 	}
@@ -73,8 +73,8 @@ func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 	}); n != 2 {
 		t.Errorf("%d events", n)
 	}
-	if page := browser.Get("/settings/security"); !page.WantsText("No active tokens") ||
-		!page.WantsText("Revoked the personal access token Payroll bridge") {
+	if page := browser.Get("/settings/security"); !page.HasText("No active tokens") ||
+		!page.HasText("Revoked the personal access token Payroll bridge") {
 		t.Errorf("afterwards: %s", page.Text())
 	}
 }
@@ -84,7 +84,7 @@ func TestSecurity_EndedTokenIsNotListed(t *testing.T) {
 	ada := site.Member(perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.personal_access_tokens set expires_at = now()`)
-	if page := site.SignedIn(ada).Get("/settings/security"); !page.WantsText("No active tokens") {
+	if page := site.SignedIn(ada).Get("/settings/security"); !page.HasText("No active tokens") {
 		t.Errorf("%s", page.Text())
 	}
 }
@@ -97,12 +97,12 @@ func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
-	if page := browser.Get(developers); page.WantsText("confirm your identity") {
+	if page := browser.Get(developers); page.HasText("confirm your identity") {
 		t.Error("a recent authentication is not accepted")
 	}
 	site.Wait(session.Freshness + time.Second)
 	page := browser.Get(developers)
-	if !page.WantsText("confirm your identity") || page.WantsText("Your password") {
+	if !page.HasText("confirm your identity") || page.HasText("Your password") {
 		t.Errorf("the page: %s", page.Text())
 	}
 	links := 0
@@ -124,7 +124,7 @@ func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
 	} {
 		form.Set("password", "")
 		answer := browser.Post(path, form)
-		if answer.Status != http.StatusBadRequest || !answer.WantsText("Confirm your identity first") {
+		if answer.Status != http.StatusBadRequest || !answer.HasText("Confirm your identity first") {
 			t.Errorf("%s: %d %s", path, answer.Status, answer.Text())
 		}
 	}

@@ -53,7 +53,7 @@ func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 				!boxes[0]["password-note-"+form.Get("id")] {
 				t.Fatalf("%s, %q: %d, %d boxes are open: %s", path, password, page.Status, len(boxes), page.Text())
 			}
-			if !page.WantsText("Nothing was created. "+words) || !page.WantsText("Go to the field") ||
+			if !page.HasText("Nothing was created. "+words) || !page.HasText("Go to the field") ||
 				!strings.Contains(page.Body, `href="#`+field+`"`) {
 				t.Errorf("%s, %q: no link to the field: %s", path, password, page.Text())
 			}
@@ -72,7 +72,7 @@ func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 	retry := browser.Post(apps+"/secret", form).Form(apps + "/secret")
 	retry.Set("password", browsertest.Password)
 	if page := browser.Post(apps+"/secret", retry); page.Status != http.StatusOK ||
-		!page.WantsText("The old secret no longer works.") {
+		!page.HasText("The old secret no longer works.") {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	if n := site.Count(`select count(*) from account.client_secrets where client_id = $1`, form.Get("id")); n != 1 {

@@ -29,7 +29,7 @@ func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 		"192.0.2.9",
 		"Signed in with Safari on an iPhone",
 	} {
-		if !page.WantsText(words) {
+		if !page.HasText(words) {
 			t.Errorf("does not say %q: %s", words, page.Text())
 		}
 	}
@@ -47,7 +47,7 @@ func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 	if signedIn(there) == signedIn(third) {
 		t.Error("want exactly one browser signed out")
 	}
-	if after := here.Post("/settings/security/sign-out-others", form).Follow(); !after.WantsText(
+	if after := here.Post("/settings/security/sign-out-others", form).Follow(); !after.HasText(
 		"1 other browser was signed out",
 	) {
 		t.Errorf("%s", after.Text())
@@ -64,7 +64,7 @@ func TestSecurity_ShowsWrongPasswords(t *testing.T) {
 	thief.Headers.Set("X-Forwarded-For", "192.0.2.66")
 	thief.Post("/login", url.Values{"email": {ada.Email}, "password": {"wrong"}})
 	page := site.SignedIn(ada).Get("/settings/security")
-	if !page.WantsText("Sign-in failed: wrong password") || !page.WantsText("192.0.2.66") {
+	if !page.HasText("Sign-in failed: wrong password") || !page.HasText("192.0.2.66") {
 		t.Errorf("%s", page.Text())
 	}
 }
@@ -75,10 +75,10 @@ func TestFlash_IsShownOnce(t *testing.T) {
 	here := site.SignedIn(ada)
 	site.SignedIn(ada)
 	form := here.Get("/settings/security").Form("/settings/security/sign-out-others")
-	if !here.Post("/settings/security/sign-out-others", form).Follow().WantsText("1 other browser was signed out") {
+	if !here.Post("/settings/security/sign-out-others", form).Follow().HasText("1 other browser was signed out") {
 		t.Error("the notice is not shown")
 	}
-	if here.Get("/settings/security").WantsText("1 other browser was signed out") {
+	if here.Get("/settings/security").HasText("1 other browser was signed out") {
 		t.Error("the notice is shown twice")
 	}
 }

@@ -44,14 +44,14 @@ func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
 		credential.Hash(value), ada.ID, site.Fixture.WorkspaceID); n != 1 {
 		t.Errorf("%d such tokens are stored", n)
 	}
-	if !page.WantsText("Nightly <b>export</b>") || len(page.Elements("b")) != 0 {
+	if !page.HasText("Nightly <b>export</b>") || len(page.Elements("b")) != 0 {
 		t.Error("the name is not shown as text")
 	}
 	if !strings.Contains(page.Body, `href="`+browsertest.Issuer+`/v1/docs"`) {
 		t.Error("no link to the API documentation")
 	}
 	again := browser.Post(tokens, form)
-	if tokenPattern.MatchString(again.Body) || !again.WantsText("already created") {
+	if tokenPattern.MatchString(again.Body) || !again.HasText("already created") {
 		t.Errorf("the same form again: %s", again.Text())
 	}
 	if tokenPattern.MatchString(browser.Get(developers).Body) {
@@ -99,7 +99,7 @@ func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 		"unknown": {"export", "7", []perm.Permission{"sudo"}, "permissions that you have"},
 	} {
 		page := browser.Post(tokens, tokenForm(browser.Get(developers), c.name, c.days, c.permissions...))
-		if page.Status != http.StatusBadRequest || !page.WantsText(c.words) {
+		if page.Status != http.StatusBadRequest || !page.HasText(c.words) {
 			t.Errorf("%s: %d", name, page.Status)
 		}
 		form := page.Form(tokens)
@@ -134,7 +134,7 @@ func TestMakeToken_NeedsPasswordAfterTenMinutes(t *testing.T) {
 	}
 	form.Set("password", "wrong")
 	wrong := browser.Post(tokens, form)
-	if wrong.Status != http.StatusBadRequest || !wrong.WantsText("The password is incorrect") ||
+	if wrong.Status != http.StatusBadRequest || !wrong.HasText("The password is incorrect") ||
 		wrong.Form(tokens).Get("name") != "export" {
 		t.Errorf("with a wrong password: %d %s", wrong.Status, wrong.Text())
 	}
@@ -168,16 +168,16 @@ func TestRevokeToken_OnlyOwnTokens(t *testing.T) {
 	if site.Count(active) != 1 {
 		t.Fatal("another user revoked the token")
 	}
-	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("was revoked") ||
-		!page.WantsText("No active tokens") ||
-		!page.WantsText("Revoked on") {
+	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.HasText("was revoked") ||
+		!page.HasText("No active tokens") ||
+		!page.HasText("Revoked on") {
 		t.Errorf("%s", page.Text())
 	}
 	if site.Count(active) != 0 ||
 		site.Count(`select count(*) from account.audit_events where action = '`+audit.TokenRevoked+`'`) != 1 {
 		t.Error("want the token revoked and one event")
 	}
-	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("no longer active") {
+	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.HasText("no longer active") {
 		t.Errorf("twice: %s", page.Text())
 	}
 }
@@ -189,7 +189,7 @@ func TestReplaceToken_FirstUseEndsOldToken(t *testing.T) {
 	browser := site.SignedIn(ada)
 	page := browser.Post(tokens+"/replace", browser.Get(developers).Form(tokens+"/replace"))
 	value := tokenPattern.FindString(page.Body)
-	if page.Status != http.StatusOK || value == "" || !page.WantsText("stops working when this one is first used") {
+	if page.Status != http.StatusOK || value == "" || !page.HasText("stops working when this one is first used") {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and hash = $1`
@@ -208,7 +208,7 @@ func TestReplaceToken_FirstUseEndsOldToken(t *testing.T) {
 	if site.Count(active, credential.Hash(old.Reveal())) != 0 || site.Count(active, credential.Hash(value)) != 1 {
 		t.Error("want only the old token ended by the first use")
 	}
-	if page := browser.Get(developers); !page.WantsText("Replaced on " + time.Now().UTC().Format("2 January 2006")) {
+	if page := browser.Get(developers); !page.HasText("Replaced on " + time.Now().UTC().Format("2 January 2006")) {
 		t.Errorf("%s", page.Text())
 	}
 }

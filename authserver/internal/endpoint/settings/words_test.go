@@ -24,7 +24,7 @@ func TestAudit_EveryActionHasWords(t *testing.T) {
 	browser := site.SignedIn(ada)
 	log := browser.Get("/settings/audit")
 	for _, d := range all {
-		if log.WantsText(d.Action) {
+		if log.HasText(d.Action) {
 			t.Errorf("the event %s has no words", d.Action)
 		}
 	}
@@ -38,7 +38,7 @@ func TestAudit_EveryActionHasWords(t *testing.T) {
 		" to: “See programmes”",
 		"An administrator of the deployment",
 	} {
-		if !log.WantsText(words) {
+		if !log.HasText(words) {
 			t.Errorf("does not say %q", words)
 		}
 	}
@@ -57,8 +57,8 @@ func TestApps_PausedConnectionNamesReason(t *testing.T) {
 		site.Fixture.Exec(`update account.memberships set permissions = $2 where user_id = $1`, ada.ID, holds)
 		page := browser.Get("/settings/apps")
 		for _, one := range []string{lost, without, "You are no longer a member of"} {
-			if page.WantsText(one) != (one == words) {
-				t.Errorf("holding %v, says %q: %v", holds, one, page.WantsText(one))
+			if page.HasText(one) != (one == words) {
+				t.Errorf("holding %v, says %q: %v", holds, one, page.HasText(one))
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func TestApps_PausedConnectionNamesReason(t *testing.T) {
 	wants([]string{}, lost)
 	site.Fixture.Exec(`delete from account.memberships where user_id = $1`, ada.ID)
 	const left = "You are no longer a member of Riverside Food Bank, so Donor sync has no access to it"
-	if page := browser.Get("/settings/apps"); !page.WantsText(left) || page.WantsText(lost) {
+	if page := browser.Get("/settings/apps"); !page.HasText(left) || page.HasText(lost) {
 		t.Errorf("%s", page.Text())
 	}
 }

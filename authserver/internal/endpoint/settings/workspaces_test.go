@@ -114,10 +114,10 @@ func TestConnectorPolicy_MessagesNameWorkspace(t *testing.T) {
 			perm.ProgrammesRead,
 		),
 	)
-	if !warning.WantsText("existing connections in Riverside Food Bank") {
+	if !warning.HasText("existing connections in Riverside Food Bank") {
 		t.Errorf("%s", warning.Text())
 	}
-	if saved := browser.Post(connectors+"/policy", warning.Form(connectors+"/policy")).Follow(); !saved.WantsText(
+	if saved := browser.Post(connectors+"/policy", warning.Form(connectors+"/policy")).Follow(); !saved.HasText(
 		"The policy of Riverside Food Bank was saved.",
 	) {
 		t.Errorf("%s", saved.Text())

@@ -52,8 +52,8 @@ func (p *Page) Text() string {
 	return strings.Join(strings.Fields(out.String()), " ")
 }
 
-// WantsText reports whether the text of the page contains words.
-func (p *Page) WantsText(words string) bool { return strings.Contains(p.Text(), words) }
+// HasText reports whether the text of the page contains words.
+func (p *Page) HasText(words string) bool { return strings.Contains(p.Text(), words) }
 
 // Elements returns all elements with a name.
 func (p *Page) Elements(name string) []*html.Node {

@@ -116,21 +116,21 @@ func (f *Fixture) User() uuid.UUID {
 }
 
 // Member makes the user a member of the workspace with exactly the given permissions.
-func (f *Fixture) Member(workspaceID, user uuid.UUID, held ...perm.Permission) {
+func (f *Fixture) Member(workspaceID, user uuid.UUID, permissions ...perm.Permission) {
 	f.t.Helper()
 	f.Exec(`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)
 		on conflict (tenant_id, user_id) do update set permissions = excluded.permissions`,
-		workspaceID, user, perm.NewSet(held...).Strings())
+		workspaceID, user, perm.NewSet(permissions...).Strings())
 }
 
-// Leave ends the membership.
-func (f *Fixture) Leave(workspaceID, user uuid.UUID) {
+// RemoveMember ends the membership.
+func (f *Fixture) RemoveMember(workspaceID, user uuid.UUID) {
 	f.t.Helper()
 	f.Exec("delete from account.memberships where tenant_id = $1 and user_id = $2", workspaceID, user)
 }
 
 // PAT adds a personal access token that is valid for 30 days.
-func (f *Fixture) PAT(workspaceID, user uuid.UUID, given ...perm.Permission) credential.Secret {
+func (f *Fixture) PAT(workspaceID, user uuid.UUID, permissions ...perm.Permission) credential.Secret {
 	f.t.Helper()
 	secret, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {
@@ -138,7 +138,7 @@ func (f *Fixture) PAT(workspaceID, user uuid.UUID, given ...perm.Permission) cre
 	}
 	f.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
 		values ($1, $2, $3, $4, 'test', $5, now() + interval '30 days')`,
-		identity.New(), credential.Hash(secret.Reveal()), user, workspaceID, perm.NewSet(given...).Strings())
+		identity.New(), credential.Hash(secret.Reveal()), user, workspaceID, perm.NewSet(permissions...).Strings())
 	return secret
 }
 
@@ -150,11 +150,16 @@ type Grant struct {
 	User        uuid.UUID
 	WorkspaceID uuid.UUID
 	Resource    string
-	Given       perm.Set
+	Permissions perm.Set
 }
 
 // Grant adds a client of the kind and an active grant of 30 days for it.
-func (f *Fixture) Grant(kind string, workspaceID, user uuid.UUID, resource string, given ...perm.Permission) Grant {
+func (f *Fixture) Grant(
+	kind string,
+	workspaceID, user uuid.UUID,
+	resource string,
+	permissions ...perm.Permission,
+) Grant {
 	f.t.Helper()
 	g := Grant{
 		ID:          identity.New(),
@@ -163,7 +168,7 @@ func (f *Fixture) Grant(kind string, workspaceID, user uuid.UUID, resource strin
 		User:        user,
 		WorkspaceID: workspaceID,
 		Resource:    resource,
-		Given:       perm.NewSet(given...),
+		Permissions: perm.NewSet(permissions...),
 	}
 	platform, clientResource, method := (*string)(nil), (*string)(nil), "client_secret_json"
 	if kind == "connector" {
@@ -177,14 +182,14 @@ func (f *Fixture) Grant(kind string, workspaceID, user uuid.UUID, resource strin
 		g.Client,
 		kind,
 		workspaceID,
-		g.Given.Strings(),
+		g.Permissions.Strings(),
 		platform,
 		clientResource,
 		method,
 	)
 	f.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		values ($1, $2, $3, $4, $5, $6, $7, 'active', now() + interval '30 days')`,
-		g.ID, kind, g.Client, user, workspaceID, g.Given.Strings(), resource)
+		g.ID, kind, g.Client, user, workspaceID, g.Permissions.Strings(), resource)
 	return g
 }
 
