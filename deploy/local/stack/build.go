@@ -21,9 +21,17 @@ const (
 // Flags returns the build flags of everything that is run or shipped (deploy/image/Dockerfile), for Go without C.
 func Flags() []string { return []string{"-trimpath", "-tags=" + version.BuildTags} }
 
+// Services returns the names of both services.
+func Services() []string { return []string{authserver, resourceapi} }
+
 // Build compiles both services of the repository at root into a directory, with Flags and further flags. An error
 // contains the compiler's output.
 func Build(ctx context.Context, root, into string, flags ...string) error {
+	return BuildSome(ctx, root, into, Services(), flags...)
+}
+
+// BuildSome is Build for some of the services.
+func BuildSome(ctx context.Context, root, into string, services []string, flags ...string) error {
 	into, err := filepath.Abs(into)
 	if err != nil {
 		return err
@@ -31,8 +39,10 @@ func Build(ctx context.Context, root, into string, flags ...string) error {
 	if err := os.MkdirAll(into, 0o755); err != nil {
 		return err
 	}
-	arguments := slices.Concat([]string{"build", "-o", into + string(filepath.Separator)}, Flags(), flags,
-		[]string{"./authserver/cmd/authserver", "./resourceapi/cmd/resourceapi"})
+	arguments := slices.Concat([]string{"build", "-o", into + string(filepath.Separator)}, Flags(), flags)
+	for _, service := range services {
+		arguments = append(arguments, "./"+service+"/cmd/"+service)
+	}
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir = root
 	command.Env = append(os.Environ(), "GOTOOLCHAIN=local", "CGO_ENABLED=0")
