@@ -139,11 +139,7 @@ func (r *Keyring) Run(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()
 	for {
-		stored, err := r.load(ctx)
-		if err == nil && r.due(stored, time.Now()) {
-			err = r.maintain(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := r.Update(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("signing keys not reloaded", "error", err)
 		}
 		select {
@@ -152,6 +148,15 @@ func (r *Keyring) Run(ctx context.Context, log *slog.Logger) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// Update reloads the keys, rotates the current one if it is due, and removes those whose tokens have expired.
+func (r *Keyring) Update(ctx context.Context) error {
+	stored, err := r.load(ctx)
+	if err == nil && r.due(stored, time.Now()) {
+		err = r.maintain(ctx)
+	}
+	return err
 }
 
 // Current returns the private key that signs now.

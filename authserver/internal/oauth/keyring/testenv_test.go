@@ -135,13 +135,3 @@ func (b *testEnv) event(action, kid, actor string) {
 		b.Errorf("%d events %s of %s", n, action, actor)
 	}
 }
-
-// within waits until done returns true, and fails after limit.
-func (b *testEnv) within(limit time.Duration, what string, done func() bool) {
-	b.Helper()
-	for deadline := time.Now().Add(limit); !done(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("%s: not within %v", what, limit)
-		}
-	}
-}
