@@ -166,6 +166,7 @@ func TestBrokenBuilds_AreDetected(t *testing.T) {
 			continue
 		}
 		t.Run(b.detects[0].name, func(t *testing.T) {
+			parallelIfShort(t)
 			broken := harness.Broken(t, b.faults...)
 			for _, d := range b.detects {
 				b.isDetected(t, broken, d)

@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,8 +40,8 @@ func modules() []module {
 	}
 }
 
-// endToEnd is the module whose tests run one package at a time, each with its own servers. They run without the race
-// detector, because the services run in other processes.
+// endToEnd is the module whose tests start the services as processes of their own. They run without the race detector,
+// which would not see the services.
 const endToEnd = "e2e"
 
 // ownDependencies is the environment for go in a module without the workspace.
@@ -180,16 +182,41 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 		plain, concurrent = append(plain, concurrent...), nil
 	}
 	if len(concurrent) > 0 {
-		arguments := append([]string{"-race"}, concurrent...)
+		arguments := append([]string{"-race", packagesAtOnce()}, concurrent...)
 		t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, arguments...)
 	}
-	t.goTest(ctx, "of the other packages", ".", nil, plain...)
+	t.goTest(ctx, "of the other packages", ".", nil, append([]string{packagesAtOnce()}, plain...)...)
 	for _, m := range modules() {
 		if m.outside {
 			t.goTest(ctx, "in "+m.name, m.name, ownDependencies(), "./...")
 		}
 	}
-	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, "-p=1", "./...")
+	t.testEndToEnd(ctx)
+}
+
+// packagesAtOnce is the argument of go test for more packages at once than there are processors, because tests wait for
+// servers half of the time.
+func packagesAtOnce() string { return "-p=" + strconv.Itoa((3*runtime.NumCPU()+1)/2) }
+
+// testEndToEnd runs the tests of e2e. Its own package keeps the processors busy, and ./torture needs them: these two run
+// alone. The others run two at once.
+func (t *testRun) testEndToEnd(ctx context.Context) {
+	const torture = "./torture"
+	files, err := filepath.Glob(filepath.Join(t.root, endToEnd, "*", "*_test.go"))
+	if err != nil {
+		t.fail(ctx, "list the packages of "+endToEnd, err)
+		return
+	}
+	var others []string
+	for _, file := range files {
+		if folder := "./" + filepath.Base(filepath.Dir(file)); folder != torture && !slices.Contains(others, folder) {
+			others = append(others, folder)
+		}
+	}
+	flags := []string{endToEndFlags()}
+	t.goTest(ctx, "in "+endToEnd, endToEnd, flags, ".")
+	t.goTest(ctx, "in folders of "+endToEnd, endToEnd, flags, append([]string{"-p=2"}, others...)...)
+	t.goTest(ctx, "in "+endToEnd+"/torture", endToEnd, flags, torture)
 }
 
 // endToEndFlags leaves out the build tags: browsers and gateways use HTTP/2, which the services' tags exclude.

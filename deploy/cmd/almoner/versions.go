@@ -65,7 +65,8 @@ func (t *testRun) dependencies(
 ) (map[string]string, error) {
 	const format = `-f={{with .Module}}{{if and .Version (not .Replace)}}{{.Path}} {{.Version}}{{end}}{{end}}`
 	var out, complaints bytes.Buffer
-	list := t.command(ctx, folder, extra, &out, "go", append([]string{"list", "-deps", "-test", format}, packages...)...)
+	arguments := append([]string{"list", "-deps", "-test", format}, packages...)
+	list := t.command(ctx, folder, extra, &out, "go", arguments...)
 	list.Stderr = &complaints
 	if err := list.Run(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, &complaints)
