@@ -198,8 +198,8 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 // servers half of the time.
 func packagesAtOnce() string { return "-p=" + strconv.Itoa((3*runtime.NumCPU()+1)/2) }
 
-// testEndToEnd runs the tests of e2e. Its own package keeps the processors busy, and ./torture needs them: these two run
-// alone. The others run two at once.
+// testEndToEnd runs the tests of e2e. Its own package keeps the processors busy, and ./torture needs them: these two
+// run alone. The others run two at once.
 func (t *testRun) testEndToEnd(ctx context.Context) {
 	const torture = "./torture"
 	files, err := filepath.Glob(filepath.Join(t.root, endToEnd, "*", "*_test.go"))
