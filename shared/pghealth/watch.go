@@ -74,6 +74,13 @@ func (o *operation) Value(key any) any {
 	return o.Context.Value(key)
 }
 
+// Silent reports whether the server is not responding, as far as is known. It does no I/O.
+func (w *Watch) Silent() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.silent
+}
+
 func (w *Watch) start(ctx context.Context) context.Context {
 	inner, cancel := context.WithCancelCause(ctx)
 	one := &operation{Context: inner, cancel: cancel, began: time.Now()}

@@ -15,12 +15,13 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// authenticate is fosite's client authentication. It reads, in one statement, everything that the rest of the request
-// needs. A store that does not respond is an error, not an unknown client.
+// authenticate is fosite's client authentication. If the request can be decided directly, it returns a client that
+// authenticated before. The decision then checks it again.
 func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values) (fosite.Client, error) {
 	x := exchangeOf(ctx)
 	r := x.request
-	if t, _ := grantTypeOf(r.GrantType); t.presents != "" {
+	t, _ := grantTypeOf(r.GrantType)
+	if t.presents != "" {
 		var err error
 		x.token, err = e.Grants.ReadToken(t.kind, r.Parameters[t.presents])
 		x.forged = err != nil
@@ -30,27 +31,61 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if err != nil {
 		return nil, unknownClient(r)
 	}
-	if x.facts, err = e.factsFor(ctx, x, id); err != nil {
+	if c, ok := e.knownClient(x, id); ok && t.decideDirectly != nil && !e.refused.Contains(x.token.GrantID) {
+		x.facts, x.direct = grant.Snapshot{Client: c}, true
+	} else if err := e.identify(ctx, x, id); err != nil {
 		return nil, err
+	}
+	return fositeClient{*x.facts.Client}, nil
+}
+
+// knownClient returns the client with this identifier if it authenticated before and needs no authentication, and if
+// the request has none.
+func (e *Engine) knownClient(x *exchange, id uuid.UUID) (*client.Client, bool) {
+	r := x.request
+	if x.forged || r.Dialect != Form || r.Basic || r.ClientSecret != "" || r.Assertion != "" {
+		return nil, false
+	}
+	c, ok := e.known.Get(id)
+	return c, ok && e.hasPublicID(r.ClientID, c)
+}
+
+// identify authenticates the client. It reads, in one statement, everything that the rest of the request needs. A store
+// that does not respond is an error, not an unknown client.
+func (e *Engine) identify(ctx context.Context, x *exchange, id uuid.UUID) (err error) {
+	r := x.request
+	if x.facts, err = e.factsFor(ctx, x, id); err != nil {
+		return err
 	}
 	if x.facts.Client == nil {
-		return nil, goneClient(r, x.facts.Grant, id)
+		e.known.Remove(id)
+		return goneClient(r, x.facts.Grant, id)
 	}
 	if !e.hasPublicID(r.ClientID, x.facts.Client) {
-		return nil, unknownClient(r)
+		return unknownClient(r)
 	}
 	if err := checkClient(r, *x.facts.Client); err != nil {
-		return nil, err
+		return err
 	}
 	if err := e.verifyAssertion(ctx, r, *x.facts.Client); err != nil {
-		return nil, err
+		return err
 	}
+	if x.facts.Client.AuthMethod == client.AuthNone {
+		e.known.Add(id, x.facts.Client)
+	} else {
+		e.known.Remove(id)
+	}
+	x.recordCaller(ctx)
+	return nil
+}
+
+// recordCaller records for the access log which client, and whose grant, the request is for.
+func (x *exchange) recordCaller(ctx context.Context) {
 	caller := web.Caller{Client: x.facts.Client.ID}
 	if g := x.facts.Grant; g != nil && g.ClientID == caller.Client {
 		caller.Credential, caller.Workspace, caller.User = g.ID, g.WorkspaceID, g.UserID
 	}
 	web.RecordCaller(ctx, caller)
-	return fositeClient{*x.facts.Client}, nil
 }
 
 // factsFor reads the data that the decision needs. A request with a forged code or token is refused in any case (see

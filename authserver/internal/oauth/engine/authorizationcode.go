@@ -17,7 +17,12 @@ var authorizationCode = grantType{
 	kind:     grant.Code,
 	mayUse:   func(client.Traits) bool { return true },
 	check:    checkCode,
-	decide:   redeem,
+	decide: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
+		return e.Grants.Redeem(ctx, x.facts, x.token, e.codeTerms(x), x.sender())
+	},
+	decideDirectly: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, bool, error) {
+		return e.Grants.RedeemDirectly(ctx, x.token, e.codeTerms(x), x.sender())
+	},
 }
 
 func checkCode(x *exchange) error {
@@ -36,7 +41,8 @@ func checkCode(x *exchange) error {
 // A code verifier has 43 to 128 unreserved characters (RFC 7636, section 4.1).
 var verifierPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
 
-func redeem(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
+// codeTerms returns what the request says about its code.
+func (e *Engine) codeTerms(x *exchange) grant.CodeTerms {
 	resource := x.request.Parameters["resource"].Reveal()
 	if resource == "" && x.facts.Client.Kind == client.Confidential {
 		resource = e.RESTResource
@@ -46,10 +52,10 @@ func redeem(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
 	if verifier != "" && !verifierPattern.MatchString(verifier.Reveal()) {
 		challenge = "malformed" // matches no challenge, and counts as a wrong attempt
 	}
-	return e.Grants.Redeem(ctx, x.facts, x.token, grant.CodeTerms{
+	return grant.CodeTerms{
 		ClientID:    x.facts.Client.ID,
 		RedirectURI: x.request.Parameters["redirect_uri"].Reveal(),
 		Resource:    resource,
 		Challenge:   challenge,
-	}, x.sender())
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/ory/fosite"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -33,7 +35,20 @@ type Engine struct {
 	Deps
 	authorize *fosite.Fosite
 	token     *fosite.Fosite
+
+	// known are clients without authentication that sent a valid request before. Their data may be outdated: every
+	// decision checks the client again.
+	known *lru.Cache[uuid.UUID, *client.Client]
+	// refused are grants whose last request was refused. Their next request reads a snapshot first: it will probably be
+	// refused as well, and a direct decision that is undone costs more than a snapshot.
+	refused *lru.Cache[uuid.UUID, struct{}]
 }
+
+// Limits of the caches of an Engine.
+const (
+	maxKnown   = 1024
+	maxRefused = 8192
+)
 
 // New configures fosite: exact scope comparison, no audience parameter, no entropy rule for state, and at the token
 // endpoint only the client authentication and the handlers of this package.
@@ -44,7 +59,9 @@ func New(d Deps) *Engine {
 	if d.Assertions == nil {
 		d.Assertions = noAssertions{}
 	}
-	e := &Engine{Deps: d}
+	known, _ := lru.New[uuid.UUID, *client.Client](maxKnown) // fails only if the size is not positive
+	refused, _ := lru.New[uuid.UUID, struct{}](maxRefused)
+	e := &Engine{Deps: d, known: known, refused: refused}
 	config := func() *fosite.Config {
 		return &fosite.Config{
 			ScopeStrategy:                 fosite.ExactScopeStrategy,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
 )
@@ -31,6 +32,9 @@ type grantType struct {
 	check func(*exchange) error
 	// decide executes the request in the stores.
 	decide func(context.Context, *Engine, *exchange) (grant.Issued, error)
+	// decideDirectly executes the request without a snapshot. If it returns false, nothing was changed, and decide must
+	// decide. It is nil for a type that always needs a snapshot.
+	decideDirectly func(context.Context, *Engine, *exchange) (grant.Issued, bool, error)
 }
 
 // grantTypes are the supported grant types. The first is the default of JSON requests.
@@ -143,7 +147,7 @@ func (h grantHandler) PopulateTokenEndpointResponse(
 	if err != nil {
 		return err
 	}
-	issued, err := h.decide(ctx, h.Engine, x)
+	issued, err := h.execute(ctx, x)
 	if refusal, ok := errors.AsType[*grant.Refusal](err); ok {
 		x.ended = refusal.Ended
 	}
@@ -157,4 +161,39 @@ func (h grantHandler) PopulateTokenEndpointResponse(
 	w.SetAccessToken("issued") // fosite requires one; the caller writes the response
 	w.SetTokenType("bearer")
 	return nil
+}
+
+// execute decides directly if it can. Otherwise it decides after a snapshot.
+func (h grantHandler) execute(ctx context.Context, x *exchange) (grant.Issued, error) {
+	if x.direct {
+		issued, done, err := h.decideDirectly(ctx, h.Engine, x)
+		if err != nil {
+			return grant.Issued{}, err
+		}
+		if done {
+			x.facts.Grant = &issued.Grant
+			x.recordCaller(ctx)
+			return issued, nil
+		}
+	}
+	issued, err := h.executeAfterSnapshot(ctx, x)
+	if err == nil {
+		h.refused.Remove(x.token.GrantID)
+	} else if !errors.Is(err, store.ErrUnavailable) {
+		h.refused.Add(x.token.GrantID, struct{}{})
+	}
+	return issued, err
+}
+
+// executeAfterSnapshot decides with a snapshot, which it reads after the attempt of a direct decision.
+func (h grantHandler) executeAfterSnapshot(ctx context.Context, x *exchange) (grant.Issued, error) {
+	if x.direct {
+		if err := h.identify(ctx, x, x.facts.Client.ID); err != nil {
+			return grant.Issued{}, err
+		}
+		if err := h.check(x); err != nil {
+			return grant.Issued{}, err
+		}
+	}
+	return h.decide(ctx, h.Engine, x)
 }

@@ -24,6 +24,10 @@ var refreshToken = grantType{
 		resource := x.request.Parameters["resource"].Reveal()
 		return e.Grants.Rotate(ctx, x.facts, x.token, x.facts.Client.ID, resource, x.sender())
 	},
+	decideDirectly: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, bool, error) {
+		resource := x.request.Parameters["resource"].Reveal()
+		return e.Grants.RotateDirectly(ctx, x.facts.Client.ID, x.token, resource, x.sender())
+	},
 }
 
 func checkRefresh(x *exchange) error {

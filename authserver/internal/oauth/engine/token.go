@@ -76,6 +76,7 @@ type exchange struct {
 	token   grant.Token // the code or refresh token
 	forged  bool        // this server did not issue it
 	facts   grant.Snapshot
+	direct  bool         // facts has only a client that authenticated before
 	ended   grant.Reason // why the grant ended, by this request or before
 	answer  Tokens
 }

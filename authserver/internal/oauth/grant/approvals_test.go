@@ -23,13 +23,6 @@ type pausingStore struct {
 	beforeActivate, beforeOpen, beforeDeny func()
 }
 
-func (h pausingStore) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
-	if h.beforeActivate != nil {
-		h.beforeActivate()
-	}
-	return h.GrantStore.Activate(ctx, step, binding)
-}
-
 func (h pausingStore) Open(ctx context.Context, g grant.Grant, approval int) (grant.State, error) {
 	if h.beforeOpen != nil {
 		h.beforeOpen()
@@ -46,7 +39,14 @@ func (h pausingStore) Deny(ctx context.Context, id uuid.UUID, actor string) erro
 
 // held returns a testEnv whose Service pauses where h says. The Service of b does not.
 func (b *testEnv) held(h pausingStore) *testEnv {
-	h.GrantStore = b.store
+	h.GrantStore = &aroundStore{b.store, func(
+		_ context.Context, step grant.Step, take stepFunc,
+	) (grant.UpdateResult, error) {
+		if h.beforeActivate != nil {
+			h.beforeActivate()
+		}
+		return take(step)
+	}}
 	out := *b
 	out.grants = grant.NewService(h, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	return &out

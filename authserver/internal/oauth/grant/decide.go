@@ -18,9 +18,9 @@ const (
 	askPause = 10 * time.Millisecond
 )
 
-// ask calls Redis until it responds or askTime is over, with the same nonce each time (G8). uncertain reports, with an
-// error, that Redis may have decided. In that case ask retries until askTime is over, because only then can no call of
-// this decision arrive in time.
+// ask calls Redis until it responds or askTime is over, with the same nonce each time (G8). uncertain reports that a
+// call got no response and may have decided, or may still decide. If no call gets a response, ask retries until askTime
+// is over, because only then can no call of this decision arrive in time.
 func (k *Service) ask(
 	ctx context.Context, id uuid.UUID, try func(context.Context) (ScriptResult, error),
 ) (result ScriptResult, uncertain bool, err error) {
@@ -35,7 +35,7 @@ func (k *Service) ask(
 			if err != nil {
 				k.log.WarnContext(ctx, "Redis script retried", "grant_id", id, "tries", tries, "error", err)
 			}
-			return result, false, nil
+			return result, uncertain, nil
 		}
 		err, uncertain = failed, uncertain || !errors.Is(failed, ErrNotCommitted)
 		if !uncertain && tries > 1 {
@@ -57,7 +57,7 @@ func (k *Service) decide(
 	try func(context.Context) (ScriptResult, error),
 ) (ScriptResult, error) {
 	result, uncertain, err := k.ask(ctx, step.GrantID, try)
-	if uncertain {
+	if err != nil && uncertain {
 		k.undos.add(ctx, step)
 	}
 	return result, err
@@ -80,7 +80,7 @@ func (k *Service) commit(ctx context.Context, step Step, snapshot Snapshot, take
 	if err == nil && outcome == Refused {
 		outcome, uncertain, err = k.commitAfterUndo(ctx, step, snapshot, take)
 	}
-	if err != nil && (!k.undoRotation(ctx, step) || uncertain) {
+	if err != nil && (!k.undoRotation(ctx, step, false) || uncertain) {
 		k.undos.add(ctx, step)
 	}
 	return outcome, err
@@ -131,17 +131,17 @@ func update(ctx context.Context, step Step, take takeStep) (outcome UpdateResult
 }
 
 // undoRotation undoes a step in Redis, where other processes can see that this try gave it to no client.
-func (k *Service) undoRotation(ctx context.Context, step Step) bool {
+func (k *Service) undoRotation(ctx context.Context, step Step, refused bool) bool {
 	for range undoTries {
-		if k.undo(ctx, step) == nil {
+		if k.undo(ctx, step, refused) == nil {
 			return true
 		}
 	}
 	return false
 }
 
-func (k *Service) undo(ctx context.Context, step Step) error {
+func (k *Service) undo(ctx context.Context, step Step, refused bool) error {
 	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
 	defer cancel()
-	return k.rotations.Undo(ctx, step.GrantID, step.Nonce)
+	return k.rotations.Undo(ctx, step.GrantID, step.Nonce, refused)
 }

@@ -51,7 +51,7 @@ func (k *Service) Redeem(
 	next := k.tokens.successorsOf(code, sender.Proof)
 	step := newStep(code, next[0])
 	result, err := k.decide(ctx, step, func(ctx context.Context) (ScriptResult, error) {
-		return k.rotations.Exchange(ctx, Try{g.ID, step.Nonce, g.GivenUp}, code.Hash, terms, next.hashes())
+		return k.rotations.Exchange(ctx, step.try(*g), code.Hash, terms, next.hashes())
 	})
 	if err != nil {
 		return Issued{}, err

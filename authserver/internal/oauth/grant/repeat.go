@@ -24,6 +24,13 @@ func newStep(presented Token, next successor) Step {
 	}
 }
 
+// try returns the try of a step for a grant as Postgres holds it.
+func (s Step) try(g Grant) Try { return Try{GrantID: g.ID, Nonce: s.Nonce, GivenUp: g.GivenUp} }
+
+// directTry returns the try of a direct step. The given-up tries are not known without a snapshot. They do not affect a
+// current token or an unused code.
+func (s Step) directTry() Try { return Try{GrantID: s.GrantID, Nonce: s.Nonce, Direct: true} }
+
 // newNonce returns a nonce of 16 characters. Three nonces with separators stay below the size at which Redis stores a
 // grant less compactly (KEYS.md).
 func newNonce() string {

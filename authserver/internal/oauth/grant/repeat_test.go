@@ -294,7 +294,7 @@ func TestG11_RepetitionCompletesStepOfCrashedProcess(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
 	crashed := *b
-	steps, log := crashedStore{b.store}, slog.New(slog.DiscardHandler)
+	steps, log := newCrashedStore(b.store), slog.New(slog.DiscardHandler)
 	crashed.grants = grant.NewService(steps, redis.NewGrants(b.rdb), b.codec, log)
 	first := b.lost(crashed.redeemWith(code, b.terms(), someKey))
 	b.again("exchange", first)(b.redeemWith(code, b.terms(), someKey))
@@ -304,22 +304,18 @@ func TestG11_RepetitionCompletesStepOfCrashedProcess(t *testing.T) {
 	b.alive(g.ID)
 }
 
-// A crashedStore loses each step.
-type crashedStore struct{ grant.GrantStore }
-
-func (crashedStore) Activate(context.Context, grant.Step, []byte) (grant.UpdateResult, error) {
-	return grant.Updated, nil
-}
-
-func (crashedStore) Advance(context.Context, grant.Step) (grant.UpdateResult, error) {
-	return grant.Updated, nil
+// newCrashedStore returns a store that loses each step.
+func newCrashedStore(grants grant.GrantStore) *aroundStore {
+	return &aroundStore{grants, func(context.Context, grant.Step, stepFunc) (grant.UpdateResult, error) {
+		return grant.Updated, nil
+	}}
 }
 
 // The first request gets a 503 after a repeated request got the token. The step must stay, since a client has the
 // token.
 func TestG11_UndoLeavesWhatRepetitionGave(t *testing.T) {
 	b := newTestEnv(t)
-	steps := &repeatingStore{GrantStore: b.store}
+	steps := newRepeatingStore(b.store)
 	failing := *b
 	failing.grants = grant.NewService(steps, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	for _, committed := range []bool{true, false} {
@@ -386,34 +382,32 @@ func TestG11_LateCallIsUnavailable(t *testing.T) {
 
 // A repeatingStore loses the response to a step after a repeated request got its own.
 type repeatingStore struct {
-	grant.GrantStore
+	aroundStore
 	committed bool // the step is committed before the repeated request
 	repeat    func()
 }
 
-func (s *repeatingStore) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
-	return s.take(func() (grant.UpdateResult, error) { return s.GrantStore.Activate(ctx, step, binding) })
-}
-
-func (s *repeatingStore) Advance(ctx context.Context, step grant.Step) (grant.UpdateResult, error) {
-	return s.take(func() (grant.UpdateResult, error) { return s.GrantStore.Advance(ctx, step) })
-}
-
-func (s *repeatingStore) take(take func() (grant.UpdateResult, error)) (grant.UpdateResult, error) {
-	if s.committed {
-		_, _ = take()
-	}
-	if s.repeat != nil {
-		s.repeat()
-		s.repeat = nil
-	}
-	return grant.Refused, store.ErrUnavailable
+func newRepeatingStore(grants grant.GrantStore) *repeatingStore {
+	s := &repeatingStore{}
+	s.aroundStore = aroundStore{grants, func(
+		_ context.Context, step grant.Step, take stepFunc,
+	) (grant.UpdateResult, error) {
+		if s.committed {
+			_, _ = take(step)
+		}
+		if s.repeat != nil {
+			s.repeat()
+			s.repeat = nil
+		}
+		return grant.Refused, store.ErrUnavailable
+	}}
+	return s
 }
 
 // All requests with the key got a 503. Afterwards the credential works with another key (G10).
 func TestG10_RepeatedStepIsUndoneWhenNoneAnswered(t *testing.T) {
 	b := newTestEnv(t)
-	stores := []*stalledStore{{GrantStore: b.store}, {GrantStore: b.store}}
+	stores := []*stalledStore{newStalledStore(b.store), newStalledStore(b.store)}
 	processes := make([]*testEnv, 2)
 	for i, steps := range stores {
 		process := *b

@@ -86,7 +86,7 @@ func (k *Service) rotate(
 	next successors,
 ) (ScriptResult, error) {
 	ask := func(ctx context.Context) (ScriptResult, error) {
-		return k.rotations.Rotate(ctx, Try{g.ID, step.Nonce, g.GivenUp}, old, g.ClientID, resource, next.hashes())
+		return k.rotations.Rotate(ctx, step.try(g), old, g.ClientID, resource, next.hashes())
 	}
 	result, err := k.decide(ctx, step, ask)
 	if err != nil || (result != Missing && result != Ahead) {

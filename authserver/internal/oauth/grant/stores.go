@@ -36,6 +36,7 @@ type Try struct {
 	GrantID uuid.UUID
 	Nonce   string   // distinguishes a retry by this server from a replay (G8)
 	GivenUp []string // nonces of given-up tries; Redis undoes the last decision if it was one of them (G10)
+	Direct  bool     // without a snapshot: Redis returns ReadFirst instead of a refusal, and changes nothing
 }
 
 // A Step is the effect of a try: the grant moves to the next generation.
@@ -45,6 +46,8 @@ type Step struct {
 	Generation uint32 // of the next refresh token; 1 for an exchange
 	Hash       []byte // hash of its random part, or of a nonce if the grant has no refresh tokens
 	Former     []byte // the previous hash; nil for an exchange
+	// Began is when a direct step began. A revocation of the grant since then is a race (Overtaken).
+	Began time.Time
 }
 
 // ManyTries stands for more tries than are recorded. Their step is never reverted.
@@ -65,6 +68,18 @@ type GrantStore interface {
 	Activate(ctx context.Context, step Step, binding []byte) (UpdateResult, error)
 	// Advance moves an active grant to the step's generation, from any smaller one. It is idempotent in the same way.
 	Advance(ctx context.Context, step Step) (UpdateResult, error)
+	// ActivateDirectly and AdvanceDirectly are Activate and Advance with the snapshot's checks in the same statement: the
+	// grant belongs to the client, which exists and has no authentication, and Blocked would return NotBlocked. They
+	// refuse a step that is taken, unless this try took it. They return the grant unless they refuse.
+	ActivateDirectly(ctx context.Context, step Step, binding []byte, terms CodeTerms) (Snapshot, UpdateResult, error)
+	AdvanceDirectly(
+		ctx context.Context,
+		step Step,
+		clientID uuid.UUID,
+		resource string,
+	) (Snapshot, UpdateResult, error)
+	// Responds reports whether Postgres responded lately. It does no I/O.
+	Responds() bool
 	// GiveUp removes the tries with these nonces, whose requests got a 503, from those that took the step, and
 	// prevents them from committing it later. If they were all that took it, the step is reverted (G10).
 	GiveUp(ctx context.Context, step Step, nonces []string) error
@@ -107,6 +122,7 @@ const (
 	WrongResource    ScriptResult = "resource"
 	Late             ScriptResult = "late"       // arrived after its deadline: nothing was changed
 	Again            ScriptResult = "again"      // repeats the request of the last decision (G11)
+	ReadFirst        ScriptResult = "read_first" // a direct try that needs a snapshot
 	Undone           ScriptResult = "undone"     // no client has the result of the step in Postgres (G10)
 	Superseded       ScriptResult = "superseded" // used before by another request
 	AlreadyUsed      ScriptResult = "taken"      // issue: the code was redeemed, or the grant has ended
@@ -148,6 +164,8 @@ type CodeTerms struct {
 // gets the same result (G8). Issue, Exchange, Rotate, Superseded and Repair change nothing after the deadline of their
 // context by Redis's clock, whenever they arrive; all but Repair then return Late.
 type RotationStore interface {
+	// Responds reports whether the server of this grant responded to the last call. It does no I/O.
+	Responds(ctx context.Context, id uuid.UUID) bool
 	Issue(
 		ctx context.Context,
 		id uuid.UUID,
@@ -159,7 +177,8 @@ type RotationStore interface {
 	// Withdraw undoes Issue for an approval that Postgres has refused: the code that it replaced is valid again, unless
 	// the grant was redeemed or has ended (G12).
 	Withdraw(ctx context.Context, id uuid.UUID, approval int) (ScriptResult, error)
-	// Exchange and Rotate store the first of the hashes. If one of them is stored already and was for less than 60 s,
+	// Exchange and Rotate store the first of the hashes. A direct try only replaces a current token, or redeems an
+	// unused code; otherwise it changes nothing and returns ReadFirst. A try that was undone returns Late. If one of them is stored already and was for less than 60 s,
 	// the request repeats the one that stored it.
 	Exchange(ctx context.Context, try Try, codeHash []byte, terms CodeTerms, next [][]byte) (ScriptResult, error)
 	Rotate(
@@ -171,8 +190,9 @@ type RotationStore interface {
 		next [][]byte,
 	) (ScriptResult, error)
 	// Undo undoes the decision of the call with this nonce if nothing has happened since. A decision that other calls
-	// repeat stays.
-	Undo(ctx context.Context, id uuid.UUID, nonce string) error
+	// repeat stays. refused reports that Postgres has refused the step, and that no call with the nonce can arrive any
+	// more: then the store need not remember it.
+	Undo(ctx context.Context, id uuid.UUID, nonce string, refused bool) error
 	// Superseded returns Again if the request that would store this hash repeats the one of the last decision, Undone
 	// if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded.
 	Superseded(ctx context.Context, try Try, hash []byte, known Grant) (ScriptResult, error)

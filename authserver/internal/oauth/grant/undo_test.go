@@ -16,24 +16,22 @@ import (
 
 // A stalledStore loses its responses while it is stalled: it commits steps, and cannot undo them.
 type stalledStore struct {
-	grant.GrantStore
+	aroundStore
 	stalled atomic.Bool
 }
 
-func (s *stalledStore) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
-	result, err := s.GrantStore.Activate(ctx, step, binding)
-	if s.stalled.Load() {
-		return grant.Refused, store.ErrUnavailable
-	}
-	return result, err
-}
-
-func (s *stalledStore) Advance(ctx context.Context, step grant.Step) (grant.UpdateResult, error) {
-	result, err := s.GrantStore.Advance(ctx, step)
-	if s.stalled.Load() {
-		return grant.Refused, store.ErrUnavailable
-	}
-	return result, err
+func newStalledStore(grants grant.GrantStore) *stalledStore {
+	s := &stalledStore{}
+	s.aroundStore = aroundStore{grants, func(
+		_ context.Context, step grant.Step, take stepFunc,
+	) (grant.UpdateResult, error) {
+		result, err := take(step)
+		if s.stalled.Load() {
+			return grant.Refused, store.ErrUnavailable
+		}
+		return result, err
+	}}
+	return s
 }
 
 func (s *stalledStore) GiveUp(ctx context.Context, step grant.Step, nonces []string) error {
@@ -47,7 +45,7 @@ func (s *stalledStore) GiveUp(ctx context.Context, step grant.Step, nonces []str
 // before the first one can undo the step.
 func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
 	b := newTestEnv(t)
-	grants := &stalledStore{GrantStore: b.store}
+	grants := newStalledStore(b.store)
 	stalled := *b
 	stalled.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	other := b.anotherProcess()
@@ -95,7 +93,7 @@ func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
 // 503 and does not call Redis, which would treat the retry as a replay.
 func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
 	b := newTestEnv(t)
-	grants := &stalledStore{GrantStore: b.store}
+	grants := newStalledStore(b.store)
 	lost := &dropReplies{}
 	b.rdb.AddHook(lost)
 	b.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
@@ -140,7 +138,7 @@ func (r *silentRotations) Superseded(
 // process cannot distinguish the retry from a replay, and returns 503.
 func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 	b := newTestEnv(t)
-	grants := &stalledStore{GrantStore: b.store}
+	grants := newStalledStore(b.store)
 	stalled := *b
 	stalled.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	rotations := &silentRotations{RotationStore: redis.NewGrants(b.rdb)}
@@ -178,65 +176,45 @@ func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 	b.alive(g.ID)
 }
 
-// lateStore simulates a Postgres that receives a given-up step late: just before the first step that it commits. The
-// process that gave up the late step reverts it just afterwards.
-type lateStore struct {
-	grant.GrantStore
-	t     *testing.T
-	calls int
-}
-
-func (s *lateStore) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
-	return s.take(
-		ctx,
-		step,
-		func(step grant.Step) (grant.UpdateResult, error) { return s.GrantStore.Activate(ctx, step, binding) },
-	)
-}
-
-func (s *lateStore) Advance(ctx context.Context, step grant.Step) (grant.UpdateResult, error) {
-	return s.take(
-		ctx,
-		step,
-		func(step grant.Step) (grant.UpdateResult, error) { return s.GrantStore.Advance(ctx, step) },
-	)
-}
-
-func (s *lateStore) take(
-	ctx context.Context, step grant.Step, take func(grant.Step) (grant.UpdateResult, error),
-) (grant.UpdateResult, error) {
-	s.calls++
-	if s.calls > 1 {
-		return take(step)
-	}
-	late := step
-	late.Nonce, late.Hash = uuid.NewString(), grant.Binding(step.Hash, "late", "")
-	if result, err := take(late); result != grant.Updated || err != nil {
-		s.t.Errorf("the late step was not committed: %v, %v", result, err)
-	}
-	result, err := take(step)
-	if result != grant.Refused || err != nil {
-		s.t.Errorf("the step after the late one: %v, %v; want it refused", result, err)
-	}
-	if err := s.GiveUp(ctx, late, []string{late.Nonce}); err != nil {
-		s.t.Error(err)
-	}
-	return result, err
+// newLateStore returns a store that receives a given-up step late: just before the first step that it commits. The
+// process that gave up the late step reverts it just afterwards. calls counts the steps.
+func newLateStore(t *testing.T, grants grant.GrantStore, calls *int) *aroundStore {
+	return &aroundStore{grants, func(
+		ctx context.Context, step grant.Step, take stepFunc,
+	) (grant.UpdateResult, error) {
+		*calls++
+		if *calls > 1 {
+			return take(step)
+		}
+		late := step
+		late.Nonce, late.Hash = uuid.NewString(), grant.Binding(step.Hash, "late", "")
+		if result, err := take(late); result != grant.Updated || err != nil {
+			t.Errorf("the late step was not committed: %v, %v", result, err)
+		}
+		result, err := take(step)
+		if result != grant.Refused || err != nil {
+			t.Errorf("the step after the late one: %v, %v; want it refused", result, err)
+		}
+		if err := grants.GiveUp(ctx, late, []string{late.Nonce}); err != nil {
+			t.Error(err)
+		}
+		return result, err
+	}}
 }
 
 func TestG10_RevertedLateStepIsNoReplay(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
-	grants := &lateStore{GrantStore: b.store, t: t}
-	b.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	calls := 0
+	b.grants = grant.NewService(newLateStore(t, b.store, &calls), redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	issued, err := b.redeem(code, b.terms())
 	if err != nil {
 		t.Fatalf("the code does not work: %v", err)
 	}
-	grants.calls = 0
+	calls = 0
 	next := b.mustRotate(issued.Refresh)
-	if grants.calls != 2 {
-		t.Errorf("%d calls of Postgres, want 2", grants.calls)
+	if calls != 2 {
+		t.Errorf("%d calls of Postgres, want 2", calls)
 	}
 	b.mustRotate(next)
 	b.alive(g.ID)

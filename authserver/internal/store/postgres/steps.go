@@ -11,26 +11,58 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/batch"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // An updateStep moves a grant to a generation.
 type updateStep struct {
-	id            uuid.UUID
-	generation    int32
-	hash, binding []byte
-	nonce         string // of the try; a given-up try is not taken (grants.md, G10)
+	grant.Step
+	binding []byte
+	// Of direct steps: the client, the resource, and what a connector can be granted there, separated by spaces.
+	client           uuid.UUID
+	resource, usable string
+}
+
+func directStep(one grant.Step, clientID uuid.UUID, resource string) updateStep {
+	usable := perm.ForConnectors().Usable(resource).Scope()
+	return updateStep{Step: one, client: clientID, resource: resource, usable: usable}
+}
+
+// A takenStep is the grant after a step, or no grant if the step was refused.
+type takenStep struct {
+	now   time.Time
+	grant *grant.Grant
 }
 
 // The steps whose grants exist, with their rows locked. The arrays are in subqueries for the same reason as
-// in snapshotsSQL.
+// in snapshotsSQL. %[1]s is stepSQL or stepsSQL, %[2]s is "" or directSQL, %[3]s is "" or skip locked, and %[4]s is ""
+// or ownSQL.
 const (
-	stepSQL = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, $5::text nonce, 1 place)
-  asked`
+	stepSQL = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, $5::text nonce,
+		$6::uuid client, $7::text resource, $8::text usable, 1 place) asked`
 	stepsSQL = `unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]),
-		(select $5::text[]))
-  with ordinality asked (id, generation, hash, binding, nonce, place)`
-	lockedSQL = `with step as (select asked.* from %s join account.grants g using (id) for no key update of g %s)`
+		(select $5::text[]), (select $6::uuid[]), (select $7::text[]), (select $8::text[]))
+  with ordinality asked (id, generation, hash, binding, nonce, client, resource, usable, place)`
+	lockedSQL = `with step as (
+  select asked.* from %[1]s join account.grants g using (id) %[2]s for no key update of g %[3]s
+)`
 )
+
+// directSQL selects the grants that a client without authentication may use now. It is grant.Snapshot.Blocked for
+// connectors (TestDirectSteps_AreRefusedWhereSnapshotIsBlocked).
+const directSQL = `
+    join account.oauth_clients c on c.id = g.client_id and c.id = asked.client and c.kind = 'connector'
+      and c.token_endpoint_auth_method = 'none' and c.deleted_at is null
+    join account.users u on u.id = g.user_id and u.disabled_at is null
+    join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
+      and exists (select from unnest(g.permissions) one
+        where one = any (m.permissions) and one = any (string_to_array(asked.usable, ' ')))
+    join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration' and f.enabled
+  where g.resource = asked.resource and g.ends_at >= now() + interval '1 second'`
+
+// ownSQL restricts the repetition of a step to the try that took it. A direct step is not a repeated request: Redis has
+// just decided it. If Postgres holds it nevertheless, Redis has lost data.
+const ownSQL = ` and step.nonce = any (g.taken_by)`
 
 // takenBySQL records the tries that took a step. A repeated request has the same hash (G11). At most three tries are
 // recorded; a step with more is never reverted (grant.ManyTries).
@@ -39,6 +71,9 @@ const takenBySQL = `taken_by = case
     when step.nonce = any (g.taken_by) or '*' = any (g.taken_by) then g.taken_by
     when cardinality(g.taken_by) < 3 then g.taken_by || step.nonce
     else '{*}' end`
+
+const returningSQL = `
+returning step.place, now(), ` + grantColumns
 
 // Activations commit durably: the use of a code must survive a crash (G1). A pending grant holds the result
 // of one code's approval, and only that code activates it (G12).
@@ -49,8 +84,7 @@ update account.grants g set state = 'active', generation = step.generation, refr
 from step
 where g.id = step.id and not coalesce(step.nonce = any (g.given_up), false)
   and ((g.state = 'pending' and g.code_binding = step.binding)
-    or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash))
-returning step.place`
+    or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash%[4]s))` + returningSQL
 
 // Advances do not wait for the disk: Redis holds the newer state, and a superseded token becomes current
 // again only if both lose it within the same fraction of a second. The setting is local to the transaction,
@@ -60,8 +94,8 @@ update account.grants g set generation = step.generation, refresh_hash = step.ha
   ` + takenBySQL + `
 from hasty, step
 where g.id = step.id and g.state = 'active' and not coalesce(step.nonce = any (g.given_up), false)
-  and (g.generation < step.generation or (g.generation = step.generation and g.refresh_hash = step.hash))
-returning step.place`
+  and (g.generation < step.generation
+    or (g.generation = step.generation and g.refresh_hash = step.hash%[4]s))` + returningSQL
 
 // A stepBatcher batches the steps of one kind. Steps whose grants are not locked run together in one
 // transaction. Steps of locked rows are retried individually: they wait for the lock, or read why they were
@@ -70,14 +104,20 @@ type stepBatcher struct {
 	store           *Store
 	op              string
 	many, one, wait string // one skips locked rows, like many
-	batches         batch.Batcher[updateStep, bool]
+	batches         batch.Batcher[updateStep, takenStep]
 }
 
-func newStepBatcher(store *Store, op, sql string) *stepBatcher {
+// newStepBatcher returns the batcher of a statement. checks is "" or directSQL.
+func newStepBatcher(store *Store, op, sql, checks string) *stepBatcher {
+	own := ""
+	if checks != "" {
+		own = ownSQL
+	}
 	s := &stepBatcher{store: store, op: op}
-	s.many, s.one = fmt.Sprintf(sql, stepsSQL, "skip locked"), fmt.Sprintf(sql, stepSQL, "skip locked")
-	s.wait = fmt.Sprintf(sql, stepSQL, "")
-	s.batches = batch.Batcher[updateStep, bool]{
+	s.many = fmt.Sprintf(sql, stepsSQL, checks, "skip locked", own)
+	s.one = fmt.Sprintf(sql, stepSQL, checks, "skip locked", own)
+	s.wait = fmt.Sprintf(sql, stepSQL, checks, "", own)
+	s.batches = batch.Batcher[updateStep, takenStep]{
 		Answer: s.updateBatch,
 		Most:   maxBatch,
 		AtOnce: 1,
@@ -89,22 +129,38 @@ func newStepBatcher(store *Store, op, sql string) *stepBatcher {
 
 // Activate moves a pending grant to generation 1.
 func (s *Store) Activate(ctx context.Context, one grant.Step, binding []byte) (grant.UpdateResult, error) {
-	return s.activations.update(ctx, stepOf(one, binding), 0)
+	_, result, err := s.activations.update(ctx, updateStep{Step: one, binding: binding})
+	return result, err
 }
 
 // Advance moves an active grant on to a generation.
 func (s *Store) Advance(ctx context.Context, one grant.Step) (grant.UpdateResult, error) {
-	return s.advances.update(ctx, stepOf(one, nil), int32(one.Generation)-1)
+	_, result, err := s.advances.update(ctx, updateStep{Step: one})
+	return result, err
 }
 
-func stepOf(one grant.Step, binding []byte) updateStep {
-	return updateStep{
-		id:         one.GrantID,
-		generation: int32(one.Generation),
-		hash:       one.Hash,
-		binding:    binding,
-		nonce:      one.Nonce,
-	}
+// ActivateDirectly moves a pending grant to generation 1 if its client and user may use it.
+func (s *Store) ActivateDirectly(
+	ctx context.Context,
+	one grant.Step,
+	binding []byte,
+	terms grant.CodeTerms,
+) (grant.Snapshot, grant.UpdateResult, error) {
+	step := directStep(one, terms.ClientID, terms.Resource)
+	step.binding = binding
+	taken, result, err := s.directActivations.update(ctx, step)
+	return grant.Snapshot{Now: taken.now, Grant: taken.grant}, result, err
+}
+
+// AdvanceDirectly moves an active grant on to a generation if its client and user may use it.
+func (s *Store) AdvanceDirectly(
+	ctx context.Context,
+	one grant.Step,
+	clientID uuid.UUID,
+	resource string,
+) (grant.Snapshot, grant.UpdateResult, error) {
+	taken, result, err := s.directAdvances.update(ctx, directStep(one, clientID, resource))
+	return grant.Snapshot{Now: taken.now, Grant: taken.grant}, result, err
 }
 
 // giveUpSQL stores the nonces of the last eight given-up tries: as many as can be in flight at once. It reverts the
@@ -137,22 +193,22 @@ func (s *Store) GiveUp(ctx context.Context, one grant.Step, nonces []string) err
 	return unavailable("cancel step", err)
 }
 
-// update takes one step from the generation before.
-func (s *stepBatcher) update(ctx context.Context, one updateStep, before int32) (grant.UpdateResult, error) {
+// update takes one step from the generation before. It returns the grant unless the step is refused.
+func (s *stepBatcher) update(ctx context.Context, one updateStep) (takenStep, grant.UpdateResult, error) {
 	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
 	defer stop()
-	passed, err := s.batches.Do(waiting, one)
+	taken, err := s.batches.Do(waiting, one)
 	if err != nil {
-		return grant.Refused, uncommitted(s.op, err)
+		return takenStep{}, grant.Refused, uncommitted(s.op, err)
 	}
-	if passed {
-		return grant.Updated, nil
+	if taken.grant != nil {
+		return taken, grant.Updated, nil
 	}
-	return s.updateOne(ctx, one, before)
+	return s.updateOne(ctx, one)
 }
 
-// updateBatch reports which of the steps were taken. It skips locked rows.
-func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]bool, error) {
+// updateBatch takes the steps that are not refused. It skips locked rows.
+func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]takenStep, error) {
 	connection, err := s.store.pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", batch.ErrUnasked, err)
@@ -163,82 +219,98 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]bool
 		acquireTimeout,
 	) // independent of how long acquiring the connection took
 	defer cancel()
-	passed := make([]bool, len(all))
 	if len(all) == 1 {
-		passed[0], err = run(ctx, connection.Conn(), s.one, all[0])
-		return passed, err
+		return run(ctx, connection.Conn(), s.one, all)
 	}
-	places, err := runMany(ctx, connection.Conn(), s.many, all)
-	if err != nil {
-		return nil, err
-	}
-	for _, place := range places {
-		passed[place-1] = true
-	}
-	return passed, nil
+	return run(ctx, connection.Conn(), s.many, all)
 }
 
 // updateOne takes a step, waiting for the lock on its grant. If the step cannot be taken, it reads the
 // reason.
-func (s *stepBatcher) updateOne(ctx context.Context, one updateStep, before int32) (grant.UpdateResult, error) {
+func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep, grant.UpdateResult, error) {
 	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
 	defer stop()
 	connection, err := s.store.pool.Acquire(waiting)
 	if err != nil {
-		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrUnasked, err))
+		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrUnasked, err))
 	}
 	defer connection.Release()
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < acquireTimeout {
-		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrUnasked, errLate))
+		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrUnasked, errLate))
 	}
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	passed, err := run(ctx, connection.Conn(), s.wait, one)
+	taken, err := run(ctx, connection.Conn(), s.wait, []updateStep{one})
 	if err != nil {
-		return grant.Refused, uncommitted(s.op, err)
+		return takenStep{}, grant.Refused, uncommitted(s.op, err)
 	}
-	if passed {
-		return grant.Updated, nil
+	if taken[0].grant != nil {
+		return taken[0], grant.Updated, nil
 	}
-	var state string
-	var generation int32
-	err = connection.QueryRow(ctx, `select state, generation from account.grants where id = $1`, one.id).
-		Scan(&state, &generation)
+	var row grantRow
+	var now time.Time
+	err = connection.QueryRow(ctx, `select now(), `+grantColumns+` from account.grants g where g.id = $1`, one.GrantID).
+		Scan(append([]any{&now}, row.targets()...)...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return grant.Refused, nil
+		return takenStep{}, grant.Refused, nil
 	}
 	if err != nil {
-		return grant.Refused, uncommitted(s.op, err)
+		return takenStep{}, grant.Refused, uncommitted(s.op, err)
 	}
-	// The grant was revoked during this step: the winner of a race returns its tokens, which are already
-	// invalid.
-	if grant.State(state) == grant.Revoked && generation == before {
-		return grant.Overtaken, nil
+	if refused := (takenStep{now, row.grant()}); refused.overtaken(one.Step) {
+		return refused, grant.Overtaken, nil
 	}
-	return grant.Refused, nil
+	return takenStep{}, grant.Refused, nil
+}
+
+// overtaken reports whether the grant was revoked during the step: the winner of a race returns its tokens, which are
+// already invalid. A step that is not direct began after a snapshot in which the grant was not revoked.
+func (t takenStep) overtaken(step grant.Step) bool {
+	g := t.grant
+	if g.State != grant.Revoked || g.Generation != step.Generation-1 {
+		return false
+	}
+	return step.Began.IsZero() || (g.RevokedAt != nil && t.now.Sub(*g.RevokedAt) <= time.Since(step.Began))
 }
 
 // errLate reports that too little time is left to run a statement to its commit.
 var errLate = errors.New("too late to start")
 
-// run reports whether sql took the step. Its arguments are positional, because pgx parses the text for named
-// ones each time.
-func run(ctx context.Context, connection *pgx.Conn, sql string, one updateStep) (bool, error) {
-	tag, err := connection.Exec(ctx, sql, one.id, one.generation, one.hash, one.binding, one.nonce)
-	return tag.RowsAffected() == 1, err
-}
-
-// runMany returns the positions of the steps that sql took.
-func runMany(ctx context.Context, connection *pgx.Conn, sql string, all []updateStep) ([]int, error) {
-	ids, generations := make([]uuid.UUID, len(all)), make([]int32, len(all))
-	hashes, bindings, nonces := make([][]byte, len(all)), make([][]byte, len(all)), make([]string, len(all))
-	for i, one := range all {
-		ids[i], generations[i] = one.id, one.generation
-		hashes[i], bindings[i], nonces[i] = one.hash, one.binding, one.nonce
-	}
-	rows, err := connection.Query(ctx, sql, ids, generations, hashes, bindings, nonces)
+// run takes the steps that are not refused. sql has arrays unless there is one step. Its arguments are positional,
+// because pgx parses the text for named ones each time.
+func run(ctx context.Context, connection *pgx.Conn, sql string, all []updateStep) ([]takenStep, error) {
+	rows, err := connection.Query(ctx, sql, stepArguments(all)...)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[int])
+	defer rows.Close()
+	taken := make([]takenStep, len(all))
+	for rows.Next() {
+		var place int
+		var now time.Time
+		var row grantRow
+		if err := rows.Scan(append([]any{&place, &now}, row.targets()...)...); err != nil {
+			return nil, err
+		}
+		taken[place-1] = takenStep{now, row.grant()}
+	}
+	return taken, rows.Err()
+}
+
+func stepArguments(all []updateStep) []any {
+	if len(all) == 1 {
+		one := all[0]
+		return []any{one.GrantID, int32(one.Generation), one.Hash, one.binding, one.Nonce, one.client, one.resource,
+			one.usable}
+	}
+	n := len(all)
+	ids, generations, clients := make([]uuid.UUID, n), make([]int32, n), make([]uuid.UUID, n)
+	hashes, bindings, nonces := make([][]byte, n), make([][]byte, n), make([]string, n)
+	resources, usable := make([]string, n), make([]string, n)
+	for i, one := range all {
+		ids[i], generations[i], clients[i] = one.GrantID, int32(one.Generation), one.client
+		hashes[i], bindings[i], nonces[i] = one.Hash, one.binding, one.Nonce
+		resources[i], usable[i] = one.resource, one.usable
+	}
+	return []any{ids, generations, hashes, bindings, nonces, clients, resources, usable}
 }

@@ -37,11 +37,14 @@ type Store struct {
 	pool   *pgxpool.Pool
 	probe  *pgxpool.Pool // one connection for Ping and Ready, so that they do not wait for callers
 	pings  singleflight.Group
+	health *pghealth.Watch
 	recent *lru.Cache[uuid.UUID, recentClient]
 
 	snapshots             batch.Batcher[snapshotQuery, grant.Snapshot]
 	introspections        batch.Batcher[introspection, introspected]
 	activations, advances *stepBatcher
+	// Those of direct steps, which need no snapshot.
+	directActivations, directAdvances *stepBatcher
 
 	migrated atomic.Bool // every migration that this program knows was seen
 }
@@ -85,10 +88,11 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 	if err != nil {
 		return nil, err
 	}
+	s.health = pghealth.NewWatch(s.Ping)
 	s.pool, err = openPool(ctx, url, poolOptions{
 		connections: maxConnections - 1,
 		shouldPing:  pghealth.ShouldPing,
-		tracers:     append(slices.Clone(tracers), pghealth.NewWatch(s.Ping)),
+		tracers:     append(slices.Clone(tracers), s.health),
 	})
 	if err != nil {
 		s.probe.Close()
@@ -106,8 +110,10 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 		AtOnce: 1,
 		Within: acquireTimeout,
 	}
-	s.activations = newStepBatcher(s, "activate grant", activateSQL)
-	s.advances = newStepBatcher(s, "advance grant", advanceSQL)
+	s.activations = newStepBatcher(s, "activate grant", activateSQL, "")
+	s.advances = newStepBatcher(s, "advance grant", advanceSQL, "")
+	s.directActivations = newStepBatcher(s, "activate grant", activateSQL, directSQL)
+	s.directAdvances = newStepBatcher(s, "advance grant", advanceSQL, directSQL)
 	return s, nil
 }
 
@@ -159,6 +165,9 @@ func (s *Store) Close() {
 	s.pool.Close()
 	s.probe.Close()
 }
+
+// Responds reports whether Postgres responded lately. It does no I/O.
+func (s *Store) Responds() bool { return !s.health.Silent() }
 
 // Ping returns nil if Postgres answers before the context ends, and within acquireTimeout. Concurrent calls share one
 // ping.

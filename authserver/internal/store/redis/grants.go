@@ -142,6 +142,7 @@ func (g *Grants) Exchange(
 		terms.Challenge,
 		bytes.Join(next, nil),
 		strings.Join(try.GivenUp, " "),
+		flag(try.Direct),
 	)
 }
 
@@ -160,12 +161,26 @@ func (g *Grants) Rotate(
 		resource,
 		bytes.Join(next, nil),
 		strings.Join(try.GivenUp, " "),
+		flag(try.Direct),
 	)
 }
 
+// flag returns how the scripts read a flag.
+func flag(set bool) string {
+	if set {
+		return "1"
+	}
+	return ""
+}
+
+// Responds reports whether the server of a grant responded to the last call.
+func (g *Grants) Responds(ctx context.Context, id uuid.UUID) bool {
+	return g.scripts.servers.of(ctx, g.scripts.rdb, grantKey(id)).health.answering()
+}
+
 // Undo restores the state before the decision with this nonce, if nothing has happened since.
-func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string) error {
-	_, err := g.run(ctx, g.undo, id, nonce)
+func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string, refused bool) error {
+	_, err := g.run(ctx, g.undo, id, nonce, flag(refused))
 	return err
 }
 

@@ -15,6 +15,13 @@ type healthGate struct {
 
 const probePause = 20 * time.Millisecond
 
+// answering reports whether the server answers, as far as is known.
+func (p *healthGate) answering() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.answers == nil
+}
+
 // available reports whether the server answers. It waits up to within for a server that does not.
 func (p *healthGate) available(ctx context.Context, within time.Duration) bool {
 	p.mu.Lock()

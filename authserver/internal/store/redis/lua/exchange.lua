@@ -3,16 +3,23 @@
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce, 2 code hash, 3 client, 4 redirect URI, 5 resource, 6 challenge of the verifier ('' for none),
 --      7 hash of the first refresh token, and of those that other processes would create for the same request (32
---      bytes each), 8 nonces of given-up decisions
--- Returns: ok | late (nothing was read) | missing | client | replaced | spent (used long ago, its data is gone) |
+--      bytes each), 8 nonces of given-up decisions, 9 '1' for a direct try, which only redeems a valid unused code
+-- Returns: ok | late (this try may not decide any more) | read_first (a direct try: nothing was changed) | missing |
+--      client | replaced | spent (used long ago, its data is gone) |
 --      revoked:reason | again or again:n (repeats the request that stored the nth hash) | reused (revoked now) |
 --      expired | redirect, verifier, resource (counted) | burned (the fifth: revoked now) | ended
 undo_given_up(ARGV[8])
-local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'cl', 'ch', 'ru', 'rs', 'cc', 'cx', 'en', 'rr', 'rh', 'at')
-local state, holders, client, code, uri, resource, challenge, dies, ends, ended, hash, at = unpack(g)
+local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'cl', 'ch', 'ru', 'rs', 'cc', 'cx', 'en', 'rr', 'rh', 'at',
+  'un')
+local state, holders, client, code, uri, resource, challenge, dies, ends, ended, hash, at, undone = unpack(g)
+if undone and lists(undone, ARGV[1]) then return 'late' end
 if not state then return 'missing' end
 local own = retried(holders, ARGV[1], ARGV[7], hash)
 if own then return own end
+if ARGV[9] == '1' and (state ~= 'pending' or client ~= ARGV[3] or code ~= ARGV[2] or uri ~= ARGV[4]
+  or challenge ~= ARGV[6] or resource ~= ARGV[5] or now >= tonumber(dies) or now >= tonumber(ends)) then
+  return 'read_first'
+end
 if client ~= ARGV[3] then return 'client' end
 if state == 'revoked' then return 'revoked:' .. ended end
 if not code then return 'spent' end

@@ -13,12 +13,15 @@ end
 
 -- undo removes the try with this nonce from the holders of the last decision, and reports whether the try was one. If
 -- no holder remains, no client has the result, and undo restores the previous state. It does not change a revoked
--- grant. It stores the last nonces that were undone.
-local function undo(nonce)
+-- grant. It stores the last nonces that were undone, unless unrecorded is true: Postgres has refused the step, so
+-- superseded need not know it.
+local function undo(nonce, unrecorded)
   local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'gn', 'ph', 'cx', 'un')
   local state, holders, generation, former, dies, undone = unpack(g)
   if state ~= 'active' or not holders or not lists(holders, nonce) then return false end
-  redis.call('HSET', KEYS[1], 'un', string.sub(nonce .. ' ' .. (undone or ''), 1, 50))
+  if not unrecorded then
+    redis.call('HSET', KEYS[1], 'un', string.sub(nonce .. ' ' .. (undone or ''), 1, 50))
+  end
   local others = {}
   for one in string.gmatch(holders, '%S+') do
     if one ~= nonce then others[#others + 1] = one end

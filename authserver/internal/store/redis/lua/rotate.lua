@@ -2,16 +2,21 @@
 -- superseded token (G3).
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce, 2 generation presented, 3 hash presented, 4 client, 5 resource, 6 hash of the next token, and of those
---      that other processes would create for the same request (32 bytes each), 7 nonces of given-up decisions
--- Returns, in the order of the checks: late (nothing was read) | missing | ok (own retry) | revoked:reason | ended |
---      client | again or again:n (repeats the request that stored the nth hash) | replay (revoked now) |
+--      that other processes would create for the same request (32 bytes each), 7 nonces of given-up decisions,
+--      8 '1' for a direct try, which only replaces a current token
+-- Returns, in the order of the checks: late (this try may not decide any more) | missing | ok (own retry) |
+--      read_first (a direct try: nothing was changed) | revoked:reason | ended | client |
+--      again or again:n (repeats the request that stored the nth hash) | replay (revoked now) |
 --      ahead (newer than the stored generation) | replaced (same generation, another token) | resource | ok
 undo_given_up(ARGV[7])
-local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'en', 'cl', 'gn', 'rh', 'rs', 'rr', 'at')
-local state, holders, ends, client, generation, hash, resource, reason, at = unpack(g)
+local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'en', 'cl', 'gn', 'rh', 'rs', 'rr', 'at', 'un')
+local state, holders, ends, client, generation, hash, resource, reason, at, undone = unpack(g)
+if undone and lists(undone, ARGV[1]) then return 'late' end
 if not state then return 'missing' end
 local own = retried(holders, ARGV[1], ARGV[6], hash)
 if own then return own end
+if ARGV[8] == '1' and (state ~= 'active' or now >= tonumber(ends) or client ~= ARGV[4] or resource ~= ARGV[5]
+  or generation ~= ARGV[2] or hash ~= ARGV[3]) then return 'read_first' end
 if state == 'revoked' then return 'revoked:' .. reason end
 if now >= tonumber(ends) then return 'ended' end
 if client ~= ARGV[4] then return 'client' end

@@ -1,0 +1,106 @@
+package grant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/store"
+)
+
+// RotateDirectly is Rotate with one script and one statement, without a snapshot. It is only for clients without
+// authentication, and only for a token that is current. If anything else is the case, it changes nothing and returns
+// false; then Rotate must decide. Its error wraps store.ErrUnavailable.
+func (k *Service) RotateDirectly(
+	ctx context.Context,
+	clientID uuid.UUID,
+	old Token,
+	resource string,
+	sender Sender,
+) (Issued, bool, error) {
+	next := k.tokens.successorsOf(old, sender.Proof)
+	step := newStep(old, next[0])
+	snapshot, done, err := k.direct(ctx, step, directStep{
+		decide: func(ctx context.Context) (ScriptResult, error) {
+			return k.rotations.Rotate(ctx, step.directTry(), old, clientID, resource, next.hashes())
+		},
+		take: func(ctx context.Context, step Step) (Snapshot, UpdateResult, error) {
+			return k.store.AdvanceDirectly(ctx, step, clientID, resource)
+		},
+	})
+	if !done || err != nil {
+		return Issued{}, false, err
+	}
+	return snapshot.issue(next[0]), true, nil
+}
+
+// RedeemDirectly is Redeem with one script and one statement, without a snapshot. It is only for clients without
+// authentication, and only for a code that is unused and matches the terms. If anything else is the case, it changes
+// nothing and returns false; then Redeem must decide. Its error wraps store.ErrUnavailable.
+func (k *Service) RedeemDirectly(ctx context.Context, code Token, terms CodeTerms, sender Sender) (Issued, bool, error) {
+	next := k.tokens.successorsOf(code, sender.Proof)
+	step := newStep(code, next[0])
+	binding := Binding(code.Hash, terms.RedirectURI, terms.Challenge)
+	snapshot, done, err := k.direct(ctx, step, directStep{
+		decide: func(ctx context.Context) (ScriptResult, error) {
+			return k.rotations.Exchange(ctx, step.directTry(), code.Hash, terms, next.hashes())
+		},
+		take: func(ctx context.Context, step Step) (Snapshot, UpdateResult, error) {
+			return k.store.ActivateDirectly(ctx, step, binding, terms)
+		},
+	})
+	if !done || err != nil {
+		return Issued{}, false, err
+	}
+	return snapshot.issue(next[0]), true, nil
+}
+
+// A directStep is one step in both stores.
+type directStep struct {
+	decide func(context.Context) (ScriptResult, error)
+	take   func(context.Context, Step) (Snapshot, UpdateResult, error)
+}
+
+// direct takes a step in Redis and then in Postgres. done reports that both have taken it. Otherwise it is undone in
+// Redis: a refusal must not use up the credential. The caller then reads a snapshot, which shows the reason.
+func (k *Service) direct(ctx context.Context, step Step, one directStep) (snapshot Snapshot, done bool, err error) {
+	if !k.store.Responds() || !k.rotations.Responds(ctx, step.GrantID) {
+		return Snapshot{}, false, nil // one store may be enough for a refusal
+	}
+	if err := k.undos.wait(ctx, step.GrantID); err != nil {
+		return Snapshot{}, false, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	step.Began = time.Now()
+	result, uncertain, err := k.ask(ctx, step.GrantID, one.decide)
+	decided := err == nil && result == OK
+	if uncertain && !decided { // a call without a response may still arrive, even if a later call got one
+		k.undos.add(ctx, step)
+	}
+	if err != nil && !uncertain {
+		return Snapshot{}, false, nil
+	}
+	if !decided {
+		return Snapshot{}, false, err
+	}
+	snapshot, outcome, err := one.take(ctx, step)
+	if err == nil && outcome != Refused {
+		return snapshot, true, nil
+	}
+	unknown := err != nil && !errors.Is(err, ErrNotCommitted)
+	undone := k.undoRotation(ctx, step, err == nil && !uncertain)
+	if unknown || !undone {
+		k.undos.add(ctx, step)
+	}
+	switch {
+	case unknown:
+		return Snapshot{}, false, err
+	case !undone:
+		return Snapshot{}, false, fmt.Errorf("%w: a change of the grant could not be undone", store.ErrUnavailable)
+	}
+	return Snapshot{}, false, nil
+}

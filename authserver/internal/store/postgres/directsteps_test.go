@@ -1,0 +1,191 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+)
+
+// directly takes a step without a snapshot.
+func (l *storeTest) directly(step grant.Step) (grant.UpdateResult, error) {
+	l.Helper()
+	if step.Generation == 1 {
+		terms := grant.CodeTerms{ClientID: l.grant.ClientID, Resource: l.grant.Resource}
+		snapshot, result, err := l.ActivateDirectly(l.Context(), step, l.grant.CodeBinding, terms)
+		l.complete(snapshot, result)
+		return result, err
+	}
+	snapshot, result, err := l.AdvanceDirectly(l.Context(), step, l.grant.ClientID, l.grant.Resource)
+	l.complete(snapshot, result)
+	return result, err
+}
+
+// complete checks that a step that is not refused comes with its grant.
+func (l *storeTest) complete(snapshot grant.Snapshot, result grant.UpdateResult) {
+	l.Helper()
+	if result != grant.Refused && (snapshot.Now.IsZero() || snapshot.Grant == nil || snapshot.Grant.ID != l.grant.ID ||
+		len(snapshot.Grant.Permissions) == 0) {
+		l.Errorf("%+v", snapshot)
+	}
+}
+
+// Every cause for which Blocked refuses a grant, alone and with others, refuses a direct step. Without a cause, the step
+// is taken.
+func TestDirectSteps_AreRefusedWhereSnapshotIsBlocked(t *testing.T) {
+	l := newStoreTest(t)
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	causes := []string{
+		`update account.grants set ends_at = now() + interval '900 ms'`,
+		`update account.users set disabled_at = now()`,
+		`update account.memberships set user_id = user_id where false`, // no cause
+		`delete from account.memberships`,
+		`update account.tenant_features set enabled = false`,
+		`delete from account.tenant_features`,
+		`update account.memberships set permissions = '{engage:read:forms}'`,
+		`update account.memberships set permissions = '{}'`,
+	}
+	for chosen := range 1 << len(causes) {
+		var sql []string
+		for i, cause := range causes {
+			if chosen&(1<<i) != 0 {
+				sql = append(sql, cause)
+			}
+		}
+		l.agrees(strings.Join(sql, "; "))
+	}
+}
+
+// agrees compares both answers in the state after sql, and restores the state.
+func (l *storeTest) agrees(sql string) {
+	l.Helper()
+	ctx := l.Context()
+	restore := `delete from account.memberships; insert into account.memberships select * from saved_memberships;
+		delete from account.tenant_features; insert into account.tenant_features select * from saved_features;
+		update account.users set disabled_at = null;
+		update account.grants set ends_at = now() + interval '1 hour', state = 'pending', generation = 0,
+			refresh_hash = null, code_binding = '\x` + strings.Repeat("01", 32) + `'`
+	l.fixture.Exec(`create table if not exists saved_memberships as table account.memberships`)
+	l.fixture.Exec(`create table if not exists saved_features as table account.tenant_features`)
+	if _, err := l.fixture.Owner.Exec(ctx, sql); err != nil {
+		l.Fatal(err)
+	}
+	snapshot, err := l.Facts(ctx, l.grant.ClientID, l.grant.ID)
+	if err != nil {
+		l.Fatal(err)
+	}
+	allowed := snapshot.Blocked() == grant.NotBlocked
+	for generation := range uint32(2) {
+		step := grant.Step{GrantID: l.grant.ID, Nonce: uuid.NewString(), Generation: generation + 1, Hash: hash(20)}
+		if generation == 1 {
+			l.fixture.Exec(`update account.grants set state = 'active', generation = 1`)
+		}
+		result, err := l.directly(step)
+		if err != nil || (result == grant.Updated) != allowed {
+			l.Errorf("generation %d, Blocked %q: %v %v, after %s", generation+1, snapshot.Blocked(), result, err, sql)
+		}
+	}
+	if _, err := l.fixture.Owner.Exec(ctx, restore); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// A client that was deleted, or that must authenticate now, and a request for another client or resource get nothing.
+func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
+	l := newStoreTest(t)
+	ctx, own := t.Context(), l.grant
+	l.wantState(grant.Pending)(l.approve(ctx, own))
+	step := func(generation uint32) grant.Step {
+		return grant.Step{GrantID: own.ID, Nonce: uuid.NewString(), Generation: generation, Hash: hash(30)}
+	}
+	for generation := uint32(1); generation <= 2; generation++ {
+		for _, sql := range [][2]string{
+			{`update account.oauth_clients set deleted_at = now()`, `update account.oauth_clients set deleted_at = null`},
+			{
+				`update account.oauth_clients set metadata_url = 'https://a.example/' || id, tenant_id = null, resource = '',
+					document_read_at = now(), document_fresh_until = now(), keys = '{}',
+					token_endpoint_auth_method = 'private_key_jwt'`,
+				`update account.oauth_clients set metadata_url = null, keys = null, tenant_id = '` + own.WorkspaceID.String() + `',
+					resource = '` + own.Resource + `', token_endpoint_auth_method = 'none'`,
+			},
+		} {
+			l.fixture.Exec(sql[0])
+			l.wantResult(grant.Refused)(l.directly(step(generation)))
+			l.fixture.Exec(sql[1])
+		}
+		l.grant.ClientID = l.fixture.Connector(own.Resource).ID
+		l.wantResult(grant.Refused)(l.directly(step(generation)))
+		l.grant = own
+		l.grant.Resource = "https://api.example.org/mcp"
+		l.wantResult(grant.Refused)(l.directly(step(generation)))
+		l.grant = own
+		l.wantResult(grant.Updated)(l.directly(step(generation)))
+	}
+}
+
+// Redis decides a direct step anew. If another try took the same step in Postgres, Redis has lost data.
+func TestDirectSteps_OnlyOwnStepIsRepeated(t *testing.T) {
+	l := newStoreTest(t)
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	for generation := uint32(1); generation <= 2; generation++ {
+		own := grant.Step{GrantID: l.grant.ID, Nonce: uuid.NewString(), Generation: generation, Hash: hash(40)}
+		l.wantResult(grant.Updated)(l.directly(own))
+		l.wantResult(grant.Updated)(l.directly(own)) // G8
+		other := own
+		other.Nonce = uuid.NewString()
+		l.wantResult(grant.Refused)(l.directly(other))
+	}
+}
+
+// Concurrent direct steps share a statement, and each gets its own grant.
+func TestDirectSteps_AreBatched(t *testing.T) {
+	l := newStoreTest(t)
+	grants := make([]grant.Grant, 3)
+	for i := range grants {
+		grants[i] = l.grant
+		grants[i].ID = uuid.New()
+		l.wantState(grant.Pending)(l.approve(t.Context(), grants[i]))
+	}
+	steps := make([]grant.Step, len(grants))
+	for i, g := range grants {
+		steps[i] = grant.Step{GrantID: g.ID, Nonce: uuid.NewString(), Generation: 1, Hash: hash(byte(50 + i))}
+	}
+	steps[1].GrantID = uuid.New()
+	taken, err := l.TakeDirectly(t.Context(), steps, l.grant.CodeBinding, l.grant.ClientID, l.grant.Resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, g := range taken {
+		if i == 1 {
+			if g != nil {
+				t.Errorf("%+v", g)
+			}
+		} else if g == nil || g.ID != grants[i].ID {
+			t.Errorf("%d: %+v", i, g)
+		}
+	}
+}
+
+// A grant that is revoked during the step is a race. One that was revoked before is refused.
+func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
+	l := newStoreTest(t)
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	step := grant.Step{
+		GrantID:    l.grant.ID,
+		Nonce:      uuid.NewString(),
+		Generation: 1,
+		Hash:       hash(60),
+		Began:      time.Now(),
+	}
+	if err := l.Revoke(t.Context(), l.grant.ID, grant.CodeReused, "client:x", nil); err != nil {
+		t.Fatal(err)
+	}
+	l.wantResult(grant.Overtaken)(l.directly(step))
+	l.fixture.Exec(`update account.grants set revoked_at = revoked_at - interval '1 minute'`)
+	l.wantResult(grant.Refused)(l.directly(step))
+	l.fixture.Exec(`update account.grants set revoked_at = now(), generation = 1`)
+	l.wantResult(grant.Refused)(l.directly(step))
+}

@@ -1,0 +1,133 @@
+package redis
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+)
+
+// rotateDirectly is rotate with a direct try.
+func (r *grantsTest) rotateDirectly(nonce string, generation uint32, presented byte) (grant.ScriptResult, error) {
+	return r.Rotate(
+		r.Context(),
+		grant.Try{GrantID: r.id, Nonce: nonce, Direct: true},
+		grant.Token{GrantID: r.id, Generation: generation, Hash: hash(presented)},
+		r.terms.ClientID,
+		r.terms.Resource,
+		[][]byte{hash(presented + 1)},
+	)
+}
+
+// exchangeDirectly is exchange with a direct try.
+func (r *grantsTest) exchangeDirectly(nonce string, code byte) (grant.ScriptResult, error) {
+	try := grant.Try{GrantID: r.id, Nonce: nonce, Direct: true}
+	return r.Exchange(r.Context(), try, hash(code), r.terms, [][]byte{hash(11)})
+}
+
+// unchanged checks that a call changes nothing and returns a result.
+func (r *grantsTest) unchanged(what string, want grant.ScriptResult, call func() (grant.ScriptResult, error)) {
+	r.Helper()
+	before := r.rdb.HGetAll(r.Context(), grantKey(r.id)).Val()
+	got, err := call()
+	after := r.rdb.HGetAll(r.Context(), grantKey(r.id)).Val()
+	if err != nil || got != want || !maps.Equal(before, after) {
+		r.Errorf("%s: %q %v, want %q; %v, before %v", what, got, err, want, after, before)
+	}
+}
+
+// with changes the terms during a call.
+func (r *grantsTest) with(
+	change func(*grant.CodeTerms), call func() (grant.ScriptResult, error),
+) func() (grant.ScriptResult, error) {
+	return func() (grant.ScriptResult, error) {
+		terms := r.terms
+		defer func() { r.terms = terms }()
+		change(&r.terms)
+		return call()
+	}
+}
+
+func TestDirectTry_ReplacesOnlyCurrentToken(t *testing.T) {
+	r := newGrantsTest(t)
+	r.issue(1)
+	current := func() (grant.ScriptResult, error) { return r.rotateDirectly("a", 2, 12) }
+	r.unchanged("pending", grant.ReadFirst, current)
+	r.want(grant.OK)(r.exchange("first", 1, r.terms))
+	r.want(grant.OK)(r.rotateDirectly("b", 1, 11))
+	r.unchanged("own retry", grant.OK, func() (grant.ScriptResult, error) { return r.rotateDirectly("b", 1, 11) })
+	for what, call := range map[string]func() (grant.ScriptResult, error){
+		"superseded":       func() (grant.ScriptResult, error) { return r.rotateDirectly("c", 1, 11) },
+		"newer":            func() (grant.ScriptResult, error) { return r.rotateDirectly("c", 3, 12) },
+		"another token":    func() (grant.ScriptResult, error) { return r.rotateDirectly("c", 2, 13) },
+		"another client":   r.with(func(c *grant.CodeTerms) { c.ClientID = uuid.New() }, current),
+		"another resource": r.with(func(c *grant.CodeTerms) { c.Resource += "/" }, current),
+	} {
+		r.unchanged(what, grant.ReadFirst, call)
+	}
+	r.want(grant.OK)(current())
+	if err := r.Revoke(t.Context(), r.id, grant.ByUser, r.ends); err != nil {
+		t.Fatal(err)
+	}
+	r.unchanged("revoked", grant.ReadFirst, func() (grant.ScriptResult, error) { return r.rotateDirectly("d", 3, 13) })
+	r.activate()
+	r.rdb.HSet(t.Context(), grantKey(r.id), "en", time.Now().Add(-time.Second).UnixMilli())
+	r.unchanged("ended", grant.ReadFirst, func() (grant.ScriptResult, error) { return r.rotateDirectly("d", 1, 11) })
+	r.id = uuid.New()
+	r.want(grant.Missing)(r.rotateDirectly("d", 1, 11))
+}
+
+func TestDirectTry_RedeemsOnlyValidUnusedCode(t *testing.T) {
+	r := newGrantsTest(t)
+	r.issue(1)
+	valid := func() (grant.ScriptResult, error) { return r.exchangeDirectly("a", 1) }
+	for what, call := range map[string]func() (grant.ScriptResult, error){
+		"another code":      func() (grant.ScriptResult, error) { return r.exchangeDirectly("b", 2) },
+		"another client":    r.with(func(c *grant.CodeTerms) { c.ClientID = uuid.New() }, valid),
+		"another resource":  r.with(func(c *grant.CodeTerms) { c.Resource += "/" }, valid),
+		"another address":   r.with(func(c *grant.CodeTerms) { c.RedirectURI += "/" }, valid),
+		"another challenge": r.with(func(c *grant.CodeTerms) { c.Challenge += "x" }, valid),
+	} {
+		r.unchanged(what, grant.ReadFirst, call)
+	}
+	r.want(grant.OK)(valid())
+	r.unchanged("own retry", grant.OK, valid)
+	r.unchanged("used", grant.ReadFirst, func() (grant.ScriptResult, error) { return r.exchangeDirectly("b", 1) })
+	for field, what := range map[string]string{"cx": "expired", "en": "ended"} {
+		r.issue(1)
+		r.rdb.HSet(t.Context(), grantKey(r.id), field, time.Now().Add(-time.Second).UnixMilli())
+		r.unchanged(what, grant.ReadFirst, valid)
+	}
+}
+
+// A call that arrives after its try was undone decides nothing. Its response would go nowhere.
+func TestG10_UndoneTryDecidesNothing(t *testing.T) {
+	r := newGrantsTest(t)
+	r.issue(1)
+	r.want(grant.OK)(r.exchange("a", 1, r.terms))
+	r.undo("a")
+	r.unchanged("exchange", grant.Late, func() (grant.ScriptResult, error) { return r.exchange("a", 1, r.terms) })
+	r.want(grant.OK)(r.exchange("b", 1, r.terms))
+	r.want(grant.OK)(r.rotate("c", 1, 11, 12))
+	r.undo("c")
+	r.unchanged("refresh", grant.Late, func() (grant.ScriptResult, error) { return r.rotate("c", 1, 11, 12) })
+	r.want(grant.OK)(r.rotate("d", 1, 11, 12))
+}
+
+// Postgres has refused these steps, so superseded never asks about them. They must not push out others.
+func TestUndo_RefusedStepIsNotRemembered(t *testing.T) {
+	r := newGrantsTest(t)
+	r.activate()
+	r.want(grant.OK)(r.rotate("given-up", 1, 11, 12))
+	r.undo("given-up")
+	for _, nonce := range []string{"a", "b", "c", "d"} {
+		r.want(grant.OK)(r.rotateDirectly(nonce, 1, 11))
+		if err := r.Undo(t.Context(), r.id, nonce, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.want(grant.Undone)(r.superseded("", 2, 0, "given-up"))
+}
