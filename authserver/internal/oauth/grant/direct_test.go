@@ -1,10 +1,15 @@
 package grant_test
 
 import (
-	"slices"
+	"context"
+	"log/slog"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -131,20 +136,81 @@ func TestDirect_UselessPermissionsAreRefused(t *testing.T) {
 	}
 }
 
-// A process that does not know that Redis is silent gets no response once. Then it knows, and asks Postgres first.
-func TestDirect_SilentStoreIsNotAskedFirst(t *testing.T) {
+// A step whose outcome in Postgres is unknown is given up, so that Postgres does not take it later.
+func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
 	b := newTestEnv(t)
 	g, refresh := b.active()
-	if err := b.redis.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	_, err := b.rotate(refresh)
+	var late func() (grant.UpdateResult, error)
+	lost := &aroundStore{b.store, func(
+		_ context.Context, step grant.Step, take stepFunc,
+	) (grant.UpdateResult, error) {
+		late = func() (grant.UpdateResult, error) { return take(step) }
+		return grant.Refused, store.ErrUnavailable
+	}}
+	losing := *b
+	losing.grants = grant.NewService(lost, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	_, err := losing.rotate(refresh)
 	unavailable(t, "refresh", err)
+	if result, err := late(); result != grant.Refused || err != nil {
+		t.Errorf("the given-up step: %v %v, want it refused", result, err)
+	}
+	b.mustRotate(refresh)
+	b.alive(g.ID)
+}
+
+// Only given-up steps are remembered in Redis, where there is room for three.
+func TestDirect_RefusedStepIsNotRemembered(t *testing.T) {
+	b := newTestEnv(t)
+	g, refresh := b.active()
+	_, code := b.consent()
 	b.fixture.Exec(`update account.tenant_features set enabled = false`)
-	_, err = b.rotate(refresh)
-	b.refused("refresh without LLM integration", err)
-	b.redis.Resume()
-	if given := b.state(g.ID).GivenUp; len(given) != 1 {
-		t.Errorf("%d tries given up, want 1", len(slices.Compact(given)))
+	b.notDirect("LLM integration", refresh, code)
+	if undone := b.rdb.HGet(t.Context(), "g:{"+g.ID.String()+"}", "un").Val(); undone != "" {
+		t.Errorf("remembered: %s", undone)
+	}
+}
+
+// A quietStore is a GrantStore that may not respond.
+type quietStore struct {
+	grant.GrantStore
+	responds bool
+}
+
+func (s quietStore) Responds() bool { return s.responds }
+
+// quietRotations is a RotationStore that may not respond. It counts direct tries.
+type quietRotations struct {
+	grant.RotationStore
+	responds bool
+	tries    int
+}
+
+func (r *quietRotations) Responds(context.Context, uuid.UUID) bool { return r.responds }
+
+func (r *quietRotations) Rotate(
+	ctx context.Context, try grant.Try, old grant.Token, clientID uuid.UUID, resource string, next [][]byte,
+) (grant.ScriptResult, error) {
+	if try.Direct {
+		r.tries++
+	}
+	return r.RotationStore.Rotate(ctx, try, old, clientID, resource, next)
+}
+
+// While a store does not respond, the other one may be enough to refuse a request, so nothing is decided directly.
+func TestDirect_BothStoresMustRespond(t *testing.T) {
+	b := newTestEnv(t)
+	_, refresh := b.active()
+	for _, c := range []struct {
+		postgres, redis bool
+		tries           int
+	}{{true, true, 1}, {true, false, 0}, {false, true, 0}} {
+		rotations := &quietRotations{RotationStore: redis.NewGrants(b.rdb), responds: c.redis}
+		b.grants = grant.NewService(
+			quietStore{b.store, c.postgres}, rotations, b.codec, slog.New(slog.DiscardHandler))
+		refresh = b.mustRotate(refresh)
+		if rotations.tries != c.tries {
+			t.Errorf("Postgres responds %t, Redis %t: %d direct tries, want %d", c.postgres, c.redis,
+				rotations.tries, c.tries)
+		}
 	}
 }
