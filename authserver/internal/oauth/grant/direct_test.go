@@ -140,18 +140,18 @@ func TestDirect_UselessPermissionsAreRefused(t *testing.T) {
 func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
 	b := newTestEnv(t)
 	g, refresh := b.active()
-	var late func() (grant.UpdateResult, error)
+	var late grant.Step
 	lost := &aroundStore{b.store, func(
-		_ context.Context, step grant.Step, take stepFunc,
+		_ context.Context, step grant.Step, _ stepFunc,
 	) (grant.UpdateResult, error) {
-		late = func() (grant.UpdateResult, error) { return take(step) }
+		late = step
 		return grant.Refused, store.ErrUnavailable
 	}}
 	losing := *b
 	losing.grants = grant.NewService(lost, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	_, err := losing.rotate(refresh)
 	unavailable(t, "refresh", err)
-	if result, err := late(); result != grant.Refused || err != nil {
+	if _, result, err := b.store.AdvanceDirectly(t.Context(), late, b.app.ID, resource); result != grant.Refused || err != nil {
 		t.Errorf("the given-up step: %v %v, want it refused", result, err)
 	}
 	b.mustRotate(refresh)
