@@ -25,7 +25,7 @@ const detectionsAreRare = 15
 func brokenBuilds() []brokenBuild {
 	return slices.Concat([]brokenBuild{
 		{
-			faults: slices.Concat(rotateBlindly, []harness.Fault{redeemBlindly, fenceOff}),
+			faults: slices.Concat(rotateBlindly, redeemBlindly, []harness.Fault{fenceOff}),
 			detects: []detection{
 				{"compare-and-set off at refresh", "TestRefreshRace_OfTwoHasOneWinner", "2 of 2 racers won"},
 				{"compare-and-set off at exchange", "TestCodeRace_OfFourHasOneWinner", "of 4 racers won"},
@@ -83,10 +83,10 @@ func slowBrokenBuilds() []brokenBuild {
 			"TestRedis_ScriptFlushIsUnnoticed",
 			"want status 200",
 		),
-		slow("undo off", []harness.Fault{undoOff}, "TestPostgres_PoolExhaustionLosesNoToken", "want status 200"),
+		slow("undo off", undoOff, "TestPostgres_PoolExhaustionLosesNoToken", "want status 200"),
 		slow(
 			"undo of uncertain decisions off",
-			[]harness.Fault{undoUncertainOff},
+			undoUncertainOff,
 			"TestStalls_OfRedisLoseNoGrant",
 			"was lost",
 		),

@@ -14,6 +14,7 @@ const (
 	repeatFile      = "authserver/internal/oauth/grant/repeat.go"
 	senderFile      = "authserver/internal/oauth/grant/sender.go"
 	preludeFile     = "authserver/internal/store/redis/lua/prelude.lua"
+	directFile      = "authserver/internal/oauth/grant/direct.go"
 	decideFile      = "authserver/internal/oauth/grant/decide.go"
 	redisGrantsFile = "authserver/internal/store/redis/grants.go"
 	writesFile      = "resourceapi/internal/store/postgres/writes.go"
@@ -30,18 +31,29 @@ const (
 // fenceOff makes every conditional update of a grant in Postgres succeed.
 var fenceOff = harness.Fault{
 	File: stepsFile,
-	Old:  "	if passed {\n		return grant.Updated, nil\n	}\n	return s.updateOne(",
-	New:  "	if passed || err == nil {\n		return grant.Updated, nil\n	}\n	return s.updateOne(",
+	Old:  "	if taken.grant != nil {\n		return taken, grant.Updated, nil\n	}\n	return s.updateOne(",
+	New: `	if taken.grant == nil {
+		known, _ := s.store.Grant(ctx, one.GrantID)
+		taken = takenStep{time.Now(), &known}
+	}
+	if err == nil {
+		return taken, grant.Updated, nil
+	}
+	return s.updateOne(`,
 }
 
 // rotateBlindly makes the script rotate any presented token. The condition in Postgres alone would still prevent it.
 var rotateBlindly = []harness.Fault{
 	{File: rotateFile, Old: "if presented < generation then", New: "if false then"},
 	{File: rotateFile, Old: "if hash ~= ARGV[3] then return 'replaced' end", New: ""},
+	{File: rotateFile, Old: "\n  or generation ~= ARGV[2] or hash ~= ARGV[3]", New: ""},
 }
 
 // redeemBlindly makes the script redeem a code again. The condition in Postgres alone would still prevent it.
-var redeemBlindly = harness.Fault{File: exchangeFile, Old: "if state == 'active' then", New: "if false then"}
+var redeemBlindly = []harness.Fault{
+	{File: exchangeFile, Old: "if state == 'active' then", New: "if false then"},
+	{File: exchangeFile, Old: "(state ~= 'pending' or client", New: "(client"},
+}
 
 // replayUnrevoked refuses a replay and revokes nothing in Postgres.
 var replayUnrevoked = harness.Fault{File: grantsFile,
@@ -119,17 +131,31 @@ var scriptsAssumedLoaded = []harness.Fault{
 }
 
 // undoOff does not undo in Redis what Postgres certainly did not commit.
-var undoOff = harness.Fault{
-	File: decideFile,
-	Old:  "	if err != nil && (!k.undoRotation(ctx, step) || uncertain) {\n",
-	New:  "	if err != nil && uncertain {\n",
+var undoOff = []harness.Fault{
+	{
+		File: decideFile,
+		Old:  "	if err != nil && (!k.undoRotation(ctx, step, false) || uncertain) {\n",
+		New:  "	if err != nil && uncertain {\n",
+	},
+	{
+		File: directFile,
+		Old:  "	undone := k.undoRotation(ctx, step, err == nil && !uncertain)\n",
+		New:  "	undone := true\n",
+	},
 }
 
 // undoUncertainOff does not undo what the stores may have decided without a response.
-var undoUncertainOff = harness.Fault{
-	File: decideFile,
-	Old:  "	if uncertain {\n		k.undos.add(ctx, step)\n",
-	New:  "	if false && uncertain {\n		k.undos.add(ctx, step)\n",
+var undoUncertainOff = []harness.Fault{
+	{
+		File: decideFile,
+		Old:  "	if err != nil && uncertain {\n		k.undos.add(ctx, step)\n",
+		New:  "	if false && uncertain {\n		k.undos.add(ctx, step)\n",
+	},
+	{
+		File: directFile,
+		Old:  "	if uncertain && !decided {",
+		New:  "	if false {",
+	},
 }
 
 // deadlinesOff makes scripts ignore their deadline.

@@ -76,7 +76,7 @@ type takeStep func(context.Context, Step) (UpdateResult, error)
 // commit repeats an idempotent update of Postgres until its outcome is known. A step that was not, or possibly not,
 // committed is undone, so that the client's credential works again after the 503.
 func (k *Service) commit(ctx context.Context, step Step, snapshot Snapshot, take takeStep) (UpdateResult, error) {
-	outcome, uncertain, err := update(ctx, step, take)
+	outcome, uncertain, err := k.update(ctx, step, take)
 	if err == nil && outcome == Refused {
 		outcome, uncertain, err = k.commitAfterUndo(ctx, step, snapshot, take)
 	}
@@ -104,7 +104,7 @@ func (k *Service) commitAfterUndo(
 			return Refused, false, err
 		}
 	}
-	return update(ctx, step, take)
+	return k.update(ctx, step, take)
 }
 
 // startsAt reports whether Postgres holds the grant as it was when the step was decided.
@@ -115,14 +115,20 @@ func (s Step) startsAt(g *Grant) bool {
 	return g != nil && g.State == Active && g.Generation == s.Generation-1 && bytes.Equal(g.RefreshHash, s.Former)
 }
 
-func update(ctx context.Context, step Step, take takeStep) (outcome UpdateResult, uncertain bool, err error) {
+// update repeats an update until its outcome is known, Postgres stops responding, or commitWithin is over. uncertain
+// reports, with an error, that it may be committed.
+func (k *Service) update(
+	ctx context.Context,
+	step Step,
+	take takeStep,
+) (outcome UpdateResult, uncertain bool, err error) {
 	began := time.Now()
 	for try := range commitTries {
 		if outcome, err = take(ctx, step); err == nil {
 			return outcome, false, nil
 		}
 		uncertain = uncertain || !errors.Is(err, ErrNotCommitted)
-		if time.Since(began) > commitWithin {
+		if time.Since(began) > commitWithin || !k.store.Responds() {
 			break
 		}
 		time.Sleep(commitPause << try)

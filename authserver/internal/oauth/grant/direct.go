@@ -2,7 +2,6 @@ package grant
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -87,11 +86,13 @@ func (k *Service) direct(ctx context.Context, step Step, one directStep) (snapsh
 	if !decided {
 		return Snapshot{}, false, err
 	}
-	snapshot, outcome, err := one.take(ctx, step)
+	outcome, unknown, err := k.update(ctx, step, func(ctx context.Context, step Step) (outcome UpdateResult, err error) {
+		snapshot, outcome, err = one.take(ctx, step)
+		return outcome, err
+	})
 	if err == nil && outcome != Refused {
 		return snapshot, true, nil
 	}
-	unknown := err != nil && !errors.Is(err, ErrNotCommitted)
 	undone := k.undoRotation(ctx, step, err == nil && !uncertain)
 	if unknown || !undone {
 		k.undos.add(ctx, step)

@@ -23,5 +23,9 @@
 //	G12 A grant has the permissions of the approval whose code was redeemed. An approval that is refused has
 //	   changed nothing.
 //
+// A request of a public client with a current token or an unused code is decided directly: one script, then one
+// statement that takes the step only if the client, the user and the workspace allow it. All other requests read a
+// snapshot of Postgres first, which gives the reason for a refusal.
+//
 // Callers: engine (redeem, rotate), endpoint/authorize (open), endpoint/revoke and settings (revoke).
 package grant
