@@ -32,6 +32,10 @@ const (
 		"err\n\t}\n"
 	checkedRotation = "	if err := k.answerRotation(ctx, *g, result, ending); err != nil {\n\t\treturn Issued{}, " +
 		"err\n\t}\n"
+	// A request of a public client is decided directly.
+	decidedDirectly = "	if !decided {\n\t\treturn Snapshot{}, false, err\n\t}\n"
+	takenDirectly   = "	if err == nil && outcome != Refused {\n"
+
 	issuedInRedis           = "	if result != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
 	stepIsAnswered          = "	return snapshot.issue(next[0]), nil\n"
 	storeHasRevoked         = "	k.PropagateRevocation(ctx, g.ID, g.Ends, reason)\n\treturn nil\n"
@@ -44,6 +48,9 @@ func deaths() []harness.Fault {
 	behind := func(file, text string, s step) harness.Fault {
 		return harness.Fault{File: file, Old: text, New: text + die(s)}
 	}
+	dieDirectly := func(exchange, rotation step) string {
+		return "\tif step.Generation == 1 {\n\t" + die(exchange) + "\t} else {\n\t" + die(rotation) + "\t}\n"
+	}
 	before := func(file, text string, s step) harness.Fault {
 		return harness.Fault{File: file, Old: text, New: die(s) + text}
 	}
@@ -52,6 +59,16 @@ func deaths() []harness.Fault {
 		{File: grantsFile, Old: definitionsOfTheService, New: deathDefinition + definitionsOfTheService},
 		behind(grantsFile, issuedInRedis, afterIssue),
 		before(grantsFile, "	return secret, nil\n", afterInsert),
+		{
+			File: directFile,
+			Old:  decidedDirectly,
+			New:  decidedDirectly + dieDirectly(afterExchange, afterRotation),
+		},
+		{
+			File: directFile,
+			Old:  takenDirectly,
+			New:  takenDirectly + dieDirectly(afterActivation, afterAdvance),
+		},
 		behind(redeemFile, checkedExchange, afterExchange),
 		before(redeemFile, stepIsAnswered, afterActivation),
 		behind(refreshFile, checkedRotation, afterRotation),
