@@ -12,30 +12,6 @@ import (
 // The connector policy of a workspace: lowering it narrows existing connections at their next request; raising it
 // widens none.
 
-// limit sets the workspace's policy in the settings and confirms the warning. It returns the text of the warning
-// page, or "".
-func limit(
-	t *testing.T,
-	p *harness.Product,
-	o harness.TestWorkspace,
-	days string,
-	platforms, permissions []string,
-) string {
-	t.Helper()
-	owner := p.Person(t, o.Owner)
-	page := owner.Arrive(t, p.AppURL+"/settings/connectors?tenant="+o.Workspace.ID)
-	form := page.FormWith(t, "input#days")
-	form.Fields["platforms"], form.Fields["permissions"] = platforms, permissions
-	form.Fields.Set("days", days)
-	warned, answer := "", owner.Submit(t, form)
-	if answer.Status == http.StatusOK {
-		warned = answer.Text()
-		answer = owner.Submit(t, answer.FormWith(t, "input[name=confirm]"))
-	}
-	owner.Follow(t, answer).WantsText(t, "The policy of "+o.Workspace.Name+" was saved.")
-	return warned
-}
-
 var (
 	everyPlatform   = []string{"claude", "chatgpt", "other"}
 	everyPermission = harness.ForConnectors()
@@ -54,7 +30,7 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 			JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm rooms", "summary": "Open on Sundays"})
 	}
 	write(tokens.AccessToken).Wants(t, http.StatusCreated)
-	warned := limit(t, p, ws, "7", everyPlatform, []string{harness.ReadProgrammes})
+	warned := p.LimitConnectors(t, ws, "7", everyPlatform, []string{harness.ReadProgrammes})
 	for _, words := range []string{"1 connection will lose permissions.", "1 connection will expire sooner."} {
 		if !strings.Contains(warned, words) {
 			t.Errorf("the page did not warn that %q: %s", words, warned)
@@ -82,7 +58,7 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 		t.Errorf("refreshed: scope %q", next.Scope)
 	}
 	narrowed("refreshed", next.AccessToken)
-	if warned := limit(t, p, ws, "30", everyPlatform, everyPermission); warned != "" {
+	if warned := p.LimitConnectors(t, ws, "30", everyPlatform, everyPermission); warned != "" {
 		t.Errorf("raising warns: %s", warned)
 	}
 	narrowed("raised again", next.AccessToken)
@@ -92,7 +68,7 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 	p.Person(t, ws.Owner).Arrive(t, p.AppURL+"/settings/apps").WantsText(t, "reduced this access on")
 	// An access token that has not expired stops working when its grant ends.
 	p.Database.Exec(t, `update account.grants set created_at = created_at - interval '2 days' where id = $1`, grant)
-	limit(t, p, ws, "1", everyPlatform, everyPermission)
+	p.LimitConnectors(t, ws, "1", everyPlatform, everyPermission)
 	p.In(ws.Workspace, last.AccessToken).
 		Get(t, programmes).
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
@@ -110,12 +86,12 @@ func TestConnectorPolicy_RaisingWidensNoConnection(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
-	limit(t, p, ws, "3", everyPlatform, []string{harness.ReadProgrammes})
+	p.LimitConnectors(t, ws, "3", everyPlatform, []string{harness.ReadProgrammes})
 	page := p.Person(t, ws.Owner).Consent(t, connector.Begin().Query)
 	page.WantsText(t, "3 days", "Not allowed by the workspace's connector policy", "Add and change programmes")
 	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	wantsSeconds(t, "authorization_expires_in", tokens.AuthorizationEnd, 3*24*3600)
-	limit(t, p, ws, "30", everyPlatform, everyPermission)
+	p.LimitConnectors(t, ws, "30", everyPlatform, everyPermission)
 	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	wantsSeconds(t, "raised: authorization_expires_in", next.AuthorizationEnd, 3*24*3600)
 	if next.Scope != harness.ReadProgrammes {
@@ -134,7 +110,7 @@ func TestConnectorPolicy_DisallowedPlatformLosesAccess(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	connector, linked := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	tokens, other := connector.Connect(t, p.Person(t, ws.Owner)), linked.Connect(t, p.Person(t, ws.Owner))
-	warned := limit(t, p, ws, "30", []string{"chatgpt", "other"}, everyPermission)
+	warned := p.LimitConnectors(t, ws, "30", []string{"chatgpt", "other"}, everyPermission)
 	if !strings.Contains(warned, "1 connection will end immediately.") {
 		t.Errorf("the page has no warning: %s", warned)
 	}

@@ -292,6 +292,9 @@ func repeatEndings(p *harness.Product, redisURL string) map[string]repeatEnding 
 				p.Database.Permit(t, ws.Workspace, member.User, harness.ReadProgrammes)
 			},
 		},
+		"policy lowered": {end: func(t *testing.T, ws workspace, _ client, _ *person, _ *held) {
+			p.LimitConnectors(t, ws, "30", []string{"chatgpt", "other"}, harness.ForConnectors())
+		}},
 		"LLM integration off": {
 			end: func(t *testing.T, ws workspace, _ client, _ *person, _ *held) {
 				p.Database.SetLLM(t, ws.Workspace, false)
