@@ -134,13 +134,13 @@ var scriptsAssumedLoaded = []harness.Fault{
 var undoOff = []harness.Fault{
 	{
 		File: decideFile,
-		Old:  "	if err != nil && (!k.undoRotation(ctx, step, false) || uncertain) {\n",
+		Old:  "	if err != nil && (!k.undoRotation(ctx, step) || uncertain) {\n",
 		New:  "	if err != nil && uncertain {\n",
 	},
 	{
 		File: directFile,
-		Old:  "	undone := k.undoRotation(ctx, step, err == nil && !uncertain)\n",
-		New:  "	undone := true\n",
+		Old:  "	undone := k.undoDirect(ctx, step, former, err == nil && !uncertain)\n",
+		New:  "	undone := true || former == \"\"\n",
 	},
 }
 

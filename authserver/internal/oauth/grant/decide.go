@@ -80,7 +80,7 @@ func (k *Service) commit(ctx context.Context, step Step, snapshot Snapshot, take
 	if err == nil && outcome == Refused {
 		outcome, uncertain, err = k.commitAfterUndo(ctx, step, snapshot, take)
 	}
-	if err != nil && (!k.undoRotation(ctx, step, false) || uncertain) {
+	if err != nil && (!k.undoRotation(ctx, step) || uncertain) {
 		k.undos.add(ctx, step)
 	}
 	return outcome, err
@@ -137,17 +137,21 @@ func (k *Service) update(
 }
 
 // undoRotation undoes a step in Redis, where other processes can see that this try gave it to no client.
-func (k *Service) undoRotation(ctx context.Context, step Step, refused bool) bool {
+func (k *Service) undoRotation(ctx context.Context, step Step) bool {
+	return k.undo(ctx, func(ctx context.Context) error { return k.rotations.Undo(ctx, step.GrantID, step.Nonce) })
+}
+
+// undo repeats a call of Redis until it succeeds, a few times, and reports whether it did.
+func (k *Service) undo(ctx context.Context, call func(context.Context) error) bool {
+	once := func() error {
+		ctx, cancel := context.WithTimeout(ctx, giveUpTime)
+		defer cancel()
+		return call(ctx)
+	}
 	for range undoTries {
-		if k.undo(ctx, step, refused) == nil {
+		if once() == nil {
 			return true
 		}
 	}
 	return false
-}
-
-func (k *Service) undo(ctx context.Context, step Step, refused bool) error {
-	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
-	defer cancel()
-	return k.rotations.Undo(ctx, step.GrantID, step.Nonce, refused)
 }

@@ -76,7 +76,8 @@ func (k *Service) direct(ctx context.Context, step Step, one directStep) (snapsh
 	defer cancel()
 	step.Began = time.Now()
 	result, uncertain, err := k.ask(ctx, step.GrantID, one.decide)
-	decided := err == nil && result == OK
+	former, decided := result.decided()
+	decided = decided && err == nil
 	if uncertain && !decided { // a call without a response may still arrive, even if a later call got one
 		k.undos.add(ctx, step)
 	}
@@ -93,7 +94,7 @@ func (k *Service) direct(ctx context.Context, step Step, one directStep) (snapsh
 	if err == nil && outcome != Refused {
 		return snapshot, true, nil
 	}
-	undone := k.undoRotation(ctx, step, err == nil && !uncertain)
+	undone := k.undoDirect(ctx, step, former, err == nil && !uncertain)
 	if unknown || !undone {
 		k.undos.add(ctx, step)
 	}
@@ -104,4 +105,15 @@ func (k *Service) direct(ctx context.Context, step Step, one directStep) (snapsh
 		return Snapshot{}, false, fmt.Errorf("%w: a change of the grant could not be undone", store.ErrUnavailable)
 	}
 	return Snapshot{}, false, nil
+}
+
+// undoDirect undoes a direct step in Redis. refused reports that Postgres has refused the step, and that no call of this
+// try can arrive any more.
+func (k *Service) undoDirect(ctx context.Context, step Step, former string, refused bool) bool {
+	if !refused {
+		return k.undoRotation(ctx, step)
+	}
+	return k.undo(ctx, func(ctx context.Context) error {
+		return k.rotations.UndoRefused(ctx, step.GrantID, step.Nonce, former)
+	})
 }

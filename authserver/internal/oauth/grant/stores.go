@@ -140,6 +140,15 @@ func (r ScriptResult) revokedReason() (Reason, bool) {
 	return Reason(reason), revoked
 }
 
+// decided reports whether the result is OK. former is what a direct rotation has replaced besides the token: it allows
+// the former request to be repeated (G11).
+func (r ScriptResult) decided() (former string, ok bool) {
+	if r == OK {
+		return "", true
+	}
+	return strings.CutPrefix(string(r), string(OK)+":")
+}
+
 // again returns the index of the successor that is stored, among the given number of successors, and whether the result
 // is Again.
 func (r ScriptResult) again(successors int) (place int, repeats bool) {
@@ -190,9 +199,11 @@ type RotationStore interface {
 		next [][]byte,
 	) (ScriptResult, error)
 	// Undo undoes the decision of the call with this nonce if nothing has happened since. A decision that other calls
-	// repeat stays. refused reports that Postgres has refused the step, and that no call with the nonce can arrive any
-	// more: then the store need not remember it.
-	Undo(ctx context.Context, id uuid.UUID, nonce string, refused bool) error
+	// repeat stays.
+	Undo(ctx context.Context, id uuid.UUID, nonce string) error
+	// UndoRefused is Undo for a step that Postgres has refused, if no call with the nonce can arrive any more. The store
+	// need not remember such a step. former is what the result of the decision contained; the store restores it.
+	UndoRefused(ctx context.Context, id uuid.UUID, nonce, former string) error
 	// Superseded returns Again if the request that would store this hash repeats the one of the last decision, Undone
 	// if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded.
 	Superseded(ctx context.Context, try Try, hash []byte, known Grant) (ScriptResult, error)

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 
 // rotateDirectly is rotate with a direct try.
 func (r *grantsTest) rotateDirectly(nonce string, generation uint32, presented byte) (grant.ScriptResult, error) {
-	return r.Rotate(
+	result, err := r.Rotate(
 		r.Context(),
 		grant.Try{GrantID: r.id, Nonce: nonce, Direct: true},
 		grant.Token{GrantID: r.id, Generation: generation, Hash: hash(presented)},
@@ -20,6 +21,10 @@ func (r *grantsTest) rotateDirectly(nonce string, generation uint32, presented b
 		r.terms.Resource,
 		[][]byte{hash(presented + 1)},
 	)
+	if former, replaced := strings.CutPrefix(string(result), "ok:"); replaced {
+		r.former, result = former, grant.OK
+	}
+	return result, err
 }
 
 // exchangeDirectly is exchange with a direct try.
@@ -31,9 +36,14 @@ func (r *grantsTest) exchangeDirectly(nonce string, code byte) (grant.ScriptResu
 // unchanged checks that a call changes nothing and returns a result.
 func (r *grantsTest) unchanged(what string, want grant.ScriptResult, call func() (grant.ScriptResult, error)) {
 	r.Helper()
-	before := r.rdb.HGetAll(r.Context(), grantKey(r.id)).Val()
+	read := func() map[string]string {
+		fields := r.rdb.HGetAll(r.Context(), grantKey(r.id)).Val()
+		delete(fields, "ph") // the former token: the current one was presented, so its step is never undone
+		return fields
+	}
+	before := read()
 	got, err := call()
-	after := r.rdb.HGetAll(r.Context(), grantKey(r.id)).Val()
+	after := read()
 	if err != nil || got != want || !maps.Equal(before, after) {
 		r.Errorf("%s: %q %v, want %q; %v, before %v", what, got, err, want, after, before)
 	}
@@ -57,7 +67,10 @@ func TestDirectTry_ReplacesOnlyCurrentToken(t *testing.T) {
 	current := func() (grant.ScriptResult, error) { return r.rotateDirectly("a", 2, 12) }
 	r.unchanged("pending", grant.ReadFirst, current)
 	r.want(grant.OK)(r.exchange("first", 1, r.terms))
-	r.want(grant.OK)(r.rotateDirectly("b", 1, 11))
+	first := func() (grant.ScriptResult, error) { return r.rotateDirectly("b", 1, 11) }
+	r.unchanged("the exchange can be repeated", grant.ReadFirst, first)
+	r.age(time.Minute)
+	r.want(grant.OK)(first())
 	r.unchanged("own retry", grant.OK, func() (grant.ScriptResult, error) { return r.rotateDirectly("b", 1, 11) })
 	for what, call := range map[string]func() (grant.ScriptResult, error){
 		"superseded":       func() (grant.ScriptResult, error) { return r.rotateDirectly("c", 1, 11) },
@@ -125,9 +138,31 @@ func TestUndo_RefusedStepIsNotRemembered(t *testing.T) {
 	r.undo("given-up")
 	for _, nonce := range []string{"a", "b", "c", "d"} {
 		r.want(grant.OK)(r.rotateDirectly(nonce, 1, 11))
-		if err := r.Undo(t.Context(), r.id, nonce, true); err != nil {
-			t.Fatal(err)
-		}
+		r.undoRefused(nonce)
 	}
 	r.want(grant.Undone)(r.superseded("", 2, 0, "given-up"))
+}
+
+func (r *grantsTest) undoRefused(nonce string) {
+	r.Helper()
+	if err := r.UndoRefused(r.Context(), r.id, nonce, r.former); err != nil {
+		r.Fatal(err)
+	}
+	r.former = ""
+}
+
+// A refused request leaves the grant as it was. The request before it can still be repeated.
+func TestG11_RefusedStepKeepsRepetition(t *testing.T) {
+	r := newGrantsTest(t)
+	r.activate()
+	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
+	r.want(grant.Again)(r.rotate("b", 1, 11, 12))
+	r.unchanged("refused", grant.OK, func() (grant.ScriptResult, error) {
+		result, err := r.rotateDirectly("c", 2, 12)
+		r.undoRefused("c")
+		return result, err
+	})
+	r.want(grant.Again)(r.rotate("b", 1, 11, 12))
+	r.want(grant.OK)(r.rotateDirectly("d", 2, 12))
+	r.want(grant.Replay)(r.rotate("b", 1, 11, 12))
 }

@@ -179,8 +179,14 @@ func (g *Grants) Responds(ctx context.Context, id uuid.UUID) bool {
 }
 
 // Undo restores the state before the decision with this nonce, if nothing has happened since.
-func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string, refused bool) error {
-	_, err := g.run(ctx, g.undo, id, nonce, flag(refused))
+func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string) error {
+	_, err := g.run(ctx, g.undo, id, nonce, flag(false), "")
+	return err
+}
+
+// UndoRefused is Undo for a step that Postgres has refused. It restores what the decision replaced.
+func (g *Grants) UndoRefused(ctx context.Context, id uuid.UUID, nonce, former string) error {
+	_, err := g.run(ctx, g.undo, id, nonce, flag(true), former)
 	return err
 }
 

@@ -26,6 +26,7 @@ type grantsTest struct {
 	terms   grant.CodeTerms
 	ends    time.Time
 	givenUp []string
+	former  string // what the last direct rotation replaced
 }
 
 func newGrantsTest(t *testing.T) *grantsTest {
@@ -170,7 +171,7 @@ func TestG7_RevocationSurvivesOtherCalls(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Undo(t.Context(), r.id, "first", false); err != nil {
+		if err := r.Undo(t.Context(), r.id, "first"); err != nil {
 			t.Fatal(err)
 		}
 		r.want(grant.RevokedResult(grant.ByUser))(r.rotate("b", 9, 19, 20))
@@ -185,7 +186,7 @@ func TestUndo_RevertsOnlyItsOwnDecision(t *testing.T) {
 	r.activate()
 	undo := func(nonce string) {
 		t.Helper()
-		if err := r.Undo(t.Context(), r.id, nonce, false); err != nil {
+		if err := r.Undo(t.Context(), r.id, nonce); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -319,7 +320,7 @@ func TestKeys_HaveTimeToLive(t *testing.T) {
 	live(10*time.Minute, 11*time.Minute)
 	r.want(grant.OK)(r.exchange("a", 1, r.terms))
 	live(24*time.Hour, 25*time.Hour)
-	if err := r.Undo(t.Context(), r.id, "a", false); err != nil {
+	if err := r.Undo(t.Context(), r.id, "a"); err != nil {
 		t.Fatal(err)
 	}
 	live(10*time.Minute, 11*time.Minute)

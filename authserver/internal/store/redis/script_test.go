@@ -87,7 +87,7 @@ func TestRun_ForeignResponseCountsAsLost(t *testing.T) {
 		_, err = r.Rotate(ctx, grant.Try{Nonce: "n"}, grant.Token{GrantID: uuid.New()}, r.terms.ClientID, "", hashes)
 		outOfStep(t, "rotate", err)
 		next()
-		outOfStep(t, "undo", r.Undo(ctx, uuid.New(), "n", false))
+		outOfStep(t, "undo", r.Undo(ctx, uuid.New(), "n"))
 		next()
 		_, err = r.Superseded(ctx, grant.Try{Nonce: "n"}, hash(2), grant.Grant{ID: uuid.New()})
 		outOfStep(t, "superseded", err)
