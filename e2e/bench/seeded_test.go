@@ -19,6 +19,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
@@ -272,16 +273,27 @@ func (e *seededStack) seedAudit(ctx context.Context, db *pgx.Conn) (int64, error
 // luaScripts loads the authserver scripts that redeem a grant's code and refresh its token.
 func luaScripts(redis *redisConn) (map[string]string, error) {
 	hashes := map[string]string{}
+	prelude, err := luaSource("prelude")
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range []string{"issue", "exchange", "rotate"} {
-		source, err := os.ReadFile("../../authserver/internal/store/redis/lua/" + name + ".lua")
+		source, err := luaSource(name)
 		if err != nil {
 			return nil, err
 		}
-		if hashes[name], err = redis.do("SCRIPT", "LOAD", string(source)); err != nil {
+		// The product adds a deadline and the time to each call.
+		script := prelude + "\nlocal function answer()\n" + source + "\nend\nreturn answer()"
+		if hashes[name], err = redis.do("SCRIPT", "LOAD", script); err != nil {
 			return nil, err
 		}
 	}
 	return hashes, nil
+}
+
+func luaSource(name string) (string, error) {
+	source, err := os.ReadFile("../../authserver/internal/store/redis/lua/" + name + ".lua")
+	return string(source), err
 }
 
 const grantsAtOnce = 500 // pipelined together
@@ -296,50 +308,10 @@ func (e *seededStack) seedRedis(redis *redisConn) error {
 		return err
 	}
 	ends := strconv.FormatInt(time.Now().Add(29*24*time.Hour).UnixMilli(), 10)
-	challenge := base64.RawURLEncoding.EncodeToString(make([]byte, 32))
 	for first := 0; first < e.grants; first += grantsAtOnce {
 		last := min(first+grantsAtOnce, e.grants)
 		for i := first; i < last; i++ {
-			key, client := "g:{"+id("grant", i).String()+"}", id("client", e.workspace(i)).String()
-			redis.queue(
-				"EVALSHA",
-				scripts["issue"],
-				"1",
-				key,
-				hash(i, 0),
-				"60000",
-				client,
-				callback,
-				e.resource(),
-				challenge,
-				ends,
-				"1",
-			)
-			redis.queue(
-				"EVALSHA",
-				scripts["exchange"],
-				"1",
-				key,
-				uuid.NewString(),
-				hash(i, 0),
-				client,
-				callback,
-				e.resource(),
-				challenge,
-				hash(i, 1),
-			)
-			redis.queue(
-				"EVALSHA",
-				scripts["rotate"],
-				"1",
-				key,
-				uuid.NewString(),
-				"1",
-				hash(i, 1),
-				client,
-				e.resource(),
-				hash(i, seededGeneration),
-			)
+			e.queueGrant(redis, scripts, i, ends)
 		}
 		if err := redis.out.Flush(); err != nil {
 			return err
@@ -353,4 +325,42 @@ func (e *seededStack) seedRedis(redis *redisConn) error {
 	after, err := redis.memory()
 	e.grantBytesRedis = (after - before) / float64(e.grants)
 	return err
+}
+
+// queueGrant queues the calls that issue a code, redeem it and refresh its token. Each of them returns ok.
+func (e *seededStack) queueGrant(redis *redisConn, scripts map[string]string, i int, ends string) {
+	key, client := "g:{"+id("grant", i).String()+"}", id("client", e.workspace(i)).String()
+	challenge := base64.RawURLEncoding.EncodeToString(make([]byte, 32))
+	call := func(name string, args ...string) {
+		redis.queue(append([]string{"EVALSHA", scripts[name], "1", key}, args...)...)
+	}
+	const noneGivenUp, notDirect = "", ""
+	call("issue", hash(i, 0), "60000", client, callback, e.resource(), challenge, ends, "1")
+	call("exchange", nonce(), hash(i, 0), client, callback, e.resource(), challenge, hash(i, 1), noneGivenUp, notDirect)
+	call("rotate", nonce(), "1", hash(i, 1), client, e.resource(), hash(i, seededGeneration), noneGivenUp, notDirect)
+}
+
+// nonce returns a nonce of the product's length.
+func nonce() string { return strings.ReplaceAll(uuid.NewString(), "-", "")[:16] }
+
+func TestSeeding_GrantsAreAccepted(t *testing.T) {
+	redis, err := dialRedis(testkit.NewRedis(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = redis.connection.Close() }()
+	scripts, err := luaScripts(redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &seededStack{scale: scale{workspaces: 1}, running: &stack.Stack{}}
+	e.queueGrant(redis, scripts, 0, strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10))
+	if err := redis.out.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if result, err := redis.receive(); result != "ok" || err != nil {
+			t.Errorf("got %q %v, want ok", result, err)
+		}
+	}
 }
