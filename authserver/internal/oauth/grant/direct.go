@@ -39,7 +39,12 @@ func (k *Service) RotateDirectly(
 // RedeemDirectly is Redeem with one script and one statement, without a snapshot. It is only for clients without
 // authentication, and only for a code that is unused and matches the terms. If anything else is the case, it changes
 // nothing and returns false; then Redeem must decide. Its error wraps store.ErrUnavailable.
-func (k *Service) RedeemDirectly(ctx context.Context, code Token, terms CodeTerms, sender Sender) (Issued, bool, error) {
+func (k *Service) RedeemDirectly(
+	ctx context.Context,
+	code Token,
+	terms CodeTerms,
+	sender Sender,
+) (Issued, bool, error) {
 	next := k.tokens.successorsOf(code, sender.Proof)
 	step := newStep(code, next[0])
 	binding := Binding(code.Hash, terms.RedirectURI, terms.Challenge)
@@ -87,10 +92,11 @@ func (k *Service) direct(ctx context.Context, step Step, one directStep) (snapsh
 	if !decided {
 		return Snapshot{}, false, err
 	}
-	outcome, unknown, err := k.update(ctx, step, func(ctx context.Context, step Step) (outcome UpdateResult, err error) {
+	take := func(ctx context.Context, step Step) (outcome UpdateResult, err error) {
 		snapshot, outcome, err = one.take(ctx, step)
 		return outcome, err
-	})
+	}
+	outcome, unknown, err := k.update(ctx, step, take)
 	if err == nil && outcome != Refused {
 		return snapshot, true, nil
 	}
@@ -107,8 +113,8 @@ func (k *Service) direct(ctx context.Context, step Step, one directStep) (snapsh
 	return Snapshot{}, false, nil
 }
 
-// undoDirect undoes a direct step in Redis. refused reports that Postgres has refused the step, and that no call of this
-// try can arrive any more.
+// undoDirect undoes a direct step in Redis. refused reports that Postgres has refused the step, and that no call of
+// this try can arrive any more.
 func (k *Service) undoDirect(ctx context.Context, step Step, former string, refused bool) bool {
 	if !refused {
 		return k.undoRotation(ctx, step)

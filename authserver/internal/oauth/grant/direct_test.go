@@ -153,7 +153,8 @@ func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
 	losing.grants = grant.NewService(lost, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	_, err := losing.rotate(refresh)
 	unavailable(t, "refresh", err)
-	if _, result, err := b.store.AdvanceDirectly(t.Context(), late, b.app.ID, resource); result != grant.Refused || err != nil {
+	_, result, err := b.store.AdvanceDirectly(t.Context(), late, b.app.ID, resource)
+	if result != grant.Refused || err != nil {
 		t.Errorf("the given-up step: %v %v, want it refused", result, err)
 	}
 	b.mustRotate(refresh)

@@ -68,9 +68,9 @@ type GrantStore interface {
 	Activate(ctx context.Context, step Step, binding []byte) (UpdateResult, error)
 	// Advance moves an active grant to the step's generation, from any smaller one. It is idempotent in the same way.
 	Advance(ctx context.Context, step Step) (UpdateResult, error)
-	// ActivateDirectly and AdvanceDirectly are Activate and Advance with the snapshot's checks in the same statement: the
-	// grant belongs to the client, which exists and has no authentication, and Blocked would return NotBlocked. They
-	// refuse a step that is taken, unless this try took it. They return the grant unless they refuse.
+	// ActivateDirectly and AdvanceDirectly are Activate and Advance with the snapshot's checks in the same statement:
+	// the grant belongs to the client, which exists and has no authentication, and Blocked would return NotBlocked.
+	// They refuse a step that is taken, unless this try took it. They return the grant unless they refuse.
 	ActivateDirectly(ctx context.Context, step Step, binding []byte, terms CodeTerms) (Snapshot, UpdateResult, error)
 	AdvanceDirectly(
 		ctx context.Context,
@@ -187,8 +187,8 @@ type RotationStore interface {
 	// the grant was redeemed or has ended (G12).
 	Withdraw(ctx context.Context, id uuid.UUID, approval int) (ScriptResult, error)
 	// Exchange and Rotate store the first of the hashes. A direct try only replaces a current token, or redeems an
-	// unused code; otherwise it changes nothing and returns ReadFirst. A try that was undone returns Late. If one of them is stored already and was for less than 60 s,
-	// the request repeats the one that stored it.
+	// unused code; otherwise it changes nothing and returns ReadFirst. A try that was undone returns Late. If one of
+	// the hashes is stored already and was for less than 60 s, the request repeats the one that stored it.
 	Exchange(ctx context.Context, try Try, codeHash []byte, terms CodeTerms, next [][]byte) (ScriptResult, error)
 	Rotate(
 		ctx context.Context,
@@ -201,8 +201,9 @@ type RotationStore interface {
 	// Undo undoes the decision of the call with this nonce if nothing has happened since. A decision that other calls
 	// repeat stays.
 	Undo(ctx context.Context, id uuid.UUID, nonce string) error
-	// UndoRefused is Undo for a step that Postgres has refused, if no call with the nonce can arrive any more. The store
-	// need not remember such a step. former is what the result of the decision contained; the store restores it.
+	// UndoRefused is Undo for a step that Postgres has refused, if no call with the nonce can arrive any more. The
+	// store need not remember such a step. former is what the result of the decision contained; the store restores
+	// it.
 	UndoRefused(ctx context.Context, id uuid.UUID, nonce, former string) error
 	// Superseded returns Again if the request that would store this hash repeats the one of the last decision, Undone
 	// if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded.

@@ -206,7 +206,8 @@ func TestG10_RevertedLateStepIsNoReplay(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
 	calls := 0
-	b.grants = grant.NewService(newLateStore(t, b.store, &calls), redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	grants := newLateStore(t, b.store, &calls)
+	b.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	issued, err := b.redeem(code, b.terms())
 	if err != nil {
 		t.Fatalf("the code does not work: %v", err)

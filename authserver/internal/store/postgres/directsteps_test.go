@@ -33,8 +33,8 @@ func (l *storeTest) complete(snapshot grant.Snapshot, result grant.UpdateResult)
 	}
 }
 
-// Every cause for which Blocked refuses a grant, alone and with others, refuses a direct step. Without a cause, the step
-// is taken.
+// Every cause for which Blocked refuses a grant, alone and with others, refuses a direct step. Without a cause, the
+// step is taken.
 func TestDirectSteps_AreRefusedWhereSnapshotIsBlocked(t *testing.T) {
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
@@ -103,12 +103,16 @@ func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
 	}
 	for generation := uint32(1); generation <= 2; generation++ {
 		for _, sql := range [][2]string{
-			{`update account.oauth_clients set deleted_at = now()`, `update account.oauth_clients set deleted_at = null`},
 			{
-				`update account.oauth_clients set metadata_url = 'https://a.example/' || id, tenant_id = null, resource = '',
-					document_read_at = now(), document_fresh_until = now(), keys = '{}',
+				`update account.oauth_clients set deleted_at = now()`,
+				`update account.oauth_clients set deleted_at = null`,
+			},
+			{
+				`update account.oauth_clients set metadata_url = 'https://a.example/' || id, tenant_id = null,
+					resource = '', document_read_at = now(), document_fresh_until = now(), keys = '{}',
 					token_endpoint_auth_method = 'private_key_jwt'`,
-				`update account.oauth_clients set metadata_url = null, keys = null, tenant_id = '` + own.WorkspaceID.String() + `',
+				`update account.oauth_clients set metadata_url = null, keys = null,
+					tenant_id = '` + own.WorkspaceID.String() + `',
 					resource = '` + own.Resource + `', token_endpoint_auth_method = 'none'`,
 			},
 		} {
