@@ -19,11 +19,11 @@ import (
 // parallel. Each additional statement makes the next one wait longer: a single statement that hangs is an
 // isolated fault, while several slow ones mean that Postgres is slow, and evenly spread statements load it
 // least.
-var patience = [mostHanging]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}
+var patience = [maxExtra]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}
 
 const (
-	mostHanging = 3                     // additional statements
-	tick        = 10 * time.Millisecond // how often a waiting caller checks what else it may do
+	maxExtra = 3                     // additional statements
+	tick     = 10 * time.Millisecond // how often a waiting caller checks what else it may do
 )
 
 // A Batcher combines the queries of concurrent requests: queries that arrive while a statement is running are
@@ -31,11 +31,11 @@ const (
 // client many times the cost of one more row. A query is always sent after it arrives, never answered from an
 // earlier read. A hanging statement delays only the queries that it contains. A Batcher is safe for
 // concurrent use once its exported fields are set.
-type Batcher[Question, Answer any] struct {
+type Batcher[Query, Answer any] struct {
 	// Answer returns an answer for each query, in order, or an error. Its context ends after Within. For a
 	// single read the context ends no later than the caller's. A caller that leaves does not affect the
 	// others.
-	Answer func(context.Context, []Question) ([]Answer, error)
+	Answer func(context.Context, []Query) ([]Answer, error)
 	// Most is the maximum number of queries in one statement.
 	Most int
 	// AtOnce is the number of statements that run at once if none hangs.
@@ -54,33 +54,33 @@ type Batcher[Question, Answer any] struct {
 
 	mu              sync.Mutex
 	underWay, alone int
-	waiting         []*asked[Question, Answer]
+	waiting         []*pending[Query, Answer]
 }
 
-type asked[Question, Answer any] struct {
-	ctx      context.Context
-	question Question
-	came     time.Time
-	answer   Answer
-	err      error
-	done     chan struct{}
+type pending[Query, Answer any] struct {
+	ctx     context.Context
+	query   Query
+	arrived time.Time
+	answer  Answer
+	err     error
+	done    chan struct{}
 }
 
-// ErrUnasked reports that a query was never sent, because its context ended first.
-var ErrUnasked = errors.New("query not sent")
+// ErrNotSent reports that a query was never sent, because its context ended first.
+var ErrNotSent = errors.New("query not sent")
 
 // Do returns the answer to the query. The context bounds the wait: if it ends before the query is sent, Do
-// returns ErrUnasked.
-func (g *Batcher[Q, A]) Do(ctx context.Context, question Q) (A, error) {
-	mine := newAsked[Q, A](ctx, question)
+// returns ErrNotSent.
+func (g *Batcher[Q, A]) Do(ctx context.Context, query Q) (A, error) {
+	mine := newPending[Q, A](ctx, query)
 	if g.enter(mine) {
-		g.settle([]*asked[Q, A]{mine})
+		g.settle([]*pending[Q, A]{mine})
 		return mine.answer, mine.err
 	}
-	mine.came = time.Now()
+	mine.arrived = time.Now()
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	var own *asked[Q, A]
+	var own *pending[Q, A]
 	var aloneDone <-chan struct{}
 	for {
 		select {
@@ -90,17 +90,17 @@ func (g *Batcher[Q, A]) Do(ctx context.Context, question Q) (A, error) {
 			g.leave(mine)
 			return own.answer, own.err
 		case <-ticker.C:
-			if all := g.insist(mine); len(all) > 0 {
+			if all := g.takeOverdue(mine); len(all) > 0 {
 				go g.settle(all)
 			}
 			if own == nil && g.mayGoAlone(mine) {
-				own = newAsked[Q, A](ctx, question)
+				own = newPending[Q, A](ctx, query)
 				aloneDone = own.done
 				go g.goAlone(own)
 			}
 		case <-ctx.Done():
 			if left := g.leave(mine); left && own == nil {
-				return mine.answer, fmt.Errorf("%w: %w", ErrUnasked, ctx.Err())
+				return mine.answer, fmt.Errorf("%w: %w", ErrNotSent, ctx.Err())
 			}
 			if !g.Stay {
 				var none A
@@ -112,13 +112,13 @@ func (g *Batcher[Q, A]) Do(ctx context.Context, question Q) (A, error) {
 	}
 }
 
-func newAsked[Q, A any](ctx context.Context, question Q) *asked[Q, A] {
-	return &asked[Q, A]{ctx: ctx, question: question, done: make(chan struct{})}
+func newPending[Q, A any](ctx context.Context, query Q) *pending[Q, A] {
+	return &pending[Q, A]{ctx: ctx, query: query, done: make(chan struct{})}
 }
 
 // mayGoAlone reports whether mine has waited long enough to be sent by itself, and counts it as alone if so.
-func (g *Batcher[Q, A]) mayGoAlone(mine *asked[Q, A]) bool {
-	if g.Alone == 0 || time.Since(mine.came) < g.Alone {
+func (g *Batcher[Q, A]) mayGoAlone(mine *pending[Q, A]) bool {
+	if g.Alone == 0 || time.Since(mine.arrived) < g.Alone {
 		return false
 	}
 	g.mu.Lock()
@@ -132,17 +132,17 @@ func (g *Batcher[Q, A]) mayGoAlone(mine *asked[Q, A]) bool {
 
 // goAlone sends one query by itself. It is not cancelled when the shared statement answers first, because
 // that would cost a connection.
-func (g *Batcher[Q, A]) goAlone(one *asked[Q, A]) {
+func (g *Batcher[Q, A]) goAlone(one *pending[Q, A]) {
 	defer func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.alone--
 	}()
-	g.ask([]*asked[Q, A]{one})
+	g.send([]*pending[Q, A]{one})
 }
 
 // enter reports whether mine may be sent at once. Otherwise it queues mine.
-func (g *Batcher[Q, A]) enter(mine *asked[Q, A]) bool {
+func (g *Batcher[Q, A]) enter(mine *pending[Q, A]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.underWay < g.AtOnce {
@@ -153,13 +153,13 @@ func (g *Batcher[Q, A]) enter(mine *asked[Q, A]) bool {
 	return false
 }
 
-// insist takes the waiting queries for an additional statement if mine is among them and has waited long
+// takeOverdue takes the waiting queries for an additional statement if mine is among them and has waited long
 // enough, and not too many statements are running.
-func (g *Batcher[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
+func (g *Batcher[Q, A]) takeOverdue(mine *pending[Q, A]) []*pending[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	beside := max(0, g.underWay-g.AtOnce)
-	if beside >= mostHanging || time.Since(mine.came) < patience[beside] ||
+	if beside >= maxExtra || time.Since(mine.arrived) < patience[beside] ||
 		slices.Index(g.waiting[:min(len(g.waiting), g.Most)], mine) < 0 {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (g *Batcher[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
 }
 
 // leave removes mine from the queue and reports whether it was there.
-func (g *Batcher[Q, A]) leave(mine *asked[Q, A]) bool {
+func (g *Batcher[Q, A]) leave(mine *pending[Q, A]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at := slices.Index(g.waiting, mine)
@@ -180,20 +180,20 @@ func (g *Batcher[Q, A]) leave(mine *asked[Q, A]) bool {
 }
 
 // settle answers all of them, then starts the next statement for the queries that wait by then.
-func (g *Batcher[Q, A]) settle(all []*asked[Q, A]) {
+func (g *Batcher[Q, A]) settle(all []*pending[Q, A]) {
 	defer func() {
 		if next := g.next(); len(next) > 0 {
 			go g.settle(next)
 		}
 	}()
-	g.ask(all)
+	g.send(all)
 }
 
-// ask sends all of them in one statement.
-func (g *Batcher[Q, A]) ask(all []*asked[Q, A]) {
-	questions := make([]Q, len(all))
+// send sends all of them in one statement.
+func (g *Batcher[Q, A]) send(all []*pending[Q, A]) {
+	queries := make([]Q, len(all))
 	for i, one := range all {
-		questions[i] = one.question
+		queries[i] = one.query
 	}
 	end := time.Now().Add(g.Within)
 	if own, bounded := all[0].ctx.Deadline(); len(all) == 1 && !g.Stay && bounded && own.Before(end) {
@@ -201,7 +201,7 @@ func (g *Batcher[Q, A]) ask(all []*asked[Q, A]) {
 	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(all[0].ctx), end)
 	defer cancel()
-	answers, err := g.answer(ctx, questions)
+	answers, err := g.answer(ctx, queries)
 	for i, one := range all {
 		if one.err = err; err == nil {
 			one.answer = answers[i]
@@ -212,17 +212,17 @@ func (g *Batcher[Q, A]) ask(all []*asked[Q, A]) {
 
 // answer calls Answer and converts a panic to an error: a panic would end the process or leave the callers in
 // the same statement waiting.
-func (g *Batcher[Q, A]) answer(ctx context.Context, questions []Q) (answers []A, err error) {
+func (g *Batcher[Q, A]) answer(ctx context.Context, queries []Q) (answers []A, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
 		}
 	}()
-	return g.Answer(ctx, questions)
+	return g.Answer(ctx, queries)
 }
 
 // next takes the waiting queries. If there are none, it decrements the number of running statements.
-func (g *Batcher[Q, A]) next() []*asked[Q, A] {
+func (g *Batcher[Q, A]) next() []*pending[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) == 0 {
@@ -233,7 +233,7 @@ func (g *Batcher[Q, A]) next() []*asked[Q, A] {
 }
 
 // take takes the waiting queries, up to Most. The caller must hold the lock.
-func (g *Batcher[Q, A]) take() []*asked[Q, A] {
+func (g *Batcher[Q, A]) take() []*pending[Q, A] {
 	taken := slices.Clone(g.waiting[:min(len(g.waiting), g.Most)])
 	g.waiting = slices.Delete(g.waiting, 0, len(taken))
 	return taken

@@ -131,7 +131,7 @@ func TestDo_HangingStatementDoesNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.begin(t.Context(), 0)
-		for i := range mostHanging {
+		for i := range maxExtra {
 			d.begin(t.Context(), 10*i+1, 10*i+2)
 			time.Sleep(patience[i] - time.Nanosecond)
 			synctest.Wait()
@@ -145,9 +145,9 @@ func TestDo_HangingStatementDoesNotBlockOthers(t *testing.T) {
 			}
 		}
 		late := d.begin(t.Context(), 7)[0]
-		time.Sleep(2 * patience[mostHanging-1])
+		time.Sleep(2 * patience[maxExtra-1])
 		synctest.Wait()
-		if len(d.statements()) != 1+mostHanging {
+		if len(d.statements()) != 1+maxExtra {
 			t.Fatalf("sent %v, more at once than allowed", d.statements())
 		}
 		d.let <- nil
@@ -192,7 +192,7 @@ func TestDo_CancelledQueryIsNotSent(t *testing.T) {
 		soon, hangUp := context.WithCancel(t.Context())
 		leaving, asked, staying := d.begin(ctx, 1)[0], d.begin(soon, 3)[0], d.begin(t.Context(), 2)[0]
 		cancel()
-		if got := <-leaving; !errors.Is(got.err, ErrUnasked) || !errors.Is(got.err, context.Canceled) {
+		if got := <-leaving; !errors.Is(got.err, ErrNotSent) || !errors.Is(got.err, context.Canceled) {
 			t.Errorf("%+v", got)
 		}
 		d.let <- nil

@@ -32,11 +32,11 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 		return nil, unknownClient(r)
 	}
 	if c, ok := e.knownClient(x, id); ok && t.decideDirectly != nil && !e.refused.Contains(x.token.GrantID) {
-		x.facts, x.direct = grant.Snapshot{Client: c}, true
+		x.snapshot, x.direct = grant.Snapshot{Client: c}, true
 	} else if err := e.identify(ctx, x, id); err != nil {
 		return nil, err
 	}
-	return fositeClient{*x.facts.Client}, nil
+	return fositeClient{*x.snapshot.Client}, nil
 }
 
 // knownClient returns the client with this identifier if it authenticated before and needs no authentication, and if
@@ -54,24 +54,24 @@ func (e *Engine) knownClient(x *exchange, id uuid.UUID) (*client.Client, bool) {
 // that does not respond is an error, not an unknown client.
 func (e *Engine) identify(ctx context.Context, x *exchange, id uuid.UUID) (err error) {
 	r := x.request
-	if x.facts, err = e.factsFor(ctx, x, id); err != nil {
+	if x.snapshot, err = e.snapshotFor(ctx, x, id); err != nil {
 		return err
 	}
-	if x.facts.Client == nil {
+	if x.snapshot.Client == nil {
 		e.known.Remove(id)
-		return goneClient(r, x.facts.Grant, id)
+		return goneClient(r, x.snapshot.Grant, id)
 	}
-	if !e.hasPublicID(r.ClientID, x.facts.Client) {
+	if !e.hasPublicID(r.ClientID, x.snapshot.Client) {
 		return unknownClient(r)
 	}
-	if err := checkClient(r, *x.facts.Client); err != nil {
+	if err := checkClient(r, *x.snapshot.Client); err != nil {
 		return err
 	}
-	if err := e.verifyAssertion(ctx, r, *x.facts.Client); err != nil {
+	if err := e.verifyAssertion(ctx, r, *x.snapshot.Client); err != nil {
 		return err
 	}
-	if x.facts.Client.AuthMethod == client.AuthNone {
-		e.known.Add(id, x.facts.Client)
+	if x.snapshot.Client.AuthMethod == client.AuthNone {
+		e.known.Add(id, x.snapshot.Client)
 	} else {
 		e.known.Remove(id)
 	}
@@ -81,17 +81,17 @@ func (e *Engine) identify(ctx context.Context, x *exchange, id uuid.UUID) (err e
 
 // recordCaller records for the access log which client, and whose grant, the request is for.
 func (x *exchange) recordCaller(ctx context.Context) {
-	caller := web.Caller{Client: x.facts.Client.ID}
-	if g := x.facts.Grant; g != nil && g.ClientID == caller.Client {
+	caller := web.Caller{Client: x.snapshot.Client.ID}
+	if g := x.snapshot.Grant; g != nil && g.ClientID == caller.Client {
 		caller.Credential, caller.Workspace, caller.User = g.ID, g.WorkspaceID, g.UserID
 	}
 	web.RecordCaller(ctx, caller)
 }
 
-// factsFor reads the data that the decision needs. A request with a forged code or token is refused in any case (see
+// snapshotFor reads the data that the decision needs. A request with a forged code or token is refused in any case (see
 // respond). It therefore uses recently read data of its client to describe the refusal, so a flood of garbage causes no
 // flood of reads.
-func (e *Engine) factsFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Snapshot, error) {
+func (e *Engine) snapshotFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Snapshot, error) {
 	if !x.forged {
 		return e.Grants.SnapshotWithSecret(ctx, id, x.token.GrantID, client.SecretHash(x.request.ClientSecret))
 	}

@@ -18,7 +18,7 @@ var authorizationCode = grantType{
 	mayUse:   func(client.Traits) bool { return true },
 	check:    checkCode,
 	decide: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
-		return e.Grants.Redeem(ctx, x.facts, x.token, e.codeTerms(x), x.sender())
+		return e.Grants.Redeem(ctx, x.snapshot, x.token, e.codeTerms(x), x.sender())
 	},
 	decideDirectly: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, bool, error) {
 		return e.Grants.RedeemDirectly(ctx, x.token, e.codeTerms(x), x.sender())
@@ -26,7 +26,7 @@ var authorizationCode = grantType{
 }
 
 func checkCode(x *exchange) error {
-	traits := x.facts.Client.Kind.Traits()
+	traits := x.snapshot.Client.Kind.Traits()
 	switch {
 	case traits.ResourceNeeded && x.request.Parameters["resource"] == "":
 		return tokenError("invalid_request", "resource is required.")
@@ -44,7 +44,7 @@ var verifierPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
 // codeTerms returns what the request says about its code.
 func (e *Engine) codeTerms(x *exchange) grant.CodeTerms {
 	resource := x.request.Parameters["resource"].Reveal()
-	if resource == "" && x.facts.Client.Kind == client.Confidential {
+	if resource == "" && x.snapshot.Client.Kind == client.Confidential {
 		resource = e.RESTResource
 	}
 	verifier := x.request.Parameters["code_verifier"]
@@ -53,7 +53,7 @@ func (e *Engine) codeTerms(x *exchange) grant.CodeTerms {
 		challenge = "malformed" // matches no challenge, and counts as a wrong attempt
 	}
 	return grant.CodeTerms{
-		ClientID:    x.facts.Client.ID,
+		ClientID:    x.snapshot.Client.ID,
 		RedirectURI: x.request.Parameters["redirect_uri"].Reveal(),
 		Resource:    resource,
 		Challenge:   challenge,

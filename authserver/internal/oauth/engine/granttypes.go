@@ -171,7 +171,7 @@ func (h grantHandler) execute(ctx context.Context, x *exchange) (grant.Issued, e
 			return grant.Issued{}, err
 		}
 		if done {
-			x.facts.Grant = &issued.Grant
+			x.snapshot.Grant = &issued.Grant
 			x.recordCaller(ctx)
 			return issued, nil
 		}
@@ -188,7 +188,7 @@ func (h grantHandler) execute(ctx context.Context, x *exchange) (grant.Issued, e
 // executeAfterSnapshot decides with a snapshot, which it reads after the attempt of a direct decision.
 func (h grantHandler) executeAfterSnapshot(ctx context.Context, x *exchange) (grant.Issued, error) {
 	if x.direct {
-		if err := h.identify(ctx, x, x.facts.Client.ID); err != nil {
+		if err := h.identify(ctx, x, x.snapshot.Client.ID); err != nil {
 			return grant.Issued{}, err
 		}
 		if err := h.check(x); err != nil {

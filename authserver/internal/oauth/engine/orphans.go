@@ -24,7 +24,7 @@ func (r *RefusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused
 	if err != nil || r.orphans.Recorded(stop) {
 		return nil
 	}
-	c := x.facts.Client
+	c := x.snapshot.Client
 	if c == nil {
 		known, err := r.Clients.RecentClient(ctx, caller)
 		if errors.Is(err, client.ErrUnknown) {

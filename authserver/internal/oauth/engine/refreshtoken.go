@@ -22,17 +22,17 @@ var refreshToken = grantType{
 	check:    checkRefresh,
 	decide: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
 		resource := x.request.Parameters["resource"].Reveal()
-		return e.Grants.Rotate(ctx, x.facts, x.token, x.facts.Client.ID, resource, x.sender())
+		return e.Grants.Rotate(ctx, x.snapshot, x.token, x.snapshot.Client.ID, resource, x.sender())
 	},
 	decideDirectly: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, bool, error) {
 		resource := x.request.Parameters["resource"].Reveal()
-		return e.Grants.RotateDirectly(ctx, x.facts.Client.ID, x.token, resource, x.sender())
+		return e.Grants.RotateDirectly(ctx, x.snapshot.Client.ID, x.token, resource, x.sender())
 	},
 }
 
 func checkRefresh(x *exchange) error {
 	switch {
-	case !x.facts.Client.Kind.Traits().Refreshes:
+	case !x.snapshot.Client.Kind.Traits().Refreshes:
 		return tokenError(
 			"unauthorized_client",
 			"This client has no refresh tokens. Send the user to the consent page again.",

@@ -84,7 +84,7 @@ func (r *RefusalRecorder) record(ctx context.Context, x *exchange, refused *Toke
 	if err != nil {
 		return nil
 	}
-	snapshot := x.facts
+	snapshot := x.snapshot
 	if snapshot.Now.IsZero() || x.token.GrantID != presented.GrantID { // refused before anything was read
 		key := r.refusal(presented.GrantID, caller.String()+refused.Description)
 		if r.recent.Contains(key) {

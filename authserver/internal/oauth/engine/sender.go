@@ -37,8 +37,8 @@ func (x *exchange) sender() grant.Sender {
 	switch {
 	case len(x.request.IdempotencyKeys) > 0:
 		sender.Proof = grant.ProofByKey(x.request.IdempotencyKeys[0])
-	case x.facts.Client.AuthMethod == client.PrivateKeyJWT: // authenticate has verified its assertion
-		sender.Proof = grant.ProofByClient(x.facts.Client.PublicID())
+	case x.snapshot.Client.AuthMethod == client.PrivateKeyJWT: // authenticate has verified its assertion
+		sender.Proof = grant.ProofByClient(x.snapshot.Client.PublicID())
 	}
 	return sender
 }

@@ -72,13 +72,13 @@ func tokenError(code, description string) *TokenError {
 
 // An exchange is the state of one token request while fosite processes it.
 type exchange struct {
-	request TokenRequest
-	token   grant.Token // the code or refresh token
-	forged  bool        // this server did not issue it
-	facts   grant.Snapshot
-	direct  bool         // facts has only a client that authenticated before
-	ended   grant.Reason // why the grant ended, by this request or before
-	answer  Tokens
+	request  TokenRequest
+	token    grant.Token // the code or refresh token
+	forged   bool        // this server did not issue it
+	snapshot grant.Snapshot
+	direct   bool         // snapshot has only a client that authenticated before
+	ended    grant.Reason // why the grant ended, by this request or before
+	answer   Tokens
 }
 
 type exchangeKey struct{}
@@ -184,7 +184,7 @@ func (e *Engine) issue(
 		Expires:     expires,
 		IssuedAt:    now,
 		ID:          uuid.NewString(),
-		ClientID:    x.facts.Client.PublicID(),
+		ClientID:    x.snapshot.Client.PublicID(),
 		Scope:       g.Permissions,
 		WorkspaceID: g.WorkspaceID,
 		GrantID:     g.ID,

@@ -200,5 +200,5 @@ func TestG12_ReplacedCodeFailsAfterRedisRestore(t *testing.T) {
 	}
 	_, err = b.redeem(first, b.terms())
 	b.refused("the replaced code", err)
-	b.dead(g.ID, grant.CodeReused)
+	b.wantRevoked(g.ID, grant.CodeReused)
 }

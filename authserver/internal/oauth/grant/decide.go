@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// askTime limits one decision of Redis, retries included: the client gets a 503 within 300 ms.
-	askTime  = 175 * time.Millisecond
-	askPause = 10 * time.Millisecond
+	// redisTime limits one decision of Redis, retries included: the client gets a 503 within 300 ms.
+	redisTime  = 175 * time.Millisecond
+	redisPause = 10 * time.Millisecond
 )
 
-// ask calls Redis until it responds or askTime is over, with the same nonce each time (G8). uncertain reports that a
-// call got no response and may have decided, or may still decide. If no call gets a response, ask retries until askTime
-// is over, because only then can no call of this decision arrive in time.
-func (k *Service) ask(
+// callRedis calls Redis until it responds or redisTime is over, with the same nonce each time (G8). uncertain reports
+// that a call got no response and may have decided, or may still decide. If no call gets a response, callRedis retries
+// until redisTime is over, because only then can no call of this decision arrive in time.
+func (k *Service) callRedis(
 	ctx context.Context, id uuid.UUID, try func(context.Context) (ScriptResult, error),
 ) (result ScriptResult, uncertain bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, redisTime)
 	defer cancel()
 	for tries := 1; ; tries++ {
 		result, failed := try(ctx)
@@ -44,7 +44,7 @@ func (k *Service) ask(
 		select {
 		case <-ctx.Done():
 			return "", uncertain, err
-		case <-time.After(askPause):
+		case <-time.After(redisPause):
 		}
 	}
 }
@@ -56,7 +56,7 @@ func (k *Service) decide(
 	step Step,
 	try func(context.Context) (ScriptResult, error),
 ) (ScriptResult, error) {
-	result, uncertain, err := k.ask(ctx, step.GrantID, try)
+	result, uncertain, err := k.callRedis(ctx, step.GrantID, try)
 	if err != nil && uncertain {
 		k.undos.add(ctx, step)
 	}
@@ -94,12 +94,12 @@ func (k *Service) commitAfterUndo(
 	snapshot Snapshot,
 	take takeStep,
 ) (UpdateResult, bool, error) {
-	now, err := k.store.Facts(ctx, snapshot.Grant.ClientID, step.GrantID)
+	now, err := k.store.Snapshot(ctx, snapshot.Grant.ClientID, step.GrantID)
 	if err != nil {
 		return Refused, false, err
 	}
 	if !step.startsAt(now.Grant) {
-		why, err := k.whySuperseded(ctx, now, presentation{token: step.presented()})
+		why, err := k.whySuperseded(ctx, now, supersededRequest{token: step.presented()})
 		if !why.undone || err != nil {
 			return Refused, false, err
 		}
@@ -144,7 +144,7 @@ func (k *Service) undoRotation(ctx context.Context, step Step) bool {
 // undo repeats a call of Redis until it succeeds, a few times, and reports whether it did.
 func (k *Service) undo(ctx context.Context, call func(context.Context) error) bool {
 	once := func() error {
-		ctx, cancel := context.WithTimeout(ctx, giveUpTime)
+		ctx, cancel := context.WithTimeout(ctx, cancelTime)
 		defer cancel()
 		return call(ctx)
 	}

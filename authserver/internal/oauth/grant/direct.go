@@ -80,7 +80,7 @@ func (k *Service) direct(ctx context.Context, step Step, one directStep) (snapsh
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
 	step.Began = time.Now()
-	result, uncertain, err := k.ask(ctx, step.GrantID, one.decide)
+	result, uncertain, err := k.callRedis(ctx, step.GrantID, one.decide)
 	former, decided := result.decided()
 	decided = decided && err == nil
 	if uncertain && !decided { // a call without a response may still arrive, even if a later call got one

@@ -158,7 +158,7 @@ func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
 		t.Errorf("the given-up step: %v %v, want it refused", result, err)
 	}
 	b.mustRotate(refresh)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 // Only given-up steps are remembered in Redis, where there is room for three.

@@ -14,12 +14,12 @@ type Ending struct {
 	UserAgent     string `json:"user_agent,omitempty"`
 }
 
-// hiccupWithin is the time within which a client repeats a request whose response was lost.
-const hiccupWithin = 10 * time.Minute
+// retryWithin is the time within which a client repeats a request whose response was lost.
+const retryWithin = 10 * time.Minute
 
-// Hiccup reports whether the request was probably repeated after a lost response, and is no theft.
-func (e Ending) Hiccup() bool {
-	return !e.SuccessorUsed && time.Duration(e.Seconds)*time.Second <= hiccupWithin
+// LikelyRetry reports whether the request was probably repeated after a lost response, and is no theft.
+func (e Ending) LikelyRetry() bool {
+	return !e.SuccessorUsed && time.Duration(e.Seconds)*time.Second <= retryWithin
 }
 
 // Words describes the request to people: its probable cause, and where it came from.
@@ -27,7 +27,7 @@ func (e Ending) Words() string {
 	ago := duration(time.Duration(e.Seconds) * time.Second)
 	var words string
 	switch {
-	case e.Hiccup():
+	case e.LikelyRetry():
 		words = "It may be a lost response rather than theft: the replacement, issued " + ago +
 			" before, had not been used."
 	case e.SuccessorUsed:

@@ -12,9 +12,9 @@ import (
 
 func TestEnding_DescribesProbableCause(t *testing.T) {
 	for name, c := range map[string]struct {
-		ending grant.Ending
-		hiccup bool
-		words  string
+		ending      grant.Ending
+		likelyRetry bool
+		words       string
 	}{
 		"at once": {
 			grant.Ending{Network: "203.0.113.0/24", UserAgent: "sync/1.2"},
@@ -40,8 +40,8 @@ func TestEnding_DescribesProbableCause(t *testing.T) {
 				"The request came from 2001:db8:1::/48.",
 		},
 	} {
-		if c.ending.Hiccup() != c.hiccup || c.ending.Words() != c.words {
-			t.Errorf("%s: %t %q", name, c.ending.Hiccup(), c.ending.Words())
+		if c.ending.LikelyRetry() != c.likelyRetry || c.ending.Words() != c.words {
+			t.Errorf("%s: %t %q", name, c.ending.LikelyRetry(), c.ending.Words())
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestEnding_IsRecorded(t *testing.T) {
 	}
 	wants := func(what string, g grant.Grant, used bool, seconds int64) {
 		t.Helper()
-		b.dead(g.ID, b.state(g.ID).Reason)
+		b.wantRevoked(g.ID, b.state(g.ID).Reason)
 		e := b.state(g.ID).Ending
 		if e == nil || e.SuccessorUsed != used || e.Seconds < seconds || e.Seconds > seconds+60 ||
 			e.Network != thief.Network || e.UserAgent != thief.UserAgent {

@@ -97,7 +97,7 @@ func (k *Service) redeemedBefore(
 	defer cancel()
 	g := snapshot.Grant
 	bound := bytes.Equal(g.CodeBinding, Binding(code.Hash, terms.RedirectURI, terms.Challenge))
-	p := presentation{token: code, sender: sender, matches: bound && g.Resource == terms.Resource}
+	p := supersededRequest{token: code, sender: sender, matches: bound && g.Resource == terms.Resource}
 	why, err := k.whySuperseded(ctx, snapshot, p)
 	if err != nil {
 		return Issued{}, err
@@ -123,7 +123,7 @@ func (k *Service) redeemedMeanwhile(
 	terms CodeTerms,
 	sender Sender,
 ) (Issued, error) {
-	snapshot, err := k.store.Facts(ctx, terms.ClientID, g.ID)
+	snapshot, err := k.store.Snapshot(ctx, terms.ClientID, g.ID)
 	switch now := snapshot.Grant; {
 	case err != nil:
 		return Issued{}, err

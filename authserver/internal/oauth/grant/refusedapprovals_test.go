@@ -169,7 +169,7 @@ func TestG12_DenialAfterRedemptionChangesNothing(t *testing.T) {
 	if err := between.grants.Deny(t.Context(), g, "user"); !errors.Is(err, grant.ErrAlreadyUsed) {
 		t.Errorf("the denial: %v", err)
 	}
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	if _, err := b.rotate(issued.Refresh); err != nil {
 		t.Errorf("the grant does not work: %v", err)
 	}
@@ -190,5 +190,5 @@ func TestG12_DenialDuringRedemptionEndsGrant(t *testing.T) {
 		_, err = b.rotate(issued.Refresh)
 	}
 	b.refused("the grant", err)
-	b.dead(g.ID, grant.ByUser)
+	b.wantRevoked(g.ID, grant.ByUser)
 }

@@ -58,16 +58,16 @@ func (s Step) presented() Token {
 	return Token{GrantID: s.GrantID, Generation: s.Generation - 1, Hash: s.Former}
 }
 
-// A presentation is a request with a code or refresh token whose successor Postgres holds.
-type presentation struct {
+// A supersededRequest is a request with a code or refresh token whose successor Postgres holds.
+type supersededRequest struct {
 	token   Token
 	sender  Sender
 	matches bool // the other parameters are those of the request that got the successor
 }
 
-// A supersession is the reason why Postgres holds a later step than the presented credential. The zero value means that
+// A supersededBy is the reason why Postgres holds a later step than the presented credential. The zero value means that
 // another request used the credential.
-type supersession struct {
+type supersededBy struct {
 	repeats bool // this request repeats the one that got the successor (G11)
 	step    Step
 	next    successor
@@ -80,10 +80,10 @@ type supersession struct {
 // request repeats an earlier one within 60 s, and whether another process gave the step up but has not yet reverted it
 // in Postgres. In that case, this request is the retry of a client that got a 503. The error is store.ErrUnavailable if
 // Redis does not respond. Redis is not needed for a credential two steps old: Postgres proves that it was used.
-func (k *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p presentation) (supersession, error) {
+func (k *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p supersededRequest) (supersededBy, error) {
 	g := snapshot.Grant
 	if g == nil || g.State != Active || g.Generation != p.token.Generation+1 {
-		return supersession{}, nil
+		return supersededBy{}, nil
 	}
 	var next successor
 	derived := p.matches && p.sender.Proof != Proof{}
@@ -92,36 +92,38 @@ func (k *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p presen
 	}
 	step := newStep(p.token, next)
 	refusal := snapshot.standingRefusal()
-	result, err := k.askSuperseded(ctx, *g, step, derived && refusal == nil)
+	result, err := k.checkSuperseded(ctx, *g, step, derived && refusal == nil)
 	switch {
 	case err != nil:
-		return supersession{}, err
+		return supersededBy{}, err
 	case result == Again && refusal != nil:
-		return supersession{}, refusal
+		return supersededBy{}, refusal
 	case result == Again:
-		return supersession{repeats: true, step: step, next: next}, nil
+		return supersededBy{repeats: true, step: step, next: next}, nil
 	case result != Undone:
-		return supersession{}, nil
+		return supersededBy{}, nil
 	}
 	undone := Step{GrantID: g.ID, Generation: g.Generation, Hash: g.RefreshHash, Former: p.token.former()}
-	if err := k.store.GiveUp(ctx, undone, g.TakenBy); err != nil {
-		return supersession{}, err
+	if err := k.store.CancelTries(ctx, undone, g.TakenBy); err != nil {
+		return supersededBy{}, err
 	}
-	now, err := k.store.Facts(ctx, g.ClientID, g.ID)
-	return supersession{undone: err == nil, now: now}, err
+	now, err := k.store.Snapshot(ctx, g.ClientID, g.ID)
+	return supersededBy{undone: err == nil, now: now}, err
 }
 
-// askSuperseded calls Redis. If holds is true, the try takes part in the last decision.
-func (k *Service) askSuperseded(ctx context.Context, g Grant, step Step, holds bool) (ScriptResult, error) {
+// checkSuperseded calls Redis. If holds is true, the try takes part in the last decision.
+func (k *Service) checkSuperseded(ctx context.Context, g Grant, step Step, holds bool) (ScriptResult, error) {
 	try := Try{GrantID: g.ID, GivenUp: g.GivenUp}
 	if holds {
 		try.Nonce = step.Nonce
 	}
-	ask := func(ctx context.Context) (ScriptResult, error) { return k.rotations.Superseded(ctx, try, step.Hash, g) }
-	if holds {
-		return k.decide(ctx, step, ask)
+	superseded := func(ctx context.Context) (ScriptResult, error) {
+		return k.rotations.Superseded(ctx, try, step.Hash, g)
 	}
-	result, _, err := k.ask(ctx, g.ID, ask)
+	if holds {
+		return k.decide(ctx, step, superseded)
+	}
+	result, _, err := k.callRedis(ctx, g.ID, superseded)
 	return result, err
 }
 
@@ -140,7 +142,7 @@ func (k *Service) repeat(
 		return Issued{}, err
 	}
 	if outcome != Updated {
-		now, err := k.store.Facts(ctx, snapshot.Grant.ClientID, step.GrantID)
+		now, err := k.store.Snapshot(ctx, snapshot.Grant.ClientID, step.GrantID)
 		if err != nil {
 			return Issued{}, err
 		}

@@ -68,10 +68,10 @@ func TestG11_RepeatedRequestGetsSameToken(t *testing.T) {
 	b.age(g, 59*time.Second)
 	b.again("refresh, 59 s later", second)(b.rotateWith(first, someKey))
 	third := b.mustRotate(second)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	_, err := b.rotateWith(second, someKey)
 	b.refused("a key for a request without one", err)
-	b.dead(g.ID, grant.Replayed)
+	b.wantRevoked(g.ID, grant.Replayed)
 	_, err = b.rotate(third)
 	b.refused("after the replay", err)
 }
@@ -82,10 +82,10 @@ func TestG11_ConfidentialExchangeIsRepeated(t *testing.T) {
 	g, code := b.consent()
 	b.lost(b.redeemWith(code, b.terms(), someKey))
 	b.again("exchange", "")(b.redeemWith(code, b.terms(), someKey))
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	_, err := b.redeemWith(code, b.terms(), otherKey)
 	b.refused("another key", err)
-	b.dead(g.ID, grant.CodeReused)
+	b.wantRevoked(g.ID, grant.CodeReused)
 	_, err = b.redeemWith(code, b.terms(), someKey)
 	b.refused("after the reuse", err)
 }
@@ -138,12 +138,12 @@ func TestG11_OtherSenderEndsGrant(t *testing.T) {
 		second := b.lost(b.rotateWith(first, someKey))
 		_, err := b.rotateBy(first, other.ID, resource, sender(someKey))
 		b.refused("another client", err)
-		b.alive(g.ID)
+		b.wantActive(g.ID)
 		if c.before != nil {
 			c.before(g, second)
 		}
 		b.refused(name, c.again(first))
-		b.dead(g.ID, grant.Replayed)
+		b.wantRevoked(g.ID, grant.Replayed)
 		_, err = b.rotate(second)
 		b.refused(name+": the successor", err)
 	}
@@ -171,13 +171,13 @@ func TestG11_OtherExchangeEndsGrant(t *testing.T) {
 		wrong.Challenge = "x"
 		_, err = b.redeemWith(code, wrong, someKey)
 		b.refused("another verifier", err)
-		b.alive(g.ID)
+		b.wantActive(g.ID)
 		if c.before != nil {
 			c.before(g, refresh)
 		}
 		_, err = b.redeemWith(code, b.terms(), c.key)
 		b.refused(name, err)
-		b.dead(g.ID, grant.CodeReused)
+		b.wantRevoked(g.ID, grant.CodeReused)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestG11_StandingComesBeforeRepetition(t *testing.T) {
 	}
 	_, err = b.redeemWith(code, b.terms(), someKey)
 	b.refused("exchange, LLM integration off", err)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	b.fixture.SetLLM(true)
 	b.again("refresh", second)(b.rotateWith(first, someKey))
 	b.again("exchange", exchanged)(b.redeemWith(code, b.terms(), someKey))
@@ -205,7 +205,7 @@ func TestG11_StandingComesBeforeRepetition(t *testing.T) {
 	}
 	_, err = b.rotateWith(first, someKey)
 	b.refused("revoked", err)
-	b.dead(g.ID, grant.ByUser)
+	b.wantRevoked(g.ID, grant.ByUser)
 }
 
 // Concurrent requests with the same key get the same token, and none revokes the grant.
@@ -219,7 +219,7 @@ func TestG11_ConcurrentRequestsGetOneToken(t *testing.T) {
 		})
 		second := same(t, func(i int) (grant.Issued, error) { return processes[i%2].rotateWith(first, someKey) })
 		b.mustRotate(second)
-		b.alive(g.ID)
+		b.wantActive(g.ID)
 	}
 }
 
@@ -267,7 +267,7 @@ func TestG11_RepetitionSurvivesKeyRotation(t *testing.T) {
 	b.again("refresh", second)(processes[0].rotateWith(first, someKey))
 	third := same(t, func(i int) (grant.Issued, error) { return processes[i%2].rotateWith(second, someKey) })
 	processes[0].mustRotate(third)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 // Redis is restored to the state before the rotation. The repeated request is no rotation, because Postgres holds the
@@ -286,7 +286,7 @@ func TestG11_RestoredRedisRepeatsNothing(t *testing.T) {
 	}
 	_, err = b.rotateWith(first, someKey)
 	b.refused("refresh", err)
-	b.dead(g.ID, grant.Replayed)
+	b.wantRevoked(g.ID, grant.Replayed)
 }
 
 // A process crashed after Redis decided and before Postgres committed. The repeated request completes the step.
@@ -301,7 +301,7 @@ func TestG11_RepetitionCompletesStepOfCrashedProcess(t *testing.T) {
 	second := b.lost(crashed.rotateWith(first, someKey))
 	b.again("refresh", second)(b.rotateWith(first, someKey))
 	b.mustRotate(second)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 // newCrashedStore returns a store that loses each step.
@@ -343,10 +343,10 @@ func TestG11_UndoLeavesWhatRepetitionGave(t *testing.T) {
 		b.generation(g, 2)
 		b.again("refresh after that", second)(b.rotateWith(first, someKey))
 		b.mustRotate(second)
-		b.alive(g.ID)
+		b.wantActive(g.ID)
 		_, err = b.rotate(second)
 		b.refused("replay", err)
-		b.dead(g.ID, grant.Replayed)
+		b.wantRevoked(g.ID, grant.Replayed)
 	}
 }
 
@@ -377,7 +377,7 @@ func TestG11_LateCallIsUnavailable(t *testing.T) {
 	unavailable(t, "with the key", err)
 	_, err = late.rotate(first)
 	unavailable(t, "without the key", err)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 // A repeatingStore loses the response to a step after a repeated request got its own.
@@ -447,7 +447,7 @@ func TestG10_RepeatedStepIsUndoneWhenNoneAnswered(t *testing.T) {
 		t.Fatalf("the refresh token does not work: %v", err)
 	}
 	b.mustRotate(issued.Refresh)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 // The stored data does not help to derive the successor of a token.

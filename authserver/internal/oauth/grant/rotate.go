@@ -64,7 +64,7 @@ func (k *Service) rotateSuperseded(
 	sender Sender,
 ) (Issued, error) {
 	g := snapshot.Grant
-	why, err := k.whySuperseded(ctx, snapshot, presentation{old, sender, g.Resource == resource})
+	why, err := k.whySuperseded(ctx, snapshot, supersededRequest{old, sender, g.Resource == resource})
 	switch {
 	case err != nil:
 		return Issued{}, err
@@ -85,21 +85,21 @@ func (k *Service) rotate(
 	resource string,
 	next successors,
 ) (ScriptResult, error) {
-	ask := func(ctx context.Context) (ScriptResult, error) {
+	rotate := func(ctx context.Context) (ScriptResult, error) {
 		return k.rotations.Rotate(ctx, step.try(g), old, g.ClientID, resource, next.hashes())
 	}
-	result, err := k.decide(ctx, step, ask)
+	result, err := k.decide(ctx, step, rotate)
 	if err != nil || (result != Missing && result != Ahead) {
 		return result, err
 	}
 	if err := k.repair(ctx, g); err != nil {
 		return "", err
 	}
-	return k.decide(ctx, step, ask)
+	return k.decide(ctx, step, rotate)
 }
 
 func (k *Service) repair(ctx context.Context, g Grant) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, redisTime)
 	defer cancel()
 	return k.rotations.Repair(ctx, g)
 }

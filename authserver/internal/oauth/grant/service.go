@@ -52,7 +52,7 @@ func (k *Service) Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (Sn
 	if err := k.undos.wait(ctx, grantID); err != nil {
 		return Snapshot{}, err
 	}
-	return k.store.Facts(ctx, clientID, grantID)
+	return k.store.Snapshot(ctx, clientID, grantID)
 }
 
 // SnapshotWithSecret is like Snapshot, and includes the client's live secret with this hash for client authentication.
@@ -64,7 +64,7 @@ func (k *Service) SnapshotWithSecret(
 	if err := k.undos.wait(ctx, grantID); err != nil {
 		return Snapshot{}, err
 	}
-	return k.store.FactsWithSecret(ctx, clientID, grantID, secretHash)
+	return k.store.SnapshotWithSecret(ctx, clientID, grantID, secretHash)
 }
 
 // ReadToken parses a token without I/O, or returns ErrForged.
@@ -118,7 +118,7 @@ func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 // Redis does not respond, that code is lost, and nothing is granted.
 func (k *Service) withdraw(ctx context.Context, id uuid.UUID, approval int) {
 	ctx = context.WithoutCancel(ctx)
-	_, _, err := k.ask(
+	_, _, err := k.callRedis(
 		ctx,
 		id,
 		func(ctx context.Context) (ScriptResult, error) { return k.rotations.Withdraw(ctx, id, approval) },
@@ -144,10 +144,10 @@ func (k *Service) Deny(ctx context.Context, g Grant, actor string) error {
 // issue makes the code redeemable. A call without a response may be repeated: the approval's number distinguishes it
 // from a later approval.
 func (k *Service) issue(ctx context.Context, g Grant, approval int, code Token, terms CodeTerms) (ScriptResult, error) {
-	ask := func(ctx context.Context) (ScriptResult, error) {
+	decision := func(ctx context.Context) (ScriptResult, error) {
 		return k.rotations.Issue(ctx, g.ID, approval, code.Hash, terms, g.Ends)
 	}
-	result, _, err := k.ask(ctx, g.ID, ask)
+	result, _, err := k.callRedis(ctx, g.ID, decision)
 	return result, err
 }
 

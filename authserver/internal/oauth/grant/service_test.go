@@ -207,14 +207,14 @@ func (b *testEnv) state(id uuid.UUID) grant.Grant {
 	return g
 }
 
-func (b *testEnv) dead(id uuid.UUID, reason grant.Reason) {
+func (b *testEnv) wantRevoked(id uuid.UUID, reason grant.Reason) {
 	b.Helper()
 	if g := b.state(id); g.State != grant.Revoked || g.Reason != reason || g.RevokedAt == nil {
 		b.Errorf("grant is %s (%s), want revoked (%s)", g.State, g.Reason, reason)
 	}
 }
 
-func (b *testEnv) alive(id uuid.UUID) {
+func (b *testEnv) wantActive(id uuid.UUID) {
 	b.Helper()
 	if g := b.state(id); g.State != grant.Active {
 		b.Errorf("grant is %s (%s), want active", g.State, g.Reason)
@@ -228,10 +228,10 @@ func TestG1_CodeReuseRevokesGrant(t *testing.T) {
 	if err != nil || issued.Refresh == "" {
 		t.Fatal(err)
 	}
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	_, err = b.redeem(code, b.terms())
 	b.refused("second redemption", err)
-	b.dead(g.ID, grant.CodeReused)
+	b.wantRevoked(g.ID, grant.CodeReused)
 	_, err = b.rotate(issued.Refresh)
 	b.refused("refresh after reuse", err)
 }
@@ -257,10 +257,10 @@ func TestG1_DelayedReuseRevokesGrant(t *testing.T) {
 	guess.RedirectURI += "x"
 	_, err = b.grants.Redeem(t.Context(), before, token, guess, grant.Sender{})
 	b.refused("a guess", err)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	_, err = b.grants.Redeem(t.Context(), before, token, b.terms(), grant.Sender{})
 	b.refused("a reuse", err)
-	b.dead(g.ID, grant.CodeReused)
+	b.wantRevoked(g.ID, grant.CodeReused)
 	_, err = b.grants.Redeem(t.Context(), before, token, b.terms(), grant.Sender{})
 	b.refused("another", err)
 	_, err = b.rotate(refresh)
@@ -285,7 +285,7 @@ func TestG1_InvalidReuseChangesNothing(t *testing.T) {
 		change(&terms)
 		_, err := b.redeem(code, terms)
 		b.refused(name, err)
-		b.alive(g.ID)
+		b.wantActive(g.ID)
 	}
 	b.mustRotate(issued.Refresh)
 }
@@ -323,7 +323,7 @@ func TestRedeem_FifthMismatchRevokesCode(t *testing.T) {
 	wrong(code, 5)
 	_, err := b.redeem(code, b.terms())
 	b.refused("after five", err)
-	b.dead(g.ID, grant.CodeGuessed)
+	b.wantRevoked(g.ID, grant.CodeGuessed)
 }
 
 func TestOpen_SecondApprovalReplacesCode(t *testing.T) {
@@ -340,11 +340,11 @@ func TestOpen_SecondApprovalReplacesCode(t *testing.T) {
 	}
 	_, err = b.redeem(first, b.terms())
 	b.refused("replaced code after redemption", err)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	if _, err := b.grants.Open(t.Context(), g, b.terms()); !errors.Is(err, grant.ErrAlreadyUsed) {
 		t.Errorf("approval after redemption: %v", err)
 	}
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 func TestG3_SupersededTokenRevokesGrantAndForgedDoesNot(t *testing.T) {
@@ -360,10 +360,10 @@ func TestG3_SupersededTokenRevokesGrantAndForgedDoesNot(t *testing.T) {
 	other := b.fixture.Connector(resource, perm.ProgrammesRead)
 	_, err = b.rotateAs(first, other.ID, resource)
 	b.refused("another client's", err)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	_, err = b.rotateAs(first, b.app.ID, resource+"x")
 	b.refused("superseded, with a wrong resource", err)
-	b.dead(g.ID, grant.Replayed)
+	b.wantRevoked(g.ID, grant.Replayed)
 	_, err = b.rotate(refresh)
 	b.refused("current token of a revoked grant", err)
 }
@@ -384,7 +384,7 @@ func TestRotate_DetectsReplayBeforeStanding(t *testing.T) {
 	b.fixture.SetLLM(false)
 	_, err := b.rotate(first)
 	b.refused("replay with LLM integration off", err)
-	b.dead(g.ID, grant.Replayed)
+	b.wantRevoked(g.ID, grant.Replayed)
 }
 
 func TestStandingRefusal_ConsumesNothing(t *testing.T) {
@@ -428,7 +428,7 @@ func TestStandingRefusal_ConsumesNothing(t *testing.T) {
 		t.Errorf("wrong resource: %v", err)
 	}
 	b.mustRotate(refresh)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 func TestG4_NothingSucceedsAtTheEnd(t *testing.T) {
@@ -502,10 +502,10 @@ func TestG2_RaceHasOneWinnerAndRevokesGrant(t *testing.T) {
 	for range 10 {
 		g, refresh := b.active()
 		race(t, 16, func() error { _, err := b.rotate(refresh); return err })
-		b.dead(g.ID, grant.Replayed)
+		b.wantRevoked(g.ID, grant.Replayed)
 		g, code := b.consent()
 		race(t, 16, func() error { _, err := b.redeem(code, b.terms()); return err })
-		b.dead(g.ID, grant.CodeReused)
+		b.wantRevoked(g.ID, grant.CodeReused)
 	}
 }
 
@@ -546,7 +546,7 @@ func TestG7_RevokedGrantStaysRevoked(t *testing.T) {
 	}
 	_, err = b.rotate(refresh)
 	b.refused("refresh after FLUSHALL", err)
-	b.dead(g.ID, grant.ByUser)
+	b.wantRevoked(g.ID, grant.ByUser)
 }
 
 func TestService_SurvivesRedisDataLoss(t *testing.T) {
@@ -568,7 +568,7 @@ func TestService_SurvivesRedisDataLoss(t *testing.T) {
 	flush()
 	_, err = b.redeem(code, b.terms())
 	b.refused("used code", err)
-	b.dead(g.ID, grant.CodeReused)
+	b.wantRevoked(g.ID, grant.CodeReused)
 	_, err = b.rotate(current)
 	b.refused("after reuse", err)
 
@@ -577,7 +577,7 @@ func TestService_SurvivesRedisDataLoss(t *testing.T) {
 	flush()
 	_, err = b.rotate(first)
 	b.refused("superseded token", err)
-	b.dead(g.ID, grant.Replayed)
+	b.wantRevoked(g.ID, grant.Replayed)
 }
 
 func TestService_SurvivesRedisRestore(t *testing.T) {
@@ -598,7 +598,7 @@ func TestService_SurvivesRedisRestore(t *testing.T) {
 	}
 	_, err = b.rotate(first) // current as far as the older copy knows
 	b.refused("superseded token", err)
-	b.dead(g.ID, grant.Replayed)
+	b.wantRevoked(g.ID, grant.Replayed)
 	_, err = b.rotate(current)
 	b.refused("after the replay", err)
 }
@@ -670,7 +670,7 @@ func TestG8_FailedCommitUndoesRotation(t *testing.T) {
 	if _, err := b.redeem(code, b.terms()); err != nil {
 		t.Errorf("the code does not work: %v", err)
 	}
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 // However long another transaction locks the row, the decision ends in time to be undone.
@@ -690,7 +690,7 @@ func TestG8_LockedRowKeepsGrantUsable(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.mustRotate(refresh)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 func TestG8_RedisStallKeepsGrantUsable(t *testing.T) {
@@ -709,7 +709,7 @@ func TestG8_RedisStallKeepsGrantUsable(t *testing.T) {
 	// Redis may be about to run the calls that hung.
 	eventually(t, "refresh", func() error { _, err := b.rotate(refresh); return err })
 	eventually(t, "exchange", func() error { _, err := b.redeem(code, b.terms()); return err })
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 // eventually repeats a call while it is unavailable.
@@ -766,7 +766,7 @@ func TestG1_ReuseAfterConcurrentApprovalsRevokesGrant(t *testing.T) {
 			redeemed++
 			_, err := b.redeem(code, b.terms())
 			b.refused("reuse", err)
-			b.dead(g.ID, grant.CodeReused)
+			b.wantRevoked(g.ID, grant.CodeReused)
 		}
 		if redeemed != 1 {
 			t.Errorf("%d of two codes redeemed", redeemed)
@@ -816,7 +816,7 @@ func TestG1_ConfidentialCodeIsRedeemedOnceDespiteRedisRestore(t *testing.T) {
 	if won != 1 {
 		t.Errorf("%d redemptions", won)
 	}
-	b.dead(g.ID, grant.CodeReused)
+	b.wantRevoked(g.ID, grant.CodeReused)
 }
 
 func TestG9_UncommittedRevocationIsNotReported(t *testing.T) {
@@ -829,7 +829,7 @@ func TestG9_UncommittedRevocationIsNotReported(t *testing.T) {
 	b.allowUpdates()
 	_, err = b.rotate(first)
 	b.refused("next presentation", err)
-	b.dead(g.ID, grant.Replayed)
+	b.wantRevoked(g.ID, grant.Replayed)
 }
 
 // Only Redis has revoked the grant. The next request, even with a current token, commits the revocation in Postgres.
@@ -856,10 +856,10 @@ func TestG9_ReportedRevocationIsCommitted(t *testing.T) {
 	b.allowUpdates()
 	_, err = b.rotate(second)
 	b.refused("the current token", err)
-	b.dead(replayed.ID, grant.Replayed)
+	b.wantRevoked(replayed.ID, grant.Replayed)
 	_, err = b.redeem(code, b.terms())
 	b.refused("the code", err)
-	b.dead(guessed.ID, grant.CodeGuessed)
+	b.wantRevoked(guessed.ID, grant.CodeGuessed)
 }
 
 // dropReplies is a go-redis hook that drops the responses of commands while it is on, after Redis has run them.
@@ -924,10 +924,10 @@ func TestG10_LostReplyIsUndoneForEveryProcess(t *testing.T) {
 		lost.on.Store(false)
 		refresh = other.mustRotate(refresh)
 	}
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	_, err = other.rotate(first)
 	b.refused("a superseded token", err)
-	b.dead(g.ID, grant.Replayed)
+	b.wantRevoked(g.ID, grant.Replayed)
 }
 
 // A client gets a response within 300 ms although Redis is stalled, and its immediate retries succeed as soon as Redis
@@ -977,7 +977,7 @@ func TestG10_EveryRetrySucceedsAfterRedisStall(t *testing.T) {
 		_, err = b.rotate(superseded) // two generations old: Postgres alone proves the replay
 	}
 	b.refused("a superseded token", err)
-	b.dead(replayed.ID, grant.Replayed)
+	b.wantRevoked(replayed.ID, grant.Replayed)
 	waiting.Wait() // until each client was refused
 	b.redis.Resume()
 	group.Wait()

@@ -56,11 +56,11 @@ const ManyTries = "*"
 // A GrantStore is the authoritative store of grants, in Postgres. Its errors wrap store.ErrUnavailable; those of
 // Advance and Activate also wrap ErrNotCommitted if that is certain.
 type GrantStore interface {
-	// Facts reads, in one statement, the client without its secrets, the grant and the standing of its user. A zero
+	// Snapshot reads, in one statement, the client without its secrets, the grant and the standing of its user. A zero
 	// grant id reads only the client. What does not exist is nil.
-	Facts(ctx context.Context, clientID, grantID uuid.UUID) (Snapshot, error)
-	// FactsWithSecret is like Facts, and includes the client's live secret with this hash.
-	FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Snapshot, error)
+	Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (Snapshot, error)
+	// SnapshotWithSecret is like Snapshot, and includes the client's live secret with this hash.
+	SnapshotWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Snapshot, error)
 	Approvals
 	// Activate moves a pending grant to generation 1 if its code has this binding, so that Postgres alone can prove the
 	// code's reuse. It is idempotent: the same step succeeds again, and so does that of a repeated request, which has
@@ -80,9 +80,9 @@ type GrantStore interface {
 	) (Snapshot, UpdateResult, error)
 	// Responds reports whether Postgres responded lately. It does no I/O.
 	Responds() bool
-	// GiveUp removes the tries with these nonces, whose requests got a 503, from those that took the step, and
+	// CancelTries removes the tries with these nonces, whose requests got a 503, from those that took the step, and
 	// prevents them from committing it later. If they were all that took it, the step is reverted (G10).
-	GiveUp(ctx context.Context, step Step, nonces []string) error
+	CancelTries(ctx context.Context, step Step, nonces []string) error
 	// Revoke ends the grant durably, with its audit event. A grant that has ended keeps its first reason.
 	// ending may be nil.
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, actor string, ending *Ending) error

@@ -30,8 +30,8 @@ type pendingUndo struct {
 }
 
 const (
-	giveUpTime  = 75 * time.Millisecond // limit for Postgres while a client waits
-	giveUpPause = 50 * time.Millisecond
+	cancelTime  = 75 * time.Millisecond // limit for Postgres while a client waits
+	cancelPause = 50 * time.Millisecond
 	waitTime    = 25 * time.Millisecond
 )
 
@@ -70,13 +70,13 @@ func (q *undoQueue) add(ctx context.Context, step Step) {
 		return // another call undoes it with the earlier steps
 	}
 	ctx = context.WithoutCancel(ctx)
-	if q.undoAll(ctx, pending, giveUpTime) {
+	if q.undoAll(ctx, pending, cancelTime) {
 		return
 	}
 	q.log.WarnContext(ctx, "grant change not undone yet; requests for the grant return 503", "grant_id", step.GrantID)
 	go func() {
 		for !q.undoAll(ctx, pending, time.Second) {
-			time.Sleep(giveUpPause)
+			time.Sleep(cancelPause)
 		}
 	}()
 }
@@ -111,5 +111,5 @@ func (q *undoQueue) undoAll(ctx context.Context, pending *pendingUndo, within ti
 func (q *undoQueue) undo(ctx context.Context, step Step, within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return q.store.GiveUp(ctx, step, []string{step.Nonce}) == nil
+	return q.store.CancelTries(ctx, step, []string{step.Nonce}) == nil
 }

@@ -34,11 +34,11 @@ func newStalledStore(grants grant.GrantStore) *stalledStore {
 	return s
 }
 
-func (s *stalledStore) GiveUp(ctx context.Context, step grant.Step, nonces []string) error {
+func (s *stalledStore) CancelTries(ctx context.Context, step grant.Step, nonces []string) error {
 	if s.stalled.Load() {
 		return store.ErrUnavailable
 	}
-	return s.GrantStore.GiveUp(ctx, step, nonces)
+	return s.GrantStore.CancelTries(ctx, step, nonces)
 }
 
 // Postgres commits, and its response and the connection of the process are lost. The retry goes to another process
@@ -80,11 +80,11 @@ func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
 	third := other.mustRotate(second)
 	grants.stalled.Store(false)
 	third = other.mustRotate(third)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 
 	_, err = other.rotate(second)
 	b.refused("a superseded token", err)
-	b.dead(g.ID, grant.Replayed)
+	b.wantRevoked(g.ID, grant.Replayed)
 	_, err = other.rotate(third)
 	b.refused("after the replay", err)
 }
@@ -105,7 +105,7 @@ func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
 	lost.on.Store(false)
 	_, err = b.rotate(refresh)
 	unavailable(t, "retry", err)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	grants.stalled.Store(false)
 	for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil {
 		_, err = b.rotate(refresh)
@@ -113,7 +113,7 @@ func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
 	if err != nil {
 		t.Errorf("the grant does not work: %v", err)
 	}
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 // silentRotations does not respond to Superseded while it is silent.
@@ -152,7 +152,7 @@ func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 	unavailable(t, "exchange", err)
 	_, err = other.redeem(code, b.terms())
 	unavailable(t, "exchange again", err)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	rotations.silent.Store(false)
 	issued, err := other.redeem(code, b.terms())
 	if err != nil {
@@ -169,11 +169,11 @@ func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 	unavailable(t, "refresh", err)
 	_, err = other.rotate(issued.Refresh)
 	unavailable(t, "refresh again", err)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 	rotations.silent.Store(false)
 	other.mustRotate(issued.Refresh)
 	grants.stalled.Store(false)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }
 
 // newLateStore returns a store that receives a given-up step late: just before the first step that it commits. The
@@ -195,7 +195,7 @@ func newLateStore(t *testing.T, grants grant.GrantStore, calls *int) *aroundStor
 		if result != grant.Refused || err != nil {
 			t.Errorf("the step after the late one: %v, %v; want it refused", result, err)
 		}
-		if err := grants.GiveUp(ctx, late, []string{late.Nonce}); err != nil {
+		if err := grants.CancelTries(ctx, late, []string{late.Nonce}); err != nil {
 			t.Error(err)
 		}
 		return result, err
@@ -218,5 +218,5 @@ func TestG10_RevertedLateStepIsNoReplay(t *testing.T) {
 		t.Errorf("%d calls of Postgres, want 2", calls)
 	}
 	b.mustRotate(next)
-	b.alive(g.ID)
+	b.wantActive(g.ID)
 }

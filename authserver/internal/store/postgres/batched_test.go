@@ -62,7 +62,7 @@ func concurrently(n int, work func(int)) {
 }
 
 // Concurrent queries return each caller its own grant and client.
-func TestFacts_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
+func TestSnapshot_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
 	l := newStoreTest(t)
 	grants := l.many(24)
 	concurrently(len(grants)*4, func(i int) {
@@ -72,7 +72,7 @@ func TestFacts_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
 			if round%4 == 3 {
 				id = uuid.Nil
 			}
-			snapshot, err := l.Facts(t.Context(), own.ClientID, id)
+			snapshot, err := l.Snapshot(t.Context(), own.ClientID, id)
 			if err != nil || snapshot.Client.ID != own.ClientID || (snapshot.Grant == nil) != (id == uuid.Nil) ||
 				(snapshot.Grant != nil && snapshot.Grant.ID != own.ID) {
 				t.Errorf("queried %s, got %+v %v", own.ID, snapshot, err)

@@ -73,7 +73,7 @@ func (l *storeTest) agrees(sql string) {
 	if _, err := l.fixture.Owner.Exec(ctx, sql); err != nil {
 		l.Fatal(err)
 	}
-	snapshot, err := l.Facts(ctx, l.grant.ClientID, l.grant.ID)
+	snapshot, err := l.Snapshot(ctx, l.grant.ClientID, l.grant.ID)
 	if err != nil {
 		l.Fatal(err)
 	}

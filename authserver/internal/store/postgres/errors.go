@@ -25,7 +25,7 @@ func unavailable(op string, err error) error {
 func uncommitted(op string, err error) error {
 	var pgErr *pgconn.PgError
 	// Class 57P: the server is shutting down and may have committed before it reported the error.
-	if errors.Is(err, batch.ErrUnasked) || pgconn.SafeToRetry(err) ||
+	if errors.Is(err, batch.ErrNotSent) || pgconn.SafeToRetry(err) ||
 		(errors.As(err, &pgErr) && pgErr.Code[:3] != "57P") {
 		return fmt.Errorf("%w: %w", grant.ErrNotCommitted, unavailable(op, err))
 	}

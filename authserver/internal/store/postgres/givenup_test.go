@@ -8,9 +8,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-func (l *storeTest) giveUp(step grant.Step) {
+func (l *storeTest) cancel(step grant.Step) {
 	l.Helper()
-	if err := l.GiveUp(l.Context(), step, []string{step.Nonce}); err != nil {
+	if err := l.CancelTries(l.Context(), step, []string{step.Nonce}); err != nil {
 		l.Error(err)
 	}
 }
@@ -32,10 +32,10 @@ func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 	exchange := func(nonce string, b byte) grant.Step {
 		return grant.Step{GrantID: id, Nonce: nonce, Generation: 1, Hash: hash(b)}
 	}
-	l.giveUp(exchange("not taken", 10))
+	l.cancel(exchange("not taken", 10))
 	l.wantResult(grant.Refused)(l.Activate(ctx, exchange("not taken", 10), binding))
 	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("taken", 11), binding))
-	l.giveUp(exchange("taken", 11))
+	l.cancel(exchange("taken", 11))
 	l.wantStored(grant.Pending, 0, nil)
 	l.wantResult(grant.Refused)(l.Activate(ctx, exchange("taken", 11), binding))
 	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("retry", 12), binding))
@@ -43,13 +43,13 @@ func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 	refresh := func(nonce string, b byte) grant.Step {
 		return grant.Step{GrantID: id, Nonce: nonce, Generation: 2, Hash: hash(b), Former: hash(12)}
 	}
-	l.giveUp(refresh("not taken 2", 20))
+	l.cancel(refresh("not taken 2", 20))
 	l.wantResult(grant.Refused)(l.Advance(ctx, refresh("not taken 2", 20)))
 	l.wantResult(grant.Updated)(l.Advance(ctx, refresh("taken 2", 21)))
-	l.giveUp(refresh("taken 2", 21))
+	l.cancel(refresh("taken 2", 21))
 	l.wantStored(grant.Active, 1, hash(12))
 	l.wantResult(grant.Updated)(l.Advance(ctx, refresh("retry 2", 22)))
-	l.giveUp(refresh("taken 2", 21)) // repeated: another step was taken since
+	l.cancel(refresh("taken 2", 21)) // repeated: another step was taken since
 	l.wantStored(grant.Active, 2, hash(22))
 }
 
@@ -60,9 +60,9 @@ func TestG10_NonceIsStoredOnce(t *testing.T) {
 	step := func(nonce string) grant.Step {
 		return grant.Step{GrantID: l.grant.ID, Nonce: nonce, Generation: 1, Hash: hash(10)}
 	}
-	l.giveUp(step("first"))
+	l.cancel(step("first"))
 	for range 9 {
-		l.giveUp(step("second"))
+		l.cancel(step("second"))
 	}
 	l.wantResult(grant.Refused)(l.Activate(t.Context(), step("first"), l.grant.CodeBinding))
 	l.wantResult(grant.Refused)(l.Activate(t.Context(), step("second"), l.grant.CodeBinding))
@@ -80,7 +80,7 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 	step := grant.Step{GrantID: l.grant.ID, Generation: 2, Hash: hash(20), Former: hash(11)}
 	for i := range 10 {
 		step.Nonce = fmt.Sprint(i)
-		l.giveUp(step)
+		l.cancel(step)
 	}
 	if g := l.wantStored(grant.Active, 1, hash(11)); fmt.Sprint(g.GivenUp) != "[2 3 4 5 6 7 8 9]" {
 		t.Errorf("%q", g.GivenUp)
@@ -89,7 +89,7 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	step.Generation, step.Hash = 1, hash(11)
-	l.giveUp(step)
+	l.cancel(step)
 	l.wantStored(grant.Revoked, 1, hash(11))
 }
 
@@ -106,12 +106,12 @@ func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 		l.wantResult(grant.Updated)(l.Activate(ctx, exchange(nonce), binding))
 		l.wantResult(grant.Updated)(l.Activate(ctx, exchange(nonce), binding))
 	}
-	l.giveUp(exchange("b"))
+	l.cancel(exchange("b"))
 	l.wantResult(grant.Refused)(l.Activate(ctx, exchange("b"), binding))
 	if g := l.wantStored(grant.Active, 1, hash(11)); fmt.Sprint(g.TakenBy) != "[a]" {
 		t.Errorf("taken by %q", g.TakenBy)
 	}
-	l.giveUp(exchange("a"))
+	l.cancel(exchange("a"))
 	l.wantStored(grant.Pending, 0, nil)
 	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("c"), binding))
 
@@ -121,7 +121,7 @@ func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 	for _, nonce := range []string{"d", "e"} {
 		l.wantResult(grant.Updated)(l.Advance(ctx, refresh(nonce)))
 	}
-	if err := l.GiveUp(ctx, refresh(""), []string{"d", "e"}); err != nil {
+	if err := l.CancelTries(ctx, refresh(""), []string{"d", "e"}); err != nil {
 		t.Fatal(err)
 	}
 	l.wantStored(grant.Active, 1, hash(11))
@@ -129,7 +129,7 @@ func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 		l.wantResult(grant.Updated)(l.Advance(ctx, refresh(nonce)))
 	}
 	for _, nonce := range []string{"f", "g", "h", "i"} {
-		l.giveUp(refresh(nonce))
+		l.cancel(refresh(nonce))
 	}
 	if g := l.wantStored(grant.Active, 2, hash(12)); fmt.Sprint(g.TakenBy) != "["+grant.ManyTries+"]" {
 		t.Errorf("taken by %q", g.TakenBy)

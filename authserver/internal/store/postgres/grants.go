@@ -45,14 +45,14 @@ type snapshotQuery struct {
 	secretHash    []byte // nil if none was presented
 }
 
-// Facts reads the client without its secrets, the grant and the status of its user in one statement, batched
+// Snapshot reads the client without its secrets, the grant and the status of its user in one statement, batched
 // with concurrent calls.
-func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error) {
-	return s.FactsWithSecret(ctx, clientID, grantID, nil)
+func (s *Store) Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error) {
+	return s.SnapshotWithSecret(ctx, clientID, grantID, nil)
 }
 
-// FactsWithSecret is Facts with the client's live secret that has this hash.
-func (s *Store) FactsWithSecret(
+// SnapshotWithSecret is Snapshot with the client's live secret that has this hash.
+func (s *Store) SnapshotWithSecret(
 	ctx context.Context,
 	clientID, grantID uuid.UUID,
 	secretHash []byte,

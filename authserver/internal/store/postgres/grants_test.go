@@ -189,7 +189,7 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 func TestFacts_ReturnsClientAndGrant(t *testing.T) {
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	snapshot, err := l.Facts(t.Context(), l.grant.ClientID, l.grant.ID)
+	snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.ID)
 	if err != nil || snapshot.Client == nil || snapshot.Grant == nil || !snapshot.Member ||
 		!snapshot.LLMEnabled ||
 		snapshot.UserDisabled ||
@@ -197,11 +197,11 @@ func TestFacts_ReturnsClientAndGrant(t *testing.T) {
 		snapshot.Now.IsZero() {
 		t.Errorf("%+v %v", snapshot, err)
 	}
-	snapshot, err = l.Facts(t.Context(), l.grant.ClientID, uuid.Nil)
+	snapshot, err = l.Snapshot(t.Context(), l.grant.ClientID, uuid.Nil)
 	if err != nil || snapshot.Client == nil || snapshot.Grant != nil || snapshot.Member {
 		t.Errorf("%+v %v", snapshot, err)
 	}
-	snapshot, err = l.Facts(t.Context(), uuid.New(), l.grant.ID)
+	snapshot, err = l.Snapshot(t.Context(), uuid.New(), l.grant.ID)
 	if err != nil || snapshot.Client != nil || snapshot.Grant == nil {
 		t.Errorf("%+v %v", snapshot, err)
 	}

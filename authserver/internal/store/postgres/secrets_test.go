@@ -102,14 +102,14 @@ func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
 				t.Errorf("%s with %x: %d hashes were read, %v", how, presented, len(found), err)
 			}
 		}
-		snapshot, err := l.FactsWithSecret(t.Context(), app.ID, l.grant.ID, presented)
+		snapshot, err := l.SnapshotWithSecret(t.Context(), app.ID, l.grant.ID, presented)
 		check("snapshot", snapshot.Client.Secrets, err)
 		caller, _, _, err := l.Introspection(t.Context(), app.ID, presented, standing.Query{GrantID: l.grant.ID})
 		check("introspection", caller.Secrets, err)
 		c, err := l.ClientWithSecret(t.Context(), app.ID, presented)
 		check("client", c.Secrets, err)
 	})
-	snapshot, err := l.Facts(t.Context(), app.ID, uuid.Nil)
+	snapshot, err := l.Snapshot(t.Context(), app.ID, uuid.Nil)
 	if err != nil || snapshot.Client.Secrets != nil {
 		t.Errorf("snapshot without a secret: %d hashes, %v", len(snapshot.Client.Secrets), err)
 	}

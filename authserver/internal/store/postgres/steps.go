@@ -163,9 +163,9 @@ func (s *Store) AdvanceDirectly(
 	return grant.Snapshot{Now: taken.now, Grant: taken.grant}, result, err
 }
 
-// giveUpSQL stores the nonces of the last eight given-up tries: as many as can be in flight at once. It reverts the
-// step if no other try has taken it.
-const giveUpSQL = `
+// cancelTriesSQL stores the nonces of the last eight given-up tries: as many as can be in flight at once. It reverts
+// the step if no other try has taken it.
+const cancelTriesSQL = `
 with g as (
   select id, taken and taken_by <@ $2::text[] reverted,
     case when taken then array(select one from unnest(taken_by) one where one <> all ($2::text[])) else taken_by end
@@ -185,11 +185,11 @@ update account.grants set
 from g
 where grants.id = g.id`
 
-// GiveUp takes a step back from the tries with these nonces, and prevents them from taking it later.
-func (s *Store) GiveUp(ctx context.Context, one grant.Step, nonces []string) error {
+// CancelTries takes a step back from the tries with these nonces, and prevents them from taking it later.
+func (s *Store) CancelTries(ctx context.Context, one grant.Step, nonces []string) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, giveUpSQL, one.GrantID, nonces, int32(one.Generation), one.Hash, one.Former)
+	_, err := s.pool.Exec(ctx, cancelTriesSQL, one.GrantID, nonces, int32(one.Generation), one.Hash, one.Former)
 	return unavailable("cancel step", err)
 }
 
@@ -211,7 +211,7 @@ func (s *stepBatcher) update(ctx context.Context, one updateStep) (takenStep, gr
 func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]takenStep, error) {
 	connection, err := s.store.pool.Acquire(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", batch.ErrUnasked, err)
+		return nil, fmt.Errorf("%w: %w", batch.ErrNotSent, err)
 	}
 	defer connection.Release()
 	ctx, cancel := context.WithTimeout(
@@ -232,11 +232,11 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep,
 	defer stop()
 	connection, err := s.store.pool.Acquire(waiting)
 	if err != nil {
-		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrUnasked, err))
+		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrNotSent, err))
 	}
 	defer connection.Release()
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < acquireTimeout {
-		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrUnasked, errLate))
+		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrNotSent, errLate))
 	}
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()

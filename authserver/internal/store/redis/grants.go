@@ -69,7 +69,7 @@ func (g *Grants) urgent(
 	id uuid.UUID,
 	args ...any,
 ) (grant.ScriptResult, error) {
-	return g.ask(ctx, call{script: script, key: grantKey(id), args: args, urgent: true})
+	return g.send(ctx, call{script: script, key: grantKey(id), args: args, urgent: true})
 }
 
 // run runs a script without a deadline.
@@ -79,11 +79,11 @@ func (g *Grants) run(
 	id uuid.UUID,
 	args ...any,
 ) (grant.ScriptResult, error) {
-	return g.ask(ctx, call{script: script, key: grantKey(id), args: args})
+	return g.send(ctx, call{script: script, key: grantKey(id), args: args})
 }
 
-func (g *Grants) ask(ctx context.Context, c call) (grant.ScriptResult, error) {
-	result, reached, err := g.scripts.ask(ctx, c)
+func (g *Grants) send(ctx context.Context, c call) (grant.ScriptResult, error) {
+	result, reached, err := g.scripts.send(ctx, c)
 	if err != nil && !reached {
 		return "", fmt.Errorf("%w: %w: redis: %w", grant.ErrNotCommitted, store.ErrUnavailable, err)
 	}

@@ -41,7 +41,7 @@ func (t *LoginCounters) Count(
 	add bool,
 ) (time.Duration, error) {
 	args := []any{limit, window.Milliseconds(), add}
-	answer, _, err := t.scripts.ask(ctx, call{script: t.script, key: windowKey(key), args: args})
+	answer, _, err := t.scripts.send(ctx, call{script: t.script, key: windowKey(key), args: args})
 	if err != nil {
 		return 0, fmt.Errorf("%w: redis: count: %w", store.ErrUnavailable, err)
 	}

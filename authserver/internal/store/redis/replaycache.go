@@ -45,7 +45,7 @@ func (c *ReplayCache) First(ctx context.Context, key string, life time.Duration)
 
 func (c *ReplayCache) try(ctx context.Context, key, nonce string, life time.Duration) (bool, error) {
 	args := []any{nonce, max(life, time.Second).Milliseconds()}
-	answer, _, err := c.scripts.ask(ctx, call{script: c.script, key: onceKey(key), args: args, urgent: true})
+	answer, _, err := c.scripts.send(ctx, call{script: c.script, key: onceKey(key), args: args, urgent: true})
 	if err == nil && answer == late {
 		return false, errLate
 	}

@@ -65,9 +65,9 @@ type call struct {
 	urgent bool
 }
 
-// ask runs a script. reached reports whether Redis may have received the call. While the server does not
+// send runs a script. reached reports whether Redis may have received the call. While the server does not
 // answer, nothing is sent.
-func (s *scripts) ask(ctx context.Context, c call) (answer string, reached bool, err error) {
+func (s *scripts) send(ctx context.Context, c call) (answer string, reached bool, err error) {
 	one := s.servers.of(ctx, s.rdb, c.key)
 	if !one.health.available(ctx, callTimeout) {
 		return "", false, errSilent
