@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // A gateway cannot resend a POST that it has sent on an established connection.
@@ -101,9 +103,7 @@ func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	handler := Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun <- r.Context()
-		for !Leaving(r.Context()) {
-			time.Sleep(time.Millisecond)
-		}
+		await.True(t, await.Long, "the process is about to stop", func() bool { return Leaving(r.Context()) })
 	}), log, http.NotFoundHandler())
 	go func() {
 		config := Server{Address: "127.0.0.1:0", Notice: 100 * time.Millisecond}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // An operator must not look for the fault in the wrong store.
@@ -72,12 +73,7 @@ func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
 	}
 	const waiting = `select count(*) from pg_locks
 		where relation = 'account.personal_access_tokens'::regclass and not granted`
-	for tries := 0; s.count(waiting) < 15; tries++ {
-		if tries == 1000 {
-			t.Fatal("the flood does not hold every connection")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	await.True(t, await.Long, "the flood holds every connection", func() bool { return s.count(waiting) >= 15 })
 	for range 10 {
 		if took := s.ready(t); took > 500*time.Millisecond {
 			t.Errorf("ready after %s", took)

@@ -20,6 +20,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
@@ -81,14 +82,13 @@ func free(t *testing.T) string {
 
 func (s *site) awaitAlive() {
 	s.t.Helper()
-	for range 1000 { // without its stores, a process listens after three seconds
-		if response, err := http.Get(s.url + "/healthz"); err == nil {
-			_ = response.Body.Close()
-			return
+	await.NoError(s.t, await.Long, func() error { // without its stores, a process listens after three seconds
+		response, err := http.Get(s.url + "/healthz")
+		if err == nil {
+			err = response.Body.Close()
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	s.t.Fatal("the site does not come up")
+		return err
+	})
 }
 
 func (s *site) must(err error) {

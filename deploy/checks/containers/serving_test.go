@@ -20,6 +20,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -204,13 +205,12 @@ func (h *host) redis(port string, arguments ...string) (string, error) {
 // eventually repeats a check until it returns "", for at most healthyWithin.
 func (h *host) eventually(what string, wrong func() string) {
 	h.t.Helper()
-	problem := wrong()
-	for deadline := time.Now().Add(healthyWithin); problem != "" && time.Now().Before(deadline); problem = wrong() {
-		time.Sleep(50 * time.Millisecond)
-	}
-	if problem != "" {
-		h.t.Fatalf("%s: %s", what, problem)
-	}
+	await.NoError(h.t, healthyWithin, func() error {
+		if problem := wrong(); problem != "" {
+			return fmt.Errorf("%s: %s", what, problem)
+		}
+		return nil
+	})
 }
 
 // A container is one service of the compose file.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -184,14 +185,12 @@ func threePorts(t *testing.T) int {
 // expectNothingLeft waits until no process is left, and reports those that remain.
 func (r *running) expectNothingLeft(t *testing.T) {
 	t.Helper()
-	var left []string
-	for range 100 {
-		if left = r.processes(); len(left) == 0 {
-			return
+	await.NoError(t, await.Long, func() error {
+		if left := r.processes(); len(left) > 0 {
+			return fmt.Errorf("left running: %q", left)
 		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Errorf("left running: %q", left)
+		return nil
+	})
 }
 
 func (r *running) processes() []string {

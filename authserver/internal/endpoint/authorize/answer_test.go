@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -165,12 +166,9 @@ func TestDenial_RacingRedemptionConflicts(t *testing.T) {
 	answer := make(chan *browsertest.Page)
 	go func() { answer <- deny(page) }()
 	const waiting = `select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))`
-	for tries := 0; site.Count(waiting, redemption.Conn().PgConn().PID()) == 0; tries++ {
-		if tries == 1000 {
-			t.Fatal("the denial does not wait")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, await.Long, "the denial waits", func() bool {
+		return site.Count(waiting, redemption.Conn().PgConn().PID()) > 0
+	})
 	if err := redemption.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // A resolverTest is a Resolver over a real store, with a metadata host on this machine.
@@ -263,9 +264,7 @@ func TestResolver_LimitsConcurrentFetches(t *testing.T) {
 	// One response at a time lets one more fetch begin.
 	for released := range int32(21) {
 		begun := min(released+atOnce, 21)
-		for s.host.Fetches.Load() < begun {
-			time.Sleep(time.Millisecond)
-		}
+		await.True(t, await.Long, "the next fetch begins", func() bool { return s.host.Fetches.Load() >= begun })
 		if fetches := s.host.Fetches.Load(); fetches > begun {
 			t.Errorf("%d concurrent fetches", fetches-released)
 		}
@@ -288,9 +287,9 @@ func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
 	for i := range 200 {
 		anonymous.Go(func() { _, _ = s.Client(t.Context(), fmt.Sprintf("%s/%d", s.at, i)) })
 	}
-	for s.host.Fetches.Load() < 1+atOnce || s.hosts[s.host.Host].new.waiting.Load() < maxQueued {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, await.Long, "the queue is full", func() bool {
+		return s.host.Fetches.Load() >= 1+atOnce && s.hosts[s.host.Host].new.waiting.Load() >= maxQueued
+	})
 	started := time.Now()
 	s.wants(s.Resolver, "Claude", 2+atOnce)
 	if _, err := s.Client(t.Context(), s.at+"/late"); !errors.Is(err, client.ErrUnreachable) {
@@ -357,9 +356,7 @@ func TestResolver_CancelledCallerDoesNotAffectOthers(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() { _, err := s.Client(ctx, s.at); first <- err }()
-	for s.host.Fetches.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, await.Long, "the fetch begins", func() bool { return s.host.Fetches.Load() > 0 })
 	leave()
 	if err := <-first; !errors.Is(err, client.ErrUnreachable) {
 		t.Error(err)

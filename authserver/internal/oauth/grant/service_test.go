@@ -21,6 +21,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -793,17 +794,14 @@ func TestG1_ConfidentialCodeIsRedeemedOnceDespiteRedisRestore(t *testing.T) {
 	}
 	outcomes := make(chan error, 2)
 	redeem := func() { _, err := b.redeem(code, b.terms()); outcomes <- err }
+	active := func() bool { return b.rdb.HGet(t.Context(), key, "st").Val() == "active" }
 	go redeem()
-	for b.rdb.HGet(t.Context(), key, "st").Val() != "active" {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, await.Long, "Redis activates the grant", active)
 	if err := b.rdb.RestoreReplace(t.Context(), key, 0, older).Err(); err != nil {
 		t.Fatal(err)
 	}
 	go redeem()
-	for b.rdb.HGet(t.Context(), key, "st").Val() != "active" {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, await.Long, "Redis activates the grant", active)
 	if err := lock.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
