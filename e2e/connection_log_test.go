@@ -4,9 +4,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // The connection log of a workspace: each attempt with its last step, the reason for its failure, and its request id.
@@ -81,12 +81,9 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	tokens := replayed.Connect(t, owner)
 	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	replayed.Refresh(t, tokens.RefreshToken).Tokens(t)
-	for range 60 { // uses are recorded in batches
-		if strings.Contains(log(replayed).Text(), "First call: done") {
-			break
-		}
-		time.Sleep(250 * time.Millisecond)
-	}
+	await.True(t, await.Long, "the first call is recorded", func() bool { // uses are recorded in batches
+		return strings.Contains(log(replayed).Text(), "First call: done")
+	})
 	log(replayed).WantsText(t, "Connected", "Code exchanged: done", "First call: done", "Refreshed: done")
 	says(replayed, replayed.Refresh(t, tokens.RefreshToken), "Ended", "old refresh token")
 

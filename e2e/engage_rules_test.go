@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/client"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Contract, section 6: each rule for public forms, tested against the two binaries.
@@ -315,11 +316,7 @@ func TestBrowser_SubmitsFormWithoutScript(t *testing.T) {
 	// The page reloads itself until it can show the result. During a reload there is no document for a moment.
 	const text = `document.body ? document.body.innerText : ""`
 	done := func() bool { return strings.Contains(harness.Evaluate[string](browser, text), "have processed them") }
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(200 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the page does not show the result: %s", browser.Text())
-		}
-	}
+	await.True(t, await.Long, "the page shows the result", done)
 	if n := submissions(t, p, form); n != 1 {
 		t.Errorf("%d submissions stored, want 1", n)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Postgres is stopped, killed and paused, and the services are killed, one after the other.
@@ -99,20 +100,14 @@ func waitForReady(t *testing.T, p *harness.Product, running *stack.Stack) {
 	t.Helper()
 	p.Database.Reconnect()
 	for _, url := range []string{running.AppURL + "/readyz", running.ResourceURL + "/readyz"} {
-		deadline := time.Now().Add(15 * time.Second)
-		for {
+		await.True(t, await.Long, url+" is ready", func() bool {
 			response, err := http.Get(url)
-			if err == nil {
-				_ = response.Body.Close()
-				if response.StatusCode == http.StatusOK {
-					break
-				}
+			if err != nil {
+				return false
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("not ready again after 15 seconds: %s", url)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
+			_ = response.Body.Close()
+			return response.StatusCode == http.StatusOK
+		})
 	}
 }
 

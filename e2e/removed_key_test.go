@@ -8,6 +8,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // administer runs a command of `authserver admin`.
@@ -48,13 +49,11 @@ func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 	works("before the rotation", stolen)
 
 	administer(t, running, "keys", "rotate")
-	other := held{connector.Connect(t, owner).AccessToken, "", ""}
-	for began := time.Now(); keyOf(t, other.rest) == kid; other.rest = connector.Connect(t, owner).AccessToken {
-		if time.Since(began) > 20*time.Second {
-			t.Fatal("the rotated key still signs")
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
+	var other held
+	await.True(t, 20*time.Second, "the next key signs", func() bool {
+		other.rest = connector.Connect(t, owner).AccessToken
+		return keyOf(t, other.rest) != kid
+	})
 	other.mcp, other.account = assistant.Connect(t, owner).AccessToken, app.Connect(t, owner).AccessToken
 	works("under the next key", other)
 	works("under the retired key", stolen)

@@ -1,11 +1,12 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // One refresh is one trace: from the gateway to the service, and from there to PostgreSQL and Redis. It has the
@@ -29,11 +30,12 @@ func TestTraces_RefreshIsOneTrace(t *testing.T) {
 			has(spans, "authserver", "redis") &&
 			has(spans, "authserver", "POST")
 	}
-	for end := time.Now().Add(time.Minute); !complete() && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-	}
-	if !complete() {
-		t.Fatalf("incomplete trace: %v", steps(spans))
-	}
+	await.NoError(t, await.Long, func() error {
+		if !complete() {
+			return fmt.Errorf("incomplete trace: %v", steps(spans))
+		}
+		return nil
+	})
 	ids := map[string]bool{}
 	for _, span := range spans {
 		ids[string(span.SpanId)] = true

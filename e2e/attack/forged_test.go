@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Access tokens with wrong content. Those that the trusted key signs can be refused only by the check of their claims;
@@ -245,11 +246,8 @@ func TestAccessToken_ForgeryIsRefusedEverywhere(t *testing.T) {
 	accepted := func() bool {
 		return p.In(ws.Workspace, control).Get(t, harness.ListPath).Status == http.StatusOK
 	}
-	for began := time.Now(); !accepted(); time.Sleep(500 * time.Millisecond) {
-		if time.Since(began) > 40*time.Second { // the resource API reads the keys twice a minute
-			t.Fatal("the services do not accept the trusted key")
-		}
-	}
+	// The resource API reads the keys twice a minute.
+	await.True(t, await.Long, "the services accept the trusted key", accepted)
 	p.As(control).Get(t, ws.Clients()).Wants(t, http.StatusOK)
 	wantsActive(t, p, control, true)
 

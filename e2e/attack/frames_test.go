@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Clickjacking and cross-site reading: no other site may frame or read a page.
@@ -131,11 +132,7 @@ func TestBrowser_CrossSitePageChangesNothing(t *testing.T) {
 		}
 		return false
 	}
-	for began := time.Now(); !framed(); time.Sleep(50 * time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			t.Fatal("the consent page is shown in a frame of another site")
-		}
-	}
+	await.True(t, 20*time.Second, "the browser refuses to show the consent page in a frame of another site", framed)
 	page = `<p id="read"></p><script>
 			const show = text => { document.getElementById("read").textContent = text }
 			fetch("` + p.AppURL + `/settings/user", {credentials: "include"}).

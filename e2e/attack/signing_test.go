@@ -10,9 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // A signer holds a key that the product trusts: the database owner stored its public half among the retired keys. A
@@ -106,11 +106,7 @@ func trustedSigner(t *testing.T, p *harness.Product) signer {
 	published := func() bool {
 		return strings.Contains(string(p.API().Get(t, "/v1/account/oauth/jwks").Body), s.kid)
 	}
-	for began := time.Now(); !published(); time.Sleep(200 * time.Millisecond) {
-		if time.Since(began) > 20*time.Second {
-			t.Fatal("the trusted key is not published")
-		}
-	}
+	await.True(t, await.Long, "the trusted key is published", published)
 	trusted = &s
 	return s
 }

@@ -4,14 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Cells that a spreadsheet reads as formulas, and texts that break log lines.
@@ -41,11 +42,12 @@ func TestImport_FormulasStayText(t *testing.T) {
 	}
 	imported := api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", csv)
 	path := harness.ListPath + "/imports/" + imported.Wants(t, http.StatusAccepted).Object(t)["id"].(string)
-	for began := time.Now(); api.Get(t, path).Object(t)["status"] != "processed"; time.Sleep(50 * time.Millisecond) {
-		if time.Since(began) > 20*time.Second {
-			t.Fatalf("not imported:\n%s", api.Get(t, path))
+	await.NoError(t, await.Long, func() error {
+		if answer := api.Get(t, path); answer.Object(t)["status"] != "processed" {
+			return fmt.Errorf("not imported:\n%s", answer)
 		}
-	}
+		return nil
+	})
 	list := api.Get(t, harness.ListPath).
 		Wants(t, http.StatusOK).
 		WantsHeader(t, "Content-Type", "application/json").
@@ -67,9 +69,9 @@ func TestImport_FormulasStayText(t *testing.T) {
 	}
 	refused := api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name,status\nPantry,=1+1\n")
 	rejected := refused.Wants(t, http.StatusAccepted).Object(t)["id"].(string)
-	for api.Get(t, harness.ListPath+"/imports/"+rejected).Object(t)["status"] == "accepted" {
-		time.Sleep(50 * time.Millisecond)
-	}
+	await.True(t, await.Long, "the import is finished", func() bool {
+		return api.Get(t, harness.ListPath+"/imports/"+rejected).Object(t)["status"] != "accepted"
+	})
 	if answer := api.Get(t, harness.ListPath+"/imports/"+rejected); strings.Contains(string(answer.Body), "=1+1") {
 		t.Errorf("the report of an import echoes its cells:\n%s", answer)
 	}

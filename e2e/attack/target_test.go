@@ -4,11 +4,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // A target is a workspace that contains one of everything that an attacker could want.
@@ -83,9 +83,9 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 	)
 	// The worker processes both before the inventory is read.
 	for _, path := range []string{harness.ListPath + "/imports/" + e.imported, e.statusPath()} {
-		for api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"] == "accepted" {
-			time.Sleep(50 * time.Millisecond)
-		}
+		await.True(t, await.Long, path+" is finished", func() bool {
+			return api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"] != "accepted"
+		})
 	}
 	return e
 }

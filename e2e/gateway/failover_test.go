@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // This test is not parallel, because it stops processes that other tests use.
@@ -124,17 +125,12 @@ func (s *site) wantTurn(t *testing.T, f *front, log string) {
 	t.Helper()
 	transport := f.transport()
 	defer transport.CloseIdleConnections()
-	for end := time.Now().Add(backWithin); ; time.Sleep(50 * time.Millisecond) {
+	await.True(t, backWithin, "a request is in "+log, func() bool {
 		id := plainly(t, f, transport, f.ports.baseURL()+"/v1/account/oauth/jwks").Header.Get("X-Request-Id")
 		content, err := os.ReadFile(filepath.Join(s.stack.LogDir(), log))
 		must(t, err)
-		if strings.Contains(string(content), id) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("no request is in %s", log)
-		}
-	}
+		return strings.Contains(string(content), id)
+	})
 }
 
 // atEach runs do for both gateways in parallel and waits for them.

@@ -5,9 +5,9 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // TestFlow_WorksThroughGateway: consent, code, token, a call, MCP, refresh, and a replay that revokes the grant. All
@@ -59,14 +59,9 @@ func TestFlow_WorksThroughGateway(t *testing.T) {
 // wantLogged waits until the part is in the gateway's log.
 func (f *front) wantLogged(t *testing.T, part string) {
 	t.Helper()
-	for end := time.Now().Add(logsWithin); ; time.Sleep(20 * time.Millisecond) {
+	await.True(t, await.Long, part+" is in the gateway's log", func() bool {
 		text, err := os.ReadFile(f.log)
 		must(t, err)
-		if strings.Contains(string(text), part) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s is not in the gateway's log", part)
-		}
-	}
+		return strings.Contains(string(text), part)
+	})
 }

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/deploy/gateway"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // foreign is the trace id that callers send.
@@ -129,13 +129,14 @@ func (s *site) spanOf(t *testing.T, f *front, address string) harness.Span {
 
 func (s *site) waitForSpan(t *testing.T, wanted func(harness.Span) bool) harness.Span {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	var found harness.Span
+	await.True(t, await.Long, "the span is stored", func() bool {
 		spans := harness.Spans(t, s.stack)
-		if i := slices.IndexFunc(spans, wanted); i >= 0 {
-			return spans[i]
+		i := slices.IndexFunc(spans, wanted)
+		if i >= 0 {
+			found = spans[i]
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the span is not in the %d spans", len(spans))
-		}
-	}
+		return i >= 0
+	})
+	return found
 }

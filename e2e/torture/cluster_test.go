@@ -5,9 +5,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -77,7 +77,7 @@ func (s *clusterStage) moveSlots(t *testing.T, round int) {
 // waitForAll waits until every running node reports that all slots are served.
 func (s *clusterStage) waitForAll(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(calmWithin); ; time.Sleep(50 * time.Millisecond) {
+	await.True(t, calmWithin, "the cluster serves all slots", func() bool {
 		well := 0
 		for _, node := range s.cluster.Nodes {
 			if reply, err := harness.RedisCommand(node.URL, "CLUSTER INFO"); err != nil ||
@@ -85,19 +85,14 @@ func (s *clusterStage) waitForAll(t *testing.T) {
 				well++ // a stopped node does not count against it
 			}
 		}
-		if well == len(s.cluster.Nodes) && len(s.masters(t)) == len(s.cluster.Nodes)/2 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the cluster does not serve all slots within %s", calmWithin)
-		}
-	}
+		return well == len(s.cluster.Nodes) && len(s.masters(t)) == len(s.cluster.Nodes)/2
+	})
 }
 
 // waitForReplicas waits until every master has a connected replica: only such a replica can replace it.
 func (s *clusterStage) waitForReplicas(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(calmWithin); ; time.Sleep(50 * time.Millisecond) {
+	await.True(t, calmWithin, "a replica follows each master", func() bool {
 		following := 0
 		for _, node := range s.cluster.Nodes {
 			if reply, err := harness.RedisCommand(node.URL, "INFO replication"); err == nil &&
@@ -105,13 +100,8 @@ func (s *clusterStage) waitForReplicas(t *testing.T) {
 				following++
 			}
 		}
-		if following == len(s.cluster.Nodes)/2 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d replicas follow their masters within %s", following, calmWithin)
-		}
-	}
+		return following == len(s.cluster.Nodes)/2
+	})
 }
 
 func (s *clusterStage) masters(t *testing.T) []*localstore.Redis {

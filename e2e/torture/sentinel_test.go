@@ -5,9 +5,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -133,9 +133,5 @@ func (s *sentinelStage) password(t *testing.T) string {
 
 func wantSoon(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(calmWithin); !condition(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s", calmWithin, what)
-		}
-	}
+	await.True(t, calmWithin, what, condition)
 }

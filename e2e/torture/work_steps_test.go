@@ -1,13 +1,14 @@
 package torture
 
 import (
+	"fmt"
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // These steps process what was accepted with 202: the worker processes submissions, and resourceapi imports.
@@ -76,14 +77,10 @@ func (s stage) diesAtWork(t *testing.T, at step, service *stack.Service, order f
 	file := s.mark(t, at)
 	var client sync.WaitGroup
 	client.Go(func() { order(t) })
-	for end := time.Now().Add(calmWithin); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(file); err != nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("no process was killed %s", at)
-		}
-	}
+	await.True(t, calmWithin, fmt.Sprintf("a process is killed %s", at), func() bool {
+		_, err := os.Stat(file)
+		return err != nil
+	})
 	if err := service.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}

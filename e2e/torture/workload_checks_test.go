@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // These functions check a workload after a kill.
@@ -104,11 +105,7 @@ const processedWithin = 3 * time.Minute
 
 func wantsProcessed(t *testing.T, what string, api harness.API, path string) {
 	t.Helper()
-	status := ""
-	for end := time.Now().Add(processedWithin); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if status, _ = api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"].(string); status == "processed" {
-			return
-		}
-	}
-	t.Errorf("%s is still %s", what, status)
+	await.True(t, processedWithin, what+" is processed", func() bool {
+		return api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"] == "processed"
+	})
 }

@@ -123,6 +123,7 @@ func TestOpen_RefusesInvalidURLWithoutQuotingIt(t *testing.T) {
 }
 
 func TestOpen_HooksSeeCommands(t *testing.T) {
+	t.Parallel()
 	for _, url := range []string{testkit.NewRedis(t).URL, startSentinel(t).URL} {
 		seen := &counting{}
 		client, err := Open(credential.Secret(url), limits(), seen)
@@ -139,6 +140,7 @@ func TestOpen_HooksSeeCommands(t *testing.T) {
 // The client finds the new master by itself after a master dies, even if a Sentinel stops at the same time
 // with its connections still open.
 func TestSentinel_ClientFollowsMaster(t *testing.T) {
+	t.Parallel()
 	s := startSentinel(t)
 	const name = "follower"
 	client, err := Open(credential.Secret(s.URL+"&client_name="+name), limits())

@@ -9,9 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -182,10 +180,10 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 		plain, concurrent = append(plain, concurrent...), nil
 	}
 	if len(concurrent) > 0 {
-		arguments := append([]string{"-race", packagesAtOnce()}, concurrent...)
+		arguments := append([]string{"-race"}, concurrent...)
 		t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, arguments...)
 	}
-	t.goTest(ctx, "of the other packages", ".", nil, append([]string{packagesAtOnce()}, plain...)...)
+	t.goTest(ctx, "of the other packages", ".", nil, plain...)
 	for _, m := range modules() {
 		if m.outside {
 			t.goTest(ctx, "in "+m.name, m.name, ownDependencies(), "./...")
@@ -193,10 +191,6 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 	}
 	t.testEndToEnd(ctx)
 }
-
-// packagesAtOnce is the argument of go test for more packages at once than there are processors, because tests wait for
-// servers half of the time.
-func packagesAtOnce() string { return "-p=" + strconv.Itoa((3*runtime.NumCPU()+1)/2) }
 
 // testEndToEnd runs the tests of e2e. Its own package keeps the processors busy, and ./torture needs them: these two
 // run alone. The others run two at once.

@@ -29,7 +29,6 @@ func (s *engageService) flood(f formRecord, address string, n int) map[int]int {
 }
 
 func TestSubmit_Limits120PerMinutePerAddressAndForm(t *testing.T) {
-	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
@@ -62,7 +61,6 @@ func TestSubmit_Limits120PerMinutePerAddressAndForm(t *testing.T) {
 
 // A caller with IPv6 has a whole /64, which counts as one address.
 func TestSubmit_LimitsIPv6ByNetwork(t *testing.T) {
-	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -78,7 +76,6 @@ func TestSubmit_LimitsIPv6ByNetwork(t *testing.T) {
 }
 
 func TestSubmit_LimitsLocallyWithoutRedis(t *testing.T) {
-	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
