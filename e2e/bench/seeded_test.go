@@ -18,8 +18,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
@@ -344,7 +344,7 @@ func (e *seededStack) queueGrant(redis *redisConn, scripts map[string]string, i 
 func nonce() string { return strings.ReplaceAll(uuid.NewString(), "-", "")[:16] }
 
 func TestSeeding_GrantsAreAccepted(t *testing.T) {
-	redis, err := dialRedis(testkit.NewRedis(t).URL)
+	redis, err := dialRedis(harness.NewRedis(t).URL)
 	if err != nil {
 		t.Fatal(err)
 	}

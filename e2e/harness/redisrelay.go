@@ -30,10 +30,16 @@ type RedisRelay struct {
 	word   string            // result word of the reply sent replacement, "" to close the connection
 }
 
+// NewRedis starts a Redis that is stopped when the test ends.
+func NewRedis(t testing.TB) *localstore.Redis {
+	t.Helper()
+	return several(t, localstore.StartRedis)
+}
+
 // NewRedisRelay starts a relay and its Redis. Both are stopped when the test ends.
 func NewRedisRelay(t testing.TB) *RedisRelay {
 	t.Helper()
-	redis := several(t, localstore.StartRedis)
+	redis := NewRedis(t)
 	address, err := url.Parse(redis.URL)
 	if err != nil {
 		t.Fatal("the URL of Redis cannot be read")
