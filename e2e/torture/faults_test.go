@@ -139,7 +139,7 @@ var undoOff = []harness.Fault{
 	},
 	{
 		File: directFile,
-		Old:  "	undone := k.undoDirect(ctx, step, former, err == nil && !uncertain)\n",
+		Old:  "	undone := k.undoDirect(ctx, step, former, err == nil && !uncertain && !unknown)\n",
 		New:  "	undone := true || former == \"\"\n",
 	},
 }

@@ -34,7 +34,7 @@ const (
 		"err\n\t}\n"
 	// A request of a public client is decided directly.
 	decidedDirectly = "	if !decided {\n\t\treturn Snapshot{}, false, err\n\t}\n"
-	takenDirectly   = "	if err == nil && outcome != Refused {\n"
+	takenDirectly   = "	if done {\n"
 
 	issuedInRedis           = "	if result != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
 	stepIsAnswered          = "	return snapshot.issue(next[0]), nil\n"

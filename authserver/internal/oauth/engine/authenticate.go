@@ -57,8 +57,10 @@ func (e *Engine) identify(ctx context.Context, x *exchange, id uuid.UUID) (err e
 	if x.snapshot, err = e.snapshotFor(ctx, x, id); err != nil {
 		return err
 	}
-	if x.snapshot.Client == nil {
+	if x.snapshot.Client == nil || x.snapshot.Client.AuthMethod != client.AuthNone {
 		e.known.Remove(id)
+	}
+	if x.snapshot.Client == nil {
 		return goneClient(r, x.snapshot.Grant, id)
 	}
 	if !e.hasPublicID(r.ClientID, x.snapshot.Client) {
@@ -72,8 +74,6 @@ func (e *Engine) identify(ctx context.Context, x *exchange, id uuid.UUID) (err e
 	}
 	if x.snapshot.Client.AuthMethod == client.AuthNone {
 		e.known.Add(id, x.snapshot.Client)
-	} else {
-		e.known.Remove(id)
 	}
 	x.recordCaller(ctx)
 	return nil

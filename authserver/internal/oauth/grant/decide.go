@@ -116,7 +116,7 @@ func (s Step) startsAt(g *Grant) bool {
 }
 
 // update repeats an update until its outcome is known, Postgres stops responding, or commitWithin is over. uncertain
-// reports, with an error, that it may be committed.
+// reports, with an error or Refused, that an earlier try may be committed.
 func (k *Service) update(
 	ctx context.Context,
 	step Step,
@@ -125,7 +125,7 @@ func (k *Service) update(
 	began := time.Now()
 	for try := range commitTries {
 		if outcome, err = take(ctx, step); err == nil {
-			return outcome, false, nil
+			return outcome, uncertain && outcome == Refused, nil
 		}
 		uncertain = uncertain || !errors.Is(err, ErrNotCommitted)
 		if time.Since(began) > commitWithin || !k.store.Responds() {

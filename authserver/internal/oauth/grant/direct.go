@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
@@ -22,7 +23,7 @@ func (k *Service) RotateDirectly(
 ) (Issued, bool, error) {
 	next := k.tokens.successorsOf(old, sender.Proof)
 	step := newStep(old, next[0])
-	snapshot, done, err := k.direct(ctx, step, directStep{
+	snapshot, done, err := k.direct(ctx, step, clientID, directStep{
 		decide: func(ctx context.Context) (ScriptResult, error) {
 			return k.rotations.Rotate(ctx, step.directTry(), old, clientID, resource, next.hashes())
 		},
@@ -48,7 +49,7 @@ func (k *Service) RedeemDirectly(
 	next := k.tokens.successorsOf(code, sender.Proof)
 	step := newStep(code, next[0])
 	binding := Binding(code.Hash, terms.RedirectURI, terms.Challenge)
-	snapshot, done, err := k.direct(ctx, step, directStep{
+	snapshot, done, err := k.direct(ctx, step, terms.ClientID, directStep{
 		decide: func(ctx context.Context) (ScriptResult, error) {
 			return k.rotations.Exchange(ctx, step.directTry(), code.Hash, terms, next.hashes())
 		},
@@ -70,7 +71,12 @@ type directStep struct {
 
 // direct takes a step in Redis and then in Postgres. done reports that both have taken it. Otherwise it is undone in
 // Redis: a refusal must not use up the credential. The caller then reads a snapshot, which shows the reason.
-func (k *Service) direct(ctx context.Context, step Step, one directStep) (snapshot Snapshot, done bool, err error) {
+func (k *Service) direct(
+	ctx context.Context,
+	step Step,
+	clientID uuid.UUID,
+	one directStep,
+) (snapshot Snapshot, done bool, err error) {
 	if !k.store.Responds() || !k.rotations.Responds(ctx, step.GrantID) {
 		return Snapshot{}, false, nil // one store may be enough for a refusal
 	}
@@ -97,20 +103,32 @@ func (k *Service) direct(ctx context.Context, step Step, one directStep) (snapsh
 		return outcome, err
 	}
 	outcome, unknown, err := k.update(ctx, step, take)
-	if err == nil && outcome != Refused {
+	if err == nil && outcome == Overtaken {
+		done, err = k.mayReturnOvertaken(ctx, step, clientID)
+	} else {
+		done = err == nil && outcome == Updated
+	}
+	if done {
 		return snapshot, true, nil
 	}
-	undone := k.undoDirect(ctx, step, former, err == nil && !uncertain)
+	undone := k.undoDirect(ctx, step, former, err == nil && !uncertain && !unknown)
 	if unknown || !undone {
 		k.undos.add(ctx, step)
 	}
-	switch {
-	case unknown:
-		return Snapshot{}, false, err
-	case !undone:
-		return Snapshot{}, false, fmt.Errorf("%w: a change of the grant could not be undone", store.ErrUnavailable)
+	if err == nil && (unknown || !undone) {
+		err = fmt.Errorf("%w: a change of the grant is being undone", store.ErrUnavailable)
 	}
-	return Snapshot{}, false, nil
+	return Snapshot{}, false, err
+}
+
+// mayReturnOvertaken reports whether a client whose grant was revoked during its request may get the tokens, which are
+// already invalid. The statement that found the revocation checked nothing else.
+func (k *Service) mayReturnOvertaken(ctx context.Context, step Step, clientID uuid.UUID) (bool, error) {
+	now, err := k.store.Snapshot(ctx, clientID, step.GrantID)
+	if err != nil || now.Client == nil || now.Grant == nil {
+		return false, err
+	}
+	return now.Client.AuthMethod == client.AuthNone && now.standingRefusal() == nil, nil
 }
 
 // undoDirect undoes a direct step in Redis. refused reports that Postgres has refused the step, and that no call of

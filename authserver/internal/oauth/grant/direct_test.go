@@ -161,6 +161,59 @@ func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
 	b.wantActive(g.ID)
 }
 
+// Postgres commits a step and its response is lost. Before the update is repeated, the user loses the right to it. The
+// refusal does not mean that the step was not taken.
+func TestDirect_RefusalAfterLostResponseKeepsGrant(t *testing.T) {
+	b := newTestEnv(t)
+	g, refresh := b.active()
+	refresh = b.mustRotate(refresh)
+	calls := 0
+	lost := &aroundStore{b.store, func(
+		_ context.Context, step grant.Step, take stepFunc,
+	) (grant.UpdateResult, error) {
+		calls++
+		result, err := take(step)
+		if calls == 1 {
+			b.fixture.Exec(`update account.tenant_features set enabled = false`)
+			return grant.Refused, store.ErrUnavailable
+		}
+		return result, err
+	}}
+	losing := *b
+	losing.grants = grant.NewService(lost, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	_, err := losing.rotate(refresh)
+	unavailable(t, "refresh", err)
+	_, err = b.rotate(refresh)
+	b.refused("without LLM integration", err)
+	b.fixture.Exec(`update account.tenant_features set enabled = true`)
+	b.mustRotate(refresh)
+	b.wantActive(g.ID)
+}
+
+// A user who was disabled before gets no token because the grant is revoked at the same moment.
+func TestDirect_RaceWithRevocationNeedsStanding(t *testing.T) {
+	for _, disabled := range []bool{false, true} {
+		b := newTestEnv(t)
+		g, refresh := b.active()
+		refresh = b.mustRotate(refresh)
+		if disabled {
+			b.fixture.Exec(`update account.users set disabled_at = now()`)
+		}
+		raced := *b
+		raced.grants = grant.NewService(&aroundStore{b.store, func(
+			_ context.Context, step grant.Step, take stepFunc,
+		) (grant.UpdateResult, error) {
+			if err := b.store.Revoke(t.Context(), g.ID, grant.ByClient, "client:x", nil); err != nil {
+				t.Error(err)
+			}
+			return take(step)
+		}}, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+		if _, err := raced.rotate(refresh); disabled != (err != nil) {
+			t.Errorf("disabled %t: %v", disabled, err)
+		}
+	}
+}
+
 // Only given-up steps are remembered in Redis, where there is room for three.
 func TestDirect_RefusedStepIsNotRemembered(t *testing.T) {
 	b := newTestEnv(t)

@@ -19,6 +19,7 @@ local function undo(nonce, unrecorded)
   local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'gn', 'ph', 'cx', 'un')
   local state, holders, generation, former, dies, undone = unpack(g)
   if state ~= 'active' or not holders or not lists(holders, nonce) then return false end
+  if tonumber(generation) > 1 and not former then return false end -- the current token was used since
   if not unrecorded then
     redis.call('HSET', KEYS[1], 'un', string.sub(nonce .. ' ' .. (undone or ''), 1, 50))
   end
