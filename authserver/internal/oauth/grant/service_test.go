@@ -113,7 +113,7 @@ func (b *testEnv) redeemWith(
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	if !b.snapshotFirst {
+	if !b.snapshotFirst && b.app.Kind == client.Connector {
 		issued, done, err := b.grants.RedeemDirectly(context.Background(), token, terms, sender(key))
 		if done || err != nil {
 			return issued, err
