@@ -139,8 +139,8 @@ var undoOff = []harness.Fault{
 	},
 	{
 		File: directFile,
-		Old:  "	undone := k.undoDirect(ctx, step, former, err == nil && !uncertain && !unknown)\n",
-		New:  "	undone := true || former == \"\"\n",
+		Old:  "	undone, overtaken := k.undoDirect(ctx, step, former, err == nil && !uncertain && !unknown)\n",
+		New:  "	undone, overtaken := true, former == \"never\"\n",
 	},
 }
 

@@ -141,6 +141,34 @@ func (k *Service) undoRotation(ctx context.Context, step Step) bool {
 	return k.undo(ctx, func(ctx context.Context) error { return k.rotations.Undo(ctx, step.GrantID, step.Nonce) })
 }
 
+// errOvertaken means that a slow request was decided in time, but a repetition of it has used the decision since. That
+// is no replay: the presented credential was current.
+var errOvertaken = fmt.Errorf("%w: a later request has used the decision", store.ErrUnavailable)
+
+// undoRefused undoes a step that Postgres has refused. overtaken reports that a later request has used its decision.
+func (k *Service) undoRefused(ctx context.Context, step Step, former string) (undone, overtaken bool) {
+	undone = k.undo(ctx, func(ctx context.Context) (err error) {
+		overtaken, err = k.rotations.UndoRefused(ctx, step.GrantID, step.Nonce, former)
+		return err
+	})
+	return undone, overtaken
+}
+
+// endRefused ends a grant because Postgres has refused a step that Redis decided: the presented credential was used
+// before, and Redis has lost that. If there is a later decision, Redis has lost nothing, and endRefused returns
+// errOvertaken.
+func (k *Service) endRefused(ctx context.Context, g Grant, step Step, reason Reason, ending *Ending) error {
+	undone, overtaken := k.undoRefused(ctx, step, "")
+	if overtaken {
+		return errOvertaken
+	}
+	if !undone {
+		k.undos.add(ctx, step)
+		return fmt.Errorf("%w: redis did not respond", store.ErrUnavailable)
+	}
+	return k.end(ctx, g, reason, ending)
+}
+
 // undo repeats a call of Redis until it succeeds, a few times, and reports whether it did.
 func (k *Service) undo(ctx context.Context, call func(context.Context) error) bool {
 	once := func() error {

@@ -111,12 +111,16 @@ func (k *Service) direct(
 	if done {
 		return snapshot, true, nil
 	}
-	undone := k.undoDirect(ctx, step, former, err == nil && !uncertain && !unknown)
+	undone, overtaken := k.undoDirect(ctx, step, former, err == nil && !uncertain && !unknown)
 	if unknown || !undone {
 		k.undos.add(ctx, step)
 	}
-	if err == nil && (unknown || !undone) {
+	switch {
+	case err != nil:
+	case unknown || !undone:
 		err = fmt.Errorf("%w: a change of the grant is being undone", store.ErrUnavailable)
+	case overtaken:
+		err = errOvertaken
 	}
 	return Snapshot{}, false, err
 }
@@ -132,12 +136,15 @@ func (k *Service) mayReturnOvertaken(ctx context.Context, step Step, clientID uu
 }
 
 // undoDirect undoes a direct step in Redis. refused reports that Postgres has refused the step, and that no call of
-// this try can arrive any more.
-func (k *Service) undoDirect(ctx context.Context, step Step, former string, refused bool) bool {
+// this try can arrive any more. overtaken reports that a later request has used the decision.
+func (k *Service) undoDirect(
+	ctx context.Context,
+	step Step,
+	former string,
+	refused bool,
+) (undone, overtaken bool) {
 	if !refused {
-		return k.undoRotation(ctx, step)
+		return k.undoRotation(ctx, step), false
 	}
-	return k.undo(ctx, func(ctx context.Context) error {
-		return k.rotations.UndoRefused(ctx, step.GrantID, step.Nonce, former)
-	})
+	return k.undoRefused(ctx, step, former)
 }

@@ -36,6 +36,7 @@ func TestSnapshotFirst_KeepsInvariants(t *testing.T) {
 		{"G10 late step", TestG10_RevertedLateStepIsNoReplay},
 		{"G11 crashed process", TestG11_RepetitionCompletesStepOfCrashedProcess},
 		{"G11 undo", TestG11_UndoLeavesWhatRepetitionGave},
+		{"G11 stalled request", TestG11_StalledRequestIsNoReplay},
 	} {
 		t.Run(test.name, test.run)
 	}

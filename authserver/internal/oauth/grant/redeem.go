@@ -71,7 +71,7 @@ func (k *Service) Redeem(
 		return Issued{}, err
 	}
 	if outcome == Refused { // Redis has lost the redemption of the code
-		return Issued{}, k.end(ctx, *g, CodeReused, ending)
+		return Issued{}, k.endRefused(ctx, *g, step, CodeReused, ending)
 	}
 	return snapshot.issue(next[0]), nil
 }

@@ -304,6 +304,49 @@ func TestG11_RepetitionCompletesStepOfCrashedProcess(t *testing.T) {
 	b.wantActive(g.ID)
 }
 
+// A request stalls between the two stores. The client repeats it, gets the token and uses it. The request is then no
+// replay, although Postgres refuses its step.
+func TestG11_StalledRequestIsNoReplay(t *testing.T) {
+	b := newTestEnv(t)
+	var meanwhile func()
+	stalls := func(_ context.Context, step grant.Step, take stepFunc) (grant.UpdateResult, error) {
+		if meanwhile != nil {
+			run := meanwhile
+			meanwhile = nil
+			run()
+		}
+		return take(step)
+	}
+	stalled := *b
+	stalled.grants = grant.NewService(&aroundStore{b.store, stalls}, redis.NewGrants(b.rdb), b.codec,
+		slog.New(slog.DiscardHandler))
+	g, code := b.consent()
+	var refresh credential.Secret
+	meanwhile = func() {
+		issued, err := b.redeemWith(code, b.terms(), someKey)
+		if err != nil {
+			t.Errorf("repeated exchange: %v", err)
+		}
+		refresh = b.mustRotate(issued.Refresh)
+	}
+	_, err := stalled.redeemWith(code, b.terms(), someKey)
+	unavailable(t, "stalled exchange", err)
+	for range 2 { // the first refresh is not direct
+		former := refresh
+		meanwhile = func() {
+			issued, err := b.rotateWith(former, someKey)
+			if err != nil {
+				t.Errorf("repeated refresh: %v", err)
+			}
+			refresh = b.mustRotate(issued.Refresh)
+		}
+		_, err = stalled.rotateWith(former, someKey)
+		unavailable(t, "stalled refresh", err)
+		b.wantActive(g.ID)
+	}
+	b.mustRotate(refresh)
+}
+
 // newCrashedStore returns a store that loses each step.
 func newCrashedStore(grants grant.GrantStore) *aroundStore {
 	return &aroundStore{grants, func(context.Context, grant.Step, stepFunc) (grant.UpdateResult, error) {

@@ -49,7 +49,7 @@ func (k *Service) Rotate(
 		return Issued{}, err
 	}
 	if outcome == Refused { // Postgres has a later generation than Redis: this token was superseded
-		return Issued{}, k.end(ctx, *g, Replayed, ending)
+		return Issued{}, k.endRefused(ctx, *g, step, Replayed, ending)
 	}
 	return snapshot.issue(next[0]), nil
 }

@@ -143,10 +143,38 @@ func TestUndo_RefusedStepIsNotRemembered(t *testing.T) {
 	r.want(grant.Undone)(r.superseded("", 2, 0, "given-up"))
 }
 
+// A try that was undone, or whose result another request has used, is overtaken. A try of a revoked grant is not, nor is
+// one of so many that the store no longer lists them.
+func TestUndo_ReportsLaterDecision(t *testing.T) {
+	r := newGrantsTest(t)
+	r.activate()
+	overtaken := func(want bool, nonce string) {
+		t.Helper()
+		if got, err := r.UndoRefused(t.Context(), r.id, nonce, ""); err != nil || got != want {
+			t.Errorf("%s: overtaken %t, %v, want %t", nonce, got, err, want)
+		}
+	}
+	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
+	r.want(grant.Again)(r.rotate("b", 1, 11, 12))
+	overtaken(false, "a")
+	overtaken(true, "a")
+	r.want(grant.Again)(r.rotate("c", 1, 11, 12))
+	r.want(grant.Again)(r.rotate("d", 1, 11, 12))
+	overtaken(false, "d")
+	for _, nonce := range []string{"g", "h", "i"} {
+		r.want(grant.Again)(r.rotate(nonce, 1, 11, 12))
+	}
+	overtaken(false, "i")
+	r.want(grant.OK)(r.rotate("e", 2, 12, 13))
+	overtaken(true, "d")
+	r.want(grant.Replay)(r.rotate("f", 1, 11, 14))
+	overtaken(false, "e")
+}
+
 func (r *grantsTest) undoRefused(nonce string) {
 	r.Helper()
-	if err := r.UndoRefused(r.Context(), r.id, nonce, r.former); err != nil {
-		r.Fatal(err)
+	if overtaken, err := r.UndoRefused(r.Context(), r.id, nonce, r.former); err != nil || overtaken {
+		r.Fatalf("overtaken %t, %v", overtaken, err)
 	}
 	r.former = ""
 }

@@ -184,10 +184,13 @@ func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string) error {
 	return err
 }
 
-// UndoRefused is Undo for a step that Postgres has refused. It restores what the decision replaced.
-func (g *Grants) UndoRefused(ctx context.Context, id uuid.UUID, nonce, former string) error {
-	_, err := g.run(ctx, g.undo, id, nonce, flag(true), former)
-	return err
+// UndoRefused is Undo for a step that Postgres has refused. It restores what the decision replaced. overtaken reports
+// that the grant is active and that the step does not hold the last decision: there is a later one.
+func (g *Grants) UndoRefused(
+	ctx context.Context, id uuid.UUID, nonce, former string,
+) (overtaken bool, err error) {
+	result, err := g.run(ctx, g.undo, id, nonce, flag(true), former)
+	return result == grant.NotHeld, err
 }
 
 // Superseded returns why Postgres holds a later step than the presented credential.
