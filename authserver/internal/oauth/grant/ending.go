@@ -69,8 +69,8 @@ func (s Sender) ending(snapshot Snapshot, presented Token) *Ending {
 		return e // the successor was issued during this request
 	}
 	e.SuccessorUsed = g.Generation > presented.Generation+1
-	if g.LastUsed != nil {
-		e.Seconds = max(0, int64(snapshot.Now.Sub(*g.LastUsed)/time.Second))
+	if g.Renewed != nil {
+		e.Seconds = max(0, int64(snapshot.Now.Sub(*g.Renewed)/time.Second))
 	}
 	return e
 }

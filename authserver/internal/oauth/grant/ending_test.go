@@ -71,7 +71,7 @@ func TestEnding_IsRecorded(t *testing.T) {
 		}
 	}
 	ago := func(g grant.Grant, by time.Duration) {
-		b.fixture.Exec(`update account.grants set last_used_at = now() - $2::interval where id = $1`, g.ID, by)
+		b.fixture.Exec(`update account.grants set renewed_at = now() - $2::interval where id = $1`, g.ID, by)
 	}
 	g, first := b.active()
 	b.mustRotate(first)

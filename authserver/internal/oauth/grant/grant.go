@@ -52,6 +52,7 @@ type Grant struct {
 	TakenBy     []string // nonces of the tries that took the step to the current generation; ManyTries for many
 	Created     time.Time
 	LastUsed    *time.Time
+	Renewed     *time.Time // when the current refresh token was issued
 	Ends        time.Time
 	// Life is used only by Open, which computes Ends from it by Postgres's clock (G4); 0 leaves Ends unchanged.
 	Life      time.Duration

@@ -125,12 +125,13 @@ type grantRow struct {
 	created, lastUsed, ends, revoked  *time.Time
 	userDisabled                      *bool
 	ending                            *grant.Ending
+	renewed                           *time.Time
 }
 
 const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permissions, g.resource, g.state,
   g.generation,
   g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason, g.given_up,
-  g.taken_by, g.ending`
+  g.taken_by, g.ending, coalesce(g.renewed_at, g.last_used_at)`
 
 func (r *grantRow) targets() []any {
 	return []any{
@@ -153,6 +154,7 @@ func (r *grantRow) targets() []any {
 		&r.givenUp,
 		&r.takenBy,
 		&r.ending,
+		&r.renewed,
 	}
 }
 
@@ -174,6 +176,7 @@ func (r *grantRow) grant() *grant.Grant {
 		CodeBinding: r.codeBinding,
 		Created:     *r.created,
 		LastUsed:    r.lastUsed,
+		Renewed:     r.renewed,
 		Ends:        *r.ends,
 		RevokedAt:   r.revoked,
 		GivenUp:     r.givenUp,

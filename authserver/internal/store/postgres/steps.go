@@ -80,7 +80,7 @@ returning step.place, now(), ` + grantColumns
 const activateSQL = lockedSQL + `
 update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash,
   code_binding = step.binding,
-  last_used_at = now(), ` + takenBySQL + `
+  last_used_at = now(), renewed_at = now(), ` + takenBySQL + `
 from step
 where g.id = step.id and not coalesce(step.nonce = any (g.given_up), false)
   and ((g.state = 'pending' and g.code_binding = step.binding)
@@ -91,7 +91,7 @@ where g.id = step.id and not coalesce(step.nonce = any (g.given_up), false)
 // which is this statement, so it costs no round trip and does not affect commits that must be durable.
 const advanceSQL = lockedSQL + `, hasty as materialized (select set_config('synchronous_commit', 'off', true))
 update account.grants g set generation = step.generation, refresh_hash = step.hash, last_used_at = now(),
-  ` + takenBySQL + `
+  renewed_at = now(), ` + takenBySQL + `
 from hasty, step
 where g.id = step.id and g.state = 'active' and not coalesce(step.nonce = any (g.given_up), false)
   and (g.generation < step.generation
