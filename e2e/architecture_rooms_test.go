@@ -56,6 +56,7 @@ func rooms() map[string][]string {
 		},
 		"github.com/go-json-experiment/json": {
 			"authserver/internal/endpoint/token",
+			"authserver/internal/endpoint/members",
 			"authserver/internal/endpoint/oauthclients",
 			"authserver/internal/oauth/clientmetadata",
 			"authserver/internal/oauth/clientassertion",

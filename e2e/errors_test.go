@@ -28,6 +28,11 @@ func routes(p *harness.Product) (account, module map[string][]string) {
 		clients:                                      {"GET", "POST"},
 		clients + "/" + uuid.NewString():             {"DELETE", "GET"},
 		clients + "/" + uuid.NewString() + "/secret": {"POST"},
+
+		membersOf(p.Demo.Workspaces.Main):                              {"GET"},
+		membersOf(p.Demo.Workspaces.Main) + "/" + uuid.NewString():     {"DELETE", "PATCH"},
+		invitationsOf(p.Demo.Workspaces.Main):                          {"GET", "POST"},
+		invitationsOf(p.Demo.Workspaces.Main) + "/" + uuid.NewString(): {"DELETE"},
 	}
 	module = map[string][]string{
 		programmes:              {"GET", "POST"},

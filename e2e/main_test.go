@@ -57,6 +57,12 @@ var unreachable = map[string]string{
 	"GET /v1/account/tenants/{tenantId}/oauth-clients/{clientId} 429":         boundedAccount,
 	"DELETE /v1/account/tenants/{tenantId}/oauth-clients/{clientId} 429":      boundedAccount,
 	"POST /v1/account/tenants/{tenantId}/oauth-clients/{clientId}/secret 429": boundedAccount,
+	"GET /v1/account/tenants/{tenantId}/members 429":                          boundedAccount,
+	"PATCH /v1/account/tenants/{tenantId}/members/{userId} 429":               boundedAccount,
+	"DELETE /v1/account/tenants/{tenantId}/members/{userId} 429":              boundedAccount,
+	"GET /v1/account/tenants/{tenantId}/invitations 429":                      boundedAccount,
+	"POST /v1/account/tenants/{tenantId}/invitations 429":                     boundedAccount,
+	"DELETE /v1/account/tenants/{tenantId}/invitations/{invitationId} 429":    boundedAccount,
 	"GET /v1/programmes/programmes 422": "TestSearch_TooExpensiveIs422 in " +
 		"resourceapi/internal/app",
 	"POST /v1/programmes/programmes/imports 429": "TestImport_TooManyWaitingIs429 in " +

@@ -25,6 +25,9 @@ type thing struct {
 func things() (rows map[operation]thing, public map[operation]string) {
 	clients := "/v1/account/tenants/{tenantId}/oauth-clients"
 	programmes, forms := harness.ListPath, "/v1/engage/forms"
+	members := "/v1/account/tenants/{tenantId}/members"
+	invitations := "/v1/account/tenants/{tenantId}/invitations"
+	member, invitation := func(e *target) string { return e.member }, func(e *target) string { return e.invitation }
 	app := func(e *target) string { return e.app.ClientID }
 	programme := func(e *target) string { return e.programme }
 	form := func(e *target) string { return e.form }
@@ -34,17 +37,25 @@ func things() (rows map[operation]thing, public map[operation]string) {
 			body: `{"name":"Mine","redirectUris":["https://evil.example/"],
 							"requiredPermissions":["programmes:read:programmes"]}`,
 		},
-		{"GET", clients + "/{clientId}"}:           {id: app},
-		{"DELETE", clients + "/{clientId}"}:        {id: app},
-		{"POST", clients + "/{clientId}/secret"}:   {id: app, body: `{"expireOld":true}`},
-		{"GET", programmes}:                        {},
-		{"POST", programmes}:                       {body: `{"name":"Mine"}`},
-		{"GET", programmes + "/{id}"}:              {id: programme},
-		{"PATCH", programmes + "/{id}"}:            {id: programme, body: `{"name":"Mine"}`},
-		{"POST", programmes + "/{id}/transitions"}: {id: programme, body: `{"to":"archived"}`},
-		{"POST", programmes + "/imports"}:          {body: "name\nMine\n", kind: "text/csv"},
-		{"GET", programmes + "/imports/{id}"}:      {id: func(e *target) string { return e.imported }},
-		{"GET", forms}:                             {},
+		{"GET", clients + "/{clientId}"}:         {id: app},
+		{"DELETE", clients + "/{clientId}"}:      {id: app},
+		{"POST", clients + "/{clientId}/secret"}: {id: app, body: `{"expireOld":true}`},
+		{"GET", members}:                         {},
+		{"PATCH", members + "/{userId}"}:         {id: member, body: `{"permissions":["programmes:read:programmes"]}`},
+		{"DELETE", members + "/{userId}"}:        {id: member},
+		{"GET", invitations}:                     {},
+		{"POST", invitations}: {
+			body: `{"email":"eve@evil.example","permissions":["programmes:read:programmes"]}`,
+		},
+		{"DELETE", invitations + "/{invitationId}"}: {id: invitation},
+		{"GET", programmes}:                         {},
+		{"POST", programmes}:                        {body: `{"name":"Mine"}`},
+		{"GET", programmes + "/{id}"}:               {id: programme},
+		{"PATCH", programmes + "/{id}"}:             {id: programme, body: `{"name":"Mine"}`},
+		{"POST", programmes + "/{id}/transitions"}:  {id: programme, body: `{"to":"archived"}`},
+		{"POST", programmes + "/imports"}:           {body: "name\nMine\n", kind: "text/csv"},
+		{"GET", programmes + "/imports/{id}"}:       {id: func(e *target) string { return e.imported }},
+		{"GET", forms}:                              {},
 		{"POST", forms}: {
 			body: `{"title":"Mine","allowedOrigins":["https://evil.example"],
 							"fields":[{"name":"a","label":"a","type":"text","required":false}]}`,
@@ -205,7 +216,8 @@ func TestAPI_ForeignAndMissingIDsLookAlike(t *testing.T) {
 	stranger := p.NewWorkspace(t)
 	nothing := *victim
 	nothing.programme, nothing.imported, nothing.form = uuid.NewString(), uuid.NewString(), uuid.NewString()
-	nothing.app.ClientID = uuid.NewString()
+	nothing.app.ClientID, nothing.invitation = uuid.NewString(), uuid.NewString()
+	nothing.member = uuid.NewString()
 	rows, _ := things()
 	who := intruder{token: stranger.Token}
 	for op, row := range rows {

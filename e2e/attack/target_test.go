@@ -22,6 +22,7 @@ type target struct {
 	connector                                               harness.Connector
 	long, tokens                                            harness.Tokens // issued to the app and to the connector
 	grant, personal, signIn, passkey                        string         // identifiers
+	member, invitation                                      string
 	// policy is the digest of the connector policy, as the policy page shows it.
 	policy string
 }
@@ -60,6 +61,13 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 	e.submission = text(sent, "id")
 	e.app, e.connector = e.Confidential(t, "", harness.ReadProgrammes), e.Connector(t, harness.ReadProgrammes)
 	e.long, e.tokens = e.app.Connect(t, e.person), e.connector.Connect(t, e.person)
+	e.member = e.Member(t, harness.ReadProgrammes).ID
+	e.invitation = text(
+		api.JSON(t, http.MethodPost, "/v1/account/tenants/"+e.Workspace.ID+"/invitations", map[string]any{
+			"email": "ada@example.org", "permissions": []string{harness.ReadProgrammes},
+		}).Wants(t, http.StatusCreated),
+		"id",
+	)
 	e.grant = harness.GrantOf(t, e.tokens.AccessToken)
 	e.personal = p.Database.Text(
 		t,
@@ -134,6 +142,7 @@ func (e *target) inventory(t *testing.T) string {
 		rows("account.grants", "tenant_id = $1", "last_used_at", "used_at"),
 		rows("account.personal_access_tokens", "tenant_id = $1", "last_used_at"),
 		rows("account.memberships", "tenant_id = $1 or user_id = $2"),
+		rows("account.invitations", "tenant_id = $1"),
 		rows("account.passkeys", "user_id = $2", "last_used_at"),
 		rows("account.sign_ins", "user_id = $2", "last_seen_at"),
 		rows("account.tenants", "id = $1"),

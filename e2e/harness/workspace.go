@@ -13,6 +13,8 @@ import (
 // The known permissions (contract, section 8).
 const (
 	APIAccess       = "account:api:access"
+	ReadMembers     = "account:read:members"
+	WriteMembers    = "account:write:members"
 	ReadProgrammes  = "programmes:read:programmes"
 	WriteProgrammes = "programmes:write:programmes"
 	ReadForms       = "engage:read:forms"

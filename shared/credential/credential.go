@@ -26,6 +26,7 @@ var (
 	PersonalAccessToken = Kind{Prefix: "alm_pat_", random: 43}
 	ClientSecret        = Kind{Prefix: "alm_cs_", random: 43}
 	EmbedKey            = Kind{Prefix: "alm_embed_", random: 24}
+	Invitation          = Kind{Prefix: "alm_inv_", random: 43} // in the link of an invitation to a workspace
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 )
 
 func TestNew_CredentialMatchesOnlyItsKind(t *testing.T) {
-	kinds := []Kind{PersonalAccessToken, ClientSecret, EmbedKey}
+	kinds := []Kind{PersonalAccessToken, ClientSecret, EmbedKey, Invitation}
 	for _, kind := range kinds {
 		secret, err := kind.New(rand.Reader)
 		if err != nil {
@@ -71,7 +71,7 @@ func TestSecret_IsNotPrinted(t *testing.T) {
 
 // A matching text is exact: any other byte breaks it, and it matches only one kind.
 func FuzzMatches(f *testing.F) {
-	kinds := []Kind{PersonalAccessToken, ClientSecret, EmbedKey}
+	kinds := []Kind{PersonalAccessToken, ClientSecret, EmbedKey, Invitation}
 	for _, k := range kinds {
 		secret, _ := k.New(rand.Reader)
 		f.Add(secret.Reveal(), uint16(9), byte(1))

@@ -36,6 +36,8 @@ func Modules() []string {
 // The known permissions.
 const (
 	AccountAPIAccess      Permission = "account:api:access"
+	AccountReadMembers    Permission = "account:read:members"
+	AccountWriteMembers   Permission = "account:write:members"
 	ProgrammesRead        Permission = "programmes:read:programmes"
 	ProgrammesWrite       Permission = "programmes:write:programmes"
 	EngageReadForms       Permission = "engage:read:forms"
@@ -112,6 +114,19 @@ var registry = []Entry{
 		Risk:  High,
 		Sentence: "Create personal access tokens, register applications, set the connector policy, and read the " +
 			"audit log of this workspace.",
+	},
+	{
+		ID:       AccountReadMembers,
+		Title:    "See members",
+		Risk:     Sensitive,
+		Sentence: "See the names, e-mail addresses and permissions of this workspace's members, and its invitations.",
+	},
+	{
+		ID:       AccountWriteMembers,
+		Title:    "Manage members",
+		Risk:     High,
+		Needs:    AccountReadMembers,
+		Sentence: "Invite and remove people, and give them permissions that the person who manages them has too.",
 	},
 }
 

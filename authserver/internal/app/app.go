@@ -4,14 +4,19 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/introspect"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/revoke"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
@@ -134,6 +139,16 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	failed := ratelimit.NewLimiter(redis.NewRateLimits(rdb), log, o.failures)
 	counted := watch.grants.Failures(failed)
 	parts := partsOf(store, probe, ring)
+	tenants := authorizer.Deps{
+		Issuer:    c.BaseURL,
+		Resource:  resources[0],
+		Keys:      ring.Public,
+		Standings: store,
+		Uses:      uses,
+		Bounds:    inflight.NewCredentials(0),
+		Now:       o.now,
+		Log:       log,
+	}
 	h := handlers{
 		token: token.New(
 			token.Deps{
@@ -169,22 +184,20 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		jwks:           wellknown.Document(ring.JWKS),
 		metadata:       wellknown.Document(func() ([]byte, error) { return metadata, nil }),
 		clients: oauthclients.New(oauthclients.Deps{
-			Authorizer: authorizer.Deps{
-				Issuer:    c.BaseURL,
-				Resource:  resources[0],
-				Keys:      ring.Public,
-				Standings: store,
-				Uses:      uses,
-				Bounds:    inflight.NewCredentials(0),
-				Now:       o.now,
-				Log:       log,
-			},
-			Store:     store,
-			Resources: resources,
-			Forget:    grants.PropagateRevocation,
-			Variables: variables,
-			Now:       o.now,
-			Log:       log,
+			Authorizer: tenants,
+			Store:      store,
+			Resources:  resources,
+			Forget:     grants.PropagateRevocation,
+			Variables:  variables,
+			Now:        o.now,
+			Log:        log,
+		}),
+		members: members.New(members.Deps{
+			Authorizer: tenants,
+			Members:    membersOf(store, grants, c.AppURL),
+			Store:      store,
+			Variables:  variables,
+			Log:        log,
 		}),
 		browser:  b,
 		alive:    live(),
@@ -214,6 +227,18 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		registry: watch.registry,
 		traces:   watch.traces,
 	}, nil
+}
+
+// membersOf returns the service of members and invitations.
+func membersOf(store *postgres.Store, grants *grant.Service, appURL string) *membership.Service {
+	return membership.New(membership.Deps{
+		Store: store,
+		Forget: func(ctx context.Context, id uuid.UUID, ends time.Time) {
+			grants.PropagateRevocation(ctx, id, ends, grant.MembershipOver)
+		},
+		AppURL: appURL,
+		Random: rand.Reader,
+	})
 }
 
 // usageRecorder returns the recorder, and a function that stops it.

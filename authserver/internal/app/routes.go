@@ -7,6 +7,7 @@ import (
 	"github.com/gorilla/mux"
 	"github.com/rs/cors"
 
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/web"
@@ -20,6 +21,11 @@ const (
 	clientsPath = "/v1/account/tenants/{tenantId}/oauth-clients"
 	clientPath  = clientsPath + "/{clientId}"
 	secretPath  = clientPath + "/secret"
+
+	membersPath     = "/v1/account/tenants/{tenantId}/members"
+	memberPath      = membersPath + "/{userId}"
+	invitationsPath = "/v1/account/tenants/{tenantId}/invitations"
+	invitationPath  = invitationsPath + "/{invitationId}"
 )
 
 // metadataPaths are the paths where clients look for the metadata (RFC 8414, section 3; OpenID Connect Discovery, and
@@ -50,6 +56,7 @@ type handlers struct {
 	authorizeAlias, jwks, metadata http.Handler
 	alive, ready                   http.Handler
 	clients                        *oauthclients.Handler
+	members                        *members.Handler
 	withKeys                       func(http.Handler) http.Handler
 	browser                        browser
 }
@@ -119,6 +126,10 @@ func (h handlers) accountRoutes(router *mux.Router) {
 	routeWithKeys(clientsPath, methods{"POST": h.clients.Register(), "GET": h.clients.List()})
 	routeWithKeys(clientPath, methods{"GET": h.clients.Read(), "DELETE": h.clients.Delete()})
 	routeWithKeys(secretPath, methods{"POST": h.clients.ReplaceSecret()})
+	routeWithKeys(membersPath, methods{"GET": h.members.List()})
+	routeWithKeys(memberPath, methods{"PATCH": h.members.Change(), "DELETE": h.members.Remove()})
+	routeWithKeys(invitationsPath, methods{"GET": h.members.Invitations(), "POST": h.members.Invite()})
+	routeWithKeys(invitationPath, methods{"DELETE": h.members.Withdraw()})
 	route("/healthz", methods{"GET": h.alive})
 	route("/readyz", methods{"GET": h.ready})
 }

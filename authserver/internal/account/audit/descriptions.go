@@ -75,12 +75,30 @@ var descriptions = []Description{
 	{Action: WorkspaceAdded, Text: "Created the workspace"},
 	{Action: ModuleChanged, Text: "Changed the module {module}: {changes}"},
 	{Action: FeatureChanged, Text: "Switched {feature} {state}"},
-	{Action: MemberAdded, Text: "Added a member {person}. Permissions: {permissions}"},
+	{
+		Action: MemberAdded,
+		Text:   "{joined}. Permissions: {permissions}",
+		Meaning: "A user became a member. With `invitation` and `invited_by` in the details, the user accepted an " +
+			"invitation.",
+	},
 	{Action: MemberPermissionsChanged, Text: "Changed the permissions of a member {person} to: {permissions}"},
 	{
 		Action: MemberRemoved,
 		Text:   "Removed a member {person} and revoked their tokens and connections in the workspace",
 	},
+	{Action: MemberLeft, Text: "Left the workspace, which revoked their tokens and connections in it"},
+	{
+		Action:  InvitationCreated,
+		Text:    "Invited a person. Permissions: {permissions}",
+		Meaning: "The log has no address of a person who is not a user: `subject` names the invitation.",
+	},
+	{
+		Action:  InvitationRenewed,
+		Text:    "Renewed an invitation. Permissions: {permissions}",
+		Meaning: "The invitation got a new link and 7 more days. The earlier link no longer works.",
+	},
+	{Action: InvitationWithdrawn, Text: "Withdrew an invitation"},
+	{Action: InvitationDeclined, Text: "Declined an invitation"},
 	{Action: UserAdded, Text: "Created the account"},
 	{Action: UserPasswordSet, Text: "Set a new password and signed out all browsers"},
 	{Action: UserDisabled, Text: "Disabled the account"},

@@ -39,6 +39,8 @@ func detail(e audit.Entry, name string) string {
 		return feature(text(e, "feature"))
 	case "permissions":
 		return permissions(e)
+	case "joined":
+		return joined(e)
 	case "name", "description", "module", "state":
 		return text(e, name)
 	}
@@ -62,6 +64,14 @@ func person(e audit.Entry) string {
 
 // of returns the application and the user of the event.
 func of(e audit.Entry) string { return strings.TrimSpace(application(e) + " " + person(e)) }
+
+// joined says how a user became a member.
+func joined(e audit.Entry) string {
+	if text(e, "invitation") != "" {
+		return "Joined the workspace by an invitation"
+	}
+	return strings.TrimSpace("Added a member " + person(e))
+}
 
 func revocation(e audit.Entry) string {
 	reason := grant.Reason(text(e, "reason"))

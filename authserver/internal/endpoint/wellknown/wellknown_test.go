@@ -94,7 +94,7 @@ func TestMetadata_DescribesServer(t *testing.T) {
 	}
 	scopes, _ := got["scopes_supported"].([]any)
 	if !slices.Contains(scopes, "offline_access") || slices.Contains(scopes, "account:api:access") ||
-		len(scopes) != len(perm.All()) {
+		len(scopes) != len(perm.ForConnectors())+1 {
 		t.Errorf("scopes_supported: %v", scopes)
 	}
 }

@@ -22,6 +22,9 @@ func (s *Store) AddMember(
 	event audit.Event,
 ) error {
 	return s.administer(ctx, "add member", func(tx pgx.Tx) error {
+		if err := lockMembers(ctx, tx, workspaceID); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)`,
 			workspaceID, user, permissions.Strings())
 		for constraint, refusal := range map[string]error{
@@ -66,14 +69,18 @@ func (s *Store) SetPermissions(
 	event audit.Event,
 ) (former perm.Set, err error) {
 	err = s.administer(ctx, "set permissions", func(tx pgx.Tx) error {
-		held, err := lockMember(ctx, tx, workspaceID, user)
+		if err := lockMembers(ctx, tx, workspaceID); err != nil {
+			return err
+		}
+		held, found, err := lockMember(ctx, tx, workspaceID, user)
+		if err == nil && !found {
+			err = admin.ErrNoMember
+		}
 		if err != nil {
 			return err
 		}
 		former = held
-		_, err = tx.Exec(ctx, `update account.memberships set permissions = $3 where tenant_id = $1 and user_id = $2`,
-			workspaceID, user, permissions.Strings())
-		if err != nil {
+		if err = setPermissions(ctx, tx, workspaceID, user, permissions); err != nil {
 			return err
 		}
 		event.Detail["former"] = former.Strings()
@@ -91,21 +98,17 @@ func (s *Store) RemoveMember(
 ) (admin.Removal, error) {
 	var ended admin.Removal
 	err := s.administer(ctx, "remove member", func(tx pgx.Tx) error {
-		ended = admin.Removal{}
-		if _, err := lockMember(ctx, tx, workspaceID, user); err != nil {
+		if err := lockMembers(ctx, tx, workspaceID); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `delete from account.memberships where tenant_id = $1
-			and user_id = $2`, workspaceID, user); err != nil {
-			return err
+		_, found, err := lockMember(ctx, tx, workspaceID, user)
+		if err == nil && !found {
+			err = admin.ErrNoMember
 		}
-		var err error
-		ended.Grants, err = revokeWhere(ctx, tx, `g.tenant_id = @tenant and g.user_id = @user`,
-			pgx.NamedArgs{"tenant": workspaceID, "user": user}, grant.MembershipOver, event.Actor)
 		if err != nil {
 			return err
 		}
-		if ended.Tokens, err = revokeTokens(ctx, tx, workspaceID, user, event.Actor); err != nil {
+		if ended.Grants, ended.Tokens, err = endMembership(ctx, tx, workspaceID, user, event.Actor); err != nil {
 			return err
 		}
 		return record(ctx, tx, event)
@@ -113,15 +116,53 @@ func (s *Store) RemoveMember(
 	return ended, err
 }
 
-func lockMember(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID) (perm.Set, error) {
-	var held []string
-	err := tx.QueryRow(ctx, `select permissions from account.memberships where tenant_id = $1 and user_id = $2
+// lockMembers serializes the changes of a workspace's members and invitations, until the end of the transaction. It
+// is the first lock of such a transaction: two members who remove each other would else wait for each other.
+func lockMembers(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
+	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('members ' || $1::text, 0))`,
+		workspaceID.String())
+	return err
+}
+
+// lockMember locks a membership and returns its permissions, or false if the user is not a member.
+func lockMember(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID) (held perm.Set, found bool, err error) {
+	var permissions []string
+	err = tx.QueryRow(ctx, `select permissions from account.memberships where tenant_id = $1 and user_id = $2
 		for update`, workspaceID, user).
-		Scan(&held)
+		Scan(&permissions)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, admin.ErrNoMember
+		return nil, false, nil
 	}
-	return perm.FromStrings(held), err
+	return perm.FromStrings(permissions), err == nil, err
+}
+
+func setPermissions(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, permissions perm.Set) error {
+	_, err := tx.Exec(ctx, `update account.memberships set permissions = $3 where tenant_id = $1 and user_id = $2`,
+		workspaceID, user, permissions.Strings())
+	return err
+}
+
+// endMembership deletes a locked membership and ends what depends on it: the user's grants, personal access tokens and
+// open invitations in the workspace (M3). It returns the grants so that the caller can update Redis, and the number of
+// tokens.
+func endMembership(
+	ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, actor string,
+) (ended []grant.Grant, tokens int, err error) {
+	if _, err = tx.Exec(ctx, `delete from account.memberships where tenant_id = $1 and user_id = $2`,
+		workspaceID, user); err != nil {
+		return nil, 0, err
+	}
+	if _, err = tx.Exec(ctx, `update account.invitations set ended_at = now(), outcome = 'withdrawn'
+		where tenant_id = $1 and invited_by = $2 and ended_at is null`, workspaceID, user); err != nil {
+		return nil, 0, err
+	}
+	ended, err = revokeWhere(ctx, tx, `g.tenant_id = @tenant and g.user_id = @user`,
+		pgx.NamedArgs{"tenant": workspaceID, "user": user}, grant.MembershipOver, actor)
+	if err != nil {
+		return nil, 0, err
+	}
+	tokens, err = revokeTokens(ctx, tx, workspaceID, user, actor)
+	return ended, tokens, err
 }
 
 // revokeTokens revokes a user's personal access tokens in a workspace, with an event each, and returns their

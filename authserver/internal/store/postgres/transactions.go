@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
@@ -34,13 +35,14 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 			break
 		}
 	}
-	for _, own := range []error{
+	for _, own := range append(
+		membership.Errors(),
 		client.ErrUnknown,
 		grant.ErrPolicy,
 		policy.ErrChanged,
 		audit.ErrNotAuthorized,
 		session.ErrProofInvalid,
-	} {
+	) {
 		if errors.Is(err, own) {
 			return own
 		}

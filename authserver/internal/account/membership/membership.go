@@ -1,0 +1,105 @@
+// Package membership defines who is in a workspace, and how members and invitations change.
+//
+//	M1 A caller gives only permissions that the caller and the caller's credential hold in the workspace at that moment.
+//	M2 The last member with account:write:members can neither be removed nor lowered, nor leave.
+//	M3 The end of a membership ends the user's grants and personal access tokens in the workspace, and the invitations
+//	   that the user sent, in one transaction.
+//	M4 An invitation is accepted at most once, within 7 days, by the user with its address, and only while its inviter
+//	   could still send it.
+//
+// Taking permissions away needs account:write:members alone: a member who leaves an organisation can be removed by each
+// administrator, also by one who holds less.
+//
+// Callers: endpoint/members (API), endpoint/settings/members (pages), endpoint/invitation.
+package membership
+
+import (
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A Member is a user with a membership of one workspace.
+type Member struct {
+	UserID      uuid.UUID
+	Name        string
+	Email       string
+	Permissions perm.Set
+	Since       time.Time
+	LastSeen    *time.Time // at a browser, in any workspace; nil if never
+	Connections int        // active grants in the workspace
+	Tokens      int        // active personal access tokens in the workspace
+	Disabled    bool
+}
+
+// An Invitation is an invitation that was neither answered nor withdrawn.
+type Invitation struct {
+	ID          uuid.UUID
+	WorkspaceID uuid.UUID
+	Email       string // lower case
+	Permissions perm.Set
+	InviterID   uuid.UUID
+	Inviter     string // name
+	Created     time.Time
+	Expires     time.Time
+}
+
+// Life is how long an invitation can be accepted (contract, section 7). The store's clock decides.
+const Life = 7 * 24 * time.Hour
+
+// Expired reports whether the invitation can no longer be accepted.
+func (i Invitation) Expired(now time.Time) bool { return !now.Before(i.Expires) }
+
+// An Offer is an invitation as the invited person sees it.
+type Offer struct {
+	Invitation
+	Workspace    string
+	Organisation string
+	HasAccount   bool // a user has the address
+}
+
+// A Removal is what ended with a membership.
+type Removal struct {
+	Grants []EndedGrant
+	Tokens int
+}
+
+// An EndedGrant is a grant that ended with a membership.
+type EndedGrant struct {
+	ID   uuid.UUID
+	Ends time.Time
+}
+
+// Errors of the rules. Nothing was changed.
+var (
+	ErrNoMember       = errors.New("no such member in this workspace")
+	ErrMember         = errors.New("the user is a member already")
+	ErrLastManager    = errors.New("the last member who manages members")
+	ErrChanged        = errors.New("the permissions changed since they were read")
+	ErrNoInvitation   = errors.New("no such open invitation")
+	ErrOtherAddress   = errors.New("the invitation is for another address")
+	ErrInviter        = errors.New("the inviter can no longer give these permissions")
+	ErrAccountExists  = errors.New("a user has the address of the invitation")
+	ErrTooManyInvited = errors.New("the workspace has too many open invitations")
+)
+
+// Errors returns the errors of the rules.
+func Errors() []error {
+	return []error{
+		ErrNoMember, ErrMember, ErrLastManager, ErrChanged, ErrNoInvitation, ErrOtherAddress, ErrInviter,
+		ErrAccountExists, ErrTooManyInvited,
+	}
+}
+
+// A Refusal says which field of a request is invalid, and why.
+type Refusal struct{ Field, Message string }
+
+func (r *Refusal) Error() string { return r.Message }
+
+// A NotHeld lists permissions that the caller wants to give and does not hold (M1).
+type NotHeld struct{ Missing perm.Set }
+
+func (e *NotHeld) Error() string { return "permissions not held: " + e.Missing.Scope() }

@@ -1,0 +1,273 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// Members stores memberships. Its errors are those of Errors and audit.ErrNotAuthorized, or wrap store.ErrUnavailable.
+// Each change checks the event's authorization in its transaction.
+type Members interface {
+	// WorkspaceMembers lists the members by name.
+	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]Member, error)
+	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (Member, error)
+	// ChangePermissions replaces a member's permissions. Each added permission must be one of those that the event's
+	// authorization names (M1), else ErrChanged.
+	ChangePermissions(ctx context.Context, c Change, event audit.Event) error
+	EndMembership(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (Removal, error)
+}
+
+// A Change replaces the permissions of a member.
+type Change struct {
+	WorkspaceID uuid.UUID
+	UserID      uuid.UUID
+	Permissions perm.Set
+	Seen        *perm.Set // the permissions that the caller saw, or nil
+}
+
+// Invitations stores invitations, like Members.
+type Invitations interface {
+	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]Invitation, error)
+	Invitation(ctx context.Context, workspaceID, id uuid.UUID) (Invitation, error)
+	// SaveInvitation stores an invitation in place of an open one for the same address. It sets its times.
+	SaveInvitation(ctx context.Context, i *Invitation, tokenHash []byte, event audit.Event) error
+	// RenewInvitation gives an open invitation a new token, 7 more days and a new inviter.
+	RenewInvitation(ctx context.Context, i *Invitation, tokenHash []byte, event audit.Event) error
+	WithdrawInvitation(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
+}
+
+// Answers stores the answers to invitations, like Members.
+type Answers interface {
+	// Offer returns the open, unexpired invitation with the token, or ErrNoInvitation.
+	Offer(ctx context.Context, tokenHash []byte) (Offer, error)
+	Accept(ctx context.Context, o Offer, user uuid.UUID, event audit.Event) error
+	AcceptAsNewUser(ctx context.Context, o Offer, user NewUser, added, joined audit.Event) error
+	// Decline ends an invitation. Without a user, no user may have its address.
+	Decline(ctx context.Context, o Offer, user *uuid.UUID, event audit.Event) error
+}
+
+// A NewUser is a user who is created for an invitation, with its address.
+type NewUser struct {
+	ID           uuid.UUID
+	Name         string
+	PasswordHash credential.Secret
+}
+
+// Deps are the dependencies of a Service.
+type Deps struct {
+	Store interface {
+		Members
+		Invitations
+		Answers
+	}
+	// Forget propagates the end of a grant to Redis.
+	Forget func(ctx context.Context, id uuid.UUID, ends time.Time)
+	AppURL string
+	Random io.Reader
+}
+
+// A Service changes members and invitations by the rules of the package comment. It is safe for concurrent use.
+type Service struct{ Deps }
+
+// New returns a Service.
+func New(d Deps) *Service { return &Service{d} }
+
+// An Actor is the user who makes a change.
+type Actor struct {
+	UserID        uuid.UUID
+	WorkspaceID   uuid.UUID
+	Permissions   perm.Set // that the user and the credential hold in the workspace now
+	RequestID     string
+	Authorization audit.Authorization // of the request; its transaction checks it again
+}
+
+// event returns the event of a change that needs these permissions.
+func (a Actor) event(action audit.Action, subject string, detail map[string]any, needs perm.Set) audit.Event {
+	authorization := a.Authorization
+	authorization.WorkspaceID = a.WorkspaceID
+	authorization.Permissions = authorization.Permissions.Union(needs)
+	return audit.Event{
+		WorkspaceID:   &a.WorkspaceID,
+		UserID:        &a.UserID,
+		Actor:         "user:" + a.UserID.String(),
+		Action:        action,
+		Subject:       subject,
+		Detail:        detail,
+		RequestID:     a.RequestID,
+		Authorization: &authorization,
+	}
+}
+
+func managing(given perm.Set) perm.Set { return given.Union(perm.NewSet(perm.AccountWriteMembers)) }
+
+// ChangePermissions replaces the permissions of a member, from the next request on, and returns the member. It returns
+// *NotHeld, ErrNoMember, ErrLastManager, or ErrChanged if seen is not nil and no longer the member's permissions.
+func (s *Service) ChangePermissions(
+	ctx context.Context, by Actor, user uuid.UUID, permissions perm.Set, seen *perm.Set,
+) (Member, error) {
+	member, err := s.Store.WorkspaceMember(ctx, by.WorkspaceID, user)
+	if err != nil {
+		return Member{}, err
+	}
+	if seen != nil && seen.Scope() != member.Permissions.Scope() {
+		return Member{}, ErrChanged
+	}
+	added := permissions.Without(member.Permissions)
+	if missing := added.Without(by.Permissions); len(missing) > 0 {
+		return Member{}, &NotHeld{missing}
+	}
+	event := by.event(audit.MemberPermissionsChanged, "user:"+user.String(),
+		map[string]any{"permissions": permissions.Strings()}, managing(added))
+	event.UserID = &user
+	err = s.Store.ChangePermissions(ctx, Change{
+		WorkspaceID: by.WorkspaceID,
+		UserID:      user,
+		Permissions: permissions,
+		Seen:        seen,
+	}, event)
+	member.Permissions = permissions
+	return member, err
+}
+
+// Remove ends the membership of a user (M3). It returns ErrNoMember or ErrLastManager.
+func (s *Service) Remove(ctx context.Context, by Actor, user uuid.UUID) (Removal, error) {
+	event := by.event(audit.MemberRemoved, "user:"+user.String(), nil, managing(nil))
+	event.UserID = &user
+	return s.end(ctx, by.WorkspaceID, user, event)
+}
+
+// Leave ends the membership of the user who asks for it (M3). It needs no permission. It returns ErrLastManager.
+func (s *Service) Leave(ctx context.Context, by Actor) (Removal, error) {
+	return s.end(ctx, by.WorkspaceID, by.UserID, by.event(audit.MemberLeft, "user:"+by.UserID.String(), nil, nil))
+}
+
+func (s *Service) end(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (Removal, error) {
+	ended, err := s.Store.EndMembership(ctx, workspaceID, user, event)
+	if err != nil {
+		return Removal{}, err
+	}
+	for _, g := range ended.Grants {
+		s.Forget(ctx, g.ID, g.Ends)
+	}
+	return ended, nil
+}
+
+// A Sent is an invitation with its link. The link is a secret that is not stored.
+type Sent struct {
+	Invitation
+	Link credential.Secret
+}
+
+// Mailed reports whether this deployment sends invitations by e-mail. If not, the inviter sees the link.
+func (*Service) Mailed() bool { return false }
+
+// Invite invites an address, in place of an open invitation for it. It returns a *Refusal, *NotHeld, or ErrMember if a
+// member has the address.
+func (s *Service) Invite(ctx context.Context, by Actor, email string, identifiers []string) (Sent, error) {
+	email, err := ParseEmail(email)
+	if err != nil {
+		return Sent{}, err
+	}
+	permissions, err := ParsePermissions(identifiers)
+	if err != nil {
+		return Sent{}, err
+	}
+	i := Invitation{ID: identity.New(), WorkspaceID: by.WorkspaceID, Email: email, Permissions: permissions}
+	return s.send(ctx, by, i, audit.InvitationCreated, s.Store.SaveInvitation)
+}
+
+// Renew sends an open invitation again, with a new link and 7 more days; the earlier link no longer works. The caller
+// becomes its inviter. It returns *NotHeld or ErrNoInvitation.
+func (s *Service) Renew(ctx context.Context, by Actor, id uuid.UUID) (Sent, error) {
+	i, err := s.Store.Invitation(ctx, by.WorkspaceID, id)
+	if err != nil {
+		return Sent{}, err
+	}
+	return s.send(ctx, by, i, audit.InvitationRenewed, s.Store.RenewInvitation)
+}
+
+func (s *Service) send(
+	ctx context.Context, by Actor, i Invitation, action audit.Action,
+	save func(context.Context, *Invitation, []byte, audit.Event) error,
+) (Sent, error) {
+	if missing := i.Permissions.Without(by.Permissions); len(missing) > 0 {
+		return Sent{}, &NotHeld{missing}
+	}
+	token, err := credential.Invitation.New(s.Random)
+	if err != nil {
+		return Sent{}, fmt.Errorf("create invitation: %w", err)
+	}
+	i.InviterID = by.UserID
+	event := by.event(action, "invitation:"+i.ID.String(), map[string]any{"permissions": i.Permissions.Strings()},
+		managing(i.Permissions))
+	if err := save(ctx, &i, credential.Hash(token.Reveal()), event); err != nil {
+		return Sent{}, err
+	}
+	return Sent{i, credential.Secret(s.AppURL + "/invitation?token=" + url.QueryEscape(token.Reveal()))}, nil
+}
+
+// Withdraw ends an open invitation, or returns ErrNoInvitation.
+func (s *Service) Withdraw(ctx context.Context, by Actor, id uuid.UUID) error {
+	return s.Store.WithdrawInvitation(ctx, by.WorkspaceID, id,
+		by.event(audit.InvitationWithdrawn, "invitation:"+id.String(), nil, managing(nil)))
+}
+
+// Offer returns the invitation of a link, or ErrNoInvitation if it was answered, withdrawn or renewed, or has expired.
+func (s *Service) Offer(ctx context.Context, token credential.Secret) (Offer, error) {
+	if !credential.Invitation.Matches(token.Reveal()) {
+		return Offer{}, ErrNoInvitation
+	}
+	return s.Store.Offer(ctx, credential.Hash(token.Reveal()))
+}
+
+// Accept makes a signed-in user a member (M4). The event is of the user. Accept returns ErrOtherAddress, ErrInviter,
+// ErrMember or ErrNoInvitation.
+func (s *Service) Accept(ctx context.Context, o Offer, user uuid.UUID, event audit.Event) error {
+	return s.Store.Accept(ctx, o, user, joinedBy(event, o, user))
+}
+
+// AcceptAsNewUser creates a user with the invitation's address, and makes the user a member (M4). It returns
+// ErrAccountExists, ErrInviter or ErrNoInvitation.
+func (s *Service) AcceptAsNewUser(
+	ctx context.Context, o Offer, name string, hash credential.Secret, requestID string,
+) (uuid.UUID, error) {
+	user := NewUser{ID: identity.New(), Name: name, PasswordHash: hash}
+	event := audit.Event{
+		UserID:    &user.ID,
+		Actor:     "user:" + user.ID.String(),
+		Action:    audit.UserAdded,
+		Subject:   "user:" + user.ID.String(),
+		Detail:    map[string]any{"invitation": o.ID.String()},
+		RequestID: requestID,
+	}
+	return user.ID, s.Store.AcceptAsNewUser(ctx, o, user, event, joinedBy(event, o, user.ID))
+}
+
+func joinedBy(event audit.Event, o Offer, user uuid.UUID) audit.Event {
+	event.WorkspaceID, event.UserID = &o.WorkspaceID, &user
+	event.Action, event.Subject = audit.MemberAdded, "user:"+user.String()
+	event.Detail = map[string]any{
+		"permissions": o.Permissions.Strings(),
+		"invitation":  o.ID.String(),
+		"invited_by":  o.InviterID.String(),
+	}
+	return event
+}
+
+// Decline ends an invitation at the wish of the invited person. user is nil for a person without an account. Decline
+// returns ErrOtherAddress, ErrAccountExists or ErrNoInvitation.
+func (s *Service) Decline(ctx context.Context, o Offer, user *uuid.UUID, event audit.Event) error {
+	event.WorkspaceID, event.UserID = &o.WorkspaceID, user
+	event.Action, event.Subject = audit.InvitationDeclined, "invitation:"+o.ID.String()
+	return s.Store.Decline(ctx, o, user, event)
+}

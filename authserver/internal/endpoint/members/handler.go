@@ -1,0 +1,237 @@
+package members
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Store reads members and invitations; postgres.Store implements it.
+type Store interface {
+	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.Member, error)
+	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
+}
+
+// Deps are the dependencies of the endpoint.
+type Deps struct {
+	Authorizer authorizer.Deps
+	Members    *membership.Service
+	Store      Store
+	Variables  func(*http.Request) map[string]string // of the path: tenantId, userId, invitationId
+	Log        *slog.Logger
+}
+
+// A Handler serves the routes listed in the package comment.
+type Handler struct{ Deps }
+
+// New returns a Handler.
+func New(d Deps) *Handler { return &Handler{d} }
+
+// serving calls serve if the caller holds account:api:access and needed in the path's workspace.
+func (h *Handler) serving(
+	needed perm.Permission, serve func(http.ResponseWriter, *http.Request, membership.Actor) error,
+) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.Authorizer.Serve(w, r, h.Variables(r)["tenantId"], perm.AccountAPIAccess, func(c authorizer.Caller) error {
+			err := error(nil)
+			if c.Permissions.Has(needed) {
+				err = serve(w, r, membership.Actor{
+					UserID:        c.UserID,
+					WorkspaceID:   c.WorkspaceID,
+					Permissions:   c.Permissions,
+					RequestID:     web.RequestID(r.Context()),
+					Authorization: c.Allowed,
+				})
+			} else {
+				err = apierr.New(apierr.Forbidden, "This request requires the permission "+string(needed)+
+					" of the user and of the credential. Ask an administrator of the workspace to grant it.")
+			}
+			if err != nil {
+				h.refuse(w, r, err)
+			}
+			return err
+		})
+	})
+}
+
+// messages are the responses to the errors of package membership.
+func messages() map[error]*apierr.Error {
+	conflict := func(message string) *apierr.Error { return apierr.New(apierr.Conflict, message) }
+	return map[error]*apierr.Error{
+		membership.ErrNoMember:     apierr.New(apierr.NotFound, "There is no such member in this workspace."),
+		membership.ErrNoInvitation: apierr.New(apierr.NotFound, "There is no such open invitation in this workspace."),
+		membership.ErrMember:       conflict("A member of the workspace has this e-mail address."),
+		membership.ErrChanged: conflict(
+			"The member's permissions were changed at the same time. Nothing was changed. Read them and try again."),
+		membership.ErrLastManager: conflict(
+			"This is the last member with account:write:members. Give it to another member first."),
+		membership.ErrTooManyInvited: conflict("The workspace has too many open invitations. Withdraw some first."),
+		audit.ErrNotAuthorized: apierr.New(apierr.Forbidden,
+			"This credential or a permission of its user ended during the request. Nothing was changed."),
+	}
+}
+
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	answer := apierr.Of(err)
+	if refusal, invalid := errors.AsType[*membership.Refusal](err); invalid {
+		answer = apierr.New(apierr.Invalid, refusal.Field+": "+refusal.Message)
+	}
+	if missing, notHeld := errors.AsType[*membership.NotHeld](err); notHeld {
+		answer = apierr.New(apierr.Forbidden, "You can only give permissions that you and your credential have. "+
+			"Missing: "+missing.Missing.Scope()+".")
+	}
+	for sentinel, message := range messages() {
+		if errors.Is(err, sentinel) {
+			answer = message
+		}
+	}
+	if errors.Is(err, store.ErrUnavailable) {
+		answer = apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again.")
+	}
+	if answer.Kind == apierr.Unavailable || answer.Kind == apierr.Internal {
+		h.Log.ErrorContext(r.Context(), "members request failed", "error", err)
+	}
+	shape := apierr.Flat
+	if answer.Kind == apierr.Forbidden {
+		shape = apierr.Nested
+	}
+	apierr.Write(w, shape, answer)
+}
+
+// List serves GET …/members.
+func (h *Handler) List() http.Handler {
+	return h.serving(
+		perm.AccountReadMembers,
+		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
+			members, err := h.Store.WorkspaceMembers(r.Context(), by.WorkspaceID)
+			if err == nil {
+				web.JSON(w, http.StatusOK, list(members, showMember))
+			}
+			return err
+		},
+	)
+}
+
+// Change serves PATCH …/members/{userId}.
+func (h *Handler) Change() http.Handler {
+	return h.serving(
+		perm.AccountWriteMembers,
+		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
+			user, err := h.id(r, "userId", membership.ErrNoMember)
+			if err != nil {
+				return err
+			}
+			var body struct {
+				Permissions []string `json:"permissions"`
+			}
+			if err := readBody(w, r, &body); err != nil {
+				return err
+			}
+			permissions, err := membership.ParsePermissions(body.Permissions)
+			if err != nil {
+				return err
+			}
+			member, err := h.Members.ChangePermissions(r.Context(), by, user, permissions, nil)
+			if err == nil {
+				web.JSON(w, http.StatusOK, showMember(member))
+			}
+			return err
+		},
+	)
+}
+
+// Remove serves DELETE …/members/{userId}.
+func (h *Handler) Remove() http.Handler {
+	return h.serving(
+		perm.AccountWriteMembers,
+		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
+			user, err := h.id(r, "userId", membership.ErrNoMember)
+			if err == nil {
+				_, err = h.Members.Remove(r.Context(), by, user)
+			}
+			if err == nil {
+				w.WriteHeader(http.StatusNoContent)
+			}
+			return err
+		},
+	)
+}
+
+// Invitations serves GET …/invitations.
+func (h *Handler) Invitations() http.Handler {
+	return h.serving(
+		perm.AccountReadMembers,
+		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
+			invitations, err := h.Store.Invitations(r.Context(), by.WorkspaceID)
+			if err == nil {
+				web.JSON(w, http.StatusOK, list(invitations, showInvitation))
+			}
+			return err
+		},
+	)
+}
+
+// Invite serves POST …/invitations.
+func (h *Handler) Invite() http.Handler {
+	return h.serving(
+		perm.AccountWriteMembers,
+		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
+			var body struct {
+				Email       string   `json:"email"`
+				Permissions []string `json:"permissions"`
+			}
+			if err := readBody(w, r, &body); err != nil {
+				return err
+			}
+			sent, err := h.Members.Invite(r.Context(), by, body.Email, body.Permissions)
+			if err != nil {
+				return err
+			}
+			shown := showInvitation(sent.Invitation)
+			if !h.Members.Mailed() {
+				shown.URL = sent.Link.Reveal()
+			}
+			w.Header().Set("Location", r.URL.Path+"/"+shown.ID)
+			web.JSON(w, http.StatusCreated, shown)
+			return nil
+		},
+	)
+}
+
+// Withdraw serves DELETE …/invitations/{invitationId}.
+func (h *Handler) Withdraw() http.Handler {
+	return h.serving(
+		perm.AccountWriteMembers,
+		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
+			id, err := h.id(r, "invitationId", membership.ErrNoInvitation)
+			if err == nil {
+				err = h.Members.Withdraw(r.Context(), by, id)
+			}
+			if err == nil {
+				w.WriteHeader(http.StatusNoContent)
+			}
+			return err
+		},
+	)
+}
+
+// id reads an identifier in the path. Its error is unknown.
+func (h *Handler) id(r *http.Request, variable string, unknown error) (uuid.UUID, error) {
+	id, err := identity.Parse(h.Variables(r)[variable])
+	if err != nil {
+		return uuid.Nil, unknown
+	}
+	return id, nil
+}

@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// Offer reads the open invitation with the token, or returns membership.ErrNoInvitation.
+func (s *Store) Offer(ctx context.Context, tokenHash []byte) (membership.Offer, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var o membership.Offer
+	var permissions []string
+	err := s.pool.QueryRow(ctx, `
+select t.name, g.name, exists (select from account.users h where h.email = i.email),
+  i.id, i.tenant_id, i.email, i.permissions, i.invited_by, u.name, i.created_at, i.expires_at
+from account.invitations i
+join account.users u on u.id = i.invited_by
+join account.tenants t on t.id = i.tenant_id
+join account.organisations g on g.id = t.organisation_id
+where i.token_hash = $1 and i.ended_at is null and i.expires_at > now()`, tokenHash).
+		Scan(append([]any{&o.Workspace, &o.Organisation, &o.HasAccount},
+			invitationTargets(&o.Invitation, &permissions)...)...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return membership.Offer{}, membership.ErrNoInvitation
+	}
+	o.Permissions = perm.FromStrings(permissions)
+	return o, unavailable("read invitation", err)
+}
+
+// Accept makes the user with the invitation's address a member, with the event. It returns
+// membership.ErrNoInvitation, ErrOtherAddress, ErrInviter or ErrMember.
+func (s *Store) Accept(ctx context.Context, o membership.Offer, user uuid.UUID, event audit.Event) error {
+	return s.changeMembers(ctx, "accept invitation", o.WorkspaceID, event, func(tx pgx.Tx) error {
+		if err := isAddressOf(ctx, tx, o.Email, user); err != nil {
+			return err
+		}
+		if err := endInvitation(ctx, tx, o, "accepted"); err != nil {
+			return err
+		}
+		return join(ctx, tx, o, user, event)
+	})
+}
+
+// AcceptAsNewUser creates a user with the invitation's address, and makes the user a member, with both events. It
+// returns membership.ErrNoInvitation, ErrAccountExists or ErrInviter.
+func (s *Store) AcceptAsNewUser(
+	ctx context.Context, o membership.Offer, user membership.NewUser, added, joined audit.Event,
+) error {
+	return s.changeMembers(ctx, "accept invitation as new user", o.WorkspaceID, added, func(tx pgx.Tx) error {
+		if err := endInvitation(ctx, tx, o, "accepted"); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, password_hash) values ($1, $2, $3, $4)
+			on conflict (email) do nothing`, user.ID, o.Email, user.Name, user.PasswordHash.Reveal())
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return membership.ErrAccountExists
+		}
+		if err := record(ctx, tx, added); err != nil {
+			return err
+		}
+		return join(ctx, tx, o, user.ID, joined)
+	})
+}
+
+// join makes the user a member, with the event.
+func join(ctx context.Context, tx pgx.Tx, o membership.Offer, user uuid.UUID, event audit.Event) error {
+	if err := inviterGives(ctx, tx, o); err != nil {
+		return err
+	}
+	tag, err := tx.Exec(ctx, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)
+		on conflict do nothing`, o.WorkspaceID, user, o.Permissions.Strings())
+	if err == nil && tag.RowsAffected() == 0 {
+		err = membership.ErrMember
+	}
+	if err != nil {
+		return err
+	}
+	return record(ctx, tx, event)
+}
+
+// endInvitation ends an open invitation that is as the offer was read, or returns membership.ErrNoInvitation. An
+// invitation that was renewed since has another inviter or end.
+func endInvitation(ctx context.Context, tx pgx.Tx, o membership.Offer, outcome string) error {
+	tag, err := tx.Exec(ctx, `update account.invitations set ended_at = now(), outcome = $4
+		where id = $1 and invited_by = $2 and expires_at = $3 and ended_at is null and expires_at > now()`,
+		o.ID, o.InviterID, o.Expires, outcome)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = membership.ErrNoInvitation
+	}
+	return err
+}
+
+// inviterGives returns membership.ErrInviter if the inviter could no longer send the invitation (M4).
+func inviterGives(ctx context.Context, tx pgx.Tx, o membership.Offer) error {
+	var permissions []string
+	err := tx.QueryRow(ctx, `select m.permissions from account.memberships m
+		join account.users u on u.id = m.user_id and u.disabled_at is null
+		where m.tenant_id = $1 and m.user_id = $2 for share of m`, o.WorkspaceID, o.InviterID).Scan(&permissions)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	held := perm.FromStrings(permissions)
+	if err != nil || !held.Has(perm.AccountWriteMembers) || !held.HasAll(o.Permissions) {
+		return membership.ErrInviter
+	}
+	return nil
+}
+
+// isAddressOf returns membership.ErrOtherAddress if the user has another address.
+func isAddressOf(ctx context.Context, tx pgx.Tx, email string, user uuid.UUID) error {
+	own, err := found(tx.QueryRow(ctx, `select true from account.users where id = $1 and email = $2`, user, email))
+	if err == nil && !own {
+		err = membership.ErrOtherAddress
+	}
+	return err
+}
+
+// Decline ends an invitation with the event. user is nil for a person without an account. Decline returns
+// membership.ErrNoInvitation, ErrOtherAddress or ErrAccountExists.
+func (s *Store) Decline(ctx context.Context, o membership.Offer, user *uuid.UUID, event audit.Event) error {
+	return s.changeMembers(ctx, "decline invitation", o.WorkspaceID, event, func(tx pgx.Tx) error {
+		if user != nil {
+			if err := isAddressOf(ctx, tx, o.Email, *user); err != nil {
+				return err
+			}
+		} else {
+			exists, err := found(tx.QueryRow(ctx, `select true from account.users where email = $1`, o.Email))
+			if err == nil && exists {
+				err = membership.ErrAccountExists
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := endInvitation(ctx, tx, o, "declined"); err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}

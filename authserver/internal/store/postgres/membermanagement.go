@@ -1,0 +1,150 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+var (
+	_ membership.Members     = (*Store)(nil)
+	_ membership.Invitations = (*Store)(nil)
+	_ membership.Answers     = (*Store)(nil)
+)
+
+// workspaceMembersSQL selects the members of a workspace, or one of them.
+const workspaceMembersSQL = `
+select u.id, u.name, u.email, m.permissions, m.created_at, u.disabled_at is not null,
+  (select max(s.last_seen_at) from account.sign_ins s where s.user_id = u.id),
+  (select count(*) from account.grants g
+    where g.user_id = u.id and g.tenant_id = m.tenant_id and g.state = 'active' and g.ends_at > now()),
+  (select count(*) from account.personal_access_tokens p
+    where p.user_id = u.id and p.tenant_id = m.tenant_id and p.revoked_at is null and p.expires_at > now())
+from account.memberships m join account.users u on u.id = m.user_id
+where m.tenant_id = @tenant and (@user::uuid is null or m.user_id = @user)
+order by lower(u.name), u.email`
+
+// WorkspaceMembers lists the members of a workspace by name.
+func (s *Store) WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.Member, error) {
+	return s.workspaceMembers(ctx, workspaceID, nil)
+}
+
+// WorkspaceMember reads a member of a workspace, or returns membership.ErrNoMember.
+func (s *Store) WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error) {
+	members, err := s.workspaceMembers(ctx, workspaceID, &user)
+	if err == nil && len(members) == 0 {
+		err = membership.ErrNoMember
+	}
+	if err != nil {
+		return membership.Member{}, err
+	}
+	return members[0], nil
+}
+
+func (s *Store) workspaceMembers(
+	ctx context.Context, workspaceID uuid.UUID, user *uuid.UUID,
+) ([]membership.Member, error) {
+	return listed(ctx, s, "list members", workspaceMembersSQL, pgx.NamedArgs{"tenant": workspaceID, "user": user},
+		func(row pgx.CollectableRow) (m membership.Member, err error) {
+			var held []string
+			err = row.Scan(&m.UserID, &m.Name, &m.Email, &held, &m.Since, &m.Disabled, &m.LastSeen, &m.Connections,
+				&m.Tokens)
+			m.Permissions = perm.FromStrings(held)
+			return m, err
+		})
+}
+
+// changeMembers runs do like atomically, after it has locked the members of the workspace and checked the event's
+// authorization.
+func (s *Store) changeMembers(
+	ctx context.Context, op string, workspaceID uuid.UUID, event audit.Event, do func(pgx.Tx) error,
+) error {
+	return s.atomically(ctx, op, func(tx pgx.Tx) error {
+		if err := lockMembers(ctx, tx, workspaceID); err != nil {
+			return err
+		}
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+// ChangePermissions replaces a member's permissions with the event. It returns membership.ErrNoMember, ErrLastManager
+// or ErrChanged.
+func (s *Store) ChangePermissions(ctx context.Context, c membership.Change, event audit.Event) error {
+	return s.changeMembers(ctx, "change permissions", c.WorkspaceID, event, func(tx pgx.Tx) error {
+		former, found, err := lockMember(ctx, tx, c.WorkspaceID, c.UserID)
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return membership.ErrNoMember
+		case c.Seen != nil && c.Seen.Scope() != former.Scope():
+			return membership.ErrChanged
+		case !event.Authorization.Permissions.HasAll(c.Permissions.Without(former)):
+			return membership.ErrChanged // the caller's right was checked against other permissions of the member
+		case c.Permissions.Scope() == former.Scope():
+			return nil
+		}
+		if former.Has(perm.AccountWriteMembers) && !c.Permissions.Has(perm.AccountWriteMembers) {
+			if err := anotherManages(ctx, tx, c.WorkspaceID, c.UserID); err != nil {
+				return err
+			}
+		}
+		if err := setPermissions(ctx, tx, c.WorkspaceID, c.UserID, c.Permissions); err != nil {
+			return err
+		}
+		event.Detail["former"] = former.Strings()
+		return record(ctx, tx, event)
+	})
+}
+
+// EndMembership ends a membership and what depends on it, with the event. It returns membership.ErrNoMember or
+// ErrLastManager.
+func (s *Store) EndMembership(
+	ctx context.Context, workspaceID, user uuid.UUID, event audit.Event,
+) (membership.Removal, error) {
+	var removal membership.Removal
+	err := s.changeMembers(ctx, "end membership", workspaceID, event, func(tx pgx.Tx) error {
+		removal = membership.Removal{}
+		held, found, err := lockMember(ctx, tx, workspaceID, user)
+		if err == nil && !found {
+			err = membership.ErrNoMember
+		}
+		if err == nil && held.Has(perm.AccountWriteMembers) {
+			err = anotherManages(ctx, tx, workspaceID, user)
+		}
+		if err != nil {
+			return err
+		}
+		ended, tokens, err := endMembership(ctx, tx, workspaceID, user, event.Actor)
+		if err != nil {
+			return err
+		}
+		removal.Tokens = tokens
+		for _, g := range ended {
+			removal.Grants = append(removal.Grants, membership.EndedGrant{ID: g.ID, Ends: g.Ends})
+		}
+		return record(ctx, tx, event)
+	})
+	return removal, err
+}
+
+// anotherManages returns membership.ErrLastManager if no other enabled member of the workspace has
+// account:write:members (M2). The workspace's members are locked.
+func anotherManages(ctx context.Context, tx pgx.Tx, workspaceID, but uuid.UUID) error {
+	another, err := found(tx.QueryRow(ctx, `select true from account.memberships m
+		join account.users u on u.id = m.user_id and u.disabled_at is null
+		where m.tenant_id = $1 and m.user_id <> $2 and $3 = any(m.permissions) limit 1`,
+		workspaceID, but, string(perm.AccountWriteMembers)))
+	if err == nil && !another {
+		err = membership.ErrLastManager
+	}
+	return err
+}
