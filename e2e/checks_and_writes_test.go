@@ -223,6 +223,33 @@ func TestTie_PolicyChangeRechecksAccess(t *testing.T) {
 	}
 }
 
+func TestTie_ConnectionChangeRechecksAccess(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for field, sqlUnchanged := range map[string]string{
+		`form[action="/settings/connectors/disconnect"] input[name=id]`: `select count(*) from account.grants
+			where tenant_id = $1 and state = 'active'`,
+		`form[action="/settings/connectors/llm"] input[name=state]`: `select count(*) from account.tenant_features
+			where tenant_id = $1 and feature = 'llm_integration' and enabled`,
+	} {
+		for what, end := range endings() {
+			t.Run(what, func(t *testing.T) {
+				ws := p.NewWorkspace(t)
+				owner := p.Person(t, ws.Owner)
+				ws.Connector(t, harness.ReadProgrammes).Connect(t, owner)
+				form := owner.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID).FormWith(t, field)
+				form.Fields.Set("confirm", "yes")
+				var answer harness.Page
+				p.Database.Between(t, func() { answer = owner.Submit(t, form) }, end(ws))
+				unchanged := p.Database.Count(t, sqlUnchanged, ws.Workspace.ID)
+				if answer.Status != http.StatusForbidden || unchanged != 1 {
+					t.Errorf("status %d, %d rows unchanged", answer.Status, unchanged)
+				}
+			})
+		}
+	}
+}
+
 func TestTie_ApprovalRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)

@@ -40,6 +40,11 @@ func fields(e *target) map[string]url.Values {
 		"/settings/security/sign-out":        about(e.signIn),
 		"/settings/security/sign-out-others": {},
 		"/settings/security/tokens/revoke":   about(e.personal),
+		"/settings/connectors/disconnect":    about(e.grant),
+		"/settings/connectors/llm": {
+			"state":   {"off"},
+			"confirm": {"yes"},
+		},
 		"/settings/connectors/policy": {
 			"platforms":   {"other"},
 			"permissions": {harness.ReadForms},
@@ -208,6 +213,8 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		"/settings/developers/apps/secret",
 		"/settings/developers/apps/delete",
 		"/settings/connectors/policy",
+		"/settings/connectors/disconnect",
+		"/settings/connectors/llm",
 	}
 	was := victim.inventory(t)
 	for name, who := range map[string]*harness.Person{
@@ -223,7 +230,12 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 			}
 			places := []string{victim.Workspace.ID, "", stranger.Workspace.ID}
 			if slices.Contains(
-				[]string{"/settings/developers/tokens", "/settings/developers/apps", "/settings/connectors/policy"},
+				[]string{
+					"/settings/developers/tokens",
+					"/settings/developers/apps",
+					"/settings/connectors/policy",
+					"/settings/connectors/llm",
+				},
 				path,
 			) {
 				places = places[:1] // without an identifier these change the user's own workspace

@@ -110,6 +110,7 @@ func TestBrowser_CrossSitePageChangesNothing(t *testing.T) {
 	for _, form := range []struct{ action, fields string }{
 		{"/logout", ""},
 		{"/settings/apps/disconnect", `<input name="id" value="` + e.grant + `">`},
+		{"/settings/connectors/disconnect", `<input name="id" value="` + e.grant + `">`},
 		{"/settings/security/sign-out-others", ""},
 		{"/login", `<input name="email" value="eve@example.org"><input name="password" value="x">`},
 		{"/oauth/authorize", `<input name="decision" value="approve">`},

@@ -313,6 +313,7 @@ func TestParsers_HostileBodyCausesNoServerError(t *testing.T) {
 		"/oauth/authorize",
 		"/oauth/authorize/workspace",
 		"/settings/apps/disconnect",
+		"/settings/connectors/disconnect",
 		"/settings/passkeys",
 		"/login/passkey",
 		"/login/passkey/options",

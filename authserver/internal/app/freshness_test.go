@@ -121,6 +121,7 @@ func TestRoutes_FormURLLinksToItsPage(t *testing.T) {
 		"/settings/developers/tokens":      "/settings/developers",
 		"/settings/developers/apps/secret": "/settings/developers",
 		"/settings/apps/disconnect":        "/settings/apps",
+		"/settings/connectors/disconnect":  "/settings/connectors",
 		"/settings/security/sign-out":      "/settings/security",
 		"/settings/passkeys/remove":        "/settings/passkeys",
 		"/logout":                          "/settings/user",

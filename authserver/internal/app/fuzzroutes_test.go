@@ -64,6 +64,8 @@ func paths() []string {
 		"/settings/security/sign-out-others",
 		"/settings/security/tokens/revoke",
 		"/settings/connectors/policy",
+		"/settings/connectors/disconnect",
+		"/settings/connectors/llm",
 		"/token",
 		"/readyz",
 		"/settings/provider/unlink",
@@ -506,6 +508,8 @@ func settingsSeeds() []routeSeed {
 			303,
 		),
 		post("/settings/connectors/policy", "&days=%ff", 400),
+		post("/settings/connectors/disconnect", "&id=<linked>", 303),
+		post("/settings/connectors/llm", "&state=x", 400),
 		{"POST", "/settings/connectors/policy", "", "", withSession + asForm, "key=x", 403},
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -18,6 +20,15 @@ type Connection struct {
 	LLMEnabled  bool       // the workspace's LLM integration is on
 	NarrowedAt  *time.Time // when the workspace's connector policy last removed something from it
 	Home        string     // website of the application, or ""
+	Person      string     // name of the user
+	Email       string     // of the user
+}
+
+// A ConnectionPage selects connections of a workspace.
+type ConnectionPage struct {
+	Only   *uuid.UUID // the grant with this id, or nil for all
+	Before *uuid.UUID // the grants that were approved before this one, or nil for all
+	Limit  int
 }
 
 // HomeOf returns the website of an application: the origin of its metadata document, or of its first redirect URI that

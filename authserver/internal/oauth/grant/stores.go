@@ -126,7 +126,7 @@ const (
 	Undone           ScriptResult = "undone"     // no client has the result of the step in Postgres (G10)
 	Superseded       ScriptResult = "superseded" // used before by another request
 	AlreadyUsed      ScriptResult = "taken"      // issue: the code was redeemed, or the grant has ended
-	NotHeld          ScriptResult = "overtaken"  // undo: the try does not hold the last decision of an active grant
+	NotHeld          ScriptResult = "overtaken"  // undo: the try does not hold the active grant's last decision
 )
 
 // revokedPrefix precedes the reason if the grant was revoked already.
@@ -204,7 +204,8 @@ type RotationStore interface {
 	Undo(ctx context.Context, id uuid.UUID, nonce string) error
 	// UndoRefused is Undo for a step that Postgres has refused, if no call with the nonce can arrive any more. The
 	// store need not remember such a step. former is what the result of the decision contained; the store restores
-	// it. overtaken reports that the grant is active and that the step does not hold the last decision: there is a later one.
+	// it. overtaken reports that the grant is active and that the step does not hold the last decision: there is a
+	// later one.
 	UndoRefused(ctx context.Context, id uuid.UUID, nonce, former string) (overtaken bool, err error)
 	// Superseded returns Again if the request that would store this hash repeats the one of the last decision, Undone
 	// if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded.

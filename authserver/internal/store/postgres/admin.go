@@ -154,6 +154,9 @@ func (s *Store) SetFeature(
 	event audit.Event,
 ) error {
 	return s.administer(ctx, "set feature", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, $2, $3)
 			on conflict (tenant_id, feature) do update set enabled = excluded.enabled`, workspaceID, feature, on)
 		if violates(err, "tenant_features_tenant_id_fkey") {

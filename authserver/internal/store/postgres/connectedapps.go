@@ -7,7 +7,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -28,48 +31,105 @@ order by g.created_at desc limit 1`, user, clientID, workspaceID).Scan(&interrup
 	return perm.FromStrings(permissions), unavailable("read interrupted grant", err)
 }
 
-// ConnectedApps lists a user's grants, the latest first: all active grants, and those that ended within the
-// last 90 days. It omits a grant whose code was never redeemed, unless the grant has a revocation reason.
-func (s *Store) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error) {
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `
+// connectionsSQL selects the columns of connectionOf.
+const connectionsSQL = `
 select c.name, t.name, g.narrowed_at, m.user_id is not null, coalesce(m.permissions, '{}'),
-  coalesce(f.enabled, false), coalesce(c.metadata_url, ''), c.redirect_uris, `+grantColumns+`
+  coalesce(f.enabled, false), coalesce(c.metadata_url, ''), c.redirect_uris, u.name, u.email, ` + grantColumns + `
 from account.grants g
 join account.oauth_clients c on c.id = g.client_id
 join account.tenants t on t.id = g.tenant_id
+join account.users u on u.id = g.user_id
 left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
 left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'
+`
+
+// ConnectedApps lists a user's grants, the latest first: all active grants, and those that ended within the
+// last 90 days. It omits a grant whose code was never redeemed, unless the grant has a revocation reason.
+func (s *Store) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error) {
+	return s.connections(ctx, "list connected apps", connectionsSQL+`
 where g.user_id = $1 and g.state <> 'pending' and least(g.revoked_at, g.ends_at) > now() - interval '90 days'
 order by g.created_at desc, g.id desc limit 500`, user)
-	if err != nil {
-		return nil, unavailable("list connected apps", err)
-	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (consent.Connection, error) {
-		var connection consent.Connection
-		var r grantRow
-		var held, redirects []string
-		var document string
-		err := row.Scan(
-			append(
-				[]any{
-					&connection.Application,
-					&connection.Workspace,
-					&connection.NarrowedAt,
-					&connection.Member,
-					&held,
-					&connection.LLMEnabled,
-					&document,
-					&redirects,
-				},
-				r.targets()...)...)
+}
+
+// WorkspaceConnections lists the active grants of all users of a workspace, the latest first.
+func (s *Store) WorkspaceConnections(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	page consent.ConnectionPage,
+) ([]consent.Connection, error) {
+	return s.connections(ctx, "list connections of workspace", connectionsSQL+`
+where g.tenant_id = $1 and g.state = 'active' and g.ends_at > now() and ($2::uuid is null or g.id = $2)
+  and ($3::uuid is null or (g.created_at, g.id) <
+    (select before.created_at, before.id from account.grants before where before.id = $3 and before.tenant_id = $1))
+order by g.created_at desc, g.id desc limit $4`, workspaceID, page.Only, page.Before, page.Limit)
+}
+
+// EndConnection revokes an active grant of a workspace if the event's authorization still holds. It returns the grant,
+// or none if it is not active in this workspace.
+func (s *Store) EndConnection(
+	ctx context.Context,
+	workspaceID, id uuid.UUID,
+	reason grant.Reason,
+	event audit.Event,
+) ([]grant.Grant, error) {
+	var ended []grant.Grant
+	err := s.administer(ctx, "end connection", func(tx pgx.Tx) error {
+		err := stillAllowed(ctx, tx, event.Authorization)
 		if err == nil {
-			connection.Held = perm.FromStrings(held)
-			connection.Grant = *r.grant()
-			connection.Home = consent.HomeOf(document, redirects)
+			ended, err = revokeWhere(ctx, tx, `g.id = @grant and g.tenant_id = @tenant and g.state = 'active'`,
+				pgx.NamedArgs{"grant": id, "tenant": workspaceID}, reason, event.Actor)
 		}
-		return connection, err
+		return err
 	})
-	return found, unavailable("list connected apps", err)
+	return ended, err
+}
+
+// LiveConnectors counts the active grants of connectors in a workspace.
+func (s *Store) LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var count int
+	err := s.pool.QueryRow(ctx, `select count(*) from account.grants
+		where tenant_id = $1 and kind = $2 and state = 'active' and ends_at > now()`, workspaceID, client.Connector).
+		Scan(&count)
+	return count, unavailable("count connections of workspace", err)
+}
+
+func (s *Store) connections(ctx context.Context, op, query string, args ...any) ([]consent.Connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, query, args...)
+	if err != nil {
+		return nil, unavailable(op, err)
+	}
+	found, err := pgx.CollectRows(rows, connectionOf)
+	return found, unavailable(op, err)
+}
+
+func connectionOf(row pgx.CollectableRow) (consent.Connection, error) {
+	var connection consent.Connection
+	var r grantRow
+	var held, redirects []string
+	var document string
+	err := row.Scan(
+		append(
+			[]any{
+				&connection.Application,
+				&connection.Workspace,
+				&connection.NarrowedAt,
+				&connection.Member,
+				&held,
+				&connection.LLMEnabled,
+				&document,
+				&redirects,
+				&connection.Person,
+				&connection.Email,
+			},
+			r.targets()...)...)
+	if err == nil {
+		connection.Held = perm.FromStrings(held)
+		connection.Grant = *r.grant()
+		connection.Home = consent.HomeOf(document, redirects)
+	}
+	return connection, err
 }

@@ -80,7 +80,8 @@ func TestAdvance_IsHeapOnlyUpdate(t *testing.T) {
 	rows, err := l.fixture.Owner.Query(t.Context(), `
 		select distinct a.attname::text from pg_index i join pg_attribute a on a.attrelid = i.indrelid
 		and a.attnum = any (i.indkey::int2[])
-		where i.indrelid = 'account.grants'::regclass and a.attname in ('generation', 'refresh_hash', 'last_used_at', 'renewed_at')`)
+		where i.indrelid = 'account.grants'::regclass
+		and a.attname in ('generation', 'refresh_hash', 'last_used_at', 'renewed_at')`)
 	if err == nil {
 		indexed, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}

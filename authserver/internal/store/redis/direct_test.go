@@ -143,8 +143,8 @@ func TestUndo_RefusedStepIsNotRemembered(t *testing.T) {
 	r.want(grant.Undone)(r.superseded("", 2, 0, "given-up"))
 }
 
-// A try that was undone, or whose result another request has used, is overtaken. A try of a revoked grant is not, nor is
-// one of so many that the store no longer lists them.
+// A try that was undone, or whose result another request has used, is overtaken. A try of a revoked grant is not, nor
+// is one of so many that the store no longer lists them.
 func TestUndo_ReportsLaterDecision(t *testing.T) {
 	r := newGrantsTest(t)
 	r.activate()

@@ -1,7 +1,10 @@
-// Package connectors serves the settings page with the connector policy and the connection log of one workspace.
+// Package connectors serves the settings page with the connector policy, the connections and the connection log of one
+// workspace.
 //
 //	GET  /settings/connectors?tenant=
 //	POST /settings/connectors/policy
+//	POST /settings/connectors/disconnect
+//	POST /settings/connectors/llm
 package connectors
 
 import (
@@ -20,6 +23,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -50,6 +54,29 @@ type Policies interface {
 	) ([]connectionlog.Connector, error)
 }
 
+// Connections reads and ends the connections of a workspace, and switches its LLM integration.
+type Connections interface {
+	WorkspaceConnections(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		page consent.ConnectionPage,
+	) ([]consent.Connection, error)
+	LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (int, error)
+	EndConnection(
+		ctx context.Context,
+		workspaceID, id uuid.UUID,
+		reason grant.Reason,
+		event audit.Event,
+	) ([]grant.Grant, error)
+	SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error
+}
+
+// A Store is what the page reads and changes.
+type Store interface {
+	Policies
+	Connections
+}
+
 // Grants propagates revocations; grant.Service implements it.
 type Grants interface {
 	PropagateRevocation(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
@@ -58,20 +85,28 @@ type Grants interface {
 // A Handler serves the page. It is safe for concurrent use.
 type Handler struct {
 	*settings.Settings
-	policies Policies
-	grants   Grants
+	policies    Policies
+	connections Connections
+	grants      Grants
 }
 
 // New returns a Handler.
-func New(s *settings.Settings, policies Policies, grants Grants) *Handler {
-	return &Handler{s, policies, grants}
+func New(s *settings.Settings, store Store, grants Grants) *Handler {
+	return &Handler{
+		Settings:    s,
+		policies:    store,
+		connections: store,
+		grants:      grants,
+	}
 }
 
 // Routes returns the routes of the page and its form.
 func (h *Handler) Routes() settings.Routes {
 	return settings.Routes{
-		Section.Path():             {"GET": h.page()},
-		Section.Path() + "/policy": {"POST": h.setPolicy()},
+		Section.Path():                 {"GET": h.page()},
+		Section.Path() + "/policy":     {"POST": h.setPolicy()},
+		Section.Path() + "/disconnect": {"POST": h.disconnect()},
+		Section.Path() + "/llm":        {"POST": h.setLLM()},
 	}
 }
 
@@ -100,16 +135,25 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 	if err != nil {
 		return err
 	}
+	connections, more, err := h.connectionPage(v, here)
+	if err != nil {
+		return err
+	}
 	view := &view{
-		Only:       only != nil,
-		Log:        logView(log, shown, here),
-		Frame:      frame,
-		Key:        h.NewKey(v),
-		Workspaces: here.Workspaces(),
-		Workspace:  here.View(),
-		Off:        !here.Workspace.LLMIntegration,
-		Policy:     policyView(here.Workspace.Connectors),
-		Grantable:  perm.ForConnectors(),
+		Connections: connections,
+		More:        more,
+		Only:        only != nil,
+		Log:         logView(log, shown, here),
+		Frame:       frame,
+		Key:         h.NewKey(v),
+		Workspaces:  here.Workspaces(),
+		Workspace:   here.View(),
+		LLM: llmForm{
+			On:      here.Workspace.LLMIntegration,
+			Changes: here.Permissions.Has(perm.AccountWriteMembers),
+		},
+		Policy:    policyView(here.Workspace.Connectors),
+		Grantable: perm.ForConnectors(),
 	}
 	adjust(view)
 	h.Pages.Show(v.W, v.R, status, view)

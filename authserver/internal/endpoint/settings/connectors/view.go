@@ -8,18 +8,28 @@ import (
 // A view is Settings → Connectors, for one workspace.
 type view struct {
 	ui.Frame
-	Key        string // proves that a form came from this page (endpoint/settings)
-	Workspaces []ui.Workspace
-	Workspace  ui.Workspace
-	Off        bool // the workspace's LLM integration is switched off
-	Policy     policyForm
-	Warning    *policyWarning
-	Grantable  perm.Set // every permission that connectors may have
-	Log        []connectorLog
-	Only       bool // the log is limited to one connector
+	Key         string // proves that a form came from this page (endpoint/settings)
+	Workspaces  []ui.Workspace
+	Workspace   ui.Workspace
+	LLM         llmForm
+	Policy      policyForm
+	Warning     *policyWarning
+	Grantable   perm.Set // every permission that connectors may have
+	Connections []connection
+	More        string // path to the next connections, or ""
+	Log         []connectorLog
+	Only        bool // the log is limited to one connector
 }
 
 func (*view) Template() string { return "connectors" }
+
+// An llmForm switches the workspace's LLM integration.
+type llmForm struct {
+	On      bool // the LLM integration is on
+	Changes bool // the user may change it
+	Confirm bool // the page asks whether to switch it off
+	Live    int  // connections that lose their access if it is switched off
+}
 
 // A policyForm is the current policy, or the submitted one with its errors.
 type policyForm struct {

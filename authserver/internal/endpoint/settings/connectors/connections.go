@@ -1,0 +1,110 @@
+package connectors
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A connection is one active grant of a member.
+type connection struct {
+	ID            string
+	Person, Email string
+	Application   string
+	Permissions   perm.Set
+	Since, Ends   time.Time
+	LastUsed      *time.Time
+	Paused        string // why the connection has no access now, or ""
+}
+
+const connectionsShown = 25
+
+// connectionPage returns a page of the workspace's connections, and the path to the next page or "".
+func (h *Handler) connectionPage(v *settings.Request, here settings.Scope) ([]connection, string, error) {
+	page := consent.ConnectionPage{Limit: connectionsShown + 1}
+	if before, err := identity.Parse(v.R.URL.Query().Get("before")); err == nil {
+		page.Before = &before
+	}
+	found, err := h.connections.WorkspaceConnections(v.R.Context(), here.Workspace.ID, page)
+	if err != nil {
+		return nil, "", err
+	}
+	more := ""
+	if len(found) > connectionsShown {
+		found = found[:connectionsShown]
+		more = here.Path(Section) + "&before=" + found[connectionsShown-1].Grant.ID.String() + "#connections"
+	}
+	out := make([]connection, len(found))
+	for i, c := range found {
+		out[i] = connection{
+			ID:          c.Grant.ID.String(),
+			Person:      c.Person,
+			Email:       c.Email,
+			Application: c.Application,
+			Permissions: c.Grant.Permissions,
+			Since:       c.Grant.Created,
+			Ends:        c.Grant.Ends,
+			LastUsed:    c.Grant.LastUsed,
+			Paused:      paused(c),
+		}
+	}
+	return out, more, nil
+}
+
+// paused returns why a connection has no access now, or "". The page shows elsewhere that the LLM integration is off.
+func paused(c consent.Connection) string {
+	if c.Blocked() == grant.PermissionsLost {
+		return "No access: " + c.Person + " no longer has any of these permissions."
+	}
+	return ""
+}
+
+// disconnect serves POST /settings/connectors/disconnect: it ends a connection of any member of the workspace.
+func (h *Handler) disconnect() http.Handler {
+	return h.Form(Section, func(v *settings.Request) error {
+		here, err := h.At(v, v.Form.Get("tenant"), Section)
+		if err != nil {
+			return err
+		}
+		gone := func() error { return h.Done(v, here.Path(Section), "The application is no longer connected.") }
+		id, ok := v.ID()
+		if !ok {
+			return gone()
+		}
+		found, err := h.connections.WorkspaceConnections(
+			v.R.Context(),
+			here.Workspace.ID,
+			consent.ConnectionPage{Only: &id, Limit: 1},
+		)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return gone()
+		}
+		c, reason := found[0], grant.ByAdmin
+		if c.Grant.UserID == v.Current.User.ID {
+			reason = grant.ByUser
+		}
+		ended, err := h.connections.EndConnection(
+			v.R.Context(),
+			here.Workspace.ID,
+			id,
+			reason,
+			v.EventIn(here, audit.GrantRevoked, "grant:"+id.String(), nil),
+		)
+		if err != nil {
+			return err
+		}
+		for _, g := range ended {
+			h.grants.PropagateRevocation(v.R.Context(), g.ID, g.Ends, reason)
+		}
+		return h.Done(v, here.Path(Section), c.Application+" was disconnected from the account of "+c.Person+".")
+	})
+}
