@@ -509,7 +509,7 @@ func settingsSeeds() []routeSeed {
 		),
 		post("/settings/connectors/policy", "&days=%ff", 400),
 		post("/settings/connectors/disconnect", "&id=<linked>", 303),
-		post("/settings/connectors/llm", "&state=x", 400),
+		post("/settings/connectors/llm", "&state=x", 403),
 		{"POST", "/settings/connectors/policy", "", "", withSession + asForm, "key=x", 403},
 	}
 }
