@@ -41,6 +41,7 @@ func fields(e *target) map[string]url.Values {
 		"/settings/security/sign-out-others": {},
 		"/settings/security/tokens/revoke":   about(e.personal),
 		"/settings/connectors/disconnect":    about(e.grant),
+		"/settings/user/name":                {"name": {"Mallory"}},
 		"/settings/connectors/llm": {
 			"state":   {"off"},
 			"confirm": {"yes"},

@@ -66,6 +66,7 @@ func paths() []string {
 		"/settings/connectors/policy",
 		"/settings/connectors/disconnect",
 		"/settings/connectors/llm",
+		"/settings/user/name",
 		"/token",
 		"/readyz",
 		"/settings/provider/unlink",
@@ -509,6 +510,7 @@ func settingsSeeds() []routeSeed {
 		),
 		post("/settings/connectors/policy", "&days=%ff", 400),
 		post("/settings/connectors/disconnect", "&id=<linked>", 303),
+		post("/settings/user/name", "&name=%00", 400),
 		post("/settings/connectors/llm", "&state=x", 403),
 		{"POST", "/settings/connectors/policy", "", "", withSession + asForm, "key=x", 403},
 	}

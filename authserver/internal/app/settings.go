@@ -49,7 +49,7 @@ func newSettings(
 	routes := settings.Routes{}
 	for _, page := range []interface{ Routes() settings.Routes }{
 		common,
-		user.New(common),
+		user.New(common, d.store),
 		developers.New(developers.Deps{
 			Settings:  common,
 			Store:     d.store,

@@ -43,6 +43,7 @@ const (
 	InvitationWithdrawn      Action = "invitation.withdrawn"
 	InvitationDeclined       Action = "invitation.declined"
 	UserAdded                Action = "user.added"
+	UserRenamed              Action = "user.renamed"
 	UserPasswordSet          Action = "user.password_set"
 	UserDisabled             Action = "user.disabled"
 	UserEnabled              Action = "user.enabled"

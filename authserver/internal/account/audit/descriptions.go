@@ -100,6 +100,7 @@ var descriptions = []Description{
 	{Action: InvitationWithdrawn, Text: "Withdrew an invitation"},
 	{Action: InvitationDeclined, Text: "Declined an invitation"},
 	{Action: UserAdded, Text: "Created the account"},
+	{Action: UserRenamed, Text: "Changed their name"},
 	{Action: UserPasswordSet, Text: "Set a new password and signed out all browsers"},
 	{Action: UserDisabled, Text: "Disabled the account"},
 	{Action: UserEnabled, Text: "Enabled the account"},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/identity"
@@ -54,9 +55,9 @@ func TestConnections_AdministratorEndsConnectionOfMember(t *testing.T) {
 	if site.Count(active, first.ID) != 0 || site.Count(active, second.ID) != 1 {
 		t.Error("want only the first grant revoked")
 	}
-	if site.Count(`select count(*) from account.audit_events where action = 'grant.revoked' and actor = $2
+	if site.Count(`select count(*) from account.audit_events where action = $4 and actor = $2
 		and subject = 'grant:' || $1 and detail ->> 'reason' = $3`,
-		first.ID.String(), "user:"+ada.ID.String(), string(grant.ByAdmin)) != 1 {
+		first.ID.String(), "user:"+ada.ID.String(), string(grant.ByAdmin), audit.GrantRevoked) != 1 {
 		t.Error("the audit log does not say who disconnected it")
 	}
 	if hers := site.SignedIn(eve).Get("/settings/apps"); !hers.HasText("by an administrator") {

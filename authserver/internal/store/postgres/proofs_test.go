@@ -153,6 +153,7 @@ func TestAllowed_EndedSignInCannotWrite(t *testing.T) {
 			}, event)
 			return err
 		},
+		"change the name": func() error { return l.SetName(ctx, user, "New", event) },
 		"remove a passkey": func() error {
 			_, err := l.RemovePasskey(ctx, user, proofs["passkey"].PasskeyID, issuer, event)
 			return err

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/shared/credential"
 )
@@ -22,6 +23,20 @@ func (s *Store) UserByEmail(ctx context.Context, email string) (workspace.User, 
 // UserByID is UserByEmail with an identifier.
 func (s *Store) UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error) {
 	return s.user(ctx, `select `+userColumns+` from account.users u where u.id = $1`, id)
+}
+
+// SetName changes the name of a user, with its event, if the event's authorization still holds.
+func (s *Store) SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error {
+	return s.administer(ctx, "set name of user", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		changed, err := tx.Exec(ctx, `update account.users set name = $2 where id = $1 and name <> $2`, id, name)
+		if err != nil || changed.RowsAffected() == 0 {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
 }
 
 func (s *Store) user(ctx context.Context, query string, key any) (workspace.User, credential.Secret, bool, error) {

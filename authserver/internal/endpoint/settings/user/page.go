@@ -1,49 +1,99 @@
 // Package user serves the settings page with the name, e-mail address and workspaces of the user.
 //
-//	GET /settings/user
+//	GET  /settings/user
+//	POST /settings/user/name
 package user
 
 import (
+	"context"
 	"net/http"
+	"strings"
 
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/displayname"
 )
 
 // Section is the page's link in the navigation.
 var Section = ui.Section{Name: "user", Title: "User"}
 
+// Users changes users.
+type Users interface {
+	SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error
+}
+
 // A Handler serves the page. It is safe for concurrent use.
-type Handler struct{ *settings.Settings }
+type Handler struct {
+	*settings.Settings
+	users Users
+}
 
 // New returns a Handler.
-func New(s *settings.Settings) *Handler { return &Handler{s} }
+func New(s *settings.Settings, users Users) *Handler { return &Handler{s, users} }
 
-// Routes returns the page's routes.
+// Routes returns the routes of the page and its form.
 func (h *Handler) Routes() settings.Routes {
-	return settings.Routes{Section.Path(): {"GET": h.show()}}
+	return settings.Routes{
+		Section.Path():           {"GET": h.page()},
+		Section.Path() + "/name": {"POST": h.setName()},
+	}
 }
 
 // A view is Settings → User.
 type view struct {
 	ui.Frame
+	Key        string
+	Name       string // current, or as submitted
+	Note       string // what is wrong with the name, or ""
 	Workspaces []ui.Workspace
 }
 
 func (*view) Template() string { return "user" }
 
-// show serves GET /settings/user.
-func (h *Handler) show() http.Handler {
+// page serves GET /settings/user.
+func (h *Handler) page() http.Handler {
 	return h.Page(func(v *settings.Request) error {
-		memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
-		if err != nil {
+		return h.show(v, http.StatusOK, v.Current.User.Name, "")
+	})
+}
+
+func (h *Handler) show(v *settings.Request, status int, name, note string) error {
+	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
+	if err != nil {
+		return err
+	}
+	frame, err := h.Frame(v, Section)
+	if err != nil {
+		return err
+	}
+	page := &view{
+		Frame:      frame,
+		Key:        h.NewKey(v),
+		Name:       name,
+		Note:       note,
+		Workspaces: settings.Workspaces(memberships),
+	}
+	if note != "" {
+		page.Problem, page.ProblemAt = "The name was not saved. "+note, "name"
+	}
+	h.Pages.Show(v.W, v.R, status, page)
+	return nil
+}
+
+// setName serves POST /settings/user/name: name.
+func (h *Handler) setName() http.Handler {
+	return h.Form(Section, func(v *settings.Request) error {
+		name := strings.TrimSpace(v.Form.Get("name"))
+		if note := displayname.Check(name, displayname.MaxLength); note != "" {
+			return h.show(v, http.StatusBadRequest, v.Form.Get("name"), note)
+		}
+		event := v.Event(nil, audit.UserRenamed, v.Current.Actor(), nil)
+		if err := h.users.SetName(v.R.Context(), v.Current.User.ID, name, event); err != nil {
 			return err
 		}
-		frame, err := h.Frame(v, Section)
-		if err != nil {
-			return err
-		}
-		h.Pages.Show(v.W, v.R, http.StatusOK, &view{frame, settings.Workspaces(memberships)})
-		return nil
+		return h.Done(v, Section.Path(), "Your name was saved.")
 	})
 }
