@@ -24,7 +24,11 @@ func rooms() map[string][]string {
 			"e2e/...",
 		),
 		"github.com/pressly/goose":       {"shared/migrate", "shared/devkit/testkit"},
-		"github.com/riverqueue/river":    {stores, "resourceapi/internal/worker"},
+		"github.com/riverqueue/river":    {stores, "resourceapi/internal/worker", "authserver/internal/account/mail"},
+		"github.com/wneessen/go-mail":    {"authserver/internal/account/mail"},
+		"github.com/ccojocar/zxcvbn-go":  {"authserver/internal/signin/password"},
+		"github.com/emersion/go-smtp":    {"shared/devkit/mailbox", "authserver/..."},
+		"github.com/emersion/go-message": {"shared/devkit/mailbox"},
 		"github.com/go-redis/redis_rate": {"*/internal/store/redis"},
 		"github.com/redis/go-redis": {
 			"shared/redisurl",

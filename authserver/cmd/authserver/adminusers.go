@@ -14,6 +14,8 @@ type userCommands struct {
 	Enable      usersEnable      `cmd:"" help:"Enable a user again."`
 	SetPassword usersSetPassword `cmd:"" help:"Set a user's password, read from standard input, and sign them out everywhere. Keeps passkeys and linked accounts unless --remove-others is given."`
 
+	ResetLink usersResetLink `cmd:"" help:"Make a link with which a user sets a new password. It works once, for 30 minutes. Needs ALMONER_APP_URL."`
+
 	SignInMethods      usersSignInMethods      `cmd:"" help:"List a user's passkeys and linked accounts."`
 	RemoveSignInMethod usersRemoveSignInMethod `cmd:"" help:"Remove a passkey or linked account, even the last sign-in method, and sign the user out everywhere."`
 }
@@ -61,6 +63,14 @@ func (c usersSetPassword) Run(ctx context.Context, a *adminCommands) error {
 	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
 		return d.SetPassword(ctx, c.User, os.Stdin, c.RemoveOthers)
 	})
+}
+
+type usersResetLink struct {
+	User string `arg:"" help:"Id or e-mail address of the user."`
+}
+
+func (c usersResetLink) Run(ctx context.Context, a *adminCommands) error {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ResetLink(ctx, c.User) })
 }
 
 type usersSignInMethods struct {

@@ -54,6 +54,7 @@ type Deps struct {
 	Keys    interface {
 		SigningKeys(ctx context.Context) ([]keyring.StoredKey, error)
 	}
+	AppURL string // of the pages, or "" if ALMONER_APP_URL is not set
 	// PropagateRevocation propagates ended grants to Redis if it can.
 	PropagateRevocation func(ctx context.Context, ended []grant.Grant)
 }

@@ -7,11 +7,12 @@ import (
 	"net/mail"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
@@ -33,6 +34,8 @@ type Users interface {
 	Users(ctx context.Context) ([]User, error)
 	// FindUser returns the id of the user with that e-mail address.
 	FindUser(ctx context.Context, email string) (uuid.UUID, error)
+	// UserByID reads a user, and returns false if there is none.
+	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	// SetDisabled disables or enables a user; disabling ends the user's sign-ins. false means that nothing changed.
 	SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error)
 	// SetPassword replaces the password hash, ends the user's sign-ins, and returns the other sign-in methods. With
@@ -44,6 +47,8 @@ type Users interface {
 		alone bool,
 		event audit.Event,
 	) ([]SignInMethod, error)
+	// AddReset stores a link to set a password.
+	AddReset(ctx context.Context, user uuid.UUID, tokenHash []byte, expires time.Time, event audit.Event) error
 	// SignInMethods lists the passkeys and linked accounts of a user.
 	SignInMethods(ctx context.Context, user uuid.UUID) ([]SignInMethod, error)
 	// RemoveSignInMethod removes a passkey or linked account, ends the user's sign-ins, and returns the removed method.
@@ -130,13 +135,6 @@ func (d *Service) SetDisabled(ctx context.Context, user string, disabled bool) (
 	return Outcome{sentence, map[string]any{"id": id, "disabled": disabled, "changed": changed}}, nil
 }
 
-// A password has at least 12 characters: it is the only factor, and length is what helps (NIST SP 800-63B, section
-// 3.1.1).
-const (
-	shortestPassword = 12
-	longestPassword  = 1024 // bytes
-)
-
 // SetPassword reads a password, one line, from in and sets it. With alone it removes the user's passkeys and linked
 // accounts; otherwise the result names them.
 func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, alone bool) (Result, error) {
@@ -144,11 +142,21 @@ func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, al
 	if err != nil {
 		return nil, err
 	}
-	password, err := readPassword(in)
+	chosen, err := readPassword(in)
 	if err != nil {
 		return nil, err
 	}
-	hash, err := session.HashPassword(password, session.StandardCost())
+	known, _, exists, err := d.Store.UserByID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return nil, ErrNoUser
+	}
+	if problem := password.Check(chosen, known.Name, known.Email); problem != "" {
+		return nil, refuse(problem)
+	}
+	hash, err := session.HashPassword(chosen.Reveal(), session.StandardCost())
 	if err != nil {
 		return nil, err
 	}
@@ -164,21 +172,15 @@ func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, al
 	}, nil
 }
 
-func readPassword(in io.Reader) (string, error) {
-	raw, err := io.ReadAll(io.LimitReader(in, longestPassword+3))
+// readPassword reads one line. Of a longer text it reads enough to refuse it.
+func readPassword(in io.Reader) (credential.Secret, error) {
+	raw, err := io.ReadAll(io.LimitReader(in, password.Longest+3))
 	if err != nil {
 		return "", fmt.Errorf("read the password: %w", err)
 	}
-	password := strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
-	switch {
-	case password == "":
+	text := strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
+	if text == "" {
 		return "", refuse("pass the password on standard input, for example: … set-password ada@example.org < file")
-	case strings.ContainsAny(password, "\r\n\x00") || !utf8.ValidString(password):
-		return "", refuse("the password must be one line of text")
-	case len(password) > longestPassword:
-		return "", refuse("the password must have at most 1024 bytes")
-	case utf8.RuneCountInString(password) < shortestPassword:
-		return "", refuse("the password must have at least 12 characters")
 	}
-	return password, nil
+	return credential.Secret(text), nil
 }

@@ -98,11 +98,14 @@ func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 		"no text":             "correct horse \xff battery",
 		"long":                strings.Repeat("x", 1025),
 		"longer than is read": strings.Repeat("x", 5000),
+		"common":              "password1234",
+		"the user's name":     "ada-example-org",
 	} {
 		result, err := b.service.SetPassword(t.Context(), id, strings.NewReader(input), false)
 		b.refused(what, result, err)
 	}
-	b.values(b.service.SetPassword(t.Context(), id, strings.NewReader(strings.Repeat("x", 1024)), false))
+	longest := strings.Repeat("tide lantern quarry ", 52)[:1024]
+	b.values(b.service.SetPassword(t.Context(), id, strings.NewReader(longest), false))
 	if b.stored(id) == before {
 		t.Error("the longest password is refused")
 	}

@@ -17,12 +17,14 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// adminConfig is the settings of the administrator's commands. Keys are only needed for signing keys, and Redis only to
-// propagate revocations.
+// adminConfig is the settings of the administrator's commands. Keys are only needed for signing keys and mails, Redis
+// only to propagate revocations, and the URL of the pages only for links.
 type adminConfig struct {
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
 	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL"`
 	Keys        credential.Secret `env:"ALMONER_KEYS"`
+	SMTPURL     credential.Secret `env:"ALMONER_SMTP_URL"`
+	AppURL      string            `env:"ALMONER_APP_URL"`
 }
 
 // Admin creates the service of the administrator's commands. The caller must call done afterwards.
@@ -54,9 +56,17 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 		done()
 		return nil, nil, err
 	}
-	return admin.New(
-		admin.Deps{Store: store, Keys: store, Keyring: ring, PropagateRevocation: propagateRevocation(rdb, log)},
-	), done, nil
+	if err := adminMail(store, config.SMTPURL, config.Keys); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return admin.New(admin.Deps{
+		Store:               store,
+		Keys:                store,
+		Keyring:             ring,
+		AppURL:              config.AppURL,
+		PropagateRevocation: propagateRevocation(rdb, log),
+	}), done, nil
 }
 
 func adminRing(store *postgres.Store, text credential.Secret) (*keyring.Keyring, error) {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,6 +48,7 @@ type App struct {
 	server   web.Server
 	log      *slog.Logger
 	endUses  func()
+	mails    mailWorker // nil if the deployment sends no mail
 	registry *metrics.Registry
 	traces   *tracing.Tracing
 }
@@ -115,6 +117,10 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		Grants:       grants,
 		Signer:       ring,
 	})
+	mails, err := newMail(c, store, keys, watch, o.now, log)
+	if err != nil {
+		return nil, err
+	}
 	uses, endUses := o.usageRecorder(store, log)
 	pages, err := ui.New(log)
 	if err != nil {
@@ -224,6 +230,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},
 		log:      log,
 		endUses:  endUses,
+		mails:    mails,
 		registry: watch.registry,
 		traces:   watch.traces,
 	}, nil
@@ -258,9 +265,25 @@ func (a *App) Close() {
 	a.traces.Stop()
 }
 
+// sendMails starts the worker of mails, if there is one. The returned function waits until it has stopped, which it
+// begins when ctx ends.
+func (a *App) sendMails(ctx context.Context) (wait func()) {
+	if a.mails == nil {
+		return func() {}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var worker sync.WaitGroup
+	worker.Go(func() { a.mails.Run(ctx) })
+	return func() {
+		stop()
+		worker.Wait()
+	}
+}
+
 // Serve serves until ctx ends, and then lets the requests in flight finish.
 func (a *App) Serve(ctx context.Context) error {
 	defer a.Close()
+	defer a.sendMails(ctx)()
 	endMetrics, err := metrics.Serve(a.config.MetricsListen, a.registry, a.log)
 	if err != nil {
 		return err

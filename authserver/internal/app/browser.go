@@ -2,11 +2,13 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -26,6 +28,7 @@ type browser struct {
 	sessions      *session.Sessions
 	passwords     *session.Passwords
 	login         *login.Handler
+	forgotten     *forgotten.Handler
 	authorize     *authorize.Handler
 	settings      settings.Routes
 	signInMethods signInMethods
@@ -70,6 +73,7 @@ func newBrowser(d browserDeps) (browser, error) {
 	sessions := session.New(session.Deps{
 		Rows:        d.store.Sessions(),
 		SignIns:     d.store,
+		Devices:     devices,
 		Secure:      strings.HasPrefix(d.config.AppURL, "https://"),
 		Log:         d.log,
 		Unavailable: d.pages.Unavailable,
@@ -102,6 +106,18 @@ func newBrowser(d browserDeps) (browser, error) {
 		authorize:     consents,
 		settings:      account,
 		signInMethods: others,
+		forgotten: forgotten.New(forgotten.Deps{
+			Store:     d.store,
+			Mails:     d.config.sendsMail(),
+			Passwords: passwords,
+			Cost:      d.cost,
+			Attempts:  attempts,
+			Pages:     d.pages,
+			Proxies:   proxies,
+			Now:       d.now,
+			Random:    rand.Reader,
+			Log:       d.log,
+		}),
 		login: login.New(login.Deps{
 			Users:       d.store,
 			Passwords:   passwords,

@@ -34,6 +34,8 @@ type Config struct {
 	UpstreamClientID     string            `env:"ALMONER_UPSTREAM_CLIENT_ID" doc:"Client id at the provider. The redirect URI is ALMONER_APP_URL/login/upstream/callback."`
 	UpstreamClientSecret credential.Secret `env:"ALMONER_UPSTREAM_CLIENT_SECRET" doc:"Client secret at the provider."`
 	UpstreamName         string            `env:"ALMONER_UPSTREAM_NAME" envDefault:"your organisation" doc:"Name of the provider, as shown on the button: Continue with NAME."`
+	SMTPURL              credential.Secret `env:"ALMONER_SMTP_URL" doc:"Mail server: smtps://user:password@mail.example.org (TLS, port 465) or smtp://user:password@mail.example.org (STARTTLS, port 587). For a relay without encryption and password: smtp://relay:25?tls=none. Encode special characters of the password as in any URL. Empty: the deployment sends no mail."`
+	MailFrom             string            `env:"ALMONER_MAIL_FROM" doc:"Sender of mails, an address with a name: Almoner <almoner@example.org>. Required with ALMONER_SMTP_URL."`
 	ClientDomains        string            `env:"ALMONER_CLIENT_DOMAINS" envDefault:"claude.ai=claude,chatgpt.com=chatgpt,vscode.dev=other" doc:"Where client metadata documents may be hosted, separated by commas, each place with its platform (claude, chatgpt or other); none allows none. A place is a host (claude.ai), a path with everything below it (claude.ai/oauth/) or one document (claude.ai/oauth/client.json). Use a path if other parties can publish on the host."`
 	ClientDocumentCA     string            `env:"ALMONER_CLIENT_DOCUMENT_CA" doc:"For development only: certificates in PEM to trust in addition to the system's when reading client metadata documents, which may then be on this machine. Refused unless ALMONER_BASE_URL and ALMONER_APP_URL are addresses of this machine."`
 	MetricsListen        string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port for Prometheus metrics, at /metrics. Use another port than ALMONER_LISTEN, and close it to the public. Empty: no metrics."`
@@ -85,6 +87,7 @@ func (c *Config) Check() []error {
 	}
 	mistakes = append(mistakes, c.Settings.Check()...)
 	mistakes = append(mistakes, c.checkDocuments()...)
+	mistakes = append(mistakes, c.checkMail()...)
 	return append(mistakes, c.checkSignInMethods()...)
 }
 

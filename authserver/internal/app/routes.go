@@ -7,6 +7,8 @@ import (
 	"github.com/gorilla/mux"
 	"github.com/rs/cors"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
 	"github.com/almonerhq/almoner/shared/apierr"
@@ -164,6 +166,9 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	page := func(handler http.Handler) http.Handler { return b.sessions.Load(handler) }
 	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": b.pages.Static()}, refuse))
 	route("/login", methods{"GET": page(http.HandlerFunc(b.login.Page)), "POST": page(b.login.SignIn())})
+	// No session is read: a new password needs none, and none is written before the sign-in that follows.
+	route(forgotten.Path, methods{"GET": http.HandlerFunc(b.forgotten.Page), "POST": b.forgotten.Ask()})
+	route(mail.ResetPath, methods{"GET": http.HandlerFunc(b.forgotten.Open), "POST": b.forgotten.Set()})
 	route("/logout", methods{"POST": page(b.login.SignOut())})
 	route(
 		"/oauth/authorize",

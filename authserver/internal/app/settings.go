@@ -62,7 +62,16 @@ func newSettings(
 		}),
 		connectors.New(common, d.store, d.grants),
 		apps.New(common, d.store, d.grants),
-		security.New(common, d.store),
+		security.New(security.Deps{
+			Settings:  common,
+			Store:     d.store,
+			Mails:     d.config.sendsMail(),
+			Passwords: passwords,
+			Cost:      d.cost,
+			Attempts:  attempts,
+			Auditor:   d.store,
+			Proxies:   proxies,
+		}),
 		auditlog.New(common, d.store),
 	} {
 		maps.Copy(routes, page.Routes())

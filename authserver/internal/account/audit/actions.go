@@ -45,6 +45,10 @@ const (
 	UserAdded                Action = "user.added"
 	UserRenamed              Action = "user.renamed"
 	UserPasswordSet          Action = "user.password_set"
+	UserPasswordChanged      Action = "user.password_changed"
+	UserPasswordReset        Action = "user.password_reset"
+	UserResetRequested       Action = "user.reset_requested"
+	UserMailsChanged         Action = "user.mails_changed"
 	UserDisabled             Action = "user.disabled"
 	UserEnabled              Action = "user.enabled"
 

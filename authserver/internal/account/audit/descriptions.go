@@ -102,6 +102,22 @@ var descriptions = []Description{
 	{Action: UserAdded, Text: "Created the account"},
 	{Action: UserRenamed, Text: "Changed their name"},
 	{Action: UserPasswordSet, Text: "Set a new password and signed out all browsers"},
+	{
+		Action:  UserPasswordChanged,
+		Text:    "Changed the password",
+		Meaning: "The user changed the password in the settings. `others_ended` tells whether other browsers were signed out.",
+	},
+	{
+		Action:  UserPasswordReset,
+		Text:    "Set a new password with a link and signed out all browsers",
+		Meaning: "`others_removed` tells whether passkeys and linked accounts were removed.",
+	},
+	{
+		Action:  UserResetRequested,
+		Text:    "A link to set a new password was requested",
+		Meaning: "By a person who was not signed in, or by an operator.",
+	},
+	{Action: UserMailsChanged, Text: "Changed which mails are sent"},
 	{Action: UserDisabled, Text: "Disabled the account"},
 	{Action: UserEnabled, Text: "Enabled the account"},
 

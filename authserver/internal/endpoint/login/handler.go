@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -52,10 +51,7 @@ func New(deps Deps) *Handler {
 // home is where a sign-in without a return path leads.
 const home = "/settings/user"
 
-const (
-	maxForm  = 64 << 10
-	maxEmail = 254 // RFC 5321, section 4.5.3.1.3
-)
+const maxForm = 64 << 10
 
 // Page serves GET /login.
 func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
@@ -85,7 +81,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	email := strings.ToLower(strings.TrimSpace(r.PostForm.Get("email")))
 	password := credential.Secret(r.PostForm.Get("password"))
 	page := form(ui.LocalPath(r.PostForm.Get("return"), ""), r.PostForm.Get("email"))
-	if !plausible(email) {
+	if !workspace.PlausibleEmail(email) {
 		page.EmailNote = "Enter the e-mail address of your account."
 	}
 	if password == "" {
@@ -133,7 +129,6 @@ func (h *Handler) begin(
 	case err != nil:
 		h.fail(w, r, err)
 	default:
-		h.Devices.Remember(w, r, user.Email)
 		goOn(w, ui.LocalPath(page.Return, home))
 	}
 }
@@ -216,11 +211,4 @@ func goOn(w http.ResponseWriter, path string) {
 	w.Header().Set("Location", path)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusSeeOther)
-}
-
-// plausible reports whether email can be an address. Other text is refused before a store is queried.
-func plausible(email string) bool {
-	return len(email) <= maxEmail && utf8.ValidString(email) &&
-		!strings.ContainsFunc(email, func(r rune) bool { return r <= ' ' || r == 0x7f }) &&
-		strings.Contains(strings.Trim(email, "@"), "@")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
 // EventView describes an event to the user reader, whom it may concern, or to a reader of the workspace's log if reader
@@ -66,21 +67,4 @@ func alarming(e audit.Entry) bool {
 }
 
 // Device returns the display name of a browser and its system. The User-Agent header is not proof of either.
-func Device(agent string) string {
-	return named(agent, "A browser", [][2]string{
-		{"Edg", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"},
-		{"curl/", "curl"},
-	}) + named(agent, "", [][2]string{
-		{"Android", " on Android"}, {"iPhone", " on an iPhone"}, {"iPad", " on an iPad"}, {"Windows", " on Windows"},
-		{"Mac OS X", " on a Mac"}, {"Linux", " on Linux"},
-	})
-}
-
-func named(agent, otherwise string, names [][2]string) string {
-	for _, name := range names {
-		if strings.Contains(agent, name[0]) {
-			return name[1]
-		}
-	}
-	return otherwise
-}
+func Device(agent string) string { return session.DeviceName(agent) }

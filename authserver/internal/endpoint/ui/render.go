@@ -74,14 +74,21 @@ type View interface {
 // Unsent is the query parameter that tells the sign-in page that a form was refused because the session had ended.
 const Unsent = "unsent"
 
+// PasswordSet is the query parameter that tells the sign-in page that a password was set with a link.
+const PasswordSet = "password-set"
+
 // Show writes a page. The caller sets other headers, such as Retry-After, before.
 func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view View) {
 	frame := view.frame()
 	frame.RequestID, frame.Offer, frame.Sections = web.RequestID(r.Context()), p.offer, p.sections
 	if _, signIn := view.(*Login); signIn {
 		frame.AsksPasskey = p.offer.Passkeys
-		if r.URL.Path == "/login" && r.URL.Query().Has(Unsent) {
+		query := r.URL.Query()
+		if r.URL.Path == "/login" && query.Has(Unsent) {
 			frame.Notice = "You were signed out. Nothing was changed, and your input was not saved."
+		}
+		if r.URL.Path == "/login" && query.Has(PasswordSet) {
+			frame.Notice = "Your new password is set, and all browsers were signed out. Sign in with it."
 		}
 	}
 	var page bytes.Buffer

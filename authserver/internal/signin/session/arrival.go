@@ -24,6 +24,7 @@ const maxUserAgent = 300
 func Arrival(r *http.Request, user workspace.User, proof Proof, from netip.Addr) (SignIn, audit.Event) {
 	by := SignIn{
 		UserID:          user.ID,
+		Email:           user.Email,
 		Method:          proof.Method,
 		Proof:           proof,
 		Address:         from.String(),

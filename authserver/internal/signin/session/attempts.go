@@ -19,6 +19,7 @@ const (
 	perAccount        = 10 // for one account from one address
 	perAddress        = 100
 	begunPerAddress   = 600 // an office behind one address signs in within minutes
+	askedPerAddress   = 30
 	distrustAfterFail = 5 * time.Second
 )
 
@@ -98,6 +99,18 @@ func keysOfAttempt(email string, address netip.Addr) (account, from string) {
 // finished or expires. If the limit was already reached, it returns how long the address must wait.
 func (a *Attempts) Begun(ctx context.Context, address netip.Addr) time.Duration {
 	return a.countBoth(ctx, "begun:"+digest(web.Network(address)), begunPerAddress, true)
+}
+
+// Asked counts a request for a link to set a password, by address alone: a limit by account would tell whether the
+// account exists, and would let strangers keep its owner out. If the limit was already reached, it returns how long the
+// address must wait.
+func (a *Attempts) Asked(ctx context.Context, address netip.Addr) time.Duration {
+	return a.countBoth(ctx, "asked:"+digest(web.Network(address)), askedPerAddress, true)
+}
+
+// AskedLimit describes the limit of Asked to a caller that must wait.
+func AskedLimit(wait time.Duration) web.RateLimit {
+	return exhausted("links-per-address", askedPerAddress, wait)
 }
 
 func (a *Attempts) count(

@@ -25,6 +25,8 @@ type SignIn struct {
 	Created         time.Time // set by the store
 	LastSeen        time.Time // set by the store, to the minute
 	Expires         time.Time
+	Email           string    // for Begin: of the user
+	NewBrowser      bool      // set by Begin: the browser has not signed in to this account before
 	AuthenticatedAt time.Time // for Begin: when the user authenticated; the zero time if unknown
 }
 

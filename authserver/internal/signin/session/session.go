@@ -67,6 +67,7 @@ type SignIns interface {
 type Deps struct {
 	Rows    Rows
 	SignIns SignIns
+	Devices *Devices
 	Secure  bool // the pages are served over https
 	Log     *slog.Logger
 	// Unavailable responds to a request whose session cannot be read.
@@ -130,12 +131,14 @@ func (s *Sessions) CurrentUser(ctx context.Context) (CurrentUser, bool, error) {
 	return current, true, nil
 }
 
-// Begin signs a user in at this browser, or returns ErrProofInvalid. It first ends the browser's current sign-in.
+// Begin signs a user in at this browser, or returns ErrProofInvalid. It first ends the browser's current sign-in, and
+// remembers the browser as one of the user's.
 func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, by SignIn, event audit.Event) error {
 	if err := s.endCurrent(r.Context()); err != nil {
 		return err
 	}
 	by.ID, by.Expires = identity.New(), time.Now().Add(Lifetime)
+	by.NewBrowser = !s.deps.Devices.Knows(r, by.Email)
 	event.Subject = "sign_in:" + by.ID.String()
 	if err := s.deps.SignIns.BeginSignIn(r.Context(), by, event); err != nil {
 		return err
@@ -144,7 +147,11 @@ func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, by SignIn, even
 		return fmt.Errorf("clear session: %w", err)
 	}
 	s.manager.Put(r.Context(), signInKey, by.ID.String())
-	return s.authenticatedAt(w, r, by.AuthenticatedAt)
+	if err := s.authenticatedAt(w, r, by.AuthenticatedAt); err != nil {
+		return err
+	}
+	s.deps.Devices.Remember(w, r, by.Email)
+	return nil
 }
 
 // Reauthenticated records that the user just authenticated again (S3), with the event. It returns ErrProofInvalid, or

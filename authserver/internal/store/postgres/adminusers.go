@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/shared/credential"
 )
@@ -79,21 +80,17 @@ func (s *Store) SetPassword(
 		if err := holdUser(ctx, tx, id, new(bool)); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `update account.users set password_hash = $2
-			where id = $1`, id, hash.Reveal()); err != nil {
-			return err
-		}
 		if err := endSignIns(ctx, tx, id); err != nil {
 			return err
 		}
-		if err := record(ctx, tx, event); err != nil {
+		err := s.storePassword(ctx, tx, id, hash, event, mail.Data{})
+		if err != nil {
 			return err
 		}
-		var err error
 		if others, err = readSignInMethods(ctx, tx, id); err != nil || !alone {
 			return err
 		}
-		return removeSignInMethods(ctx, tx, id, others)
+		return removeSignInMethods(ctx, tx, id, others, event.Actor)
 	})
 	return others, err
 }

@@ -245,8 +245,16 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (g
 			return err
 		}
 		// A separate statement, because the one above does not see a row that a concurrent approval inserted.
-		if err := tx.QueryRow(ctx, `select state from account.grants where id = $1`, g.ID).Scan(&state); err != nil {
+		var inserted bool
+		err = tx.QueryRow(ctx, `select state, created_at = now() from account.grants where id = $1`, g.ID).
+			Scan(&state, &inserted)
+		if err != nil {
 			return err
+		}
+		if inserted {
+			if err := s.mailApproval(ctx, tx, g); err != nil {
+				return err
+			}
 		}
 		return answered(ctx, tx, g.WorkspaceID, g.ClientID, g.UserID)
 	})
@@ -339,6 +347,9 @@ func (s *Store) Revoke(
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	args := revocation(ctx, id, reason, actor, ending)
+	if s.mails != nil && reason == grant.Replayed {
+		return s.revokeReplayed(ctx, args)
+	}
 	if _, err := s.pool.Exec(ctx, revokeSQL, args); err != nil {
 		return unavailable("revoke grant", err)
 	}

@@ -57,7 +57,7 @@ func (s *Store) RemoveSignInMethod(
 				continue
 			}
 			removed = m
-			if err := removeSignInMethods(ctx, tx, user, []admin.SignInMethod{m}); err != nil {
+			if err := removeSignInMethods(ctx, tx, user, []admin.SignInMethod{m}, admin.Actor); err != nil {
 				return err
 			}
 			return endSignIns(ctx, tx, user)
@@ -69,7 +69,13 @@ func (s *Store) RemoveSignInMethod(
 
 // removeSignInMethods deletes passkeys and linked accounts of a user with an event each. The caller's
 // transaction must hold the user's row.
-func removeSignInMethods(ctx context.Context, tx pgx.Tx, user uuid.UUID, all []admin.SignInMethod) error {
+func removeSignInMethods(
+	ctx context.Context,
+	tx pgx.Tx,
+	user uuid.UUID,
+	all []admin.SignInMethod,
+	actor string,
+) error {
 	for _, m := range all {
 		text := `delete from account.identities where user_id = $1 and issuer = $2`
 		if m.Kind == admin.Passkey {
@@ -78,7 +84,9 @@ func removeSignInMethods(ctx context.Context, tx pgx.Tx, user uuid.UUID, all []a
 		if _, err := tx.Exec(ctx, text, user, m.ID); err != nil {
 			return err
 		}
-		if err := record(ctx, tx, m.Event(user)); err != nil {
+		event := m.Event(user)
+		event.Actor = actor
+		if err := record(ctx, tx, event); err != nil {
 			return err
 		}
 	}

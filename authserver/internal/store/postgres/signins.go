@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -23,12 +24,31 @@ func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.
 		if err := stillProved(ctx, tx, by.UserID, by.Proof); err != nil {
 			return err
 		}
+		if err := s.mailSignIn(ctx, tx, by); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
 			values ($1, $2, $3, $4, $5, $6)`, by.ID, by.UserID, by.Expires, by.Method, by.Address, by.UserAgent)
 		if err != nil {
 			return err
 		}
 		return record(ctx, tx, event)
+	})
+}
+
+// mailSignIn tells a user about a sign-in at a new browser, before the sign-in is inserted. It does not mention the
+// first sign-in of an account.
+func (s *Store) mailSignIn(ctx context.Context, tx pgx.Tx, by session.SignIn) error {
+	if s.mails == nil || !by.NewBrowser {
+		return nil
+	}
+	earlier, err := found(tx.QueryRow(ctx, `select true from account.sign_ins where user_id = $1 limit 1`, by.UserID))
+	if err != nil || !earlier {
+		return err
+	}
+	return s.queueMail(ctx, tx, by.UserID, mail.Message{
+		Kind: mail.NewSignIn,
+		Data: mail.Data{Device: session.DeviceName(by.UserAgent), Network: by.Address},
 	})
 }
 

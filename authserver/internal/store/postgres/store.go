@@ -46,6 +46,8 @@ type Store struct {
 	// Those of direct steps, which need no snapshot.
 	directActivations, directAdvances *stepBatcher
 
+	mails MailQueue // nil if the deployment sends no mail
+
 	migrated atomic.Bool // every migration that this program knows was seen
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -42,6 +43,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 		policy.ErrChanged,
 		audit.ErrNotAuthorized,
 		session.ErrProofInvalid,
+		password.ErrLinkInvalid,
 	) {
 		if errors.Is(err, own) {
 			return own

@@ -2,6 +2,9 @@
 // recent events.
 //
 //	GET  /settings/security
+//	POST /settings/security/mails
+//	GET  /settings/security/password
+//	POST /settings/security/password
 //	POST /settings/security/tokens/revoke
 //	POST /settings/security/sign-out
 //	POST /settings/security/sign-out-others
@@ -16,10 +19,15 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Section is the page's link in the navigation.
@@ -33,21 +41,47 @@ type Store interface {
 	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
 	EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error)
 	EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error)
+	session.Users
+	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
+	ChangePassword(ctx context.Context, c password.Change, event audit.Event) error
+	UnwantedMails(ctx context.Context, user uuid.UUID) ([]mail.Kind, error)
+	SetUnwantedMails(ctx context.Context, user uuid.UUID, unwanted []mail.Kind, event audit.Event) error
+}
+
+// Deps are the dependencies of a Handler.
+type Deps struct {
+	*settings.Settings
+	Store     Store
+	Mails     bool // the deployment sends mail
+	Passwords *session.Passwords
+	Cost      session.Cost
+	Attempts  *session.Attempts
+	Auditor   session.Auditor
+	Proxies   web.Proxies
 }
 
 // A Handler serves the page. It is safe for concurrent use.
 type Handler struct {
-	*settings.Settings
-	store Store
+	Deps
+	verifier session.Verifier
 }
 
 // New returns a Handler.
-func New(s *settings.Settings, store Store) *Handler { return &Handler{s, store} }
+func New(d Deps) *Handler {
+	return &Handler{d, session.Verifier{
+		Users:     d.Store,
+		Passwords: d.Passwords,
+		Attempts:  d.Attempts,
+		Auditor:   d.Auditor,
+	}}
+}
 
 // Routes returns the routes of the page and its forms.
 func (h *Handler) Routes() settings.Routes {
 	return settings.Routes{
 		Section.Path():                      {"GET": h.show()},
+		passwordPath:                        {"GET": h.showPassword(), "POST": h.changePassword()},
+		Section.Path() + "/mails":           {"POST": h.chooseMails()},
 		Section.Path() + "/tokens/revoke":   {"POST": h.revokeToken()},
 		Section.Path() + "/sign-out":        {"POST": h.signOut()},
 		Section.Path() + "/sign-out-others": {"POST": h.signOutOthers()},
@@ -61,6 +95,7 @@ type view struct {
 	SignIns []signIn
 	Tokens  []ui.Token // in every workspace
 	Events  []ui.Event
+	Mails   []mailChoice // empty if the deployment sends no mail
 }
 
 func (*view) Template() string { return "security" }
@@ -80,15 +115,19 @@ const recentEvents = 30
 // show serves GET /settings/security.
 func (h *Handler) show() http.Handler {
 	return h.Page(func(v *settings.Request) error {
-		signIns, err := h.store.SignInsOf(v.R.Context(), v.Current.User.ID)
+		signIns, err := h.Store.SignInsOf(v.R.Context(), v.Current.User.ID)
 		if err != nil {
 			return err
 		}
-		tokens, err := h.store.ActiveTokens(v.R.Context(), v.Current.User.ID)
+		tokens, err := h.Store.ActiveTokens(v.R.Context(), v.Current.User.ID)
 		if err != nil {
 			return err
 		}
-		events, err := h.store.EventsOfUser(v.R.Context(), v.Current.User.ID, recentEvents)
+		events, err := h.Store.EventsOfUser(v.R.Context(), v.Current.User.ID, recentEvents)
+		if err != nil {
+			return err
+		}
+		mails, err := h.mailChoices(v)
 		if err != nil {
 			return err
 		}
@@ -96,7 +135,7 @@ func (h *Handler) show() http.Handler {
 		if err != nil {
 			return err
 		}
-		view := &view{Frame: frame, Key: h.NewKey(v)}
+		view := &view{Frame: frame, Key: h.NewKey(v), Mails: mails}
 		for _, s := range signIns {
 			view.SignIns = append(view.SignIns, signIn{
 				ID:       s.ID.String(),
@@ -133,7 +172,7 @@ func (h *Handler) signOut() http.Handler {
 		if !ok {
 			return h.Done(v, Section.Path(), "The browser is no longer signed in.")
 		}
-		err := h.store.EndSignIn(
+		err := h.Store.EndSignIn(
 			v.R.Context(),
 			v.Current.User.ID,
 			id,
@@ -149,7 +188,7 @@ func (h *Handler) signOut() http.Handler {
 // signOutOthers serves POST /settings/security/sign-out-others.
 func (h *Handler) signOutOthers() http.Handler {
 	return h.Form(Section, func(v *settings.Request) error {
-		ended, err := h.store.EndOtherSignIns(v.R.Context(), v.Current.User.ID, v.Current.SignInID,
+		ended, err := h.Store.EndOtherSignIns(v.R.Context(), v.Current.User.ID, v.Current.SignInID,
 			v.Event(nil, audit.SignInOthersEnded, "user:"+v.Current.User.ID.String(), nil))
 		if err != nil {
 			return err
@@ -167,13 +206,13 @@ func (h *Handler) signOutOthers() http.Handler {
 func (h *Handler) revokeToken() http.Handler {
 	return h.Form(Section, func(v *settings.Request) error {
 		id, ok := v.ID()
-		tokens, err := h.store.ActiveTokens(v.R.Context(), v.Current.User.ID)
+		tokens, err := h.Store.ActiveTokens(v.R.Context(), v.Current.User.ID)
 		if err != nil {
 			return err
 		}
 		for _, t := range tokens {
 			if ok && t.ID == id {
-				return h.RevokeToken(v, h.store, t.Token, Section.Path())
+				return h.RevokeToken(v, h.Store, t.Token, Section.Path())
 			}
 		}
 		return h.Done(v, Section.Path(), "The token is no longer active.")

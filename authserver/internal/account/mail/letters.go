@@ -1,0 +1,283 @@
+package mail
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A letter is the content of a message. Plain text and HTML are rendered from the same letter.
+type letter struct {
+	Subject string
+	Lines   []string // paragraphs
+	Button  string   // text of the link
+	Link    string   // the only link besides Unwanted
+	After   []string // paragraphs below the link
+	// Unwanted is the page on which the recipient turns messages of this kind off, or "".
+	Unwanted string
+}
+
+// A kind describes the messages of one Kind.
+type kind struct {
+	name  Kind
+	title string // as Settings → Security shows it
+	// optional: the message is not about security, and its recipient can turn it off.
+	optional bool
+	life     time.Duration // how long after it was queued the message is still sent
+	write    func(site, Message) letter
+}
+
+const day = 24 * time.Hour
+
+// kinds is the table of all messages.
+func kinds() []kind {
+	return []kind{
+		{name: Invitation, title: "Invitations", life: 7 * day, write: invitation},
+		{name: Reset, title: "Links to set a new password", life: ResetLife, write: reset},
+		{name: PasswordChanged, title: "Your password was changed", life: 2 * day, write: passwordChanged},
+		{name: NewSignIn, title: "Sign-ins from a new browser", life: day, write: newSignIn},
+		{name: ConnectionApproved, title: "New connections", life: 2 * day, write: connectionApproved},
+		{name: ConnectionReplayed, title: "Connections that were ended", life: 2 * day, write: connectionReplayed},
+		{
+			name:     TokenExpiring,
+			title:    "Personal access tokens that are about to expire",
+			optional: true,
+			life:     day,
+			write:    tokenExpiring,
+		},
+		{
+			name:     Removed,
+			title:    "Workspaces that you were removed from",
+			optional: true,
+			life:     2 * day,
+			write:    removed,
+		},
+	}
+}
+
+// ResetLife is how long a link to set a new password works.
+const ResetLife = 30 * time.Minute
+
+// kindOf returns the description of a kind, and false for one that this version does not know.
+func kindOf(name Kind) (kind, bool) {
+	all := kinds()
+	i := slices.IndexFunc(all, func(k kind) bool { return k.name == name })
+	if i < 0 {
+		return kind{}, false
+	}
+	return all[i], true
+}
+
+// Kinds returns all kinds.
+func Kinds() []Kind {
+	var all []Kind
+	for _, k := range kinds() {
+		all = append(all, k.name)
+	}
+	return all
+}
+
+// An OptionalKind is a kind that its recipients can turn off.
+type OptionalKind struct {
+	Kind  Kind
+	Title string
+}
+
+// OptionalKinds returns the kinds that are not about security.
+func OptionalKinds() []OptionalKind {
+	var optional []OptionalKind
+	for _, k := range kinds() {
+		if k.optional {
+			optional = append(optional, OptionalKind{k.name, k.title})
+		}
+	}
+	return optional
+}
+
+// Optional reports whether recipients can turn the kind off.
+func (k Kind) Optional() bool {
+	known, ok := kindOf(k)
+	return ok && known.optional
+}
+
+// A site is the deployment that sends.
+type site struct{ appURL string }
+
+func (s site) page(path string) string { return s.appURL + path }
+
+// host returns the host of the pages, which names the deployment in the texts.
+func (s site) host() string {
+	parsed, err := url.Parse(s.appURL)
+	if err != nil {
+		return s.appURL
+	}
+	return parsed.Host
+}
+
+// hostname is host without a port.
+func (s site) hostname() string {
+	parsed, err := url.Parse(s.appURL)
+	if err != nil {
+		return "localhost"
+	}
+	return parsed.Hostname()
+}
+
+func (s site) withToken(path string, m Message) string {
+	return s.page(path) + "?token=" + url.QueryEscape(m.Token.Reveal())
+}
+
+// Paths of the pages that links lead to.
+const (
+	InvitationPath = "/invitation"
+	ResetPath      = "/login/reset"
+)
+
+func invitation(s site, m Message) letter {
+	d := m.Data
+	lines := []string{fmt.Sprintf("%s invited you to the workspace %s.", or(d.Person, "An administrator"), d.Workspace)}
+	if len(d.Permissions) > 0 {
+		lines = append(lines, "You will be able to: "+strings.Join(d.Permissions, ", ")+".")
+	}
+	return letter{
+		Subject: "Invitation to " + d.Workspace,
+		Lines:   lines,
+		Button:  "Open the invitation",
+		Link:    s.withToken(InvitationPath, m),
+		After: []string{
+			"The invitation ends on " + moment(m.Expires) + ". It works once, for this e-mail address.",
+			"If you do not expect it, ignore this message.",
+		},
+	}
+}
+
+func reset(s site, m Message) letter {
+	return letter{
+		Subject: "Set a new password",
+		Lines: []string{
+			"A new password was requested for your account at " + s.host() + ".",
+			"Open this link to set it. The link works once, until " + moment(m.Expires) + ".",
+		},
+		Button: "Set a new password",
+		Link:   s.withToken(ResetPath, m),
+		After:  []string{"If you did not request this, ignore this message. Your password stays as it is."},
+	}
+}
+
+func passwordChanged(s site, m Message) letter {
+	return letter{
+		Subject: "Your password was changed",
+		Lines: []string{
+			"The password of your account at " + s.host() + " was changed on " + moment(m.Data.At) + where(m.Data) + ".",
+			"If this was not you, set a new password now.",
+		},
+		Button: "Set a new password",
+		Link:   s.page("/login/forgotten"),
+	}
+}
+
+func newSignIn(s site, m Message) letter {
+	return letter{
+		Subject: "New sign-in to your account",
+		Lines: []string{
+			"Your account at " + s.host() + " was signed in to from a new browser on " + moment(m.Data.At) +
+				where(m.Data) + ".",
+			"If this was not you, sign out that browser and change your password.",
+		},
+		Button: "Check your sign-ins",
+		Link:   s.page("/settings/security"),
+	}
+}
+
+func connectionApproved(s site, m Message) letter {
+	d := m.Data
+	lines := []string{
+		fmt.Sprintf("You gave %s access to the workspace %s on %s.", d.Application, d.Workspace, moment(d.At)),
+	}
+	if len(d.Permissions) > 0 {
+		lines = append(lines, "It can: "+strings.Join(d.Permissions, ", ")+".")
+	}
+	return letter{
+		Subject: "New connection",
+		Lines:   append(lines, "If this was not you, disconnect it and change your password."),
+		Button:  "Check your connected apps",
+		Link:    s.page("/settings/apps"),
+	}
+}
+
+func connectionReplayed(s site, m Message) letter {
+	d := m.Data
+	return letter{
+		Subject: "A connection was ended",
+		Lines: []string{
+			fmt.Sprintf(
+				"We disconnected %s from the workspace %s on %s, because an old sign-in key was used again. It may "+
+					"have been copied.",
+				d.Application,
+				d.Workspace,
+				moment(d.At),
+			),
+			"To use the application again, connect it again. If this happens more than once, tell its provider.",
+		},
+		Button: "Check your connected apps",
+		Link:   s.page("/settings/apps"),
+	}
+}
+
+func tokenExpiring(s site, m Message) letter {
+	d := m.Data
+	return letter{
+		Subject: "A personal access token is about to expire",
+		Lines: []string{
+			fmt.Sprintf(
+				"Your personal access token %s for the workspace %s stops working on %s.",
+				d.Token,
+				d.Workspace,
+				moment(d.Ends),
+			),
+			"If a script or an integration uses it, create another token and replace it there.",
+		},
+		Button:   "Manage your tokens",
+		Link:     s.page("/settings/security"),
+		Unwanted: s.page("/settings/security"),
+	}
+}
+
+func removed(s site, m Message) letter {
+	d := m.Data
+	return letter{
+		Subject: "You were removed from a workspace",
+		Lines: []string{
+			fmt.Sprintf("You were removed from the workspace %s on %s.", d.Workspace, moment(d.At)),
+			"Your connections and personal access tokens in this workspace no longer work. If this is a mistake, ask " +
+				"an administrator of the workspace.",
+		},
+		Unwanted: s.page("/settings/security"),
+	}
+}
+
+// where describes the browser of an event, or is "".
+func where(d Data) string {
+	var parts []string
+	if d.Device != "" {
+		parts = append(parts, d.Device)
+	}
+	if d.Network != "" {
+		parts = append(parts, "address "+d.Network)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+func moment(at time.Time) string { return at.UTC().Format("2 January 2006, 15:04") + " UTC" }
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}

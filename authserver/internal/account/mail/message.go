@@ -1,0 +1,100 @@
+// Package mail queues e-mails in the transaction of their cause and sends them by SMTP.
+//
+//	message.go   Message, Kind, Data: what other packages fill in
+//	letters.go   the text of each kind
+//	render.go    the plain text and HTML of a letter
+//	queue.go     Queue.Add: the job of a message, in the caller's transaction
+//	worker.go    Worker: sends the jobs, and retries
+//	smtp.go      the mail server's URL and the Sender
+//
+// Its invariants:
+//
+//	M1 A message is sent if and only if the transaction that queued it was committed.
+//	M2 A message has one Message-ID, so that a repeated delivery is recognised as such.
+//	M3 A message is not sent after its end: an expired link is useless to its recipient.
+//	M4 Stored messages are sealed with the deployment's keys and deleted soon after they were sent.
+//	M5 No text of another person or program adds a header or changes the direction of writing.
+//
+// store/postgres queues messages, and package app runs the worker.
+package mail
+
+import (
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A Kind is the type of a message. It is a label of a metric and a value in account.unwanted_mails.
+type Kind string
+
+// The kinds.
+const (
+	Invitation         Kind = "invitation"
+	Reset              Kind = "password_reset"
+	PasswordChanged    Kind = "password_changed"
+	NewSignIn          Kind = "new_sign_in"
+	ConnectionApproved Kind = "connection_approved"
+	ConnectionReplayed Kind = "connection_replayed"
+	TokenExpiring      Kind = "token_expiring"
+	Removed            Kind = "removed_from_workspace"
+)
+
+// A Message is one e-mail to one person.
+type Message struct {
+	ID      uuid.UUID // set by Queue.Add; the Message-ID derives from it
+	Kind    Kind
+	Address string // of the recipient
+	Name    string // of the recipient, or ""
+	Data    Data
+	// Token is the secret of the link, for Invitation and Reset.
+	Token credential.Secret
+	// Expires is the end of the link, or the zero time for the end of the kind. The message is not sent later (M3).
+	Expires time.Time
+}
+
+// Data are what the text mentions. Each kind uses the fields that its letter names.
+type Data struct {
+	At          time.Time `json:"at,omitzero"`
+	Person      string    `json:"person,omitempty"` // who did it
+	Workspace   string    `json:"workspace,omitempty"`
+	Application string    `json:"application,omitempty"`
+	Token       string    `json:"token,omitempty"` // name of a personal access token
+	Device      string    `json:"device,omitempty"`
+	Network     string    `json:"network,omitempty"`     // IP address of a browser
+	Permissions []string  `json:"permissions,omitempty"` // titles
+	Ends        time.Time `json:"ends,omitzero"`         // of a token or a link
+}
+
+// cleaned returns the data without characters that end a line, are invisible or change the direction of writing (M5).
+func (d Data) cleaned() Data {
+	d.Person, d.Workspace, d.Application = clean(d.Person), clean(d.Workspace), clean(d.Application)
+	d.Token, d.Device, d.Network = clean(d.Token), clean(d.Device), clean(d.Network)
+	permissions := make([]string, len(d.Permissions))
+	for i, p := range d.Permissions {
+		permissions[i] = clean(p)
+	}
+	d.Permissions = permissions
+	return d
+}
+
+// maxWords bounds a text of another person or program, in characters.
+const maxWords = 200
+
+// clean replaces control and format characters with spaces, and shortens the text.
+func clean(text string) string {
+	text = strings.ToValidUTF8(text, "?")
+	text = strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp) {
+			return ' '
+		}
+		return r
+	}, text)
+	if long := []rune(text); len(long) > maxWords {
+		text = string(long[:maxWords]) + "…"
+	}
+	return strings.Join(strings.Fields(text), " ")
+}

@@ -1,0 +1,60 @@
+package mail
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"strings"
+)
+
+//go:embed letter.html
+var letterHTML string
+
+// letterPage is the HTML of every letter. It loads nothing: no image, no style sheet, no tracking.
+var letterPage = template.Must(template.New("letter").Parse(letterHTML))
+
+// A rendered message is ready to send.
+type rendered struct {
+	Subject string
+	Text    string
+	HTML    string
+}
+
+// render writes a message. Its data are cleaned first (M5).
+func (s site) render(m Message) (rendered, error) {
+	k, ok := kindOf(m.Kind)
+	if !ok {
+		return rendered{}, fmt.Errorf("there is no message of the kind %q", m.Kind)
+	}
+	m.Data, m.Name = m.Data.cleaned(), clean(m.Name)
+	l := k.write(s, m)
+	var page bytes.Buffer
+	if err := letterPage.Execute(&page, map[string]any{"Letter": l, "Name": m.Name, "Host": s.host()}); err != nil {
+		return rendered{}, fmt.Errorf("render a message: %w", err)
+	}
+	return rendered{Subject: clean(l.Subject), Text: l.text(m.Name, s.host()), HTML: page.String()}, nil
+}
+
+// text returns the plain text of a letter.
+func (l letter) text(name, host string) string {
+	var out strings.Builder
+	paragraph := func(text string) { _, _ = out.WriteString(text + "\n\n") } // never fails
+	if name != "" {
+		paragraph("Hello " + name + ",")
+	}
+	for _, line := range l.Lines {
+		paragraph(line)
+	}
+	if l.Link != "" {
+		paragraph(l.Button + ":\n" + l.Link)
+	}
+	for _, line := range l.After {
+		paragraph(line)
+	}
+	_, _ = out.WriteString("-- \nAlmoner at " + host + "\n")
+	if l.Unwanted != "" {
+		_, _ = out.WriteString("Turn off messages like this: " + l.Unwanted + "\n")
+	}
+	return out.String()
+}

@@ -1,0 +1,185 @@
+package mail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
+
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+const (
+	atOnce      = 2                // messages that one process sends at once
+	longest     = 40 * time.Second // limit of one try
+	abandoned   = 2 * time.Minute  // a job that runs longer has lost its process
+	pollEvery   = time.Second
+	maxAttempts = 100             // more than fit into the life of a message
+	longestRest = 5 * time.Minute // between two tries
+	keepSent    = time.Minute     // then the job of a message is deleted (M4)
+	stopWithin  = 15 * time.Second
+	restFor     = 3 * time.Second // pause after the queue could not be reached
+)
+
+// Outcomes of a message.
+const (
+	Sent    = "sent"
+	Failed  = "failed"  // will be tried again
+	Refused = "refused" // the mail server refused the recipient; not tried again
+	Expired = "expired" // M3
+	Unasked = "unasked" // Prepare decided against it
+	Foreign = "foreign" // sealed with a key that is no longer configured
+)
+
+// Outcomes returns all outcomes.
+func Outcomes() []string { return []string{Sent, Failed, Refused, Expired, Unasked, Foreign} }
+
+// A Transport delivers one message to a mail server.
+type Transport interface {
+	// Send returns ErrRefused if the server refuses the recipient permanently.
+	Send(ctx context.Context, e Envelope) error
+}
+
+// WorkerDeps are the dependencies of a Worker.
+type WorkerDeps struct {
+	Schema    string
+	Keys      seal.Keys
+	AppURL    string
+	Transport Transport
+	// Prepare completes a message of a kind before it is sent, or returns false if it must not be sent. It may be
+	// called several times for one message, and has one effect.
+	Prepare map[Kind]func(ctx context.Context, m *Message) (bool, error)
+	Count   func(k Kind, outcome string)
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+// A Worker sends queued messages. Several processes may run one each.
+type Worker[Tx any] struct {
+	make func() (*river.Client[Tx], error)
+	log  *slog.Logger
+}
+
+// NewWorker returns a worker that starts with Run.
+func NewWorker[Tx any](driver riverdriver.Driver[Tx], d WorkerDeps) (*Worker[Tx], error) {
+	box, err := seal.NewBox(d.Keys, purpose)
+	if err != nil {
+		return nil, err
+	}
+	workers := river.NewWorkers()
+	if err := river.AddWorkerSafely(workers, &sender{WorkerDeps: d, box: box, site: site{d.AppURL}}); err != nil {
+		return nil, fmt.Errorf("make the mail worker: %w", err)
+	}
+	return &Worker[Tx]{log: d.Log, make: func() (*river.Client[Tx], error) {
+		return river.NewClient(driver, &river.Config{
+			Schema:                      d.Schema,
+			Workers:                     workers,
+			Logger:                      d.Log,
+			PollOnly:                    true, // LISTEN would hold a connection of the pool
+			Queues:                      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: atOnce}},
+			FetchPollInterval:           pollEvery,
+			JobTimeout:                  longest,
+			RescueStuckJobsAfter:        abandoned,
+			CompletedJobRetentionPeriod: keepSent,
+			CancelledJobRetentionPeriod: keepSent,
+			DiscardedJobRetentionPeriod: keepSent,
+			ReindexerIndexNames:         []string{}, // the indexes belong to the database owner, who maintains them
+		})
+	}}, nil
+}
+
+// Run sends until ctx ends, then completes the messages in progress.
+func (w *Worker[Tx]) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		client, err := w.make()
+		if err == nil {
+			err = client.Start(context.WithoutCancel(ctx))
+		}
+		if err == nil {
+			<-ctx.Done()
+			w.stop(ctx, client)
+			return
+		}
+		w.log.ErrorContext(ctx, "mails not sent; retrying", "cause", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(restFor):
+		}
+	}
+}
+
+func (w *Worker[Tx]) stop(ctx context.Context, client *river.Client[Tx]) {
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	defer cancel()
+	if err := client.Stop(patience); err != nil {
+		w.log.WarnContext(ctx, "process stopped while it sent a mail; another process will send it", "cause", err)
+	}
+}
+
+// A sender is called by River for each job.
+type sender struct {
+	river.WorkerDefaults[job]
+	WorkerDeps
+	box  *seal.Box
+	site site
+}
+
+// NextRetry returns when a failed message is tried again: soon at first, then every few minutes.
+func (s *sender) NextRetry(j *river.Job[job]) time.Time {
+	rest := time.Second << min(j.Attempt, 16)
+	return s.Now().Add(min(rest, longestRest))
+}
+
+// Work sends one message. If it returns an error, River logs it and retries later.
+func (s *sender) Work(ctx context.Context, j *river.Job[job]) error {
+	m, err := open(s.box, j.Args)
+	if err != nil {
+		s.Count("", Foreign)
+		return river.JobCancel(errors.New("the mail cannot be read: was a key removed from ALMONER_KEYS?"))
+	}
+	outcome, err := s.send(ctx, m)
+	s.Count(m.Kind, outcome)
+	switch outcome {
+	case Refused, Expired:
+		return river.JobCancel(err)
+	}
+	return err
+}
+
+func (s *sender) send(ctx context.Context, m Message) (outcome string, err error) {
+	if !s.Now().Before(m.Expires) {
+		return Expired, fmt.Errorf("the mail of the kind %s could not be sent in time", m.Kind)
+	}
+	if prepare := s.Prepare[m.Kind]; prepare != nil {
+		wanted, err := prepare(ctx, &m)
+		if err != nil {
+			return Failed, err
+		}
+		if !wanted {
+			return Unasked, nil
+		}
+	}
+	content, err := s.site.render(m)
+	if err != nil {
+		return Refused, err
+	}
+	err = s.Transport.Send(ctx, Envelope{
+		MessageID: m.ID.String() + "@" + s.site.hostname(),
+		Address:   m.Address,
+		Name:      clean(m.Name),
+		Subject:   content.Subject,
+		Text:      content.Text,
+		HTML:      content.HTML,
+	})
+	switch {
+	case errors.Is(err, ErrRefused):
+		return Refused, err
+	case err != nil:
+		return Failed, err
+	}
+	return Sent, nil
+}

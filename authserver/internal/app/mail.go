@@ -1,0 +1,119 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	mailmetrics "github.com/almonerhq/almoner/authserver/internal/metrics"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// sendsMail reports whether the deployment sends mail. Pages show links to their senders where it does not.
+func (c *Config) sendsMail() bool { return c.SMTPURL != "" }
+
+// checkMail reports mistakes in the settings of mail.
+func (c *Config) checkMail() []error {
+	if c.SMTPURL == "" && c.MailFrom == "" {
+		return nil
+	}
+	if c.SMTPURL == "" || c.MailFrom == "" {
+		return []error{errors.New("ALMONER_SMTP_URL and ALMONER_MAIL_FROM must be set together")}
+	}
+	var mistakes []error
+	if _, err := mail.ParseServer(c.SMTPURL); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_SMTP_URL %w", err))
+	}
+	if _, err := mail.ParseFrom(c.MailFrom); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_MAIL_FROM %w", err))
+	}
+	return mistakes
+}
+
+// A mailWorker sends queued mails until its context ends.
+type mailWorker interface{ Run(ctx context.Context) }
+
+// newMail makes the store queue mails, and returns the worker that sends them, or nil if the deployment sends none.
+func newMail(
+	c Config,
+	store *postgres.Store,
+	keys seal.Keys,
+	watch instruments,
+	now func() time.Time,
+	log *slog.Logger,
+) (mailWorker, error) {
+	if !c.sendsMail() {
+		return nil, nil
+	}
+	if err := queueMail(store, keys, now); err != nil {
+		return nil, err
+	}
+	server, err := mail.ParseServer(c.SMTPURL)
+	if err != nil {
+		return nil, fmt.Errorf("ALMONER_SMTP_URL %w", err)
+	}
+	from, err := mail.ParseFrom(c.MailFrom)
+	if err != nil {
+		return nil, fmt.Errorf("ALMONER_MAIL_FROM %w", err)
+	}
+	counts := mailmetrics.NewMail(watch.registry, store.MailsWaiting)
+	return mail.NewWorker(store.JobDriver(), mail.WorkerDeps{
+		Schema:    postgres.MailSchema,
+		Keys:      keys,
+		AppURL:    c.AppURL,
+		Transport: mail.NewSender(server, from, now),
+		Prepare: map[mail.Kind]func(context.Context, *mail.Message) (bool, error){
+			mail.Reset: prepareReset(store),
+		},
+		Count: counts.Count,
+		Now:   now,
+		Log:   log,
+	})
+}
+
+// queueMail makes the store queue the mails of its changes.
+func queueMail(store *postgres.Store, keys seal.Keys, now func() time.Time) error {
+	queue, err := mail.NewQueue[pgx.Tx](store.JobDriver(), postgres.MailSchema, keys, now)
+	if err != nil {
+		return err
+	}
+	store.SendMail(queue)
+	return nil
+}
+
+// prepareReset stores the link of a mail. The page that queues the mail does not know whether the address has an
+// account, so that its response and its time are the same for all addresses.
+func prepareReset(store *postgres.Store) func(context.Context, *mail.Message) (bool, error) {
+	return func(ctx context.Context, m *mail.Message) (bool, error) {
+		event := audit.Event{
+			Actor:  "anonymous",
+			Action: audit.UserResetRequested,
+			Detail: map[string]any{"address": m.Data.Network},
+		}
+		name, made, err := store.BeginReset(ctx, m.Address, password.HashToken(m.Token), m.Expires, event)
+		m.Name = name
+		return made, err
+	}
+}
+
+// adminMail makes the store of the administrator's commands queue mails, if the settings of mail and the keys are
+// there. The worker of a running process sends them.
+func adminMail(store *postgres.Store, smtpURL, keysText credential.Secret) error {
+	if smtpURL == "" || keysText == "" {
+		return nil
+	}
+	keys, err := seal.ParseKeys(keysText)
+	if err != nil {
+		return fmt.Errorf("ALMONER_KEYS: %w", err)
+	}
+	return queueMail(store, keys, time.Now)
+}

@@ -1,0 +1,302 @@
+package app_test
+
+import (
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/mailbox"
+)
+
+const newPassword = "tide lantern quarry"
+
+// A post is a site that sends mail, with the mailbox of all its users.
+type post struct {
+	*site
+	box *mailbox.Mailbox
+}
+
+func serveMail(t *testing.T) post {
+	t.Helper()
+	box, err := mailbox.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(box.Close)
+	return post{box: box, site: serve(t, func(c *app.Config) {
+		c.SMTPURL, c.MailFrom = credential.Secret(box.URL()), "Almoner <almoner@example.org>"
+		c.Passkeys = true
+	})}
+}
+
+// mail waits for the n-th message with a subject to an address, and returns it.
+func (p post) mail(to, subject string, n int) mailbox.Message {
+	p.t.Helper()
+	for deadline := time.After(await.Long); ; {
+		changed := p.box.Changed()
+		var found []mailbox.Message
+		for _, m := range p.box.Messages(to) {
+			if m.Subject == subject {
+				found = append(found, m)
+			}
+		}
+		if len(found) >= n {
+			return found[0]
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			p.t.Fatalf("%d mails %q to %s, want %d; the log is\n%s", len(found), subject, to, n, p.log)
+		}
+	}
+}
+
+// link returns the path of the link in a mail.
+func (p post) link(m mailbox.Message) string {
+	p.t.Helper()
+	for line := range strings.Lines(m.Text) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), p.url); ok {
+			return path
+		}
+	}
+	p.t.Fatalf("no link in %q", m.Text)
+	return ""
+}
+
+// forgotten requests a link and returns its path.
+func (p post) forgotten(who browsertest.Person, n int) string {
+	p.t.Helper()
+	page := p.browser().Get("/login/forgotten").Send("/login/forgotten", browsertest.Fields{"email": who.Email})
+	if page.Location() != "/login/forgotten?requested=1" || !page.Follow().HasText("If there is an account") {
+		p.t.Fatalf("%d %s", page.Status, page.Text())
+	}
+	return p.link(p.mail(who.Email, "Set a new password", n))
+}
+
+// TestForgotten_LinkSetsPasswordOnceAndEndsSignIns (F2, F3, F4) also checks that earlier links end with the first use.
+func TestForgotten_LinkSetsPasswordOnceAndEndsSignIns(t *testing.T) {
+	p := serveMail(t)
+	who := p.person()
+	earlier := p.signedIn(who)
+	first, second := p.forgotten(who, 1), p.forgotten(who, 2)
+	for range 2 { // programs that look at links use none up
+		if page := p.browser().Get(first); page.Status != 200 || !page.HasText(who.Email) {
+			t.Fatalf("%d %s", page.Status, page.Text())
+		}
+	}
+	form := p.browser().Get(second)
+	for chosen, want := range map[string]string{"short": "at least 12", "password1234": "easy to guess"} {
+		refused := form.Send("/login/reset", browsertest.Fields{"new-password": chosen})
+		if refused.Status != 400 || !refused.HasText(want) {
+			t.Errorf("%s: %d %s", chosen, refused.Status, refused.Text())
+		}
+	}
+	done := form.Send("/login/reset", browsertest.Fields{"new-password": newPassword})
+	if done.Location() != "/login?password-set=1" || !done.Follow().HasText("Your new password is set") {
+		t.Fatalf("%d %s", done.Status, done.Text())
+	}
+	if inside(earlier) {
+		t.Error("a browser is still signed in")
+	}
+	for _, link := range []string{first, second} {
+		if page := p.browser().Get(link); page.Status != 404 {
+			t.Errorf("a used link: %d %s", page.Status, page.Text())
+		}
+	}
+	if again := form.Send("/login/reset", browsertest.Fields{"new-password": newPassword + "2"}); again.Status != 404 {
+		t.Errorf("second use: %d", again.Status)
+	}
+	old := p.browser().Post("/login", url.Values{"email": {who.Email}, "password": {browsertest.Password}})
+	now := p.browser().Post("/login", url.Values{"email": {who.Email}, "password": {newPassword}})
+	if old.Status != 400 || now.Status != 303 {
+		t.Errorf("sign-in: old %d, new %d", old.Status, now.Status)
+	}
+	p.mail(who.Email, "Your password was changed", 1)
+	if p.events(who.ID, audit.UserResetRequested) != 2 || p.events(who.ID, audit.UserPasswordReset) != 1 {
+		t.Error("events are missing")
+	}
+	for _, link := range []string{first, second} {
+		if token := strings.TrimPrefix(link, "/login/reset?token="); strings.Contains(p.log.String(), token) {
+			t.Error("the log has the secret of a link")
+		}
+	}
+}
+
+// TestForgotten_ThievesPasskeyGoesOnRequest checks that sign-in methods survive a reset only without the request.
+func TestForgotten_ThievesPasskeyGoesOnRequest(t *testing.T) {
+	p := serveMail(t)
+	who := p.person()
+	p.fixture.Exec(`insert into account.identities (issuer, subject, user_id) values ('https://id.test', 'x', $1)`, who.ID)
+	count := func() int { return p.count(`select count(*) from account.identities where user_id = $1`, who.ID) }
+	form := p.browser().Get(p.forgotten(who, 1))
+	form.Send("/login/reset", browsertest.Fields{"new-password": newPassword})
+	if count() != 1 {
+		t.Fatal("the linked account was removed without a request")
+	}
+	form = p.browser().Get(p.forgotten(who, 2))
+	form.Send("/login/reset", browsertest.Fields{"new-password": newPassword + " two", "remove": "yes"})
+	if count() != 0 || p.events(who.ID, audit.IdentityUnlinked) != 1 {
+		t.Error("the linked account is still there")
+	}
+}
+
+// TestForgotten_UnknownAddressDoesTheSame (F1) checks that the response and the written rows of an address without an
+// account, and of a disabled one, are those of a known one, and that nothing is sent.
+func TestForgotten_UnknownAddressDoesTheSame(t *testing.T) {
+	p := serveMail(t)
+	known, disabled := p.person(), p.person()
+	p.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled.ID)
+	var answers []string
+	for i, email := range []string{"nobody@example.org", disabled.Email, known.Email} {
+		page := p.browser().Post("/login/forgotten", url.Values{"email": {email}})
+		answers = append(answers, page.Location()+page.Body)
+		if n := p.count(`select count(*) from account_jobs.river_job`); n != i+1 {
+			t.Errorf("%s: %d jobs, want %d", email, n, i+1)
+		}
+	}
+	if answers[0] != answers[2] || answers[1] != answers[2] {
+		t.Errorf("%q", answers)
+	}
+	p.mail(known.Email, "Set a new password", 1) // queued last, and two are sent at once
+	await.True(t, await.Long, "all mails were tried", func() bool {
+		return p.count(`select count(*) from account_jobs.river_job where state <> 'completed'`) == 0
+	})
+	if n := len(p.box.Messages("")); n != 1 {
+		t.Errorf("%d mails", n)
+	}
+}
+
+// TestForgotten_OneOfTwoUsesWins (F3).
+func TestForgotten_OneOfTwoUsesWins(t *testing.T) {
+	p := serveMail(t)
+	who := p.person()
+	form := p.browser().Get(p.forgotten(who, 1))
+	statuses := make([]int, 8)
+	var all sync.WaitGroup
+	for i := range statuses {
+		all.Go(func() {
+			statuses[i] = form.Send("/login/reset", browsertest.Fields{"new-password": newPassword}).Status
+		})
+	}
+	all.Wait()
+	won := 0
+	for _, status := range statuses {
+		switch status {
+		case 303:
+			won++
+		case 404, 429:
+		default:
+			t.Errorf("status %d", status)
+		}
+	}
+	if won != 1 || p.events(who.ID, audit.UserPasswordReset) != 1 {
+		t.Errorf("%d uses won: %v", won, statuses)
+	}
+}
+
+// TestForgotten_EndedLinkIsRefused moves the end of a link into the past.
+func TestForgotten_EndedLinkIsRefused(t *testing.T) {
+	p := serveMail(t)
+	who := p.person()
+	link := p.forgotten(who, 1)
+	form := p.browser().Get(link)
+	p.fixture.Exec(`update account.password_resets set expires_at = now() - interval '1 second'`)
+	if page := p.browser().Get(link); page.Status != 404 {
+		t.Errorf("%d", page.Status)
+	}
+	if page := form.Send("/login/reset", browsertest.Fields{"new-password": newPassword}); page.Status != 404 {
+		t.Errorf("%d", page.Status)
+	}
+}
+
+// TestForgotten_ManyRequestsFillNoMailbox checks the limit per account, which the response does not show, and the limit
+// per network.
+func TestForgotten_ManyRequestsFillNoMailbox(t *testing.T) {
+	p := serveMail(t)
+	who := p.person()
+	statuses := map[int]int{}
+	for range 31 {
+		statuses[p.browser().Post("/login/forgotten", url.Values{"email": {who.Email}}).Status]++
+	}
+	if statuses[303] != 30 || statuses[429] != 1 {
+		t.Errorf("%v", statuses)
+	}
+	await.True(t, await.Long, "all mails were tried", func() bool {
+		return p.count(`select count(*) from account_jobs.river_job where state <> 'completed'`) == 0
+	})
+	if n := len(p.box.Messages(who.Email)); n != 3 {
+		t.Errorf("%d mails", n)
+	}
+}
+
+func TestForgotten_WithoutMailSaysSo(t *testing.T) {
+	s := serve(t, func(*app.Config) {})
+	for _, page := range []*browsertest.Page{
+		s.browser().Get("/login/forgotten"),
+		s.browser().Post("/login/forgotten", url.Values{"email": {"ada@example.org"}}),
+	} {
+		if page.Status != 200 || !page.HasText("sends no mail") || !page.HasText("operator") {
+			t.Errorf("%d %s", page.Status, page.Text())
+		}
+	}
+}
+
+// TestChangePassword_AsksForCurrentOne checks the refusals, the change, and that other browsers are signed out by
+// default.
+func TestChangePassword_AsksForCurrentOne(t *testing.T) {
+	p := serveMail(t)
+	who := p.person()
+	here, other := p.signedIn(who), p.signedIn(who)
+	const path = "/settings/security/password"
+	page := here.Get(path)
+	for name, fields := range map[string]browsertest.Fields{
+		"incorrect": {"password": "wrong wrong wrong", "new-password": newPassword},
+		"Enter":     {"new-password": newPassword},
+		"at least":  {"password": browsertest.Password, "new-password": "short"},
+		"easy":      {"password": browsertest.Password, "new-password": "password1234"},
+	} {
+		refused := page.Send(path, fields)
+		if refused.Status != 400 || !refused.HasText(name) || strings.Contains(refused.Body, newPassword) {
+			t.Errorf("%s: %d %s", name, refused.Status, refused.Text())
+		}
+	}
+	kept := page.Form(path)
+	kept.Del("end-others")
+	kept.Set("password", browsertest.Password)
+	kept.Set("new-password", newPassword)
+	if done := here.Post(path, kept); done.Location() != "/settings/security" || !inside(other) || !inside(here) {
+		t.Fatalf("%d %s", done.Status, done.Text())
+	}
+	p.mail(who.Email, "Your password was changed", 1)
+	done := here.Get(path).Send(path, browsertest.Fields{"password": newPassword, "new-password": newPassword + " two"})
+	if done.Status != 303 || inside(other) || !inside(here) {
+		t.Errorf("%d; other browser %v, this one %v", done.Status, inside(other), inside(here))
+	}
+	if p.events(who.ID, audit.UserPasswordChanged) != 2 {
+		t.Error("events are missing")
+	}
+}
+
+// TestSignIn_NewBrowserIsMailed checks that the first sign-in of an account, and a browser that is known, are not.
+func TestSignIn_NewBrowserIsMailed(t *testing.T) {
+	p := serveMail(t)
+	who := p.person()
+	first := p.signedIn(who)
+	first.Get("/settings/user").Send("/logout", browsertest.Fields{})
+	first.SignIn(who)
+	p.signedIn(who)
+	m := p.mail(who.Email, "New sign-in to your account", 1)
+	if !strings.Contains(m.Text, "127.0.0.1") || strings.Contains(m.HTML, "<img") || strings.Contains(m.HTML, "<script") {
+		t.Errorf("%s", m.Raw)
+	}
+	if n := len(p.box.Messages(who.Email)); n != 1 {
+		t.Errorf("%d mails", n)
+	}
+}

@@ -1,0 +1,177 @@
+package security
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+const passwordPath = "/settings/security/password"
+
+// passwordSection is the page of the password, for links back to it.
+var passwordSection = ui.Section{Name: "security/password", Title: "Password"}
+
+// A passwordView is Settings → Security → Password.
+type passwordView struct {
+	ui.Frame
+	Key         string
+	HasPassword bool
+	Confirm     bool // the user has no password and must authenticate again first
+	EndOthers   bool
+	CurrentNote string // the error of the current password
+	NewNote     string // the error of the new password
+}
+
+func (*passwordView) Template() string { return "password" }
+
+// showPassword serves GET /settings/security/password.
+func (h *Handler) showPassword() http.Handler {
+	return h.Page(func(v *settings.Request) error {
+		view, err := h.passwordView(v)
+		if err != nil {
+			return err
+		}
+		view.EndOthers = true
+		h.Pages.Show(v.W, v.R, http.StatusOK, view)
+		return nil
+	})
+}
+
+func (h *Handler) passwordView(v *settings.Request) (*passwordView, error) {
+	_, hash, _, err := h.Store.UserByID(v.R.Context(), v.Current.User.ID)
+	if err != nil {
+		return nil, err
+	}
+	frame, err := h.Frame(v, Section)
+	if err != nil {
+		return nil, err
+	}
+	frame.Title = "Password"
+	return &passwordView{
+		Frame:       frame,
+		Key:         h.NewKey(v),
+		HasPassword: hash != "",
+		Confirm:     hash == "" && !v.Current.Fresh(h.Now()),
+	}, nil
+}
+
+// changePassword serves POST /settings/security/password.
+func (h *Handler) changePassword() http.Handler {
+	return h.Form(passwordSection, func(v *settings.Request) error {
+		view, err := h.passwordView(v)
+		if err != nil {
+			return err
+		}
+		view.EndOthers = v.Form.Get("end-others") != ""
+		chosen := credential.Secret(v.Form.Get("new-password"))
+		view.NewNote = password.Check(chosen, v.Current.User.Name, v.Current.User.Email)
+		if view.HasPassword && v.Form.Get("password") == "" {
+			view.CurrentNote = "Enter your current password."
+		}
+		if view.Confirm || view.NewNote != "" || view.CurrentNote != "" {
+			return h.again(v, view, http.StatusBadRequest)
+		}
+		change := password.Change{
+			UserID:    v.Current.User.ID,
+			SignInID:  v.Current.SignInID,
+			EndOthers: view.EndOthers,
+			Device:    session.DeviceName(v.R.UserAgent()),
+			Address:   h.Proxies.ClientAddress(v.R).String(),
+		}
+		if view.HasPassword {
+			proof, ok, err := h.currentPassword(v, view)
+			if err != nil || !ok {
+				return err
+			}
+			change.Current = proof
+		}
+		if change.Hash, err = h.hash(v.R.Context(), v, chosen); err != nil {
+			return h.busyOr(v, view, err)
+		}
+		err = h.Store.ChangePassword(v.R.Context(), change, v.Event(
+			nil,
+			audit.UserPasswordChanged,
+			"user:"+v.Current.User.ID.String(),
+			map[string]any{"address": change.Address, "others_ended": change.EndOthers},
+		))
+		if errors.Is(err, session.ErrProofInvalid) {
+			view.CurrentNote = "The password is incorrect."
+			return h.again(v, view, http.StatusBadRequest)
+		}
+		if err != nil {
+			return err
+		}
+		return h.Done(v, Section.Path(), "Your password was changed.")
+	})
+}
+
+// currentPassword checks the current password in the form. It returns false if it has written the response.
+func (h *Handler) currentPassword(v *settings.Request, view *passwordView) (session.Proof, bool, error) {
+	user, result, err := h.verifier.Verify(
+		v.R.Context(),
+		v.Current.User.Email,
+		credential.Secret(v.Form.Get("password")),
+		h.Proxies.ClientAddress(v.R),
+		true,
+	)
+	switch {
+	case err != nil:
+		return session.Proof{}, false, h.busyOr(v, view, err)
+	case result.Wait > 0:
+		web.SetRateLimited(v.W.Header(), result.Wait, result.Limit)
+		view.CurrentNote = "Too many wrong passwords from your network. Please try again later."
+		return session.Proof{}, false, h.again(v, view, http.StatusTooManyRequests)
+	case !result.OK || user.ID != v.Current.User.ID:
+		view.CurrentNote = "The password is incorrect."
+		return session.Proof{}, false, h.again(v, view, http.StatusBadRequest)
+	}
+	return result.Proof, true, nil
+}
+
+func (h *Handler) hash(
+	ctx context.Context,
+	v *settings.Request,
+	chosen credential.Secret,
+) (hash credential.Secret, err error) {
+	caller := session.Caller{
+		Email:   v.Current.User.Email,
+		Address: h.Proxies.ClientAddress(v.R),
+		Known:   true,
+	}
+	err = h.Passwords.Slot(ctx, caller, func() error {
+		hash, err = session.HashPassword(chosen.Reveal(), h.Cost)
+		return err
+	})
+	return hash, err
+}
+
+// busyOr writes the page again if too many passwords are being checked.
+func (h *Handler) busyOr(v *settings.Request, view *passwordView, err error) error {
+	if !errors.Is(err, session.ErrBusy) {
+		return err
+	}
+	web.SetRetryAfter(v.W.Header(), session.BusyFor)
+	view.Problem = "Too many people are signing in right now. Please try again in a few seconds."
+	return h.again(v, view, http.StatusTooManyRequests)
+}
+
+// again shows the page with what is wrong. Passwords are never shown.
+func (h *Handler) again(v *settings.Request, view *passwordView, status int) error {
+	switch {
+	case view.Problem != "":
+	case view.CurrentNote != "":
+		view.Problem, view.ProblemAt = view.CurrentNote, "password"
+	case view.NewNote != "":
+		view.Problem, view.ProblemAt = view.NewNote, "new-password"
+	}
+	h.Pages.Show(v.W, v.R, status, view)
+	return nil
+}

@@ -1,0 +1,64 @@
+package password
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A Change is a new password of a signed-in user.
+type Change struct {
+	UserID    uuid.UUID
+	SignInID  uuid.UUID     // of the user's browser, which stays signed in
+	Current   session.Proof // of the current password; the zero Proof if the user has none
+	Hash      credential.Secret
+	EndOthers bool // also sign out the user's other browsers
+	Device    string
+	Address   string
+}
+
+// ErrLinkInvalid reports that a link to set a password does not exist, has ended or was used. Nothing was written.
+var ErrLinkInvalid = errors.New("the link to set a password is not valid")
+
+// A Link is a valid link to set a password.
+type Link struct {
+	UserID  uuid.UUID
+	Name    string
+	Email   string
+	Others  bool // the user has passkeys or linked accounts
+	Expires time.Time
+}
+
+// A Reset is a new password that is set with a link.
+type Reset struct {
+	TokenHash    []byte
+	Hash         credential.Secret
+	RemoveOthers bool // also remove the user's passkeys and linked accounts
+	Device       string
+	Address      string
+}
+
+const tokenBytes = 32
+
+// NewToken returns the secret of a link.
+func NewToken(random io.Reader) (credential.Secret, error) {
+	raw := make([]byte, tokenBytes)
+	if _, err := io.ReadFull(random, raw); err != nil {
+		return "", fmt.Errorf("make the secret of a link: %w", err)
+	}
+	return credential.Secret(base64.RawURLEncoding.EncodeToString(raw)), nil
+}
+
+// HashToken returns what is stored of the secret of a link. Any text has a hash; only that of a stored link finds one.
+func HashToken(token credential.Secret) []byte {
+	sum := sha256.Sum256([]byte("password reset\x00" + token.Reveal()))
+	return sum[:]
+}

@@ -1,0 +1,66 @@
+// Package password decides which passwords a user may choose.
+//
+// The administrator's commands, the settings, the links to set a new password and the creation of accounts use it.
+package password
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ccojocar/zxcvbn-go"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// Limits of a password. Length is what helps (NIST SP 800-63B, section 3.1.1).
+const (
+	Shortest = 12   // characters
+	Longest  = 1024 // bytes
+)
+
+// minEntropy is the least estimated number of bits. Below it, an attacker with lists of passwords, names and patterns
+// finds the password within 2^30 guesses.
+const minEntropy = 30
+
+// maxEstimated is how much of a password is estimated, in characters: the time of an estimate grows with the square of
+// the length, and this much decides.
+const maxEstimated = 64
+
+// Check returns why a user may not choose a password, as a sentence for people, or "". known are the user's name and
+// e-mail address, which a password must not consist of.
+func Check(chosen credential.Secret, known ...string) string {
+	text := chosen.Reveal()
+	switch {
+	case !utf8.ValidString(text) || strings.ContainsAny(text, "\r\n\x00"):
+		return "The password must be one line of text."
+	case len(text) > Longest:
+		return fmt.Sprintf("The password must have at most %d bytes.", Longest)
+	case utf8.RuneCountInString(text) < Shortest:
+		return fmt.Sprintf("The password must have at least %d characters.", Shortest)
+	case guessable(text, known):
+		return "This password is easy to guess. Choose one that is less common, for example four words that have " +
+			"nothing to do with each other."
+	}
+	return ""
+}
+
+// guessable estimates the password as zxcvbn does: from lists of common passwords, words and names, keyboard patterns,
+// repeats, dates, and what is known about the user.
+func guessable(text string, known []string) bool {
+	if runes := []rune(text); len(runes) > maxEstimated {
+		text = string(runes[:maxEstimated])
+	}
+	return zxcvbn.PasswordStrength(text, inputs(known)).Entropy < minEntropy
+}
+
+// inputs returns the words of what is known about the user, and the names of this product.
+func inputs(known []string) []string {
+	words := []string{"almoner"}
+	for _, text := range known {
+		text = strings.ToLower(text)
+		words = append(words, text)
+		words = append(words, strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" @.-_+", r) })...)
+	}
+	return words
+}

@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+)
+
+// MailSchema is the schema of the mail queue's tables.
+const MailSchema = "account_jobs"
+
+// A MailQueue adds messages within transactions.
+type MailQueue interface {
+	Add(ctx context.Context, tx pgx.Tx, m mail.Message) error
+}
+
+// JobDriver lets the mail queue use the store's connections.
+func (s *Store) JobDriver() *riverpgxv5.Driver { return riverpgxv5.New(s.pool) }
+
+// SendMail makes the store queue the mails of its changes. Call it before the first request. Without it, the
+// deployment sends no mail.
+func (s *Store) SendMail(queue MailQueue) { s.mails = queue }
+
+// queueMail queues a message to a user who is not disabled, unless the user turned its kind off, in the caller's
+// transaction. It sets the message's address and name. If the deployment sends no mail, it does nothing.
+func (s *Store) queueMail(ctx context.Context, tx pgx.Tx, user uuid.UUID, m mail.Message) error {
+	if s.mails == nil {
+		return nil
+	}
+	err := tx.QueryRow(ctx, `select u.email, u.name, now() from account.users u
+		where u.id = $1 and u.disabled_at is null
+		and not ($3 and exists (select from account.unwanted_mails w where w.user_id = u.id and w.kind = $2))`,
+		user, string(m.Kind), m.Kind.Optional()).
+		Scan(&m.Address, &m.Name, &m.Data.At)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.mails.Add(ctx, tx, m)
+}
+
+// QueueMail queues a message that no other change belongs to. The message has an address.
+func (s *Store) QueueMail(ctx context.Context, m mail.Message) error {
+	return s.atomically(ctx, "queue mail", func(tx pgx.Tx) error { return s.mails.Add(ctx, tx, m) })
+}
+
+// connectionData returns what the mail about a grant mentions.
+func connectionData(ctx context.Context, tx pgx.Tx, client, workspaceID uuid.UUID) (d mail.Data, err error) {
+	err = tx.QueryRow(ctx, `select c.name, t.name from account.oauth_clients c, account.tenants t
+		where c.id = $1 and t.id = $2`, client, workspaceID).Scan(&d.Application, &d.Workspace)
+	return d, err
+}
+
+// UnwantedMails lists the kinds that the user turned off.
+func (s *Store) UnwantedMails(ctx context.Context, user uuid.UUID) ([]mail.Kind, error) {
+	return listed(ctx, s, "list unwanted mails", `select kind from account.unwanted_mails
+		where user_id = @user order by kind`, pgx.NamedArgs{"user": user},
+		func(row pgx.CollectableRow) (k mail.Kind, err error) { return k, row.Scan(&k) })
+}
+
+// SetUnwantedMails replaces the kinds that the user turned off, with the event.
+func (s *Store) SetUnwantedMails(ctx context.Context, user uuid.UUID, unwanted []mail.Kind, event audit.Event) error {
+	return s.atomically(ctx, "set unwanted mails", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `delete from account.unwanted_mails where user_id = $1`, user); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `insert into account.unwanted_mails (user_id, kind)
+			select $1, unnest($2::text[])`, user, unwanted)
+		if err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+// MailsWaiting counts the messages that wait to be sent, and returns how long the oldest has waited.
+func (s *Store) MailsWaiting(ctx context.Context) (int, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var count int
+	var seconds float64
+	err := s.pool.QueryRow(ctx, `select count(*)::int, coalesce(extract(epoch from now() - min(created_at)), 0)::float8
+		from account_jobs.river_job where state in ('available', 'running', 'retryable', 'scheduled')`).
+		Scan(&count, &seconds)
+	return count, time.Duration(seconds * float64(time.Second)), unavailable("count mails", err)
+}

@@ -1,0 +1,220 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// storePassword replaces the hash of a user's password, ends the user's links to set a password, records the event and
+// tells the user. The caller's transaction must hold the user's row.
+func (s *Store) storePassword(
+	ctx context.Context,
+	tx pgx.Tx,
+	user uuid.UUID,
+	hash credential.Secret,
+	event audit.Event,
+	browser mail.Data,
+) error {
+	_, err := tx.Exec(ctx, `update account.users set password_hash = $2 where id = $1`, user, hash.Reveal())
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `update account.password_resets set used_at = now()
+		where user_id = $1 and used_at is null`, user)
+	if err != nil {
+		return err
+	}
+	if err := record(ctx, tx, event); err != nil {
+		return err
+	}
+	return s.queueMail(ctx, tx, user, mail.Message{Kind: mail.PasswordChanged, Data: browser})
+}
+
+// ChangePassword replaces the password of a signed-in user, with the event. It returns session.ErrProofInvalid if the
+// current password was replaced since it was checked, or audit.ErrNotAuthorized.
+func (s *Store) ChangePassword(ctx context.Context, c password.Change, event audit.Event) error {
+	return s.atomically(ctx, "change password", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		if err := holdsPassword(ctx, tx, c); err != nil {
+			return err
+		}
+		if c.EndOthers {
+			_, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now()
+				where user_id = $1 and id <> $2 and ended_at is null`, c.UserID, c.SignInID)
+			if err != nil {
+				return err
+			}
+		}
+		browser := mail.Data{Device: c.Device, Network: c.Address}
+		return s.storePassword(ctx, tx, c.UserID, c.Hash, event, browser)
+	})
+}
+
+// holdsPassword checks that the current password is still the user's, or that the user still has none.
+func holdsPassword(ctx context.Context, tx pgx.Tx, c password.Change) error {
+	if c.Current.Method != "" {
+		return stillProved(ctx, tx, c.UserID, c.Current)
+	}
+	none, err := found(tx.QueryRow(ctx, `select true from account.users
+		where id = $1 and password_hash is null for no key update`, c.UserID))
+	if err == nil && !none {
+		err = session.ErrProofInvalid
+	}
+	return err
+}
+
+// Limits of links by mail.
+const (
+	maxResetsPerHour = 3 // of one user: more would only fill the mailbox, and the earlier links still work
+	keepResets       = 24 * time.Hour
+)
+
+// BeginReset stores a link to set a password for the user with this e-mail address, with the event, or returns false if
+// there is no such user, the user is disabled, or enough links were made lately. A repeated call stores one link.
+func (s *Store) BeginReset(
+	ctx context.Context,
+	email string,
+	tokenHash []byte,
+	expires time.Time,
+	event audit.Event,
+) (name string, made bool, err error) {
+	err = s.atomically(ctx, "begin password reset", func(tx pgx.Tx) error {
+		made = false
+		var user uuid.UUID
+		err := tx.QueryRow(ctx, `select id, name from account.users where email = $1 and disabled_at is null
+			for no key update`, email).Scan(&user, &name)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var earlier, unused bool
+		var lately int
+		err = tx.QueryRow(ctx, `
+select exists (select from account.password_resets where token_hash = $2),
+  exists (select from account.password_resets where token_hash = $2 and used_at is null),
+  (select count(*) from account.password_resets where user_id = $1 and created_at > now() - interval '1 hour')`,
+			user, tokenHash).Scan(&earlier, &unused, &lately)
+		if err != nil || earlier || lately >= maxResetsPerHour {
+			made = unused
+			return err
+		}
+		made = true
+		return addReset(ctx, tx, user, tokenHash, expires, event)
+	})
+	return name, made && err == nil, err
+}
+
+// AddReset stores a link for a user, with the event, or returns admin.ErrNoUser.
+func (s *Store) AddReset(
+	ctx context.Context,
+	user uuid.UUID,
+	tokenHash []byte,
+	expires time.Time,
+	event audit.Event,
+) error {
+	return s.administer(ctx, "add password reset", func(tx pgx.Tx) error {
+		if err := holdUser(ctx, tx, user, new(bool)); err != nil {
+			return err
+		}
+		return addReset(ctx, tx, user, tokenHash, expires, event)
+	})
+}
+
+func addReset(
+	ctx context.Context,
+	tx pgx.Tx,
+	user uuid.UUID,
+	tokenHash []byte,
+	expires time.Time,
+	event audit.Event,
+) error {
+	_, err := tx.Exec(ctx, `delete from account.password_resets where user_id = $1
+		and expires_at < now() - $2::interval`, user, keepResets)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `insert into account.password_resets (token_hash, user_id, expires_at)
+		values ($1, $2, $3)`, tokenHash, user, expires)
+	if err != nil {
+		return err
+	}
+	event.UserID, event.Subject = &user, "user:"+user.String()
+	return record(ctx, tx, event)
+}
+
+const linkSQL = `
+select u.id, u.name, u.email, r.expires_at,
+  exists (select from account.passkeys where user_id = u.id)
+  or exists (select from account.identities where user_id = u.id)
+from account.password_resets r join account.users u on u.id = r.user_id
+where r.token_hash = $1 and r.used_at is null and r.expires_at > now() and u.disabled_at is null`
+
+// ResetLink reads a valid link, or returns password.ErrLinkInvalid.
+func (s *Store) ResetLink(ctx context.Context, tokenHash []byte) (password.Link, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var l password.Link
+	err := s.pool.QueryRow(ctx, linkSQL, tokenHash).Scan(&l.UserID, &l.Name, &l.Email, &l.Expires, &l.Others)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return password.Link{}, password.ErrLinkInvalid
+	}
+	return l, unavailable("read password reset", err)
+}
+
+// ResetPassword sets a password with a link, uses the link up, ends the user's sign-ins and, on request, removes the
+// user's passkeys and linked accounts, with events. Of two concurrent uses of a link one returns
+// password.ErrLinkInvalid.
+func (s *Store) ResetPassword(ctx context.Context, r password.Reset, event audit.Event) error {
+	return s.atomically(ctx, "reset password", func(tx pgx.Tx) error {
+		var user uuid.UUID
+		err := tx.QueryRow(ctx, `select user_id from account.password_resets where token_hash = $1`, r.TokenHash).
+			Scan(&user)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return password.ErrLinkInvalid
+		}
+		if err != nil {
+			return err
+		}
+		var disabled bool
+		if err := holdUser(ctx, tx, user, &disabled); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `update account.password_resets set used_at = now()
+			where token_hash = $1 and used_at is null and expires_at > now()`, r.TokenHash)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 || disabled {
+			return password.ErrLinkInvalid
+		}
+		if err := endSignIns(ctx, tx, user); err != nil {
+			return err
+		}
+		event.UserID, event.Actor, event.Subject = &user, "user:"+user.String(), "user:"+user.String()
+		if r.RemoveOthers {
+			others, err := readSignInMethods(ctx, tx, user)
+			if err == nil {
+				err = removeSignInMethods(ctx, tx, user, others, event.Actor)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		browser := mail.Data{Device: r.Device, Network: r.Address}
+		return s.storePassword(ctx, tx, user, r.Hash, event, browser)
+	})
+}
