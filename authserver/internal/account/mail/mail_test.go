@@ -1,0 +1,185 @@
+package mail
+
+import (
+	"errors"
+	"net"
+	netmail "net/mail"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-smtp"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/mailbox"
+)
+
+func opened(t *testing.T) *mailbox.Mailbox {
+	t.Helper()
+	box, err := mailbox.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(box.Close)
+	return box
+}
+
+func senderTo(t *testing.T, url string) *Sender {
+	t.Helper()
+	server, err := ParseServer(credential.Secret(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewSender(server, netmail.Address{Name: "Almoner", Address: "almoner@example.org"}, time.Now)
+}
+
+func TestParseServer_FormsThatOperatorsKnow(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Server{
+		"smtps://ada:p%40ss@mail.example.org":     {"mail.example.org", 465, "ada", "p@ss", tlsFirst},
+		"smtp://ada:pass@mail.example.org":        {"mail.example.org", 587, "ada", "pass", startTLS},
+		"smtp://mail.example.org:2525":            {"mail.example.org", 2525, "", "", startTLS},
+		"smtp://relay?tls=none":                   {"relay", 25, "", "", plaintext},
+		"smtp://ada:pass@127.0.0.1:1025?tls=none": {"127.0.0.1", 1025, "ada", "pass", plaintext},
+		"smtp://[::1]:1025?tls=none":              {"::1", 1025, "", "", plaintext},
+	} {
+		if got, err := ParseServer(credential.Secret(text)); err != nil || got != want {
+			t.Errorf("%s: %+v %v", text, got, err)
+		}
+	}
+	for _, text := range []string{
+		"", "mail.example.org", "http://mail.example.org", "smtp://", "smtp://ada@mail.example.org",
+		"smtp://hidden:hidden@mail.example.org?tls=none", "smtp://mail.example.org?tls=maybe",
+		"smtp://mail.example.org/path", "smtp://mail.example.org:70000", "smtps://mail.example.org?tls=none",
+		"smtp://hidden:hid%zzden@mail.example.org",
+	} {
+		_, err := ParseServer(credential.Secret(text))
+		if err == nil || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestRender_DataAddNoHeader (M5) puts line breaks and characters that change the direction of writing into everything
+// that another person chooses.
+func TestRender_DataAddNoHeader(t *testing.T) {
+	t.Parallel()
+	box := opened(t)
+	const evil = "Ada\r\nBcc: eve@example.org\r\n\r\n<b>\u202egro.elpmaxe\u2066 \"x\" <script>"
+	data := Data{
+		At:          time.Now(),
+		Person:      evil,
+		Workspace:   evil,
+		Application: evil,
+		Token:       evil,
+		Device:      evil,
+		Network:     evil,
+		Permissions: []string{evil},
+	}
+	here := site{"https://app.example.org"}
+	for _, kind := range Kinds() {
+		content, err := here.render(Message{Kind: kind, Name: evil, Data: data, Token: "s3cret", Expires: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = senderTo(t, box.URL()).Send(t.Context(), Envelope{
+			MessageID: "1@app.example.org",
+			Address:   "ada@example.org",
+			Name:      clean(evil),
+			Subject:   content.Subject,
+			Text:      content.Text,
+			HTML:      content.HTML,
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		got := box.Messages("")[0]
+		header, _, _ := strings.Cut(got.Raw, "\r\n\r\n")
+		parsed, err := netmail.ReadMessage(strings.NewReader(got.Raw))
+		if err != nil || parsed.Header.Get("Bcc") != "" || strings.ContainsAny(header, "\u202e\u2066") {
+			t.Errorf("%s: %v %s", kind, err, header)
+		}
+		if to, err := parsed.Header.AddressList("To"); err != nil || len(to) != 1 || to[0].Address != "ada@example.org" {
+			t.Errorf("%s: to %v %v", kind, to, err)
+		}
+		for _, text := range []string{got.Subject, got.Text, got.HTML} {
+			if strings.ContainsAny(text, "\u202e\u2066") {
+				t.Errorf("%s: the direction of writing changes in %q", kind, text)
+			}
+		}
+		if strings.Contains(got.HTML, "<script") || strings.Contains(got.HTML, "<b>") ||
+			strings.Contains(got.HTML, "<img") || strings.Contains(got.HTML, "src=") {
+			t.Errorf("%s: %s", kind, got.HTML)
+		}
+		withToken := kind == Invitation || kind == Reset
+		if strings.Contains(got.Text, "s3cret") != withToken || strings.Contains(header, "s3cret") {
+			t.Errorf("%s: the secret is in the wrong place: %s", kind, got.Raw)
+		}
+		if got.MessageID != "1@app.example.org" || parsed.Header.Get("Auto-Submitted") != "auto-generated" {
+			t.Errorf("%s: %s", kind, header)
+		}
+	}
+}
+
+func TestSend_ErrorsNameNoAddressAndNoPassword(t *testing.T) {
+	t.Parallel()
+	box := opened(t)
+	answer := &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: "no ada@example.org here"}
+	box.Refuse(func(string) error { return answer })
+	sender := senderTo(t, box.URL())
+	envelope := Envelope{MessageID: "1@x", Address: "ada@example.org", Subject: "x", Text: "x", HTML: "x"}
+	err := sender.Send(t.Context(), envelope)
+	if !errors.Is(err, ErrRefused) || strings.Contains(err.Error(), "ada@") {
+		t.Errorf("refused for good: %v", err)
+	}
+	answer = &smtp.SMTPError{Code: 451, EnhancedCode: smtp.EnhancedCode{4, 7, 1}, Message: "later"}
+	if err := sender.Send(t.Context(), envelope); err == nil || errors.Is(err, ErrRefused) {
+		t.Errorf("refused for now: %v", err)
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	sender = senderTo(t, "smtp://ada:hidden@"+closed.Addr().String()+"?tls=none")
+	if err := sender.Send(t.Context(), envelope); err == nil || errors.Is(err, ErrRefused) ||
+		strings.Contains(err.Error(), "hidden") {
+		t.Errorf("a server that does not listen: %v", err)
+	}
+	// A server without STARTTLS gets nothing if the URL requires it.
+	sender = senderTo(t, strings.TrimSuffix(box.URL(), "?tls=none"))
+	box.Refuse(nil)
+	if err := sender.Send(t.Context(), envelope); err == nil || len(box.Messages("")) != 0 {
+		t.Errorf("sent without encryption: %v", err)
+	}
+}
+
+// TestKinds_SecurityCannotBeTurnedOff requires that only mails that are not about security are optional.
+func TestKinds_SecurityCannotBeTurnedOff(t *testing.T) {
+	t.Parallel()
+	var optional []Kind
+	for _, k := range OptionalKinds() {
+		optional = append(optional, k.Kind)
+	}
+	if !slices.Equal(optional, []Kind{TokenExpiring, Removed}) {
+		t.Errorf("%v", optional)
+	}
+}
+
+func TestClean_ShortensAndKeepsLetters(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"Zoë Müller":      "Zoë Müller",
+		" a \t b\x00c ":   "a b c",
+		"भारत":            "भारत",
+		"a\u2028b\u200bc": "a b c",
+	} {
+		if got := clean(text); got != want {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+	if got := clean(strings.Repeat("x", 5000)); len(got) > maxWords+4 {
+		t.Errorf("%d bytes", len(got))
+	}
+}
