@@ -38,6 +38,7 @@ type Options struct {
 	Binaries string
 	RedisURL string // URL of a running Redis; "" to start one
 	RedisDir string // contains the directories of its servers
+	Mailbox  bool   // the deployment sends mail, to Stack.Mailbox
 	Traced   bool   // store the traces (Spans) and search them for secrets at the end
 	Between  *Relay // proxy between the services and Postgres, or nil
 	// EarlierBinaries is the directory with the programs of an earlier commit (see Earlier). All processes except the
@@ -231,6 +232,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 		BaseURL:         options.BaseURL,
 		AppURL:          options.AppURL,
 		EarlierBinaries: options.EarlierBinaries,
+		Mailbox:         options.Mailbox,
 		Observed:        true,
 		Collector:       traces,
 	})

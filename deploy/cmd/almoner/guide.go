@@ -19,6 +19,9 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 	line("  API                           %s", d.BaseURL)
 	line("  Sign-in, consent and settings %s", d.AppURL)
 	line("  MCP endpoint                  %s/mcp", d.BaseURL)
+	if d.Mailbox != nil {
+		line("  Mails that were sent          %s", d.Mailbox.URL)
+	}
 	line("")
 	line("Sign in at %s/settings/user as", d.AppURL)
 	for _, user := range []struct {

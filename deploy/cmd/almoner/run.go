@@ -30,6 +30,7 @@ func run(ctx context.Context, root string) error {
 		Port:        config.Port,
 		DatabaseURL: config.DatabaseURL.Reveal(),
 		RedisURL:    config.RedisURL.Reveal(),
+		Mailbox:     true,
 		Progress:    func(line string) { fmt.Println("almoner: " + line) },
 	}
 	if err := stack.Check(options); err != nil {

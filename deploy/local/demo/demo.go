@@ -28,6 +28,12 @@ type Demo struct {
 	Tokens     Tokens     `json:"personalAccessTokens"`
 	Clients    Clients    `json:"clients"`
 	Engage     Engage     `json:"engage"`
+	Mailbox    *Mailbox   `json:"mailbox,omitempty"` // set by the stack
+}
+
+// A Mailbox gets the mails of the deployment.
+type Mailbox struct {
+	URL string `json:"url"` // answers the mails as JSON, the newest first; ?to= selects those to one address
 }
 
 // Workspaces are the demo workspaces, by their purpose.

@@ -326,6 +326,7 @@ func TestImagine_ProgrammesAreVaried(t *testing.T) {
 func TestWriteFile_HasContractKeys(t *testing.T) {
 	s := newSeed(t)
 	d := seedDemo(t, marked(t, s), s, base, time.Now())
+	d.Mailbox = &demo.Mailbox{URL: "http://127.0.0.1:1/"} // as the stack of make run sets it
 	path := filepath.Join(t.TempDir(), "demo.json")
 	if err := d.WriteFile(path); err != nil {
 		t.Fatal(err)
@@ -347,6 +348,7 @@ func TestWriteFile_HasContractKeys(t *testing.T) {
 		}
 		Clients map[string]map[string]string
 		Engage  map[string]string
+		Mailbox map[string]string
 	}
 	if err := json.Unmarshal(content, &keys); err != nil {
 		t.Fatal(err)
@@ -368,6 +370,7 @@ func TestWriteFile_HasContractKeys(t *testing.T) {
 	for _, name := range []string{"owner", "reader", "registrar", "outsider"} {
 		check("user "+name, keys.Users[name], "id", "email", "password")
 	}
+	check("mailbox", keys.Mailbox, "url")
 	check("engage", keys.Engage, "embedKey", "allowedOrigin")
 	check(
 		"ownerIn",

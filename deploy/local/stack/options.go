@@ -31,6 +31,7 @@ type Options struct {
 	// EarlierBinaries, for tests, is the directory of the programs of an earlier commit, which all processes except the
 	// first of each service run; "" means Binaries.
 	EarlierBinaries string
+	Mailbox         bool // authserver sends its mail to a mailbox of this stack
 	Observed        bool // the services serve metrics (Service.Metrics)
 	// Collector is where services and gateway send their traces (OTLP over HTTP); "" means as the environment says.
 	Collector string

@@ -39,11 +39,13 @@ func (s *Stack) startServices(ctx context.Context) error {
 			return err
 		}
 	}
-	err := s.startEach(ctx, authserver, s.ports.app, s.options.Authservers, &s.Authservers, map[string]string{
+	accounts := map[string]string{
 		"ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[authserver],
 		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(authserver),
 		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
-	})
+	}
+	maps.Copy(accounts, s.mailSettings())
+	err := s.startEach(ctx, authserver, s.ports.app, s.options.Authservers, &s.Authservers, accounts)
 	if err != nil {
 		return err
 	}

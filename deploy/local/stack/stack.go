@@ -42,6 +42,7 @@ type Stack struct {
 	home    *home
 	ports   ports
 	edge    *edge
+	post    *post             // nil unless Options.Mailbox
 	logins  map[string]string // service → database URL
 	stop    sync.Once
 }
@@ -100,6 +101,13 @@ func (s *Stack) prepareStores(ctx context.Context) error {
 func (s *Stack) bringUp(ctx context.Context) error {
 	if err := s.prepareStores(ctx); err != nil {
 		return err
+	}
+	if s.options.Mailbox {
+		var err error
+		if s.post, err = openMailbox(); err != nil {
+			return err
+		}
+		s.Demo.Mailbox = &demo.Mailbox{URL: s.post.url}
 	}
 	s.options.say("starting the services")
 	if err := s.startServices(ctx); err != nil {
@@ -223,6 +231,9 @@ func (s *Stack) Stop() {
 			}
 		}
 		group.Wait()
+		if s.post != nil {
+			group.Go(s.post.close)
+		}
 		if s.Redis != nil {
 			group.Go(s.Redis.Stop)
 		}
