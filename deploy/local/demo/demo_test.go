@@ -326,7 +326,7 @@ func TestImagine_ProgrammesAreVaried(t *testing.T) {
 func TestWriteFile_HasContractKeys(t *testing.T) {
 	s := newSeed(t)
 	d := seedDemo(t, marked(t, s), s, base, time.Now())
-	d.Mailbox = &demo.Mailbox{URL: "http://127.0.0.1:1/"} // as the stack of make run sets it
+	d.Mailbox = &Mailbox{URL: "http://127.0.0.1:1/"} // as the stack of make run sets it
 	path := filepath.Join(t.TempDir(), "demo.json")
 	if err := d.WriteFile(path); err != nil {
 		t.Fatal(err)

@@ -97,6 +97,13 @@ func (m *Mailbox) Messages(to string) []Message {
 	return found
 }
 
+// Clear forgets all messages.
+func (m *Mailbox) Clear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.messages = nil
+}
+
 // Changed returns a channel that is closed when the next message arrives.
 func (m *Mailbox) Changed() <-chan struct{} {
 	m.mu.Lock()
