@@ -126,6 +126,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	if err != nil {
 		return nil, err
 	}
+	people := membersOf(store, grants, c.AppURL)
 	b, err := newBrowser(browserDeps{
 		config:    c,
 		log:       log,
@@ -135,6 +136,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		pages:     pages,
 		engine:    oauth,
 		grants:    grants,
+		members:   people,
 		resources: resources,
 		now:       o.now,
 		cost:      o.cost,
@@ -200,7 +202,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		}),
 		members: members.New(members.Deps{
 			Authorizer: tenants,
-			Members:    membersOf(store, grants, c.AppURL),
+			Members:    people,
 			Store:      store,
 			Variables:  variables,
 			Log:        log,

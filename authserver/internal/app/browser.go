@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/invitation"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -18,6 +20,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -30,6 +33,7 @@ type browser struct {
 	login         *login.Handler
 	forgotten     *forgotten.Handler
 	authorize     *authorize.Handler
+	invitation    *invitation.Handler
 	settings      settings.Routes
 	signInMethods signInMethods
 }
@@ -43,6 +47,7 @@ type browserDeps struct {
 	pages     *ui.Pages
 	engine    *engine.Engine
 	grants    *grant.Service
+	members   *membership.Service
 	resources []string
 	now       func() time.Time
 	cost      session.Cost
@@ -95,6 +100,20 @@ func newBrowser(d browserDeps) (browser, error) {
 		Now:      d.now,
 	})
 	d.application = consents.ApplicationAt
+	invitations, err := invitation.New(invitation.Deps{
+		Members:   d.members,
+		Sessions:  sessions,
+		Passwords: passwords,
+		Hash:      func(text string) (credential.Secret, error) { return session.HashPassword(text, d.cost) },
+		Devices:   devices,
+		Pages:     d.pages,
+		Proxies:   proxies,
+		Keys:      d.keys,
+		Log:       d.log,
+	})
+	if err != nil {
+		return browser{}, err
+	}
 	others, err := newSignInMethods(d, sessions, passwords, attempts, proxies)
 	if err != nil {
 		return browser{}, err
@@ -104,6 +123,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		sessions:      sessions,
 		passwords:     passwords,
 		authorize:     consents,
+		invitation:    invitations,
 		settings:      account,
 		signInMethods: others,
 		forgotten: forgotten.New(forgotten.Deps{

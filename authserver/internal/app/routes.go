@@ -175,6 +175,11 @@ func (h handlers) pageRoutes(router *mux.Router) {
 		methods{"GET": page(http.HandlerFunc(b.authorize.Page)), "POST": page(b.authorize.Answer())},
 	)
 	route("/oauth/authorize/workspace", methods{"POST": page(b.authorize.Choose())})
+	route(
+		"/invitation",
+		methods{"GET": page(http.HandlerFunc(b.invitation.Page)), "POST": page(b.invitation.Answer())},
+	)
+	route("/invitation/account", methods{"POST": page(b.invitation.Create())})
 	b.signInMethods.routes(route, page)
 	for path, byMethod := range b.settings {
 		withSession := methods{}

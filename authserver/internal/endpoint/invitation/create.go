@@ -1,0 +1,86 @@
+package invitation
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/displayname"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Create serves POST /invitation/account. The account gets the invitation's address.
+func (h *Handler) Create() http.Handler {
+	return h.form(func(v visit) error {
+		name, password := strings.TrimSpace(v.form.Get("name")), v.form.Get("password")
+		nameNote, passwordNote := "", passwordProblem(password)
+		if problem := displayname.Check(name, displayname.MaxLength); problem != "" {
+			nameNote = "Enter your name. " + problem
+		}
+		switch {
+		case v.signedIn:
+			h.show(v, http.StatusConflict, func(page *view) { page.Problem = "You are signed in already." })
+			return nil
+		case v.offer.HasAccount:
+			return membership.ErrAccountExists
+		case nameNote != "" || passwordNote != "":
+			h.refuse(v, http.StatusBadRequest, "The account was not created.", nameNote, passwordNote)
+			return nil
+		}
+		var hash credential.Secret
+		from := h.Proxies.ClientAddress(v.r)
+		err := h.Passwords.Slot(v.r.Context(), session.Caller{Email: v.offer.Email, Address: from}, func() (err error) {
+			hash, err = h.Hash(password)
+			return err
+		})
+		if errors.Is(err, session.ErrBusy) {
+			web.SetRetryAfter(v.w.Header(), session.BusyFor)
+			h.refuse(v, http.StatusTooManyRequests, "Too many people are signing in right now. Please try again in a "+
+				"few seconds.", "", "")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		id, err := h.Members.AcceptAsNewUser(v.r.Context(), v.offer, name, hash, web.RequestID(v.r.Context()))
+		if err != nil {
+			return err
+		}
+		proof := session.Proof{Method: session.Password, PasswordHash: hash}
+		by, event := session.Arrival(v.r, workspace.User{ID: id, Email: v.offer.Email, Name: name}, proof, from)
+		return h.arrive(v, by, event)
+	})
+}
+
+// refuse shows the form again with what was typed, except the password.
+func (h *Handler) refuse(v visit, status int, problem, nameNote, passwordNote string) {
+	h.show(v, status, func(page *view) {
+		page.Problem, page.Name = problem, v.form.Get("name")
+		page.NameNote, page.PasswordNote = nameNote, passwordNote
+	})
+}
+
+const (
+	shortestPassword = 12 // characters
+	longestPassword  = 1024
+)
+
+// passwordProblem returns why a text cannot be the password of a new account, or "".
+func passwordProblem(text string) string {
+	switch {
+	case text == "":
+		return "Choose a password."
+	case !utf8.ValidString(text) || strings.ContainsAny(text, "\r\n\x00"):
+		return "The password must be one line of text."
+	case len(text) > longestPassword:
+		return "The password must have at most 1024 bytes."
+	case utf8.RuneCountInString(text) < shortestPassword:
+		return "The password must have at least 12 characters."
+	}
+	return ""
+}

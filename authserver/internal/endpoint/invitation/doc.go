@@ -1,0 +1,9 @@
+// Package invitation serves the page of an invitation to a workspace.
+//
+//	GET  /invitation?token=    Page     who invites to what; changes nothing, so that link previews do no harm
+//	POST /invitation           Answer   token, key, decision: accept or decline
+//	POST /invitation/account   Create   token, name, password: creates an account, accepts and signs in
+//
+// The link is a secret, but of a user with an account it is useless without that user's sign-in. The token is only in
+// this server's own URLs and forms: the pages send no Referer to other sites, and logs have no query strings.
+package invitation
