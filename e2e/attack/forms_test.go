@@ -53,6 +53,25 @@ func fields(e *target) map[string]url.Values {
 			"confirm":     {"yes"},
 			"seen":        {e.policy},
 		},
+		"/settings/members/invite": {
+			"email":       {"eve@evil.example"},
+			"permissions": harness.Everything(),
+		},
+		"/settings/members/renew":    about(e.invitation),
+		"/settings/members/withdraw": about(e.invitation),
+		"/settings/members/permissions": {
+			"id":          {e.member},
+			"permissions": harness.Everything(),
+			"seen":        {harness.ReadProgrammes},
+		},
+		"/settings/members/remove": {"id": {e.member}, "confirm": {"yes"}},
+		"/settings/members/leave":  {"confirm": {"yes"}},
+		"/invitation":              {"token": {e.link}, "decision": {"accept"}},
+		"/invitation/account": {
+			"token":    {e.link},
+			"name":     {"Planted"},
+			"password": {"three small boats"},
+		},
 		"/settings/passkeys/remove":    about(e.passkey),
 		"/settings/passkeys":           {"name": {"Planted"}, "answer": {"{}"}},
 		"/settings/passkeys/options":   {},
@@ -216,6 +235,11 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		"/settings/connectors/policy",
 		"/settings/connectors/disconnect",
 		"/settings/connectors/llm",
+		"/settings/members/invite",
+		"/settings/members/renew",
+		"/settings/members/withdraw",
+		"/settings/members/permissions",
+		"/settings/members/remove",
 	}
 	was := victim.inventory(t)
 	for name, who := range map[string]*harness.Person{
@@ -226,6 +250,7 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		for path, values := range fields(victim) {
 			if !strings.HasPrefix(path, "/settings/") || path == "/settings/passkeys" ||
 				path == "/settings/passkeys/options" ||
+				path == "/settings/members/leave" || // the sender's own membership
 				(who == colleague && slices.Contains(manages, path)) {
 				continue
 			}
@@ -236,6 +261,7 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 					"/settings/developers/apps",
 					"/settings/connectors/policy",
 					"/settings/connectors/llm",
+					"/settings/members/invite",
 				},
 				path,
 			) {
@@ -258,6 +284,7 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		"/settings/audit",
 		"/settings/audit.jsonl",
 		"/settings/connectors",
+		"/settings/members",
 	} {
 		for name, who := range map[string]*harness.Person{
 			"the owner of another workspace": stranger.person,
@@ -299,6 +326,8 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 		"/settings/developers",
 		"/settings/audit",
 		"/settings/connectors",
+		"/settings/members",
+		"/settings/members/member",
 	} {
 		for _, query := range []string{
 			"",

@@ -43,7 +43,8 @@ func newMarkedTarget(t *testing.T, p *harness.Product) *target {
 		},
 		{
 			`update account.users set email = $2
-						where id in (select user_id from account.memberships where tenant_id = $1)`,
+						where id in (select user_id from account.memberships
+						where tenant_id = $1 and 'account:api:access' = any(permissions))`,
 			e.Owner.Email,
 		},
 		{
@@ -93,6 +94,7 @@ func pagesOf(p *harness.Product, e *target) map[string][]string {
 		p.AppURL + "/settings/security":           {"token", "event of a token"},
 		p.AppURL + "/settings/audit" + in:         {"event", "workspace"},
 		p.AppURL + "/settings/connectors" + in:    {"workspace"},
+		p.AppURL + "/settings/members" + in:       {"person", "workspace"},
 		p.AppURL + "/settings/passkeys":           {"passkey"},
 		p.AppURL + "/login/again":                 nil,
 		p.AuthorizeURL(e.connector.Begin().Query): {"application", "workspace"},

@@ -23,6 +23,7 @@ type target struct {
 	long, tokens                                            harness.Tokens // issued to the app and to the connector
 	grant, personal, signIn, passkey                        string         // identifiers
 	member, invitation                                      string
+	link                                                    string // token of the invitation's link
 	// policy is the digest of the connector policy, as the policy page shows it.
 	policy string
 }
@@ -62,12 +63,11 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 	e.app, e.connector = e.Confidential(t, "", harness.ReadProgrammes), e.Connector(t, harness.ReadProgrammes)
 	e.long, e.tokens = e.app.Connect(t, e.person), e.connector.Connect(t, e.person)
 	e.member = e.Member(t, harness.ReadProgrammes).ID
-	e.invitation = text(
-		api.JSON(t, http.MethodPost, "/v1/account/tenants/"+e.Workspace.ID+"/invitations", map[string]any{
-			"email": "ada@example.org", "permissions": []string{harness.ReadProgrammes},
-		}).Wants(t, http.StatusCreated),
-		"id",
-	)
+	invited := api.JSON(t, http.MethodPost, "/v1/account/tenants/"+e.Workspace.ID+"/invitations", map[string]any{
+		"email": "ada@example.org", "permissions": []string{harness.ReadProgrammes},
+	}).Wants(t, http.StatusCreated)
+	e.invitation = text(invited, "id")
+	_, e.link, _ = strings.Cut(text(invited, "url"), "?token=")
 	e.grant = harness.GrantOf(t, e.tokens.AccessToken)
 	e.personal = p.Database.Text(
 		t,

@@ -8,6 +8,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/auditlog"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/connectors"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/developers"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/members"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/security"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/user"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -19,6 +20,7 @@ import (
 func SettingsSections() []ui.Section {
 	return []ui.Section{
 		user.Section,
+		members.Section,
 		developers.Section,
 		connectors.Section,
 		apps.Section,
@@ -60,6 +62,7 @@ func newSettings(
 			BaseURL:   d.config.BaseURL,
 			Resources: d.resources,
 		}),
+		members.New(common, d.members, d.store),
 		connectors.New(common, d.store, d.grants),
 		apps.New(common, d.store, d.grants),
 		security.New(security.Deps{

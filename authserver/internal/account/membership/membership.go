@@ -1,6 +1,7 @@
 // Package membership defines who is in a workspace, and how members and invitations change.
 //
-//	M1 A caller gives only permissions that the caller and the caller's credential hold in the workspace at that moment.
+//	M1 A caller gives only permissions that the caller and the caller's credential hold in the workspace at that
+//	   moment.
 //	M2 The last member with account:write:members can neither be removed nor lowered, nor leave.
 //	M3 The end of a membership ends the user's grants and personal access tokens in the workspace, and the invitations
 //	   that the user sent, in one transaction.

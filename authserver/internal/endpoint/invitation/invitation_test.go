@@ -79,7 +79,8 @@ func TestInvitation_NewPersonCreatesAccountAndJoins(t *testing.T) {
 	} {
 		refused := page.Send("/invitation/account", browsertest.Fields{"name": c.name, "password": c.password})
 		e.wants(name, refused, 400, c.words, "The account was not created.")
-		if refused.Form("/invitation/account").Get("name") != c.name || strings.Contains(refused.Text(), "elevenchars") {
+		if refused.Form("/invitation/account").Get("name") != c.name ||
+			strings.Contains(refused.Text(), "elevenchars") {
 			t.Errorf("%s: the form lost the name or shows the password", name)
 		}
 	}
@@ -131,7 +132,8 @@ func TestInvitation_UserWithAccountMustSignIn(t *testing.T) {
 	}
 	other := e.SignedIn(eve)
 	e.wants("another user", other.Get(path), 403, "This invitation is for another account", sam.Email)
-	e.wants("another user accepts", other.Post("/invitation", url.Values{"token": {token}, "decision": {"accept"}}), 403,
+	e.wants("another user accepts",
+		other.Post("/invitation", url.Values{"token": {token}, "decision": {"accept"}}), 403,
 		"This invitation is for another account")
 	signIn := browser.Get(linkTo(t, page, "/login?return="))
 	back := signIn.Send("/login", browsertest.Fields{"email": sam.Email, "password": browsertest.Password})
@@ -216,7 +218,8 @@ func TestInvitation_RefusalsSayWhy(t *testing.T) {
 	e.Fixture.Join(e.Fixture.WorkspaceID, sam.ID, perm.EngageReadForms)
 	e.wants("a member", form.Send("/invitation", browsertest.Fields{"decision": "accept"}), 409, "already a member")
 	e.Fixture.Exec(`delete from account.memberships where user_id = $1`, sam.ID)
-	e.Fixture.Exec(`update account.memberships set permissions = '{account:write:members}' where user_id = $1`, e.manager)
+	e.Fixture.Exec(`update account.memberships set permissions = '{account:write:members}' where user_id = $1`,
+		e.manager)
 	e.wants("the inviter lost the permission", form.Send("/invitation", browsertest.Fields{"decision": "accept"}), 409,
 		"can no longer be accepted")
 	if n := e.Count(`select count(*) from account.memberships where user_id = $1`, sam.ID); n != 0 {

@@ -102,7 +102,7 @@ func (h *Handler) show(
 		Frame: ui.Frame{
 			Title:   "Sign-in with " + h.Name,
 			Section: "security",
-			Manages: current.Manages,
+			Held:    current.Held,
 			Notice:  notice,
 			Problem: problem,
 			Person:  &ui.Person{Name: current.User.Name, Email: current.User.Email},

@@ -39,7 +39,7 @@ func (h *Handler) show(
 	if err != nil {
 		return err
 	}
-	page.Title, page.Section, page.Manages = "Passkeys", "security", current.Manages
+	page.Title, page.Section, page.Held = "Passkeys", "security", current.Held
 	page.Notice, page.AsksPasskey = notice, true
 	page.Person = &ui.Person{Name: current.User.Name, Email: current.User.Email}
 	page.Key, page.Fresh, page.MaxName = h.newKey(current), current.Fresh(h.Now()), passkey.MaxName

@@ -3,6 +3,7 @@ package settings_test
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,22 +19,31 @@ const (
 	tokens     = developers + "/tokens"
 	apps       = developers + "/apps"
 	connectors = "/settings/connectors"
+	members    = "/settings/members"
 )
 
 var posts = []string{
 	tokens, tokens + "/replace", tokens + "/revoke", apps, apps + "/secret", apps + "/delete",
 	"/settings/apps/disconnect", "/settings/security/sign-out", "/settings/security/sign-out-others",
 	"/settings/security/tokens/revoke", connectors + "/policy",
+	members + "/invite", members + "/renew", members + "/withdraw", members + "/permissions", members + "/remove",
+	members + "/leave",
 }
 
 // pages returns every page of the settings, and the export.
-func pages() []string { return append(links(true), "/settings/audit.jsonl") }
+func pages() []string {
+	return append(
+		links(perm.AccountAPIAccess, perm.AccountReadMembers),
+		"/settings/audit.jsonl",
+		members+"/member",
+	)
+}
 
-// links returns the targets of the navigation, for a user who manages a workspace or does not.
-func links(manages bool) []string {
+// links returns the targets of the navigation, for a user with these permissions in a workspace.
+func links(held ...perm.Permission) []string {
 	var out []string
 	for _, section := range app.SettingsSections() {
-		if manages || !section.OfWorkspace {
+		if section.Needs == "" || slices.Contains(held, section.Needs) {
 			out = append(out, section.Path())
 		}
 	}

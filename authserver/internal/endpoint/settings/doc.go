@@ -5,5 +5,6 @@
 //	GET /settings   303 to /settings/user
 //
 // Every form has a key that is sealed for the sign-in it was shown to (request.go): a form of another session is a 403.
-// Pages of one workspace need account:api:access there (contract, section 7).
+// Pages of one workspace need a permission there (contract, section 7): account:read:members for the members, and
+// account:api:access for the others.
 package settings

@@ -125,7 +125,7 @@ func (h *Settings) Frame(v *Request, section ui.Section) (ui.Frame, error) {
 	return ui.Frame{
 		Title:   section.Title,
 		Section: section.Name,
-		Manages: v.Current.Manages,
+		Held:    v.Current.Held,
 		Notice:  notice,
 		Script:  true,
 		Person:  &ui.Person{Name: v.Current.User.Name, Email: v.Current.User.Email},
@@ -160,8 +160,8 @@ func (v *Request) Event(
 	return event
 }
 
-// EventIn returns Event with authorization that requires account:api:access in the workspace, and the permissions in
-// more.
+// EventIn returns Event with authorization that requires the page's permission in the workspace, and the permissions
+// in more.
 func (v *Request) EventIn(
 	here Scope,
 	action audit.Action,
@@ -171,7 +171,7 @@ func (v *Request) EventIn(
 ) audit.Event {
 	event := v.Event(&here.Workspace.ID, action, subject, detail)
 	event.Authorization.WorkspaceID = here.Workspace.ID
-	event.Authorization.Permissions = perm.NewSet(append(more, perm.AccountAPIAccess)...)
+	event.Authorization.Permissions = perm.NewSet(append(more, here.Needs)...)
 	return event
 }
 

@@ -9,10 +9,11 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Scope is the workspace of a request, in which the user holds account:api:access.
+// A Scope is the workspace of a request, in which the user holds the permission that the page needs.
 type Scope struct {
 	workspace.Membership
-	All []workspace.Membership // every such workspace of the user
+	All   []workspace.Membership // every such workspace of the user
+	Needs perm.Permission
 }
 
 // At returns the workspace whose id is given, or the user's first one if it is "". If there is none, it writes a 403
@@ -22,9 +23,9 @@ func (h *Settings) At(v *Request, workspace string, section ui.Section) (Scope, 
 	if err != nil {
 		return Scope{}, err
 	}
-	var here Scope
+	here := Scope{Needs: section.Needs}
 	for _, m := range memberships {
-		if m.Permissions.Has(perm.AccountAPIAccess) {
+		if m.Permissions.Has(section.Needs) {
 			here.All = append(here.All, m)
 		}
 	}
@@ -47,9 +48,9 @@ func (h *Settings) noAccess(v *Request, section ui.Section, others []workspace.M
 	m := &ui.Message{
 		Frame:   frame,
 		Status:  http.StatusForbidden,
-		Heading: "You cannot manage API access in this workspace",
+		Heading: denied(section.Needs),
 		Text:    "This page requires a permission that you do not have:",
-		List:    perm.NewSet(perm.AccountAPIAccess),
+		List:    perm.NewSet(section.Needs),
 		Next:    "An administrator of the workspace can give it to you.",
 		Links:   []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}},
 	}
@@ -61,6 +62,13 @@ func (h *Settings) noAccess(v *Request, section ui.Section, others []workspace.M
 	}
 	h.Pages.ShowError(v.W, v.R, m)
 	return ErrAnswered
+}
+
+func denied(needed perm.Permission) string {
+	if needed == perm.AccountReadMembers {
+		return "You cannot see the members of this workspace"
+	}
+	return "You cannot manage API access in this workspace"
 }
 
 // Path returns the path of a section in the workspace.

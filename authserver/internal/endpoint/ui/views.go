@@ -12,7 +12,7 @@ type Frame struct {
 	Person      *Person   // the signed-in user; nil if there is none or it is unknown
 	Section     string    // the name of the open section of the settings
 	Sections    []Section // set by Show
-	Manages     bool      // the user may open the sections OfWorkspace
+	Held        perm.Set  // what the user holds in any workspace, for the sections that need a permission
 	WorkspaceID string    // the page's workspace, for the links to its other pages; "" if it has none
 	Notice      string    // result of the last action
 	Problem     string    // why the last action was refused
@@ -87,9 +87,9 @@ type Link struct{ Href, Text string }
 
 // A Section is a page that the navigation of the settings links to.
 type Section struct {
-	Name        string // its path is /settings/ and Name
-	Title       string
-	OfWorkspace bool // it shows one workspace, and needs account:api:access there
+	Name  string // its path is /settings/ and Name
+	Title string
+	Needs perm.Permission // if not "", it shows one workspace, and the user needs this permission there
 }
 
 // Path returns the path of the page.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -32,11 +33,9 @@ type SignIn struct {
 
 // A CurrentUser is the user at a browser.
 type CurrentUser struct {
-	SignInID uuid.UUID
-	User     workspace.User
-	// Manages reports whether the user holds account:api:access in some workspace, which every page about workspaces
-	// requires.
-	Manages         bool
+	SignInID        uuid.UUID
+	User            workspace.User
+	Held            perm.Set  // permissions that the user holds in any workspace, for the navigation
 	AuthenticatedAt time.Time // when the user last authenticated at this browser
 }
 

@@ -141,7 +141,8 @@ func TestM1_NobodyGivesWhatTheyDoNotHold(t *testing.T) {
 	m := newMemberTest(t)
 	a, b := m.person(manages...), m.person(perm.ProgrammesRead, perm.ProgrammesWrite)
 	var missing *membership.NotHeld
-	_, err := m.ChangePermissions(m.Context(), a, b.UserID, perm.NewSet(perm.ProgrammesWrite, perm.EngageReadForms), nil)
+	wanted := perm.NewSet(perm.ProgrammesWrite, perm.EngageReadForms)
+	_, err := m.ChangePermissions(m.Context(), a, b.UserID, wanted, nil)
 	if !errors.As(err, &missing) || missing.Missing.Scope() != "engage:read:forms" {
 		t.Errorf("%v", err)
 	}
@@ -172,7 +173,8 @@ func TestM1_NobodyGivesWhatTheyDoNotHold(t *testing.T) {
 		t.Errorf("a permission that the member lost since: %v", err)
 	}
 	// The permission ends between the check and the write.
-	m.fixture.Exec(`update account.memberships set permissions = '{account:write:members}' where user_id = $1`, a.UserID)
+	m.fixture.Exec(`update account.memberships set permissions = '{account:write:members}' where user_id = $1`,
+		a.UserID)
 	m.fixture.Exec(`update account.memberships set permissions = '{programmes:write:programmes}' where user_id = $1`,
 		b.UserID)
 	_, err = m.ChangePermissions(m.Context(), a, b.UserID, perm.NewSet(perm.ProgrammesRead), nil)

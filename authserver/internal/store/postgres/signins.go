@@ -76,12 +76,12 @@ func (s *Store) ReauthenticateSignIn(
 const signInCounts = `s.ended_at is null and s.expires_at > now() and s.last_seen_at > now() - $1::interval`
 
 // SignIn reads a valid sign-in with its user, who must not be disabled, and records when it was last seen, to
-// the minute. It also reports whether the user manages API access in any workspace, which the navigation of
-// every page needs.
+// the minute. It also reads which permissions the user holds in any workspace, which the navigation of every
+// page needs.
 func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	current := session.CurrentUser{SignInID: id}
+	current, held := session.CurrentUser{SignInID: id}, []string{}
 	err := s.pool.QueryRow(ctx, `
 with counting as (
   select s.id, s.last_seen_at, u.id as user_id, u.email, u.name
@@ -91,16 +91,16 @@ with counting as (
   update account.sign_ins set last_seen_at = now()
   where id = (select id from counting where last_seen_at < now() - interval '1 minute')
 )
-select user_id, email, name, exists (select from account.memberships m where m.user_id = counting.user_id
-  and $3 = any(m.permissions))
-from counting`, session.IdleTimeout, id, string(perm.AccountAPIAccess)).
-		Scan(&current.User.ID, &current.User.Email, &current.User.Name, &current.Manages)
+select user_id, email, name,
+  array(select distinct unnest(m.permissions) from account.memberships m where m.user_id = counting.user_id)
+from counting`, session.IdleTimeout, id).Scan(&current.User.ID, &current.User.Email, &current.User.Name, &held)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return session.CurrentUser{}, false, nil
 	}
 	if err != nil {
 		return session.CurrentUser{}, false, unavailable("read sign-in", err)
 	}
+	current.Held = perm.FromStrings(held)
 	return current, true, nil
 }
 

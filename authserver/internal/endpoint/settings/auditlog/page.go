@@ -18,11 +18,12 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Section is the page's link in the navigation.
-var Section = ui.Section{Name: "audit", Title: "Audit log", OfWorkspace: true}
+var Section = ui.Section{Name: "audit", Title: "Audit log", Needs: perm.AccountAPIAccess}
 
 // Log is the audit log.
 type Log interface {

@@ -30,7 +30,7 @@ import (
 )
 
 // Section is the page's link in the navigation.
-var Section = ui.Section{Name: "connectors", Title: "Connectors", OfWorkspace: true}
+var Section = ui.Section{Name: "connectors", Title: "Connectors", Needs: perm.AccountAPIAccess}
 
 // Policies stores connector policies. The current policy is read with the membership (workspace.Workspace).
 type Policies interface {

@@ -29,11 +29,12 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Section is the page's link in the navigation.
-var Section = ui.Section{Name: "developers", Title: "Developers", OfWorkspace: true}
+var Section = ui.Section{Name: "developers", Title: "Developers", Needs: perm.AccountAPIAccess}
 
 // Tokens stores personal access tokens.
 type Tokens interface {

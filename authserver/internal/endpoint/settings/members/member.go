@@ -1,0 +1,232 @@
+package members
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const gone = "This person is no longer a member."
+
+const lastManager = "This is the last person who can manage members. Give that permission to another member first. " +
+	"Nothing was changed."
+
+// member serves GET /settings/members/member.
+func (h *Handler) member() http.Handler {
+	return h.Page(func(v *settings.Request) error {
+		here, err := h.At(v, v.R.URL.Query().Get("tenant"), Section)
+		if err != nil {
+			return err
+		}
+		id, err := identity.Parse(v.R.URL.Query().Get("id"))
+		if err != nil {
+			return h.Done(v, here.Path(Section), gone)
+		}
+		return h.showMember(v, here, id, http.StatusOK, func(*memberPage) {})
+	})
+}
+
+// showMember shows a member as stored, changed by adjust.
+func (h *Handler) showMember(
+	v *settings.Request, here settings.Scope, id uuid.UUID, status int, adjust func(*memberPage),
+) error {
+	m, err := h.store.WorkspaceMember(v.R.Context(), here.Workspace.ID, id)
+	if errors.Is(err, membership.ErrNoMember) {
+		return h.Done(v, here.Path(Section), gone)
+	}
+	if err != nil {
+		return err
+	}
+	frame, err := h.FrameIn(v, here, Section)
+	if err != nil {
+		return err
+	}
+	page := &memberPage{
+		Frame:     frame,
+		Key:       h.NewKey(v),
+		Workspace: here.View(),
+		Writes:    here.Permissions.Has(perm.AccountWriteMembers),
+		Member:    memberView{m, m.UserID == v.Current.User.ID},
+		Choices:   here.Permissions.Union(m.Permissions),
+		Chosen:    m.Permissions,
+		Seen:      m.Permissions.Scope(),
+	}
+	adjust(page)
+	h.Pages.Show(v.W, v.R, status, page)
+	return nil
+}
+
+// setPermissions serves POST /settings/members/permissions: id, permissions, seen. It applies only to the permissions
+// that the page showed.
+func (h *Handler) setPermissions() http.Handler {
+	return h.changing(func(v *settings.Request, here settings.Scope) error {
+		id, known := v.ID()
+		if !known {
+			return h.Done(v, here.Path(Section), gone)
+		}
+		wanted, err := membership.ParsePermissions(v.Form["permissions"])
+		seen := perm.ParseScope(v.Form.Get("seen"))
+		var m membership.Member
+		if err == nil {
+			m, err = h.members.ChangePermissions(v.R.Context(), actorIn(v, here), id, wanted, &seen)
+		}
+		if field, status := refusedField(err); field.Field != "" {
+			return h.showMember(v, here, id, status, func(page *memberPage) {
+				page.Chosen, page.Seen = perm.FromStrings(v.Form["permissions"]), seen.Scope()
+				page.Note, page.ProblemAt = field.Message, "permissions"
+				page.Problem = "Nothing was changed. " + field.Message
+			})
+		}
+		switch {
+		case errors.Is(err, membership.ErrChanged):
+			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) {
+				page.Problem = "The permissions were changed after you opened this page. Your changes were not saved."
+			})
+		case errors.Is(err, membership.ErrLastManager):
+			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) { page.Problem = lastManager })
+		case errors.Is(err, membership.ErrNoMember):
+			return h.Done(v, here.Path(Section), gone)
+		case err != nil:
+			return err
+		}
+		if id == v.Current.User.ID && !wanted.Has(perm.AccountReadMembers) {
+			return h.Done(v, "/settings/user", "Your permissions were saved.")
+		}
+		return h.Done(v, here.Path(Section), "The permissions of "+m.Name+" were saved.")
+	})
+}
+
+// remove serves POST /settings/members/remove: id, confirm.
+func (h *Handler) remove() http.Handler {
+	return h.changing(func(v *settings.Request, here settings.Scope) error {
+		id, known := v.ID()
+		if !known {
+			return h.Done(v, here.Path(Section), gone)
+		}
+		m, err := h.store.WorkspaceMember(v.R.Context(), here.Workspace.ID, id)
+		if err == nil && v.Form.Get("confirm") == "yes" {
+			var ended membership.Removal
+			if ended, err = h.members.Remove(v.R.Context(), actorIn(v, here), id); err == nil {
+				return h.removed(v, here, m, ended)
+			}
+		}
+		switch {
+		case errors.Is(err, membership.ErrNoMember):
+			return h.Done(v, here.Path(Section), gone)
+		case errors.Is(err, membership.ErrLastManager):
+			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) { page.Problem = lastManager })
+		case err != nil:
+			return err
+		}
+		frame, err := h.FrameIn(v, here, Section)
+		if err != nil {
+			return err
+		}
+		h.Pages.Show(v.W, v.R, http.StatusOK, &endPage{
+			Frame:     frame,
+			Key:       h.NewKey(v),
+			Workspace: here.View(),
+			Heading:   "Remove " + m.Name + " from " + here.Workspace.Name + "?",
+			Effects:   effects(m, m.Name+" loses access to the workspace immediately. The account stays."),
+			Action:    Section.Path() + "/remove",
+			ID:        id.String(),
+			Button:    "Remove " + m.Name,
+			Back:      here.Path(Section),
+		})
+		return nil
+	})
+}
+
+func (h *Handler) removed(
+	v *settings.Request, here settings.Scope, m membership.Member, ended membership.Removal,
+) error {
+	notice := fmt.Sprintf("%s was removed. Ended: %s, %s.", m.Name, count(len(ended.Grants), "connection"),
+		count(ended.Tokens, "personal access token"))
+	if m.UserID == v.Current.User.ID {
+		return h.Done(v, "/settings/user", "You left "+here.Workspace.Name+".")
+	}
+	return h.Done(v, here.Path(Section), notice)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// effects returns what ends with a membership, in words.
+func effects(m membership.Member, first string) []string {
+	return []string{
+		first,
+		"Ends: " + count(m.Connections, "connection") + " and " + count(m.Tokens, "personal access token") + ".",
+		"Open invitations from this person are withdrawn.",
+	}
+}
+
+// leave serves POST /settings/members/leave: confirm. Each member may leave.
+func (h *Handler) leave() http.Handler {
+	return h.Form(Section, func(v *settings.Request) error {
+		here, err := h.own(v)
+		if err != nil {
+			return err
+		}
+		if v.Form.Get("confirm") == "yes" {
+			_, err = h.members.Leave(v.R.Context(), actor(v, here.Workspace.ID, nil))
+			switch {
+			case errors.Is(err, membership.ErrLastManager):
+				return h.Done(v, "/settings/user", "You are the last person who can manage the members of "+
+					here.Workspace.Name+". Give that permission to another member before you leave.")
+			case err != nil:
+				return err
+			}
+			return h.Done(v, "/settings/user", "You left "+here.Workspace.Name+".")
+		}
+		m, err := h.store.WorkspaceMember(v.R.Context(), here.Workspace.ID, v.Current.User.ID)
+		if err != nil {
+			return err
+		}
+		frame, err := h.Frame(v, ui.Section{Name: "user", Title: "Leave " + here.Workspace.Name})
+		if err != nil {
+			return err
+		}
+		h.Pages.Show(v.W, v.R, http.StatusOK, &endPage{
+			Frame:     frame,
+			Key:       h.NewKey(v),
+			Workspace: ui.Workspace{ID: here.Workspace.ID.String(), Name: here.Workspace.Name},
+			Heading:   "Leave " + here.Workspace.Name + "?",
+			Effects:   effects(m, "You lose access immediately. To come back, you need a new invitation."),
+			Action:    Section.Path() + "/leave",
+			Button:    "Leave " + here.Workspace.Name,
+			Back:      "/settings/user",
+		})
+		return nil
+	})
+}
+
+// own returns the user's membership of the form's workspace. If there is none, it redirects and returns
+// settings.ErrAnswered.
+func (h *Handler) own(v *settings.Request) (workspace.Membership, error) {
+	memberships, err := h.Settings.Members.Memberships(v.R.Context(), v.Current.User.ID)
+	if err != nil {
+		return workspace.Membership{}, err
+	}
+	for _, m := range memberships {
+		if m.Workspace.ID.String() == v.Form.Get("tenant") {
+			return m, nil
+		}
+	}
+	if err := h.Done(v, "/settings/user", "You are not a member of this workspace."); err != nil {
+		return workspace.Membership{}, err
+	}
+	return workspace.Membership{}, settings.ErrAnswered
+}

@@ -1,0 +1,147 @@
+// Package members serves the settings pages with the members and invitations of one workspace.
+//
+//	GET  /settings/members?tenant=
+//	GET  /settings/members/member?tenant=&id=   one member
+//	POST /settings/members/invite               the page, with the link only this time
+//	POST /settings/members/renew                the page, with the new link only this time
+//	POST /settings/members/withdraw
+//	POST /settings/members/permissions
+//	POST /settings/members/remove               first what ends by it; with confirm it happens
+//	POST /settings/members/leave                the same; needs no permission
+//
+// Package membership decides.
+package members
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Section is the page's link in the navigation.
+var Section = ui.Section{Name: "members", Title: "Members", Needs: perm.AccountReadMembers}
+
+// Store reads members and invitations; postgres.Store implements it.
+type Store interface {
+	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.Member, error)
+	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error)
+	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
+}
+
+// A Handler serves the pages. It is safe for concurrent use.
+type Handler struct {
+	*settings.Settings
+	members *membership.Service
+	store   Store
+}
+
+// New returns a Handler.
+func New(s *settings.Settings, members *membership.Service, store Store) *Handler {
+	return &Handler{s, members, store}
+}
+
+// Routes returns the routes of the pages and their forms.
+func (h *Handler) Routes() settings.Routes {
+	return settings.Routes{
+		Section.Path():                  {"GET": h.page()},
+		Section.Path() + "/member":      {"GET": h.member()},
+		Section.Path() + "/invite":      {"POST": h.invite()},
+		Section.Path() + "/renew":       {"POST": h.renew()},
+		Section.Path() + "/withdraw":    {"POST": h.withdraw()},
+		Section.Path() + "/permissions": {"POST": h.setPermissions()},
+		Section.Path() + "/remove":      {"POST": h.remove()},
+		Section.Path() + "/leave":       {"POST": h.leave()},
+	}
+}
+
+// page serves GET /settings/members.
+func (h *Handler) page() http.Handler {
+	return h.Page(func(v *settings.Request) error {
+		here, err := h.At(v, v.R.URL.Query().Get("tenant"), Section)
+		if err != nil {
+			return err
+		}
+		return h.show(v, here, http.StatusOK, func(*view) {})
+	})
+}
+
+// show shows the current list, changed by adjust.
+func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adjust func(*view)) error {
+	members, err := h.store.WorkspaceMembers(v.R.Context(), here.Workspace.ID)
+	if err != nil {
+		return err
+	}
+	invitations, err := h.store.Invitations(v.R.Context(), here.Workspace.ID)
+	if err != nil {
+		return err
+	}
+	frame, err := h.FrameIn(v, here, Section)
+	if err != nil {
+		return err
+	}
+	page := &view{
+		Frame:      frame,
+		Key:        h.NewKey(v),
+		Workspaces: here.Workspaces(),
+		Workspace:  here.View(),
+		Writes:     here.Permissions.Has(perm.AccountWriteMembers),
+		Held:       here.Permissions,
+		Own:        v.Current.User.ID,
+	}
+	for _, m := range members {
+		page.Members = append(page.Members, memberView{m, m.UserID == v.Current.User.ID})
+	}
+	for _, i := range invitations {
+		page.Invitations = append(page.Invitations, invitationView{i, i.Expired(h.Now())})
+	}
+	for _, preset := range membership.Presets() {
+		if here.Permissions.HasAll(preset.Permissions) {
+			page.Presets = append(page.Presets, preset)
+		}
+	}
+	adjust(page)
+	h.Pages.Show(v.W, v.R, status, page)
+	return nil
+}
+
+// changing serves a POST by a user who may change the members of the workspace.
+func (h *Handler) changing(serve func(*settings.Request, settings.Scope) error) http.Handler {
+	return h.Form(Section, func(v *settings.Request) error {
+		here, err := h.At(v, v.Form.Get("tenant"), Section)
+		if err != nil {
+			return err
+		}
+		if !here.Permissions.Has(perm.AccountWriteMembers) {
+			return h.show(v, here, http.StatusForbidden, func(page *view) {
+				page.Problem = "You can see the members of this workspace, but not change them. Nothing was changed."
+			})
+		}
+		return serve(v, here)
+	})
+}
+
+// actor returns the user of the request.
+func actor(v *settings.Request, workspaceID uuid.UUID, held perm.Set) membership.Actor {
+	return membership.Actor{
+		UserID:      v.Current.User.ID,
+		WorkspaceID: workspaceID,
+		Permissions: held,
+		RequestID:   web.RequestID(v.R.Context()),
+		Authorization: audit.Authorization{
+			UserID:   v.Current.User.ID,
+			SignInID: v.Current.SignInID,
+		},
+	}
+}
+
+func actorIn(v *settings.Request, here settings.Scope) membership.Actor {
+	return actor(v, here.Workspace.ID, here.Permissions)
+}

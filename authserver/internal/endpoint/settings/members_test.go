@@ -1,0 +1,234 @@
+package settings_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func memberManager(site *browsertest.Server, more ...perm.Permission) browsertest.Person {
+	return site.Member(append(more, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)...)
+}
+
+func memberPath(site *browsertest.Server, who browsertest.Person) string {
+	return members + "/member?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + who.ID.String()
+}
+
+func wantsWords(t *testing.T, page *browsertest.Page, status int, words ...string) {
+	t.Helper()
+	if page.Status != status {
+		t.Errorf("%d, want %d: %s", page.Status, status, page.Text())
+	}
+	for _, text := range words {
+		if !page.HasText(text) {
+			t.Errorf("does not say %q: %s", text, page.Text())
+		}
+	}
+}
+
+// heldBy returns the permissions of a user in the fixture's workspace, or "none".
+func heldBy(t *testing.T, site *browsertest.Server, who browsertest.Person) string {
+	t.Helper()
+	held := "none"
+	err := site.Fixture.Owner.QueryRow(t.Context(), `select coalesce((select array_to_string(permissions, ' ')
+		from account.memberships where user_id = $1 and tenant_id = $2), 'none')`, who.ID, site.Fixture.WorkspaceID).
+		Scan(&held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held
+}
+
+func TestMembers_AreListedAndInvited(t *testing.T) {
+	site := browsertest.Start(t)
+	browser := site.SignedIn(memberManager(site))
+	site.Member(perm.EngageReadForms)
+	page := browser.Get(members)
+	wantsWords(t, page, http.StatusOK, "Riverside Food Bank", "(you)", "See public forms", "Never signed in",
+		"Sees programmes", "No open invitations")
+	if page.HasText("Runs forms") {
+		t.Error("a preset with permissions that the user does not hold is offered")
+	}
+	form := page.Form(members + "/invite")
+	form.Set("email", "sam@example.org")
+	form.Set("preset", "sees")
+	filled := browser.Post(members+"/invite", form)
+	form = filled.Form(members + "/invite")
+	if form.Get("email") != "sam@example.org" || form.Get("permissions") != "programmes:read:programmes" ||
+		site.Count(`select count(*) from account.invitations`) != 0 {
+		t.Errorf("a preset fills the form with %v", form)
+	}
+	sent := browser.Post(members+"/invite", form)
+	wantsWords(t, sent, http.StatusOK, "sam@example.org is invited", "No e-mail was sent.", "Invited by Ada Okafor")
+	link := shownLink(t, site, sent)
+	if page := browser.Get(members); shown(page, "invitation-link") != "" || !page.HasText("sam@example.org") {
+		t.Errorf("the link is shown again, or the invitation is not listed: %s", page.Text())
+	}
+	again := browser.Post(members+"/renew", browser.Get(members).Form(members+"/renew"))
+	if renewed := shownLink(t, site, again); renewed == link {
+		t.Error("the same link again")
+	}
+	wantsWords(t, site.Browser().Get(link), http.StatusNotFound, "This invitation is not valid")
+	withdrawn := browser.Post(members+"/withdraw", again.Form(members+"/withdraw"))
+	wantsWords(t, withdrawn.Follow(), http.StatusOK, "The invitation was withdrawn.", "No open invitations")
+	wantsWords(t, browser.Post(members+"/withdraw", again.Form(members+"/withdraw")).Follow(), http.StatusOK,
+		"answered or withdrawn already")
+	wantsWords(t, browser.Post(members+"/renew", again.Form(members+"/renew")).Follow(), http.StatusOK,
+		"answered or withdrawn already")
+}
+
+func shown(page *browsertest.Page, id string) string {
+	for _, input := range page.Elements("input") {
+		if browsertest.Attribute(input, "id") == id {
+			return browsertest.Attribute(input, "value")
+		}
+	}
+	return ""
+}
+
+// shownLink returns the local path of the invitation's link on the page.
+func shownLink(t *testing.T, site *browsertest.Server, page *browsertest.Page) string {
+	t.Helper()
+	path := strings.TrimPrefix(shown(page, "invitation-link"), site.URL)
+	if !strings.HasPrefix(path, "/invitation?token=alm_inv_") {
+		t.Fatalf("no link: %s", page.Text())
+	}
+	return path
+}
+
+func TestMembers_BadInvitationKeepsInput(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := memberManager(site)
+	browser := site.SignedIn(ada)
+	read := []string{string(perm.ProgrammesRead)}
+	for name, c := range map[string]struct {
+		email       string
+		permissions []string
+		status      int
+		words       string
+	}{
+		"no address":    {"", read, 400, "Enter an e-mail address"},
+		"bad address":   {"sam at home", read, 400, "Enter an e-mail address"},
+		"no permission": {"sam@example.org", nil, 400, "Choose at least one permission."},
+		"unknown":       {"sam@example.org", []string{"x:y:z"}, 400, "unknown"},
+		"not held":      {"sam@example.org", []string{"engage:read:forms"}, 403, "You do not have “See public forms”"},
+		"a member":      {ada.Email, read, 409, "A member has this address already."},
+	} {
+		form := browser.Get(members).Form(members + "/invite")
+		form.Set("email", c.email)
+		form["permissions"] = c.permissions
+		page := browser.Post(members+"/invite", form)
+		wantsWords(t, page, c.status, c.words, "The invitation was not sent.", "Go to the field")
+		if back := page.Form(members + "/invite"); back.Get("email") != c.email {
+			t.Errorf("%s: the form came back as %v", name, back)
+		}
+	}
+	if n := site.Count(`select count(*) from account.invitations`); n != 0 {
+		t.Errorf("%d invitations", n)
+	}
+}
+
+func TestMembers_PermissionsAreChanged(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, sam := memberManager(site), site.Member(perm.ProgrammesRead, perm.EngageReadForms)
+	browser := site.SignedIn(ada)
+	page := browser.Get(memberPath(site, sam))
+	wantsWords(t, page, http.StatusOK, sam.Email, "Last seen", "See public forms")
+	form := page.Form(members + "/permissions")
+	if len(form["permissions"]) != 2 {
+		t.Fatalf("%v", form)
+	}
+	form["permissions"] = []string{"engage:read:forms", "account:read:members"}
+	wantsWords(t, browser.Post(members+"/permissions", form).Follow(), http.StatusOK, "were saved.")
+	if held := heldBy(t, site, sam); held != "engage:read:forms account:read:members" {
+		t.Errorf("holds %s", held)
+	}
+	wantsWords(t, browser.Post(members+"/permissions", form), http.StatusConflict,
+		"changed after you opened this page")
+	form = browser.Get(memberPath(site, sam)).Form(members + "/permissions")
+	form["permissions"] = nil
+	wantsWords(t, browser.Post(members+"/permissions", form), http.StatusBadRequest, "Choose at least one permission.")
+	form["permissions"] = []string{"programmes:write:programmes"}
+	wantsWords(t, browser.Post(members+"/permissions", form), http.StatusForbidden,
+		"You do not have “Add and change programmes”")
+	own := browser.Get(memberPath(site, ada)).Form(members + "/permissions")
+	own["permissions"] = []string{"account:read:members"}
+	wantsWords(t, browser.Post(members+"/permissions", own), http.StatusConflict, "the last person who can manage")
+	// A member who can only look cannot change anything.
+	reader := site.SignedIn(sam)
+	wantsWords(t, reader.Get(members), http.StatusOK, "People who can manage members can invite others.")
+	look := reader.Get(memberPath(site, ada))
+	if len(look.Elements("fieldset")) != 0 {
+		t.Error("a form is shown to a user who cannot use it")
+	}
+	tried := url.Values{
+		"tenant": {site.Fixture.WorkspaceID.String()}, "id": {ada.ID.String()}, "confirm": {"yes"},
+		"key": {reader.Get("/settings/user").Form(members + "/leave").Get("key")},
+	}
+	for _, path := range []string{"/invite", "/renew", "/withdraw", "/permissions", "/remove"} {
+		wantsWords(t, reader.Post(members+path, tried), http.StatusForbidden, "but not change them")
+	}
+}
+
+func TestMembers_AreRemovedAndLeave(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, sam := memberManager(site), site.Member(perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
+	site.Redeemed(app, sam.ID)
+	ask := browser.Post(members+"/remove", browser.Get(memberPath(site, sam)).Form(members+"/remove"))
+	wantsWords(t, ask, http.StatusOK, "What ends", "1 connection and 0 personal access tokens")
+	if heldBy(t, site, sam) == "none" {
+		t.Fatal("removed without confirmation")
+	}
+	form := ask.Form(members + "/remove")
+	wantsWords(t, browser.Post(members+"/remove", form).Follow(), http.StatusOK, "was removed. Ended: 1 connection")
+	if heldBy(t, site, sam) != "none" ||
+		site.Count(`select count(*) from account.grants where state <> 'revoked'`) != 0 {
+		t.Error("not removed, or a grant is left")
+	}
+	wantsWords(t, browser.Post(members+"/remove", form).Follow(), http.StatusOK, "no longer a member")
+	wantsWords(t, browser.Get(memberPath(site, sam)).Follow(), http.StatusOK, "no longer a member")
+	// The last manager cannot leave; another member can, from the page of their own account.
+	for who, words := range map[browsertest.Person]string{
+		ada:                              "You are the last person who can manage the members",
+		site.Member(perm.ProgrammesRead): "You left Riverside Food Bank.",
+	} {
+		b := site.SignedIn(who)
+		ask := b.Post(members+"/leave", b.Get("/settings/user").Form(members+"/leave"))
+		wantsWords(t, ask, http.StatusOK, "You lose access immediately.")
+		wantsWords(t, b.Post(members+"/leave", ask.Form(members+"/leave")).Follow(), http.StatusOK, words)
+	}
+	if n := site.Count(`select count(*) from account.memberships
+		where tenant_id = $1`, site.Fixture.WorkspaceID); n != 1 {
+		t.Errorf("%d members", n)
+	}
+	wantsWords(t, browser.Get("/settings/audit"), http.StatusForbidden)
+}
+
+func TestMembers_NeedReadPermissionInTheirWorkspace(t *testing.T) {
+	site := browsertest.Start(t)
+	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
+	manager := developer(site, perm.ProgrammesRead)
+	mixed := site.Member(perm.ProgrammesRead)
+	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountReadMembers)
+	here := "?tenant=" + site.Fixture.WorkspaceID.String()
+	wantsWords(t, site.SignedIn(manager).Get(members+here), http.StatusForbidden,
+		"You cannot see the members of this workspace", "See members")
+	browser := site.SignedIn(mixed)
+	wantsWords(t, browser.Get(members+here), http.StatusForbidden, "Hillside Youth Club")
+	wantsWords(t, browser.Get(members+"?tenant="+uuid.NewString()), http.StatusForbidden)
+	wantsWords(t, browser.Get(members), http.StatusOK, "Hillside Youth Club")
+	// A member of one workspace is not shown through another.
+	page := browser.Get(members + "/member?tenant=" + elsewhere.String() + "&id=" + manager.ID.String())
+	wantsWords(t, page.Follow(), http.StatusOK, "no longer a member")
+	if page.HasText(manager.Email) {
+		t.Error("shows a member of another workspace")
+	}
+}
