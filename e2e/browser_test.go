@@ -257,7 +257,10 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	attempt := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
-	reader := ws.Member(t, harness.ReadProgrammes, harness.APIAccess)
+	reader := ws.Member(t, harness.ReadProgrammes, harness.APIAccess, harness.ReadMembers, harness.WriteMembers)
+	invited := p.As(ws.Token).JSON(t, http.MethodPost, invitationsOf(ws.Workspace),
+		invitationBody("sam@example.org", harness.ReadProgrammes)).Wants(t, http.StatusCreated).Object(t)
+	invitation := strings.TrimPrefix(invited["url"].(string), p.AppURL)
 	p.Database.Token(t, ws.Workspace, reader, harness.ReadProgrammes)
 	ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, reader))
 	ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, reader))
@@ -274,6 +277,9 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 		}
 		browser.Open(p.AuthorizeURL(attempt.Query))
 		look("sign-in")
+		browser.Open(p.AppURL + invitation)
+		look("invitation")
+		browser.Open(p.AuthorizeURL(attempt.Query))
 		browser.SignIn(reader.Email, "")
 		browser.See("#password-note")
 		look("bad form")
@@ -283,6 +289,10 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 		look("consent")
 		for _, page := range []string{
 			"/settings/user",
+			"/settings/members",
+			"/settings/members/member?id=" + reader.ID,
+			"/settings/members/member?id=" + ws.Owner.ID,
+			invitation,
 			"/settings/developers",
 			"/settings/developers?tenant=x",
 			"/settings/apps",
