@@ -40,8 +40,14 @@ func fields(e *target) map[string]url.Values {
 		"/settings/security/sign-out":        about(e.signIn),
 		"/settings/security/sign-out-others": {},
 		"/settings/security/tokens/revoke":   about(e.personal),
-		"/settings/connectors/disconnect":    about(e.grant),
-		"/settings/user/name":                {"name": {"Mallory"}},
+		"/settings/security/mails":           {}, // turns the optional mails off
+		"/settings/security/password": {
+			"password":     {e.Owner.Password},
+			"new-password": {"three small boats"},
+			"end-others":   {"yes"},
+		},
+		"/settings/connectors/disconnect": about(e.grant),
+		"/settings/user/name":             {"name": {"Mallory"}},
 		"/settings/connectors/llm": {
 			"state":   {"off"},
 			"confirm": {"yes"},
@@ -77,6 +83,8 @@ func fields(e *target) map[string]url.Values {
 		"/settings/passkeys/options":   {},
 		"/logout":                      {},
 		"/login":                       {"email": {e.Owner.Email}, "password": {e.Owner.Password}},
+		"/login/forgotten":             {"email": {e.Owner.Email}},
+		"/login/reset":                 {"token": {"nonsense"}, "new-password": {"three small boats"}},
 		"/login/again":                 {"password": {e.Owner.Password}},
 		"/login/passkey":               {"answer": {"{}"}},
 		"/login/passkey/options":       {},

@@ -1,10 +1,12 @@
 package attack
 
 import (
+	"cmp"
 	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"maps"
 	"os"
 	"path/filepath"
@@ -89,7 +91,8 @@ func pagesAndForms(t *testing.T) (opened, sent []string) {
 
 var (
 	sectionName   = regexp.MustCompile(`ui\.Section\{Name: "([a-z]+)"`)
-	sectionRoute  = regexp.MustCompile(`(?:Section\.Path\(\)(?: \+ "([^"]+)")?|"(/[^"]*)"):\s*\{"(GET|POST)": `)
+	sectionRoute  = regexp.MustCompile(`(?:Section\.Path\(\)(?: \+ "([^"]+)")?|"(/[^"]*)"):\s*\{("(?:GET|POST)": .*)`)
+	methodName    = regexp.MustCompile(`"(GET|POST)": `)
 	settingsPages = filepath.Join("..", "..", "authserver", "internal", "endpoint", "settings")
 )
 
@@ -114,10 +117,9 @@ func readSettings(t *testing.T, found map[string]map[string]bool) {
 			t.Fatalf("%s has no routes", name)
 		}
 		for _, route := range routes {
-			if whole := string(route[2]); whole != "" {
-				found[string(route[3])][whole] = true
-			} else {
-				found[string(route[3])][path+string(route[1])] = true
+			whole := cmp.Or(string(route[2]), path+string(route[1]))
+			for _, method := range methodName.FindAllSubmatch(route[3], -1) {
+				found[string(method[1])][whole] = true
 			}
 		}
 	}
@@ -166,7 +168,14 @@ func readRoutes(body *ast.BlockStmt, found map[string]map[string]bool) {
 	})
 }
 
+// named are the paths that the routes take from constants.
+var named = map[string]string{"forgotten.Path": "/login/forgotten", "mail.ResetPath": "/login/reset"}
+
 func pathOf(e ast.Expr) (string, bool) {
+	if constant, ok := e.(*ast.SelectorExpr); ok {
+		name := types.ExprString(constant)
+		return cmp.Or(named[name], name), true // a name that is not known fails the tests of the routes
+	}
 	literal, ok := e.(*ast.BasicLit)
 	if !ok || literal.Kind != token.STRING {
 		return "", false

@@ -133,7 +133,8 @@ func TestForgotten_LinkSetsPasswordOnceAndEndsSignIns(t *testing.T) {
 func TestForgotten_ThievesPasskeyGoesOnRequest(t *testing.T) {
 	p := serveMail(t)
 	who := p.person()
-	p.fixture.Exec(`insert into account.identities (issuer, subject, user_id) values ('https://id.test', 'x', $1)`, who.ID)
+	const link = `insert into account.identities (issuer, subject, user_id) values ('https://id.test', 'x', $1)`
+	p.fixture.Exec(link, who.ID)
 	count := func() int { return p.count(`select count(*) from account.identities where user_id = $1`, who.ID) }
 	form := p.browser().Get(p.forgotten(who, 1))
 	form.Send("/login/reset", browsertest.Fields{"new-password": newPassword})
@@ -293,7 +294,8 @@ func TestSignIn_NewBrowserIsMailed(t *testing.T) {
 	first.SignIn(who)
 	p.signedIn(who)
 	m := p.mail(who.Email, "New sign-in to your account", 1)
-	if !strings.Contains(m.Text, "127.0.0.1") || strings.Contains(m.HTML, "<img") || strings.Contains(m.HTML, "<script") {
+	if !strings.Contains(m.Text, "127.0.0.1") || strings.Contains(m.HTML, "<img") ||
+		strings.Contains(m.HTML, "<script") {
 		t.Errorf("%s", m.Raw)
 	}
 	if n := len(p.box.Messages(who.Email)); n != 1 {

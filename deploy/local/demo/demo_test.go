@@ -284,7 +284,7 @@ func TestClaim_RefusesForeignDatabase(t *testing.T) {
 // emptyDatabase empties a database in place, which the owner of its schemas may do.
 func emptyDatabase(t *testing.T, db testkit.Database) string {
 	t.Helper()
-	execute(t, connect(t, db.Owner), "drop schema account, resource cascade")
+	execute(t, connect(t, db.Owner), "drop schema account, account_jobs, resource cascade")
 	execute(t, connect(t, db.Superuser), `do $$ declare name text; begin
 		for name in select tablename from pg_tables where schemaname = 'public' loop
 					execute format('drop table public.%I', name);

@@ -103,9 +103,10 @@ var descriptions = []Description{
 	{Action: UserRenamed, Text: "Changed their name"},
 	{Action: UserPasswordSet, Text: "Set a new password and signed out all browsers"},
 	{
-		Action:  UserPasswordChanged,
-		Text:    "Changed the password",
-		Meaning: "The user changed the password in the settings. `others_ended` tells whether other browsers were signed out.",
+		Action: UserPasswordChanged,
+		Text:   "Changed the password",
+		Meaning: "The user changed the password in the settings. `others_ended` tells whether other browsers " +
+			"were signed out.",
 	},
 	{
 		Action:  UserPasswordReset,

@@ -170,7 +170,8 @@ func passwordChanged(s site, m Message) letter {
 	return letter{
 		Subject: "Your password was changed",
 		Lines: []string{
-			"The password of your account at " + s.host() + " was changed on " + moment(m.Data.At) + where(m.Data) + ".",
+			"The password of your account at " + s.host() + " was changed on " + moment(m.Data.At) +
+				where(m.Data) + ".",
 			"If this was not you, set a new password now.",
 		},
 		Button: "Set a new password",

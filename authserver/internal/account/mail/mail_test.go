@@ -100,7 +100,8 @@ func TestRender_DataAddNoHeader(t *testing.T) {
 		if err != nil || parsed.Header.Get("Bcc") != "" || strings.ContainsAny(header, "\u202e\u2066") {
 			t.Errorf("%s: %v %s", kind, err, header)
 		}
-		if to, err := parsed.Header.AddressList("To"); err != nil || len(to) != 1 || to[0].Address != "ada@example.org" {
+		to, err := parsed.Header.AddressList("To")
+		if err != nil || len(to) != 1 || to[0].Address != "ada@example.org" {
 			t.Errorf("%s: to %v %v", kind, to, err)
 		}
 		for _, text := range []string{got.Subject, got.Text, got.HTML} {

@@ -47,9 +47,9 @@ var (
 	errPlainPassword = errors.New("must not have tls=none with a password, except for a server on this machine")
 )
 
-// ParseServer parses ALMONER_SMTP_URL. smtps:// uses TLS from the start, on port 465; smtp:// requires STARTTLS, on port
-// 587; smtp://…?tls=none encrypts nothing, on port 25, and takes no password except on loopback. The error quotes
-// nothing of the URL.
+// ParseServer parses ALMONER_SMTP_URL. smtps:// uses TLS from the start, on port 465; smtp:// requires STARTTLS, on
+// port 587; smtp://…?tls=none encrypts nothing, on port 25, and takes no password except on loopback. The error
+// quotes nothing of the URL.
 func ParseServer(text credential.Secret) (Server, error) {
 	parsed, err := url.Parse(text.Reveal())
 	if err != nil || parsed.Hostname() == "" || strings.Trim(parsed.Path, "/") != "" || parsed.Fragment != "" {

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/displayname"
@@ -17,8 +17,8 @@ import (
 // Create serves POST /invitation/account. The account gets the invitation's address.
 func (h *Handler) Create() http.Handler {
 	return h.form(func(v visit) error {
-		name, password := strings.TrimSpace(v.form.Get("name")), v.form.Get("password")
-		nameNote, passwordNote := "", passwordProblem(password)
+		name, chosen := strings.TrimSpace(v.form.Get("name")), credential.Secret(v.form.Get("password"))
+		nameNote, passwordNote := "", password.Check(chosen, name, v.offer.Email)
 		if problem := displayname.Check(name, displayname.MaxLength); problem != "" {
 			nameNote = "Enter your name. " + problem
 		}
@@ -35,7 +35,7 @@ func (h *Handler) Create() http.Handler {
 		var hash credential.Secret
 		from := h.Proxies.ClientAddress(v.r)
 		err := h.Passwords.Slot(v.r.Context(), session.Caller{Email: v.offer.Email, Address: from}, func() (err error) {
-			hash, err = h.Hash(password)
+			hash, err = h.Hash(chosen.Reveal())
 			return err
 		})
 		if errors.Is(err, session.ErrBusy) {
@@ -63,24 +63,4 @@ func (h *Handler) refuse(v visit, status int, problem, nameNote, passwordNote st
 		page.Problem, page.Name = problem, v.form.Get("name")
 		page.NameNote, page.PasswordNote = nameNote, passwordNote
 	})
-}
-
-const (
-	shortestPassword = 12 // characters
-	longestPassword  = 1024
-)
-
-// passwordProblem returns why a text cannot be the password of a new account, or "".
-func passwordProblem(text string) string {
-	switch {
-	case text == "":
-		return "Choose a password."
-	case !utf8.ValidString(text) || strings.ContainsAny(text, "\r\n\x00"):
-		return "The password must be one line of text."
-	case len(text) > longestPassword:
-		return "The password must have at most 1024 bytes."
-	case utf8.RuneCountInString(text) < shortestPassword:
-		return "The password must have at least 12 characters."
-	}
-	return ""
 }

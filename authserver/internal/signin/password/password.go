@@ -57,10 +57,11 @@ func guessable(text string, known []string) bool {
 // inputs returns the words of what is known about the user, and the names of this product.
 func inputs(known []string) []string {
 	words := []string{"almoner"}
+	separates := func(r rune) bool { return strings.ContainsRune(" @.-_+", r) }
 	for _, text := range known {
 		text = strings.ToLower(text)
 		words = append(words, text)
-		words = append(words, strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" @.-_+", r) })...)
+		words = append(words, strings.FieldsFunc(text, separates)...)
 	}
 	return words
 }

@@ -24,7 +24,8 @@ func TestCheck_RefusesWhatIsEasyToGuess(t *testing.T) {
 		}
 	}
 	for _, good := range []string{
-		"correct horse battery staple", "tide lantern quarry", "kJ8#mQ2$vR9!", "пароль из четырёх слов", "日本語のとても長い合言葉です",
+		"correct horse battery staple", "tide lantern quarry", "kJ8#mQ2$vR9!", "пароль из четырёх слов",
+		"日本語のとても長い合言葉です",
 		strings.Repeat("tide lantern ", 78) + "quarry",
 	} {
 		if got := password.Check(credential.Secret(good), "Ada Lovelace", "ada@example.org"); got != "" {

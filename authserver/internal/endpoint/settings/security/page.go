@@ -80,7 +80,7 @@ func New(d Deps) *Handler {
 func (h *Handler) Routes() settings.Routes {
 	return settings.Routes{
 		Section.Path():                      {"GET": h.show()},
-		passwordPath:                        {"GET": h.showPassword(), "POST": h.changePassword()},
+		Section.Path() + "/password":        {"GET": h.showPassword(), "POST": h.changePassword()},
 		Section.Path() + "/mails":           {"POST": h.chooseMails()},
 		Section.Path() + "/tokens/revoke":   {"POST": h.revokeToken()},
 		Section.Path() + "/sign-out":        {"POST": h.signOut()},

@@ -14,8 +14,6 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-const passwordPath = "/settings/security/password"
-
 // passwordSection is the page of the password, for links back to it.
 var passwordSection = ui.Section{Name: "security/password", Title: "Password"}
 
