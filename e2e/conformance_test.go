@@ -6,7 +6,6 @@ import (
 	"context"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // The public conformance suite of the Model Context Protocol (@modelcontextprotocol/conformance), run against the
@@ -175,17 +176,18 @@ func follow(t *testing.T, address string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	must(t, err)
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal("the callback does not respond")
-	}
-	_ = response.Body.Close()
+	await.True(t, 10*time.Second, "the callback responds", func() bool {
+		response, err := http.DefaultClient.Do(request)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		return err == nil // the error contains the code
+	})
 }
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := localstore.FreePort()
 	must(t, err)
-	must(t, listener.Close())
-	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+	return strconv.Itoa(port)
 }

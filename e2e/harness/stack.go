@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const (
@@ -23,6 +25,8 @@ const (
 	toolsVariable = "ALMONER_TEST_TOOLS"
 	// homeVariable names a home that stack.Prepare made, as `make test` provides.
 	homeVariable = "ALMONER_TEST_HOME"
+	// storeWait is the setting for how long the services wait for a store that does not respond.
+	storeWait = "ALMONER_STORE_WAIT"
 
 	startWithin = 3 * time.Minute // includes the build
 )
@@ -226,7 +230,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 		Authservers:     options.Authservers,
 		Resources:       options.Resources,
 		Worker:          options.Worker,
-		Settings:        options.Settings,
+		Settings:        withStoreWait(options),
 		PostgresProxy:   detour,
 		RedisURL:        options.RedisURL,
 		BaseURL:         options.BaseURL,
@@ -241,6 +245,23 @@ func start(home string, options Options) (*stack.Stack, error) {
 	}
 	return s, err
 }
+
+// withStoreWait returns the settings of a stack. A busy machine is not an outage, so the services wait longer for their
+// stores than in production, unless the test sets the time, puts a proxy before a store, or is a measurement or a long
+// form. Earlier programs do not know the setting.
+func withStoreWait(options Options) map[string]string {
+	proxied := options.RedisURL != "" || options.Between != nil
+	if proxied || options.Durable || options.EarlierBinaries != "" || Long() {
+		return options.Settings
+	}
+	settings := map[string]string{storeWait: testkit.StoreWait.String()}
+	maps.Copy(settings, options.Settings)
+	return settings
+}
+
+// AsInProduction returns the settings of a stack whose stores stop responding: the services wait for them as long as in
+// production.
+func AsInProduction() map[string]string { return map[string]string{storeWait: "0s"} }
 
 // prepareHome returns a home from which stacks of tests are copied: the schema and the demo are stored once.
 func prepareHome() (string, error) {

@@ -24,7 +24,12 @@ type clusterStage struct {
 func newClusterStage(t *testing.T) *clusterStage {
 	t.Helper()
 	cluster := harness.Cluster(t)
-	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: cluster.URL, RedisDir: cluster.Dir})
+	running := harness.Private(t, harness.Options{
+		Authservers: 2,
+		RedisURL:    cluster.URL,
+		RedisDir:    cluster.Dir,
+		Settings:    harness.AsInProduction(),
+	})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	c := newCrowd(t, p)
 	return &clusterStage{c, c.Confidential(t, "", harness.ReadProgrammes), cluster}

@@ -26,7 +26,11 @@ type redisStage struct {
 }
 
 // redisStack is shared by the suites that make its Redis fail, one after the other.
-var redisStack = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(pairOfAuthservers()) })
+var redisStack = sync.OnceValues(func() (*stack.Stack, error) {
+	options := pairOfAuthservers()
+	options.Settings = harness.AsInProduction()
+	return harness.Lasting(options)
+})
 
 func newRedisStage(t *testing.T) *redisStage {
 	t.Helper()

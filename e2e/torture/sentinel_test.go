@@ -30,7 +30,12 @@ func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 		times,
 	)
 	redis := harness.Sentinel(t)
-	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: redis.URL, RedisDir: redis.Dir})
+	running := harness.Private(t, harness.Options{
+		Authservers: 2,
+		RedisURL:    redis.URL,
+		RedisDir:    redis.Dir,
+		Settings:    harness.AsInProduction(),
+	})
 	s := &sentinelStage{newCrowd(t, harness.NewProduct(t, running, &seenSecrets)), redis}
 	app := s.Confidential(t, "", harness.ReadProgrammes)
 	for range times {

@@ -44,7 +44,7 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 	if !harness.Long() {
 		durations = []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond}
 	}
-	running := harness.Private(t, harness.Options{Authservers: 2})
+	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	s := &stalling{

@@ -1,8 +1,10 @@
 package pghealth
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,10 +13,16 @@ import (
 )
 
 // A Watch treats the server as silent if no statement ends for suspectAfter, and then neither a statement nor a probe
-// gets a response within probeWithin. A caller gets its 503 after the sum of both, which must be below 300 ms.
+// gets a response within the rest of DefaultWait. A caller gets its 503 after DefaultWait, which must be below 300 ms.
 const (
 	suspectAfter = 50 * time.Millisecond
-	probeWithin  = 220 * time.Millisecond
+
+	// DefaultWait is how long callers wait for a server that does not respond, unless NewWatch gets another value.
+	DefaultWait = 270 * time.Millisecond
+
+	// MaxWait is the longest wait that a service may be configured to have.
+	MaxWait = 3 * time.Second
+
 	// While the server is silent, probes have more time.
 	laterWithin = time.Second
 	probePause  = 20 * time.Millisecond
@@ -33,7 +41,8 @@ var errSilent = errors.New("the server does not respond")
 // A Watch is a pgx tracer (multitracer finds its interfaces). Statements that it cancels fail with
 // context.DeadlineExceeded. It is safe for concurrent use.
 type Watch struct {
-	probe func(context.Context) error
+	probe       func(context.Context) error
+	probeWithin time.Duration
 
 	mu      sync.Mutex
 	running map[*operation]struct{}
@@ -43,9 +52,22 @@ type Watch struct {
 }
 
 // NewWatch returns a Watch. probe sends the server a request that needs no lock and no disk, and returns after the
-// response or when the context ends. Its connection must not use the Watch as a tracer.
-func NewWatch(probe func(context.Context) error) *Watch {
-	return &Watch{probe: probe, running: map[*operation]struct{}{}}
+// response or when the context ends. Its connection must not use the Watch as a tracer. wait is how long callers wait
+// for a server that does not respond; 0 means DefaultWait.
+func NewWatch(probe func(context.Context) error, wait time.Duration) *Watch {
+	return &Watch{
+		probe:       probe,
+		probeWithin: max(cmp.Or(wait, DefaultWait), DefaultWait) - suspectAfter,
+		running:     map[*operation]struct{}{},
+	}
+}
+
+// CheckWait returns an error unless wait is 0 or between DefaultWait and MaxWait.
+func CheckWait(wait time.Duration) error {
+	if wait != 0 && (wait < DefaultWait || wait > MaxWait) {
+		return fmt.Errorf("must be 0, or between %v and %v", DefaultWait, MaxWait)
+	}
+	return nil
 }
 
 // An operation is a statement, or the wait for a connection.
@@ -135,7 +157,7 @@ func (w *Watch) check() {
 		time.AfterFunc(suspectAfter-quiet, w.check)
 		return
 	}
-	answers := w.answers(probeWithin)
+	answers := w.answers(w.probeWithin)
 	w.mu.Lock()
 	if answers {
 		w.since = time.Now()

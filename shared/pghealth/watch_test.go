@@ -73,7 +73,7 @@ func TestWatch_EndsOperationsOfSilentServer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &server{}
 				s.silent.Store(true)
-				w := NewWatch(s.probe)
+				w := NewWatch(s.probe, 0)
 				first := start(w, t.Context())
 				wantsEnded(t, first)
 				w.ended(first, first.Err())
@@ -102,7 +102,7 @@ func TestWatch_ProbeThatTimesOutIsNoAnswer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(ctx, laterWithin/2)
 			defer cancel()
 			return s.probe(ctx)
-		})
+		}, 0)
 		ended := startQuery(t.Context(), w)
 		wantsEnded(t, ended)
 		endQuery(ended, w, ended.Err())
@@ -120,7 +120,7 @@ func TestWatch_ProbeThatTimesOutIsNoAnswer(t *testing.T) {
 // A lock or a slow disk delays one statement. The server still responds to the probe.
 func TestWatch_SlowStatementGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := NewWatch(func(context.Context) error { return errors.New("too many connections") })
+		w := NewWatch(func(context.Context) error { return errors.New("too many connections") }, 0)
 		slow := startQuery(t.Context(), w)
 		time.Sleep(time.Minute)
 		if slow.Err() != nil {
@@ -133,7 +133,7 @@ func TestWatch_SlowStatementGoesOn(t *testing.T) {
 func TestWatch_ProbesOnlyIfNothingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
-		w := NewWatch(s.probe)
+		w := NewWatch(s.probe, 0)
 		long := startQuery(t.Context(), w)
 		for range 100 {
 			short := startQuery(t.Context(), w)
@@ -158,7 +158,7 @@ func TestWatch_SlowServerIsNotSilent(t *testing.T) {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-		})
+		}, 0)
 		for range 20 {
 			acquired := w.TraceAcquireStart(t.Context(), nil, pgxpool.TraceAcquireStartData{})
 			time.Sleep(slow) // the ping of an idle connection
@@ -182,7 +182,7 @@ func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		s.silent.Store(true)
-		w := NewWatch(s.probe)
+		w := NewWatch(s.probe, 0)
 		ended := startQuery(t.Context(), w)
 		var callers sync.WaitGroup
 		callers.Go(func() {
@@ -206,7 +206,7 @@ func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
 
 func TestWatch_CallerThatLeavesIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := NewWatch((&server{}).probe)
+		w := NewWatch((&server{}).probe, 0)
 		caller, leave := context.WithCancel(t.Context())
 		query := startQuery(caller, w)
 		leave()
@@ -216,4 +216,40 @@ func TestWatch_CallerThatLeavesIsCanceled(t *testing.T) {
 		}
 		endQuery(query, w, query.Err())
 	})
+}
+
+func TestWatch_WaitsAsLongAsConfigured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const wait = 2 * time.Second
+		s := &server{}
+		s.silent.Store(true)
+		w := NewWatch(s.probe, wait)
+		operation := startQuery(t.Context(), w)
+		time.Sleep(wait - 2*step)
+		if operation.Err() != nil || w.Silent() {
+			t.Fatal("the operation ended before the wait was over")
+		}
+		time.Sleep(3 * step)
+		if operation.Err() == nil {
+			t.Fatal("the operation goes on after the wait")
+		}
+		endQuery(operation, w, operation.Err())
+		s.silent.Store(false)
+		time.Sleep(2 * laterWithin)
+	})
+}
+
+func TestCheckWait(t *testing.T) {
+	for wait, valid := range map[time.Duration]bool{
+		0:               true,
+		-time.Second:    false,
+		DefaultWait - 1: false,
+		DefaultWait:     true,
+		MaxWait:         true,
+		MaxWait + 1:     false,
+	} {
+		if err := CheckWait(wait); (err == nil) != valid {
+			t.Errorf("%v: %v", wait, err)
+		}
+	}
 }

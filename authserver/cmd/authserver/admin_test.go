@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
@@ -26,31 +28,57 @@ type output struct {
 	out, errors string
 }
 
-func open(t *testing.T, environ ...string) terminal {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "authserver")
-	build := exec.Command("go", "build", "-o", binary, ".")
+// programs is the directory of the command that command builds.
+var programs string
+
+func TestMain(m *testing.M) {
+	var err error
+	if programs, err = os.MkdirTemp("", "almoner-authserver-"); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(programs)
+	os.Exit(code)
+}
+
+// command returns the path of the command, which it builds once unless `make test` has built it.
+var command = sync.OnceValues(func() (path string, err error) {
+	if dir := os.Getenv("ALMONER_TEST_BINARIES"); dir != "" {
+		return filepath.Join(dir, "authserver"), nil
+	}
+	path = filepath.Join(programs, "authserver")
+	build := exec.Command("go", "build", "-o", path, ".")
 	// As in a release, and already compiled where the race detector needs C.
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if built, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, built)
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+func open(t *testing.T, environ ...string) terminal {
+	t.Helper()
+	binary, err := command()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return terminal{t, binary, environ}
 }
 
 func (term terminal) run(input string, args ...string) output {
 	term.t.Helper()
-	command := exec.CommandContext(term.t.Context(), term.binary, append([]string{"admin"}, args...)...)
-	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, term.environ...)
-	command.Stdin = strings.NewReader(input)
+	run := exec.CommandContext(term.t.Context(), term.binary, append([]string{"admin"}, args...)...)
+	run.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, term.environ...)
+	run.Stdin = strings.NewReader(input)
 	var out, errs bytes.Buffer
-	command.Stdout, command.Stderr = &out, &errs
-	err := command.Run()
+	run.Stdout, run.Stderr = &out, &errs
+	err := run.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		term.t.Fatal(err)
 	}
-	return output{command.ProcessState.ExitCode(), out.String(), errs.String()}
+	return output{run.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
 // value runs with --json and returns one value of the object.

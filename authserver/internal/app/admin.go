@@ -37,7 +37,7 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 	reading.Warn(log)
 	var rdb goredis.UniversalClient
 	if config.RedisURL != "" {
-		if rdb, err = redis.Connect(config.RedisURL); err != nil {
+		if rdb, err = redis.Connect(config.RedisURL, 0); err != nil {
 			return nil, nil, err
 		}
 	}

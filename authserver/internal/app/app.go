@@ -71,11 +71,11 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	if err != nil {
 		return nil, err
 	}
-	store, err := postgres.Open(ctx, c.DatabaseURL, watch.statements()...)
+	store, err := postgres.OpenWithWait(ctx, c.DatabaseURL, c.StoreWait, watch.statements()...)
 	if err != nil {
 		return nil, err
 	}
-	rdb, err := redis.Connect(c.RedisURL)
+	rdb, err := redis.Connect(c.RedisURL, c.StoreWait)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +102,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
 	grants := grant.NewService(store, watch.grants.Rotations(redis.NewGrants(rdb)), codec, log)
+	grants.WaitForRedis(c.StoreWait)
 	resources := perm.Identifiers(c.BaseURL)
 	documents, err := newDocuments(c, store, o.now, log)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -29,6 +30,7 @@ type Config struct {
 	KeyMaxAge            time.Duration     `env:"ALMONER_KEY_MAX_AGE" envDefault:"720h" doc:"How long a key signs access tokens before the next one replaces it: 1h or longer, or 0 to replace keys only by command."`
 	TrustedProxies       string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges of trusted proxies, separated by commas. X-Forwarded-For is read only from them."`
 	Notice               time.Duration     `env:"ALMONER_NOTICE" envDefault:"4s" doc:"How long the server keeps serving after SIGTERM, while /readyz returns 503 and each response closes its connection. Must be longer than load balancers need to notice and longer than they keep an idle connection. Maximum: 10s."`
+	StoreWait            time.Duration     `env:"ALMONER_STORE_WAIT" envDefault:"0s" doc:"How long a request waits for a store that does not respond: up to 3s, for a machine that is often busy. 0: less than 300ms."`
 	Passkeys             bool              `env:"ALMONER_PASSKEYS" envDefault:"false" doc:"true: users can sign in with passkeys, on the host of ALMONER_APP_URL."`
 	UpstreamIssuer       string            `env:"ALMONER_UPSTREAM_ISSUER" doc:"Issuer of an OpenID Connect provider that users can sign in with. It must match the provider's issuer exactly."`
 	UpstreamClientID     string            `env:"ALMONER_UPSTREAM_CLIENT_ID" doc:"Client id at the provider. The redirect URI is ALMONER_APP_URL/login/upstream/callback."`
@@ -76,6 +78,9 @@ func (c *Config) Check() []error {
 	if c.Notice < 0 || c.Notice > maxNotice {
 		mistakes = append(mistakes, errors.New("ALMONER_NOTICE must be between 0 and 10s"))
 	}
+	if err := pghealth.CheckWait(c.StoreWait); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_STORE_WAIT %w", err))
+	}
 	if err := metrics.CheckAddress(c.MetricsListen, c.Listen); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_METRICS_LISTEN %w", err))
 	}
@@ -103,7 +108,7 @@ func (c *Config) checkStores() []error {
 	if c.RedisURL == "" {
 		return mistakes
 	}
-	rdb, err := redis.Connect(c.RedisURL)
+	rdb, err := redis.Connect(c.RedisURL, 0)
 	if err != nil {
 		return append(mistakes, errors.New("ALMONER_REDIS_URL must look like redis://:password@host:6379/0"))
 	}

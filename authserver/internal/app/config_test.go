@@ -45,6 +45,8 @@ func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 		{"ALMONER_KEY_MAX_AGE", "hush"},
 		{"ALMONER_NOTICE", "11s"},
 		{"ALMONER_NOTICE", "-1s"},
+		{"ALMONER_STORE_WAIT", "200ms"},
+		{"ALMONER_STORE_WAIT", "4s"},
 		{"ALMONER_TRUSTED_PROXIES", "hush"},
 		{"ALMONER_PASSKEYS", "hush"},
 		{"ALMONER_LOG_LEVEL", "hush"},

@@ -164,9 +164,13 @@ func (r *running) end(t *testing.T) (string, int) {
 
 func threePorts(t *testing.T) int {
 	t.Helper()
-	for first := 36000 + os.Getpid()%3000*3; first < 60000; first += 3 {
+	for range 100 {
+		first, err := localstore.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
 		free := true
-		for port := first; port < first+3; port++ {
+		for port := first + 1; port < first+3; port++ {
 			listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
 			if err != nil {
 				free = false

@@ -85,7 +85,13 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := postgres.Open(ctx, c.DatabaseURL.Reveal(), c.Connections, watch.statements()...)
+	store, err := postgres.OpenWithWait(
+		ctx,
+		c.DatabaseURL.Reveal(),
+		c.Connections,
+		c.StoreWait,
+		watch.statements()...,
+	)
 	if err != nil {
 		return nil, err
 	}

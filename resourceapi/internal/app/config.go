@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -30,6 +31,7 @@ type Config struct {
 	RedisURL     credential.Secret `env:"ALMONER_REDIS_URL" doc:"URL of Redis, for limits that all processes share. Name several nodes of a Redis Cluster, like redis://:password@host:6379?addr=second:6379&addr=third:6379, or several Sentinels, like redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379&addr=third:26379. rediss:// uses TLS. Without it, each process counts separately."`
 	Proxies      string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges of trusted proxies, separated by commas. X-Forwarded-For is read only from them."`
 	Notice       time.Duration     `env:"ALMONER_NOTICE" envDefault:"4s" doc:"How long the server keeps serving after SIGTERM, while /readyz returns 503 and each response closes its connection. Must be longer than load balancers need to notice and longer than they keep an idle connection. Maximum: 10s."`
+	StoreWait    time.Duration     `env:"ALMONER_STORE_WAIT" envDefault:"0s" doc:"How long a request waits for a store that does not respond: up to 3s, for a machine that is often busy. 0: less than 300ms."`
 	Worker       bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve also processes submissions. If false, run resourceapi worker."`
 	WorkerListen string            `env:"ALMONER_WORKER_LISTEN" doc:"Address and port where resourceapi worker serves /healthz and /readyz. Empty: it serves neither."`
 	AppURL       string            `env:"ALMONER_APP_URL" doc:"Public URL of sign-in and settings, without a trailing slash. Pages of this origin may call the MCP endpoint."`
@@ -91,6 +93,9 @@ func (c *Config) Check() []error {
 	if c.Connections < 2 || c.Connections > 500 {
 		mistakes = append(mistakes, errors.New("ALMONER_DATABASE_CONNECTIONS must be between 2 and 500"))
 	}
+	if err := pghealth.CheckWait(c.StoreWait); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_STORE_WAIT %w", err))
+	}
 	if err := metrics.CheckAddress(c.Metrics, c.Listen, c.WorkerListen); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_METRICS_LISTEN %w", err))
 	}
@@ -106,7 +111,7 @@ func (c *Config) Check() []error {
 			errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner"),
 		)
 	}
-	if _, err := redis.Connect(c.RedisURL, slog.New(slog.DiscardHandler), time.Now); err != nil {
+	if _, err := redis.Connect(c.RedisURL, 0, slog.New(slog.DiscardHandler), time.Now); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_REDIS_URL: %w", err))
 	}
 	if _, err := seal.ParseKeys(c.Keys); err != nil {

@@ -51,7 +51,7 @@ func newEngage(
 	if err != nil {
 		return nil, err
 	}
-	limits, err := redis.Connect(c.RedisURL, log, time.Now)
+	limits, err := redis.Connect(c.RedisURL, c.StoreWait, log, time.Now)
 	if err != nil {
 		return nil, err
 	}

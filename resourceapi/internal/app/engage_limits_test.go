@@ -110,6 +110,9 @@ func TestSubmit_LimitsLocallyWithoutRedis(t *testing.T) {
 
 func TestSubmit_FrozenRedisDoesNotDelay(t *testing.T) {
 	s := newEngageService(t)
+	s.config.StoreWait = 0
+	s.open(base)
+	s.server.Config.Handler = s.app.Handler
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	s.accepted(f)

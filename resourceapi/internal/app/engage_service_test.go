@@ -64,6 +64,7 @@ func newEngageService(t *testing.T) *engageService {
 		Connections: 12,
 		JWKSURL:     keystest.NewAuthserver(t, s.key).URL,
 		RedisURL:    credential.Secret(s.redis.URL),
+		StoreWait:   testkit.StoreWait,
 		Worker:      true,
 		Keys:        credential.Secret(base64.RawURLEncoding.EncodeToString(master)),
 		Proxies:     "127.0.0.1",

@@ -20,6 +20,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
@@ -73,6 +74,7 @@ func configFor(database, jwks string) Config {
 		MCPOrigins:  "https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback",
 		DatabaseURL: credential.Secret(database),
 		Connections: 4,
+		StoreWait:   testkit.StoreWait,
 		JWKSURL:     jwks,
 		Keys:        credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
 	}

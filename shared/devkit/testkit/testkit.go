@@ -30,6 +30,10 @@ type Database struct {
 
 const makeWithin = 60 * time.Second
 
+// StoreWait is how long services under test wait for a store that does not respond, unless the test is about that: on a
+// busy machine, a store may need longer than the default allows.
+const StoreWait = 2 * time.Second
+
 // NewDatabase returns a new database with both services' migrations applied. It is dropped when the test
 // ends.
 func NewDatabase(t testing.TB) Database {

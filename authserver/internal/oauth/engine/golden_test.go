@@ -105,7 +105,7 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL))
+	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

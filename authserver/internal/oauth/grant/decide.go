@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// redisTime limits one decision of Redis, retries included: the client gets a 503 within 300 ms.
+	// redisTime is the default limit of one decision of Redis, retries included: the client gets a 503 within 300 ms.
 	redisTime  = 175 * time.Millisecond
 	redisPause = 10 * time.Millisecond
 )
 
-// callRedis calls Redis until it responds or redisTime is over, with the same nonce each time (G8). uncertain reports
+// callRedis calls Redis until it responds or k.redisTime is over, with the same nonce each time (G8). uncertain reports
 // that a call got no response and may have decided, or may still decide. If no call gets a response, callRedis retries
-// until redisTime is over, because only then can no call of this decision arrive in time.
+// until k.redisTime is over, because only then can no call of this decision arrive in time.
 func (k *Service) callRedis(
 	ctx context.Context, id uuid.UUID, try func(context.Context) (ScriptResult, error),
 ) (result ScriptResult, uncertain bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTime)
+	ctx, cancel := context.WithTimeout(ctx, k.redisTime)
 	defer cancel()
 	for tries := 1; ; tries++ {
 		result, failed := try(ctx)

@@ -27,5 +27,10 @@
 // statement that takes the step only if the client, the user and the workspace allow it. All other requests read a
 // snapshot of Postgres first, which gives the reason for a refusal.
 //
+// One case loses a token. If Postgres refuses a direct step, for example because LLM integration is off, Service undoes
+// the step in Redis. If the process crashes between the two, the step stays in Redis: the client has no successor, and
+// its next request with the same token is treated as a replay unless it repeats the request within 60 s with the same
+// proof (G11). The user must connect again. A crash after a commit and before the response has the same result.
+//
 // Callers: engine (redeem, rotate), endpoint/authorize (open), endpoint/revoke and settings (revoke).
 package grant

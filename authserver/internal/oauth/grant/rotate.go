@@ -99,7 +99,7 @@ func (k *Service) rotate(
 }
 
 func (k *Service) repair(ctx context.Context, g Grant) error {
-	ctx, cancel := context.WithTimeout(ctx, redisTime)
+	ctx, cancel := context.WithTimeout(ctx, k.redisTime)
 	defer cancel()
 	return k.rotations.Repair(ctx, g)
 }

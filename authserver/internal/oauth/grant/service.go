@@ -18,6 +18,7 @@ type Service struct {
 	rotations RotationStore
 	tokens    *TokenCodec
 	log       *slog.Logger
+	redisTime time.Duration // limit of one decision of Redis, retries included
 
 	undos *undoQueue
 }
@@ -29,9 +30,14 @@ func NewService(grants GrantStore, rotations RotationStore, tokens *TokenCodec, 
 		rotations: rotations,
 		tokens:    tokens,
 		log:       log,
+		redisTime: redisTime,
 		undos:     newUndoQueue(grants, log),
 	}
 }
+
+// WaitForRedis makes decisions wait longer for a Redis that does not respond; 0 changes nothing. Call it before the
+// first decision.
+func (k *Service) WaitForRedis(wait time.Duration) { k.redisTime = max(redisTime, wait) }
 
 // decisionTime limits the work after a script may have decided. The caller's context no longer counts then: a client
 // that disconnects must not leave a decision half written.

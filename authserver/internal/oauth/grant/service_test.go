@@ -52,11 +52,11 @@ func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	b := &testEnv{T: t, fixture: fixture.New(t), redis: testkit.NewRedis(t), snapshotFirst: snapshotFirst}
 	var err error
-	if b.store, err = postgres.Open(t.Context(), credential.Secret(b.fixture.Database.Authserver)); err != nil {
+	if b.store, err = openStore(t, b.fixture); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.store.Close)
-	if b.rdb, err = redis.Connect(credential.Secret(b.redis.URL)); err != nil {
+	if b.rdb, err = redis.Connect(credential.Secret(b.redis.URL), redisWait); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.rdb.Close() })
@@ -66,9 +66,18 @@ func newTestEnv(t *testing.T) *testEnv {
 		t.Fatal(err)
 	}
 	b.grants = grant.NewService(b.store, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	b.grants.WaitForRedis(redisWait)
 	b.user = b.fixture.Member(perm.ProgrammesRead)
 	b.app = b.fixture.Connector(resource, perm.ProgrammesRead)
 	return b
+}
+
+// redisWait is longer than the default, for a busy machine, and short, since many tests wait for all of it.
+const redisWait = 500 * time.Millisecond
+
+func openStore(t *testing.T, f *fixture.Fixture) (*postgres.Store, error) {
+	t.Helper()
+	return postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.StoreWait)
 }
 
 func (b *testEnv) terms() grant.CodeTerms {
@@ -886,7 +895,7 @@ func (s *dropReplies) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook 
 // anotherProcess returns a Service over the same stores that shares no memory with the first one.
 func (b *testEnv) anotherProcess() *testEnv {
 	b.Helper()
-	rdb, err := redis.Connect(credential.Secret(b.redis.URL))
+	rdb, err := redis.Connect(credential.Secret(b.redis.URL), 0)
 	if err != nil {
 		b.Fatal(err)
 	}

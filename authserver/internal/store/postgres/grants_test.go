@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -32,7 +33,8 @@ func newStoreTest(t *testing.T) *storeTest {
 	t.Helper()
 	l := &storeTest{T: t, fixture: fixture.New(t)}
 	var err error
-	if l.Store, err = postgres.Open(t.Context(), credential.Secret(l.fixture.Database.Authserver)); err != nil {
+	url := credential.Secret(l.fixture.Database.Authserver)
+	if l.Store, err = postgres.OpenWithWait(t.Context(), url, testkit.StoreWait); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Close)

@@ -77,6 +77,16 @@ func CheckURL(url credential.Secret) error {
 
 // Open makes a store. It does not connect: Postgres may start later. The tracers see every statement.
 func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer) (*Store, error) {
+	return OpenWithWait(ctx, url, 0, tracers...)
+}
+
+// OpenWithWait is Open with the time that callers wait for a Postgres that does not respond (pghealth.NewWatch).
+func OpenWithWait(
+	ctx context.Context,
+	url credential.Secret,
+	wait time.Duration,
+	tracers ...pgx.QueryTracer,
+) (*Store, error) {
 	s := &Store{}
 	var err error
 	if s.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
@@ -90,7 +100,7 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 	if err != nil {
 		return nil, err
 	}
-	s.health = pghealth.NewWatch(s.Ping)
+	s.health = pghealth.NewWatch(s.Ping, wait)
 	s.pool, err = openPool(ctx, url, poolOptions{
 		connections: maxConnections - 1,
 		shouldPing:  pghealth.ShouldPing,

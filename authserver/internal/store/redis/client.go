@@ -18,22 +18,23 @@ const (
 	idleLongest = 5 * time.Minute
 )
 
-// Connect makes a client for the grant path. The client does not retry, because a script that is sent twice
+// Connect makes a client for the grant path. wait raises the limits of its calls (see grant.Service.WaitForRedis); 0
+// changes nothing. The client does not retry, because a script that is sent twice
 // may run twice: the grant service retries with a nonce. A cluster client must retry to follow moved slots,
 // so a connectionGuard observes each try. Connect does not dial. The error is redisurl.ErrURL.
-func Connect(url credential.Secret) (goredis.UniversalClient, error) {
-	return connect(url, connections)
+func Connect(url credential.Secret, wait time.Duration) (goredis.UniversalClient, error) {
+	return connect(url, connections, wait)
 }
 
 // ConnectProbe makes a client with one connection for health checks, so that they do not wait for the
 // connections of callers.
-func ConnectProbe(url credential.Secret) (goredis.UniversalClient, error) { return connect(url, 1) }
+func ConnectProbe(url credential.Secret) (goredis.UniversalClient, error) { return connect(url, 1, 0) }
 
-func connect(url credential.Secret, most int) (goredis.UniversalClient, error) {
+func connect(url credential.Secret, most int, wait time.Duration) (goredis.UniversalClient, error) {
 	return redisurl.Open(url, redisurl.Limits{
-		Dial:        dialTimeout,
-		Call:        callTimeout,
-		Pool:        poolTimeout,
+		Dial:        max(dialTimeout, wait),
+		Call:        max(callTimeout, wait),
+		Pool:        max(poolTimeout, wait),
 		Idle:        idleLongest,
 		Connections: most,
 	}, new(connectionGuard))

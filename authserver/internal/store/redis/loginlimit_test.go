@@ -15,7 +15,7 @@ import (
 
 func connect(t *testing.T) goredis.UniversalClient {
 	t.Helper()
-	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL))
+	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

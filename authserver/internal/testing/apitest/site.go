@@ -128,6 +128,7 @@ func (s *Server) serve(changes ...Change) {
 		DatabaseURL:      credential.Secret(s.Fixture.Database.Authserver),
 		RedisURL:         credential.Secret(s.Redis.URL),
 		Keys:             s.Keys,
+		StoreWait:        testkit.StoreWait,
 		ClientDomains:    s.Clients.Name() + "=claude",
 		ClientDocumentCA: s.Clients.PEM(),
 	}

@@ -60,9 +60,20 @@ func CheckURL(url string) error {
 // connect: the service starts without its database and reports that. Errors quote no part of url, which contains a
 // password. Tracers see every statement.
 func Open(ctx context.Context, url string, connections int32, tracers ...pgx.QueryTracer) (*Store, error) {
+	return OpenWithWait(ctx, url, connections, 0, tracers...)
+}
+
+// OpenWithWait is Open with the time that callers wait for a Postgres that does not respond (pghealth.NewWatch).
+func OpenWithWait(
+	ctx context.Context,
+	url string,
+	connections int32,
+	wait time.Duration,
+	tracers ...pgx.QueryTracer,
+) (*Store, error) {
 	general, searching := shares(connections)
 	s := &Store{turns: newTurns(general)}
-	watched := append(slices.Clone(tracers), pghealth.NewWatch(s.Ping))
+	watched := append(slices.Clone(tracers), pghealth.NewWatch(s.Ping, wait))
 	for pool, options := range map[**pgxpool.Pool]poolOptions{
 		&s.pool: {
 			connections: general,

@@ -32,20 +32,36 @@ type Limits struct {
 	client   goredis.UniversalClient // nil without Redis: this process counts by itself
 	script   *goredis.Script
 	local    *localLimits
+	within   time.Duration // limit of one call
 	log      *slog.Logger
 	now      func() time.Time
 	askAgain atomic.Int64 // unix nanoseconds before which Redis is not called
 }
 
-// Connect returns Limits that use the Redis of the URL or, if it is empty, this process alone. It does not dial. The
-// error is redisurl.ErrURL.
-func Connect(address credential.Secret, log *slog.Logger, now func() time.Time) (*Limits, error) {
-	l := &Limits{local: newLocalLimits(now), log: log, now: now}
+// Connect returns Limits that use the Redis of the URL or, if it is empty, this process alone. It does not dial. wait
+// raises the time that callers wait for a Redis that does not respond; 0 changes nothing. The error is redisurl.ErrURL.
+func Connect(
+	address credential.Secret,
+	wait time.Duration,
+	log *slog.Logger,
+	now func() time.Time,
+) (*Limits, error) {
+	l := &Limits{
+		local:  newLocalLimits(now),
+		within: max(callTimeout, wait),
+		log:    log,
+		now:    now,
+	}
 	if address == "" {
 		return l, nil
 	}
 	var err error
-	limits := redisurl.Limits{Dial: callTimeout, Call: callTimeout, Pool: callTimeout, Connections: connections}
+	limits := redisurl.Limits{
+		Dial:        l.within,
+		Call:        l.within,
+		Pool:        l.within,
+		Connections: connections,
+	}
 	if l.client, err = redisurl.Open(address, limits); err != nil {
 		return nil, err
 	}
@@ -85,7 +101,7 @@ func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration 
 	if l.client == nil || l.now().UnixNano() < l.askAgain.Load() {
 		return l.local.count(key, most)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*l.within)
 	defer cancel()
 	wait, err := l.shared(ctx, key, most)
 	if err != nil {
