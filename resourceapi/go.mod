@@ -23,6 +23,8 @@ require (
 	golang.org/x/time v0.16.0
 )
 
+require github.com/klauspost/compress v1.20.3 // indirect
+
 require (
 	github.com/IBM/pgxpoolprometheus v1.1.3 // indirect
 	github.com/agnivade/levenshtein v1.2.2 // indirect

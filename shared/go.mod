@@ -27,6 +27,8 @@ require (
 	golang.org/x/crypto v0.58.0
 )
 
+require github.com/klauspost/compress v1.20.3
+
 require (
 	github.com/almonerhq/almoner/shared/devkit v0.0.0
 	github.com/beorn7/perks v1.0.1 // indirect

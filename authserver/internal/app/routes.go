@@ -100,7 +100,7 @@ func (h handlers) accountRoutes(router *mux.Router) {
 	// Clients that are web pages, such as MCP inspectors, exchange their codes themselves. These routes use no cookies.
 	routeWithKeys := func(path string, byMethod methods) {
 		for method, handler := range byMethod {
-			byMethod[method] = h.withKeys(handler)
+			byMethod[method] = h.withKeys(withoutSecrets(method, handler))
 		}
 		route(path, byMethod)
 	}
@@ -113,6 +113,7 @@ func (h handlers) accountRoutes(router *mux.Router) {
 			"RateLimit",
 			"RateLimit-Policy",
 			"WWW-Authenticate",
+			"Idempotency-Replayed",
 			web.RequestIDHeader,
 		},
 	})
@@ -136,6 +137,15 @@ func (h handlers) accountRoutes(router *mux.Router) {
 	route("/readyz", methods{"GET": h.ready})
 }
 
+// withoutSecrets compresses the responses of methods whose responses have no secret: those of POST may have a client
+// secret, the link of an invitation, or what a token may do.
+func withoutSecrets(method string, handler http.Handler) http.Handler {
+	if method == http.MethodPost {
+		return handler
+	}
+	return web.Compress(handler)
+}
+
 func (h handlers) documentRoutes(router *mux.Router) {
 	readableByAll := cors.New(
 		cors.Options{
@@ -145,7 +155,7 @@ func (h handlers) documentRoutes(router *mux.Router) {
 		},
 	)
 	route := func(path string, handler http.Handler) {
-		router.Handle(path, readableByAll.Handler(web.Methods(methods{"GET": handler}, wrongMethod())))
+		router.Handle(path, readableByAll.Handler(web.Compress(web.Methods(methods{"GET": handler}, wrongMethod()))))
 	}
 	route("/v1/account/oauth/jwks", h.withKeys(h.jwks))
 	for _, path := range metadataPaths {

@@ -151,7 +151,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	return &App{
 		Handler: watch.traces.Server(
 			web.Observe(
-				web.RecordAddress(withSecurityHeaders(router), proxies),
+				web.RecordAddress(withSecurityHeaders(web.Compress(router)), proxies),
 				log,
 				lastResort(guard),
 				watch.requests()...),

@@ -12,6 +12,9 @@ import (
 
 func (s *service) programmes() int { return s.Count("select count(*) from resource.programmes") }
 
+// replayed reports whether the answer is marked as given again.
+func (a answer) replayed() bool { return a.Header.Get("Idempotency-Replayed") == "true" }
+
 func TestIdempotency_SameKeyReturnsFirstAnswer(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -23,6 +26,8 @@ func TestIdempotency_SameKeyReturnsFirstAnswer(t *testing.T) {
 		first.Header.Get("Location") != again.Header.Get("Location") ||
 		first.Header.Get("ETag") != again.Header.Get("ETag") ||
 		again.Header.Get("ETag") == "" ||
+		first.replayed() ||
+		!again.replayed() ||
 		s.programmes() != 1 {
 		t.Errorf("%d %s, then %d %s", first.Status, first.Body, again.Status, again.Body)
 	}
@@ -42,7 +47,8 @@ func TestIdempotency_SameKeyReturnsFirstAnswer(t *testing.T) {
 	tag := s.get(path, h).Header.Get("ETag")
 	moved := s.do("POST", path+"/transitions", keyed.with("If-Match", tag), `{"to":"active"}`)
 	replayed := s.do("POST", path+"/transitions", keyed.with("If-Match", tag), `{"to":"active"}`)
-	if moved.Status != 200 || replayed.Status != 200 || moved.Body != replayed.Body {
+	if moved.Status != 200 || replayed.Status != 200 || moved.Body != replayed.Body ||
+		moved.replayed() || !replayed.replayed() {
 		t.Errorf("%d %s, then %d %s", moved.Status, moved.Body, replayed.Status, replayed.Body)
 	}
 }
@@ -132,10 +138,17 @@ func TestIdempotency_ConcurrentRequestsHaveOneEffect(t *testing.T) {
 			group.Go(func() { answers[i] = s.do("POST", listPath, keyed, `{"name":"x"}`) })
 		}
 		group.Wait()
+		replayed := 0
 		for _, a := range answers {
 			if a.Status != 201 || a.Body != answers[0].Body {
 				t.Fatalf("%d %s\n%d %s", answers[0].Status, answers[0].Body, a.Status, a.Body)
 			}
+			if a.replayed() {
+				replayed++
+			}
+		}
+		if replayed != len(answers)-1 {
+			t.Fatalf("%d of %d answers are marked as given again", replayed, len(answers))
 		}
 		if made := s.programmes() - before; made != 1 {
 			t.Fatalf("%d programmes", made)

@@ -655,7 +655,7 @@ func TestMCP_AllowsOnlyListedOrigins(t *testing.T) {
 			exposed := a.Header.Get("Access-Control-Expose-Headers")
 			if a.Status == 403 || a.Header.Get("Access-Control-Allow-Origin") != origin ||
 				!strings.Contains(exposed, "WWW-Authenticate") || !strings.Contains(exposed, "Mcp-Session-Id") ||
-				a.Header.Get("Vary") != "Origin" ||
+				!slices.Contains(a.Header.Values("Vary"), "Origin") ||
 				a.Header.Get("Access-Control-Allow-Credentials") != "" {
 				t.Errorf("%s: %d %v", origin, a.Status, a.Header)
 			}

@@ -16,8 +16,11 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 )
 
-// Header is the header of the key.
-const Header = "Idempotency-Key"
+// Header is the header of the key. ReplayedHeader marks an answer that is given again (contract, section 6a).
+const (
+	Header         = "Idempotency-Key"
+	ReplayedHeader = "Idempotency-Replayed"
+)
 
 // Retention is how long an answer is stored.
 const Retention = 24 * time.Hour
@@ -48,6 +51,7 @@ type Answer struct {
 	ETag     string // empty if none
 	Location string // empty if none
 	Body     []byte // JSON
+	Replayed bool   // an earlier request with the same key got this answer
 }
 
 // Serve writes the answer.
@@ -56,6 +60,9 @@ func (a Answer) Serve(w http.ResponseWriter) {
 		if value != "" {
 			w.Header().Set(name, value)
 		}
+	}
+	if a.Replayed {
+		w.Header().Set(ReplayedHeader, "true")
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(a.Status)

@@ -6,6 +6,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 )
 
 // allowOrigin lets scripts of an allowed origin read the response (Fetch, CORS protocol), whatever it is, and returns
@@ -24,7 +25,7 @@ func allowOrigin(w http.ResponseWriter, r *http.Request, form engage.Form) error
 		)
 	}
 	w.Header().Set("Access-Control-Allow-Origin", origins[0])
-	w.Header().Set("Access-Control-Expose-Headers", "Retry-After, X-Request-Id")
+	w.Header().Set("Access-Control-Expose-Headers", "Retry-After, X-Request-Id, "+idempotency.ReplayedHeader)
 	return nil
 }
 

@@ -67,6 +67,7 @@ func (e *Engage) FirstAnswer(
 	case !same:
 		return idempotency.Answer{}, false, idempotency.ErrReused
 	}
+	answer.Replayed = true
 	return answer, true, nil
 }
 

@@ -102,6 +102,7 @@ func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempoten
 	if !same {
 		return idempotency.Answer{}, false, idempotency.ErrReused
 	}
+	first.Replayed = true
 	return first, true, nil
 }
 

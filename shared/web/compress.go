@@ -1,0 +1,37 @@
+package web
+
+import (
+	"net/http"
+
+	"github.com/klauspost/compress/gzhttp"
+	"github.com/klauspost/compress/gzip"
+)
+
+// minCompressed is the length in bytes from which a JSON response is compressed (contract, section 6a).
+const minCompressed = 1 << 10
+
+func isJSON(contentType string) bool {
+	return contentType == "application/json" || contentType == "application/json; charset=utf-8"
+}
+
+// Compress compresses the long JSON responses of next with gzip for clients that accept it, and adds Accept-Encoding to
+// Vary. Streams of events are not JSON, so they pass unchanged.
+//
+// The length of a compressed response reveals whether two parts of it are alike (BREACH). So it must not wrap a
+// response that has a secret: tokens, client secrets, invitation links. Such a response of a handler that Compress
+// wraps must be marked with Uncompressed.
+func Compress(next http.Handler) http.Handler {
+	wrap, err := gzhttp.NewWrapper(
+		gzhttp.MinSize(minCompressed),
+		gzhttp.CompressionLevel(gzip.BestSpeed),
+		gzhttp.EnableZstd(false),
+		gzhttp.ContentTypeFilter(isJSON),
+	)
+	if err != nil {
+		panic(err) // only for options that are not valid
+	}
+	return wrap(next)
+}
+
+// Uncompressed marks a response that has a secret, so that Compress leaves it unchanged.
+func Uncompressed(h http.Header) { h.Set(gzhttp.HeaderNoCompression, "true") }

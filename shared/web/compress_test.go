@@ -1,0 +1,122 @@
+package web
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// compressed requests method with Accept-Encoding from a handler that Compress wraps.
+func compressed(method, accepted string, handler http.HandlerFunc) *http.Response {
+	r := httptest.NewRequest(method, "/", nil)
+	if accepted != "" {
+		r.Header.Set("Accept-Encoding", accepted)
+	}
+	w := httptest.NewRecorder()
+	Compress(handler).ServeHTTP(w, r)
+	return w.Result()
+}
+
+func respondJSON(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+		w.Header().Set("ETag", `"3"`)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+func TestCompress_LongJSONThatClientAccepts(t *testing.T) {
+	t.Parallel()
+	long := `{"text":"` + strings.Repeat("a", 2000) + `"}`
+	for name, c := range map[string]struct {
+		accepted string
+		handler  http.HandlerFunc
+		want     bool
+	}{
+		"long":                 {"gzip", respondJSON(long), true},
+		"one of several":       {"br;q=1.0, gzip;q=0.8, *;q=0.1", respondJSON(long), true},
+		"zstd preferred":       {"zstd, gzip", respondJSON(long), true},
+		"not accepted":         {"", respondJSON(long), false},
+		"refused":              {"gzip;q=0", respondJSON(long), false},
+		"another encoding":     {"br", respondJSON(long), false},
+		"short":                {"gzip", respondJSON(`{"a":1}`), false},
+		"marked uncompressed":  {"gzip", secretly(respondJSON(long)), false},
+		"page":                 {"gzip", typed("text/html; charset=utf-8", long), false},
+		"stream of events":     {"gzip", typed("text/event-stream", long), false},
+		"already compressed":   {"gzip", encoded(long), false},
+		"chunks without count": {"gzip", typed("application/json", long), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answer := compressed("GET", c.accepted, c.handler)
+			if answer.Header.Get("Vary") != "Accept-Encoding" {
+				t.Errorf("Vary: %q", answer.Header.Get("Vary"))
+			}
+			if len(answer.Header.Values("No-Gzip-Compression")) > 0 {
+				t.Error("the internal mark was sent")
+			}
+			if got := answer.Header.Get("Content-Encoding") == "gzip"; got != c.want {
+				t.Fatalf("compressed: %v, want %v", got, c.want)
+			}
+			if !c.want {
+				return
+			}
+			plain, err := gzip.NewReader(answer.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			content, err := io.ReadAll(plain)
+			if err != nil || string(content) != long {
+				t.Errorf("%v, %d bytes", err, len(content))
+			}
+			if answer.Header.Get("Content-Length") != "" {
+				t.Error("the length of the plain content was sent")
+			}
+		})
+	}
+}
+
+func TestCompress_KeepsStatusAndETag(t *testing.T) {
+	t.Parallel()
+	answer := compressed("GET", "gzip", respondJSON(strings.Repeat("1", 2000)))
+	if answer.StatusCode != http.StatusCreated || answer.Header.Get("ETag") != `"3"` {
+		t.Errorf("%d, ETag %s", answer.StatusCode, answer.Header.Get("ETag"))
+	}
+	none := compressed("GET", "gzip", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", `"3"`)
+		w.WriteHeader(http.StatusNotModified)
+	})
+	content, _ := io.ReadAll(none.Body)
+	if none.StatusCode != http.StatusNotModified || none.Header.Get("Content-Encoding") != "" || len(content) > 0 {
+		t.Errorf("%d, %v, %q", none.StatusCode, none.Header, content)
+	}
+}
+
+func secretly(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		Uncompressed(w.Header())
+		next(w, r)
+	}
+}
+
+func typed(contentType, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		for part := range strings.SplitAfterSeq(text, "aaaaaaaaaa") {
+			_, _ = io.WriteString(w, part)
+		}
+	}
+}
+
+func encoded(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "br")
+		typed("application/json", text)(w, r)
+	}
+}
