@@ -51,9 +51,11 @@ func rooms() map[string][]string {
 			"resourceapi/internal/keys",
 			stores,
 		},
-		"golang.org/x/sys":  {"shared/web"},
-		"code.dny.dev/ssrf": {"authserver/internal/oauth/clientmetadata"},
-		"golang.org/x/time": {"resourceapi/internal/keys"},
+		"golang.org/x/sys": {"shared/web"},
+
+		"github.com/klauspost/compress": {"shared/web"},
+		"code.dny.dev/ssrf":             {"authserver/internal/oauth/clientmetadata"},
+		"golang.org/x/time":             {"resourceapi/internal/keys"},
 		"golang.org/x/net/html": {
 			"authserver/internal/testing/browsertest",
 			"authserver/internal/doctor",

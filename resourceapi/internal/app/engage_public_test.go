@@ -133,7 +133,8 @@ func TestPublicForms_AllowOnlyListedOrigins(t *testing.T) {
 	good := s.submit(f, from, body)
 	state := s.get(strings.TrimPrefix(s.acceptedAs(good).StatusURL, base), from)
 	for _, a := range []answer{s.get(f.path(), from), good, state} {
-		if a.Header.Get("Access-Control-Allow-Origin") != goodOrigin || !slices.Contains(a.Header.Values("Vary"), "Origin") ||
+		if a.Header.Get("Access-Control-Allow-Origin") != goodOrigin ||
+			!slices.Contains(a.Header.Values("Vary"), "Origin") ||
 			a.Header.Get("Access-Control-Allow-Credentials") != "" {
 			t.Errorf("%d %v", a.Status, a.Header)
 		}
