@@ -23,6 +23,7 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/apidoc"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/me"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/wellknown"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/imports"
@@ -142,7 +143,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		programmes: cursors,
 		engage:     engaged,
 	})
-	all := []routes{assistants.Routes(), wellknown.Routes(c.BaseURL), docs.Routes()}
+	all := []routes{assistants.Routes(), wellknown.Routes(c.BaseURL), docs.Routes(), me.Routes(guard, store)}
 	all = append(all, healthRoutes(ready(guard, log, needed)))
 	for _, m := range table {
 		all = append(all, m.routes...)

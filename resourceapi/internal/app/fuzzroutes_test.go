@@ -39,6 +39,7 @@ func places() []string {
 		"/{id}",
 		"/healthz",
 		"/readyz",
+		"/v1/me",
 	}
 }
 

@@ -37,7 +37,8 @@ func (s *Store) Ready(ctx context.Context) error {
 	}
 	missing = append(missing, queue...)
 	var standings bool
-	err = s.probe.QueryRow(ctx, "select to_regprocedure($1) is not null", standing.Function).Scan(&standings)
+	err = s.probe.QueryRow(ctx, "select to_regprocedure($1) is not null and to_regprocedure($2) is not null",
+		standing.Function, standing.ProfileFunction).Scan(&standings)
 	if err != nil {
 		return notReady(err)
 	}

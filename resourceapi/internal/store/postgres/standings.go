@@ -68,6 +68,12 @@ func (s *Store) StandingAndNames(ctx context.Context, q standing.Query) (standin
 	return readAs(ctx, s, q, standing.NamesSQL, q.NamesArgs(), standing.ScanNames)
 }
 
+// StandingAndProfile is Standing and the profile of the credential, in one round trip. The caller must check the
+// standing first.
+func (s *Store) StandingAndProfile(ctx context.Context, q standing.Query) (standing.Standing, standing.Profile, error) {
+	return readAs(ctx, s, q, standing.ProfileSQL, q.NamesArgs(), standing.ScanProfile)
+}
+
 // readAs is read with the result type of the text.
 func readAs[T any](
 	ctx context.Context,
