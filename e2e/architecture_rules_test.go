@@ -98,7 +98,11 @@ func pointsUpOrSideways(importer, imported string) string {
 	fromApp, fromTests := matches(importer, []string{"*/internal/app"}), matches(importer, supportForTests())
 	// The templates of the pages, the parser of client credentials that three endpoints share, and what the pages of
 	// the settings have in common.
-	sharedByEndpoints := []string{"authserver/internal/endpoint/ui", "authserver/internal/endpoint/token"}
+	sharedByEndpoints := []string{
+		"authserver/internal/endpoint/ui",
+		"authserver/internal/endpoint/token",
+		"authserver/internal/endpoint/listing",
+	}
 	if matches(importer, []string{"authserver/internal/endpoint/settings/*"}) {
 		sharedByEndpoints = append(sharedByEndpoints, "authserver/internal/endpoint/settings")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/introspect"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/revoke"
@@ -127,6 +128,10 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	if err != nil {
 		return nil, err
 	}
+	lists, err := listing.NewCursors(keys)
+	if err != nil {
+		return nil, err
+	}
 	people := membersOf(store, grants, c.AppURL)
 	b, err := newBrowser(browserDeps{
 		config:    c,
@@ -198,6 +203,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			Resources:  resources,
 			Forget:     grants.PropagateRevocation,
 			Variables:  variables,
+			Cursors:    lists,
 			Now:        o.now,
 			Log:        log,
 		}),
@@ -206,6 +212,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			Members:    people,
 			Store:      store,
 			Variables:  variables,
+			Cursors:    lists,
 			Log:        log,
 		}),
 		browser:  b,

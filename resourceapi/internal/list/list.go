@@ -28,6 +28,7 @@ type Range struct {
 	After        *Position // nil for the first page
 	Limit        int       // 1 to MaxLimit
 	UpdatedSince time.Time // created or changed at this time or later; zero matches all
+	Fields       []string  // members of the records to return; nil for all
 }
 
 // An End describes one page without its records.
@@ -88,11 +89,12 @@ func (c *Cursors) open(r Range, text string) (Position, error) {
 	return position, nil
 }
 
-// ReadRange parses cursor, limit and the further parameters, which are updatedSince or none, of a query string. Each
-// may appear at most once; others are ignored. The error is an invalid.Fields.
-func ReadRange(raw, list string, cursors *Cursors, further ...string) (Range, error) {
-	values, problems := ReadParameters(raw, append([]string{"cursor", "limit"}, further...)...)
-	r := Range{List: list, Limit: ReadLimit(values, problems)}
+// ReadRange parses cursor, limit, fields and the further parameters, which are updatedSince or none, of a query string.
+// Each may appear at most once; others are ignored. fields are the members of the records. The error is an
+// invalid.Fields.
+func ReadRange(raw, list string, cursors *Cursors, fields []string, further ...string) (Range, error) {
+	values, problems := ReadParameters(raw, append([]string{"cursor", "limit", "fields"}, further...)...)
+	r := Range{List: list, Limit: ReadLimit(values, problems), Fields: ReadFields(values, problems, fields)}
 	if text, given := values["updatedSince"]; given {
 		since, err := jsontime.Parse(text)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/almonerhq/almoner/shared/listquery"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -63,6 +64,22 @@ func NewJSON[T, R any](of func(T) R) *Page[T] {
 // returns false.
 func (p *Page[T]) Reserving(reserve func(bytes int) bool) *Page[T] {
 	p.reserve = reserve
+	return p
+}
+
+// Only makes the page have these members of its records alone. All of them if fields is nil.
+func (p *Page[T]) Only(fields []string) *Page[T] {
+	if fields == nil {
+		return p
+	}
+	whole := p.encode
+	p.encode = func(b []byte, record T) ([]byte, error) {
+		encoded, err := whole(nil, record)
+		if err != nil {
+			return b, err
+		}
+		return listquery.Project(b, encoded, fields)
+	}
 	return p
 }
 

@@ -21,6 +21,7 @@ type Query struct {
 	Filter      Filter
 	After       *list.Position // nil for the first page
 	Limit       int            // 1 to list.MaxLimit
+	Fields      []string       // members of the records to return; nil for all
 	// Into returns the Sink of the page. It may be called more than once and concurrently, because a page may be read
 	// twice in parallel. If nil, the programmes are in Page.Programmes.
 	Into func() Sink
@@ -39,6 +40,11 @@ type Filter struct {
 	UpdatedSince time.Time // created or changed at this time or later; zero matches all
 }
 
+// Fields returns the members of a programme in its API form, in order.
+func Fields() []string {
+	return []string{"id", "name", "summary", "status", "startsOn", "endsOn", "createdAt", "updatedAt"}
+}
+
 // A Page is the result of a Query.
 type Page struct {
 	Programmes []Programme // set if Query.Into is nil
@@ -46,11 +52,15 @@ type Page struct {
 	list.End               // End.Until serves P6
 }
 
-// ReadQuery parses the query string of GET /v1/programmes/programmes: cursor, limit, status, q and updatedSince, each
-// at most once. Other parameters are ignored. It returns invalid.Fields (spec 4.1; contract, section 6).
+// ReadQuery parses the query string of GET /v1/programmes/programmes: cursor, limit, fields, status, q and
+// updatedSince, each at most once. Other parameters are ignored. It returns invalid.Fields (spec 4.1; contract, section 6).
 func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, error) {
-	values, problems := list.ReadParameters(raw, "cursor", "limit", "status", "q", "updatedSince")
-	query := Query{WorkspaceID: workspaceID, Limit: list.ReadLimit(values, problems)}
+	values, problems := list.ReadParameters(raw, "cursor", "limit", "fields", "status", "q", "updatedSince")
+	query := Query{
+		WorkspaceID: workspaceID,
+		Limit:       list.ReadLimit(values, problems),
+		Fields:      list.ReadFields(values, problems, Fields()),
+	}
 	if text, given := values["status"]; given {
 		status, ok := ParseStatus(text)
 		if !ok {

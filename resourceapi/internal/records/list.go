@@ -28,7 +28,9 @@ type List[T any] struct {
 	Owner func(r *http.Request) (uuid.UUID, error)
 	// Find checks that the workspace has the record of that id. It is nil if Owner is.
 	Find func(ctx context.Context, workspaceID, id uuid.UUID) error
-	// Parameters are the query parameters other than cursor and limit: updatedSince, or none.
+	// Fields are the members of a record in its API form, of which the parameter fields selects some.
+	Fields []string
+	// Parameters are the query parameters other than cursor, limit and fields: updatedSince, or none.
 	Parameters []string
 	// Read passes the records of a page of the workspace's or the owner's list to take until it returns false.
 	Read func(ctx context.Context, owner uuid.UUID, r list.Range, take func(T) bool) (list.End, error)
@@ -40,7 +42,7 @@ type List[T any] struct {
 // Handler handles GET.
 func (l List[T]) Handler() http.Handler {
 	return l.Gate.Guard(l.Need, func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
-		known := append([]string{"cursor", "limit"}, l.Parameters...)
+		known := append([]string{"cursor", "limit", "fields"}, l.Parameters...)
 		if err := unknown.Parameters(r.URL.RawQuery, known...); err != nil {
 			return gate.Plan{}, err
 		}
@@ -48,7 +50,8 @@ func (l List[T]) Handler() http.Handler {
 		if l.Owner != nil {
 			owner, notFound = l.Owner(r)
 		}
-		wanted, err := list.ReadRange(r.URL.RawQuery, l.Name+" of "+owner.String(), l.Cursors, l.Parameters...)
+		name := l.Name + " of " + owner.String()
+		wanted, err := list.ReadRange(r.URL.RawQuery, name, l.Cursors, l.Fields, l.Parameters...)
 		if err != nil {
 			return gate.Plan{}, l.Refusals.Of(err)
 		}
@@ -73,7 +76,7 @@ func (l List[T]) serve(
 			return err
 		}
 	}
-	page := listpage.NewJSON(l.Record).Reserving(gate.ByteReserver(r.Context()))
+	page := listpage.NewJSON(l.Record).Only(wanted.Fields).Reserving(gate.ByteReserver(r.Context()))
 	var end list.End
 	err := gate.ReadInTurn(r.Context(), func() (err error) {
 		end, err = l.Read(r.Context(), owner, wanted, page.Take)

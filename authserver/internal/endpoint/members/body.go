@@ -6,11 +6,13 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/web"
@@ -104,11 +106,23 @@ func showInvitation(i membership.Invitation) invitationBody {
 	}
 }
 
-// list is the JSON of a list (spec 2.4).
-func list[From, To any](from []From, show func(From) To) any {
-	data := make([]To, len(from))
-	for i, one := range from {
-		data[i] = show(one)
+// byName returns the list of a workspace's members.
+func byName() listing.List[membership.Member, memberBody] {
+	return listing.List[membership.Member, memberBody]{
+		Name: "members",
+		Key: func(m membership.Member) string {
+			return strings.ToLower(m.Name) + "\x00" + m.Email + "\x00" + m.UserID.String()
+		},
+		Show: showMember,
 	}
-	return map[string]any{"data": data, "meta": map[string]int{"count": len(data)}}
+}
+
+// newestFirst returns the list of a workspace's open invitations.
+func newestFirst() listing.List[membership.Invitation, invitationBody] {
+	return listing.List[membership.Invitation, invitationBody]{
+		Name:    "invitations",
+		Omitted: []string{"url"},
+		Key:     func(i membership.Invitation) string { return listing.NewestFirst(i.Created, i.ID) },
+		Show:    showInvitation,
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/identity"
@@ -30,6 +31,7 @@ type Deps struct {
 	Members    *membership.Service
 	Store      Store
 	Variables  func(*http.Request) map[string]string // of the path: tenantId, userId, invitationId
+	Cursors    *listing.Cursors
 	Log        *slog.Logger
 }
 
@@ -117,7 +119,7 @@ func (h *Handler) List() http.Handler {
 		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
 			members, err := h.Store.WorkspaceMembers(r.Context(), by.WorkspaceID)
 			if err == nil {
-				web.JSON(w, http.StatusOK, list(members, showMember))
+				err = byName().Write(w, r, h.Cursors, by.WorkspaceID, members)
 			}
 			return err
 		},
@@ -176,7 +178,7 @@ func (h *Handler) Invitations() http.Handler {
 		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
 			invitations, err := h.Store.Invitations(r.Context(), by.WorkspaceID)
 			if err == nil {
-				web.JSON(w, http.StatusOK, list(invitations, showInvitation))
+				err = newestFirst().Write(w, r, h.Cursors, by.WorkspaceID, invitations)
 			}
 			return err
 		},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
@@ -45,6 +46,7 @@ type Deps struct {
 	Resources  []string
 	Forget     func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
 	Variables  func(*http.Request) map[string]string // of the path: tenantId, clientId
+	Cursors    *listing.Cursors
 	Now        func() time.Time
 	Log        *slog.Logger
 }
@@ -150,6 +152,16 @@ func (h *Handler) Register() http.Handler {
 	})
 }
 
+// applications returns the list of a workspace's clients, newest first.
+func applications() listing.List[client.Client, clientBody] {
+	return listing.List[client.Client, clientBody]{
+		Name:    "applications",
+		Omitted: []string{"clientSecret"},
+		Key:     func(c client.Client) string { return listing.NewestFirst(c.CreatedAt, c.ID) },
+		Show:    func(c client.Client) clientBody { return show(c, "") },
+	}
+}
+
 // List serves GET …/oauth-clients.
 func (h *Handler) List() http.Handler {
 	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
@@ -157,12 +169,7 @@ func (h *Handler) List() http.Handler {
 		if err != nil {
 			return err
 		}
-		data := make([]clientBody, len(clients))
-		for i, c := range clients {
-			data[i] = show(c, "")
-		}
-		web.JSON(w, http.StatusOK, map[string]any{"data": data, "meta": map[string]int{"count": len(data)}})
-		return nil
+		return applications().Write(w, r, h.Cursors, caller.WorkspaceID, clients)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/listquery"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 
@@ -41,6 +42,7 @@ func (e *Endpoint) List() http.Handler {
 		Cursors:  e.cursors,
 		Refusals: refusals,
 		Name:     "forms",
+		Fields:   listquery.FieldsOf[formRecord](),
 		Read:     e.store.Forms,
 		Record:   func(f engage.Form) any { return recordOf(f) },
 		Position: func(f engage.Form) list.Position { return list.Position{CreatedAt: f.CreatedAt, ID: f.ID} },
@@ -109,6 +111,7 @@ func (e *Endpoint) Submissions() http.Handler {
 			_, err := e.store.Form(ctx, workspaceID, form)
 			return err
 		},
+		Fields:     listquery.FieldsOf[submissionRecord](),
 		Parameters: []string{"updatedSince"},
 		Read:       e.store.Submissions,
 		Record:     func(s engage.Submission) any { return submissionRecordOf(s) },

@@ -26,14 +26,16 @@ func (e *Endpoint) List() http.Handler { return e.gate.Guard(perm.ProgrammesRead
 // prepareList reads the page in the round trip of the standing. A search runs only after the caller was admitted,
 // since it may read every programme of the workspace.
 func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
-	if err := unknown.Parameters(r.URL.RawQuery, "cursor", "limit", "status", "q", "updatedSince"); err != nil {
+	if err := unknown.Parameters(r.URL.RawQuery, "cursor", "limit", "fields", "status", "q", "updatedSince"); err != nil {
 		return gate.Plan{}, err
 	}
 	query, err := programme.ReadQuery(r.URL.RawQuery, workspaceID, e.cursors)
 	if err != nil {
 		return gate.Plan{}, refusals.Of(err)
 	}
-	query.Into = func() programme.Sink { return listpage.New(encodeRecord).Reserving(gate.ByteReserver(r.Context())) }
+	query.Into = func() programme.Sink {
+		return listpage.New(encodeRecord).Only(query.Fields).Reserving(gate.ByteReserver(r.Context()))
+	}
 	var page programme.Page
 	plan := gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
 		e.writePage(w, query, page)
