@@ -52,10 +52,13 @@ type Page struct {
 	list.End               // End.Until serves P6
 }
 
-// ReadQuery parses the query string of GET /v1/programmes/programmes: cursor, limit, fields, status, q and
-// updatedSince, each at most once. Other parameters are ignored. It returns invalid.Fields (spec 4.1; contract, section 6).
+// Parameters returns the names of the query parameters of the list.
+func Parameters() []string { return []string{"cursor", "limit", "fields", "status", "q", "updatedSince"} }
+
+// ReadQuery parses the Parameters in the query string of GET /v1/programmes/programmes, each at most once. Other
+// parameters are ignored. It returns invalid.Fields (spec 4.1; contract, section 6).
 func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, error) {
-	values, problems := list.ReadParameters(raw, "cursor", "limit", "fields", "status", "q", "updatedSince")
+	values, problems := list.ReadParameters(raw, Parameters()...)
 	query := Query{
 		WorkspaceID: workspaceID,
 		Limit:       list.ReadLimit(values, problems),

@@ -36,7 +36,7 @@ type List[T, R any] struct {
 	Name string
 	// Omitted are members of R that lists never have.
 	Omitted []string
-	// Key returns the position of a record: the list is in the order of the keys, byte by byte. Each record has its own.
+	// Key returns the position of a record, which no other has. The list is in the order of the keys, byte by byte.
 	Key func(T) string
 	// Show returns the record in its API form.
 	Show func(T) R

@@ -26,7 +26,7 @@ func (e *Endpoint) List() http.Handler { return e.gate.Guard(perm.ProgrammesRead
 // prepareList reads the page in the round trip of the standing. A search runs only after the caller was admitted,
 // since it may read every programme of the workspace.
 func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
-	if err := unknown.Parameters(r.URL.RawQuery, "cursor", "limit", "fields", "status", "q", "updatedSince"); err != nil {
+	if err := unknown.Parameters(r.URL.RawQuery, programme.Parameters()...); err != nil {
 		return gate.Plan{}, err
 	}
 	query, err := programme.ReadQuery(r.URL.RawQuery, workspaceID, e.cursors)
