@@ -53,7 +53,9 @@ type Page struct {
 }
 
 // Parameters returns the names of the query parameters of the list.
-func Parameters() []string { return []string{"cursor", "limit", "fields", "status", "q", "updatedSince"} }
+func Parameters() []string {
+	return []string{"cursor", "limit", "fields", "status", "q", "updatedSince"}
+}
 
 // ReadQuery parses the Parameters in the query string of GET /v1/programmes/programmes, each at most once. Other
 // parameters are ignored. It returns invalid.Fields (spec 4.1; contract, section 6).
