@@ -11,11 +11,14 @@ import (
 
 // otherEncoders are the files below the endpoints that encode JSON themselves, with the destination of that JSON.
 func otherEncoders() map[string]string {
+	const authserver, resourceapi = "authserver/internal/endpoint/", "resourceapi/internal/endpoint/"
 	return map[string]string{
-		"shared/web/web.go": "the only writer of responses",
-		"authserver/internal/endpoint/settings/request.go":  "into a sealed form key",
-		"resourceapi/internal/endpoint/apidoc/operation.go": "into a page, by html/template",
-		"resourceapi/internal/endpoint/publicforms/view.go": "to the domain, as the answers that a script would send",
+		"shared/web/web.go":                               "the only writer of responses",
+		authserver + "settings/request.go":                "into a sealed form key",
+		authserver + "login/code.go":                      "into a sealed sign-in ticket",
+		authserver + "settings/security/authenticator.go": "into the sealed setup of an app",
+		resourceapi + "apidoc/operation.go":               "into a page, by html/template",
+		resourceapi + "publicforms/view.go":               "to the domain, as the answers that a script would send",
 	}
 }
 

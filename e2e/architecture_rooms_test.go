@@ -27,6 +27,8 @@ func rooms() map[string][]string {
 		"github.com/riverqueue/river":    {stores, "resourceapi/internal/worker", "authserver/internal/account/mail"},
 		"github.com/wneessen/go-mail":    {"authserver/internal/account/mail"},
 		"github.com/ccojocar/zxcvbn-go":  {"authserver/internal/signin/password"},
+		"github.com/boombuler/barcode":   {"authserver/internal/signin/authenticator"},
+		"github.com/pquerna/otp":         {"authserver/internal/signin/authenticator"},
 		"github.com/emersion/go-smtp":    {"shared/devkit/mailbox", "authserver/..."},
 		"github.com/emersion/go-message": {"shared/devkit/mailbox"},
 		"github.com/go-redis/redis_rate": {"*/internal/store/redis"},

@@ -47,7 +47,13 @@ func fields(e *target) map[string]url.Values {
 			"end-others":   {"yes"},
 		},
 		"/settings/connectors/disconnect": about(e.grant),
-		"/settings/user/name":             {"name": {"Mallory"}},
+		"/settings/security/authenticator": {
+			"setup": {"nonsense"},
+			"code":  {"000000"},
+		},
+		"/settings/security/authenticator/codes":  {},
+		"/settings/security/authenticator/remove": {},
+		"/settings/user/name":                     {"name": {"Mallory"}},
 		"/settings/connectors/llm": {
 			"state":   {"off"},
 			"confirm": {"yes"},
@@ -83,6 +89,7 @@ func fields(e *target) map[string]url.Values {
 		"/settings/passkeys/options":   {},
 		"/logout":                      {},
 		"/login":                       {"email": {e.Owner.Email}, "password": {e.Owner.Password}},
+		"/login/code":                  {"ticket": {"nonsense"}, "code": {"000000"}},
 		"/login/forgotten":             {"email": {e.Owner.Email}},
 		"/login/reset":                 {"token": {"nonsense"}, "new-password": {"three small boats"}},
 		"/login/again":                 {"password": {e.Owner.Password}},

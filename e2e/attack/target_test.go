@@ -145,6 +145,8 @@ func (e *target) inventory(t *testing.T) string {
 		rows("account.invitations", "tenant_id = $1"),
 		rows("account.passkeys", "user_id = $2", "last_used_at"),
 		rows("account.sign_ins", "user_id = $2", "last_seen_at"),
+		rows("account.authenticators", "user_id = $2"),
+		rows("account.recovery_codes", "user_id = $2"),
 		rows("account.unwanted_mails", "user_id = $2"),
 		rows("account.password_resets", "user_id = $2"),
 		rows("account.users", "id = $2"),

@@ -16,8 +16,8 @@ type userCommands struct {
 
 	ResetLink usersResetLink `cmd:"" help:"Make a link with which a user sets a new password. It works once, for 30 minutes. Needs ALMONER_APP_URL."`
 
-	SignInMethods      usersSignInMethods      `cmd:"" help:"List a user's passkeys and linked accounts."`
-	RemoveSignInMethod usersRemoveSignInMethod `cmd:"" help:"Remove a passkey or linked account, even the last sign-in method, and sign the user out everywhere."`
+	SignInMethods      usersSignInMethods      `cmd:"" help:"List a user's passkeys, linked accounts and authenticator app."`
+	RemoveSignInMethod usersRemoveSignInMethod `cmd:"" help:"Remove a passkey or linked account, even the last sign-in method, or the authenticator app, and sign the user out everywhere."`
 }
 
 type usersAdd struct {

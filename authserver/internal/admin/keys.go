@@ -88,7 +88,7 @@ func (d *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
 	}, nil
 }
 
-// ResealKeys seals the private keys under the newest key of ALMONER_KEYS.
+// ResealKeys seals the private keys and the secrets of authenticator apps under the newest key of ALMONER_KEYS.
 func (d *Service) ResealKeys(ctx context.Context) (Result, error) {
 	ring, err := d.ring(ctx)
 	if err != nil {
@@ -98,8 +98,16 @@ func (d *Service) ResealKeys(ctx context.Context) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	apps, err := d.Store.ResealAuthenticators(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return Outcome{
-		fmt.Sprintf("Resealed: %s.", plural(n, "signing key", "signing keys")),
-		map[string]any{"resealed": n},
+		fmt.Sprintf(
+			"Resealed: %s and %s.",
+			plural(n, "signing key", "signing keys"),
+			plural(apps, "authenticator app", "authenticator apps"),
+		),
+		map[string]any{"resealed": n, "authenticators": apps},
 	}, nil
 }

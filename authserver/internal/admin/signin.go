@@ -11,16 +11,21 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
-// ErrNoSignInMethod means that the user has no passkey and no linked account with that identifier.
-var ErrNoSignInMethod = refuse("the user has no passkey or linked account with that id: see users sign-in-methods")
+// ErrNoSignInMethod means that the user has no sign-in method with that identifier.
+var ErrNoSignInMethod = refuse("the user has no passkey, linked account or authenticator app with that id: " +
+	"see users sign-in-methods")
 
 // The kinds of SignInMethod.
 const (
 	Passkey       = "passkey"
 	LinkedAccount = "linked account"
+	Authenticator = "authenticator app" // its id is AuthenticatorID
 )
 
-// A SignInMethod is a method of sign-in besides the password.
+// AuthenticatorID is the id of a user's authenticator app, of which there is at most one.
+const AuthenticatorID = "authenticator"
+
+// A SignInMethod is a method of sign-in besides the password, or the second factor of the password.
 type SignInMethod struct {
 	Kind     string     `json:"kind"`
 	ID       string     `json:"id"` // UUID of a passkey, or issuer of a linked account
@@ -38,16 +43,19 @@ func (m SignInMethod) cells() []string {
 // Event returns the audit event of the method's removal by an administrator.
 func (m SignInMethod) Event(user uuid.UUID) audit.Event {
 	removed := event(audit.IdentityUnlinked, "user", user)
-	if m.Kind == Passkey {
+	switch m.Kind {
+	case Passkey:
 		removed.Action, removed.Subject = audit.PasskeyRemoved, "passkey:"+m.ID
-	} else {
+	case Authenticator:
+		removed.Action = audit.AuthenticatorRemoved
+	default:
 		removed.Detail = map[string]any{"issuer": m.ID}
 	}
 	removed.UserID = &user
 	return removed
 }
 
-// SignInMethods lists a user's passkeys and linked accounts.
+// SignInMethods lists a user's passkeys, linked accounts and authenticator app.
 func (d *Service) SignInMethods(ctx context.Context, user string) (Result, error) {
 	id, err := d.user(ctx, user)
 	if err != nil {
@@ -57,8 +65,8 @@ func (d *Service) SignInMethods(ctx context.Context, user string) (Result, error
 	return List[SignInMethod](found), err
 }
 
-// RemoveSignInMethod removes one passkey or linked account of a user, even the last sign-in method, and signs the user
-// out everywhere.
+// RemoveSignInMethod removes one passkey or linked account of a user, even the last sign-in method, or the
+// authenticator app, and signs the user out everywhere.
 func (d *Service) RemoveSignInMethod(ctx context.Context, user, method string) (Result, error) {
 	id, err := d.user(ctx, user)
 	if err != nil {

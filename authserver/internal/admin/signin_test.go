@@ -112,6 +112,15 @@ func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
 	}
 	b.values(b.service.RemoveSignInMethod(t.Context(), user, upstream))
 	b.wantsMethods("after both", user)
+	b.Fixture.Exec(`insert into account.authenticators (user_id, secret, last_step) values ($1, '\x01', 1)`, user)
+	another := strings.NewReader("four quiet lantern boats")
+	if _, err := b.service.SetPassword(t.Context(), user, another, true); err != nil {
+		t.Fatal(err)
+	}
+	b.wantsMethods("a new password keeps the app", user, admin.AuthenticatorID)
+	b.values(b.service.RemoveSignInMethod(t.Context(), user, admin.AuthenticatorID))
+	b.wantsMethods("after the app", user)
+	b.events(audit.AuthenticatorRemoved, "user:"+user, 1)
 	b.wantsMethods("of another user", other, otherPasskey, upstream)
 	b.events(audit.PasskeyRemoved, "passkey:"+passkey, 1)
 	b.events(audit.IdentityUnlinked, "user:"+user, 1)

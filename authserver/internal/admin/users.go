@@ -49,9 +49,11 @@ type Users interface {
 	) ([]SignInMethod, error)
 	// AddReset stores a link to set a password.
 	AddReset(ctx context.Context, user uuid.UUID, tokenHash []byte, expires time.Time, event audit.Event) error
-	// SignInMethods lists the passkeys and linked accounts of a user.
+	// ResealAuthenticators seals the secrets of authenticator apps with the newest master key.
+	ResealAuthenticators(ctx context.Context) (int, error)
+	// SignInMethods lists the passkeys, linked accounts and the authenticator app of a user.
 	SignInMethods(ctx context.Context, user uuid.UUID) ([]SignInMethod, error)
-	// RemoveSignInMethod removes a passkey or linked account, ends the user's sign-ins, and returns the removed method.
+	// RemoveSignInMethod removes one of them, ends the user's sign-ins, and returns the removed method.
 	RemoveSignInMethod(ctx context.Context, user uuid.UUID, id string) (SignInMethod, error)
 }
 

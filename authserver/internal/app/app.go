@@ -28,6 +28,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
@@ -74,6 +75,9 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	}
 	store, err := postgres.OpenWithWait(ctx, c.DatabaseURL, c.StoreWait, watch.statements()...)
 	if err != nil {
+		return nil, err
+	}
+	if err := useAuthenticators(store, keys); err != nil {
 		return nil, err
 	}
 	rdb, err := redis.Connect(c.RedisURL, c.StoreWait)
@@ -256,6 +260,16 @@ func membersOf(store *postgres.Store, grants *grant.Service, appURL string) *mem
 		AppURL: appURL,
 		Random: rand.Reader,
 	})
+}
+
+// useAuthenticators makes the store seal the secrets of authenticator apps.
+func useAuthenticators(store *postgres.Store, keys seal.Keys) error {
+	box, err := authenticator.NewBox(keys)
+	if err != nil {
+		return err
+	}
+	store.UseAuthenticators(box)
+	return nil
 }
 
 // usageRecorder returns the recorder, and a function that stops it.

@@ -114,6 +114,23 @@ func newBrowser(d browserDeps) (browser, error) {
 	if err != nil {
 		return browser{}, err
 	}
+	signIn, err := login.New(login.Deps{
+		Users:       d.store,
+		Passwords:   passwords,
+		Devices:     devices,
+		Attempts:    attempts,
+		Sessions:    sessions,
+		Auditor:     d.store,
+		Pages:       d.pages,
+		Proxies:     proxies,
+		Application: d.application,
+		Keys:        d.keys,
+		Now:         d.now,
+		Log:         d.log,
+	})
+	if err != nil {
+		return browser{}, err
+	}
 	others, err := newSignInMethods(d, sessions, passwords, attempts, proxies)
 	if err != nil {
 		return browser{}, err
@@ -138,17 +155,6 @@ func newBrowser(d browserDeps) (browser, error) {
 			Random:    rand.Reader,
 			Log:       d.log,
 		}),
-		login: login.New(login.Deps{
-			Users:       d.store,
-			Passwords:   passwords,
-			Devices:     devices,
-			Attempts:    attempts,
-			Sessions:    sessions,
-			Auditor:     d.store,
-			Pages:       d.pages,
-			Proxies:     proxies,
-			Application: d.application,
-			Log:         d.log,
-		}),
+		login: signIn,
 	}, nil
 }

@@ -63,6 +63,10 @@ func paths() []string {
 		"/settings/security/sign-out",
 		"/settings/security/sign-out-others",
 		"/settings/security/tokens/revoke",
+		"/login/code",
+		"/settings/security/authenticator",
+		"/settings/security/authenticator/codes",
+		"/settings/security/authenticator/remove",
 		"/settings/connectors/policy",
 		"/settings/connectors/disconnect",
 		"/settings/connectors/llm",
@@ -426,6 +430,7 @@ func pageSeeds() []routeSeed {
 			303,
 		},
 		{"GET", "/login/again", "", "return=/settings/developers", withSession, "", 200},
+		{"POST", "/login/code", "", "", asForm, "ticket=x&code=123456", 400},
 		{
 			"POST",
 			"/login/passkey/options",

@@ -1,7 +1,9 @@
 package app
 
 import (
+	"crypto/rand"
 	"maps"
+	"net/url"
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/apps"
@@ -29,6 +31,15 @@ func SettingsSections() []ui.Section {
 	}
 }
 
+// hostOf returns the host name of a URL that Config.Check has accepted.
+func hostOf(text string) string {
+	parsed, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return parsed.Hostname()
+}
+
 // newSettings returns the routes of the settings. Their sessions are not yet read.
 func newSettings(
 	d browserDeps,
@@ -44,6 +55,21 @@ func newSettings(
 		Keys:     d.keys,
 		Now:      d.now,
 		Log:      d.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	own, err := security.New(security.Deps{
+		Settings:  common,
+		Store:     d.store,
+		Mails:     d.config.sendsMail(),
+		Passwords: passwords,
+		Cost:      d.cost,
+		Attempts:  attempts,
+		Auditor:   d.store,
+		Proxies:   proxies,
+		Host:      hostOf(d.config.AppURL),
+		Random:    rand.Reader,
 	})
 	if err != nil {
 		return nil, err
@@ -65,16 +91,7 @@ func newSettings(
 		members.New(common, d.members, d.store),
 		connectors.New(common, d.store, d.grants),
 		apps.New(common, d.store, d.grants),
-		security.New(security.Deps{
-			Settings:  common,
-			Store:     d.store,
-			Mails:     d.config.sendsMail(),
-			Passwords: passwords,
-			Cost:      d.cost,
-			Attempts:  attempts,
-			Auditor:   d.store,
-			Proxies:   proxies,
-		}),
+		own,
 		auditlog.New(common, d.store),
 	} {
 		maps.Copy(routes, page.Routes())

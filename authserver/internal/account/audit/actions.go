@@ -18,6 +18,12 @@ const (
 	PasskeyRemoved    Action = "passkey.removed"
 	PasskeyStopped    Action = "passkey.stopped"
 
+	CodeFailed            Action = "sign_in.code_failed"
+	AuthenticatorAdded    Action = "authenticator.added"
+	AuthenticatorRemoved  Action = "authenticator.removed"
+	RecoveryCodesReplaced Action = "recovery_codes.replaced"
+	RecoveryCodeUsed      Action = "recovery_code.used"
+
 	GrantConsented         Action = "grant.consented"
 	GrantRevoked           Action = "grant.revoked"
 	GrantRefused           Action = "grant.refused"

@@ -32,6 +32,24 @@ var descriptions = []Description{
 		Text:     "The passkey {name} was blocked because it may have been copied",
 		Alarming: true,
 	},
+	{
+		Action:   CodeFailed,
+		Text:     "Sign-in failed: wrong code after the right password",
+		Meaning:  "A wrong code of the authenticator app, or a wrong recovery code, after the right password.",
+		Alarming: true,
+	},
+	{
+		Action:  AuthenticatorAdded,
+		Text:    "Set up an authenticator app",
+		Meaning: "From then on, a sign-in with the password needs a code of the app or a recovery code.",
+	},
+	{Action: AuthenticatorRemoved, Text: "Removed the authenticator app"},
+	{Action: RecoveryCodesReplaced, Text: "Replaced the recovery codes"},
+	{
+		Action:  RecoveryCodeUsed,
+		Text:    "Used a recovery code",
+		Meaning: "A recovery code replaced the code of the authenticator app. `left` counts the unused ones.",
+	},
 
 	{
 		Action:  GrantConsented,

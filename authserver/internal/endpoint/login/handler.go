@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -29,6 +31,8 @@ type Deps struct {
 	Proxies   web.Proxies
 	// Application returns the name of the application that sent the user to a local path, or "".
 	Application func(ctx context.Context, path string) string
+	Keys        seal.Keys
+	Now         func() time.Time
 	Log         *slog.Logger
 }
 
@@ -36,16 +40,22 @@ type Deps struct {
 type Handler struct {
 	Deps
 	verifier session.Verifier
+	tickets  *seal.Box
 }
 
-// New returns a Handler.
-func New(deps Deps) *Handler {
-	return &Handler{deps, session.Verifier{
+// New returns a Handler. It derives the key of the forms for codes from the master keys.
+func New(deps Deps) (*Handler, error) {
+	tickets, err := seal.NewBox(deps.Keys, "sign-in ticket")
+	if err != nil {
+		return nil, err
+	}
+	verifier := session.Verifier{
 		Users:     deps.Users,
 		Passwords: deps.Passwords,
 		Attempts:  deps.Attempts,
 		Auditor:   deps.Auditor,
-	}}
+	}
+	return &Handler{deps, verifier, tickets}, nil
 }
 
 // home is where a sign-in without a return path leads.
@@ -126,6 +136,8 @@ func (h *Handler) begin(
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
 		h.wrong(w, r, page)
+	case errors.Is(err, session.ErrCodeNeeded):
+		h.askCode(w, r, user, proof, page.Return)
 	case err != nil:
 		h.fail(w, r, err)
 	default:
@@ -174,18 +186,21 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) bool {
 
 func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login, result session.Result) {
 	web.SetRateLimited(w.Header(), result.Wait, result.Limit)
-	minutes := int(math.Ceil(result.Wait.Minutes()))
-	wait := strconv.Itoa(minutes) + " minutes."
-	if minutes == 1 {
-		wait = "a minute."
-	}
-	page.Problem = "Too many wrong passwords from your network. Please try again in " + wait
+	page.Problem = "Too many wrong passwords from your network. Please try again in " + waiting(result.Wait)
 	h.Pages.Show(
 		w,
 		r,
 		http.StatusTooManyRequests,
 		page,
 	) // without the application's name: a limited client must not cause a read
+}
+
+// waiting returns the end of a sentence about a wait.
+func waiting(wait time.Duration) string {
+	if minutes := int(math.Ceil(wait.Minutes())); minutes > 1 {
+		return strconv.Itoa(minutes) + " minutes."
+	}
+	return "a minute."
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {

@@ -23,6 +23,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -36,6 +37,7 @@ type Methods interface {
 	// HasPasskey reports whether the user has a passkey that is not stopped.
 	HasPasskey(ctx context.Context, user uuid.UUID) (bool, error)
 	HasIdentity(ctx context.Context, user uuid.UUID, issuer string) (bool, error)
+	Authenticator(ctx context.Context, user uuid.UUID) (authenticator.Status, error)
 }
 
 // Deps are the dependencies of a Handler.
@@ -112,6 +114,10 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 		return
 	}
+	code := credential.Secret(form.Get("code"))
+	if page.NeedsCode && !h.mayTry(w, r, current, page, code) {
+		return
+	}
 	from := h.Proxies.ClientAddress(r)
 	user, result, err := h.verifier.Verify(r.Context(), current.User.Email, password, from, true)
 	switch {
@@ -129,8 +135,31 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 		page.PasswordGap = "The password is incorrect."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 	default:
+		result.Proof.Code = code
 		h.reauthenticated(w, r, current, result.Proof, page)
 	}
+}
+
+// mayTry reports whether the user may try this code, and writes the response if not.
+func (h *Handler) mayTry(
+	w http.ResponseWriter,
+	r *http.Request,
+	current session.CurrentUser,
+	page *ui.Reauth,
+	code credential.Secret,
+) bool {
+	if code == "" {
+		page.CodeNote = "Enter the code that your app shows, or a recovery code."
+		h.Pages.Show(w, r, http.StatusBadRequest, page)
+		return false
+	}
+	wait, limit := h.Attempts.Code(r.Context(), current.User.ID)
+	if wait > 0 {
+		web.SetRateLimited(w.Header(), wait, limit)
+		page.CodeNote = "Too many codes were tried for your account. Please try again in " + minutes(wait) + "."
+		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
+	}
+	return wait == 0
 }
 
 func (h *Handler) reauthenticated(
@@ -146,6 +175,9 @@ func (h *Handler) reauthenticated(
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
 		page.PasswordGap = "The password is incorrect."
+		h.Pages.Show(w, r, http.StatusBadRequest, page)
+	case errors.Is(err, session.ErrCodeInvalid), errors.Is(err, session.ErrCodeNeeded):
+		page.NeedsCode, page.CodeNote = true, "The code is incorrect or was used already. Wait for the next one."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 	case errors.Is(err, audit.ErrNotAuthorized): // signed out since the request began
 		goOn(w, "/login?return="+url.QueryEscape(page.Return))
@@ -175,6 +207,11 @@ func (h *Handler) question(ctx context.Context, current session.CurrentUser, nex
 	page.Person = &ui.Person{Name: current.User.Name, Email: current.User.Email}
 	_, hash, _, err := h.Methods.UserByID(ctx, current.User.ID)
 	page.HasPassword = hash != ""
+	if err == nil && page.HasPassword {
+		var status authenticator.Status
+		status, err = h.Methods.Authenticator(ctx, current.User.ID)
+		page.NeedsCode = status.Active
+	}
 	if err == nil && h.Passkeys {
 		page.HasPasskey, err = h.Methods.HasPasskey(ctx, current.User.ID)
 	}

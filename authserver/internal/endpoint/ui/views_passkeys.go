@@ -36,6 +36,8 @@ type Reauth struct {
 	HasPasskey  bool
 	Linked      bool // the user's account at the OpenID Connect provider is linked
 	PasswordGap string
+	NeedsCode   bool   // the password needs a code of the authenticator app
+	CodeNote    string // the error of this field
 }
 
 // Template implements View.

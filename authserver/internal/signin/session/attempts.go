@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -20,6 +22,7 @@ const (
 	perAddress        = 100
 	begunPerAddress   = 600 // an office behind one address signs in within minutes
 	askedPerAddress   = 30
+	codesPerUser      = 20 // those who try codes know the password
 	distrustAfterFail = 5 * time.Second
 )
 
@@ -111,6 +114,14 @@ func (a *Attempts) Asked(ctx context.Context, address netip.Addr) time.Duration 
 // AskedLimit describes the limit of Asked to a caller that must wait.
 func AskedLimit(wait time.Duration) web.RateLimit {
 	return exhausted("links-per-address", askedPerAddress, wait)
+}
+
+// Code counts a try of a second factor, before it is checked, so that concurrent tries count. The limit is the user's,
+// at any address: only those who know the password can use it up. If the limit was already reached, Code returns how
+// long the user must wait.
+func (a *Attempts) Code(ctx context.Context, user uuid.UUID) (time.Duration, web.RateLimit) {
+	wait := a.countBoth(ctx, "code:"+digest(user.String()), codesPerUser, true)
+	return wait, exhausted("codes-per-account", codesPerUser, wait)
 }
 
 func (a *Attempts) count(

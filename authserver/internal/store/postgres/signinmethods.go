@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -25,20 +26,34 @@ func readSignInMethods(ctx context.Context, tx pgx.Tx, user uuid.UUID) ([]admin.
 	})
 }
 
-// SignInMethods lists the passkeys and linked accounts of a user, or returns admin.ErrNoUser.
+// readAllMethods also reads the authenticator app, which a new password does not remove: it protects the password.
+func readAllMethods(ctx context.Context, tx pgx.Tx, user uuid.UUID) ([]admin.SignInMethod, error) {
+	all, err := readSignInMethods(ctx, tx, user)
+	if err != nil {
+		return nil, err
+	}
+	app := admin.SignInMethod{Kind: admin.Authenticator, ID: admin.AuthenticatorID}
+	err = tx.QueryRow(ctx, `select created_at from account.authenticators where user_id = $1`, user).Scan(&app.Created)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return all, nil
+	}
+	return append(all, app), err
+}
+
+// SignInMethods lists the passkeys, linked accounts and the authenticator app of a user, or returns admin.ErrNoUser.
 func (s *Store) SignInMethods(ctx context.Context, user uuid.UUID) (found []admin.SignInMethod, err error) {
 	err = s.administer(ctx, "list ways to sign in", func(tx pgx.Tx) error {
 		if err := holdUser(ctx, tx, user, new(bool)); err != nil {
 			return err
 		}
-		found, err = readSignInMethods(ctx, tx, user)
+		found, err = readAllMethods(ctx, tx, user)
 		return err
 	})
 	return found, err
 }
 
-// RemoveSignInMethod removes a passkey or a linked account with its event and ends the user's sign-ins, or
-// returns admin.ErrNoUser or admin.ErrNoSignInMethod.
+// RemoveSignInMethod removes one of SignInMethods with its event and ends the user's sign-ins, or returns
+// admin.ErrNoUser or admin.ErrNoSignInMethod.
 func (s *Store) RemoveSignInMethod(
 	ctx context.Context,
 	user uuid.UUID,
@@ -48,7 +63,7 @@ func (s *Store) RemoveSignInMethod(
 		if err := holdUser(ctx, tx, user, new(bool)); err != nil {
 			return err
 		}
-		all, err := readSignInMethods(ctx, tx, user)
+		all, err := readAllMethods(ctx, tx, user)
 		if err != nil {
 			return err
 		}
@@ -78,7 +93,10 @@ func removeSignInMethods(
 ) error {
 	for _, m := range all {
 		text := `delete from account.identities where user_id = $1 and issuer = $2`
-		if m.Kind == admin.Passkey {
+		switch m.Kind {
+		case admin.Authenticator:
+			text = `delete from account.authenticators where user_id = $1 and $2::text is not null`
+		case admin.Passkey:
 			text = `delete from account.passkeys where user_id = $1 and id = $2::uuid`
 		}
 		if _, err := tx.Exec(ctx, text, user, m.ID); err != nil {

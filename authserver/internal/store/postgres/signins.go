@@ -24,6 +24,9 @@ func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.
 		if err := stillProved(ctx, tx, by.UserID, by.Proof); err != nil {
 			return err
 		}
+		if err := s.useCode(ctx, tx, by.UserID, by.Proof, event); err != nil {
+			return err
+		}
 		if err := s.mailSignIn(ctx, tx, by); err != nil {
 			return err
 		}
@@ -65,6 +68,9 @@ func (s *Store) ReauthenticateSignIn(
 			return err
 		}
 		if err := stillProved(ctx, tx, user, proof); err != nil {
+			return err
+		}
+		if err := s.useCode(ctx, tx, user, proof, event); err != nil {
 			return err
 		}
 		return record(ctx, tx, event)

@@ -25,6 +25,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/pguuid"
+	"github.com/almonerhq/almoner/shared/seal"
 )
 
 // Migrations are the schema, in goose's format.
@@ -46,7 +47,8 @@ type Store struct {
 	// Those of direct steps, which need no snapshot.
 	directActivations, directAdvances *stepBatcher
 
-	mails MailQueue // nil if the deployment sends no mail
+	mails          MailQueue // nil if the deployment sends no mail
+	authenticators *seal.Box // of the secrets of authenticator apps
 
 	migrated atomic.Bool // every migration that this program knows was seen
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/web"
@@ -43,6 +44,9 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 		policy.ErrChanged,
 		audit.ErrNotAuthorized,
 		session.ErrProofInvalid,
+		session.ErrCodeNeeded,
+		session.ErrCodeInvalid,
+		authenticator.ErrExists,
 		password.ErrLinkInvalid,
 	) {
 		if errors.Is(err, own) {

@@ -27,6 +27,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -64,6 +65,7 @@ type Store interface {
 	Clients
 	session.Auditor
 	session.Users
+	Authenticator(ctx context.Context, user uuid.UUID) (authenticator.Status, error)
 }
 
 // Grants propagates revocations; grant.Service implements it.
@@ -243,7 +245,11 @@ func (h *Handler) reauthMethod(v *settings.Request) (reauthMethod, error) {
 	if err != nil {
 		return noReauth, err
 	}
-	if hash == "" {
+	app, err := h.Store.Authenticator(v.R.Context(), v.Current.User.ID)
+	if err != nil {
+		return noReauth, err
+	}
+	if hash == "" || app.Active {
 		return onOtherPage, nil
 	}
 	return byPassword, nil
@@ -299,6 +305,9 @@ func (h *Handler) reauthenticate(v *settings.Request) (status int, note string, 
 	err = h.Sessions.Reauthenticated(v.W, v.R, v.Current, result.Proof, event)
 	if errors.Is(err, session.ErrProofInvalid) {
 		return http.StatusBadRequest, "The password is incorrect.", nil
+	}
+	if errors.Is(err, session.ErrCodeNeeded) { // an app was set up meanwhile
+		return http.StatusBadRequest, "Confirm your identity first.", nil
 	}
 	if err == nil {
 		v.Current.AuthenticatedAt = h.Now()

@@ -12,6 +12,7 @@ package security
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -24,9 +25,11 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -44,6 +47,17 @@ type Store interface {
 	session.Users
 	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	ChangePassword(ctx context.Context, c password.Change, event audit.Event) error
+	Authenticator(ctx context.Context, user uuid.UUID) (authenticator.Status, error)
+	AddAuthenticator(
+		ctx context.Context,
+		user uuid.UUID,
+		secret authenticator.Secret,
+		step int64,
+		recovery [][]byte,
+		event audit.Event,
+	) error
+	ReplaceRecoveryCodes(ctx context.Context, user uuid.UUID, hashes [][]byte, event audit.Event) (bool, error)
+	RemoveAuthenticator(ctx context.Context, user uuid.UUID, event audit.Event) (bool, error)
 	UnwantedMails(ctx context.Context, user uuid.UUID) ([]mail.Kind, error)
 	SetUnwantedMails(ctx context.Context, user uuid.UUID, unwanted []mail.Kind, event audit.Event) error
 }
@@ -58,33 +72,44 @@ type Deps struct {
 	Attempts  *session.Attempts
 	Auditor   session.Auditor
 	Proxies   web.Proxies
+	Host      string // of the pages: authenticator apps show it
+	Random    io.Reader
 }
 
 // A Handler serves the page. It is safe for concurrent use.
 type Handler struct {
 	Deps
 	verifier session.Verifier
+	setups   *seal.Box
 }
 
-// New returns a Handler.
-func New(d Deps) *Handler {
-	return &Handler{d, session.Verifier{
+// New returns a Handler. It derives the key of new authenticator apps from the master keys.
+func New(d Deps) (*Handler, error) {
+	setups, err := seal.NewBox(d.Keys, "authenticator setup")
+	if err != nil {
+		return nil, err
+	}
+	verifier := session.Verifier{
 		Users:     d.Store,
 		Passwords: d.Passwords,
 		Attempts:  d.Attempts,
 		Auditor:   d.Auditor,
-	}}
+	}
+	return &Handler{d, verifier, setups}, nil
 }
 
 // Routes returns the routes of the page and its forms.
 func (h *Handler) Routes() settings.Routes {
 	return settings.Routes{
-		Section.Path():                      {"GET": h.show()},
-		Section.Path() + "/password":        {"GET": h.showPassword(), "POST": h.changePassword()},
-		Section.Path() + "/mails":           {"POST": h.chooseMails()},
-		Section.Path() + "/tokens/revoke":   {"POST": h.revokeToken()},
-		Section.Path() + "/sign-out":        {"POST": h.signOut()},
-		Section.Path() + "/sign-out-others": {"POST": h.signOutOthers()},
+		Section.Path():                           {"GET": h.show()},
+		Section.Path() + "/authenticator":        {"GET": h.showAuthenticator(), "POST": h.addAuthenticator()},
+		Section.Path() + "/authenticator/codes":  {"POST": h.replaceCodes()},
+		Section.Path() + "/authenticator/remove": {"POST": h.removeAuthenticator()},
+		Section.Path() + "/password":             {"GET": h.showPassword(), "POST": h.changePassword()},
+		Section.Path() + "/mails":                {"POST": h.chooseMails()},
+		Section.Path() + "/tokens/revoke":        {"POST": h.revokeToken()},
+		Section.Path() + "/sign-out":             {"POST": h.signOut()},
+		Section.Path() + "/sign-out-others":      {"POST": h.signOutOthers()},
 	}
 }
 
@@ -95,6 +120,7 @@ type view struct {
 	SignIns []signIn
 	Tokens  []ui.Token // in every workspace
 	Events  []ui.Event
+	HasApp  bool         // the user has an authenticator app
 	Mails   []mailChoice // empty if the deployment sends no mail
 }
 
@@ -131,11 +157,15 @@ func (h *Handler) show() http.Handler {
 		if err != nil {
 			return err
 		}
+		app, err := h.Store.Authenticator(v.R.Context(), v.Current.User.ID)
+		if err != nil {
+			return err
+		}
 		frame, err := h.Frame(v, Section)
 		if err != nil {
 			return err
 		}
-		view := &view{Frame: frame, Key: h.NewKey(v), Mails: mails}
+		view := &view{Frame: frame, Key: h.NewKey(v), HasApp: app.Active, Mails: mails}
 		for _, s := range signIns {
 			view.SignIns = append(view.SignIns, signIn{
 				ID:       s.ID.String(),

@@ -1,0 +1,205 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// UseAuthenticators sets the box that seals the secrets of authenticator apps. Call it before the first request.
+func (s *Store) UseAuthenticators(box *seal.Box) { s.authenticators = box }
+
+// Authenticator returns the status of a user's authenticator app.
+func (s *Store) Authenticator(ctx context.Context, user uuid.UUID) (status authenticator.Status, err error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	err = s.pool.QueryRow(ctx, `select true, a.created_at,
+		(select count(*) from account.recovery_codes c where c.user_id = a.user_id)
+		from account.authenticators a where a.user_id = $1`, user).
+		Scan(&status.Active, &status.Created, &status.RecoveryCodes)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return status, unavailable("read authenticator", err)
+	}
+	return status, nil
+}
+
+// AddAuthenticator stores a user's authenticator app, whose code of the step was accepted, and the hashes of recovery
+// codes. It returns authenticator.ErrExists, or audit.ErrNotAuthorized.
+func (s *Store) AddAuthenticator(
+	ctx context.Context,
+	user uuid.UUID,
+	secret authenticator.Secret,
+	step int64,
+	recovery [][]byte,
+	event audit.Event,
+) error {
+	return s.atomically(ctx, "add authenticator", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `insert into account.authenticators (user_id, secret, last_step)
+			values ($1, $2, $3) on conflict do nothing`, user, s.authenticators.SealBytes(secret), step)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return authenticator.ErrExists
+		}
+		if err := insertRecoveryCodes(ctx, tx, user, recovery); err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+// ReplaceRecoveryCodes replaces the recovery codes of a user. It returns false if the user has no authenticator app, or
+// audit.ErrNotAuthorized.
+func (s *Store) ReplaceRecoveryCodes(
+	ctx context.Context,
+	user uuid.UUID,
+	hashes [][]byte,
+	event audit.Event,
+) (replaced bool, err error) {
+	err = s.atomically(ctx, "replace recovery codes", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		replaced, err = found(tx.QueryRow(ctx, `select true from account.authenticators
+			where user_id = $1 for update`, user))
+		if err != nil || !replaced {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `delete from account.recovery_codes where user_id = $1`, user); err != nil {
+			return err
+		}
+		if err := insertRecoveryCodes(ctx, tx, user, hashes); err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+	return replaced, err
+}
+
+func insertRecoveryCodes(ctx context.Context, tx pgx.Tx, user uuid.UUID, hashes [][]byte) error {
+	_, err := tx.Exec(ctx, `insert into account.recovery_codes (user_id, code_hash)
+		select $1, unnest($2::bytea[])`, user, hashes)
+	return err
+}
+
+// RemoveAuthenticator removes a user's authenticator app and recovery codes. It returns false if there is none, or
+// audit.ErrNotAuthorized.
+func (s *Store) RemoveAuthenticator(
+	ctx context.Context,
+	user uuid.UUID,
+	event audit.Event,
+) (removed bool, err error) {
+	err = s.atomically(ctx, "remove authenticator", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `delete from account.authenticators where user_id = $1`, user)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		removed = true
+		return record(ctx, tx, event)
+	})
+	return removed, err
+}
+
+// useCode checks the code of a proof by password, if the user has an authenticator app, and makes it unusable. It
+// returns session.ErrCodeNeeded or session.ErrCodeInvalid. event is that of the sign-in: a used recovery code is
+// recorded with the same user, actor and request.
+func (s *Store) useCode(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.Proof, event audit.Event) error {
+	if proof.Method != session.Password {
+		return nil
+	}
+	var sealed []byte
+	var last int64
+	var now time.Time
+	err := tx.QueryRow(ctx, `select secret, last_step, now() from account.authenticators
+		where user_id = $1 for update`, user).Scan(&sealed, &last, &now)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if proof.Code == "" {
+		return session.ErrCodeNeeded
+	}
+	secret, err := s.authenticators.OpenBytes(sealed)
+	if err != nil {
+		return fmt.Errorf("open the secret of an authenticator app: %w", err)
+	}
+	if step, valid := authenticator.Secret(secret).Check(proof.Code.Reveal(), now, last); valid {
+		_, err := tx.Exec(ctx, `update account.authenticators set last_step = $2 where user_id = $1`, user, step)
+		return err
+	}
+	return useRecoveryCode(ctx, tx, user, proof.Code, event)
+}
+
+func useRecoveryCode(
+	ctx context.Context,
+	tx pgx.Tx,
+	user uuid.UUID,
+	code credential.Secret,
+	event audit.Event,
+) error {
+	var left int
+	err := tx.QueryRow(ctx, `with used as (delete from account.recovery_codes
+			where user_id = $1 and code_hash = $2 returning 1)
+		select (select count(*) from account.recovery_codes where user_id = $1) - 1 from used`,
+		user, authenticator.HashRecoveryCode(code)).Scan(&left)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return session.ErrCodeInvalid
+	}
+	if err != nil {
+		return err
+	}
+	event.Action, event.Subject = audit.RecoveryCodeUsed, "user:"+user.String()
+	event.Detail = map[string]any{"left": left}
+	return record(ctx, tx, event)
+}
+
+// ResealAuthenticators seals the secrets of all authenticator apps with the newest master key and returns their number.
+func (s *Store) ResealAuthenticators(ctx context.Context) (resealed int, err error) {
+	err = s.administer(ctx, "reseal authenticators", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `select user_id, secret from account.authenticators for update`)
+		if err != nil {
+			return err
+		}
+		type row struct {
+			User   uuid.UUID
+			Secret []byte
+		}
+		all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+		if err != nil {
+			return err
+		}
+		for _, r := range all {
+			secret, err := s.authenticators.OpenBytes(r.Secret)
+			if err != nil {
+				return fmt.Errorf("open the secret of the authenticator app of user %s: %w", r.User, err)
+			}
+			_, err = tx.Exec(ctx, `update account.authenticators set secret = $2 where user_id = $1`,
+				r.User, s.authenticators.SealBytes(secret))
+			if err != nil {
+				return err
+			}
+		}
+		resealed = len(all)
+		return nil
+	})
+	return resealed, err
+}
