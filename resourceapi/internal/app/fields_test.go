@@ -54,6 +54,7 @@ func TestFields_SelectMembersOfRecords(t *testing.T) {
 		}
 	}
 	all := slices.Sorted(slices.Values(programme.Fields()))
+	s.create(ofProgrammes, `{"name":"x","externalId":"crm/7"}`)
 	if every := membersOf(t, s.get(listPath, ofProgrammes)); !slices.Equal(every, all) {
 		t.Errorf("programme.Fields: %v, want %v", all, every)
 	}

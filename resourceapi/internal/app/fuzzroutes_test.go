@@ -40,6 +40,8 @@ func places() []string {
 		"/healthz",
 		"/readyz",
 		"/v1/me",
+		listPath + "/batch",
+		listPath + "/external/{id}",
 	}
 }
 

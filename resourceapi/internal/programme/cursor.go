@@ -86,5 +86,8 @@ func listOf(workspaceID uuid.UUID, filter Filter) [listLength]byte {
 	if !filter.UpdatedSince.IsZero() {
 		name += "\x00" + filter.UpdatedSince.UTC().Format(time.RFC3339Nano)
 	}
+	if filter.ExternalID != "" {
+		name += "\x00external id\x00" + filter.ExternalID
+	}
 	return sha256.Sum256([]byte(name))
 }

@@ -33,6 +33,8 @@ type Details struct {
 	Status   Status
 	StartsOn *Date
 	EndsOn   *Date
+
+	ExternalID string // "" if none
 }
 
 // Check returns invalid.Fields, or nil. It enforces P1.
@@ -48,6 +50,9 @@ func (d Details) Check() error {
 		problems[FieldStatus] = StatusMessage
 	}
 	checkDays(d.StartsOn, d.EndsOn, problems)
+	if d.ExternalID != "" {
+		checkExternalID(d.ExternalID, problems)
+	}
 	return problems.OrNil()
 }
 
@@ -88,6 +93,8 @@ type Change struct {
 	Summary  *string
 	StartsOn *DateChange
 	EndsOn   *DateChange
+	// ExternalID is not nil if it changes; "" removes it.
+	ExternalID *string
 }
 
 // A DateChange sets a day, or removes it if Day is nil.
@@ -108,6 +115,9 @@ func (c Change) problems() invalid.Fields {
 			problems[FieldSummary] = message
 		}
 	}
+	if c.ExternalID != nil && *c.ExternalID != "" {
+		checkExternalID(*c.ExternalID, problems)
+	}
 	return problems
 }
 
@@ -125,6 +135,9 @@ func (c Change) Apply(p Programme) (Programme, error) {
 	}
 	if c.EndsOn != nil {
 		p.EndsOn = c.EndsOn.Day
+	}
+	if c.ExternalID != nil {
+		p.ExternalID = *c.ExternalID
 	}
 	problems := c.problems()
 	checkDays(p.StartsOn, p.EndsOn, problems)

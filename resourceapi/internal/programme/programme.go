@@ -23,12 +23,15 @@ import (
 
 // A Programme is one record of a workspace.
 type Programme struct {
-	ID        uuid.UUID
-	Name      string
-	Summary   string
-	Status    Status
-	StartsOn  *Date
-	EndsOn    *Date
+	ID       uuid.UUID
+	Name     string
+	Summary  string
+	Status   Status
+	StartsOn *Date
+	EndsOn   *Date
+	// ExternalID is the id that the programme has in another system, or "". It is unique in the workspace.
+	ExternalID string
+
 	CreatedAt time.Time // with the microsecond precision of Postgres
 	UpdatedAt time.Time
 	Version   int // counts the changes from 1; source of the entity tag
@@ -86,9 +89,14 @@ var (
 
 // A Writer changes the records of a workspace within one transaction.
 type Writer interface {
+	// Create returns ErrExternalID if another programme has the external id.
 	Create(ctx context.Context, workspaceID uuid.UUID, d Details) (Programme, error)
-	// Replace stores the result of edit. It returns ErrNotFound, or the error of edit.
+	// Replace stores the result of edit. It returns ErrNotFound, ErrExternalID, or the error of edit.
 	Replace(ctx context.Context, workspaceID, id uuid.UUID, edit func(Programme) (Programme, error)) (Programme, error)
+	// LockExternalIDs must come before a Replace that gives an external id.
+	LockExternalIDs(ctx context.Context, workspaceID uuid.UUID) error
+	// Upsert runs all, in order. A result with an error wrote nothing; the others are written.
+	Upsert(ctx context.Context, workspaceID uuid.UUID, all []Upsert) ([]Upserted, error)
 	// AcceptImport stores a file that CheckImport accepted, to be processed later, and returns its id.
 	AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error)
 }

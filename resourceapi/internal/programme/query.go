@@ -37,12 +37,13 @@ type Sink interface {
 type Filter struct {
 	Status       Status
 	Search       string    // part of name or summary, case-insensitive; empty matches all
+	ExternalID   string    // empty matches all
 	UpdatedSince time.Time // created or changed at this time or later; zero matches all
 }
 
 // Fields returns the members of a programme in its API form, in order.
 func Fields() []string {
-	return []string{"id", "name", "summary", "status", "startsOn", "endsOn", "createdAt", "updatedAt"}
+	return []string{"id", "name", "summary", "status", "startsOn", "endsOn", "createdAt", "updatedAt", FieldExternalID}
 }
 
 // A Page is the result of a Query.
@@ -54,7 +55,7 @@ type Page struct {
 
 // Parameters returns the names of the query parameters of the list.
 func Parameters() []string {
-	return []string{"cursor", "limit", "fields", "status", "q", "updatedSince"}
+	return []string{"cursor", "limit", "fields", "status", "q", "updatedSince", "externalId"}
 }
 
 // ReadQuery parses the Parameters in the query string of GET /v1/programmes/programmes, each at most once. Other
@@ -85,6 +86,12 @@ func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, erro
 			problems["updatedSince"] = jsontime.Message
 		}
 		query.Filter.UpdatedSince = since
+	}
+	if text, given := values[FieldExternalID]; given {
+		if message := CheckExternalID(text); message != "" {
+			problems[FieldExternalID] = message
+		}
+		query.Filter.ExternalID = text
 	}
 	// A cursor is bound to its filters, so it is opened only if they are valid.
 	if text, given := values["cursor"]; given && len(problems) == 0 {

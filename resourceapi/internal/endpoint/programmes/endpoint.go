@@ -81,6 +81,9 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 		Path + "/imports/{id}":     {"GET": e.ReadImport()},
 		Path + "/{id}":             {"GET": e.Read(), "PATCH": e.Change()},
 		Path + "/{id}/transitions": {"POST": e.Move()},
+		Path + "/batch":            {"POST": e.Batch()},
+		// The external id is one segment, with each slash in it as %2F.
+		Path + "/external/{externalId}": {"PUT": e.Put()},
 	}
 }
 
@@ -107,6 +110,10 @@ var refusals = records.Refusals{
 			"The programme cannot change from its current status to this status. Allowed transitions: draft to "+
 				"active, active to completed, completed to archived, and draft to archived.",
 		),
+	},
+	{
+		Err: programme.ErrExternalID,
+		As:  apierr.New(apierr.Conflict, "Another programme of this workspace has this externalId."),
 	},
 	{
 		Err: programme.ErrImportsWait,

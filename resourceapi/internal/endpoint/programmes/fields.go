@@ -16,6 +16,7 @@ func readDetails(o strictjson.Object) (programme.Details, error) {
 		programme.FieldStatus,
 		programme.FieldStartsOn,
 		programme.FieldEndsOn,
+		programme.FieldExternalID,
 	)
 	details := programme.Details{Status: programme.Draft}
 	if name := readText(o, programme.FieldName, problems); name != nil {
@@ -33,6 +34,9 @@ func readDetails(o strictjson.Object) (programme.Details, error) {
 	if change := readDate(o, programme.FieldEndsOn, problems); change != nil {
 		details.EndsOn = change.Day
 	}
+	if id := readExternalID(o, problems); id != nil {
+		details.ExternalID = *id
+	}
 	return details, problems.Join(details.Check())
 }
 
@@ -45,6 +49,7 @@ func readChange(o strictjson.Object) (programme.Change, error) {
 		programme.FieldStatus,
 		programme.FieldStartsOn,
 		programme.FieldEndsOn,
+		programme.FieldExternalID,
 	)
 	if o.Has(programme.FieldStatus) {
 		problems[programme.FieldStatus] = "Change the status with a transition: POST to …/transitions."
@@ -54,6 +59,8 @@ func readChange(o strictjson.Object) (programme.Change, error) {
 		Summary:  readText(o, programme.FieldSummary, problems),
 		StartsOn: readDate(o, programme.FieldStartsOn, problems),
 		EndsOn:   readDate(o, programme.FieldEndsOn, problems),
+
+		ExternalID: readExternalID(o, problems),
 	}
 	return change, problems.Join(change.Check())
 }
@@ -83,6 +90,20 @@ func readText(o strictjson.Object, field string, problems invalid.Fields) *strin
 		return nil
 	}
 	return &text
+}
+
+// readExternalID returns nil if the member is missing, and "" for null, which means none.
+func readExternalID(o strictjson.Object, problems invalid.Fields) *string {
+	if o.Null(programme.FieldExternalID) {
+		return new(string)
+	}
+	id := readText(o, programme.FieldExternalID, problems)
+	if id != nil {
+		if message := programme.CheckExternalID(*id); message != "" {
+			problems[programme.FieldExternalID] = message
+		}
+	}
+	return id
 }
 
 func readDate(o strictjson.Object, field string, problems invalid.Fields) *programme.DateChange {

@@ -75,7 +75,16 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 	if err != nil {
 		return nil, err
 	}
-	return replacing(r, caller.WorkspaceID, change.Apply)
+	replace, err := replacing(r, caller.WorkspaceID, change.Apply)
+	if err != nil || change.ExternalID == nil {
+		return replace, err
+	}
+	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
+		if err := writer.LockExternalIDs(ctx, caller.WorkspaceID); err != nil {
+			return idempotency.Answer{}, err
+		}
+		return replace(ctx, writer)
+	}, nil
 }
 
 func (e *Endpoint) decodeMove(r *http.Request, caller gate.Caller, content []byte) (effect, error) {

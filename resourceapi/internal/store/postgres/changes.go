@@ -93,6 +93,9 @@ func changedSQL(query programme.Query) (string, []any) {
 	if query.Filter.Status != "" {
 		c.filter += " and status = " + add(string(query.Filter.Status))
 	}
+	if query.Filter.ExternalID != "" {
+		c.filter += " and external_id = " + add(query.Filter.ExternalID)
+	}
 	if query.Filter.Search != "" {
 		c.filter += searchSQL(query.Filter.Search, add)
 	}

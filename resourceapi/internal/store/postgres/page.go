@@ -30,6 +30,9 @@ func pageSQL(query programme.Query) (string, []any) {
 	if query.Filter.Status != "" {
 		text.WriteString(" and status = " + add(string(query.Filter.Status)))
 	}
+	if query.Filter.ExternalID != "" {
+		text.WriteString(" and external_id = " + add(query.Filter.ExternalID))
+	}
 	if query.After != nil {
 		// A row comparison lets the index start at the position (the order is descending throughout).
 		text.WriteString(" and (created_at, id) < (" + add(query.After.CreatedAt) + ", " + add(query.After.ID) + ")")

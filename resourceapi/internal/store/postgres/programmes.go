@@ -14,7 +14,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-const programmeColumns = "id, name, summary, status, starts_on, ends_on, created_at, updated_at, version"
+const programmeColumns = "id, name, summary, status, starts_on, ends_on, created_at, updated_at, version, " +
+	"coalesce(external_id, '') as external_id"
 
 const programmeSQL = "select " + programmeColumns + " from resource.programmes where tenant_id = $1 and id = $2"
 
@@ -24,7 +25,18 @@ func scanProgramme(row pgx.CollectableRow) (programme.Programme, error) { return
 func programmeOf(row pgx.CollectableRow, further ...any) (programme.Programme, error) {
 	var p programme.Programme
 	var startsOn, endsOn *time.Time
-	columns := []any{&p.ID, &p.Name, &p.Summary, &p.Status, &startsOn, &endsOn, &p.CreatedAt, &p.UpdatedAt, &p.Version}
+	columns := []any{
+		&p.ID,
+		&p.Name,
+		&p.Summary,
+		&p.Status,
+		&startsOn,
+		&endsOn,
+		&p.CreatedAt,
+		&p.UpdatedAt,
+		&p.Version,
+		&p.ExternalID,
+	}
 	err := row.Scan(append(columns, further...)...)
 	p.StartsOn, p.EndsOn = dateOf(startsOn), dateOf(endsOn)
 	return p, err
@@ -74,14 +86,17 @@ func (s *Store) Programme(ctx context.Context, workspaceID, id uuid.UUID) (progr
 
 // Create adds a programme whose details were checked.
 func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme.Details) (programme.Programme, error) {
+	if err := freeExternalID(ctx, w.tx, workspaceID, d.ExternalID, uuid.Nil); err != nil {
+		return programme.Programme{}, err
+	}
 	return oneProgramme(
 		ctx,
 		w.tx,
 		`
 		with moment as materialized (select resource.next_moment($2, $8) as at)
 		insert into resource.programmes
-			(id, tenant_id, name, summary, status, starts_on, ends_on, created_at, updated_at)
-		select $1, $2, $3, $4, $5, $6, $7, at, at from moment
+			(id, tenant_id, name, summary, status, starts_on, ends_on, external_id, created_at, updated_at)
+		select $1, $2, $3, $4, $5, $6, $7, $9, at, at from moment
 		returning `+programmeColumns,
 		identity.New(),
 		workspaceID,
@@ -91,6 +106,7 @@ func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme
 		timeOf(d.StartsOn),
 		timeOf(d.EndsOn),
 		programmesList,
+		textOrNull(d.ExternalID),
 	)
 }
 
@@ -115,13 +131,18 @@ func (w *writing) Replace(
 	if err != nil || after.Same(before) {
 		return after, err
 	}
+	if after.ExternalID != before.ExternalID {
+		if err := freeExternalID(ctx, w.tx, workspaceID, after.ExternalID, id); err != nil {
+			return programme.Programme{}, err
+		}
+	}
 	p, err := oneProgramme(
 		ctx,
 		w.tx,
 		`
 		update resource.programmes
 		set name = $3, summary = $4, status = $5, starts_on = $6, ends_on = $7,
-			updated_at = resource.next_moment($1, $8), version = version + 1
+			external_id = $9, updated_at = resource.next_moment($1, $8), version = version + 1
 		where tenant_id = $1 and id = $2
 		returning `+programmeColumns,
 		workspaceID,
@@ -132,6 +153,7 @@ func (w *writing) Replace(
 		timeOf(after.StartsOn),
 		timeOf(after.EndsOn),
 		programmesList,
+		textOrNull(after.ExternalID),
 	)
 	if err != nil {
 		return programme.Programme{}, fmt.Errorf("change a programme: %w", err)

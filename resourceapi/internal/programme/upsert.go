@@ -1,0 +1,104 @@
+package programme
+
+import (
+	"errors"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+)
+
+// FieldExternalID is the name of the id that a programme has in another system.
+const FieldExternalID = "externalId"
+
+// Limits of external ids and batches.
+const (
+	MaxExternalID = 200 // characters
+	MaxBatch      = 500 // items
+)
+
+// ErrExternalID is returned for an external id that another programme of the workspace has.
+var ErrExternalID = errors.New("another programme of the workspace has this external id")
+
+// CheckExternalID returns a message about an external id that is not valid, or "".
+func CheckExternalID(id string) string {
+	switch {
+	case id == "" || !utf8.ValidString(id) || utf8.RuneCountInString(id) > MaxExternalID:
+		return fmt.Sprintf("Must have 1 to %d characters.", MaxExternalID)
+	case containsControl(id):
+		return "Must not contain control characters."
+	}
+	return ""
+}
+
+func containsControl(text string) bool {
+	for _, r := range text {
+		if unicode.IsControl(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// An Upsert creates a programme, or changes the one that has its external id.
+type Upsert struct {
+	New    Details // for a new programme; valid
+	Change Change  // for an existing one
+	Status *Status // for an existing one, if it was given; the change is a transition (P2)
+	// Check is called with the version of the programme, 0 for a new one, before anything is changed. nil allows all.
+	Check func(version int) error
+}
+
+// An Upserted is the result of an Upsert: a programme, or the error for which nothing was written.
+type Upserted struct {
+	Programme Programme
+	Created   bool
+	Err       error
+}
+
+// Apply returns the result for the programme that has the external id, or for none if current is nil. The times and
+// the version of the result are not set.
+func (u Upsert) Apply(current *Programme, id uuid.UUID) Upserted {
+	version := 0
+	if current != nil {
+		version = current.Version
+	}
+	if u.Check != nil {
+		if err := u.Check(version); err != nil {
+			return Upserted{Err: err}
+		}
+	}
+	if current == nil {
+		return Upserted{Created: true, Programme: Programme{
+			ID:         id,
+			Name:       u.New.Name,
+			Summary:    u.New.Summary,
+			Status:     u.New.Status,
+			StartsOn:   u.New.StartsOn,
+			EndsOn:     u.New.EndsOn,
+			ExternalID: u.New.ExternalID,
+			Version:    1,
+		}}
+	}
+	p, err := u.Change.Apply(*current)
+	if err != nil {
+		return Upserted{Err: err}
+	}
+	if u.Status != nil && *u.Status != p.Status {
+		if !p.Status.CanBecome(*u.Status) {
+			return Upserted{Err: ErrTransition}
+		}
+		p.Status = *u.Status
+	}
+	return Upserted{Programme: p}
+}
+
+// checkExternalID adds a message about an external id that is not valid.
+func checkExternalID(id string, problems invalid.Fields) {
+	if message := CheckExternalID(id); message != "" {
+		problems[FieldExternalID] = message
+	}
+}
