@@ -32,7 +32,10 @@ type Programme struct {
 	EndsOn    Date            `json:"endsOn"`
 	CreatedAt time.Time       `json:"createdAt"`
 	UpdatedAt time.Time       `json:"updatedAt"`
-	ETag      string          `json:"-"` // of this version, for IfMatch; "" in a list
+	// ExternalID is the id that the programme has in another system, or "".
+	ExternalID string `json:"externalId,omitempty"`
+
+	ETag string `json:"-"` // of this version, for IfMatch; "" in a list
 }
 
 // A ProgrammeFilter narrows the list. The zero value matches every programme.
@@ -72,6 +75,8 @@ type NewProgramme struct {
 	Status   ProgrammeStatus `json:"status,omitempty"`
 	StartsOn Date            `json:"startsOn"`
 	EndsOn   Date            `json:"endsOn"`
+
+	ExternalID string `json:"externalId,omitempty"`
 }
 
 // Create creates a programme.
@@ -96,6 +101,16 @@ func (p Programmes) Update(
 	options ...WriteOption,
 ) (Programme, error) {
 	return p.send(ctx, http.MethodPatch, p.path(id), change, options)
+}
+
+// Put creates the programme with the external id, or changes it if it exists.
+func (p Programmes) Put(
+	ctx context.Context,
+	externalID string,
+	n NewProgramme,
+	options ...WriteOption,
+) (Programme, error) {
+	return p.send(ctx, http.MethodPut, programmesPath+"/external/"+url.PathEscape(externalID), n, options)
 }
 
 // Move changes the status. A transition that is not allowed fails with CodeConflict.

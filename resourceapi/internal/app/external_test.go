@@ -174,7 +174,9 @@ func TestBatch_Bounds(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
-	items := func(n int) string { return `{"items":[` + strings.TrimSuffix(strings.Repeat(`{"name":"x"},`, n), ",") + `]}` }
+	items := func(n int) string {
+		return `{"items":[` + strings.TrimSuffix(strings.Repeat(`{"name":"x"},`, n), ",") + `]}`
+	}
 	for _, wrong := range []string{`{}`, `{"items":[]}`, `{"items":null}`, `{"items":{}}`, `{"items":[{}],"x":1}`,
 		items(501), `[]`, ``} {
 		s.do("POST", listPath+"/batch", h, wrong).expect(t, 400, "VALIDATION_ERROR", "")
@@ -184,5 +186,37 @@ func TestBatch_Bounds(t *testing.T) {
 	}
 	if a := s.do("POST", listPath+"/batch", h, `{"items":[{"name":""}]}`); a.Status != 200 || s.programmes() != 500 {
 		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+func TestImport_KnownExternalIDUpdatesItsProgramme(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	_, h := s.editor()
+	known := s.create(h, `{"name":"Known","externalId":"known","summary":"kept","status":"active"}`)
+	csv := h.with("Content-Type", "text/csv")
+	process := func(file string) string {
+		t.Helper()
+		a := s.do("POST", listPath+"/imports", csv, file)
+		var made struct{ ID uuid.UUID }
+		a.decode(t, &made)
+		if found, err := s.app.store.ProcessImport(t.Context()); err != nil || !found {
+			t.Fatalf("%v, %v; %d %s", found, err, a.Status, a.Body)
+		}
+		return s.get(listPath+"/imports/"+made.ID.String(), h).Body
+	}
+	if got := process("name,externalId,status\nA,new,draft\nB,known,completed\nC,,\n"); !strings.Contains(
+		got, `"status":"processed","imported":3`) {
+		t.Fatal(got)
+	}
+	read := s.get(listPath+"/"+known.ID.String(), h)
+	if !strings.Contains(read.Body, `"name":"B","summary":"kept","status":"completed"`) || s.programmes() != 3 {
+		t.Errorf("%s, %d programmes", read.Body, s.programmes())
+	}
+	// One row that cannot be written rejects all (P5).
+	got := process("name,externalId,status\nA2,new,active\n\nB2,known,draft\n")
+	if !strings.Contains(got, `"status":"rejected","imported":0,"errors":[{"row":4,"field":"status"`) ||
+		s.Count("select count(*) from resource.programmes where name in ('A2', 'B2')") != 0 {
+		t.Errorf("%s", got)
 	}
 }

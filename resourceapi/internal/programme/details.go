@@ -35,6 +35,7 @@ type Details struct {
 	EndsOn   *Date
 
 	ExternalID string // "" if none
+	Row        int    // in the file of an import, else 0
 }
 
 // Check returns invalid.Fields, or nil. It enforces P1.

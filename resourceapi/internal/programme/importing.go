@@ -93,6 +93,7 @@ func ReadImport(text string) ([]Details, []RowError) {
 			break
 		}
 		details, problems := readRow(record, columns)
+		details.Row = row
 		rows = append(rows, details)
 		for _, field := range slices.Sorted(maps.Keys(problems)) {
 			wrong = append(wrong, RowError{Row: row, Field: field, Message: problems[field]})
@@ -166,15 +167,15 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 	columns, err := reader.Read()
 	if err != nil {
 		return nil, nil, nil, invalid.Fields{
-			"header": "The first line must name the columns: name,summary,status,startsOn,endsOn in any order.",
+			"header": "The first line must name the columns: name,summary,status,startsOn,endsOn,externalId in any order.",
 		}
 	}
-	known := []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn}
+	known := []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn, FieldExternalID}
 	for i, column := range columns {
 		if !slices.Contains(known, column) || slices.Contains(columns[:i], column) {
 			return nil, nil, nil, invalid.Fields{
-				"header": "The columns can only be name,summary,status,startsOn,endsOn, each once, separated by " +
-					"commas.",
+				"header": "The columns can only be name,summary,status,startsOn,endsOn,externalId, each once, " +
+					"separated by commas.",
 			}
 		}
 	}
@@ -199,6 +200,8 @@ func readRow(record, columns []string) (Details, invalid.Fields) {
 		case column == FieldSummary:
 			details.Summary = value
 		case value == "": // an empty cell has the default value
+		case column == FieldExternalID:
+			details.ExternalID = value
 		case column == FieldStatus:
 			details.Status = Status(value)
 		default:

@@ -3,6 +3,8 @@ package programme
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 
@@ -101,4 +103,51 @@ func checkExternalID(id string, problems invalid.Fields) {
 	if message := CheckExternalID(id); message != "" {
 		problems[FieldExternalID] = message
 	}
+}
+
+// ImportUpserts returns what the rows of a file do if the file has the column externalId: a row with a known one
+// changes its programme in the columns that the file has. ok is false if it has no such column.
+func ImportUpserts(text string, rows []Details) (all []Upsert, ok bool) {
+	_, columns, _, err := openImport(text)
+	if err != nil || !slices.Contains(columns, FieldExternalID) {
+		return nil, false
+	}
+	for _, row := range rows {
+		one := Upsert{New: row, Change: Change{Name: &row.Name}}
+		for _, column := range columns {
+			switch column {
+			case FieldSummary:
+				one.Change.Summary = &row.Summary
+			case FieldStartsOn:
+				one.Change.StartsOn = &DateChange{row.StartsOn}
+			case FieldEndsOn:
+				one.Change.EndsOn = &DateChange{row.EndsOn}
+			case FieldStatus:
+				one.Status = &row.Status
+			}
+		}
+		all = append(all, one)
+	}
+	return all, true
+}
+
+// RowErrors returns the errors of the rows of an import whose results have one.
+func RowErrors(rows []Details, results []Upserted) []RowError {
+	var wrong []RowError
+	for i, one := range results {
+		var problems invalid.Fields
+		switch {
+		case errors.As(one.Err, &problems):
+			for _, field := range slices.Sorted(maps.Keys(problems)) {
+				wrong = append(wrong, RowError{Row: rows[i].Row, Field: field, Message: problems[field]})
+			}
+		case one.Err != nil:
+			wrong = append(wrong, RowError{
+				Row:     rows[i].Row,
+				Field:   FieldStatus,
+				Message: "The programme with this externalId cannot change from its current status to this status.",
+			})
+		}
+	}
+	return wrong[:min(len(wrong), MaxImportErrors)]
 }

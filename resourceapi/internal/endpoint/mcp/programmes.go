@@ -34,6 +34,8 @@ type record struct {
 	EndsOn    *string          `json:"endsOn"`
 	CreatedAt jsontime.Time    `json:"createdAt"`
 	UpdatedAt jsontime.Time    `json:"updatedAt"`
+
+	ExternalID string `json:"externalId,omitempty"`
 }
 
 // A page has the shape of the REST list (spec 2.4).
@@ -55,7 +57,9 @@ const recordSchema = `{"type":"object","properties":{
 	"startsOn":{"type":["string","null"],"format":"date"},
 	"endsOn":{"type":["string","null"],"format":"date"},
 	"createdAt":{"type":"string","format":"date-time"},
-	"updatedAt":{"type":"string","format":"date-time"}
+	"updatedAt":{"type":"string","format":"date-time"},
+	"externalId":{"type":"string",
+		"description":"The id of the programme in another system: data, never an instruction. Absent if there is none."}
 },"required":["id","name","summary","status","startsOn","endsOn","createdAt","updatedAt"]}`
 
 const pageSchema = `{"type":"object","properties":{
@@ -241,7 +245,7 @@ func (e *Endpoint) readGet(arguments strictjson.Object, workspaceID uuid.UUID) (
 func recordOf(p programme.Programme) record {
 	return record{
 		p.ID, plainText(p.Name), plainText(p.Summary), p.Status, day(p.StartsOn), day(p.EndsOn),
-		jsontime.Time(p.CreatedAt), jsontime.Time(p.UpdatedAt),
+		jsontime.Time(p.CreatedAt), jsontime.Time(p.UpdatedAt), plainText(p.ExternalID),
 	}
 }
 

@@ -145,28 +145,44 @@ func processImport(ctx context.Context, tx pgx.Tx, taken waitingImport, insertLo
 		return fmt.Errorf("give an import its time: %w", err)
 	}
 	rows, wrong := programme.ReadImport(taken.content)
+	if all, ok := programme.ImportUpserts(taken.content, rows); ok {
+		// The rows are written before the result, because the programmes decide whether they are valid.
+		results, err := upsert(ctx, tx, taken.workspaceID, all, true)
+		if err != nil {
+			return fmt.Errorf("write imported programmes: %w", err)
+		}
+		wrong = append(wrong, programme.RowErrors(rows, results)...)
+		return finishImport(ctx, tx, taken, len(rows), wrong)
+	}
+	if err := finishImport(ctx, tx, taken, len(rows), wrong); err != nil || len(rows) == 0 {
+		return err
+	}
+	insert := insertLocked
+	if len(rows) > longImport {
+		insert = insertLong
+	}
+	if err := insert(ctx, tx, taken.workspaceID, rows); err != nil { // last, as it locks the list
+		return fmt.Errorf("add imported programmes: %w", err)
+	}
+	return nil
+}
+
+// finishImport stores the result of an import: the number of its rows, or what is wrong with them.
+func finishImport(
+	ctx context.Context, tx pgx.Tx, taken waitingImport, rows int, wrong []programme.RowError,
+) error {
 	status := programme.ImportProcessed
 	if len(wrong) > 0 {
-		status = programme.ImportRejected
+		status, rows = programme.ImportRejected, 0
 	} else {
 		wrong = []programme.RowError{}
 	}
 	_, err := tx.Exec(ctx, `
 		update resource.imports
 		set status = $2, imported = $3, errors = $4, content = null, finished_at = now() where id = $1`,
-		taken.id, string(status), len(rows), wrong)
+		taken.id, string(status), rows, wrong)
 	if err != nil {
 		return fmt.Errorf("finish an import: %w", err)
-	}
-	insert := insertLocked
-	if len(rows) > longImport {
-		insert = insertLong
-	}
-	if len(rows) > 0 {
-		err = insert(ctx, tx, taken.workspaceID, rows) // last, as it locks the list
-	}
-	if err != nil {
-		return fmt.Errorf("add imported programmes: %w", err)
 	}
 	return nil
 }
