@@ -136,7 +136,8 @@ func TestBatch_ResultOfEachItem(t *testing.T) {
 	keyed := h.with("Idempotency-Key", uuid.NewString())
 	body := `{"items":[{"name":"One"},{"name":""},{"name":"New name","externalId":"known"},7,
 		{"name":"Two","externalId":"two"},{"name":"Two again","externalId":"two","status":"active"},
-		{"name":"x","externalId":"known","status":"completed"},{"name":"x","id":"7"},{"name":"Last","status":"archived"}]}`
+		{"name":"x","externalId":"known","status":"completed"},{"name":"x","id":"7"},
+		{"name":"Last","status":"archived"}]}`
 	a := s.do("POST", listPath+"/batch", keyed, body)
 	var got batchResult
 	a.decode(t, &got)

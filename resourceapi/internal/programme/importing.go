@@ -167,7 +167,8 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 	columns, err := reader.Read()
 	if err != nil {
 		return nil, nil, nil, invalid.Fields{
-			"header": "The first line must name the columns: name,summary,status,startsOn,endsOn,externalId in any order.",
+			"header": "The first line must name the columns: " +
+				"name,summary,status,startsOn,endsOn,externalId in any order.",
 		}
 	}
 	known := []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn, FieldExternalID}
