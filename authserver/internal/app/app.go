@@ -136,7 +136,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	if err != nil {
 		return nil, err
 	}
-	people := membersOf(store, grants, c.AppURL)
+	people := membersOf(store, grants, c)
 	b, err := newBrowser(browserDeps{
 		config:    c,
 		log:       log,
@@ -251,13 +251,14 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 }
 
 // membersOf returns the service of members and invitations.
-func membersOf(store *postgres.Store, grants *grant.Service, appURL string) *membership.Service {
+func membersOf(store *postgres.Store, grants *grant.Service, c Config) *membership.Service {
 	return membership.New(membership.Deps{
 		Store: store,
 		Forget: func(ctx context.Context, id uuid.UUID, ends time.Time) {
 			grants.PropagateRevocation(ctx, id, ends, grant.MembershipOver)
 		},
-		AppURL: appURL,
+		AppURL: c.AppURL,
+		Mails:  c.sendsMail(),
 		Random: rand.Reader,
 	})
 }

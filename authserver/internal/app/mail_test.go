@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 const newPassword = "tide lantern quarry"
@@ -301,4 +302,51 @@ func TestSignIn_NewBrowserIsMailed(t *testing.T) {
 	if n := len(p.box.Messages(who.Email)); n != 1 {
 		t.Errorf("%d mails", n)
 	}
+}
+
+// TestMembers_ChangesAreMailed checks the mails of an invitation, and of a member whose permissions change and who is
+// removed.
+func TestMembers_ChangesAreMailed(t *testing.T) {
+	p := serveMail(t)
+	ada, eve := p.person(), p.person()
+	manages := []perm.Permission{perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead}
+	p.fixture.Join(p.fixture.WorkspaceID, ada.ID, manages...)
+	p.fixture.Join(p.fixture.WorkspaceID, eve.ID, perm.ProgrammesRead)
+	b := p.signedIn(ada)
+	const path = "/settings/members"
+	page := b.Get(path)
+	invited := b.Post(path+"/invite", url.Values{
+		"key":         {page.Form(path + "/invite").Get("key")},
+		"tenant":      {page.Form(path + "/invite").Get("tenant")},
+		"email":       {"sam@example.org"},
+		"permissions": {"programmes:read:programmes"},
+	})
+	if invited.Status != 200 || !invited.HasText("We sent an e-mail") || strings.Contains(invited.Body, "alm_inv_") {
+		t.Fatalf("%d %s", invited.Status, invited.Text())
+	}
+	m := p.mail("sam@example.org", "Invitation to Riverside Food Bank", 1)
+	if !strings.Contains(m.Text, "See programmes") {
+		t.Errorf("%s", m.Text)
+	}
+	if offer := p.browser().Get(p.link(m)); offer.Status != 200 || !offer.HasText("sam@example.org") {
+		t.Errorf("%d %s", offer.Status, offer.Text())
+	}
+	if n := p.count(`select count(*) from account_jobs.river_job where args::text like '%alm_inv_%'`); n != 0 {
+		t.Error("the token of the invitation is stored")
+	}
+
+	member := b.Get(path + "/member?tenant=" + p.fixture.WorkspaceID.String() + "&id=" + eve.ID.String())
+	form := member.Form(path + "/permissions")
+	form["permissions"] = []string{"account:read:members"}
+	if done := b.Post(path+"/permissions", form); done.Status != 303 {
+		t.Fatalf("%d %s", done.Status, done.Text())
+	}
+	p.mail(eve.Email, "Your permissions were changed", 1)
+	form = b.Get(path + "/member?tenant=" + p.fixture.WorkspaceID.String() + "&id=" + eve.ID.String()).
+		Form(path + "/remove")
+	form.Set("confirm", "yes")
+	if done := b.Post(path+"/remove", form); done.Status != 303 {
+		t.Fatalf("%d %s", done.Status, done.Text())
+	}
+	p.mail(eve.Email, "You were removed from a workspace", 1)
 }

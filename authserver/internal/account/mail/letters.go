@@ -54,6 +54,13 @@ func kinds() []kind {
 			life:     2 * day,
 			write:    removed,
 		},
+		{
+			name:     PermissionsChanged,
+			title:    "Changes of your permissions in a workspace",
+			optional: true,
+			life:     2 * day,
+			write:    permissionsChanged,
+		},
 	}
 }
 
@@ -255,6 +262,24 @@ func removed(s site, m Message) letter {
 			"Your connections and personal access tokens in this workspace no longer work. If this is a mistake, ask " +
 				"an administrator of the workspace.",
 		},
+		Unwanted: s.page("/settings/security"),
+	}
+}
+
+func permissionsChanged(s site, m Message) letter {
+	d := m.Data
+	can := "You can no longer do anything in this workspace."
+	if len(d.Permissions) > 0 {
+		can = "You can now: " + strings.Join(d.Permissions, ", ") + "."
+	}
+	return letter{
+		Subject: "Your permissions were changed",
+		Lines: []string{
+			"An administrator changed your permissions in the workspace " + d.Workspace + " on " + moment(d.At) + ".",
+			can,
+		},
+		Button:   "Open your settings",
+		Link:     s.page("/settings/user"),
 		Unwanted: s.page("/settings/security"),
 	}
 }

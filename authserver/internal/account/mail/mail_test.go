@@ -163,7 +163,7 @@ func TestKinds_SecurityCannotBeTurnedOff(t *testing.T) {
 	for _, k := range OptionalKinds() {
 		optional = append(optional, k.Kind)
 	}
-	if !slices.Equal(optional, []Kind{TokenExpiring, Removed}) {
+	if !slices.Equal(optional, []Kind{TokenExpiring, Removed, PermissionsChanged}) {
 		t.Errorf("%v", optional)
 	}
 }

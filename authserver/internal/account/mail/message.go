@@ -41,6 +41,7 @@ const (
 	ConnectionReplayed Kind = "connection_replayed"
 	TokenExpiring      Kind = "token_expiring"
 	Removed            Kind = "removed_from_workspace"
+	PermissionsChanged Kind = "permissions_changed"
 )
 
 // A Message is one e-mail to one person.

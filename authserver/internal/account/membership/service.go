@@ -39,10 +39,12 @@ type Change struct {
 type Invitations interface {
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]Invitation, error)
 	Invitation(ctx context.Context, workspaceID, id uuid.UUID) (Invitation, error)
-	// SaveInvitation stores an invitation in place of an open one for the same address. It sets its times.
-	SaveInvitation(ctx context.Context, i *Invitation, tokenHash []byte, event audit.Event) error
-	// RenewInvitation gives an open invitation a new token, 7 more days and a new inviter.
-	RenewInvitation(ctx context.Context, i *Invitation, tokenHash []byte, event audit.Event) error
+	// SaveInvitation stores an invitation in place of an open one for the same address. It sets its times. If the
+	// deployment sends mail, it queues the link in the same transaction. The token itself is stored nowhere else.
+	SaveInvitation(ctx context.Context, i *Invitation, token credential.Secret, event audit.Event) error
+	// RenewInvitation gives an open invitation a new token, 7 more days and a new inviter, and mails like
+	// SaveInvitation.
+	RenewInvitation(ctx context.Context, i *Invitation, token credential.Secret, event audit.Event) error
 	WithdrawInvitation(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 }
 
@@ -73,6 +75,7 @@ type Deps struct {
 	// Forget propagates the end of a grant to Redis.
 	Forget func(ctx context.Context, id uuid.UUID, ends time.Time)
 	AppURL string
+	Mails  bool // the store queues mails, which the deployment sends
 	Random io.Reader
 }
 
@@ -169,7 +172,7 @@ type Sent struct {
 }
 
 // Mailed reports whether this deployment sends invitations by e-mail. If not, the inviter sees the link.
-func (*Service) Mailed() bool { return false }
+func (s *Service) Mailed() bool { return s.Mails }
 
 // Invite invites an address, in place of an open invitation for it. It returns a *Refusal, *NotHeld, or ErrMember if a
 // member has the address.
@@ -198,7 +201,7 @@ func (s *Service) Renew(ctx context.Context, by Actor, id uuid.UUID) (Sent, erro
 
 func (s *Service) send(
 	ctx context.Context, by Actor, i Invitation, action audit.Action,
-	save func(context.Context, *Invitation, []byte, audit.Event) error,
+	save func(context.Context, *Invitation, credential.Secret, audit.Event) error,
 ) (Sent, error) {
 	if missing := i.Permissions.Without(by.Permissions); len(missing) > 0 {
 		return Sent{}, &NotHeld{missing}
@@ -210,7 +213,7 @@ func (s *Service) send(
 	i.InviterID = by.UserID
 	event := by.event(action, "invitation:"+i.ID.String(), map[string]any{"permissions": i.Permissions.Strings()},
 		managing(i.Permissions))
-	if err := save(ctx, &i, credential.Hash(token.Reveal()), event); err != nil {
+	if err := save(ctx, &i, token, event); err != nil {
 		return Sent{}, err
 	}
 	return Sent{i, credential.Secret(s.AppURL + "/invitation?token=" + url.QueryEscape(token.Reveal()))}, nil

@@ -9,7 +9,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // mailApproval tells the user about a new connection, in the transaction that stores it.
@@ -21,11 +20,7 @@ func (s *Store) mailApproval(ctx context.Context, tx pgx.Tx, g grant.Grant) erro
 	if err != nil {
 		return err
 	}
-	for _, p := range g.Permissions {
-		if description, known := perm.Describe(p); known {
-			data.Permissions = append(data.Permissions, description.Title)
-		}
-	}
+	data.Permissions = titles(g.Permissions)
 	return s.queueMail(ctx, tx, g.UserID, mail.Message{Kind: mail.ConnectionApproved, Data: data})
 }
 

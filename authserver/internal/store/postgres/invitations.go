@@ -9,6 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -61,8 +62,9 @@ func (s *Store) invitations(
 // times. It deletes invitations of the workspace that ended long ago. It returns membership.ErrMember or
 // ErrTooManyInvited.
 func (s *Store) SaveInvitation(
-	ctx context.Context, i *membership.Invitation, tokenHash []byte, event audit.Event,
+	ctx context.Context, i *membership.Invitation, token credential.Secret, event audit.Event,
 ) error {
+	tokenHash := credential.Hash(token.Reveal())
 	return s.changeMembers(ctx, "save invitation", i.WorkspaceID, event, func(tx pgx.Tx) error {
 		member, err := found(tx.QueryRow(ctx, `select true from account.memberships m
 			join account.users u on u.id = m.user_id where m.tenant_id = $1 and u.email = $2`, i.WorkspaceID, i.Email))
@@ -89,6 +91,9 @@ returning created_at, expires_at`, i.ID, i.WorkspaceID, i.Email, i.Permissions.S
 		if errors.Is(err, pgx.ErrNoRows) {
 			return membership.ErrTooManyInvited
 		}
+		if err == nil {
+			err = s.mailInvitation(ctx, tx, *i, token)
+		}
 		if err != nil {
 			return err
 		}
@@ -99,8 +104,9 @@ returning created_at, expires_at`, i.ID, i.WorkspaceID, i.Email, i.Permissions.S
 // RenewInvitation gives an unanswered invitation another token, inviter and end, with the event, or returns
 // membership.ErrNoInvitation.
 func (s *Store) RenewInvitation(
-	ctx context.Context, i *membership.Invitation, tokenHash []byte, event audit.Event,
+	ctx context.Context, i *membership.Invitation, token credential.Secret, event audit.Event,
 ) error {
+	tokenHash := credential.Hash(token.Reveal())
 	return s.changeMembers(ctx, "renew invitation", i.WorkspaceID, event, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `update account.invitations
 			set token_hash = $3, invited_by = $4, expires_at = now() + $5::interval
@@ -108,6 +114,9 @@ func (s *Store) RenewInvitation(
 			i.WorkspaceID, i.ID, tokenHash, i.InviterID, membership.Life).Scan(&i.Expires)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return membership.ErrNoInvitation
+		}
+		if err == nil {
+			err = s.mailInvitation(ctx, tx, *i, token)
 		}
 		if err != nil {
 			return err

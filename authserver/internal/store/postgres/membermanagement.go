@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -101,6 +102,10 @@ func (s *Store) ChangePermissions(ctx context.Context, c membership.Change, even
 			return err
 		}
 		event.Detail["former"] = former.Strings()
+		err = s.mailMember(ctx, tx, mail.PermissionsChanged, c.WorkspaceID, c.UserID, c.Permissions)
+		if err != nil {
+			return err
+		}
 		return record(ctx, tx, event)
 	})
 }
@@ -130,6 +135,11 @@ func (s *Store) EndMembership(
 		removal.Tokens = tokens
 		for _, g := range ended {
 			removal.Grants = append(removal.Grants, membership.EndedGrant{ID: g.ID, Ends: g.Ends})
+		}
+		if event.Action == audit.MemberRemoved { // a member who leaves knows
+			if err := s.mailMember(ctx, tx, mail.Removed, workspaceID, user, nil); err != nil {
+				return err
+			}
 		}
 		return record(ctx, tx, event)
 	})

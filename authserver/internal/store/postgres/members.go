@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -84,6 +85,9 @@ func (s *Store) SetPermissions(
 			return err
 		}
 		event.Detail["former"] = former.Strings()
+		if err := s.mailMember(ctx, tx, mail.PermissionsChanged, workspaceID, user, permissions); err != nil {
+			return err
+		}
 		return record(ctx, tx, event)
 	})
 	return former, err
@@ -109,6 +113,9 @@ func (s *Store) RemoveMember(
 			return err
 		}
 		if ended.Grants, ended.Tokens, err = endMembership(ctx, tx, workspaceID, user, event.Actor); err != nil {
+			return err
+		}
+		if err := s.mailMember(ctx, tx, mail.Removed, workspaceID, user, nil); err != nil {
 			return err
 		}
 		return record(ctx, tx, event)
