@@ -43,6 +43,8 @@ const (
 	EngageReadForms       Permission = "engage:read:forms"
 	EngageWriteForms      Permission = "engage:write:forms"
 	EngageReadSubmissions Permission = "engage:read:submissions"
+
+	EngageWriteSubmissions Permission = "engage:write:submissions"
 )
 
 // A Risk is how much harm a permission can do in the wrong hands. Pages sort and mark by it.
@@ -107,6 +109,14 @@ var registry = []Entry{
 		Risk:      Sensitive,
 		Connector: true,
 		Sentence:  "Read supporters' answers to this workspace's forms, including their contact details.",
+	},
+	{
+		ID:        EngageWriteSubmissions,
+		Title:     "Erase form submissions",
+		Risk:      High,
+		Connector: true,
+		Needs:     EngageReadSubmissions,
+		Sentence:  "Erase submissions and supporters of this workspace. What is erased cannot be restored.",
 	},
 	{
 		ID:    AccountAPIAccess,

@@ -91,7 +91,9 @@ func (s *engageService) open(baseURL string) {
 // workspace creates a workspace and returns the headers of a member with every permission of Engage.
 func (s *engageService) workspace() (uuid.UUID, header) {
 	s.t.Helper()
-	held := []perm.Permission{perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions}
+	held := []perm.Permission{
+		perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions, perm.EngageWriteSubmissions,
+	}
 	workspaceID, user := s.member(held...)
 	return workspaceID, as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
 }

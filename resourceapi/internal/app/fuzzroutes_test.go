@@ -42,6 +42,9 @@ func places() []string {
 		"/v1/me",
 		listPath + "/batch",
 		listPath + "/external/{id}",
+		"/v1/engage/submissions/{id}",
+		"/v1/engage/supporters",
+		"/v1/engage/supporters/{id}",
 	}
 }
 

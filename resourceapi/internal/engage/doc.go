@@ -18,6 +18,9 @@ import "errors"
 var (
 	// ErrNotFound is returned if there is no such form or submission, or none that the caller may see.
 	ErrNotFound = errors.New("no such form or submission")
+	// ErrNoSubmission and ErrNoSupporter are returned if the workspace has no such record.
+	ErrNoSubmission = errors.New("no such submission in this workspace")
+	ErrNoSupporter  = errors.New("no such supporter in this workspace")
 	// ErrToken is returned for a submission token that was not issued for this form or is older than an hour.
 	ErrToken = errors.New("no valid submission token")
 	// ErrTokenUsed is returned if a submission was already made with this token.

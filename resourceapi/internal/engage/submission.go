@@ -59,6 +59,12 @@ type Writer interface {
 	// ReplaceForm stores the result of edit, which runs while the form is locked. The fields of the form stay
 	// unchanged. An edit without changes makes no new version. It returns ErrNotFound, or the error of edit.
 	ReplaceForm(ctx context.Context, workspaceID, id uuid.UUID, edit func(Form) (Form, error)) (Form, error)
+	// EraseForm, EraseSupporter and EraseAddress return how many submissions went. An address that is unknown is 0.
+	EraseForm(ctx context.Context, workspaceID, id, by uuid.UUID) (submissions int, err error)
+	EraseSupporter(ctx context.Context, workspaceID, id, by uuid.UUID) (submissions int, err error)
+	EraseAddress(ctx context.Context, workspaceID uuid.UUID, email string, by uuid.UUID) (submissions int, err error)
+	// EraseSubmission returns ErrNoSubmission.
+	EraseSubmission(ctx context.Context, workspaceID, id, by uuid.UUID) error
 	// Accept stores a submission together with the job that will process it. It returns ErrTokenUsed.
 	Accept(ctx context.Context, s Submission) error
 }
@@ -68,6 +74,13 @@ type Supporter struct {
 	Email string // in lower case; empty if not given
 	Phone string // empty if not given
 	Name  string // empty if not given
+}
+
+// A StoredSupporter is a supporter as stored.
+type StoredSupporter struct {
+	Supporter
+	ID        uuid.UUID
+	CreatedAt time.Time
 }
 
 // SupporterOf finds the sender in the answers: the first e-mail address, the first phone number, and the text of the

@@ -64,7 +64,9 @@ func (a Answer) Serve(w http.ResponseWriter) {
 	if a.Replayed {
 		w.Header().Set(ReplayedHeader, "true")
 	}
-	w.Header().Set("Content-Type", "application/json")
+	if len(a.Body) > 0 {
+		w.Header().Set("Content-Type", "application/json")
+	}
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body) // a client that disconnected is not an error
 }

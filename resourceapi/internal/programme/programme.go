@@ -79,6 +79,7 @@ func (s Status) CanBecome(to Status) bool {
 // Errors other than invalid.Fields.
 var (
 	ErrNotFound   = errors.New("no such record in this workspace")
+	ErrNoDraft    = errors.New("the programme is not a draft")
 	ErrTransition = errors.New("the programme's status cannot become that")
 
 	// ErrTooExpensive is returned for a search that exceeds its time limit.
@@ -93,6 +94,8 @@ type Writer interface {
 	Create(ctx context.Context, workspaceID uuid.UUID, d Details) (Programme, error)
 	// Replace stores the result of edit. It returns ErrNotFound, ErrExternalID, or the error of edit.
 	Replace(ctx context.Context, workspaceID, id uuid.UUID, edit func(Programme) (Programme, error)) (Programme, error)
+	// DeleteDraft deletes a draft. It returns ErrNotFound or ErrNoDraft.
+	DeleteDraft(ctx context.Context, workspaceID, id, by uuid.UUID) error
 	// LockExternalIDs must come before a Replace that gives an external id.
 	LockExternalIDs(ctx context.Context, workspaceID uuid.UUID) error
 	// Upsert runs all, in order. A result with an error wrote nothing; the others are written.

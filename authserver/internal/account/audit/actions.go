@@ -58,6 +58,11 @@ const (
 	UserDisabled             Action = "user.disabled"
 	UserEnabled              Action = "user.enabled"
 
+	ProgrammeErased  Action = "programme.erased"
+	FormErased       Action = "form.erased"
+	SubmissionErased Action = "submission.erased"
+	SupporterErased  Action = "supporter.erased"
+
 	KeyRotated  Action = "key.rotated"
 	KeyPromoted Action = "key.promoted"
 	KeyResealed Action = "key.resealed"

@@ -140,6 +140,19 @@ var descriptions = []Description{
 	{Action: UserDisabled, Text: "Disabled the account"},
 	{Action: UserEnabled, Text: "Enabled the account"},
 
+	{Action: ProgrammeErased, Text: "Deleted a draft of a programme"},
+	{
+		Action:  FormErased,
+		Text:    "Deleted a form with its submissions",
+		Meaning: "`submissions` counts the submissions that were deleted.",
+	},
+	{Action: SubmissionErased, Text: "Deleted a submission"},
+	{
+		Action:  SupporterErased,
+		Text:    "Erased a supporter and all that they sent",
+		Meaning: "`submissions` counts the submissions that were deleted.",
+	},
+
 	{Action: KeyRotated, Text: "The next signing key replaced the current one"},
 	{Action: KeyPromoted, Text: "The next signing key replaced a current one that was removed"},
 	{Action: KeyResealed, Text: "A signing key was encrypted again with the newest master key"},

@@ -20,8 +20,12 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
 
-// Path is the path of the collection, below the base address.
-const Path = "/v1/engage/forms"
+// Paths of the collections, below the base address.
+const (
+	Path            = "/v1/engage/forms"
+	SubmissionsPath = "/v1/engage/submissions"
+	SupportersPath  = "/v1/engage/supporters"
+)
 
 // Store stores forms. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
@@ -29,6 +33,14 @@ type Store interface {
 	// Forms and Submissions pass the records of a page to take until it returns false.
 	Forms(ctx context.Context, workspaceID uuid.UUID, r list.Range, take func(engage.Form) bool) (list.End, error)
 	Submissions(ctx context.Context, form uuid.UUID, r list.Range, take func(engage.Submission) bool) (list.End, error)
+	Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error)
+	Supporters(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		r list.Range,
+		take func(engage.StoredSupporter) bool,
+	) (list.End, error)
+	Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error)
 	// Once runs effect in one transaction, or returns the answer already stored under key.
 	Once(
 		ctx context.Context,
@@ -60,13 +72,26 @@ func New(d Deps) *Endpoint { return &Endpoint{d.BaseURL + Path, d.Gate, d.Store,
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
 		Path:                       {"GET": e.List(), "POST": e.Create()},
-		Path + "/{id}":             {"GET": e.Read(), "PATCH": e.Change()},
+		Path + "/{id}":             {"GET": e.Read(), "PATCH": e.Change(), "DELETE": e.Delete()},
 		Path + "/{id}/submissions": {"GET": e.Submissions()},
+
+		SubmissionsPath + "/{id}": {"GET": e.ReadSubmission(), "DELETE": e.DeleteSubmission()},
+		SupportersPath:            {"GET": e.Supporters()},
+		SupportersPath + "/{id}":  {"GET": e.ReadSupporter(), "DELETE": e.DeleteSupporter()},
+		SupportersPath + "/erase": {"POST": e.Erase()},
 	}
 }
 
 var refusals = records.Refusals{
 	{Err: engage.ErrNotFound, As: apierr.New(apierr.NotFound, "There is no such form in this workspace.")},
+	{
+		Err: engage.ErrNoSubmission,
+		As:  apierr.New(apierr.NotFound, "There is no such submission in this workspace."),
+	},
+	{
+		Err: engage.ErrNoSupporter,
+		As:  apierr.New(apierr.NotFound, "There is no such supporter in this workspace."),
+	},
 	{
 		Err: precondition.ErrStale,
 		As: apierr.New(

@@ -79,7 +79,7 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 		Path:                       {"GET": e.List(), "POST": e.Create()},
 		Path + "/imports":          {"POST": e.Import()},
 		Path + "/imports/{id}":     {"GET": e.ReadImport()},
-		Path + "/{id}":             {"GET": e.Read(), "PATCH": e.Change()},
+		Path + "/{id}":             {"GET": e.Read(), "PATCH": e.Change(), "DELETE": e.Delete()},
 		Path + "/{id}/transitions": {"POST": e.Move()},
 		Path + "/batch":            {"POST": e.Batch()},
 		// The external id is one segment, with each slash in it as %2F.
@@ -110,6 +110,10 @@ var refusals = records.Refusals{
 			"The programme cannot change from its current status to this status. Allowed transitions: draft to "+
 				"active, active to completed, completed to archived, and draft to archived.",
 		),
+	},
+	{
+		Err: programme.ErrNoDraft,
+		As:  apierr.New(apierr.Conflict, "Only a draft can be deleted. Archive the programme instead."),
 	},
 	{
 		Err: programme.ErrExternalID,

@@ -34,6 +34,20 @@ func (e *Endpoint) Change() http.Handler { return e.write(records.UpTo(maxJSON),
 // Move handles POST …/transitions: 200 with the programme, or 409.
 func (e *Endpoint) Move() http.Handler { return e.write(records.UpTo(maxJSON), e.decodeMove) }
 
+// Delete handles DELETE of a draft: 204, or 409 for another programme.
+func (e *Endpoint) Delete() http.Handler { return e.write(records.UpTo(maxJSON), e.decodeDelete) }
+
+func (e *Endpoint) decodeDelete(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
+	id, err := records.PathID(r, programme.ErrNotFound)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
+		err := writer.DeleteDraft(ctx, caller.WorkspaceID, id, caller.User)
+		return idempotency.Answer{Status: http.StatusNoContent}, err
+	}, nil
+}
+
 // Import handles POST …/imports: 202 with the URL of the import's status.
 func (e *Endpoint) Import() http.Handler { return e.write(e.imports.upTo(maxCSV), e.decodeImport) }
 

@@ -13,6 +13,9 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
+// foreignKeyViolation is the SQLSTATE of a row whose referenced row is gone.
+const foreignKeyViolation = "23503"
+
 // maxCounted bounds the count of a workspace's waiting submissions: a higher count makes no difference to a Queue.
 const maxCounted = 500
 
@@ -38,6 +41,9 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 	).Scan(&waiting)
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.ConstraintName == "submissions_token" {
 		return engage.ErrTokenUsed
+	}
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == foreignKeyViolation {
+		return engage.ErrNotFound // the form was erased meanwhile
 	}
 	if err != nil {
 		return fmt.Errorf("keep a submission: %w", err)

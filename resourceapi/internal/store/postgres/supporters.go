@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -10,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
 // ensureSupporter returns the supporter of a submission. If the e-mail address is known, it returns the existing
@@ -33,4 +35,52 @@ func ensureSupporter(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, s en
 		return uuid.Nil, fmt.Errorf("find a supporter: %w", err)
 	}
 	return id, nil
+}
+
+const supporterColumns = "p.id, coalesce(p.email, ''), coalesce(p.phone, ''), coalesce(p.name, ''), p.created_at"
+
+func scanSupporter(row pgx.CollectableRow) (s engage.StoredSupporter, err error) {
+	return s, row.Scan(&s.ID, &s.Email, &s.Phone, &s.Name, &s.CreatedAt)
+}
+
+// Supporters passes one page of the workspace's supporters, newest first, to take until it returns false.
+func (e *Engage) Supporters(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	r list.Range,
+	take func(engage.StoredSupporter) bool,
+) (list.End, error) {
+	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1"
+	return readRange(ctx, e.pool, text, "p", workspaceID, r, scanSupporter, take)
+}
+
+// Supporter reads a supporter. It returns engage.ErrNoSupporter, also for one of another workspace.
+func (e *Engage) Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error) {
+	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1 and p.id = $2"
+	return oneRecord(ctx, e.pool, engage.ErrNoSupporter, scanSupporter, text, workspaceID, id)
+}
+
+// Submission reads a submission. It returns engage.ErrNoSubmission, also for one of another workspace.
+func (e *Engage) Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
+	text := "select " + submissionColumns + " from resource.submissions where tenant_id = $1 and id = $2"
+	scan := func(row pgx.CollectableRow) (engage.Submission, error) { return submissionOf(row) }
+	return oneRecord(ctx, e.pool, engage.ErrNoSubmission, scan, text, workspaceID, id)
+}
+
+// oneRecord reads at most one row. It returns missing if there is none.
+func oneRecord[T any](
+	ctx context.Context, db querier, missing error, scan pgx.RowToFunc[T], text string, args ...any,
+) (T, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	var none T
+	rows, err := db.Query(ctx, text, args...)
+	if err != nil {
+		return none, outcome(err)
+	}
+	one, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return none, missing
+	}
+	return one, outcome(err)
 }

@@ -1,0 +1,118 @@
+package forms
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/resourceapi/internal/records"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
+)
+
+// maxEmail is the length in bytes above which a text is no e-mail address (RFC 5321).
+const maxEmail = 254
+
+// Delete handles DELETE of a form with its submissions: 200 with their number.
+func (e *Endpoint) Delete() http.Handler {
+	return e.erase(perm.EngageWriteForms, func(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
+		if !caller.Permissions.Has(perm.EngageWriteSubmissions) {
+			return nil, apierr.New(apierr.Forbidden, "Deleting a form deletes its submissions, which requires the "+
+				"permission "+string(perm.EngageWriteSubmissions)+" of the user and of the credential.")
+		}
+		return counted(r, caller, engage.ErrNotFound, engage.Writer.EraseForm)
+	})
+}
+
+// DeleteSubmission handles DELETE of a submission: 204.
+func (e *Endpoint) DeleteSubmission() http.Handler {
+	return e.erase(perm.EngageWriteSubmissions, func(
+		r *http.Request, caller gate.Caller, _ []byte,
+	) (effect, error) {
+		id, err := records.PathID(r, engage.ErrNoSubmission)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+			err := writer.EraseSubmission(ctx, caller.WorkspaceID, id, caller.User)
+			return idempotency.Answer{Status: http.StatusNoContent}, err
+		}, nil
+	})
+}
+
+// DeleteSupporter handles DELETE of a supporter with all that they sent: 200 with the number of submissions.
+func (e *Endpoint) DeleteSupporter() http.Handler {
+	return e.erase(perm.EngageWriteSubmissions, func(
+		r *http.Request, caller gate.Caller, _ []byte,
+	) (effect, error) {
+		return counted(r, caller, engage.ErrNoSupporter, engage.Writer.EraseSupporter)
+	})
+}
+
+// Erase handles POST …/erase, which erases the supporter with an e-mail address: 200 with the number of submissions,
+// 0 if the address is unknown.
+func (e *Endpoint) Erase() http.Handler {
+	return e.erase(perm.EngageWriteSubmissions, func(
+		r *http.Request, caller gate.Caller, content []byte,
+	) (effect, error) {
+		object, err := strictjson.ReadBody(r.Header, content, "application/json")
+		if err != nil {
+			return nil, err
+		}
+		problems := invalid.Fields(unknown.Members(object, "email"))
+		email, _ := object.Text("email")
+		email = strings.ToLower(strings.TrimSpace(email))
+		if !strings.Contains(email, "@") || len(email) > maxEmail || strings.ContainsRune(email, 0) {
+			problems["email"] = "Must be an e-mail address."
+		}
+		if err := problems.OrNil(); err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+			return deleted(writer.EraseAddress(ctx, caller.WorkspaceID, email, caller.User))
+		}, nil
+	})
+}
+
+func (e *Endpoint) erase(need perm.Permission, decode records.Decoder[engage.Writer]) http.Handler {
+	return records.Writes[engage.Writer]{
+		Gate:     e.gate,
+		Need:     need,
+		Once:     e.store.Once,
+		Refusals: refusals,
+	}.Handler(records.UpTo(maxBody), decode)
+}
+
+// counted erases the record of the path.
+func counted(
+	r *http.Request,
+	caller gate.Caller,
+	notFound error,
+	erase func(w engage.Writer, ctx context.Context, workspaceID, id, by uuid.UUID) (int, error),
+) (effect, error) {
+	id, err := records.PathID(r, notFound)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+		return deleted(erase(writer, ctx, caller.WorkspaceID, id, caller.User))
+	}, nil
+}
+
+func deleted(submissions int, err error) (idempotency.Answer, error) {
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	content, err := web.EncodeJSON(map[string]int{"deletedSubmissions": submissions})
+	return idempotency.Answer{Status: http.StatusOK, Body: content}, err
+}
