@@ -36,7 +36,7 @@ func routes(p *harness.Product) (account, module map[string][]string) {
 	}
 	module = map[string][]string{
 		programmes:              {"GET", "POST"},
-		one:                     {"GET", "PATCH"},
+		one:                     {"DELETE", "GET", "PATCH"},
 		one + "/transitions":    {"POST"},
 		programmes + "/imports": {"POST"},
 		programmes + "/imports/" + uuid.NewString(): {"GET"},

@@ -31,6 +31,7 @@ func things() (rows map[operation]thing, public map[operation]string) {
 	app := func(e *target) string { return e.app.ClientID }
 	programme := func(e *target) string { return e.programme }
 	form := func(e *target) string { return e.form }
+	submission := func(e *target) string { return e.submission }
 	rows = map[operation]thing{
 		{"GET", clients}: {},
 		{"POST", clients}: {
@@ -63,9 +64,22 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"GET", forms + "/{id}"}:             {id: form},
 		{"PATCH", forms + "/{id}"}:           {id: form, body: `{"enabled":false}`},
 		{"GET", forms + "/{id}/submissions"}: {id: form},
+		{"DELETE", forms + "/{id}"}:          {id: form},
+
+		{"DELETE", programmes + "/{id}"}: {id: programme},
+		{"POST", programmes + "/batch"}:  {body: `{"items":[{"name":"Mine"}]}`},
+
+		{"GET", "/v1/engage/submissions/{id}"}:    {id: submission},
+		{"DELETE", "/v1/engage/submissions/{id}"}: {id: submission},
+		{"GET", "/v1/engage/supporters"}:          {},
+		{"POST", "/v1/engage/supporters/erase"}:   {body: `{"email":"ada@example.org"}`},
 	}
 	embed := "/v1/engage/public/forms/{embedKey}"
 	public = map[operation]string{
+		{"GET", "/v1/me"}: "acts in no workspace: see TestMe_PersonalAccessToken",
+		{"PUT", programmes + "/external/{externalId}"}:                "see TestExternalID_IsUniqueInWorkspace",
+		{"GET", "/v1/engage/supporters/{id}"}:                         "see TestErase_SubmissionFormAndSupporter",
+		{"DELETE", "/v1/engage/supporters/{id}"}:                      "see TestErase_SubmissionFormAndSupporter",
 		{"GET", embed}:                                                "public: it is the form",
 		{"POST", embed + "/submissions"}:                              "public: any visitor may submit",
 		{"GET", embed + "/embed"}:                                     "public: it is the form as a page",

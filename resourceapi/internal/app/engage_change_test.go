@@ -253,7 +253,7 @@ func TestForms_RefusesInvalidChange(t *testing.T) {
 		{"writer reads", s.get(formsPath+"/"+f.ID.String(), writes), 403},
 		{"nobody reads", s.get(formsPath+"/"+f.ID.String(), nil), 401},
 		{"nobody changes", s.patch(f, header{}.json(), `{}`), 401},
-		{"deletes", s.do("DELETE", formsPath+"/"+f.ID.String(), h, ""), http.StatusMethodNotAllowed},
+		{"replaces", s.do("PUT", formsPath+"/"+f.ID.String(), h, ""), http.StatusMethodNotAllowed},
 	} {
 		if c.got.Status != c.want {
 			t.Errorf("%s: %d %s", c.name, c.got.Status, c.got.Body)
