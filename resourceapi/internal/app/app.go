@@ -22,6 +22,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/apidoc"
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/events"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/me"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/wellknown"
@@ -144,6 +145,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		engage:     engaged,
 	})
 	all := []routes{assistants.Routes(), wellknown.Routes(c.BaseURL), docs.Routes(), me.Routes(guard, store)}
+	all = append(all, events.Routes(guard, store, lists))
 	all = append(all, healthRoutes(ready(guard, log, needed)))
 	for _, m := range table {
 		all = append(all, m.routes...)

@@ -40,6 +40,7 @@ func places() []string {
 		"/healthz",
 		"/readyz",
 		"/v1/me",
+		"/v1/events",
 		listPath + "/batch",
 		listPath + "/external/{id}",
 		"/v1/engage/submissions/{id}",

@@ -77,9 +77,10 @@ func (g *Gate) refuseMissing(ctx context.Context, held presented, granted perm.S
 	return g.insufficient(granted, askable, needed)
 }
 
-// refuseModule is step 4. It never refuses on the MCP endpoint, where the tool's result reports the module.
-func (g *Gate) refuseModule(s standing.Standing) error {
-	if refusal := module(s); refusal != nil && !g.assisting {
+// refuseModule is step 4. It never refuses on the MCP endpoint, where the tool's result reports the module, nor a route
+// that needs no permission, which belongs to no module.
+func (g *Gate) refuseModule(s standing.Standing, need perm.Permission) error {
+	if refusal := module(s); refusal != nil && !g.assisting && need != "" {
 		return refusal
 	}
 	return nil

@@ -133,7 +133,7 @@ func New(d Deps) *Gate {
 }
 
 // Guard serves admitted requests and refuses the others. The caller needs the permission, and the workspace its module;
-// without a permission, membership of the workspace suffices.
+// without a permission, membership of the workspace suffices, whatever its modules.
 func (g *Gate) Guard(need perm.Permission, prepare Prepare) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := g.serve(w, r, need, prepare); err != nil {
@@ -223,7 +223,7 @@ func (g *Gate) admit(r *http.Request, held presented, need perm.Permission, prep
 	steps := []func() error{
 		func() error { return workspaceErr },                                      // 2. the workspace is named
 		func() error { return g.access(r.Context(), held, s, workspaceID, need) }, // 3. the caller may do this there
-		func() error { return g.refuseModule(s) },                                 // 4. the module works there
+		func() error { return g.refuseModule(s, need) },                           // 4. the module works there
 		func() error { return planErr },                                           // 5. the parameters are valid
 	}
 	for _, step := range steps {

@@ -1,0 +1,110 @@
+// Package events serves GET /v1/events: what changed in a workspace within the last 30 days (contract, section 6a).
+package events
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/listquery"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/event"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
+	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
+	"github.com/almonerhq/almoner/resourceapi/internal/records"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
+)
+
+// Path is the path, below the base address.
+const Path = "/v1/events"
+
+// Store reads events.
+type Store interface {
+	// Events passes up to limit events after a sequence, oldest first, to take until it returns false. It reports
+	// whether there are more.
+	Events(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		after int64,
+		subjects []string,
+		limit int,
+		take func(event.Event) bool,
+	) (more bool, err error)
+}
+
+// record is an event as returned to the workspace.
+type record struct {
+	Sequence  int64           `json:"sequence"`
+	Type      string          `json:"type"`
+	Timestamp jsontime.Time   `json:"timestamp"`
+	Data      json.RawMessage `json:"data"`
+}
+
+func recordOf(e event.Event) record { return record{e.Sequence, e.Type, jsontime.Time(e.At), e.Data} }
+
+// Routes returns the handler by path and method.
+func Routes(guard *gate.Gate, store Store, cursors *list.Cursors) map[string]map[string]http.Handler {
+	return map[string]map[string]http.Handler{Path: {"GET": read(guard, store, cursors)}}
+}
+
+// read needs membership alone: the response leaves out the events that the caller may not read.
+func read(guard *gate.Gate, store Store, cursors *list.Cursors) http.Handler {
+	return guard.Guard("", func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
+		wanted, after, err := readRange(r.URL.RawQuery, "events "+workspaceID.String(), cursors)
+		if err != nil {
+			return gate.Plan{}, records.Refusals(nil).Of(err)
+		}
+		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+			page := listpage.NewJSON(recordOf).Only(wanted.Fields).Reserving(gate.ByteReserver(r.Context()))
+			more := false
+			err := gate.ReadInTurn(r.Context(), func() (err error) {
+				subjects := event.Readable(caller.Permissions)
+				more, err = store.Events(r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
+				return err
+			})
+			if err := cmp.Or(err, page.Err()); err != nil {
+				return err
+			}
+			next := ""
+			if more {
+				next = cursors.Seal(wanted.List, positionOf(page.Last().Sequence))
+			}
+			page.Write(w, next)
+			return nil
+		}}, nil
+	})
+}
+
+// readRange reads the query parameters after, limit, cursor and fields. A cursor replaces after.
+func readRange(raw, name string, cursors *list.Cursors) (wanted list.Range, after int64, err error) {
+	if err := unknown.Parameters(raw, "after", "limit", "cursor", "fields"); err != nil {
+		return list.Range{}, 0, err
+	}
+	wanted, err = list.ReadRange(raw, name, cursors, listquery.FieldsOf[record]())
+	if err != nil {
+		return list.Range{}, 0, err
+	}
+	values, problems := list.ReadParameters(raw, "after")
+	if text, given := values["after"]; given {
+		after, err = strconv.ParseInt(text, 10, 64)
+		if err != nil || after < 0 || text[0] == '+' || text[0] == '-' {
+			problems["after"] = "Must be the sequence of an event, or 0."
+		}
+	}
+	if wanted.After != nil {
+		after = wanted.After.CreatedAt.UnixMicro()
+	}
+	return wanted, after, problems.OrNil()
+}
+
+// positionOf returns the position of an event in its list, whose order is that of the sequences.
+func positionOf(sequence int64) list.Position {
+	return list.Position{CreatedAt: time.UnixMicro(sequence)}
+}
