@@ -443,7 +443,7 @@ func TestRoutes_CheckPathAndMethodBeforeCredential(t *testing.T) {
 	id := uuid.NewString()
 	for path, allow := range map[string]string{
 		listPath:                                   "GET, HEAD, POST",
-		listPath + "/" + id:                        "GET, HEAD, PATCH",
+		listPath + "/" + id:                        "DELETE, GET, HEAD, PATCH",
 		listPath + "/" + id + "/transitions":       "POST",
 		listPath + "/imports":                      "POST",
 		listPath + "/imports/" + id:                "GET, HEAD",
@@ -451,7 +451,7 @@ func TestRoutes_CheckPathAndMethodBeforeCredential(t *testing.T) {
 		"/healthz":                                 "GET, HEAD",
 		"/readyz":                                  "GET, HEAD",
 	} {
-		a := s.do("DELETE", path, nil, "")
+		a := s.do("BREW", path, nil, "")
 		a.expect(t, 405, "METHOD_NOT_ALLOWED", "")
 		if a.Header.Get("Allow") != allow {
 			t.Errorf("%s allows %q, want %q", path, a.Header.Get("Allow"), allow)
