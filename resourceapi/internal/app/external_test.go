@@ -1,12 +1,14 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 func external(id string) string { return listPath + "/external/" + id }
@@ -219,5 +221,36 @@ func TestImport_KnownExternalIDUpdatesItsProgramme(t *testing.T) {
 	if !strings.Contains(got, `"status":"rejected","imported":0,"errors":[{"row":4,"field":"status"`) ||
 		s.Count("select count(*) from resource.programmes where name in ('A2', 'B2')") != 0 {
 		t.Errorf("%s", got)
+	}
+}
+
+// A write that gives an external id waits for another one that does, so that it sees the programme that has it.
+func TestExternalID_WritesWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	workspaceID, h := s.editor()
+	other, err := pgx.Connect(t.Context(), s.Database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close(context.Background()) }()
+	for _, statement := range []string{
+		"begin",
+		"select pg_advisory_xact_lock(hashtextextended('external ids of ' || '" + workspaceID.String() + "', 0))",
+		"insert into resource.programmes (id, tenant_id, name, status, external_id) " +
+			"values (gen_random_uuid(), '" + workspaceID.String() + "', 'First', 'draft', '7')",
+	} {
+		if _, err := other.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed := make(chan answer, 1)
+	go func() { changed <- s.do("PUT", external("7"), h, `{"name":"Second"}`) }()
+	s.awaitLocks(1)
+	if _, err := other.Exec(t.Context(), "commit"); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-changed; a.Status != 200 || !strings.Contains(a.Body, `"name":"Second"`) || s.programmes() != 1 {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
