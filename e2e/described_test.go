@@ -135,7 +135,9 @@ func TestDescribed_UnauthorizedCallers(t *testing.T) {
 		case "bearer":
 			stranger := s.As(s.Demo.Tokens.Reader).With("X-Tenant-Id", s.ws.Workspace.ID)
 			s.send(t, s.caller(o).Without("Authorization"), o, path).Wants(t, http.StatusUnauthorized)
-			s.send(t, stranger, o, path).Wants(t, http.StatusForbidden)
+			if o.Path != "/v1/me" { // which names no workspace
+				s.send(t, stranger, o, path).Wants(t, http.StatusForbidden)
+			}
 			if s.takes(o, "X-Tenant-Id") {
 				s.send(t, s.caller(o).Without("X-Tenant-Id"), o, path).Wants(t, http.StatusBadRequest)
 			}
@@ -226,7 +228,7 @@ func TestDescribed_PublicDocuments(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
 	for _, o := range s.description.Operations() {
-		if group := o.List("tags")[0]; group != "Discovery" && group != "Service" {
+		if group := o.List("tags")[0]; group != "Discovery" && group != "Service" || scheme(o) != "" {
 			continue
 		}
 		want := http.StatusOK

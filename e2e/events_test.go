@@ -46,8 +46,8 @@ func TestEvents_FollowConnectionsAndMembers(t *testing.T) {
 	}
 	types, last = events(last)
 	wants("refreshed", types)
-	p.Database.Exec(t, `update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'revoked_by_user'
-		where tenant_id = $1 and state = 'active'`, ws.Workspace.ID)
+	p.Database.Exec(t, `update account.grants set state = 'revoked', revoked_at = now(),
+		revoke_reason = 'revoked_by_user' where tenant_id = $1 and state = 'active'`, ws.Workspace.ID)
 	types, last = events(last)
 	wants("ended", types, "connection.ended")
 

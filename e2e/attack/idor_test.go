@@ -76,8 +76,8 @@ func things() (rows map[operation]thing, public map[operation]string) {
 	}
 	embed := "/v1/engage/public/forms/{embedKey}"
 	public = map[operation]string{
-		{"GET", "/v1/events"}:                                         "a member without permissions gets none: see TestEvents_LeaveOutWhatCallerMayNotRead",
-		{"GET", "/v1/me"}:                                             "acts in no workspace: see TestMe_PersonalAccessToken",
+		{"GET", "/v1/events"}:                                         "see TestEvents_LeaveOutWhatCallerMayNotRead",
+		{"GET", "/v1/me"}:                                             "see TestMe_PersonalAccessToken",
 		{"PUT", programmes + "/external/{externalId}"}:                "see TestExternalID_IsUniqueInWorkspace",
 		{"GET", "/v1/engage/supporters/{id}"}:                         "see TestErase_SubmissionFormAndSupporter",
 		{"DELETE", "/v1/engage/supporters/{id}"}:                      "see TestErase_SubmissionFormAndSupporter",

@@ -127,7 +127,8 @@ func TestEvents_FollowChangesOfProgrammes(t *testing.T) {
 	if !slices.Equal(paged, texts(got.Data)) {
 		t.Errorf("in pages: %q", paged)
 	}
-	s.Exec(`update account.events set created_at = now() - interval '31 days' where sequence = $1`, got.Data[0].Sequence)
+	const ages = `update account.events set created_at = now() - interval '31 days' where sequence = $1`
+	s.Exec(ages, got.Data[0].Sequence)
 	if rest := s.events(h, after); len(rest.Data) != 4 {
 		t.Errorf("an event of last month: %q", texts(rest.Data))
 	}
