@@ -14,6 +14,14 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
+// accountFunctions are the functions of the authorization server's schema that this program calls.
+var accountFunctions = []string{
+	standing.Function,
+	standing.ProfileFunction,
+	"account.record_erasure(uuid, uuid, uuid, text, uuid, integer, text)",
+	"account.read_events(uuid, bigint, text[], integer)",
+}
+
 // Ready checks whether Postgres responds within a second and has every migration that this program knows, and the
 // authorization server's migrations that it depends on. After a success the migrations are not checked again: they
 // only go forward.
@@ -36,13 +44,13 @@ func (s *Store) Ready(ctx context.Context) error {
 		return notReady(err)
 	}
 	missing = append(missing, queue...)
-	var standings bool
-	err = s.probe.QueryRow(ctx, "select to_regprocedure($1) is not null and to_regprocedure($2) is not null",
-		standing.Function, standing.ProfileFunction).Scan(&standings)
+	var complete bool
+	err = s.probe.QueryRow(ctx, "select bool_and(to_regprocedure(f) is not null) from unnest($1::text[]) f",
+		accountFunctions).Scan(&complete)
 	if err != nil {
 		return notReady(err)
 	}
-	if !standings {
+	if !complete {
 		missing = append(missing, "authserver's")
 	}
 	if len(missing) > 0 {
