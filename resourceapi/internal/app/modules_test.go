@@ -61,6 +61,9 @@ func TestModules_GateEveryRoute(t *testing.T) {
 	able, unable := s.PAT(workspaceID, user, all...).Reveal(), s.PAT(workspaceID, user).Reveal()
 	const setModule = "update account.tenant_modules set enabled = $2, provisioned = $3 where module = $1"
 	for _, o := range forWorkspace(t) {
+		if o.Path == eventsPath { // of no module, and for every member
+			continue
+		}
 		module := strings.Split(o.Path, "/")[2]
 		path := strings.ReplaceAll(o.Path, "{id}", uuid.NewString())
 		s.do(o.Method, path, header{}, "").expect(t, 401, "UNAUTHENTICATED", "none")

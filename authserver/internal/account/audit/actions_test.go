@@ -58,7 +58,7 @@ func TestActions_ElsewhereAreInTheTable(t *testing.T) {
 	found := 0
 	check := func(path, content string) {
 		for _, match := range action.FindAllStringSubmatch(content, -1) {
-			if !nouns[match[1]] {
+			if !nouns[match[1]] || strings.HasSuffix(path, "_events.sql") { // types of events that integrations read
 				continue
 			}
 			found++
