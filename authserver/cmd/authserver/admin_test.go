@@ -122,6 +122,7 @@ func TestAdmin_SetsUpWorkspace(t *testing.T) {
 		{[]string{"tenants", "list"}, []string{"Harbour Kitchen", "programmes", "llm_integration"}},
 		{[]string{"users", "list"}, []string{"ada@example.org", "set"}},
 		{[]string{"members", "list", workspace}, []string{"ada@example.org", "programmes:read:programmes"}},
+		{[]string{"members", "appoint-managers"}, []string{"WORKSPACE"}},
 		{[]string{"clients", "list"}, []string{"KIND"}},
 		{[]string{"grants", "list"}, []string{"STATE"}},
 		{[]string{"keys", "list"}, []string{"KID"}},

@@ -97,6 +97,8 @@ type memberCommands struct {
 	List           membersList           `cmd:"" help:"List the members of a workspace."`
 	SetPermissions membersSetPermissions `cmd:"" help:"Replace the permissions of a member."`
 	Remove         membersRemove         `cmd:"" help:"Remove a user from a workspace, and revoke their grants and personal access tokens there."`
+
+	AppointManagers membersAppointManagers `cmd:"" help:"Give account:read:members and account:write:members to the members with account:api:access, in workspaces where no member has account:write:members. Lists whom it changed."`
 }
 
 type membersAdd struct {
@@ -129,6 +131,14 @@ func (c membersSetPermissions) Run(ctx context.Context, a *adminCommands) error 
 	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
 		return d.SetPermissions(ctx, c.Workspace, c.User, c.Permissions)
 	})
+}
+
+type membersAppointManagers struct {
+	Workspace string `placeholder:"ID" aliases:"tenant" help:"Only in one workspace."`
+}
+
+func (c membersAppointManagers) Run(ctx context.Context, a *adminCommands) error {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.AppointManagers(ctx, c.Workspace) })
 }
 
 type membersRemove struct {

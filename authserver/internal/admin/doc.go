@@ -8,6 +8,7 @@
 //	users.go       users and passwords
 //	signin.go      passkeys and linked accounts of users
 //	members.go     memberships and permissions
+//	managers.go    who manages members, after an upgrade
 //	clients.go     services, and deletion of any client
 //	grants.go      grants and their revocation
 //	policies.go    connector policies of workspaces

@@ -42,6 +42,13 @@ type Members interface {
 	// RemoveMember ends a membership and revokes the user's grants and personal access tokens of that workspace, in one
 	// transaction.
 	RemoveMember(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (Removal, error)
+	// AppointManagers makes the members with account:api:access of a workspace without a manager its managers, and
+	// returns them. event returns the event of a change.
+	AppointManagers(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		event func(user uuid.UUID, former, now perm.Set) audit.Event,
+	) ([]Member, error)
 }
 
 func (Member) columns() []string { return []string{"USER", "E-MAIL", "NAME", "SINCE", "PERMISSIONS"} }
