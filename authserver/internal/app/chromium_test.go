@@ -159,13 +159,20 @@ func (c *chromium) sees(element, text string) {
 	c.do(chromedp.WaitVisible(words(element, text)))
 }
 
+// fill replaces the text of a field.
 func (c *chromium) fill(id, text string) {
 	c.t.Helper()
-	c.do(chromedp.SendKeys(chromedp.CSS("#"+id), text, chromedp.NodeVisible))
+	c.do(
+		chromedp.Clear(chromedp.CSS("#"+id), chromedp.NodeVisible),
+		chromedp.SendKeys(chromedp.CSS("#"+id), text, chromedp.NodeVisible),
+	)
 }
 
+// signIn signs in by password. The authenticator does not answer meanwhile: autofill would use its passkey.
 func (c *chromium) signIn(who browsertest.Person) {
 	c.t.Helper()
+	c.present(false)
+	defer c.present(true)
 	c.open("/login")
 	c.fill("email", who.Email)
 	c.fill("password", browsertest.Password)
@@ -206,6 +213,17 @@ func (c *chromium) verifies(user bool) {
 		c.ctx,
 		webauthn.SetUserVerified,
 		webauthn.SetUserVerifiedParams{AuthenticatorID: c.device, IsUserVerified: user},
+	)
+	c.site.must(err)
+}
+
+// present sets whether somebody confirms each request at the authenticator.
+func (c *chromium) present(confirms bool) {
+	c.t.Helper()
+	_, err := chromedp.Call(
+		c.ctx,
+		webauthn.SetAutomaticPresenceSimulation,
+		webauthn.SetAutomaticPresenceSimulationParams{AuthenticatorID: c.device, Enabled: confirms},
 	)
 	c.site.must(err)
 }

@@ -31,7 +31,7 @@ type Config struct {
 	TrustedProxies       string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges of trusted proxies, separated by commas. X-Forwarded-For is read only from them."`
 	Notice               time.Duration     `env:"ALMONER_NOTICE" envDefault:"4s" doc:"How long the server keeps serving after SIGTERM, while /readyz returns 503 and each response closes its connection. Must be longer than load balancers need to notice and longer than they keep an idle connection. Maximum: 10s."`
 	StoreWait            time.Duration     `env:"ALMONER_STORE_WAIT" envDefault:"0s" doc:"How long a request waits for a store that does not respond: up to 3s, for a machine that is often busy. 0: less than 300ms."`
-	Passkeys             bool              `env:"ALMONER_PASSKEYS" envDefault:"false" doc:"true: users can sign in with passkeys, on the host of ALMONER_APP_URL."`
+	Passkeys             bool              `env:"ALMONER_PASSKEYS" envDefault:"true" doc:"true: users can sign in with passkeys, on the host of ALMONER_APP_URL. Browsers support no passkeys for an IP address: there they are off."`
 	UpstreamIssuer       string            `env:"ALMONER_UPSTREAM_ISSUER" doc:"Issuer of an OpenID Connect provider that users can sign in with. It must match the provider's issuer exactly."`
 	UpstreamClientID     string            `env:"ALMONER_UPSTREAM_CLIENT_ID" doc:"Client id at the provider. The redirect URI is ALMONER_APP_URL/login/upstream/callback."`
 	UpstreamClientSecret credential.Secret `env:"ALMONER_UPSTREAM_CLIENT_SECRET" doc:"Client secret at the provider."`

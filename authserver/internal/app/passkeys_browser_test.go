@@ -70,6 +70,20 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.noFaults()
 }
 
+func TestChromium_AutofillSignsInWithPasskey(t *testing.T) {
+	s := serve(t, withPasskeys)
+	ada := s.person()
+	c := openChromium(t, s)
+	c.signIn(ada)
+	c.open("/settings/passkeys")
+	c.press("button", "Add passkey")
+	c.sees("div", "The passkey Chrome on Linux was added.") // the suggested name
+	c.signOut()
+	c.fill("email", "a")
+	c.sees("dd", ada.Email)
+	c.noFaults()
+}
+
 func TestChromium_UnverifiedUserGetsMessage(t *testing.T) {
 	s := serve(t, withPasskeys)
 	c := openChromium(t, s)

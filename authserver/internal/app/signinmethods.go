@@ -24,9 +24,16 @@ type signInMethods struct {
 	upstream *upstreampages.Handler
 }
 
+// offersPasskeys reports whether users can sign in with passkeys: the setting is true, and the pages have a host name
+// (Web Authentication Level 3, 5.1.3: an IP address is no valid domain).
+func (c *Config) offersPasskeys() bool {
+	_, err := webauthn.New(c.AppURL)
+	return c.Passkeys && err == nil
+}
+
 // offer returns the methods that the sign-in page shows.
 func (c *Config) offer() ui.Offer {
-	offer := ui.Offer{Passkeys: c.Passkeys}
+	offer := ui.Offer{Passkeys: c.offersPasskeys()}
 	if c.UpstreamIssuer != "" {
 		offer.Upstream = c.UpstreamName
 	}
@@ -44,7 +51,7 @@ func newSignInMethods(
 	ceremonies := loginstate.New(d.store, strings.HasPrefix(c.AppURL, "https://"))
 	out := signInMethods{again: reauth.New(reauth.Deps{
 		Methods:   d.store,
-		Passkeys:  c.Passkeys,
+		Passkeys:  c.offersPasskeys(),
 		Issuer:    c.UpstreamIssuer,
 		Passwords: passwords,
 		Attempts:  attempts,
@@ -54,7 +61,7 @@ func newSignInMethods(
 		Proxies:   proxies,
 		Log:       d.log,
 	})}
-	if c.Passkeys {
+	if c.offersPasskeys() {
 		party, err := webauthn.New(c.AppURL)
 		if err != nil {
 			return signInMethods{}, err
@@ -95,7 +102,7 @@ func newSignInMethods(
 			Attempts:   attempts,
 			Pages:      d.pages,
 			Proxies:    proxies,
-			Passkeys:   c.Passkeys,
+			Passkeys:   c.offersPasskeys(),
 			Keys:       d.keys,
 			Now:        d.now,
 			Log:        d.log,
@@ -133,11 +140,6 @@ func (m signInMethods) routes(route func(path string, byMethod methods), page fu
 // checkSignInMethods reports mistakes in the settings of the sign-in methods.
 func (c *Config) checkSignInMethods() []error {
 	var mistakes []error
-	if c.Passkeys {
-		if _, err := webauthn.New(c.AppURL); err != nil {
-			mistakes = append(mistakes, errors.New("ALMONER_PASSKEYS requires a host name in ALMONER_APP_URL"))
-		}
-	}
 	if c.UpstreamIssuer == "" && c.UpstreamClientID == "" && c.UpstreamClientSecret == "" {
 		return mistakes
 	}

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -21,7 +22,6 @@ func TestCheck_ReportsMistakesInSignInSettings(t *testing.T) {
 		t.Fatal(mistakes)
 	}
 	for name, spoil := range map[string]func(*app.Config){
-		"ALMONER_PASSKEYS":               func(c *app.Config) { c.AppURL = "https://192.0.2.1" },
 		"ALMONER_UPSTREAM_CLIENT_SECRET": func(c *app.Config) { c.UpstreamClientSecret = "" },
 		"ALMONER_UPSTREAM_CLIENT_ID":     func(c *app.Config) { c.UpstreamClientID = "" },
 		"ALMONER_UPSTREAM_ISSUER":        func(c *app.Config) { c.UpstreamIssuer = "http://id.example.org" },
@@ -33,6 +33,26 @@ func TestCheck_ReportsMistakesInSignInSettings(t *testing.T) {
 		if len(mistakes) != 1 || !strings.Contains(mistakes[0].Error(), name) ||
 			strings.Contains(mistakes[0].Error(), "secret") {
 			t.Errorf("%s: %v", name, mistakes)
+		}
+	}
+}
+
+func TestPasskeys_AreOnByDefaultWhereBrowsersSupportThem(t *testing.T) {
+	config, _, err := app.LoadConfig(environ("ALMONER_NOTICE", "0s"))
+	if err != nil || !config.Passkeys {
+		t.Errorf("passkeys are off: %v", err)
+	}
+	for host, want := range map[string]bool{"localhost": true, "127.0.0.1": false} {
+		s := serve(t, func(c *app.Config) {
+			c.Passkeys = true
+			c.AppURL = strings.Replace(c.AppURL, "localhost", host, 1)
+		})
+		page := s.browser().Get("/login")
+		if got := strings.Contains(page.Body, "Sign in with a passkey"); got != want || page.Status != http.StatusOK {
+			t.Errorf("%s offers passkeys: %t, want %t (%d)", host, got, want, page.Status)
+		}
+		if got := strings.Contains(page.Body, `autocomplete="username webauthn"`); got != want {
+			t.Errorf("%s: autofill lists passkeys: %t, want %t", host, got, want)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err == nil {
-		err = h.show(w, r, current, http.StatusOK, ui.Passkeys{})
+		err = h.show(w, r, current, http.StatusOK, ui.Passkeys{Name: session.DeviceName(r.UserAgent())})
 	}
 	if err != nil {
 		h.fail(w, r, err)

@@ -27,6 +27,11 @@
     return navigator.credentials.get({ publicKey: kind.parseRequestOptionsFromJSON(options) });
   }
 
+  function send(form, made) {
+    form.elements.credential.value = JSON.stringify(made.toJSON());
+    form.submit();
+  }
+
   function words(problem) {
     switch (problem.name) {
       case "NotAllowedError":
@@ -39,6 +44,50 @@
     return "That did not work. Please try again.";
   }
 
+  // Autofill: the browser lists passkeys at the e-mail field (mediation "conditional"). The challenge is requested when the
+  // user first does something on the page, and again if it is almost expired. Failures are not shown.
+  var asked = 0;
+  var autofill = null;
+  var field = document.querySelector("input[autocomplete~=webauthn]");
+  var signIn = document.querySelector("form[data-passkey=get]");
+
+  function stopAutofill() {
+    asked = Infinity;
+    if (autofill) {
+      autofill.abort();
+    }
+  }
+
+  function startAutofill() {
+    if (Date.now() - asked < 240000) {
+      return;
+    }
+    asked = Date.now();
+    if (autofill) {
+      autofill.abort();
+    }
+    var current = autofill = new AbortController();
+    challenge(signIn.dataset.options).then(function (options) {
+      return navigator.credentials.get({
+        publicKey: kind.parseRequestOptionsFromJSON(options),
+        mediation: "conditional",
+        signal: current.signal
+      });
+    }).then(function (made) {
+      send(signIn, made);
+    }).catch(function () {});
+  }
+
+  if (field && signIn && kind.isConditionalMediationAvailable) {
+    kind.isConditionalMediationAvailable().then(function (available) {
+      if (available) {
+        ["pointermove", "pointerdown", "keydown"].forEach(function (event) {
+          document.addEventListener(event, startAutofill);
+        });
+      }
+    });
+  }
+
   document.querySelectorAll("form[data-passkey]").forEach(function (form) {
     var button = form.querySelector("button");
     var note = form.querySelector("[role=alert]");
@@ -47,11 +96,11 @@
       event.preventDefault();
       button.disabled = true;
       note.hidden = true;
+      stopAutofill();
       challenge(form.dataset.options).then(function (options) {
         return dialogue(form, options);
       }).then(function (made) {
-        form.elements.credential.value = JSON.stringify(made.toJSON());
-        form.submit();
+        send(form, made);
       }).catch(function (problem) {
         button.disabled = false;
         note.textContent = words(problem);
