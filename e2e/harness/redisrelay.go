@@ -16,7 +16,7 @@ import (
 )
 
 // A RedisRelay is a proxy between the services and its own Redis. It can drop the replies of grant scripts after they
-// have run, or send them as replies to other commands.
+// have run, send them as replies to other commands, or deliver a call of one late.
 type RedisRelay struct {
 	URL string // for the services
 	Dir string // contains the directory of its Redis
@@ -28,6 +28,10 @@ type RedisRelay struct {
 	given  map[string][]byte // result word → last reply
 	spoils int               // number of replies still to spoil
 	word   string            // result word of the reply sent replacement, "" to close the connection
+
+	delayIn int            // number of calls until the one that is delayed, which counts too
+	release chan struct{}  // closed when the delayed call is delivered
+	delayed sync.WaitGroup // the delayed call, until Redis has answered it
 }
 
 // NewRedis starts a Redis that is stopped when the test ends.
@@ -76,6 +80,27 @@ func (r *RedisRelay) spoil(times int, word string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.spoils, r.word = times, word
+}
+
+// Delay keeps the nth next call of a grant script until Deliver. All other calls pass.
+func (r *RedisRelay) Delay(nth int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.delayIn, r.release = nth, make(chan struct{})
+}
+
+// Deliver sends the delayed call to Redis, although the service may have given up its connection, and returns when
+// Redis has answered it.
+func (r *RedisRelay) Deliver(t testing.TB) {
+	t.Helper()
+	r.mu.Lock()
+	if r.delayIn != 0 {
+		t.Error("no call was delayed")
+	}
+	r.delayIn = 0
+	close(r.release)
+	r.mu.Unlock()
+	r.delayed.Wait()
 }
 
 // EveryAnswer is more than the number of replies while a request is served. Stop ends it.
@@ -127,10 +152,7 @@ func (r *RedisRelay) serve(service net.Conn) {
 		if err != nil {
 			return
 		}
-		if _, err := backend.Write(question); err != nil {
-			return
-		}
-		answer, err := readRESP(answers)
+		answer, err := r.ask(backend, answers, question)
 		if err != nil {
 			return
 		}
@@ -143,12 +165,41 @@ func (r *RedisRelay) serve(service net.Conn) {
 	}
 }
 
+// ask sends a command to Redis and returns its reply.
+func (r *RedisRelay) ask(backend io.Writer, answers *bufio.Reader, question []byte) ([]byte, error) {
+	if release := r.heldUntil(question); release != nil {
+		defer r.delayed.Done()
+		<-release
+	}
+	if _, err := backend.Write(question); err != nil {
+		return nil, err
+	}
+	return readRESP(answers)
+}
+
+// heldUntil returns the channel that is closed when a delayed command may be sent, or nil for other commands.
+func (r *RedisRelay) heldUntil(question []byte) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.delayIn == 0 || !callsGrantScript(question) {
+		return nil
+	}
+	if r.delayIn--; r.delayIn > 0 {
+		return nil
+	}
+	r.delayed.Add(1)
+	return r.release
+}
+
+func callsGrantScript(question []byte) bool {
+	return bytes.Contains(bytes.ToLower(question), []byte("eval")) && bytes.Contains(question, []byte("g:{"))
+}
+
 // replacement returns what is forwarded in place of the reply, or nil for nothing. A reply that is not from a grant
 // script is forwarded unchanged.
 func (r *RedisRelay) replacement(question, answer []byte) []byte {
 	_, text, is := strings.Cut(string(answer), "\r\n")
-	if !is || answer[0] != '$' || !bytes.Contains(bytes.ToLower(question), []byte("eval")) ||
-		!bytes.Contains(question, []byte("g:{")) {
+	if !is || answer[0] != '$' || !callsGrantScript(question) {
 		return answer
 	}
 	r.mu.Lock()

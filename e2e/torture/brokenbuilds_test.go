@@ -90,7 +90,7 @@ func slowBrokenBuilds() []brokenBuild {
 			"TestStalls_OfRedisLoseNoGrant",
 			"was lost",
 		),
-		slow("deadlines off", []harness.Fault{deadlinesOff}, "TestStalls_OfRedisLoseNoGrant", "was lost"),
+		slow("deadlines off", []harness.Fault{deadlinesOff}, "TestStalls_OfOneCallLoseNoGrant", "want status 200"),
 		slow(
 			"update tried only once",
 			[]harness.Fault{triedOnce},
