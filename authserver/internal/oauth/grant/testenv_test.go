@@ -1,0 +1,347 @@
+package grant_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+const (
+	resource  = "https://api.example.org/v1"
+	challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+)
+
+// A testEnv is a Service over real stores, with access to everything that a test may break.
+type testEnv struct {
+	*testing.T
+	fixture *fixture.Fixture
+	store   *postgres.Store
+	redis   *localstore.Redis
+	rdb     goredis.UniversalClient
+	grants  *grant.Service
+	codec   *grant.TokenCodec
+	user    uuid.UUID
+	app     client.Client // a connector
+	// snapshotFirst makes requests read a snapshot first, as those of authenticated clients do.
+	snapshotFirst bool
+}
+
+func newTestEnv(t *testing.T) *testEnv {
+	t.Helper()
+	b := &testEnv{T: t, fixture: fixture.New(t), redis: testkit.NewRedis(t), snapshotFirst: snapshotFirst}
+	var err error
+	if b.store, err = openStore(t, b.fixture); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.store.Close)
+	if b.rdb, err = redis.Connect(credential.Secret(b.redis.URL), redisWait); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.rdb.Close() })
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)
+	if b.codec, err = grant.NewTokenCodec(seal.Keys{key}); err != nil {
+		t.Fatal(err)
+	}
+	b.grants = grant.NewService(b.store, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	b.grants.WaitForRedis(redisWait)
+	b.user = b.fixture.Member(perm.ProgrammesRead)
+	b.app = b.fixture.Connector(resource, perm.ProgrammesRead)
+	return b
+}
+
+// redisWait is longer than the default, for a busy machine, and short, since many tests wait for all of it.
+const redisWait = 500 * time.Millisecond
+
+func openStore(t *testing.T, f *fixture.Fixture) (*postgres.Store, error) {
+	t.Helper()
+	return postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.StoreWait)
+}
+
+func (b *testEnv) terms() grant.CodeTerms {
+	return grant.CodeTerms{ClientID: b.app.ID, RedirectURI: fixture.Callback, Resource: resource, Challenge: challenge}
+}
+
+func (b *testEnv) pending(c client.Client) grant.Grant {
+	return grant.Grant{
+		ID:          uuid.New(),
+		Kind:        c.Kind,
+		ClientID:    c.ID,
+		UserID:      b.user,
+		WorkspaceID: b.fixture.WorkspaceID,
+		Permissions: perm.NewSet(perm.ProgrammesRead),
+		Resource:    resource,
+		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
+	}
+}
+
+// consent opens a grant and returns its code.
+func (b *testEnv) consent() (grant.Grant, credential.Secret) {
+	b.Helper()
+	g := b.pending(b.app)
+	code, err := b.grants.Open(b.Context(), g, b.terms())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return g, code
+}
+
+func (b *testEnv) redeem(code credential.Secret, terms grant.CodeTerms) (grant.Issued, error) {
+	return b.redeemWith(code, terms, "")
+}
+
+// redeemWith redeems with an Idempotency-Key, or without one if it is "".
+func (b *testEnv) redeemWith(
+	code credential.Secret,
+	terms grant.CodeTerms,
+	key credential.Secret,
+) (grant.Issued, error) {
+	token, err := b.grants.ReadToken(grant.Code, code)
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	if !b.snapshotFirst && b.app.Kind == client.Connector {
+		issued, done, err := b.grants.RedeemDirectly(context.Background(), token, terms, sender(key))
+		if done || err != nil {
+			return issued, err
+		}
+	}
+	snapshot, err := b.grants.SnapshotWithSecret(context.Background(), terms.ClientID, token.GrantID, nil)
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	return b.grants.Redeem(context.Background(), snapshot, token, terms, sender(key))
+}
+
+// sender returns the sender of requests with this Idempotency-Key.
+func sender(key credential.Secret) grant.Sender {
+	if key == "" {
+		return grant.Sender{}
+	}
+	return grant.Sender{Proof: grant.ProofByKey(key)}
+}
+
+func (b *testEnv) rotate(refresh credential.Secret) (grant.Issued, error) {
+	return b.rotateAs(refresh, b.app.ID, resource)
+}
+
+// rotateWith rotates with an Idempotency-Key.
+func (b *testEnv) rotateWith(refresh, key credential.Secret) (grant.Issued, error) {
+	return b.rotateBy(refresh, b.app.ID, resource, sender(key))
+}
+
+func (b *testEnv) rotateAs(refresh credential.Secret, id uuid.UUID, target string) (grant.Issued, error) {
+	return b.rotateBy(refresh, id, target, grant.Sender{})
+}
+
+func (b *testEnv) rotateBy(
+	refresh credential.Secret,
+	id uuid.UUID,
+	target string,
+	sender grant.Sender,
+) (grant.Issued, error) {
+	token, err := b.grants.ReadToken(grant.Refresh, refresh)
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	if !b.snapshotFirst {
+		issued, done, err := b.grants.RotateDirectly(context.Background(), id, token, target, sender)
+		if done || err != nil {
+			return issued, err
+		}
+	}
+	snapshot, err := b.grants.SnapshotWithSecret(context.Background(), id, token.GrantID, nil)
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	return b.grants.Rotate(context.Background(), snapshot, token, id, target, sender)
+}
+
+// active consents and redeems the code.
+func (b *testEnv) active() (grant.Grant, credential.Secret) {
+	b.Helper()
+	g, code := b.consent()
+	issued, err := b.redeem(code, b.terms())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return g, issued.Refresh
+}
+
+func (b *testEnv) mustRotate(refresh credential.Secret) credential.Secret {
+	b.Helper()
+	issued, err := b.rotate(refresh)
+	if err != nil {
+		b.Fatalf("a valid refresh failed: %v", err)
+	}
+	return issued.Refresh
+}
+
+func (b *testEnv) refused(what string, err error) {
+	b.Helper()
+	var refusal *grant.Refusal
+	if !errors.As(err, &refusal) && !errors.Is(err, grant.ErrForged) {
+		b.Errorf("%s: want a refusal, got %v", what, err)
+	}
+}
+
+// state returns what Postgres holds.
+func (b *testEnv) state(id uuid.UUID) grant.Grant {
+	b.Helper()
+	g, err := b.store.Grant(context.Background(), id)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return g
+}
+
+func (b *testEnv) wantRevoked(id uuid.UUID, reason grant.Reason) {
+	b.Helper()
+	if g := b.state(id); g.State != grant.Revoked || g.Reason != reason || g.RevokedAt == nil {
+		b.Errorf("grant is %s (%s), want revoked (%s)", g.State, g.Reason, reason)
+	}
+}
+
+func (b *testEnv) wantActive(id uuid.UUID) {
+	b.Helper()
+	if g := b.state(id); g.State != grant.Active {
+		b.Errorf("grant is %s (%s), want active", g.State, g.Reason)
+	}
+}
+
+func newForeignCodec(t *testing.T) *grant.TokenCodec {
+	t.Helper()
+	c, err := grant.NewTokenCodec(seal.Keys{make([]byte, 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func contains(secret credential.Secret, value string) bool {
+	text := secret.Reveal()
+	for i := 0; i+8 <= len(value); i++ {
+		for j := 8; j+8 <= len(text); j++ {
+			if value[i:i+8] == text[j:j+8] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func race(t *testing.T, racers int, run func() error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	winners := 0
+	for range racers {
+		wg.Go(func() {
+			err := run()
+			var refusal *grant.Refusal
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				winners++
+			} else if !errors.As(err, &refusal) {
+				t.Errorf("a losing request got no refusal: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if winners != 1 {
+		t.Errorf("%d winners", winners)
+	}
+}
+
+func unavailable(t *testing.T, what string, err error) {
+	t.Helper()
+	var refusal *grant.Refusal
+	if !errors.Is(err, store.ErrUnavailable) || errors.As(err, &refusal) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// failUpdates makes every update of a grant in Postgres fail until allowUpdates.
+func (b *testEnv) failUpdates() {
+	b.Helper()
+	b.fixture.Exec(`create function account.no() returns trigger language plpgsql
+		as $$ begin raise 'disk full'; end $$`)
+	b.fixture.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+}
+
+func (b *testEnv) allowUpdates() {
+	b.Helper()
+	b.fixture.Exec(`drop trigger no on account.grants`)
+}
+
+// eventually repeats a call while it is unavailable.
+func eventually(t *testing.T, what string, call func() error) {
+	t.Helper()
+	for range 100 {
+		err := call()
+		if err == nil {
+			return
+		}
+		unavailable(t, what, err)
+	}
+	t.Errorf("%s: never succeeded", what)
+}
+
+// dropReplies is a go-redis hook that drops the responses of commands while it is on, after Redis has run them.
+type dropReplies struct {
+	goredis.Hook
+	on atomic.Bool
+}
+
+func (s *dropReplies) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (s *dropReplies) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func (s *dropReplies) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, command goredis.Cmder) error {
+		err := next(ctx, command)
+		if s.on.Load() && err == nil {
+			command.SetErr(io.EOF)
+			return io.EOF
+		}
+		return err
+	}
+}
+
+// anotherProcess returns a Service over the same stores that shares no memory with the first one.
+func (b *testEnv) anotherProcess() *testEnv {
+	b.Helper()
+	rdb, err := redis.Connect(credential.Secret(b.redis.URL), 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = rdb.Close() })
+	other := *b
+	other.rdb = rdb
+	other.grants = grant.NewService(b.store, redis.NewGrants(rdb), b.codec, slog.New(slog.DiscardHandler))
+	return &other
+}
