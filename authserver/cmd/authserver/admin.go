@@ -29,13 +29,10 @@ type adminCommands struct {
 	Features struct {
 		Set featuresSet `cmd:"" help:"Turn a feature of a workspace on or off."`
 	} `cmd:"" help:"Manage the features of a workspace."`
-	Users   userCommands   `cmd:"" help:"Manage users."`
-	Members memberCommands `cmd:"" help:"Manage the members of a workspace and their permissions."`
-	Clients struct {
-		AddService clientsAddService `cmd:"" help:"Register an internal service that may introspect tokens. Shows its secret once."`
-		List       clientsList       `cmd:"" help:"List the clients."`
-		Delete     clientsDelete     `cmd:"" help:"Delete a client and revoke its grants."`
-	} `cmd:"" help:"Manage OAuth clients."`
+	Users           userCommands   `cmd:"" help:"Manage users."`
+	Members         memberCommands `cmd:"" help:"Manage the members of a workspace and their permissions."`
+	Clients         clientCommands `cmd:"" help:"Manage OAuth clients."`
+	Apply           apply          `cmd:"" help:"Create and change clients as a file describes them."`
 	ConnectorPolicy policyCommands `cmd:"" help:"Manage what connectors may be granted in a workspace."`
 	Keys            keyCommands    `cmd:"" help:"Manage the keys that sign access tokens."`
 	Grants          grantCommands  `cmd:"" help:"Manage grants: what users consented to."`
@@ -112,30 +109,6 @@ func (c featuresSet) Run(ctx context.Context, a *adminCommands) error {
 	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
 		return d.SetFeature(ctx, c.Workspace, c.Feature, c.State)
 	})
-}
-
-type clientsAddService struct {
-	Name string `arg:"" help:"Name."`
-}
-
-func (c clientsAddService) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddService(ctx, c.Name) })
-}
-
-type clientsList struct {
-	Workspace string `placeholder:"ID" aliases:"tenant" help:"Only the clients of one workspace."`
-}
-
-func (c clientsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Clients(ctx, c.Workspace) })
-}
-
-type clientsDelete struct {
-	Client string `arg:"" help:"Id of the client."`
-}
-
-func (c clientsDelete) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.DeleteClient(ctx, c.Client) })
 }
 
 // errTerminal refuses a password typed at a terminal, where it would be visible.

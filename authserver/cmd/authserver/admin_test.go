@@ -158,6 +158,35 @@ func TestAdmin_PrintsSecretOnceToStandardOutput(t *testing.T) {
 	}
 }
 
+func TestAdmin_ManagesClients(t *testing.T) {
+	data := fixture.New(t)
+	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
+	added := term.run("", "clients", "add", "--workspace", data.WorkspaceID.String(),
+		"--redirect-uri", "https://a.example.org/cb?x=1,2", "--redirect-uri", "https://b.example.org/cb",
+		"--permission", "programmes:read:programmes,programmes:write:programmes", "Donor sync", "--json")
+	var client struct{ ClientID, ClientSecret string }
+	if err := json.Unmarshal([]byte(added.out), &client); err != nil || client.ClientSecret == "" {
+		t.Fatalf("add: %d %v %s", added.code, err, added.errors)
+	}
+	file := "clients:\n- id: " + client.ClientID + "\n  kind: confidential\n  workspace: " + data.WorkspaceID.String() +
+		"\n  name: Donor sync\n  redirectUris: ['https://a.example.org/cb?x=1,2', 'https://b.example.org/cb']\n" +
+		"  requiredPermissions: [programmes:read:programmes, programmes:write:programmes]\n"
+	for _, c := range []struct {
+		file string
+		args []string
+		want string
+	}{
+		{file, []string{"apply", "-f", "-"}, "0 created, 0 changed, 1 unchanged"},
+		{"", []string{"clients", "set", client.ClientID, "--name", "Donor import"}, "0 created, 1 changed"},
+		{file, []string{"apply", "-f", "-", "--dry-run"}, "(confidential): name"},
+		{"", []string{"clients", "replace-secret", client.ClientID, "--expire-old"}, "alm_cs_"},
+	} {
+		if got := term.run(c.file, c.args...); got.code != 0 || !strings.Contains(got.out, c.want) {
+			t.Errorf("%v: %d %d bytes of output lack %q; %s", c.args, got.code, len(got.out), c.want, got.errors)
+		}
+	}
+}
+
 func TestAdmin_BadInputIsOneLineAndFails(t *testing.T) {
 	data := fixture.New(t)
 	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
@@ -176,6 +205,10 @@ func TestAdmin_BadInputIsOneLineAndFails(t *testing.T) {
 		{"grants revoke-all --all --tenant " + workspace, "select the grants"},
 		{"grants revoke x", "the grant id must be a UUID"},
 		{"clients delete x", "the client id must be a UUID"},
+		{"clients set x --name Reporting", "the client id must be a UUID"},
+		{"clients replace-secret x", "the client id must be a UUID"},
+		{"clients add --workspace " + workspace + " --redirect-uri http://example.org/ --permission all Sync", "https"},
+		{"apply -f /nonexistent/clients.yaml", "no such file"},
 		{"keys rotate", "ALMONER_KEYS is not set"},
 	} {
 		args := strings.Fields(c.args)

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -29,7 +28,19 @@ type Client struct {
 
 // Clients stores OAuth clients.
 type Clients interface {
-	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
+	// Client reads a client without its secrets, or returns client.ErrUnknown.
+	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
+	// ChangeClients creates and changes clients in one transaction. It refuses an id that a deleted client had, and an
+	// unknown workspace.
+	ChangeClients(ctx context.Context, changes []ClientChange) error
+	// ReplaceSecret gives a client a new secret. The previous one stays valid for overlap.
+	ReplaceSecret(
+		ctx context.Context,
+		workspaceID, id uuid.UUID,
+		hash []byte,
+		overlap time.Duration,
+		event audit.Event,
+	) error
 	// EveryClient lists the clients of one workspace, or all clients and services.
 	EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]Client, error)
 	// EndClient deletes a client of any kind and workspace and revokes its grants, in one transaction. It sets the
@@ -49,43 +60,132 @@ func (c Client) cells() []string {
 	return []string{c.ID.String(), c.Kind, workspace, c.Name, c.AuthMethod, stamp(&c.Created), fmt.Sprint(c.Grants)}
 }
 
-// errTaken means that the new client's identifier exists already. Its secret must not be shown.
-var errTaken = errors.New("the id of the new client is already in use")
-
 // AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is only in the
 // result.
 func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
-	name, err := parseName(name)
+	return d.AddClient(ctx, ClientSpec{Kind: string(client.Service), Name: name})
+}
+
+// AddClient registers a client. If spec has no id, it gets a random one. Its secret is only in the result.
+func (d *Service) AddClient(ctx context.Context, spec ClientSpec) (Result, error) {
+	if spec.ID == "" {
+		spec.ID = uuid.NewString()
+	}
+	c, err := spec.client(d.Resources)
 	if err != nil {
 		return nil, err
 	}
-	secret, err := credential.ClientSecret.New(rand.Reader)
+	if _, err := d.Store.Client(ctx, c.ID); !errors.Is(err, client.ErrUnknown) {
+		if err == nil {
+			err = refuse("there is already a client with that id: change it with clients set")
+		}
+		return nil, err
+	}
+	change, _, err := d.change(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("create client secret: %w", err)
+		return nil, err
 	}
-	c := client.Client{
-		ID:         uuid.New(),
-		Kind:       client.Service,
-		Name:       name,
-		AuthMethod: client.SecretBasic,
-		CreatedAt:  time.Now().UTC(),
+	secret, err := newSecret(&change)
+	if err != nil {
+		return nil, err
 	}
-	saved, err := d.Store.SaveClient(
-		ctx,
-		c,
-		credential.Hash(secret.Reveal()),
-		event(audit.ClientRegistered, "client", c.ID),
-	)
-	if err == nil && !saved {
-		err = errTaken
+	if err := d.Store.ChangeClients(ctx, []ClientChange{change}); err != nil {
+		return nil, err
+	}
+	return shownOnce(c, secret), nil
+}
+
+// shownOnce is the outcome with a client's secret, if it has one.
+func shownOnce(c client.Client, secret credential.Secret) Outcome {
+	sentence, values := "Client id:     "+c.ID.String(), map[string]any{"clientId": c.ID, "name": c.Name}
+	if secret != "" {
+		sentence += "\nClient secret: " + secret.Reveal() + "\nThe secret is shown only once."
+		values["clientSecret"] = secret.Reveal()
+	}
+	return Outcome{sentence, values}
+}
+
+// A ClientUpdate holds the members of a client to replace; nil leaves a member as it is.
+type ClientUpdate struct {
+	Name        *string
+	Redirects   []string
+	Permissions []string
+	AuthMethod  *string
+	Platform    *string
+	Resource    *string
+}
+
+// SetClient changes a registered client or a service. Grants and secrets stay as they are.
+func (d *Service) SetClient(ctx context.Context, id string, update ClientUpdate) (Result, error) {
+	parsed, err := parseID("client", id)
+	if err != nil {
+		return nil, err
+	}
+	old, err := d.Store.Client(ctx, parsed)
+	if errors.Is(err, client.ErrUnknown) {
+		return nil, ErrNoClient
 	}
 	if err != nil {
 		return nil, err
 	}
-	return Outcome{
-		fmt.Sprintf("Client id:     %s\nClient secret: %s\nThe secret is shown only once.", c.ID, secret.Reveal()),
-		map[string]any{"clientId": c.ID, "clientSecret": secret.Reveal(), "name": name},
-	}, nil
+	spec := specOf(old)
+	for _, member := range []struct{ from, to *string }{
+		{update.Name, &spec.Name},
+		{update.AuthMethod, &spec.AuthMethod},
+		{update.Platform, &spec.Platform},
+		{update.Resource, &spec.Resource},
+	} {
+		if member.from != nil {
+			*member.to = *member.from
+		}
+	}
+	if update.Redirects != nil {
+		spec.Redirects = update.Redirects
+	}
+	if update.Permissions != nil {
+		spec.Permissions = update.Permissions
+	}
+	c, err := spec.client(d.Resources)
+	if err != nil {
+		return nil, err
+	}
+	return d.applyClients(ctx, []client.Client{c}, false)
+}
+
+// secretOverlap is how long a replaced secret still works (contract, section 5).
+const secretOverlap = 24 * time.Hour
+
+// ReplaceClientSecret gives a confidential client or a service a new secret. The previous one works for 24 hours more,
+// unless expireOld is true.
+func (d *Service) ReplaceClientSecret(ctx context.Context, id string, expireOld bool) (Result, error) {
+	parsed, err := parseID("client", id)
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.Store.Client(ctx, parsed)
+	if err == nil && c.Kind.Traits().Public {
+		return nil, refuse("a connector is a public client and has no secret")
+	}
+	change := ClientChange{Client: c}
+	var secret credential.Secret
+	if err == nil {
+		secret, err = newSecret(&change)
+	}
+	overlap := secretOverlap
+	if expireOld {
+		overlap = 0
+	}
+	if err == nil {
+		replaced := clientEvent(audit.ClientSecretReplaced, c)
+		err = d.Store.ReplaceSecret(ctx, c.WorkspaceID, parsed, change.SecretHash, overlap, replaced)
+	}
+	if errors.Is(err, client.ErrUnknown) {
+		return nil, ErrNoClient
+	}
+	if err != nil {
+		return nil, err
+	}
+	return shownOnce(c, secret), nil
 }
 
 // Clients lists the clients of a workspace, or all clients if workspace is "".

@@ -9,7 +9,9 @@
 //	signin.go      passkeys and linked accounts of users
 //	members.go     memberships and permissions
 //	managers.go    who manages members, after an upgrade
-//	clients.go     services, and deletion of any client
+//	clients.go     clients and services
+//	clientspec.go  the description of a client
+//	apply.go       clients as a file describes them
 //	grants.go      grants and their revocation
 //	policies.go    connector policies of workspaces
 //	keys.go        signing keys (package keyring)

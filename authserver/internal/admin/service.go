@@ -55,6 +55,8 @@ type Deps struct {
 		SigningKeys(ctx context.Context) ([]keyring.StoredKey, error)
 	}
 	AppURL string // of the pages, or "" if ALMONER_APP_URL is not set
+	// Resources are the deployment's resource identifiers, or nil if ALMONER_BASE_URL is not set.
+	Resources []string
 	// PropagateRevocation propagates ended grants to Redis if it can.
 	PropagateRevocation func(ctx context.Context, ended []grant.Grant)
 }

@@ -34,6 +34,7 @@ func newTestEnv(t *testing.T) *testEnv {
 		"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver,
 		"ALMONER_REDIS_URL=" + b.Redis.URL,
 		"ALMONER_KEYS=" + b.Keys.Reveal(),
+		"ALMONER_BASE_URL=" + apitest.Issuer,
 	}, slog.New(slog.NewTextHandler(b.Log, nil)))
 	if err != nil {
 		t.Fatal(err)

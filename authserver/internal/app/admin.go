@@ -14,17 +14,19 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
 // adminConfig is the settings of the administrator's commands. Keys are only needed for signing keys and mails, Redis
-// only to propagate revocations, and the URL of the pages only for links.
+// only to propagate revocations, the URL of the pages only for links, and that of the API only for connectors.
 type adminConfig struct {
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
 	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL"`
 	Keys        credential.Secret `env:"ALMONER_KEYS"`
 	SMTPURL     credential.Secret `env:"ALMONER_SMTP_URL"`
 	AppURL      string            `env:"ALMONER_APP_URL"`
+	BaseURL     string            `env:"ALMONER_BASE_URL"`
 }
 
 // Admin creates the service of the administrator's commands. The caller must call done afterwards.
@@ -60,11 +62,16 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 		done()
 		return nil, nil, err
 	}
+	var resources []string
+	if config.BaseURL != "" {
+		resources = perm.Identifiers(config.BaseURL)
+	}
 	return admin.New(admin.Deps{
 		Store:               store,
 		Keys:                store,
 		Keyring:             ring,
 		AppURL:              config.AppURL,
+		Resources:           resources,
 		PropagateRevocation: propagateRevocation(rdb, log),
 	}), done, nil
 }

@@ -32,6 +32,7 @@ const (
 	TokenCreated           Action = "token.created"
 	TokenRevoked           Action = "token.revoked"
 	ClientRegistered       Action = "client.registered"
+	ClientChanged          Action = "client.changed"
 	ClientSecretReplaced   Action = "client.secret_replaced"
 	ClientDeleted          Action = "client.deleted"
 	AuditExported          Action = "audit.exported"

@@ -85,6 +85,11 @@ var descriptions = []Description{
 		Meaning: "A personal access token was revoked, for the reason in `reason`.",
 	},
 	{Action: ClientRegistered, Text: "Registered the application {application}"},
+	{
+		Action:  ClientChanged,
+		Text:    "Changed the application {application}",
+		Meaning: "An operator changed a registered application. The details have the names of what changed.",
+	},
 	{Action: ClientSecretReplaced, Text: "Replaced the secret of the application {application}"},
 	{Action: ClientDeleted, Text: "Deleted the application {application}"},
 	{Action: AuditExported, Text: "Exported the audit log"},

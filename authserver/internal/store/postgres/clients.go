@@ -143,38 +143,43 @@ func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []by
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `
+		var err error
+		if saved, err = insertClient(ctx, tx, c, secretHash); err != nil || !saved {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+	return saved && err == nil, err
+}
+
+// insertClient inserts a client with the hash of its first secret, if it has one. It returns false if a client with
+// this identifier already exists.
+func insertClient(ctx context.Context, tx pgx.Tx, c client.Client, secretHash []byte) (bool, error) {
+	tag, err := tx.Exec(ctx, `
 insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform,
   resource,
   token_endpoint_auth_method, created_by, created_at)
 values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth,
   @by, @at)
 on conflict (id) do nothing`,
-			pgx.NamedArgs{
-				"id":        c.ID,
-				"kind":      c.Kind,
-				"tenant":    nullable(c.WorkspaceID),
-				"name":      c.Name,
-				"redirects": nonNil(c.Redirects),
-				"required":  c.Required.Strings(),
-				"platform":  c.Platform,
-				"resource":  c.Resource,
-				"auth":      c.AuthMethod,
-				"by":        c.CreatedBy,
-				"at":        c.CreatedAt,
-			})
-		if saved = err == nil && tag.RowsAffected() == 1; !saved {
-			return err
-		}
-		if secretHash != nil {
-			if _, err := tx.Exec(ctx, `insert into account.client_secrets (client_id, hash)
-				values ($1, $2)`, c.ID, secretHash); err != nil {
-				return err
-			}
-		}
-		return record(ctx, tx, event)
-	})
-	return saved && err == nil, err
+		pgx.NamedArgs{
+			"id":        c.ID,
+			"kind":      c.Kind,
+			"tenant":    nullable(c.WorkspaceID),
+			"name":      c.Name,
+			"redirects": nonNil(c.Redirects),
+			"required":  c.Required.Strings(),
+			"platform":  c.Platform,
+			"resource":  c.Resource,
+			"auth":      c.AuthMethod,
+			"by":        c.CreatedBy,
+			"at":        c.CreatedAt,
+		})
+	if err != nil || tag.RowsAffected() == 0 || secretHash == nil {
+		return err == nil && tag.RowsAffected() == 1, err
+	}
+	_, err = tx.Exec(ctx, `insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID, secretHash)
+	return err == nil, err
 }
 
 // DeleteClient deletes a client of the workspace and revokes its grants, durably and in one transaction. It

@@ -1,0 +1,218 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A ClientChange creates or changes one client.
+type ClientChange struct {
+	Client     client.Client
+	New        bool
+	SecretHash []byte // of a new client's first secret; nil for a connector and for a change
+	Event      audit.Event
+}
+
+// maxClientsFile bounds a clients file, in bytes.
+const maxClientsFile = 1 << 20
+
+// Actions of an AppliedClient.
+const (
+	actionCreate = "create"
+	actionChange = "change"
+	actionNone   = "none"
+)
+
+// An AppliedClient is what Apply did, or with a dry run would do, with one entry.
+type AppliedClient struct {
+	ID      uuid.UUID `json:"clientId"`
+	Kind    string    `json:"kind"`
+	Name    string    `json:"name"`
+	Action  string    `json:"action"`            // create, change or none
+	Changed []string  `json:"changed,omitempty"` // names of the members
+	// Secret is the secret of a client that was created. It is shown only once.
+	Secret string `json:"clientSecret,omitempty"`
+}
+
+// Applied is the result of Apply.
+type Applied struct {
+	DryRun  bool            `json:"dryRun"`
+	Clients []AppliedClient `json:"clients"`
+}
+
+// Text writes a line for each client that was created or changed, and a line with the counts.
+func (a Applied) Text(out io.Writer) error {
+	var text strings.Builder
+	count := map[string]int{}
+	for _, c := range a.Clients {
+		count[c.Action]++
+		switch c.Action {
+		case actionCreate:
+			fmt.Fprintf(&text, "create  %s  %s (%s)\n", c.ID, c.Name, c.Kind)
+			if c.Secret != "" {
+				fmt.Fprintf(&text, "        client secret, shown only once: %s\n", c.Secret)
+			}
+		case actionChange:
+			fmt.Fprintf(&text, "change  %s  %s (%s): %s\n", c.ID, c.Name, c.Kind, strings.Join(c.Changed, ", "))
+		}
+	}
+	fmt.Fprintf(&text, "%d created, %d changed, %d unchanged\n", count[actionCreate], count[actionChange],
+		count[actionNone])
+	if a.DryRun {
+		text.WriteString("Dry run: nothing was changed.\n")
+	}
+	if _, err := io.WriteString(out, text.String()); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// Apply makes the clients of a clients file exist as the file describes them, in one transaction. It creates missing
+// clients and changes those that differ. Clients that are not in the file stay as they are, and so do grants. With
+// dryRun it changes nothing and shows what it would do.
+func (d *Service) Apply(ctx context.Context, file io.Reader, dryRun bool) (Result, error) {
+	specs, err := readClientsFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var clients []client.Client
+	seen := map[uuid.UUID]bool{}
+	for i, spec := range specs {
+		c, err := spec.client(d.Resources)
+		if err == nil && seen[c.ID] {
+			err = refuse("its id is also the id of an earlier entry")
+		}
+		if err != nil {
+			return nil, inEntry(i, spec.Name, err)
+		}
+		seen[c.ID] = true
+		clients = append(clients, c)
+	}
+	return d.applyClients(ctx, clients, dryRun)
+}
+
+// inEntry adds the position of an entry in a clients file to its refusal.
+func inEntry(i int, name string, err error) error {
+	var refusal *Refusal
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	return refuse(fmt.Sprintf("clients[%d] (%q): %s", i, name, refusal.Message))
+}
+
+func readClientsFile(file io.Reader) ([]ClientSpec, error) {
+	text, err := io.ReadAll(io.LimitReader(file, maxClientsFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the clients file: %w", err)
+	}
+	if len(text) > maxClientsFile {
+		return nil, refuse("the clients file is larger than 1 MiB")
+	}
+	var content struct {
+		Clients []ClientSpec `yaml:"clients"`
+	}
+	// Strict refuses unknown members, and the decoder refuses duplicate ones.
+	decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
+	if err := decoder.Decode(&content); err != nil && !errors.Is(err, io.EOF) {
+		first, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
+		return nil, refuse("the clients file is not valid: " + first)
+	}
+	if len(content.Clients) == 0 {
+		return nil, refuse("the clients file has no clients: it must contain a list named clients")
+	}
+	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, refuse("the clients file must be one YAML document")
+	}
+	return content.Clients, nil
+}
+
+func (d *Service) applyClients(ctx context.Context, clients []client.Client, dryRun bool) (Applied, error) {
+	applied := Applied{DryRun: dryRun, Clients: []AppliedClient{}}
+	var pending []ClientChange
+	for i, c := range clients {
+		change, changed, err := d.change(ctx, c)
+		if err != nil {
+			return Applied{}, inEntry(i, c.Name, err)
+		}
+		one := AppliedClient{
+			ID:      c.ID,
+			Kind:    string(c.Kind),
+			Name:    c.Name,
+			Action:  actionNone,
+			Changed: changed,
+		}
+		if change.New {
+			one.Action = actionCreate
+		} else if len(changed) > 0 {
+			one.Action = actionChange
+		}
+		if change.New && !dryRun {
+			secret, err := newSecret(&change)
+			if err != nil {
+				return Applied{}, err
+			}
+			one.Secret = secret.Reveal()
+		}
+		if one.Action != actionNone {
+			pending = append(pending, change)
+		}
+		applied.Clients = append(applied.Clients, one)
+	}
+	if dryRun || len(pending) == 0 {
+		return applied, nil
+	}
+	if err := d.Store.ChangeClients(ctx, pending); err != nil {
+		return Applied{}, err
+	}
+	return applied, nil
+}
+
+// change compares a client with the stored one.
+func (d *Service) change(ctx context.Context, c client.Client) (ClientChange, []string, error) {
+	old, err := d.Store.Client(ctx, c.ID)
+	if errors.Is(err, client.ErrUnknown) {
+		c.CreatedAt = time.Now().UTC()
+		return ClientChange{Client: c, New: true, Event: clientEvent(audit.ClientRegistered, c)}, nil, nil
+	}
+	if err != nil {
+		return ClientChange{}, nil, err
+	}
+	changed, err := changes(old, c)
+	change := ClientChange{Client: c, Event: clientEvent(audit.ClientChanged, c)}
+	change.Event.Detail = map[string]any{"changed": changed}
+	return change, changed, err
+}
+
+func clientEvent(action audit.Action, c client.Client) audit.Event {
+	e := event(action, "client", c.ID)
+	if c.WorkspaceID != uuid.Nil {
+		e.WorkspaceID = &c.WorkspaceID
+	}
+	return e
+}
+
+// newSecret gives a new client its first secret, unless it is public.
+func newSecret(change *ClientChange) (credential.Secret, error) {
+	if change.Client.Kind.Traits().Public {
+		return "", nil
+	}
+	secret, err := credential.ClientSecret.New(rand.Reader)
+	if err != nil {
+		return "", fmt.Errorf("create client secret: %w", err)
+	}
+	change.SecretHash = credential.Hash(secret.Reveal())
+	return secret, nil
+}
