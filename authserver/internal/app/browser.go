@@ -106,6 +106,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		Passwords: passwords,
 		Hash:      func(text string) (credential.Secret, error) { return session.HashPassword(text, d.cost) },
 		Devices:   devices,
+		Attempts:  attempts,
 		Pages:     d.pages,
 		Proxies:   proxies,
 		Keys:      d.keys,
