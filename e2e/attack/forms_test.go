@@ -97,6 +97,7 @@ func fields(e *target) map[string]url.Values {
 		"/login/passkey/options":       {},
 		"/login/again/passkey":         {"answer": {"{}"}},
 		"/login/again/passkey/options": {},
+		"/access-requests":             {"ticket": {"nonsense"}},
 		"/oauth/authorize":             {"decision": {"approve"}},
 		"/oauth/authorize/workspace":   {"decision": {"choose"}, "workspace": {e.Workspace.ID}},
 	}

@@ -48,6 +48,7 @@ const (
 	InvitationRenewed        Action = "invitation.renewed"
 	InvitationWithdrawn      Action = "invitation.withdrawn"
 	InvitationDeclined       Action = "invitation.declined"
+	AccessRequested          Action = "access.requested"
 	UserAdded                Action = "user.added"
 	UserRenamed              Action = "user.renamed"
 	UserPasswordSet          Action = "user.password_set"

@@ -117,6 +117,12 @@ var descriptions = []Description{
 	},
 	{Action: InvitationWithdrawn, Text: "Withdrew an invitation"},
 	{Action: InvitationDeclined, Text: "Declined an invitation"},
+	{
+		Action: AccessRequested,
+		Text:   "Asked the administrators for access. Permissions: {permissions}",
+		Meaning: "`member` tells whether the user was a member, `llm_integration` whether the user asked to switch " +
+			"it on. `recipients` counts the members who got the e-mail.",
+	},
 	{Action: UserAdded, Text: "Created the account"},
 	{Action: UserRenamed, Text: "Changed their name"},
 	{Action: UserPasswordSet, Text: "Set a new password and signed out all browsers"},

@@ -9,11 +9,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
@@ -25,10 +27,16 @@ type Members interface {
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
 }
 
+// Offers makes the form that asks an administrator; accessrequest.Offers implements it.
+type Offers interface {
+	Offer(ctx context.Context, q accessrequest.Request, held perm.Set) (accessrequest.Offer, error)
+}
+
 // Deps are the dependencies of Settings.
 type Deps struct {
 	Members  Members
 	Sessions *session.Sessions
+	Offers   Offers
 	Pages    *ui.Pages
 	Keys     seal.Keys
 	Now      func() time.Time

@@ -1,7 +1,7 @@
 // Package members serves the settings pages with the members and invitations of one workspace.
 //
-//	GET  /settings/members?tenant=
-//	GET  /settings/members/member?tenant=&id=   one member
+//	GET  /settings/members?tenant=              with asked, the form is filled in from that user's request for access
+//	GET  /settings/members/member?tenant=&id=   one member; with asked, the same
 //	POST /settings/members/invite               the page, with the link only this time
 //	POST /settings/members/renew                the page, with the new link only this time
 //	POST /settings/members/withdraw
@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
@@ -34,6 +35,8 @@ type Store interface {
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.Member, error)
 	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error)
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
+	// AskedForAccess reads the last request of a user in the workspace, or returns nil.
+	AskedForAccess(ctx context.Context, workspaceID, user uuid.UUID) (*accessrequest.Asked, error)
 }
 
 // A Handler serves the pages. It is safe for concurrent use.
@@ -69,7 +72,11 @@ func (h *Handler) page() http.Handler {
 		if err != nil {
 			return err
 		}
-		return h.show(v, here, http.StatusOK, func(*view) {})
+		asked, err := h.askedBy(v, here, v.R.URL.Query().Get("asked"))
+		if err != nil {
+			return err
+		}
+		return h.show(v, here, http.StatusOK, func(page *view) { page.fillIn(asked) })
 	})
 }
 

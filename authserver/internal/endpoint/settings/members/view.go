@@ -22,6 +22,7 @@ type view struct {
 	Presets     []membership.Preset
 	New         invitationForm
 	Sent        *sent
+	Asked       *askedView // the request that the form was filled in from, or nil
 }
 
 func (*view) Template() string { return "members" }
@@ -61,8 +62,9 @@ type memberPage struct {
 	Member    memberView
 	Choices   perm.Set // permissions that the user may leave or give
 	Chosen    perm.Set
-	Seen      string // the permissions that the page showed, as a scope
-	Note      string // the error of the permissions
+	Seen      string     // the permissions that the page showed, as a scope
+	Note      string     // the error of the permissions
+	Asked     *askedView // the request that selected permissions, or nil
 }
 
 func (*memberPage) Template() string { return "member" }
