@@ -40,6 +40,7 @@ const (
 	WorkspaceAdded           Action = "tenant.added"
 	ModuleChanged            Action = "module.changed"
 	FeatureChanged           Action = "feature.changed"
+	SecondFactorChanged      Action = "second_factor.changed"
 	MemberAdded              Action = "member.added"
 	MemberPermissionsChanged Action = "member.permissions_changed"
 	MemberRemoved            Action = "member.removed"

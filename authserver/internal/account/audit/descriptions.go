@@ -94,6 +94,11 @@ var descriptions = []Description{
 	{Action: ModuleChanged, Text: "Changed the module {module}: {changes}"},
 	{Action: FeatureChanged, Text: "Switched {feature} {state}"},
 	{
+		Action:  SecondFactorChanged,
+		Text:    "Switched {state} that members need a second factor",
+		Meaning: "With `state` on, members need a passkey or an authenticator app at the pages of the workspace.",
+	},
+	{
 		Action: MemberAdded,
 		Text:   "{joined}. Permissions: {permissions}",
 		Meaning: "A user became a member. With `invitation` and `invited_by` in the details, the user accepted an " +

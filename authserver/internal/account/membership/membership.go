@@ -36,6 +36,8 @@ type Member struct {
 	Connections int        // active grants in the workspace
 	Tokens      int        // active personal access tokens in the workspace
 	Disabled    bool
+
+	SecondFactor bool // the user has a passkey or an authenticator app
 }
 
 // An Invitation is an invitation that was neither answered nor withdrawn.

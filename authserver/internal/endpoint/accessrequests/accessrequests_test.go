@@ -235,9 +235,9 @@ func TestAsk_WithoutMailPageNamesWhomToAsk(t *testing.T) {
 		who   browsertest.Person
 		named bool
 	}{
-		"sees members":        {site.Member(perm.ProgrammesRead, perm.AccountReadMembers), true},
-		"does not see them":   {site.Member(perm.ProgrammesRead), false},
-		"not a member":        {site.Stranger(), false},
+		"sees members":      {site.Member(perm.ProgrammesRead, perm.AccountReadMembers), true},
+		"does not see them": {site.Member(perm.ProgrammesRead), false},
+		"not a member":      {site.Stranger(), false},
 	} {
 		page := site.SignedIn(c.who).Get(consent(program))
 		if page.Status != http.StatusForbidden || page.HasText(boss.Email) != c.named || asks(page) != 0 ||

@@ -156,6 +156,11 @@ func (h *Handler) approve(
 		h.showAsking(w, r, m, err)
 		return true
 	}
+	if membership.Workspace.SecondFactor && !user.SecondFactor.Satisfies() {
+		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, noSecondFactor)
+		h.needSecondFactor(w, r, user, membership.Workspace, string(ticket.Request))
+		return true
+	}
 	c = c.At(ticket.Resource)
 	granted, _, err := consent.Evaluate(c, ticket.Permissions.Intersect(c.Required), membership)
 	if err != nil {

@@ -92,6 +92,11 @@ func (h *Handler) offer(
 		h.showAsking(w, r, m, err)
 		return
 	}
+	if membership.Workspace.SecondFactor && !user.SecondFactor.Satisfies() {
+		h.recordStopped(r, req.Client, membership.Workspace.ID, &user.User.ID, connectionlog.Refused, noSecondFactor)
+		h.needSecondFactor(w, r, user, membership.Workspace, returnPath)
+		return
+	}
 	granted, leftOut, err := consent.Evaluate(
 		req.Client,
 		consent.AddRequiredReads(req.Client, req.Permissions, membership),

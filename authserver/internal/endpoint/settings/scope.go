@@ -16,8 +16,8 @@ type Scope struct {
 	Needs perm.Permission
 }
 
-// At returns the workspace whose id is given, or the user's first one if it is "". If there is none, it writes a 403
-// and returns ErrAnswered.
+// At returns the workspace whose id is given, or the user's first one if it is "". If there is none, or it requires a
+// second factor that the sign-in lacks, it writes a 403 and returns ErrAnswered.
 func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) {
 	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
 	if err != nil {
@@ -33,7 +33,7 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 	for _, m := range here.All {
 		if id == "" || (malformed == nil && m.Workspace.ID == wanted) {
 			here.Membership = m
-			return here, nil
+			return here, h.checkSecondFactor(v, m.Workspace, here.Path(section))
 		}
 	}
 	var lacking []workspace.Membership // of which the request is, or all if it names none
@@ -43,6 +43,20 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 		}
 	}
 	return Scope{}, h.noAccess(v, section, here.All, lacking)
+}
+
+// checkSecondFactor writes the page that leads to a second factor and returns ErrAnswered, if the workspace requires one
+// that the sign-in lacks. page is the path of the page that the request is about.
+func (h *Settings) checkSecondFactor(v *Request, in workspace.Workspace, page string) error {
+	if !in.SecondFactor || v.Current.SecondFactor.Satisfies() {
+		return nil
+	}
+	if v.R.Method == http.MethodGet {
+		page = v.R.URL.RequestURI()
+	}
+	person := &ui.Person{Name: v.Current.User.Name, Email: v.Current.User.Email}
+	h.Pages.SecondFactorNeeded(v.W, v.R, ui.Frame{Person: person}, in.Name, v.Current.SecondFactor.Has, page)
+	return ErrAnswered
 }
 
 // mostAsks limits the buttons of a page.

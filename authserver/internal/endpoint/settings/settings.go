@@ -76,12 +76,25 @@ func (h *Settings) finish(w http.ResponseWriter, r *http.Request, err error) {
 		h.Pages.ShowError(w, r, noLongerAllowed())
 		return
 	}
+	if errors.Is(err, session.ErrSecondFactor) {
+		h.Pages.ShowError(w, r, factorNeeded())
+		return
+	}
 	h.Log.ErrorContext(r.Context(), "settings request failed", "error", err)
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
 		h.Pages.Unavailable(w, r)
 	default:
 		h.Pages.Internal(w, r)
+	}
+}
+
+func factorNeeded() *ui.Message {
+	return &ui.Message{
+		Status:  http.StatusForbidden,
+		Heading: "Use your second factor first",
+		Text:    "You signed in with your password alone. Nothing was changed.",
+		Links:   []ui.Link{{Href: "/login/again?return=/settings/security", Text: "Confirm with your second factor"}},
 	}
 }
 

@@ -47,6 +47,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 		policy.ErrChanged,
 		audit.ErrNotAuthorized,
 		session.ErrProofInvalid,
+		session.ErrSecondFactor,
 		session.ErrCodeNeeded,
 		session.ErrCodeInvalid,
 		authenticator.ErrExists,

@@ -22,10 +22,19 @@ type view struct {
 	Presets     []membership.Preset
 	New         invitationForm
 	Sent        *sent
-	Asked       *askedView // the request that the form was filled in from, or nil
+
+	SecondFactor secondFactorForm
+	Asked        *askedView // the request that the form was filled in from, or nil
 }
 
 func (*view) Template() string { return "members" }
+
+// A secondFactorForm switches whether members need a second factor.
+type secondFactorForm struct {
+	Required bool
+	Without  int  // members who have none
+	May      bool // the user has used one, and may switch it on
+}
 
 // A memberView is a member in the list.
 type memberView struct {
