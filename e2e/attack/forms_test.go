@@ -76,9 +76,10 @@ func fields(e *target) map[string]url.Values {
 			"permissions": harness.Everything(),
 			"seen":        {harness.ReadProgrammes},
 		},
-		"/settings/members/remove": {"id": {e.member}, "confirm": {"yes"}},
-		"/settings/members/leave":  {"confirm": {"yes"}},
-		"/invitation":              {"token": {e.link}, "decision": {"accept"}},
+		"/settings/members/remove":        {"id": {e.member}, "confirm": {"yes"}},
+		"/settings/members/leave":         {"confirm": {"yes"}},
+		"/settings/members/second-factor": {"state": {"on"}},
+		"/invitation":                     {"token": {e.link}, "decision": {"accept"}},
 		"/invitation/account": {
 			"token":    {e.link},
 			"name":     {"Planted"},
@@ -97,6 +98,7 @@ func fields(e *target) map[string]url.Values {
 		"/login/passkey/options":       {},
 		"/login/again/passkey":         {"answer": {"{}"}},
 		"/login/again/passkey/options": {},
+		"/access-requests":             {"ticket": {"nonsense"}},
 		"/oauth/authorize":             {"decision": {"approve"}},
 		"/oauth/authorize/workspace":   {"decision": {"choose"}, "workspace": {e.Workspace.ID}},
 	}

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/accessrequests"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/invitation"
@@ -27,15 +29,16 @@ import (
 
 // A browser holds the handlers of the pages: sign-in, consent, settings.
 type browser struct {
-	pages         *ui.Pages
-	sessions      *session.Sessions
-	passwords     *session.Passwords
-	login         *login.Handler
-	forgotten     *forgotten.Handler
-	authorize     *authorize.Handler
-	invitation    *invitation.Handler
-	settings      settings.Routes
-	signInMethods signInMethods
+	pages          *ui.Pages
+	sessions       *session.Sessions
+	passwords      *session.Passwords
+	login          *login.Handler
+	forgotten      *forgotten.Handler
+	authorize      *authorize.Handler
+	invitation     *invitation.Handler
+	accessRequests *accessrequests.Handler
+	settings       settings.Routes
+	signInMethods  signInMethods
 }
 
 type browserDeps struct {
@@ -51,6 +54,8 @@ type browserDeps struct {
 	resources []string
 	now       func() time.Time
 	cost      session.Cost
+
+	offers *accessrequest.Offers // set by newBrowser
 
 	// returns the name of the application that sent the user to a local path, or ""
 	application func(ctx context.Context, path string) string
@@ -83,6 +88,9 @@ func newBrowser(d browserDeps) (browser, error) {
 		Log:         d.log,
 		Unavailable: d.pages.Unavailable,
 	})
+	if d.offers, err = accessrequest.NewOffers(d.store, d.config.sendsMail(), d.keys); err != nil {
+		return browser{}, err
+	}
 	account, err := newSettings(d, sessions, passwords, attempts, proxies)
 	if err != nil {
 		return browser{}, err
@@ -93,6 +101,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		Members:  d.store,
 		Visitors: sessions,
 		Tickets:  tickets,
+		Offers:   d.offers,
 		Attempts: connectionlog.NewRecorder(d.store, d.now, d.log),
 		Pages:    d.pages,
 		Issuer:   d.config.BaseURL,
@@ -106,6 +115,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		Passwords: passwords,
 		Hash:      func(text string) (credential.Secret, error) { return session.HashPassword(text, d.cost) },
 		Devices:   devices,
+		Attempts:  attempts,
 		Pages:     d.pages,
 		Proxies:   proxies,
 		Keys:      d.keys,
@@ -156,5 +166,13 @@ func newBrowser(d browserDeps) (browser, error) {
 			Log:       d.log,
 		}),
 		login: signIn,
+		accessRequests: accessrequests.New(accessrequests.Deps{
+			Store:    d.store,
+			Offers:   d.offers,
+			Sessions: sessions,
+			Pages:    d.pages,
+			Now:      d.now,
+			Log:      d.log,
+		}),
 	}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/rs/cors"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/accessrequests"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
@@ -191,6 +192,7 @@ func (h handlers) pageRoutes(router *mux.Router) {
 		methods{"GET": page(http.HandlerFunc(b.invitation.Page)), "POST": page(b.invitation.Answer())},
 	)
 	route("/invitation/account", methods{"POST": page(b.invitation.Create())})
+	route(accessrequests.Path, methods{"POST": page(b.accessRequests.Ask())})
 	b.signInMethods.routes(route, page)
 	for path, byMethod := range b.settings {
 		withSession := methods{}

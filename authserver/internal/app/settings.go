@@ -51,6 +51,7 @@ func newSettings(
 	common, err := settings.New(settings.Deps{
 		Members:  d.store,
 		Sessions: sessions,
+		Offers:   d.offers,
 		Pages:    d.pages,
 		Keys:     d.keys,
 		Now:      d.now,

@@ -99,6 +99,11 @@ var descriptions = []Description{
 	{Action: ModuleChanged, Text: "Changed the module {module}: {changes}"},
 	{Action: FeatureChanged, Text: "Switched {feature} {state}"},
 	{
+		Action:  SecondFactorChanged,
+		Text:    "Switched {state} that members need a second factor",
+		Meaning: "With `state` on, members need a passkey or an authenticator app at the pages of the workspace.",
+	},
+	{
 		Action: MemberAdded,
 		Text:   "{joined}. Permissions: {permissions}",
 		Meaning: "A user became a member. With `invitation` and `invited_by` in the details, the user accepted an " +
@@ -122,6 +127,12 @@ var descriptions = []Description{
 	},
 	{Action: InvitationWithdrawn, Text: "Withdrew an invitation"},
 	{Action: InvitationDeclined, Text: "Declined an invitation"},
+	{
+		Action: AccessRequested,
+		Text:   "Asked the administrators for access. Permissions: {permissions}",
+		Meaning: "`member` tells whether the user was a member, `llm_integration` whether the user asked to switch " +
+			"it on. `recipients` counts the members who got the e-mail.",
+	},
 	{Action: UserAdded, Text: "Created the account"},
 	{Action: UserRenamed, Text: "Changed their name"},
 	{Action: UserPasswordSet, Text: "Set a new password and signed out all browsers"},

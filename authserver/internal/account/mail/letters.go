@@ -61,6 +61,13 @@ func kinds() []kind {
 			life:     2 * day,
 			write:    permissionsChanged,
 		},
+		{
+			name:     AccessRequested,
+			title:    "Requests for access to a workspace that you administer",
+			optional: true,
+			life:     2 * day,
+			write:    accessRequested,
+		},
 	}
 }
 
@@ -280,6 +287,31 @@ func permissionsChanged(s site, m Message) letter {
 		},
 		Button:   "Open your settings",
 		Link:     s.page("/settings/user"),
+		Unwanted: s.page("/settings/security"),
+	}
+}
+
+func accessRequested(s site, m Message) letter {
+	d := m.Data
+	asks := fmt.Sprintf("%s (%s) asks for access to the workspace %s.", d.Person, d.Email, d.Workspace)
+	button := "Open the form"
+	if d.LLMIntegration {
+		asks = fmt.Sprintf("%s (%s) asks you to switch on the LLM integration of the workspace %s.",
+			d.Person, d.Email, d.Workspace)
+		button = "Open the connector settings"
+	}
+	lines := []string{asks}
+	if d.Application != "" {
+		lines = append(lines, "It is needed to connect this application: "+d.Application+".")
+	}
+	if len(d.Permissions) > 0 {
+		lines = append(lines, "Requested: "+strings.Join(d.Permissions, ", ")+".")
+	}
+	return letter{
+		Subject:  "Request for access to " + d.Workspace,
+		Lines:    append(lines, "Nothing changes until you do it. If you do not know this person, ignore this message."),
+		Button:   button,
+		Link:     s.page(d.Path),
 		Unwanted: s.page("/settings/security"),
 	}
 }

@@ -70,6 +70,7 @@ func TestRender_DataAddNoHeader(t *testing.T) {
 	data := Data{
 		At:          time.Now(),
 		Person:      evil,
+		Email:       evil,
 		Workspace:   evil,
 		Application: evil,
 		Token:       evil,
@@ -163,7 +164,7 @@ func TestKinds_SecurityCannotBeTurnedOff(t *testing.T) {
 	for _, k := range OptionalKinds() {
 		optional = append(optional, k.Kind)
 	}
-	if !slices.Equal(optional, []Kind{TokenExpiring, Removed, PermissionsChanged}) {
+	if !slices.Equal(optional, []Kind{TokenExpiring, Removed, PermissionsChanged, AccessRequested}) {
 		t.Errorf("%v", optional)
 	}
 }

@@ -42,6 +42,7 @@ const (
 	TokenExpiring      Kind = "token_expiring"
 	Removed            Kind = "removed_from_workspace"
 	PermissionsChanged Kind = "permissions_changed"
+	AccessRequested    Kind = "access_requested"
 )
 
 // A Message is one e-mail to one person.
@@ -61,6 +62,7 @@ type Message struct {
 type Data struct {
 	At          time.Time `json:"at,omitzero"`
 	Person      string    `json:"person,omitempty"` // who did it
+	Email       string    `json:"email,omitempty"`  // of that person
 	Workspace   string    `json:"workspace,omitempty"`
 	Application string    `json:"application,omitempty"`
 	Token       string    `json:"token,omitempty"` // name of a personal access token
@@ -68,12 +70,16 @@ type Data struct {
 	Network     string    `json:"network,omitempty"`     // IP address of a browser
 	Permissions []string  `json:"permissions,omitempty"` // titles
 	Ends        time.Time `json:"ends,omitzero"`         // of a token or a link
+	Path        string    `json:"path,omitempty"`        // local path of the link, if the kind does not decide it
+
+	LLMIntegration bool `json:"llm_integration,omitempty"` // a request to switch it on
 }
 
 // cleaned returns the data without characters that end a line, are invisible or change the direction of writing (M5).
 func (d Data) cleaned() Data {
 	d.Person, d.Workspace, d.Application = clean(d.Person), clean(d.Workspace), clean(d.Application)
 	d.Token, d.Device, d.Network = clean(d.Token), clean(d.Device), clean(d.Network)
+	d.Email = clean(d.Email)
 	permissions := make([]string, len(d.Permissions))
 	for i, p := range d.Permissions {
 		permissions[i] = clean(p)

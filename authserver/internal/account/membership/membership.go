@@ -7,6 +7,8 @@
 //	   that the user sent, in one transaction.
 //	M4 An invitation is accepted at most once, within 7 days, by the user with its address, and only while its inviter
 //	   could still send it.
+//	M5 The invitations that a user, a workspace, or all workspaces send to an address within 24 hours are limited.
+//	   The limits of one workspace cannot be used up by another.
 //
 // Taking permissions away needs account:write:members alone: a member who leaves an organisation can be removed by each
 // administrator, also by one who holds less.
@@ -34,6 +36,8 @@ type Member struct {
 	Connections int        // active grants in the workspace
 	Tokens      int        // active personal access tokens in the workspace
 	Disabled    bool
+
+	SecondFactor bool // the user has a passkey or an authenticator app
 }
 
 // An Invitation is an invitation that was neither answered nor withdrawn.

@@ -174,8 +174,8 @@ type Sent struct {
 // Mailed reports whether this deployment sends invitations by e-mail. If not, the inviter sees the link.
 func (s *Service) Mailed() bool { return s.Mails }
 
-// Invite invites an address, in place of an open invitation for it. It returns a *Refusal, *NotHeld, or ErrMember if a
-// member has the address.
+// Invite invites an address, in place of an open invitation for it. It returns a *Refusal, *NotHeld, *LimitError (M5),
+// or ErrMember if a member has the address.
 func (s *Service) Invite(ctx context.Context, by Actor, email string, identifiers []string) (Sent, error) {
 	email, err := ParseEmail(email)
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *Service) Invite(ctx context.Context, by Actor, email string, identifier
 }
 
 // Renew sends an open invitation again, with a new link and 7 more days; the earlier link no longer works. The caller
-// becomes its inviter. It returns *NotHeld or ErrNoInvitation.
+// becomes its inviter. It returns *NotHeld, *LimitError or ErrNoInvitation.
 func (s *Service) Renew(ctx context.Context, by Actor, id uuid.UUID) (Sent, error) {
 	i, err := s.Store.Invitation(ctx, by.WorkspaceID, id)
 	if err != nil {

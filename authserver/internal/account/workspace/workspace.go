@@ -15,6 +15,7 @@ type Workspace struct {
 	Name           string
 	Organisation   string
 	LLMIntegration bool // connectors may act here (spec 4.4)
+	SecondFactor   bool // its members must sign in with a second factor
 	Connectors     ConnectorPolicy
 }
 

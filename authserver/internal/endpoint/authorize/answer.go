@@ -151,14 +151,23 @@ func (h *Handler) approve(
 		return true
 	}
 	if !member {
-		h.Pages.ShowError(w, r, notMember(user, c, ""))
+		m, err := asker{h, r, user, c, string(ticket.Request)}.
+			askForMembership(notMember(user, c, ""), ticket.WorkspaceID, ticket.Permissions)
+		h.showAsking(w, r, m, err)
+		return true
+	}
+	if membership.Workspace.SecondFactor && !user.SecondFactor.Satisfies() {
+		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, noSecondFactor)
+		h.needSecondFactor(w, r, user, membership.Workspace, string(ticket.Request))
 		return true
 	}
 	c = c.At(ticket.Resource)
 	granted, _, err := consent.Evaluate(c, ticket.Permissions.Intersect(c.Required), membership)
 	if err != nil {
 		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.ShowError(w, r, cannotGive(err, user, c, membership.Workspace, ""))
+		m, err := asker{h, r, user, c, string(ticket.Request)}.
+			askFor(cannotGive(err, user, c, membership.Workspace, ""), err, membership)
+		h.showAsking(w, r, m, err)
 		return true
 	}
 	granted, _, err = consent.ApplyPolicy(c, granted, membership.Workspace)

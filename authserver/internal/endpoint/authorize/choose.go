@@ -84,8 +84,15 @@ func (h *Handler) offerWorkspaces(
 		return
 	}
 	open, closed := consent.SelectableWorkspaces(req.Client.Kind, memberships)
+	asks, err := asker{h, r, user, req.Client, returnPath}.askToOpen(closed)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
 	if len(open) == 0 {
-		h.Pages.ShowError(w, r, noWorkspace(user, req.Client, closed, returnPath))
+		m := noWorkspace(user, req.Client, closed, returnPath)
+		m.Asks = asks
+		h.Pages.ShowError(w, r, m)
 		return
 	}
 	ticket, err := h.Tickets.SealChoice(consent.Choice{
@@ -119,6 +126,7 @@ func (h *Handler) offerWorkspaces(
 		Domain:      req.Client.Domain(),
 		Open:        listed(open),
 		Closed:      listed(closed),
+		Asks:        asks,
 		Ticket:      ticket,
 		SwitchTo:    returnPath,
 	})

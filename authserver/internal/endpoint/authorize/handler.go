@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -57,10 +58,16 @@ type Deps struct {
 	Visitors Visitors
 	Attempts StoppedAttempts
 	Tickets  *consent.Tickets
+	Offers   Offers
 	Pages    *ui.Pages
 	Issuer   string // the issuer of this server, without a trailing slash (RFC 9207)
 	Log      *slog.Logger
 	Now      func() time.Time
+}
+
+// Offers makes the form that asks an administrator; accessrequest.Offers implements it.
+type Offers interface {
+	Offer(ctx context.Context, q accessrequest.Request, held perm.Set) (accessrequest.Offer, error)
 }
 
 // A Handler serves the consent page. It is safe for concurrent use.

@@ -87,7 +87,14 @@ func (h *Handler) offer(
 	}
 	if !member {
 		h.recordStopped(r, req.Client, req.Client.WorkspaceID, nil, connectionlog.Refused, noMember)
-		h.Pages.ShowError(w, r, notMember(user, req.Client, returnPath))
+		m, err := asker{h, r, user, req.Client, returnPath}.
+			askForMembership(notMember(user, req.Client, returnPath), workspaceID, req.Permissions)
+		h.showAsking(w, r, m, err)
+		return
+	}
+	if membership.Workspace.SecondFactor && !user.SecondFactor.Satisfies() {
+		h.recordStopped(r, req.Client, membership.Workspace.ID, &user.User.ID, connectionlog.Refused, noSecondFactor)
+		h.needSecondFactor(w, r, user, membership.Workspace, returnPath)
 		return
 	}
 	granted, leftOut, err := consent.Evaluate(
@@ -97,7 +104,9 @@ func (h *Handler) offer(
 	)
 	if err != nil {
 		h.recordStopped(r, req.Client, membership.Workspace.ID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.ShowError(w, r, cannotGive(err, user, req.Client, membership.Workspace, returnPath))
+		m, err := asker{h, r, user, req.Client, returnPath}.
+			askFor(cannotGive(err, user, req.Client, membership.Workspace, returnPath), err, membership)
+		h.showAsking(w, r, m, err)
 		return
 	}
 	granted, withheld, err := consent.ApplyPolicy(req.Client, granted, membership.Workspace)
@@ -134,6 +143,13 @@ func (h *Handler) offer(
 		FormTargets: []string{consent.Callback{URI: req.RedirectURI}.FormTarget()},
 	}
 	view.Ticket, view.SwitchTo, view.Withheld = ticket, returnPath, withheld
+	if len(leftOut) > 0 {
+		by := asker{h, r, user, req.Client, returnPath}
+		if view.Ask, err = by.ask(membership.Workspace, leftOut, membership.Permissions); err != nil {
+			h.fail(w, r, err)
+			return
+		}
+	}
 	h.recordStopped(r, req.Client, membership.Workspace.ID, &user.User.ID, connectionlog.Waiting, pageWaits)
 	h.Pages.Show(w, r, http.StatusOK, view)
 }

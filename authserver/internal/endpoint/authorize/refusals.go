@@ -104,6 +104,13 @@ func cannotGive(
 	return m
 }
 
+// needSecondFactor leads the user to a second factor and back to the request.
+func (h *Handler) needSecondFactor(
+	w http.ResponseWriter, r *http.Request, user session.CurrentUser, in workspace.Workspace, returnPath string,
+) {
+	h.Pages.SecondFactorNeeded(w, r, ui.Frame{Person: person(user)}, in.Name, user.SecondFactor.Has, returnPath)
+}
+
 // The pages below refuse a submitted form. If the request is known, they link to it.
 
 func signedOut(request string) *ui.Message {

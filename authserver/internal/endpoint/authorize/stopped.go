@@ -25,6 +25,8 @@ const (
 	pageWaits = "The consent page was shown. The user has not answered yet."
 	userSaid  = "The user did not approve the request."
 	noMember  = "The signed-in user is not a member of the workspace."
+
+	noSecondFactor = "The workspace requires a second factor, and the user did not sign in with one."
 )
 
 // recordStopped records the attempt in the workspace's connection log. Only connectors have one.

@@ -4,6 +4,7 @@
 //	POST /invitation           Answer   token, key, decision: accept or decline
 //	POST /invitation/account   Create   token, name, password: creates an account, accepts and signs in
 //
-// The link is a secret, but of a user with an account it is useless without that user's sign-in. The token is only in
+// Answers are limited by token and network (session.Attempts.Answered), so that a stranger cannot lock out the invited
+// person. The link is a secret, but of a user with an account it is useless without that user's sign-in. The token is only in
 // this server's own URLs and forms: the pages send no Referer to other sites, and logs have no query strings.
 package invitation

@@ -25,6 +25,7 @@ type Deps struct {
 	Passwords *session.Passwords
 	Hash      func(password string) (credential.Secret, error)
 	Devices   *session.Devices
+	Attempts  *session.Attempts
 	Pages     *ui.Pages
 	Proxies   web.Proxies
 	Keys      seal.Keys
@@ -158,10 +159,18 @@ func (h *Handler) form(serve func(visit) error) http.Handler {
 			return
 		}
 		v, err := h.visit(w, r, form.Get("token"), form)
-		if err == nil {
-			err = serve(v)
-		}
 		if err != nil {
+			h.fail(v, err)
+			return
+		}
+		wait, limit := h.Attempts.Answered(r.Context(), credential.Secret(v.token), h.Proxies.ClientAddress(r))
+		if wait > 0 {
+			web.SetRateLimited(w.Header(), wait, limit)
+			h.refuse(v, http.StatusTooManyRequests, "This invitation was answered too often. Nothing was changed. "+
+				"Please try again in a few minutes.", "", "")
+			return
+		}
+		if err := serve(v); err != nil {
 			h.fail(v, err)
 		}
 	}))
@@ -237,11 +246,26 @@ func (h *Handler) arrive(v visit, by session.SignIn, event audit.Event) error {
 	return h.welcome(v)
 }
 
+func tooManyLinks() *ui.Message {
+	return &ui.Message{
+		Status:  http.StatusTooManyRequests,
+		Heading: "Too many links that do not exist",
+		Text:    "Too many links to invitations that do not exist were opened from your network.",
+		Next:    "A complete link still works. Otherwise, please try again in a few minutes.",
+	}
+}
+
 // fail writes the response for an error.
 func (h *Handler) fail(v visit, err error) {
 	w, r := v.w, v.r
 	switch {
 	case errors.Is(err, membership.ErrNoInvitation):
+		wait, limit := h.Attempts.UnknownLink(r.Context(), h.Proxies.ClientAddress(r))
+		if wait > 0 {
+			web.SetRateLimited(w.Header(), wait, limit)
+			h.Pages.ShowError(w, r, tooManyLinks())
+			return
+		}
 		h.Pages.ShowError(w, r, &ui.Message{
 			Status:  http.StatusNotFound,
 			Heading: "This invitation is not valid",

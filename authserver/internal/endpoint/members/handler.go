@@ -94,6 +94,10 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		answer = apierr.New(apierr.Forbidden, "You can only give permissions that you and your credential have. "+
 			"Missing: "+missing.Missing.Scope()+".")
 	}
+	if limited, ok := errors.AsType[*membership.LimitError](err); ok {
+		web.SetRateLimited(w.Header(), limited.Wait, limited.RateLimit())
+		answer = apierr.New(apierr.RateLimited, limited.Text+" Try again later.")
+	}
 	for sentinel, message := range messages() {
 		if errors.Is(err, sentinel) {
 			answer = message

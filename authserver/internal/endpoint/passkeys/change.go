@@ -19,7 +19,7 @@ import (
 // AddOptions serves POST /settings/passkeys/options. It accepts requests from the server's own origin only.
 func (h *Handler) AddOptions() http.Handler {
 	return h.script(pagePath, func(w http.ResponseWriter, r *http.Request, current session.CurrentUser) error {
-		if !current.Fresh(h.Now()) {
+		if !current.MayChangeFactors(h.Now()) {
 			sendOn(w, again(pagePath))
 			return nil
 		}
@@ -45,14 +45,16 @@ func sendOn(w http.ResponseWriter, path string) {
 // the page belongs to this sign-in.
 func (h *Handler) Add() http.Handler {
 	return h.form(pagePath, func(v request) error {
-		if !v.current.Fresh(h.Now()) {
+		if !v.current.MayChangeFactors(h.Now()) {
 			goOn(v.w, again(pagePath))
 			return nil
 		}
 		name := strings.TrimSpace(v.form.Get("name"))
 		if !passkey.ValidName(name) {
 			return h.show(v.w, v.r, v.current, http.StatusBadRequest, ui.Passkeys{
-				Name: name, NameNote: "Enter a name of 1 to " + strconv.Itoa(passkey.MaxName) + " characters.",
+				Name:     name,
+				NameNote: "Enter a name of 1 to " + strconv.Itoa(passkey.MaxName) + " characters.",
+				Return:   ui.LocalPath(v.form.Get("return"), ""),
 			})
 		}
 		made, err := h.made(v)
@@ -72,12 +74,12 @@ func (h *Handler) Add() http.Handler {
 		if !added {
 			return h.refuseAdding(v, name)
 		}
-		return h.done(v, "The passkey "+name+" was added.")
+		return h.done(v, ui.LocalPath(v.form.Get("return"), pagePath), "The passkey "+name+" was added.")
 	})
 }
 
 func (h *Handler) refuseAdding(v request, name string) error {
-	page := ui.Passkeys{Name: name}
+	page := ui.Passkeys{Name: name, Return: ui.LocalPath(v.form.Get("return"), "")}
 	page.Problem = "The passkey was not added. Please try again."
 	return h.show(v.w, v.r, v.current, http.StatusBadRequest, page)
 }
@@ -115,13 +117,13 @@ func (h *Handler) Remove() http.Handler {
 			h.Pages.ShowError(v.w, v.r, outdated())
 			return nil
 		}
-		if !v.current.Fresh(h.Now()) {
+		if !v.current.MayChangeFactors(h.Now()) {
 			goOn(v.w, again(pagePath))
 			return nil
 		}
 		id, err := identity.Parse(v.form.Get("id"))
 		if err != nil {
-			return h.done(v, "The passkey was already removed.")
+			return h.done(v, pagePath, "The passkey was already removed.")
 		}
 		event := v.current.Event(v.r.Context(), audit.PasskeyRemoved, "passkey:"+id.String())
 		event.Detail = map[string]any{"address": h.Proxies.ClientAddress(v.r).String()}
@@ -134,17 +136,17 @@ func (h *Handler) Remove() http.Handler {
 			page.Problem = "You need this passkey to sign in. Add another passkey before you remove it."
 			return h.show(v.w, v.r, v.current, http.StatusConflict, page)
 		case outcome == passkey.NoSuchPasskey:
-			return h.done(v, "The passkey was already removed.")
+			return h.done(v, pagePath, "The passkey was already removed.")
 		}
-		return h.done(v, "The passkey was removed.")
+		return h.done(v, pagePath, "The passkey was removed.")
 	})
 }
 
-// done redirects to the page, which shows notice.
-func (h *Handler) done(v request, notice string) error {
+// done redirects to a page, which shows notice.
+func (h *Handler) done(v request, path, notice string) error {
 	if err := h.Sessions.Flash(v.w, v.r, notice); err != nil {
 		return err
 	}
-	goOn(v.w, pagePath)
+	goOn(v.w, path)
 	return nil
 }

@@ -2,6 +2,7 @@ package passkeys
 
 import (
 	"net/http"
+	"net/url"
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
@@ -16,7 +17,10 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err == nil {
-		err = h.show(w, r, current, http.StatusOK, ui.Passkeys{Name: session.DeviceName(r.UserAgent())})
+		err = h.show(w, r, current, http.StatusOK, ui.Passkeys{
+			Name:   session.DeviceName(r.UserAgent()),
+			Return: ui.LocalPath(r.URL.Query().Get("return"), ""),
+		})
 	}
 	if err != nil {
 		h.fail(w, r, err)
@@ -42,7 +46,11 @@ func (h *Handler) show(
 	page.Title, page.Section, page.Held = "Passkeys", "security", current.Held
 	page.Notice, page.AsksPasskey = notice, true
 	page.Person = &ui.Person{Name: current.User.Name, Email: current.User.Email}
-	page.Key, page.Fresh, page.MaxName = h.newKey(current), current.Fresh(h.Now()), passkey.MaxName
+	page.Key, page.Fresh, page.MaxName = h.newKey(current), current.MayChangeFactors(h.Now()), passkey.MaxName
+	page.Again = again(pagePath)
+	if page.Return != "" {
+		page.Again = again(pagePath + "?return=" + url.QueryEscape(page.Return))
+	}
 	page.Full = len(has) >= passkey.MaxPerUser
 	for _, p := range has {
 		page.Passkeys = append(page.Passkeys, ui.Passkey{

@@ -38,6 +38,10 @@ func (h *Handler) form(next string, serve func(request) error) http.Handler {
 			goOn(w, signIn(next))
 			return
 		}
+		if errors.Is(err, session.ErrSecondFactor) { // required since the request began
+			goOn(w, again(pagePath))
+			return
+		}
 		if err != nil {
 			h.fail(w, r, err)
 		}

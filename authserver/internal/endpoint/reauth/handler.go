@@ -212,10 +212,13 @@ func (h *Handler) question(ctx context.Context, current session.CurrentUser, nex
 		status, err = h.Methods.Authenticator(ctx, current.User.ID)
 		page.NeedsCode = status.Active
 	}
+	if err == nil && current.SecondFactor.MustConfirm() && !page.NeedsCode {
+		page.HasPassword, page.SecondFactor = false, true // the password alone is not enough
+	}
 	if err == nil && h.Passkeys {
 		page.HasPasskey, err = h.Methods.HasPasskey(ctx, current.User.ID)
 	}
-	if err == nil && h.Issuer != "" {
+	if err == nil && h.Issuer != "" && !current.SecondFactor.MustConfirm() {
 		page.Linked, err = h.Methods.HasIdentity(ctx, current.User.ID, h.Issuer)
 	}
 	return page, err

@@ -232,3 +232,27 @@ func TestMembers_NeedReadPermissionInTheirWorkspace(t *testing.T) {
 		t.Error("shows a member of another workspace")
 	}
 }
+
+func TestMembers_LimitOfInvitationsKeepsInput(t *testing.T) {
+	site := browsertest.Start(t)
+	browser := site.SignedIn(memberManager(site))
+	form := browser.Get(members).Form(members + "/invite")
+	form.Set("email", "sam@example.org")
+	form.Set("permissions", "programmes:read:programmes")
+	for range 5 {
+		wantsWords(t, browser.Post(members+"/invite", form), http.StatusOK, "sam@example.org is invited")
+	}
+	refused := browser.Post(members+"/invite", form)
+	wantsWords(t, refused, http.StatusTooManyRequests, "The invitation was not sent.", "5 invitations to this address",
+		"Try again in 24 hours.", "Go to the field")
+	back := refused.Form(members + "/invite")
+	if back.Get("email") != "sam@example.org" || back.Get("permissions") != "programmes:read:programmes" ||
+		refused.Header.Get("Retry-After") == "" {
+		t.Errorf("the form came back as %v, Retry-After %q", back, refused.Header.Get("Retry-After"))
+	}
+	renewed := browser.Post(members+"/renew", refused.Form(members+"/renew"))
+	wantsWords(t, renewed, http.StatusTooManyRequests, "The invitation was not sent again, and its link still works.")
+	if renewed.Header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+}

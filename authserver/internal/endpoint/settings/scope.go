@@ -16,9 +16,9 @@ type Scope struct {
 	Needs perm.Permission
 }
 
-// At returns the workspace whose id is given, or the user's first one if it is "". If there is none, it writes a 403
-// and returns ErrAnswered.
-func (h *Settings) At(v *Request, workspace string, section ui.Section) (Scope, error) {
+// At returns the workspace whose id is given, or the user's first one if it is "". If there is none, or it requires a
+// second factor that the sign-in lacks, it writes a 403 and returns ErrAnswered.
+func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) {
 	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
 	if err != nil {
 		return Scope{}, err
@@ -29,23 +29,46 @@ func (h *Settings) At(v *Request, workspace string, section ui.Section) (Scope, 
 			here.All = append(here.All, m)
 		}
 	}
-	wanted, malformed := identity.Parse(workspace)
+	wanted, malformed := identity.Parse(id)
 	for _, m := range here.All {
-		if workspace == "" || (malformed == nil && m.Workspace.ID == wanted) {
+		if id == "" || (malformed == nil && m.Workspace.ID == wanted) {
 			here.Membership = m
-			return here, nil
+			return here, h.checkSecondFactor(v, m.Workspace, here.Path(section))
 		}
 	}
-	return Scope{}, h.noAccess(v, section, here.All)
+	var lacking []workspace.Membership // of which the request is, or all if it names none
+	for _, m := range memberships {
+		if !m.Permissions.Has(section.Needs) && (id == "" || (malformed == nil && m.Workspace.ID == wanted)) {
+			lacking = append(lacking, m)
+		}
+	}
+	return Scope{}, h.noAccess(v, section, here.All, lacking)
 }
 
-func (h *Settings) noAccess(v *Request, section ui.Section, others []workspace.Membership) error {
+// checkSecondFactor writes the page that leads to a second factor and returns ErrAnswered, if the workspace requires one
+// that the sign-in lacks. page is the path of the page that the request is about.
+func (h *Settings) checkSecondFactor(v *Request, in workspace.Workspace, page string) error {
+	if !in.SecondFactor || v.Current.SecondFactor.Satisfies() {
+		return nil
+	}
+	if v.R.Method == http.MethodGet {
+		page = v.R.URL.RequestURI()
+	}
+	person := &ui.Person{Name: v.Current.User.Name, Email: v.Current.User.Email}
+	h.Pages.SecondFactorNeeded(v.W, v.R, ui.Frame{Person: person}, in.Name, v.Current.SecondFactor.Has, page)
+	return ErrAnswered
+}
+
+// mostAsks limits the buttons of a page.
+const mostAsks = 5
+
+func (h *Settings) noAccess(v *Request, section ui.Section, others, lacking []workspace.Membership) error {
 	frame, err := h.Frame(v, section)
 	if err != nil {
 		return err
 	}
 	frame.Title = "" // the heading is the title
-	m := &ui.Message{
+	page := &ui.Message{
 		Frame:   frame,
 		Status:  http.StatusForbidden,
 		Heading: denied(section.Needs),
@@ -54,13 +77,20 @@ func (h *Settings) noAccess(v *Request, section ui.Section, others []workspace.M
 		Next:    "An administrator of the workspace can give it to you.",
 		Links:   []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}},
 	}
+	for _, m := range lacking[:min(len(lacking), mostAsks)] {
+		ask, err := h.Ask(v, m, perm.NewSet(section.Needs), "", "/settings/user")
+		if err != nil {
+			return err
+		}
+		page.Asks = append(page.Asks, ask)
+	}
 	for _, other := range others {
-		m.Links = append(
-			m.Links,
+		page.Links = append(
+			page.Links,
 			ui.Link{Href: section.Path() + "?tenant=" + other.Workspace.ID.String(), Text: other.Workspace.Name},
 		)
 	}
-	h.Pages.ShowError(v.W, v.R, m)
+	h.Pages.ShowError(v.W, v.R, page)
 	return ErrAnswered
 }
 

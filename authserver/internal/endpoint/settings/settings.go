@@ -9,11 +9,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
@@ -25,10 +27,16 @@ type Members interface {
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
 }
 
+// Offers makes the form that asks an administrator; accessrequest.Offers implements it.
+type Offers interface {
+	Offer(ctx context.Context, q accessrequest.Request, held perm.Set) (accessrequest.Offer, error)
+}
+
 // Deps are the dependencies of Settings.
 type Deps struct {
 	Members  Members
 	Sessions *session.Sessions
+	Offers   Offers
 	Pages    *ui.Pages
 	Keys     seal.Keys
 	Now      func() time.Time
@@ -68,12 +76,25 @@ func (h *Settings) finish(w http.ResponseWriter, r *http.Request, err error) {
 		h.Pages.ShowError(w, r, noLongerAllowed())
 		return
 	}
+	if errors.Is(err, session.ErrSecondFactor) {
+		h.Pages.ShowError(w, r, factorNeeded())
+		return
+	}
 	h.Log.ErrorContext(r.Context(), "settings request failed", "error", err)
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
 		h.Pages.Unavailable(w, r)
 	default:
 		h.Pages.Internal(w, r)
+	}
+}
+
+func factorNeeded() *ui.Message {
+	return &ui.Message{
+		Status:  http.StatusForbidden,
+		Heading: "Use your second factor first",
+		Text:    "You signed in with your password alone. Nothing was changed.",
+		Links:   []ui.Link{{Href: "/login/again?return=/settings/security", Text: "Confirm with your second factor"}},
 	}
 }
 

@@ -61,6 +61,7 @@ type Consent struct {
 	Lookalike    bool   // the callback's host has letters beyond ASCII
 	Ticket       string
 	SwitchTo     string // local path of this request, to sign in as another user
+	Ask          Ask    // for LeftOut
 }
 
 // Template implements View.
@@ -76,6 +77,7 @@ type Message struct {
 	Next    string // what to do about it
 	List    perm.Set
 	Links   []Link
+	Asks    []Ask
 	Switch  string // local path to return to after signing in as another user, or ""
 }
 

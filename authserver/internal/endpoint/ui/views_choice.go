@@ -7,6 +7,7 @@ type Choice struct {
 	Domain      string      // domain of the metadata document
 	Open        []Workspace // workspaces that the user can choose
 	Closed      []Workspace // other workspaces of the user, with connectors switched off
+	Asks        []Ask       // for Closed
 	Ticket      string
 	SwitchTo    string // local path of this request, to sign in as another user
 }

@@ -31,13 +31,14 @@ func (l *Login) Passkey() PasskeyForm {
 // Reauth is the page on which a signed-in user authenticates again.
 type Reauth struct {
 	Frame
-	Return      string // local path that follows
-	HasPassword bool
-	HasPasskey  bool
-	Linked      bool // the user's account at the OpenID Connect provider is linked
-	PasswordGap string
-	NeedsCode   bool   // the password needs a code of the authenticator app
-	CodeNote    string // the error of this field
+	Return       string // local path that follows
+	HasPassword  bool
+	HasPasskey   bool
+	Linked       bool // the user's account at the OpenID Connect provider is linked
+	PasswordGap  string
+	SecondFactor bool   // the password alone is not enough, as a workspace of the user requires a second factor
+	NeedsCode    bool   // the password needs a code of the authenticator app
+	CodeNote     string // the error of this field
 }
 
 // Template implements View.
@@ -57,7 +58,9 @@ type Passkeys struct {
 	Name     string // as typed
 	NameNote string // the error of Name
 	MaxName  int
-	Full     bool // the user has as many passkeys as allowed
+	Full     bool   // the user has as many passkeys as allowed
+	Return   string // local path that follows when a passkey was added, or ""
+	Again    string // local path of the reauthentication that leads back here
 }
 
 // Template implements View.

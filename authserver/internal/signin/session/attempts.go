@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -22,7 +23,9 @@ const (
 	perAddress        = 100
 	begunPerAddress   = 600 // an office behind one address signs in within minutes
 	askedPerAddress   = 30
-	codesPerUser      = 20 // those who try codes know the password
+	answersPerLink    = 30  // to one invitation from one address
+	unknownPerAddress = 300 // links of invitations that do not exist
+	codesPerUser      = 20  // those who try codes know the password
 	distrustAfterFail = 5 * time.Second
 )
 
@@ -114,6 +117,24 @@ func (a *Attempts) Asked(ctx context.Context, address netip.Addr) time.Duration 
 // AskedLimit describes the limit of Asked to a caller that must wait.
 func AskedLimit(wait time.Duration) web.RateLimit {
 	return exhausted("links-per-address", askedPerAddress, wait)
+}
+
+// Answered counts an answer to an open invitation, by its token and the address: strangers do not have the token, and
+// those who have it elsewhere do not keep its recipient out. If the limit was already reached, it returns how long the
+// address must wait.
+func (a *Attempts) Answered(
+	ctx context.Context, token credential.Secret, address netip.Addr,
+) (time.Duration, web.RateLimit) {
+	key := "answered:" + digest(token.Reveal()+"\x00"+web.Network(address))
+	wait := a.countBoth(ctx, key, answersPerLink, true)
+	return wait, exhausted("answers-per-invitation", answersPerLink, wait)
+}
+
+// UnknownLink counts a request with the link of an invitation that does not exist, after it was looked up: a link that
+// exists always works. If the limit was already reached, it returns how long the address must wait.
+func (a *Attempts) UnknownLink(ctx context.Context, address netip.Addr) (time.Duration, web.RateLimit) {
+	wait := a.countBoth(ctx, "unknown:"+digest(web.Network(address)), unknownPerAddress, true)
+	return wait, exhausted("unknown-links-per-address", unknownPerAddress, wait)
 }
 
 // Code counts a try of a second factor, before it is checked, so that concurrent tries count. The limit is the user's,

@@ -37,13 +37,33 @@ type CurrentUser struct {
 	User            workspace.User
 	Held            perm.Set  // permissions that the user holds in any workspace, for the navigation
 	AuthenticatedAt time.Time // when the user last authenticated at this browser
+	SecondFactor    SecondFactor
 }
+
+// A SecondFactor tells which factors besides the password a user has and used. A passkey is one, as it verifies the user
+// itself, and so is an authenticator app.
+type SecondFactor struct {
+	Has      bool // the user has one
+	Used     bool // at this sign-in, which was not by the password alone
+	Required bool // by a workspace of the user
+}
+
+// Satisfies reports whether the sign-in is enough for a workspace that requires a second factor.
+func (f SecondFactor) Satisfies() bool { return f.Has && f.Used }
+
+// MustConfirm reports whether the user must use the second factor before any factor is changed.
+func (f SecondFactor) MustConfirm() bool { return f.Required && f.Has && !f.Used }
 
 // Freshness is how long after an authentication a browser may create new credentials.
 const Freshness = 10 * time.Minute
 
 // Fresh reports whether the last authentication is recent enough to create new credentials.
 func (u CurrentUser) Fresh(now time.Time) bool { return now.Sub(u.AuthenticatedAt) < Freshness }
+
+// MayChangeFactors reports whether the user may add and remove passkeys and authenticator apps now.
+func (u CurrentUser) MayChangeFactors(now time.Time) bool {
+	return u.Fresh(now) && !u.SecondFactor.MustConfirm()
+}
 
 // Actor returns the user as the audit log names users.
 func (u CurrentUser) Actor() string { return "user:" + u.User.ID.String() }

@@ -26,6 +26,11 @@ const (
 		where user_id = $1 and id = $2 and state = 'active' and ends_at > now() for share`
 )
 
+// allowedFactorSQL selects a row unless the workspace requires a second factor that the sign-in lacks.
+const allowedFactorSQL = `select '{}'::text[] from account.sign_ins s, account.tenants t
+	where s.id = $1 and t.id = $2 and (not t.second_factor_required or (` + hasSecondFactor + ` and ` +
+	usedSecondFactor + `))`
+
 // stillAllowed locks what authorized a request until the end of the transaction. It returns
 // audit.ErrNotAuthorized if that has ended since the check. A concurrent transaction that ends it waits and
 // then sees what this transaction wrote.
@@ -43,6 +48,8 @@ func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error 
 	}
 	queue(a.WorkspaceID != uuid.Nil, a.Permissions, allowedMemberSQL, a.UserID, a.WorkspaceID)
 	queue(a.SignInID != uuid.Nil, nil, allowedSignInSQL, session.IdleTimeout, a.UserID, a.SignInID)
+	queue(a.SignInID != uuid.Nil && a.WorkspaceID != uuid.Nil && len(a.Permissions) > 0, nil, allowedFactorSQL,
+		a.SignInID, a.WorkspaceID)
 	queue(a.TokenID != uuid.Nil, a.Permissions, allowedTokenSQL, a.UserID, a.TokenID)
 	queue(a.GrantID != uuid.Nil, a.Permissions, allowedGrantSQL, a.UserID, a.GrantID)
 	results := tx.SendBatch(ctx, batch)

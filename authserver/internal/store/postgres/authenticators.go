@@ -34,7 +34,7 @@ func (s *Store) Authenticator(ctx context.Context, user uuid.UUID) (status authe
 }
 
 // AddAuthenticator stores a user's authenticator app, whose code of the step was accepted, and the hashes of recovery
-// codes. It returns authenticator.ErrExists, or audit.ErrNotAuthorized.
+// codes. It returns authenticator.ErrExists, session.ErrSecondFactor or audit.ErrNotAuthorized.
 func (s *Store) AddAuthenticator(
 	ctx context.Context,
 	user uuid.UUID,
@@ -47,6 +47,13 @@ func (s *Store) AddAuthenticator(
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
+		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		first, err := firstFactor(ctx, tx, event.Authorization)
+		if err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `insert into account.authenticators (user_id, secret, last_step)
 			values ($1, $2, $3) on conflict do nothing`, user, s.authenticators.SealBytes(secret), step)
 		if err != nil {
@@ -57,6 +64,11 @@ func (s *Store) AddAuthenticator(
 		}
 		if err := insertRecoveryCodes(ctx, tx, user, recovery); err != nil {
 			return err
+		}
+		if first {
+			if err := useSecondFactor(ctx, tx, event.Authorization.SignInID); err != nil {
+				return err
+			}
 		}
 		return record(ctx, tx, event)
 	})
@@ -72,6 +84,9 @@ func (s *Store) ReplaceRecoveryCodes(
 ) (replaced bool, err error) {
 	err = s.atomically(ctx, "replace recovery codes", func(tx pgx.Tx) error {
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		replaced, err = found(tx.QueryRow(ctx, `select true from account.authenticators
@@ -107,6 +122,9 @@ func (s *Store) RemoveAuthenticator(
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
+		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `delete from account.authenticators where user_id = $1`, user)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
@@ -118,35 +136,38 @@ func (s *Store) RemoveAuthenticator(
 }
 
 // useCode checks the code of a proof by password, if the user has an authenticator app, and makes it unusable. It
-// returns session.ErrCodeNeeded or session.ErrCodeInvalid. event is that of the sign-in: a used recovery code is
+// reports whether a code was used, or returns session.ErrCodeNeeded or session.ErrCodeInvalid. event is that of the sign-in: a used recovery code is
 // recorded with the same user, actor and request.
-func (s *Store) useCode(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.Proof, event audit.Event) error {
+func (s *Store) useCode(
+	ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.Proof, event audit.Event,
+) (used bool, err error) {
 	if proof.Method != session.Password {
-		return nil
+		return false, nil
 	}
 	var sealed []byte
 	var last int64
 	var now time.Time
-	err := tx.QueryRow(ctx, `select secret, last_step, now() from account.authenticators
+	err = tx.QueryRow(ctx, `select secret, last_step, now() from account.authenticators
 		where user_id = $1 for update`, user).Scan(&sealed, &last, &now)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	if proof.Code == "" {
-		return session.ErrCodeNeeded
+		return false, session.ErrCodeNeeded
 	}
 	secret, err := s.authenticators.OpenBytes(sealed)
 	if err != nil {
-		return fmt.Errorf("open the secret of an authenticator app: %w", err)
+		return false, fmt.Errorf("open the secret of an authenticator app: %w", err)
 	}
 	if step, valid := authenticator.Secret(secret).Check(proof.Code.Reveal(), now, last); valid {
 		_, err := tx.Exec(ctx, `update account.authenticators set last_step = $2 where user_id = $1`, user, step)
-		return err
+		return err == nil, err
 	}
-	return useRecoveryCode(ctx, tx, user, proof.Code, event)
+	err = useRecoveryCode(ctx, tx, user, proof.Code, event)
+	return err == nil, err
 }
 
 func useRecoveryCode(

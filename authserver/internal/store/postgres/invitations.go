@@ -59,8 +59,8 @@ func (s *Store) invitations(
 }
 
 // SaveInvitation stores an invitation with its event, in place of an open one for the same address, and sets its
-// times. It deletes invitations of the workspace that ended long ago. It returns membership.ErrMember or
-// ErrTooManyInvited.
+// times. It deletes invitations of the workspace that ended long ago. It returns membership.ErrMember,
+// ErrTooManyInvited or *LimitError.
 func (s *Store) SaveInvitation(
 	ctx context.Context, i *membership.Invitation, token credential.Secret, event audit.Event,
 ) error {
@@ -92,6 +92,9 @@ returning created_at, expires_at`, i.ID, i.WorkspaceID, i.Email, i.Permissions.S
 			return membership.ErrTooManyInvited
 		}
 		if err == nil {
+			err = countInvitation(ctx, tx, *i)
+		}
+		if err == nil {
 			err = s.mailInvitation(ctx, tx, *i, token)
 		}
 		if err != nil {
@@ -102,7 +105,7 @@ returning created_at, expires_at`, i.ID, i.WorkspaceID, i.Email, i.Permissions.S
 }
 
 // RenewInvitation gives an unanswered invitation another token, inviter and end, with the event, or returns
-// membership.ErrNoInvitation.
+// membership.ErrNoInvitation or *LimitError.
 func (s *Store) RenewInvitation(
 	ctx context.Context, i *membership.Invitation, token credential.Secret, event audit.Event,
 ) error {
@@ -114,6 +117,9 @@ func (s *Store) RenewInvitation(
 			i.WorkspaceID, i.ID, tokenHash, i.InviterID, membership.Life).Scan(&i.Expires)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return membership.ErrNoInvitation
+		}
+		if err == nil {
+			err = countInvitation(ctx, tx, *i)
 		}
 		if err == nil {
 			err = s.mailInvitation(ctx, tx, *i, token)

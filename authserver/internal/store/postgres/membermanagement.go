@@ -25,7 +25,9 @@ select u.id, u.name, u.email, m.permissions, m.created_at, u.disabled_at is not 
   (select count(*) from account.grants g
     where g.user_id = u.id and g.tenant_id = m.tenant_id and g.state = 'active' and g.ends_at > now()),
   (select count(*) from account.personal_access_tokens p
-    where p.user_id = u.id and p.tenant_id = m.tenant_id and p.revoked_at is null and p.expires_at > now())
+    where p.user_id = u.id and p.tenant_id = m.tenant_id and p.revoked_at is null and p.expires_at > now()),
+  exists (select from account.passkeys k where k.user_id = u.id and k.copied_at is null)
+    or exists (select from account.authenticators a where a.user_id = u.id)
 from account.memberships m join account.users u on u.id = m.user_id
 where m.tenant_id = @tenant and (@user::uuid is null or m.user_id = @user)
 order by lower(u.name), u.email`
@@ -54,7 +56,7 @@ func (s *Store) workspaceMembers(
 		func(row pgx.CollectableRow) (m membership.Member, err error) {
 			var held []string
 			err = row.Scan(&m.UserID, &m.Name, &m.Email, &held, &m.Since, &m.Disabled, &m.LastSeen, &m.Connections,
-				&m.Tokens)
+				&m.Tokens, &m.SecondFactor)
 			m.Permissions = perm.FromStrings(held)
 			return m, err
 		})

@@ -11,7 +11,7 @@ import (
 )
 
 const membershipsSQL = `
-select t.id, t.name, o.name, coalesce(f.enabled, false), m.permissions, ` + policyColumns + `
+select t.id, t.name, o.name, coalesce(f.enabled, false), t.second_factor_required, m.permissions, ` + policyColumns + `
 from account.memberships m
 join account.users u on u.id = m.user_id and u.disabled_at is null
 join account.tenants t on t.id = m.tenant_id
@@ -58,6 +58,7 @@ func (s *Store) memberships(
 					&m.Workspace.Name,
 					&m.Workspace.Organisation,
 					&m.Workspace.LLMIntegration,
+					&m.Workspace.SecondFactor,
 					&held,
 				},
 				limit.targets()...)...)

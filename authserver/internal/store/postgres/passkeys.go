@@ -78,6 +78,13 @@ func (s *Store) AddPasskey(ctx context.Context, p passkey.Passkey, event audit.E
 		if err := lockUser(ctx, tx, p.UserID); err != nil {
 			return err
 		}
+		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		first, err := firstFactor(ctx, tx, event.Authorization)
+		if err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `
 insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports,
   backup_eligible, backed_up)
@@ -92,6 +99,11 @@ on conflict (credential_id) do nothing`, pgx.NamedArgs{
 			return err
 		}
 		added = true
+		if first {
+			if err := useSecondFactor(ctx, tx, event.Authorization.SignInID); err != nil {
+				return err
+			}
+		}
 		return record(ctx, tx, event)
 	})
 	return added && err == nil, err
@@ -134,6 +146,9 @@ func (s *Store) RemovePasskey(
 			return err
 		}
 		if err := lockUser(ctx, tx, user); err != nil {
+			return err
+		}
+		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		var known, needed bool

@@ -24,14 +24,17 @@ func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.
 		if err := stillProved(ctx, tx, by.UserID, by.Proof); err != nil {
 			return err
 		}
-		if err := s.useCode(ctx, tx, by.UserID, by.Proof, event); err != nil {
+		code, err := s.useCode(ctx, tx, by.UserID, by.Proof, event)
+		if err != nil {
 			return err
 		}
 		if err := s.mailSignIn(ctx, tx, by); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
-			values ($1, $2, $3, $4, $5, $6)`, by.ID, by.UserID, by.Expires, by.Method, by.Address, by.UserAgent)
+		_, err = tx.Exec(ctx, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent,
+			second_factor_at) values ($1, $2, $3, $4, $5, $6, case when $7 then now() end)`,
+			by.ID, by.UserID, by.Expires, by.Method, by.Address, by.UserAgent,
+			code || by.Proof.Method == session.Passkey)
 		if err != nil {
 			return err
 		}
@@ -70,7 +73,11 @@ func (s *Store) ReauthenticateSignIn(
 		if err := stillProved(ctx, tx, user, proof); err != nil {
 			return err
 		}
-		if err := s.useCode(ctx, tx, user, proof, event); err != nil {
+		code, err := s.useCode(ctx, tx, user, proof, event)
+		if err == nil && (code || proof.Method == session.Passkey) {
+			err = useSecondFactor(ctx, tx, event.Authorization.SignInID)
+		}
+		if err != nil {
 			return err
 		}
 		return record(ctx, tx, event)
@@ -90,7 +97,8 @@ func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, 
 	current, held := session.CurrentUser{SignInID: id}, []string{}
 	err := s.pool.QueryRow(ctx, `
 with counting as (
-  select s.id, s.last_seen_at, u.id as user_id, u.email, u.name
+  select s.id, s.last_seen_at, u.id as user_id, u.email, u.name, `+hasSecondFactor+` as has,
+    `+usedSecondFactor+` as used, `+secondFactorDemanded+` as demanded
   from account.sign_ins s join account.users u on u.id = s.user_id
   where s.id = $2 and u.disabled_at is null and `+signInCounts+`
 ), seen as (
@@ -98,8 +106,10 @@ with counting as (
   where id = (select id from counting where last_seen_at < now() - interval '1 minute')
 )
 select user_id, email, name,
-  array(select distinct unnest(m.permissions) from account.memberships m where m.user_id = counting.user_id)
-from counting`, session.IdleTimeout, id).Scan(&current.User.ID, &current.User.Email, &current.User.Name, &held)
+  array(select distinct unnest(m.permissions) from account.memberships m where m.user_id = counting.user_id),
+  has, used, demanded
+from counting`, session.IdleTimeout, id).Scan(&current.User.ID, &current.User.Email, &current.User.Name, &held,
+		&current.SecondFactor.Has, &current.SecondFactor.Used, &current.SecondFactor.Required)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return session.CurrentUser{}, false, nil
 	}

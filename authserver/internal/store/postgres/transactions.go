@@ -37,6 +37,9 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 			break
 		}
 	}
+	if isLimit(err) {
+		return err
+	}
 	for _, own := range append(
 		membership.Errors(),
 		client.ErrUnknown,
@@ -44,6 +47,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 		policy.ErrChanged,
 		audit.ErrNotAuthorized,
 		session.ErrProofInvalid,
+		session.ErrSecondFactor,
 		session.ErrCodeNeeded,
 		session.ErrCodeInvalid,
 		authenticator.ErrExists,

@@ -31,16 +31,15 @@ type Server struct {
 }
 
 // Start serves a Server for the test. Requests may come from any address, because the loopback address is a trusted
-// proxy.
-func Start(t testing.TB) *Server {
+// proxy. The changes are those of apitest.Start.
+func Start(t testing.TB, changes ...apitest.Change) *Server {
 	t.Helper()
 	hash, err := session.HashPassword(Password, session.LowestCost())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Server{t: t, hash: hash, Server: apitest.Start(t, func(c *app.Config, url string) {
-		c.AppURL, c.TrustedProxies = url, "127.0.0.1,::1"
-	})}
+	local := func(c *app.Config, url string) { c.AppURL, c.TrustedProxies = url, "127.0.0.1,::1" }
+	return &Server{t: t, hash: hash, Server: apitest.Start(t, append([]apitest.Change{local}, changes...)...)}
 }
 
 // A Person is a user of the server.

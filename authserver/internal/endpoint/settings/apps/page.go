@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
@@ -74,6 +75,7 @@ type connection struct {
 	EndedAt                time.Time
 	Paused                 string   // why the connection has no access now, or ""
 	Without                perm.Set // permissions that the user lost, unless the connection is paused
+	Ask                    *ui.Ask  // for what it lacks; nil if an administrator cannot give it
 	Alarming               bool     // it ended because a used code or token was presented
 	Explained              bool     // Ended says whether that looks like theft
 	Home                   string   // where the user can connect the application again, or ""
@@ -97,6 +99,9 @@ func (h *Handler) show() http.Handler {
 				if live.Paused = paused(c); live.Paused == "" {
 					live.Without = c.Without()
 				}
+				if live.Ask, err = h.ask(v, c, len(view.Live)); err != nil {
+					return err
+				}
 				view.Live = append(view.Live, live)
 			} else {
 				view.Ended = append(view.Ended, connectionView(c, endedGrant(c)))
@@ -105,6 +110,26 @@ func (h *Handler) show() http.Handler {
 		h.Pages.Show(v.W, v.R, http.StatusOK, view)
 		return nil
 	})
+}
+
+// mostAsks limits the buttons of the page.
+const mostAsks = 20
+
+// ask returns the button for what the nth connection lacks, or nil if it lacks nothing that an administrator can give.
+func (h *Handler) ask(v *settings.Request, c consent.Connection, n int) (*ui.Ask, error) {
+	missing := c.Grant.Permissions.Without(c.Held)
+	if n >= mostAsks || !c.Member || (len(missing) == 0 && c.Blocked() != grant.LLMOff) {
+		return nil, nil
+	}
+	if c.Blocked() == grant.LLMOff {
+		missing = nil
+	}
+	member := workspace.Membership{
+		Workspace:   workspace.Workspace{ID: c.Grant.WorkspaceID, Name: c.Workspace},
+		Permissions: c.Held,
+	}
+	ask, err := h.Ask(v, member, missing, c.Application, Section.Path())
+	return &ask, err
 }
 
 func connectionView(c consent.Connection, ended string) connection {

@@ -155,6 +155,11 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 		Policy:    policyView(here.Workspace.Connectors),
 		Grantable: perm.ForConnectors(),
 	}
+	if !view.LLM.On && !view.LLM.Changes {
+		if view.LLM.Ask, err = h.Ask(v, here.Membership, nil, "", here.Path(Section)); err != nil {
+			return err
+		}
+	}
 	adjust(view)
 	h.Pages.Show(v.W, v.R, status, view)
 	return nil

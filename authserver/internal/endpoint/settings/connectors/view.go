@@ -29,6 +29,7 @@ type llmForm struct {
 	Changes bool // the user may change it
 	Confirm bool // the page asks whether to switch it off
 	Live    int  // connections that lose their access if it is switched off
+	Ask     ui.Ask
 }
 
 // A policyForm is the current policy, or the submitted one with its errors.

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // invite serves POST /settings/members/invite: email, permissions. With preset, it only fills the form with the
@@ -29,7 +31,9 @@ func (h *Handler) invite() http.Handler {
 		}
 		made, err := h.members.Invite(v.R.Context(), actorIn(v, here), strings.TrimSpace(typed.Email),
 			v.Form["permissions"])
-		if field, status := refusedField(err); field.Field != "" {
+		field, status := refusedField(err)
+		setRetryAfter(v, err)
+		if field.Field != "" {
 			typed.Notes = map[string]string{field.Field: field.Message}
 			return h.show(v, here, status, func(page *view) {
 				page.New = typed
@@ -48,7 +52,10 @@ func (h *Handler) invite() http.Handler {
 func refusedField(err error) (membership.Refusal, int) {
 	refusal, invalid := errors.AsType[*membership.Refusal](err)
 	missing, notHeld := errors.AsType[*membership.NotHeld](err)
+	limited, tooMany := errors.AsType[*membership.LimitError](err)
 	switch {
+	case tooMany:
+		return membership.Refusal{Field: "email", Message: limitWords(limited)}, http.StatusTooManyRequests
 	case invalid:
 		return *refusal, http.StatusBadRequest
 	case notHeld:
@@ -62,6 +69,26 @@ func refusedField(err error) (membership.Refusal, int) {
 		}, http.StatusConflict
 	}
 	return membership.Refusal{}, 0
+}
+
+// limitWords says which limit was reached and when one more invitation can be sent.
+func limitWords(limited *membership.LimitError) string {
+	return limited.Text + " Try again in " + duration(limited.Wait) + "."
+}
+
+// duration returns a time to wait in words, rounded up.
+func duration(wait time.Duration) string {
+	if hours := int((wait + time.Hour - 1) / time.Hour); hours > 1 {
+		return count(hours, "hour")
+	}
+	return count(max(1, int((wait+time.Minute-1)/time.Minute)), "minute")
+}
+
+// setRetryAfter writes the headers of a reached limit, if err is one.
+func setRetryAfter(v *settings.Request, err error) {
+	if limited, ok := errors.AsType[*membership.LimitError](err); ok {
+		web.SetRateLimited(v.W.Header(), limited.Wait, limited.RateLimit())
+	}
 }
 
 func notHeldWords(missing *membership.NotHeld) string {
@@ -93,6 +120,12 @@ func (h *Handler) renew() http.Handler {
 		if missing, notHeld := errors.AsType[*membership.NotHeld](err); notHeld {
 			return h.show(v, here, http.StatusForbidden, func(page *view) {
 				page.Problem = "The invitation was not sent again. " + notHeldWords(missing)
+			})
+		}
+		if limited, ok := errors.AsType[*membership.LimitError](err); ok {
+			setRetryAfter(v, err)
+			return h.show(v, here, http.StatusTooManyRequests, func(page *view) {
+				page.Problem = "The invitation was not sent again, and its link still works. " + limitWords(limited)
 			})
 		}
 		switch {

@@ -31,7 +31,13 @@ func (h *Handler) member() http.Handler {
 		if err != nil {
 			return h.Done(v, here.Path(Section), gone)
 		}
-		return h.showMember(v, here, id, http.StatusOK, func(*memberPage) {})
+		var asked *askedView
+		if v.R.URL.Query().Get("asked") != "" {
+			if asked, err = h.askedBy(v, here, id.String()); err != nil {
+				return err
+			}
+		}
+		return h.showMember(v, here, id, http.StatusOK, func(page *memberPage) { page.fillIn(asked) })
 	})
 }
 

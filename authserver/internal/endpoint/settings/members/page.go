@@ -1,12 +1,13 @@
 // Package members serves the settings pages with the members and invitations of one workspace.
 //
-//	GET  /settings/members?tenant=
-//	GET  /settings/members/member?tenant=&id=   one member
+//	GET  /settings/members?tenant=              with asked, the form is filled in from that user's request for access
+//	GET  /settings/members/member?tenant=&id=   one member; with asked, the same
 //	POST /settings/members/invite               the page, with the link only this time
 //	POST /settings/members/renew                the page, with the new link only this time
 //	POST /settings/members/withdraw
 //	POST /settings/members/permissions
 //	POST /settings/members/remove               first what ends by it; with confirm it happens
+//	POST /settings/members/second-factor        whether members need a second factor
 //	POST /settings/members/leave                the same; needs no permission
 //
 // Package membership decides.
@@ -18,6 +19,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
@@ -34,6 +36,10 @@ type Store interface {
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.Member, error)
 	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error)
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
+	// RequireSecondFactor returns session.ErrSecondFactor if a user without one switches it on.
+	RequireSecondFactor(ctx context.Context, workspaceID uuid.UUID, required bool, event audit.Event) error
+	// AskedForAccess reads the last request of a user in the workspace, or returns nil.
+	AskedForAccess(ctx context.Context, workspaceID, user uuid.UUID) (*accessrequest.Asked, error)
 }
 
 // A Handler serves the pages. It is safe for concurrent use.
@@ -59,6 +65,8 @@ func (h *Handler) Routes() settings.Routes {
 		Section.Path() + "/permissions": {"POST": h.setPermissions()},
 		Section.Path() + "/remove":      {"POST": h.remove()},
 		Section.Path() + "/leave":       {"POST": h.leave()},
+
+		Section.Path() + "/second-factor": {"POST": h.setSecondFactor()},
 	}
 }
 
@@ -69,7 +77,11 @@ func (h *Handler) page() http.Handler {
 		if err != nil {
 			return err
 		}
-		return h.show(v, here, http.StatusOK, func(*view) {})
+		asked, err := h.askedBy(v, here, v.R.URL.Query().Get("asked"))
+		if err != nil {
+			return err
+		}
+		return h.show(v, here, http.StatusOK, func(page *view) { page.fillIn(asked) })
 	})
 }
 
@@ -95,9 +107,16 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 		Writes:     here.Permissions.Has(perm.AccountWriteMembers),
 		Held:       here.Permissions,
 		Own:        v.Current.User.ID,
+		SecondFactor: secondFactorForm{
+			Required: here.Workspace.SecondFactor,
+			May:      v.Current.SecondFactor.Satisfies(),
+		},
 	}
 	for _, m := range members {
 		page.Members = append(page.Members, memberView{m, m.UserID == v.Current.User.ID})
+		if !m.SecondFactor && !m.Disabled {
+			page.SecondFactor.Without++
+		}
 	}
 	for _, i := range invitations {
 		page.Invitations = append(page.Invitations, invitationView{i, i.Expired(h.Now())})

@@ -22,9 +22,19 @@ type view struct {
 	Presets     []membership.Preset
 	New         invitationForm
 	Sent        *sent
+
+	SecondFactor secondFactorForm
+	Asked        *askedView // the request that the form was filled in from, or nil
 }
 
 func (*view) Template() string { return "members" }
+
+// A secondFactorForm switches whether members need a second factor.
+type secondFactorForm struct {
+	Required bool
+	Without  int  // members who have none
+	May      bool // the user has used one, and may switch it on
+}
 
 // A memberView is a member in the list.
 type memberView struct {
@@ -61,8 +71,9 @@ type memberPage struct {
 	Member    memberView
 	Choices   perm.Set // permissions that the user may leave or give
 	Chosen    perm.Set
-	Seen      string // the permissions that the page showed, as a scope
-	Note      string // the error of the permissions
+	Seen      string     // the permissions that the page showed, as a scope
+	Note      string     // the error of the permissions
+	Asked     *askedView // the request that selected permissions, or nil
 }
 
 func (*memberPage) Template() string { return "member" }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +35,8 @@ type authenticatorView struct {
 	QR       template.URL // the new secret, as a data URL of an image
 	CodeNote string       // the error of this field
 	Codes    []string     // new recovery codes, which are shown once
+	Return   string       // local path that follows when an app was set up, or ""
+	Again    string       // local path of the reauthentication that leads back here
 }
 
 func (*authenticatorView) Template() string { return "authenticator" }
@@ -76,11 +79,17 @@ func (h *Handler) authenticatorView(v *settings.Request) (*authenticatorView, er
 		return nil, err
 	}
 	frame.Title = authenticatorSection.Title
+	next, here := ui.LocalPath(v.R.FormValue("return"), ""), authenticatorSection.Path()
+	if next != "" {
+		here += "?return=" + url.QueryEscape(next)
+	}
 	return &authenticatorView{
 		Frame:   frame,
 		Key:     h.NewKey(v),
 		Status:  status,
-		Confirm: !v.Current.Fresh(h.Now()),
+		Return:  next,
+		Again:   "/login/again?return=" + url.QueryEscape(here),
+		Confirm: !v.Current.MayChangeFactors(h.Now()),
 	}, nil
 }
 
@@ -188,7 +197,7 @@ func (h *Handler) replaceCodes() http.Handler {
 // removeAuthenticator serves POST /settings/security/authenticator/remove.
 func (h *Handler) removeAuthenticator() http.Handler {
 	return h.Form(authenticatorSection, func(v *settings.Request) error {
-		if !v.Current.Fresh(h.Now()) {
+		if !v.Current.MayChangeFactors(h.Now()) {
 			return h.Done(v, authenticatorSection.Path(), "Nothing was changed. Confirm your identity first.")
 		}
 		event := h.ownEvent(v, audit.AuthenticatorRemoved)

@@ -1,0 +1,144 @@
+// Package accessrequest lets a user who lacks access to a workspace ask those who can give it.
+//
+//	R1 A user asks only for what a page of this server said that the user lacks: the form has a sealed ticket, bound to
+//	   the sign-in. Pages offer it for workspaces of the user, and for the workspace that a valid authorization request
+//	   names. So no request tells whether a workspace exists.
+//	R2 A user sends at most one request in a workspace and day. Users who are not members together send at most
+//	   MostByOthers, so that they cannot flood the administrators; members have no common limit.
+//	R3 The request changes nothing else. The administrators get a link that fills in a form.
+//
+// Pages (endpoint/authorize, endpoint/settings) offer, endpoint/accessrequests sends.
+package accessrequest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+const (
+	// Interval is the least time between two requests of a user in a workspace.
+	Interval = 24 * time.Hour
+	// MostByOthers bounds the requests of users who are not members, for each workspace and Interval.
+	MostByOthers = 10
+	// MostRecipients bounds the mails of one request.
+	MostRecipients = 20
+	// TicketLife is how long the page with the form may stay open.
+	TicketLife = 24 * time.Hour
+)
+
+// A Request is what a user asks for.
+type Request struct {
+	SignInID       uuid.UUID `json:"s"`
+	UserID         uuid.UUID `json:"u"`
+	WorkspaceID    uuid.UUID `json:"w"`
+	Permissions    perm.Set  `json:"p,omitempty"` // missing; a user who is not a member lacks the membership too
+	LLMIntegration bool      `json:"l,omitempty"` // the workspace's LLM integration is off
+	Application    string    `json:"a,omitempty"` // which needs the access, or ""
+	Back           []byte    `json:"b,omitempty"` // local path to return to; bytes, like consent.Ticket.Request
+	Issued         time.Time `json:"i"`
+}
+
+// Needs returns what a member should hold, besides account:write:members, to give what the user asks for.
+func (q Request) Needs() perm.Set {
+	if q.LLMIntegration {
+		return perm.NewSet(perm.AccountAPIAccess) // for Settings → Connectors
+	}
+	return q.Permissions
+}
+
+// A Manager is a member who can give access.
+type Manager struct {
+	UserID      uuid.UUID
+	Name, Email string
+}
+
+// An Outcome is the result of a request.
+type Outcome string
+
+// The outcomes.
+const (
+	Sent         Outcome = "sent"
+	AlreadySent  Outcome = "already sent" // R2
+	TooMany      Outcome = "too many"     // R2
+	NoManager    Outcome = "no manager"   // no other member can be asked by mail
+	AlreadyGiven Outcome = "already given"
+	NoMail       Outcome = "no mail" // the deployment sends none
+)
+
+// An Asked is a request that was sent, as the page of an administrator shows it.
+type Asked struct {
+	UserID      uuid.UUID
+	Name, Email string
+	Permissions perm.Set
+	Application string
+	At          time.Time
+}
+
+// A Store reads who can give access; postgres.Store implements it.
+type Store interface {
+	// Managers lists the enabled members with account:write:members, except but. If some of them hold needs, it lists
+	// only those.
+	Managers(ctx context.Context, workspaceID, but uuid.UUID, needs perm.Set) ([]Manager, error)
+}
+
+// Offers makes the forms on the pages. It is safe for concurrent use.
+type Offers struct {
+	store Store
+	mails bool
+	box   *seal.Box
+}
+
+// NewOffers derives the key of the tickets from the master keys. mails tells whether the deployment sends mail.
+func NewOffers(store Store, mails bool, keys seal.Keys) (*Offers, error) {
+	box, err := seal.NewBox(keys, "access request")
+	if err != nil {
+		return nil, err
+	}
+	return &Offers{store, mails, box}, nil
+}
+
+// An Offer is what a page offers to a user who lacks access.
+type Offer struct {
+	Ticket string    // for the form, or "" if the deployment sends no mail
+	People []Manager // whom to ask instead, if the user may see the members
+}
+
+// Offer returns the offer for a request. held are the user's permissions in the workspace.
+func (o *Offers) Offer(ctx context.Context, q Request, held perm.Set) (Offer, error) {
+	if !o.mails {
+		if !held.Has(perm.AccountReadMembers) {
+			return Offer{}, nil
+		}
+		people, err := o.store.Managers(ctx, q.WorkspaceID, q.UserID, q.Needs())
+		return Offer{People: people}, err
+	}
+	text, err := json.Marshal(q)
+	if err != nil {
+		return Offer{}, fmt.Errorf("access request: %w", err)
+	}
+	return Offer{Ticket: o.box.Seal(text)}, nil
+}
+
+// ErrTicket reports that a text is not a valid ticket of the sign-in.
+var ErrTicket = errors.New("the ticket of the access request is not valid")
+
+// Open returns the request in a ticket of this sign-in, or ErrTicket.
+func (o *Offers) Open(ticket string, signInID uuid.UUID, now time.Time) (Request, error) {
+	content, err := o.box.Open(ticket)
+	if err != nil {
+		return Request{}, ErrTicket
+	}
+	var q Request
+	if json.Unmarshal(content, &q) != nil || q.SignInID != signInID || now.Sub(q.Issued) > TicketLife {
+		return Request{}, ErrTicket
+	}
+	return q, nil
+}

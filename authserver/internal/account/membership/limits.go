@@ -1,0 +1,58 @@
+package membership
+
+import (
+	"time"
+
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// LimitWindow is the time for which sent invitations are counted. A message counts even if its invitation was
+// withdrawn.
+const LimitWindow = 24 * time.Hour
+
+// A Limit bounds how many invitations are sent within LimitWindow, including those that are sent again. Refused
+// requests do not count.
+type Limit struct {
+	Name string // in the header RateLimit
+	Most int
+	Text string // what is too much, for people
+}
+
+// The limits (M5).
+var (
+	PerInviter = Limit{
+		Name: "invitations-per-inviter",
+		Most: 50,
+		Text: "You have sent 50 invitations within 24 hours, which is the maximum.",
+	}
+	PerWorkspace = Limit{
+		Name: "invitations-per-workspace",
+		Most: 200,
+		Text: "The workspace has sent 200 invitations within 24 hours, which is the maximum.",
+	}
+	PerAddressInWorkspace = Limit{
+		Name: "invitations-per-address",
+		Most: 5,
+		Text: "The workspace has sent 5 invitations to this address within 24 hours, which is the maximum.",
+	}
+	// PerAddress counts all workspaces. The first message of a workspace to an address is never refused for it, so that
+	// other workspaces cannot keep a person from being invited.
+	PerAddress = Limit{
+		Name: "invitations-per-address-in-all-workspaces",
+		Most: 20,
+		Text: "This address has received too many invitations within 24 hours.",
+	}
+)
+
+// A LimitError reports that a limit was reached. Nothing was sent.
+type LimitError struct {
+	Limit
+	Wait time.Duration // until one more invitation can be sent
+}
+
+func (e *LimitError) Error() string { return "limit reached: " + e.Name }
+
+// RateLimit describes the limit to the caller of the API.
+func (e *LimitError) RateLimit() web.RateLimit {
+	return web.RateLimit{Name: e.Name, Quota: e.Most, Window: LimitWindow, Reset: e.Wait}
+}

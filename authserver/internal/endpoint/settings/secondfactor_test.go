@@ -1,0 +1,162 @@
+package settings_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const secondFactor = members + "/second-factor"
+
+func requireFactor(site *browsertest.Server) {
+	site.Fixture.Exec(`update account.tenants set second_factor_required = true where id = $1`, site.Fixture.WorkspaceID)
+}
+
+func administrator(site *browsertest.Server) browsertest.Person {
+	return site.Member(perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
+}
+
+func consentPath(site *browsertest.Server) string {
+	program, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	return "/oauth/authorize?" + url.Values{
+		"client_id":    {program.ID.String()},
+		"redirect_uri": {program.Redirects[0]},
+		"state":        {"s"},
+	}.Encode()
+}
+
+func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := administrator(site)
+	site.Member(perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	page := browser.Get(members)
+	wantsWords(t, page, http.StatusOK, "2 members have neither a passkey nor an authenticator app.", "Not required",
+		"To require it, sign in with a second factor yourself")
+	form := page.Form(members + "/invite")
+	form.Set("state", "on")
+	wantsWords(t, browser.Post(secondFactor, form), http.StatusForbidden, "Nothing was changed.",
+		"sign in with a second factor yourself")
+	reader := site.SignedIn(site.Member(perm.AccountReadMembers))
+	readers := reader.Get(members)
+	foreign := browser.Get(members).Form(members + "/invite")
+	foreign.Set("state", "on")
+	if refused := reader.Post(secondFactor, foreign); refused.Status != http.StatusForbidden ||
+		strings.Contains(readers.Text(), "have neither") {
+		t.Errorf("a reader: %d, or sees how many members have none", refused.Status)
+	}
+	withApp(t, browser)
+	changed := browser.Get(members).Send(secondFactor, nil)
+	wantsWords(t, changed.Follow(), http.StatusOK, "need a second factor now", "Required",
+		"2 members have neither") // the reader and the other member
+	if n := site.Count(`select count(*) from account.audit_events where action = $1 and tenant_id = $2 and user_id = $3
+		and detail->>'state' = 'on'`, audit.SecondFactorChanged, site.Fixture.WorkspaceID, ada.ID); n != 1 {
+		t.Errorf("%d events", n)
+	}
+	wantsWords(t, browser.Get(members).Send(secondFactor, nil).Follow(), http.StatusOK, "no longer need", "Not required")
+}
+
+// Each door of a workspace that requires a second factor refuses a sign-in by the password alone, at the page and at the
+// form, and leads to a second factor and back. What exists keeps working.
+func TestSecondFactor_EachDoorLeadsToIt(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := administrator(site)
+	browser := site.SignedIn(ada)
+	consent := consentPath(site)
+	approval := browser.Get(consent).Form("/oauth/authorize")
+	approval.Set("decision", "approve")
+	token := browser.Get(developers).Form(tokens)
+	for name, value := range map[string]string{
+		"name": "T", "days": "7", "permissions": "programmes:read:programmes", "password": browsertest.Password,
+	} {
+		token.Set(name, value)
+	}
+	invitation := browser.Get(members).Form(members + "/invite")
+	invitation.Set("email", "sam@example.org")
+	invitation.Set("permissions", "programmes:read:programmes")
+	existing := site.Fixture.Token(ada.ID, perm.AccountAPIAccess, perm.AccountReadMembers)
+	requireFactor(site)
+	for _, path := range []string{consent, members, developers, connectors, "/settings/audit"} {
+		page := browser.Get(path)
+		wantsWords(t, page, http.StatusForbidden, "Riverside Food Bank requires a second factor", "You have neither yet.")
+		link := authenticatorPath + "?return=" + url.QueryEscape(path)
+		if found := linksTo(page, authenticatorPath); len(found) != 1 || found[0] != link {
+			t.Errorf("%s leads to %v, want %s", path, found, link)
+		}
+	}
+	for path, form := range map[string]url.Values{
+		"/oauth/authorize": approval, tokens: token, members + "/invite": invitation,
+	} {
+		wantsWords(t, browser.Post(path, form), http.StatusForbidden, "requires a second factor", "Nothing was changed.")
+	}
+	if n := site.Count(`select (select count(*) from account.grants) + (select count(*) from account.invitations)
+		+ (select count(*) from account.personal_access_tokens)`); n != 1 {
+		t.Errorf("%d grants, invitations and tokens, want the existing token alone", n)
+	}
+	list := "/v1/account/tenants/" + site.Fixture.WorkspaceID.String() + "/members"
+	if answer := site.Send("GET", list, "", apitest.Bearer(existing)...); answer.Status != http.StatusOK {
+		t.Errorf("an existing token: %d %s", answer.Status, answer.Body)
+	}
+	wantsWords(t, browser.Get("/settings/user"), http.StatusOK, "Riverside Food Bank")
+
+	wrong := browser.Get(authenticatorPath + "?return=" + url.QueryEscape(consent))
+	if back := wrong.Form(authenticatorPath).Get("return"); back != consent {
+		t.Errorf("the form returns to %q", back)
+	}
+	foreign := browser.Get(authenticatorPath + "?return=https://evil.example/")
+	if foreign.Form(authenticatorPath).Has("return") {
+		t.Error("the page returns to another site")
+	}
+	withApp(t, browser)
+	wantsWords(t, browser.Get(consent), http.StatusOK, "asks for access")
+	if answer := browser.Post("/oauth/authorize", approval); answer.Status != http.StatusSeeOther {
+		t.Errorf("approved with a second factor: %d %s", answer.Status, answer.Text())
+	}
+	wantsWords(t, browser.Get(members), http.StatusOK, "Required")
+}
+
+func linksTo(page *browsertest.Page, path string) (found []string) {
+	for _, link := range page.Elements("a") {
+		if href := browsertest.Attribute(link, "href"); strings.HasPrefix(href, path) {
+			found = append(found, href)
+		}
+	}
+	return found
+}
+
+// A thief who has the password of a user with a passkey can neither add a factor of their own nor remove the passkey.
+func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := administrator(site)
+	key := uuid.New()
+	site.Fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+		transports, backup_eligible, backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`,
+		key, ada.ID, key[:])
+	thief := site.SignedIn(ada)
+	setup := thief.Get(authenticatorPath).Form(authenticatorPath)
+	requireFactor(site)
+	page := thief.Get(members)
+	wantsWords(t, page, http.StatusForbidden, "You signed in with your password alone.")
+	if found := linksTo(page, "/login/again"); len(found) != 1 || len(linksTo(page, authenticatorPath)) != 0 {
+		t.Errorf("the page leads to %v", found)
+	}
+	if page := thief.Get(authenticatorPath); !page.HasText("confirm your identity first") {
+		t.Errorf("a second factor is offered: %s", page.Text())
+	}
+	setup.Set("code", "000000")
+	wantsWords(t, thief.Post(authenticatorPath, setup).Follow(), http.StatusOK, "Nothing was changed.")
+	again := thief.Get("/login/again?return=/settings/members")
+	if again.HasText("Enter your password again") {
+		t.Errorf("the password is asked for, which is not enough: %s", again.Text())
+	}
+	thief.Post("/login/again", url.Values{"password": {browsertest.Password}, "return": {members}})
+	wantsWords(t, thief.Get(members), http.StatusForbidden, "You signed in with your password alone.")
+}

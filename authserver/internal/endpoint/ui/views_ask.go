@@ -1,0 +1,8 @@
+package ui
+
+// An Ask is the button with which a user asks the administrators of a workspace for access.
+type Ask struct {
+	Workspace string
+	Ticket    string   // for the form, or "" if the deployment sends no mail
+	People    []Person // whom to ask instead, if the user may see the members
+}

@@ -1,0 +1,42 @@
+package ui
+
+import (
+	"net/http"
+	"net/url"
+)
+
+// maxReturn bounds the path to which the pages that set up a second factor return: it becomes part of their URLs. Their
+// users open a longer request again themselves.
+const maxReturn = 1500
+
+// SecondFactorNeeded writes the page that leads to a second factor, because the workspace requires one. has tells
+// whether the user has one, and only has to use it. back is the local path of the request, or "".
+func (p *Pages) SecondFactorNeeded(
+	w http.ResponseWriter, r *http.Request, frame Frame, workspace string, has bool, back string,
+) {
+	query := ""
+	if back = LocalPath(back, ""); back != "" && len(back) <= maxReturn {
+		query = "?return=" + url.QueryEscape(back)
+	}
+	m := &Message{
+		Frame:   frame,
+		Status:  http.StatusForbidden,
+		Heading: workspace + " requires a second factor",
+		Text: "Its members sign in with a passkey, or with a password and a code of an authenticator app. You have " +
+			"neither yet. Nothing was changed.",
+		Next: "Set one up now. Then you get back here.",
+	}
+	if p.offer.Passkeys {
+		m.Links = append(m.Links, Link{"/settings/passkeys" + query, "Add a passkey"})
+	}
+	m.Links = append(m.Links, Link{"/settings/security/authenticator" + query, "Set up an authenticator app"})
+	if has {
+		m.Text = "You signed in with your password alone. Nothing was changed."
+		m.Next = "Use your passkey or authenticator app now. Then you get back here."
+		m.Links = []Link{{"/login/again" + query, "Confirm with your second factor"}}
+	}
+	if query == "" {
+		m.Next = "Do this now, and then open the page or the application again."
+	}
+	p.ShowError(w, r, m)
+}

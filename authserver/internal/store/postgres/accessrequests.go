@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// managersSQL selects the members who can give access: those who hold what they would give, or all who manage members
+// if there are none. With @mailed, it leaves out those who turned the mail off.
+const managersSQL = `
+with managers as (
+  select u.id, u.name, u.email, m.created_at, m.permissions @> @needs as holds
+  from account.memberships m join account.users u on u.id = m.user_id and u.disabled_at is null
+  where m.tenant_id = @tenant and u.id <> @but and 'account:write:members' = any(m.permissions)
+    and not (@mailed and exists (select from account.unwanted_mails w where w.user_id = u.id and w.kind = @kind))
+)
+select id, name, email from managers
+where holds or not exists (select from managers where holds)
+order by created_at, id limit @most`
+
+func managersArgs(workspaceID, but uuid.UUID, needs perm.Set, mailed bool) pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"tenant": workspaceID,
+		"but":    but,
+		"needs":  append([]string{}, needs.Strings()...),
+		"mailed": mailed,
+		"kind":   string(mail.AccessRequested),
+		"most":   accessrequest.MostRecipients,
+	}
+}
+
+func scanManager(row pgx.CollectableRow) (m accessrequest.Manager, err error) {
+	return m, row.Scan(&m.UserID, &m.Name, &m.Email)
+}
+
+// Managers implements accessrequest.Store.
+func (s *Store) Managers(
+	ctx context.Context, workspaceID, but uuid.UUID, needs perm.Set,
+) ([]accessrequest.Manager, error) {
+	return listed(ctx, s, "list managers", managersSQL, managersArgs(workspaceID, but, needs, false), scanManager)
+}
+
+// AskForAccess mails the request to the members who can give the access, with the event. If its outcome is not
+// accessrequest.Sent, it has changed nothing.
+func (s *Store) AskForAccess(
+	ctx context.Context, q accessrequest.Request, event audit.Event,
+) (outcome accessrequest.Outcome, err error) {
+	if s.mails == nil {
+		return accessrequest.NoMail, nil
+	}
+	err = s.atomically(ctx, "ask for access", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil { // locks the user: one request at a time
+			return err
+		}
+		held, member, err := lockMember(ctx, tx, q.WorkspaceID, q.UserID)
+		if err != nil {
+			return err
+		}
+		if member && !q.LLMIntegration && held.HasAll(q.Permissions) {
+			outcome = accessrequest.AlreadyGiven
+			return nil
+		}
+		rows, err := tx.Query(ctx, managersSQL, managersArgs(q.WorkspaceID, q.UserID, q.Needs(), true))
+		if err != nil {
+			return err
+		}
+		managers, err := pgx.CollectRows(rows, scanManager)
+		if err != nil {
+			return err
+		}
+		if len(managers) == 0 {
+			outcome = accessrequest.NoManager
+			return nil
+		}
+		if outcome, err = saveRequest(ctx, tx, q, member); err != nil || outcome != accessrequest.Sent {
+			return err
+		}
+		m := mail.Message{Kind: mail.AccessRequested, Data: requestData(q, member)}
+		err = tx.QueryRow(ctx, `select t.name, u.name, u.email from account.tenants t, account.users u
+			where t.id = $1 and u.id = $2`, q.WorkspaceID, q.UserID).
+			Scan(&m.Data.Workspace, &m.Data.Person, &m.Data.Email)
+		for i := 0; err == nil && i < len(managers); i++ {
+			err = s.queueMail(ctx, tx, managers[i].UserID, m)
+		}
+		if err != nil {
+			return err
+		}
+		event.Detail["recipients"], event.Detail["member"] = len(managers), member
+		return record(ctx, tx, event)
+	})
+	return outcome, err
+}
+
+// saveRequest stores the request unless a limit is reached (R2).
+func saveRequest(
+	ctx context.Context, tx pgx.Tx, q accessrequest.Request, member bool,
+) (accessrequest.Outcome, error) {
+	if !member {
+		_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('access requests ' || $1::text, 0))`,
+			q.WorkspaceID.String())
+		if err != nil {
+			return "", err
+		}
+		var others int
+		err = tx.QueryRow(ctx, `select count(*) from account.access_requests
+			where tenant_id = $1 and not member and user_id <> $2 and asked_at > now() - $3::interval`,
+			q.WorkspaceID, q.UserID, accessrequest.Interval).Scan(&others)
+		if err != nil {
+			return "", err
+		}
+		if others >= accessrequest.MostByOthers {
+			return accessrequest.TooMany, nil
+		}
+	}
+	if _, err := tx.Exec(ctx, `delete from account.access_requests where tenant_id = $1
+		and asked_at < now() - interval '30 days'`, q.WorkspaceID); err != nil {
+		return "", err
+	}
+	tag, err := tx.Exec(ctx, `
+insert into account.access_requests as a (user_id, tenant_id, permissions, application, member)
+values ($1, $2, $3, $4, $5)
+on conflict (user_id, tenant_id) do update
+set permissions = excluded.permissions, application = excluded.application, member = excluded.member, asked_at = now()
+where a.asked_at <= now() - $6::interval`,
+		q.UserID, q.WorkspaceID, append([]string{}, q.Permissions.Strings()...), q.Application, member,
+		accessrequest.Interval)
+	if err != nil {
+		return "", err
+	}
+	if tag.RowsAffected() == 0 {
+		return accessrequest.AlreadySent, nil
+	}
+	return accessrequest.Sent, nil
+}
+
+// requestData returns what the mail says and where its link leads.
+func requestData(q accessrequest.Request, member bool) mail.Data {
+	d := mail.Data{Permissions: titles(q.Permissions), Application: q.Application, LLMIntegration: q.LLMIntegration}
+	at := "?tenant=" + q.WorkspaceID.String()
+	switch {
+	case q.LLMIntegration:
+		d.Path = "/settings/connectors" + at
+	case member:
+		d.Path = "/settings/members/member" + at + "&id=" + q.UserID.String() + "&asked=1"
+	default:
+		d.Path = "/settings/members" + at + "&asked=" + q.UserID.String()
+	}
+	return d
+}
+
+// AskedForAccess reads the last request of a user in a workspace, or returns nil.
+func (s *Store) AskedForAccess(ctx context.Context, workspaceID, user uuid.UUID) (*accessrequest.Asked, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var a accessrequest.Asked
+	var permissions []string
+	err := s.pool.QueryRow(ctx, `select u.id, u.name, u.email, a.permissions, a.application, a.asked_at
+		from account.access_requests a join account.users u on u.id = a.user_id and u.disabled_at is null
+		where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - interval '30 days'`, workspaceID, user).
+		Scan(&a.UserID, &a.Name, &a.Email, &permissions, &a.Application, &a.At)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	a.Permissions = perm.FromStrings(permissions)
+	return &a, unavailable("read access request", err)
+}

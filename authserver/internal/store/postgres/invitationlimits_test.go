@@ -1,0 +1,137 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// sentBefore inserts n messages that were sent some time ago.
+func (m *memberTest) sentBefore(n int, workspaceID, inviter uuid.UUID, email string, ago time.Duration) {
+	m.Helper()
+	m.fixture.Exec(`insert into account.invitation_messages (tenant_id, inviter_id, email_hash, sent_at)
+		select $1, $2, $3, now() - $4::interval from generate_series(1, $5)`,
+		workspaceID, inviter, credential.Hash(email), ago, n)
+}
+
+func (m *memberTest) invites(by membership.Actor, email string) error {
+	_, err := m.Invite(m.Context(), by, email, []string{"programmes:read:programmes"})
+	return err
+}
+
+// wantsLimit fails unless err reports that the limit was reached, and how long to wait.
+func wantsLimit(t *testing.T, what string, err error, limit membership.Limit, wait time.Duration) {
+	t.Helper()
+	reached, ok := errors.AsType[*membership.LimitError](err)
+	if !ok || reached.Name != limit.Name || (reached.Wait-wait).Abs() > time.Minute {
+		t.Errorf("%s: %v, want %s with %v to wait", what, err, limit.Name, wait)
+		if ok {
+			t.Log(reached.Wait)
+		}
+	}
+}
+
+func TestM5_InvitationsAreLimited(t *testing.T) {
+	m := newMemberTest(t)
+	other, nobody := m.fixture.Workspace("Elsewhere"), uuid.New()
+	const hour = time.Hour
+
+	busy := m.person(manages...)
+	m.sentBefore(membership.PerInviter.Most-1, other, busy.UserID, "x@example.org", hour)
+	if err := m.invites(busy, "first@example.org"); err != nil {
+		t.Errorf("the last one of an inviter: %v", err)
+	}
+	wantsLimit(t, "inviter", m.invites(busy, "second@example.org"), membership.PerInviter, 23*hour)
+	if err := m.invites(m.person(manages...), "second@example.org"); err != nil {
+		t.Errorf("another inviter: %v", err)
+	}
+
+	sam := m.person(manages...)
+	for i := range membership.PerAddressInWorkspace.Most {
+		var err error
+		if i%2 == 0 {
+			err = m.invites(sam, "sam@example.org")
+		} else {
+			id := m.open("sam@example.org")
+			_, err = m.Renew(t.Context(), sam, id)
+			if err == nil && i == 3 { // messages count whose invitation is withdrawn
+				err = m.Withdraw(t.Context(), sam, id)
+			}
+		}
+		if err != nil {
+			t.Fatalf("message %d to an address: %v", i, err)
+		}
+	}
+	wantsLimit(t, "address", m.invites(m.person(manages...), "SAM@example.org"),
+		membership.PerAddressInWorkspace, 24*hour)
+	before := m.count(`select count(*) from account.audit_events`)
+	_, err := m.Renew(t.Context(), sam, m.open("sam@example.org"))
+	wantsLimit(t, "renewed", err, membership.PerAddressInWorkspace, 24*hour)
+	if m.count(`select count(*) from account.audit_events`) != before {
+		t.Error("a refused invitation is recorded")
+	}
+
+	m.sentBefore(membership.PerAddress.Most, other, nobody, "eve@example.org", 2*hour)
+	if err := m.invites(sam, "eve@example.org"); err != nil {
+		t.Errorf("other workspaces keep this one from inviting: %v", err)
+	}
+	wantsLimit(t, "address in all workspaces", m.invites(sam, "eve@example.org"), membership.PerAddress, 22*hour)
+
+	m.sentBefore(membership.PerWorkspace.Most, m.workspaceID, nobody, "y@example.org", 3*hour)
+	wantsLimit(t, "workspace", m.invites(sam, "last@example.org"), membership.PerWorkspace, 21*hour)
+	m.fixture.Exec(`update account.invitation_messages set sent_at = sent_at - interval '1 day'`)
+	if err := m.invites(sam, "sam@example.org"); err != nil {
+		t.Errorf("a day later: %v", err)
+	}
+	for range 4 {
+		_ = m.invites(sam, fmt.Sprintf("%s@example.org", uuid.NewString()))
+	}
+	if n := m.count(`select count(*) from account.invitation_messages where sent_at < now() - interval '1 day'`); n != 0 {
+		t.Errorf("%d old messages are stored", n)
+	}
+}
+
+// open returns the open invitation of an address.
+func (m *memberTest) open(email string) (id uuid.UUID) {
+	m.Helper()
+	err := m.fixture.Owner.QueryRow(m.Context(), `select id from account.invitations
+		where tenant_id = $1 and email = $2 and ended_at is null`, m.workspaceID, email).Scan(&id)
+	if err != nil {
+		m.Fatal(err)
+	}
+	return id
+}
+
+// Two workspaces that invite one address at the same time do not exceed its limit.
+func TestM5_ConcurrentWorkspacesShareLimitOfAddress(t *testing.T) {
+	m := newMemberTest(t)
+	actors := make([]membership.Actor, 6)
+	for i := range actors {
+		actors[i] = m.person(manages...)
+		actors[i].WorkspaceID = m.fixture.Workspace(fmt.Sprintf("Workspace %d", i))
+		m.fixture.Join(actors[i].WorkspaceID, actors[i].UserID, manages...)
+		m.sentBefore(1, actors[i].WorkspaceID, uuid.New(), "sam@example.org", time.Minute)
+	}
+	m.sentBefore(membership.PerAddress.Most-len(actors)-2, uuid.New(), uuid.New(), "sam@example.org", time.Minute)
+	var functions []func() error
+	for _, by := range actors {
+		functions = append(functions, func() error { return m.invites(by, "sam@example.org") })
+	}
+	sent := 0
+	for _, err := range at(functions...) {
+		if err == nil {
+			sent++
+		} else {
+			wantsLimit(t, "refused", err, membership.PerAddress, 24*time.Hour-time.Minute)
+		}
+	}
+	if sent != 2 {
+		t.Errorf("%d messages, want 2", sent)
+	}
+}

@@ -1,0 +1,76 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+)
+
+// Conditions on a sign-in s: its user has a second factor, it was made with one, and a workspace of the user requires
+// one. A linked account counts as used: its provider decides how the user signs in there.
+const (
+	hasSecondFactor = `(exists (select from account.passkeys k where k.user_id = s.user_id and k.copied_at is null)
+  or exists (select from account.authenticators a where a.user_id = s.user_id))`
+	usedSecondFactor     = `(s.method <> 'password' or s.second_factor_at is not null)`
+	secondFactorDemanded = `exists (select from account.memberships d join account.tenants t on t.id = d.tenant_id
+  where d.user_id = s.user_id and t.second_factor_required)`
+)
+
+// RequireSecondFactor switches the requirement of a second factor for the members of a workspace, with the event. It
+// returns session.ErrSecondFactor if it is switched on by a user who has not used one at this sign-in.
+func (s *Store) RequireSecondFactor(
+	ctx context.Context, workspaceID uuid.UUID, required bool, event audit.Event,
+) error {
+	return s.atomically(ctx, "require second factor", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		satisfied, err := found(tx.QueryRow(ctx, `select true from account.sign_ins s
+			where s.id = $1 and `+hasSecondFactor+` and `+usedSecondFactor, event.Authorization.SignInID))
+		if err == nil && required && !satisfied {
+			err = session.ErrSecondFactor
+		}
+		if err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `update account.tenants set second_factor_required = $2
+			where id = $1 and second_factor_required <> $2`, workspaceID, required)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+// mayChangeFactors returns session.ErrSecondFactor if a workspace requires a second factor of the user, and the user has
+// one but did not use it at this sign-in: a password alone must not replace it. The user's row is locked.
+func mayChangeFactors(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error {
+	if a == nil || a.SignInID == uuid.Nil {
+		return nil
+	}
+	missing, err := found(tx.QueryRow(ctx, `select true from account.sign_ins s where s.id = $1
+		and `+hasSecondFactor+` and not `+usedSecondFactor+` and `+secondFactorDemanded, a.SignInID))
+	if err == nil && missing {
+		err = session.ErrSecondFactor
+	}
+	return err
+}
+
+// firstFactor reports whether the user has no second factor yet. The one that is added next counts as used.
+func firstFactor(ctx context.Context, tx pgx.Tx, a *audit.Authorization) (bool, error) {
+	if a == nil || a.SignInID == uuid.Nil {
+		return false, nil
+	}
+	return found(tx.QueryRow(ctx, `select true from account.sign_ins s where s.id = $1 and not `+hasSecondFactor,
+		a.SignInID))
+}
+
+// useSecondFactor records that a second factor was used at a sign-in.
+func useSecondFactor(ctx context.Context, tx pgx.Tx, signInID uuid.UUID) error {
+	_, err := tx.Exec(ctx, `update account.sign_ins set second_factor_at = now() where id = $1`, signInID)
+	return err
+}

@@ -1,0 +1,106 @@
+package postgres_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
+	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// What the pages checked is checked again in the transaction that writes, for each change of factors and for each write
+// in a workspace that requires a second factor.
+func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
+	l := newStoreTest(t)
+	l.withKeys(make([]byte, 32))
+	proofs, user := l.proving(), l.grant.UserID
+	weak, err := l.begin(proofs["password"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	strong, err := l.begin(proofs["passkey"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked, err := l.begin(proofs["upstream"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := func(signIn uuid.UUID, in uuid.UUID) audit.Event {
+		e := audit.Event{Actor: "test", Action: audit.SecondFactorChanged, Subject: "x", Detail: map[string]any{}}
+		e.Authorization = &audit.Authorization{UserID: user, SignInID: signIn, WorkspaceID: in}
+		if in != uuid.Nil {
+			e.Authorization.Permissions = perm.NewSet(perm.ProgrammesRead)
+		}
+		return e
+	}
+	here := l.grant.WorkspaceID
+	if err := l.RequireSecondFactor(t.Context(), here, true, event(weak, here)); !errors.Is(
+		err, session.ErrSecondFactor) {
+		t.Errorf("required by a password alone: %v", err)
+	}
+	if err := l.RequireSecondFactor(t.Context(), here, true, event(strong, here)); err != nil {
+		t.Fatal(err)
+	}
+	for signIn, want := range map[uuid.UUID]error{weak: audit.ErrNotAuthorized, strong: nil, linked: nil} {
+		if err := l.RequireSecondFactor(t.Context(), here, true, event(signIn, here)); !errors.Is(err, want) {
+			t.Errorf("a write in the workspace: %v, want %v", err, want)
+		}
+	}
+	other := l.fixture.Workspace("Elsewhere")
+	l.fixture.Join(other, user, perm.ProgrammesRead)
+	if err := l.RequireSecondFactor(t.Context(), other, false, event(weak, other)); err != nil {
+		t.Errorf("a write in another workspace: %v", err)
+	}
+	key := passkey.Passkey{ID: uuid.New(), UserID: user, Name: "Thief", PublicKey: []byte{1}, AAGUID: []byte{0}}
+	key.CredentialID, key.Transports = key.ID[:], []string{}
+	changes := map[string]func(signIn uuid.UUID) error{
+		"add a passkey": func(s uuid.UUID) error {
+			_, err := l.AddPasskey(t.Context(), key, event(s, uuid.Nil))
+			return err
+		},
+		"remove a passkey": func(s uuid.UUID) error {
+			_, err := l.RemovePasskey(t.Context(), user, key.ID, issuer, event(s, uuid.Nil))
+			return err
+		},
+		"add an app": func(s uuid.UUID) error {
+			return l.AddAuthenticator(t.Context(), user, authenticator.Secret("12345678901234567890"), 1,
+				[][]byte{make([]byte, 32)}, event(s, uuid.Nil))
+		},
+		"replace recovery codes": func(s uuid.UUID) error {
+			_, err := l.ReplaceRecoveryCodes(t.Context(), user, [][]byte{make([]byte, 32)}, event(s, uuid.Nil))
+			return err
+		},
+		"remove an app": func(s uuid.UUID) error {
+			_, err := l.RemoveAuthenticator(t.Context(), user, event(s, uuid.Nil))
+			return err
+		},
+	}
+	for _, name := range []string{
+		"add a passkey", "remove a passkey", "add an app", "replace recovery codes", "remove an app",
+	} {
+		if err := changes[name](weak); !errors.Is(err, session.ErrSecondFactor) {
+			t.Errorf("%s with a password alone: %v", name, err)
+		}
+		if err := changes[name](strong); err != nil {
+			t.Errorf("%s with a second factor: %v", name, err)
+		}
+	}
+	if err := l.prove(weak, proofs["password"]); err != nil {
+		t.Fatal(err)
+	}
+	if err := changes["add an app"](weak); !errors.Is(err, session.ErrSecondFactor) {
+		t.Errorf("after the password again: %v", err)
+	}
+	if err := l.prove(weak, proofs["passkey"]); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.RequireSecondFactor(t.Context(), here, true, event(weak, here)); err != nil {
+		t.Errorf("after the passkey: %v", err)
+	}
+}
