@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/invitation"
@@ -48,6 +49,7 @@ type browserDeps struct {
 	engine    *engine.Engine
 	grants    *grant.Service
 	members   *membership.Service
+	accounts  *useraccount.Service
 	resources []string
 	now       func() time.Time
 	cost      session.Cost

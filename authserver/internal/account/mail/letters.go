@@ -61,6 +61,7 @@ func kinds() []kind {
 			life:     2 * day,
 			write:    permissionsChanged,
 		},
+		{name: AccountDeleted, title: "Your account was deleted", life: 7 * day, write: accountDeleted},
 	}
 }
 
@@ -281,6 +282,18 @@ func permissionsChanged(s site, m Message) letter {
 		Button:   "Open your settings",
 		Link:     s.page("/settings/user"),
 		Unwanted: s.page("/settings/security"),
+	}
+}
+
+func accountDeleted(s site, m Message) letter {
+	return letter{
+		Subject: "Your account was deleted",
+		Lines: []string{
+			"Your account at " + s.host() + " was deleted on " + moment(m.Data.At) + ".",
+			"Its memberships, connections, personal access tokens and sign-ins have ended. Your name and this " +
+				"address were removed.",
+			"If this was not you, tell an administrator of your workspaces. The account cannot be restored.",
+		},
 	}
 }
 

@@ -42,6 +42,7 @@ const (
 	TokenExpiring      Kind = "token_expiring"
 	Removed            Kind = "removed_from_workspace"
 	PermissionsChanged Kind = "permissions_changed"
+	AccountDeleted     Kind = "account_deleted"
 )
 
 // A Message is one e-mail to one person.
