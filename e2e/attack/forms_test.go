@@ -54,6 +54,7 @@ func fields(e *target) map[string]url.Values {
 		"/settings/security/authenticator/codes":  {},
 		"/settings/security/authenticator/remove": {},
 		"/settings/user/name":                     {"name": {"Mallory"}},
+		"/settings/user/delete":                   {"confirm": {"yes"}},
 		"/settings/connectors/llm": {
 			"state":   {"off"},
 			"confirm": {"yes"},
@@ -268,6 +269,7 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 			if !strings.HasPrefix(path, "/settings/") || path == "/settings/passkeys" ||
 				path == "/settings/passkeys/options" ||
 				path == "/settings/members/leave" || // the sender's own membership
+				path == "/settings/user/delete" || // the sender's own account
 				(who == colleague && slices.Contains(manages, path)) {
 				continue
 			}

@@ -16,6 +16,8 @@ type userCommands struct {
 
 	ResetLink usersResetLink `cmd:"" help:"Make a link with which a user sets a new password. It works once, for 30 minutes. Needs ALMONER_APP_URL."`
 
+	Delete usersDelete `cmd:"" help:"Delete a user: end their memberships, grants, tokens, sign-ins and sign-in methods, and remove their name and address. It cannot be undone. Audit events and applications stay. See first what ends with --dry-run."`
+
 	SignInMethods      usersSignInMethods      `cmd:"" help:"List a user's passkeys, linked accounts and authenticator app."`
 	RemoveSignInMethod usersRemoveSignInMethod `cmd:"" help:"Remove a passkey or linked account, even the last sign-in method, or the authenticator app, and sign the user out everywhere."`
 }
@@ -71,6 +73,15 @@ type usersResetLink struct {
 
 func (c usersResetLink) Run(ctx context.Context, a *adminCommands) error {
 	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ResetLink(ctx, c.User) })
+}
+
+type usersDelete struct {
+	User   string `arg:"" help:"Id or e-mail address of the user."`
+	DryRun bool   `help:"Change nothing, and say what would end."`
+}
+
+func (c usersDelete) Run(ctx context.Context, a *adminCommands) error {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.DeleteUser(ctx, c.User, c.DryRun) })
 }
 
 type usersSignInMethods struct {

@@ -40,6 +40,7 @@ var (
 type Store interface {
 	Workspaces
 	Users
+	Deletions
 	Members
 	Clients
 	Grants

@@ -16,6 +16,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/introspect"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
@@ -147,6 +148,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		engine:    oauth,
 		grants:    grants,
 		members:   people,
+		accounts:  accountsOf(store, grants),
 		resources: resources,
 		now:       o.now,
 		cost:      o.cost,
@@ -260,6 +262,16 @@ func membersOf(store *postgres.Store, grants *grant.Service, c Config) *membersh
 		AppURL: c.AppURL,
 		Mails:  c.sendsMail(),
 		Random: rand.Reader,
+	})
+}
+
+// accountsOf returns the service that changes accounts.
+func accountsOf(store *postgres.Store, grants *grant.Service) *useraccount.Service {
+	return useraccount.New(useraccount.Deps{
+		Store: store,
+		Forget: func(ctx context.Context, id uuid.UUID, ends time.Time) {
+			grants.PropagateRevocation(ctx, id, ends, grant.MembershipOver)
+		},
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/accessrequests"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
@@ -51,6 +52,7 @@ type browserDeps struct {
 	engine    *engine.Engine
 	grants    *grant.Service
 	members   *membership.Service
+	accounts  *useraccount.Service
 	resources []string
 	now       func() time.Time
 	cost      session.Cost

@@ -78,7 +78,7 @@ func newSettings(
 	routes := settings.Routes{}
 	for _, page := range []interface{ Routes() settings.Routes }{
 		common,
-		user.New(common, d.store),
+		user.New(user.Deps{Settings: common, Users: d.store, Accounts: d.accounts}),
 		developers.New(developers.Deps{
 			Settings:  common,
 			Store:     d.store,

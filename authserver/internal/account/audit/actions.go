@@ -60,6 +60,7 @@ const (
 	UserMailsChanged         Action = "user.mails_changed"
 	UserDisabled             Action = "user.disabled"
 	UserEnabled              Action = "user.enabled"
+	UserDeleted              Action = "user.deleted"
 
 	ProgrammeErased  Action = "programme.erased"
 	FormErased       Action = "form.erased"

@@ -155,6 +155,12 @@ var descriptions = []Description{
 	{Action: UserMailsChanged, Text: "Changed which mails are sent"},
 	{Action: UserDisabled, Text: "Disabled the account"},
 	{Action: UserEnabled, Text: "Enabled the account"},
+	{
+		Action: UserDeleted,
+		Text:   "Deleted the account",
+		Meaning: "The name, the address and all access of the user ended. The details count the workspaces, " +
+			"grants and tokens that ended.",
+	},
 
 	{Action: ProgrammeErased, Text: "Deleted a draft of a programme"},
 	{

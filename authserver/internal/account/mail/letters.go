@@ -68,6 +68,7 @@ func kinds() []kind {
 			life:     2 * day,
 			write:    accessRequested,
 		},
+		{name: AccountDeleted, title: "Your account was deleted", life: 7 * day, write: accountDeleted},
 	}
 }
 
@@ -313,6 +314,18 @@ func accessRequested(s site, m Message) letter {
 		Button:   button,
 		Link:     s.page(d.Path),
 		Unwanted: s.page("/settings/security"),
+	}
+}
+
+func accountDeleted(s site, m Message) letter {
+	return letter{
+		Subject: "Your account was deleted",
+		Lines: []string{
+			"Your account at " + s.host() + " was deleted on " + moment(m.Data.At) + ".",
+			"Its memberships, connections, personal access tokens and sign-ins have ended. Your name and this " +
+				"address were removed.",
+			"If this was not you, tell an administrator of your workspaces. The account cannot be restored.",
+		},
 	}
 }
 

@@ -43,6 +43,7 @@ const (
 	Removed            Kind = "removed_from_workspace"
 	PermissionsChanged Kind = "permissions_changed"
 	AccessRequested    Kind = "access_requested"
+	AccountDeleted     Kind = "account_deleted"
 )
 
 // A Message is one e-mail to one person.

@@ -28,7 +28,7 @@ var posts = []string{
 	"/settings/security/tokens/revoke", connectors + "/policy", authenticatorPath, authenticatorPath + "/codes",
 	authenticatorPath + "/remove",
 	members + "/invite", members + "/renew", members + "/withdraw", members + "/permissions", members + "/remove",
-	members + "/leave",
+	members + "/leave", namePath, deletePath,
 }
 
 // pages returns every page of the settings, and the export.

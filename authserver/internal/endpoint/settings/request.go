@@ -31,7 +31,7 @@ func (h *Settings) Page(serve func(*Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		if err == nil && !signedIn {
-			redirect(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
+			Redirect(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
 			return
 		}
 		if err == nil {
@@ -61,7 +61,7 @@ func (h *Settings) Form(section ui.Section, serve func(*Request) error) http.Han
 			h.finish(w, r, err)
 			return
 		case !signedIn:
-			redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
+			Redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
 			return
 		}
 		key, ok := h.openKey(r.PostForm.Get("key"), current)
@@ -144,7 +144,7 @@ func (h *Settings) Done(v *Request, path, notice string) error {
 	if err := h.Sessions.Flash(v.W, v.R, notice); err != nil {
 		return err
 	}
-	redirect(v.W, path)
+	Redirect(v.W, path)
 	return nil
 }
 

@@ -60,7 +60,7 @@ func New(deps Deps) (*Settings, error) {
 
 // Routes serves GET / and GET /settings.
 func (*Settings) Routes() Routes {
-	home := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { redirect(w, "/settings/user") })
+	home := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { Redirect(w, "/settings/user") })
 	return Routes{"/": {"GET": home}, "/settings": {"GET": home}}
 }
 
@@ -107,7 +107,8 @@ func noLongerAllowed() *ui.Message {
 	}
 }
 
-func redirect(w http.ResponseWriter, path string) {
+// Redirect writes a 303 to a local path.
+func Redirect(w http.ResponseWriter, path string) {
 	w.Header().Set("Location", path)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusSeeOther)

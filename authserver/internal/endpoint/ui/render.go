@@ -10,6 +10,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -77,19 +78,32 @@ const Unsent = "unsent"
 // PasswordSet is the query parameter that tells the sign-in page that a password was set with a link.
 const PasswordSet = "password-set"
 
+// AccountDeleted is the query parameter that tells the sign-in page that an account was deleted.
+const AccountDeleted = "account-deleted"
+
+// signInNotice returns what the sign-in page says first, or "".
+func signInNotice(r *http.Request) string {
+	query := r.URL.Query()
+	switch {
+	case r.URL.Path != "/login":
+		return ""
+	case query.Has(PasswordSet):
+		return "Your new password is set, and all browsers were signed out. Sign in with it."
+	case query.Has(AccountDeleted):
+		return "Your account was deleted."
+	case query.Has(Unsent):
+		return "You were signed out. Nothing was changed, and your input was not saved."
+	}
+	return ""
+}
+
 // Show writes a page. The caller sets other headers, such as Retry-After, before.
 func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view View) {
 	frame := view.frame()
 	frame.RequestID, frame.Offer, frame.Sections = web.RequestID(r.Context()), p.offer, p.sections
 	if _, signIn := view.(*Login); signIn {
 		frame.AsksPasskey = p.offer.Passkeys
-		query := r.URL.Query()
-		if r.URL.Path == "/login" && query.Has(Unsent) {
-			frame.Notice = "You were signed out. Nothing was changed, and your input was not saved."
-		}
-		if r.URL.Path == "/login" && query.Has(PasswordSet) {
-			frame.Notice = "Your new password is set, and all browsers were signed out. Sign in with it."
-		}
+		frame.Notice = cmp.Or(signInNotice(r), frame.Notice)
 	}
 	var page bytes.Buffer
 	if err := p.templates[view.Template()].Execute(&page, view); err != nil {

@@ -27,10 +27,11 @@ func (s *Store) AddUser(ctx context.Context, id uuid.UUID, email, name string, e
 	})
 }
 
-// Users lists all users by e-mail address.
+// Users lists all users by e-mail address, without those that were deleted.
 func (s *Store) Users(ctx context.Context) ([]admin.User, error) {
 	return listed(ctx, s, "list users", `
-select id, email, name, password_hash is not null, created_at, disabled_at from account.users order by email`, nil,
+select id, email, name, password_hash is not null, created_at, disabled_at from account.users
+where deleted_at is null order by email`, nil,
 		func(row pgx.CollectableRow) (u admin.User, err error) {
 			return u, row.Scan(&u.ID, &u.Email, &u.Name, &u.HasPassword, &u.Created, &u.DisabledAt)
 		})
@@ -95,8 +96,10 @@ func (s *Store) SetPassword(
 	return others, err
 }
 
+// holdUser locks a user's row, or returns admin.ErrNoUser, also for a deleted user.
 func holdUser(ctx context.Context, tx pgx.Tx, id uuid.UUID, disabled *bool) error {
-	err := tx.QueryRow(ctx, `select disabled_at is not null from account.users where id = $1 for no key update`, id).
+	err := tx.QueryRow(ctx, `select disabled_at is not null from account.users
+		where id = $1 and deleted_at is null for no key update`, id).
 		Scan(disabled)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return admin.ErrNoUser

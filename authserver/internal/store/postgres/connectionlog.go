@@ -103,8 +103,8 @@ with connectors as (
     order by at desc limit @each) w
 )
 select now(), c.id, c.name, c.platform, c.address, c.redirect_uris, c.deleted,
-  w.id, w.at, coalesce(u.name, ''), coalesce(u.email, ''), w.stray, w.outcome, w.reason, coalesce(r.request_id,
-  w.request),
+  w.id, w.at, coalesce(u.name, ''), coalesce(case when u.deleted_at is null then u.email end, ''),
+  w.stray, w.outcome, w.reason, coalesce(r.request_id, w.request),
   g.first_used_at, f.at, coalesce(f.words, ''), ` + grantColumns + `
 from connectors c
 left join attempts w on w.connector = c.id

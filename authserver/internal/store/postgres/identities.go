@@ -106,7 +106,7 @@ func (s *Store) LinkIdentity(
 	err := s.atomically(ctx, "link identity", func(tx pgx.Tx) error {
 		linked = false
 		tag, err := tx.Exec(ctx, `insert into account.identities (issuer, subject, user_id)
-			select $2, $3, u.id from account.users u where u.id = $1 and u.disabled_at is null
+			select $2, $3, u.id from account.users u where u.id = $1 and u.disabled_at is null for no key update
 			on conflict do nothing`, user, issuer, subject)
 		if err != nil {
 			return err

@@ -26,12 +26,14 @@ func (s *Store) AddMember(
 		if err := lockMembers(ctx, tx, workspaceID); err != nil {
 			return err
 		}
+		if err := holdUser(ctx, tx, user, new(bool)); err != nil { // a deleted user joins no workspace
+			return err
+		}
 		_, err := tx.Exec(ctx, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)`,
 			workspaceID, user, permissions.Strings())
 		for constraint, refusal := range map[string]error{
 			"memberships_pkey":           admin.ErrMember,
 			"memberships_tenant_id_fkey": admin.ErrNoWorkspace,
-			"memberships_user_id_fkey":   admin.ErrNoUser,
 		} {
 			if violates(err, constraint) {
 				return refusal
@@ -168,20 +170,21 @@ func endMembership(
 	if err != nil {
 		return nil, 0, err
 	}
-	tokens, err = revokeTokens(ctx, tx, workspaceID, user, actor)
+	tokens, err = revokeTokens(ctx, tx, &workspaceID, user, actor)
 	return ended, tokens, err
 }
 
-// revokeTokens revokes a user's personal access tokens in a workspace, with an event each, and returns their
-// number.
-func revokeTokens(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, actor string) (int, error) {
+// revokeTokens revokes a user's personal access tokens in a workspace, or in all if workspaceID is nil, with an event
+// each, and returns their number.
+func revokeTokens(ctx context.Context, tx pgx.Tx, workspaceID *uuid.UUID, user uuid.UUID, actor string) (int, error) {
 	tag, err := tx.Exec(ctx, `
 with ended as (
   update account.personal_access_tokens set revoked_at = now(), revoke_reason = @reason
-  where tenant_id = @tenant and user_id = @user and revoked_at is null and expires_at > now() returning id, name
+  where (@tenant::uuid is null or tenant_id = @tenant) and user_id = @user and revoked_at is null
+    and expires_at > now() returning id, tenant_id, name
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
-select gen_random_uuid(), @tenant, @user, @actor, '`+audit.TokenRevoked+`', 'token:' || id,
+select gen_random_uuid(), tenant_id, @user, @actor, '`+audit.TokenRevoked+`', 'token:' || id,
   jsonb_build_object('reason', @reason::text, 'name', name) from ended`,
 		pgx.NamedArgs{"tenant": workspaceID, "user": user, "actor": actor, "reason": string(grant.MembershipOver)})
 	return int(tag.RowsAffected()), err

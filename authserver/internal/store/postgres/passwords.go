@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -190,7 +191,11 @@ func (s *Store) ResetPassword(ctx context.Context, r password.Reset, event audit
 			return err
 		}
 		var disabled bool
-		if err := holdUser(ctx, tx, user, &disabled); err != nil {
+		err = holdUser(ctx, tx, user, &disabled)
+		if errors.Is(err, admin.ErrNoUser) { // deleted meanwhile
+			return password.ErrLinkInvalid
+		}
+		if err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `update account.password_resets set used_at = now()

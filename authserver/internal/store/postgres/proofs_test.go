@@ -154,6 +154,10 @@ func TestAllowed_EndedSignInCannotWrite(t *testing.T) {
 			return err
 		},
 		"change the name": func() error { return l.SetName(ctx, user, "New", event) },
+		"delete the account": func() error {
+			_, err := l.DeleteOwnUser(ctx, user, event)
+			return err
+		},
 		"remove a passkey": func() error {
 			_, err := l.RemovePasskey(ctx, user, proofs["passkey"].PasskeyID, issuer, event)
 			return err

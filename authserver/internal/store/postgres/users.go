@@ -15,14 +15,14 @@ import (
 const userColumns = `u.id, u.email, u.name, u.disabled_at, coalesce(u.password_hash, '')`
 
 // UserByEmail reads a user and the hash of the user's password, which is empty if the user has none. It
-// returns false if there is no such user.
+// returns false if there is no such user, or the user was deleted.
 func (s *Store) UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error) {
-	return s.user(ctx, `select `+userColumns+` from account.users u where u.email = $1`, email)
+	return s.user(ctx, `select `+userColumns+` from account.users u where u.email = $1 and u.deleted_at is null`, email)
 }
 
 // UserByID is UserByEmail with an identifier.
 func (s *Store) UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error) {
-	return s.user(ctx, `select `+userColumns+` from account.users u where u.id = $1`, id)
+	return s.user(ctx, `select `+userColumns+` from account.users u where u.id = $1 and u.deleted_at is null`, id)
 }
 
 // SetName changes the name of a user, with its event, if the event's authorization still holds.

@@ -2,6 +2,8 @@
 //
 //	GET  /settings/user
 //	POST /settings/user/name
+//	GET  /settings/user/delete
+//	POST /settings/user/delete
 package user
 
 import (
@@ -12,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/displayname"
@@ -25,20 +28,25 @@ type Users interface {
 	SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error
 }
 
-// A Handler serves the page. It is safe for concurrent use.
-type Handler struct {
+// Deps are the dependencies of a Handler.
+type Deps struct {
 	*settings.Settings
-	users Users
+	Users    Users
+	Accounts *useraccount.Service
 }
 
+// A Handler serves the page. It is safe for concurrent use.
+type Handler struct{ Deps }
+
 // New returns a Handler.
-func New(s *settings.Settings, users Users) *Handler { return &Handler{s, users} }
+func New(d Deps) *Handler { return &Handler{d} }
 
 // Routes returns the routes of the page and its form.
 func (h *Handler) Routes() settings.Routes {
 	return settings.Routes{
-		Section.Path():           {"GET": h.page()},
-		Section.Path() + "/name": {"POST": h.setName()},
+		Section.Path():             {"GET": h.page()},
+		Section.Path() + "/name":   {"POST": h.setName()},
+		Section.Path() + "/delete": {"GET": h.showDeletion(), "POST": h.deleteAccount()},
 	}
 }
 
@@ -91,7 +99,7 @@ func (h *Handler) setName() http.Handler {
 			return h.show(v, http.StatusBadRequest, v.Form.Get("name"), note)
 		}
 		event := v.Event(nil, audit.UserRenamed, v.Current.Actor(), nil)
-		if err := h.users.SetName(v.R.Context(), v.Current.User.ID, name, event); err != nil {
+		if err := h.Users.SetName(v.R.Context(), v.Current.User.ID, name, event); err != nil {
 			return err
 		}
 		return h.Done(v, Section.Path(), "Your name was saved.")

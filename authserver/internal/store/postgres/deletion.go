@@ -1,0 +1,256 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+var _ useraccount.Deletions = (*Store)(nil)
+
+// deletedName takes the place of the name of a deleted user.
+const deletedName = "Deleted user"
+
+// DeletionSummary counts what would end with an account.
+func (s *Store) DeletionSummary(ctx context.Context, user uuid.UUID) (useraccount.Summary, error) {
+	var summary useraccount.Summary
+	err := s.atomically(ctx, "read what ends with a user", func(tx pgx.Tx) (err error) {
+		summary, err = deletionSummary(ctx, tx, user)
+		return err
+	})
+	return summary, err
+}
+
+func deletionSummary(ctx context.Context, tx pgx.Tx, user uuid.UUID) (sum useraccount.Summary, err error) {
+	rows, err := tx.Query(ctx, `
+select t.id, t.name, $2 = any(m.permissions) and not exists (
+  select from account.memberships o join account.users u on u.id = o.user_id and u.disabled_at is null
+  where o.tenant_id = m.tenant_id and o.user_id <> $1 and $2 = any(o.permissions))
+from account.memberships m join account.tenants t on t.id = m.tenant_id
+where m.user_id = $1 order by t.name, t.id`, user, string(perm.AccountWriteMembers))
+	if err != nil {
+		return sum, err
+	}
+	sum.Workspaces, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w useraccount.Workspace, err error) {
+		return w, row.Scan(&w.ID, &w.Name, &w.LastManager)
+	})
+	if err != nil {
+		return sum, err
+	}
+	err = tx.QueryRow(ctx, `
+select
+  (select count(*) from account.grants where user_id = $2 and state = 'active' and ends_at > now()),
+  (select count(*) from account.personal_access_tokens
+    where user_id = $2 and revoked_at is null and expires_at > now()),
+  (select count(*) from account.sign_ins s where s.user_id = $2 and `+signInCounts+`),
+  (select count(*) from account.passkeys where user_id = $2)
+    + (select count(*) from account.identities where user_id = $2)
+    + (select count(*) from account.authenticators where user_id = $2),
+  (select count(*) from account.invitations where invited_by = $2 and ended_at is null and expires_at > now()),
+  (select count(*) from account.oauth_clients where created_by = $2 and deleted_at is null)`,
+		session.IdleTimeout, user).
+		Scan(&sum.Connections, &sum.Tokens, &sum.SignIns, &sum.SignInMethods, &sum.Invitations, &sum.Applications)
+	return sum, err
+}
+
+// errJoined reports that a user became a member of another workspace before the user's row was locked. Nothing was
+// written.
+var errJoined = errors.New("the user joined another workspace meanwhile")
+
+// DeleteOwnUser ends an account, as its user wants, with the event. It returns membership.ErrLastManager or
+// audit.ErrNotAuthorized.
+func (s *Store) DeleteOwnUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error) {
+	var ended useraccount.Ended
+	err := whileJoining(func() error {
+		return s.atomically(ctx, "delete own user", func(tx pgx.Tx) (err error) {
+			ended, err = s.deleteUser(ctx, tx, user, event)
+			return err
+		})
+	})
+	return ended, err
+}
+
+// DeleteUser ends an account for an operator, with the event, or returns admin.ErrNoUser. The user may be the last who
+// manages the members of a workspace.
+func (s *Store) DeleteUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error) {
+	var ended useraccount.Ended
+	err := whileJoining(func() error {
+		return s.administer(ctx, "delete user", func(tx pgx.Tx) (err error) {
+			ended, err = s.deleteUser(ctx, tx, user, event)
+			return err
+		})
+	})
+	return ended, err
+}
+
+// whileJoining repeats a transaction that returns errJoined.
+func whileJoining(do func() error) (err error) {
+	for range deadlockTries {
+		if err = do(); !errors.Is(err, errJoined) {
+			return err
+		}
+	}
+	return err
+}
+
+// deleteUser locks the members of the user's workspaces, in one order, and then the user, as each change of members
+// does. What was authorized before waits for these locks or is waited for, and then sees the other.
+func (s *Store) deleteUser(
+	ctx context.Context, tx pgx.Tx, user uuid.UUID, event audit.Event,
+) (ended useraccount.Ended, err error) {
+	locked, err := workspacesOf(ctx, tx, user)
+	if err != nil {
+		return ended, err
+	}
+	for _, workspaceID := range locked {
+		if err := lockMembers(ctx, tx, workspaceID); err != nil {
+			return ended, err
+		}
+	}
+	// The strongest lock first: a new address changes a key, which waits for each row that refers to the user.
+	exists, err := found(tx.QueryRow(ctx, `select true from account.users where id = $1 and deleted_at is null
+		for update`, user))
+	switch {
+	case err == nil && !exists && event.Authorization != nil:
+		err = audit.ErrNotAuthorized
+	case err == nil && !exists:
+		err = admin.ErrNoUser
+	case err == nil:
+		err = stillAllowed(ctx, tx, event.Authorization)
+	}
+	if err != nil {
+		return ended, err
+	}
+	current, err := workspacesOf(ctx, tx, user)
+	if err != nil {
+		return ended, err
+	}
+	for _, workspaceID := range current {
+		if !slices.Contains(locked, workspaceID) {
+			return ended, errJoined
+		}
+	}
+	if ended.Summary, err = deletionSummary(ctx, tx, user); err != nil {
+		return ended, err
+	}
+	if event.Authorization != nil && len(ended.Managed()) > 0 {
+		return ended, membership.ErrLastManager
+	}
+	if err := s.mailDeletion(ctx, tx, user); err != nil {
+		return ended, err
+	}
+	if err := endAccess(ctx, tx, user, current, event, &ended); err != nil {
+		return ended, err
+	}
+	if err := emptyUser(ctx, tx, user, event); err != nil {
+		return ended, err
+	}
+	event.Detail = map[string]any{
+		"tenants": len(current), "grants": len(ended.Grants), "tokens": ended.Tokens,
+	}
+	return ended, record(ctx, tx, event)
+}
+
+// workspacesOf returns the workspaces of a user, in the order in which transactions lock them.
+func workspacesOf(ctx context.Context, tx pgx.Tx, user uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := tx.Query(ctx, `select tenant_id from account.memberships where user_id = $1 order by tenant_id`, user)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+}
+
+// mailDeletion tells the address of an account that the account ends, also if the user is disabled.
+func (s *Store) mailDeletion(ctx context.Context, tx pgx.Tx, user uuid.UUID) error {
+	if s.mails == nil {
+		return nil
+	}
+	m := mail.Message{Kind: mail.AccountDeleted}
+	err := tx.QueryRow(ctx, `select email, name, now() from account.users where id = $1`, user).
+		Scan(&m.Address, &m.Name, &m.Data.At)
+	if err != nil {
+		return err
+	}
+	return s.mails.Add(ctx, tx, m)
+}
+
+// endAccess ends memberships, grants, tokens and sent invitations, with an event in each workspace.
+func endAccess(
+	ctx context.Context, tx pgx.Tx, user uuid.UUID, workspaces []uuid.UUID, event audit.Event, ended *useraccount.Ended,
+) error {
+	left := event
+	left.Action = audit.MemberLeft
+	if event.Authorization == nil {
+		left.Action = audit.MemberRemoved
+	}
+	left.Detail = map[string]any{"account_deleted": true}
+	add := func(grants []grant.Grant) {
+		for _, g := range grants {
+			ended.Grants = append(ended.Grants, useraccount.EndedGrant{ID: g.ID, Ends: g.Ends})
+		}
+	}
+	for _, workspaceID := range workspaces {
+		if _, _, err := lockMember(ctx, tx, workspaceID, user); err != nil {
+			return err
+		}
+		grants, _, err := endMembership(ctx, tx, workspaceID, user, event.Actor)
+		if err != nil {
+			return err
+		}
+		add(grants)
+		left.WorkspaceID = &workspaceID
+		if err := record(ctx, tx, left); err != nil {
+			return err
+		}
+	}
+	// A grant, token or invitation without a membership is left only by a program that ended the membership alone.
+	grants, err := revokeWhere(ctx, tx, `g.user_id = @user`, pgx.NamedArgs{"user": user}, grant.MembershipOver,
+		event.Actor)
+	if err != nil {
+		return err
+	}
+	add(grants)
+	if _, err := revokeTokens(ctx, tx, nil, user, event.Actor); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `update account.invitations set ended_at = now(), outcome = 'withdrawn'
+		where invited_by = $1 and ended_at is null`, user)
+	return err
+}
+
+// emptyUser deletes what signs the user in and what names the user. Invitations to the user's address are declined.
+func emptyUser(ctx context.Context, tx pgx.Tx, user uuid.UUID, event audit.Event) error {
+	_, err := tx.Exec(ctx, `
+with gone as (
+  delete from account.invitations where email = (select email from account.users where id = $1)
+  returning id, tenant_id, ended_at
+)
+insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, request_id)
+select gen_random_uuid(), tenant_id, $1, $2, '`+audit.InvitationDeclined+`', 'invitation:' || id, $3
+from gone where ended_at is null`, user, event.Actor, event.RequestID)
+	if err != nil {
+		return err
+	}
+	for _, table := range []string{
+		"sign_ins", "passkeys", "identities", "authenticators", "password_resets", "unwanted_mails",
+	} {
+		if _, err := tx.Exec(ctx, `delete from account.`+table+` where user_id = $1`, user); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Exec(ctx, `update account.users set email = id || '@deleted.invalid', name = $2, password_hash = null,
+		disabled_at = coalesce(disabled_at, now()), deleted_at = now() where id = $1`, user, deletedName)
+	return err
+}

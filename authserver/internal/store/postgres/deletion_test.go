@@ -1,0 +1,325 @@
+package postgres_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// deletion returns the event of a user who deletes the own account.
+func deletion(user uuid.UUID) audit.Event {
+	return audit.Event{
+		UserID:        &user,
+		Actor:         "user:" + user.String(),
+		Action:        audit.UserDeleted,
+		Subject:       "user:" + user.String(),
+		Authorization: &audit.Authorization{UserID: user},
+	}
+}
+
+func (m *memberTest) text(sql string, args ...any) (text string) {
+	m.Helper()
+	if err := m.fixture.Owner.QueryRow(m.Context(), sql, args...).Scan(&text); err != nil {
+		m.Fatal(err)
+	}
+	return text
+}
+
+// rows returns the tables of the schema whose column of this name and type has the value, with the columns' names.
+func (m *memberTest) rows(dataType, value string) (found []string) {
+	m.Helper()
+	rows, err := m.fixture.Owner.Query(m.Context(), `select table_name, column_name from information_schema.columns
+		where table_schema in ('account') and data_type = $1 and table_name not like 'goose%'`, dataType)
+	if err != nil {
+		m.Fatal(err)
+	}
+	var columns [][2]string
+	for rows.Next() {
+		var c [2]string
+		if err := rows.Scan(&c[0], &c[1]); err != nil {
+			m.Fatal(err)
+		}
+		columns = append(columns, c)
+	}
+	if err := rows.Err(); err != nil {
+		m.Fatal(err)
+	}
+	for _, c := range columns {
+		if m.count(`select count(*) from account.`+c[0]+` where `+c[1]+`::text ilike '%' || $1 || '%'`, value) > 0 {
+			found = append(found, c[0]+"."+c[1])
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// TestP1_DeletedUserHasNoNameAndNoAccess fills every table that refers to a user.
+func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
+	m := newMemberTest(t)
+	other := m.person(manages...)
+	leaver := m.person(manages...)
+	user := leaver.UserID
+	email := m.text(`select email from account.users where id = $1`, user)
+	m.fixture.Exec(`update account.users set name = 'Zora Unforgettable', password_hash = 'x' where id = $1`, user)
+	second := m.fixture.Workspace("Second")
+	m.fixture.Join(second, user, perm.ProgrammesRead)
+	m.fixture.Exec(`update account.oauth_clients set created_by = $1`, user)
+	m.fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
+		ends_at) select gen_random_uuid(), kind, id, $1, $2, '{}', 'r', s, now() + interval '1 day'
+		from account.oauth_clients, unnest(array['active', 'pending']) s`, user, m.workspaceID)
+	m.fixture.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions,
+		expires_at) select gen_random_uuid(), sha256(w::text::bytea), $1, w, 'a', '{}', now() + interval '1 day'
+		from unnest($2::uuid[]) w`, user, []uuid.UUID{m.workspaceID, second})
+	m.fixture.Exec(`insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
+		values (gen_random_uuid(), $1, now() + interval '1 hour', 'password', '192.0.2.1', 'x')`, user)
+	m.fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+		transports, backup_eligible, backed_up) values (gen_random_uuid(), $1, 'Zora', 'x', 'x', 0, 'x', '{}', false,
+		false)`, user)
+	m.fixture.Exec(`insert into account.identities (issuer, subject, user_id) values ('i', 's', $1)`, user)
+	m.fixture.Exec(`insert into account.authenticators (user_id, secret, last_step) values ($1, 'x', 0)`, user)
+	m.fixture.Exec(`insert into account.recovery_codes (user_id, code_hash) values ($1, sha256('x'))`, user)
+	m.fixture.Exec(`insert into account.password_resets (token_hash, user_id, expires_at)
+		values (sha256('x'), $1, now() + interval '1 hour')`, user)
+	m.fixture.Exec(`insert into account.unwanted_mails values ($1, 'token_expiring')`, user)
+	if _, err := m.Invite(t.Context(), leaver, "sam@example.org", []string{"programmes:read:programmes"}); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := *m
+	elsewhere.workspaceID = m.fixture.Workspace("Third")
+	inviter := elsewhere.person(manages...)
+	if _, err := m.Invite(t.Context(), inviter, email, []string{"programmes:read:programmes"}); err != nil {
+		t.Fatal(err)
+	}
+	summary, err := m.DeletionSummary(t.Context(), user)
+	if err != nil || len(summary.Workspaces) != 2 || summary.Connections != 1 || summary.Tokens != 2 ||
+		summary.SignIns != 1 || summary.SignInMethods != 3 || summary.Invitations != 1 || summary.Applications != 1 ||
+		len(summary.Managed()) != 0 {
+		t.Errorf("%+v %v", summary, err)
+	}
+
+	ended, err := m.DeleteOwnUser(t.Context(), user, deletion(user))
+	if err != nil || len(ended.Grants) != 2 {
+		t.Fatalf("%+v %v", ended, err)
+	}
+	for _, dataType := range []string{"text", "jsonb", "ARRAY"} {
+		for _, value := range []string{"Zora", email} {
+			if found := m.rows(dataType, value); len(found) > 0 {
+				t.Errorf("%q is still in %v", value, found)
+			}
+		}
+	}
+	// These keep the identifier.
+	want := []string{
+		"audit_events.user_id", "events.", "grants.user_id", "invitations.invited_by", "oauth_clients.created_by",
+		"personal_access_tokens.user_id", "users.id",
+	}
+	for _, column := range m.rows("uuid", user.String()) {
+		if !slices.Contains(want, column) {
+			t.Errorf("%s still refers to the user", column)
+		}
+	}
+	if n := m.count(`select count(*) from account.grants where user_id = $1 and state <> 'revoked'`, user) +
+		m.count(`select count(*) from account.personal_access_tokens where user_id = $1 and revoked_at is null`, user) +
+		m.count(`select count(*) from account.invitations where invited_by = $1 and ended_at is null`, user); n != 0 {
+		t.Errorf("%d grants, tokens or invitations are left", n)
+	}
+	for action, want := range map[string]int{
+		audit.UserDeleted: 1, audit.MemberLeft: 2, audit.GrantRevoked: 2, audit.TokenRevoked: 2,
+		audit.InvitationDeclined: 1,
+	} {
+		if n := m.count(`select count(*) from account.audit_events where user_id = $1 and action = $2`, user,
+			action); n != want {
+			t.Errorf("%s: %d events", action, n)
+		}
+	}
+	entries, err := m.EventsOfWorkspace(t.Context(), second, audit.Cursor{}, 1)
+	if err != nil || len(entries) != 1 || entries[0].ActorName != "Deleted user" || *entries[0].UserID != user {
+		t.Errorf("%+v %v", entries, err)
+	}
+	m.refusesDeleted(user, email)
+	if m.managers() != 1 {
+		t.Errorf("%d managers with %s", m.managers(), other.UserID)
+	}
+}
+
+// refusesDeleted requires that no command and no sign-in brings a deleted user back.
+func (m *memberTest) refusesDeleted(user uuid.UUID, email string) {
+	m.Helper()
+	ctx := m.Context()
+	event := audit.Event{Actor: "admin", Action: audit.UserEnabled, Subject: "user:" + user.String()}
+	calls := map[string]func() error{
+		"enable": func() error { _, err := m.SetDisabled(ctx, user, false, event); return err },
+		"set a password": func() error {
+			_, err := m.SetPassword(ctx, user, "x", false, event)
+			return err
+		},
+		"make a link":  func() error { return m.AddReset(ctx, user, hash(7), time.Now().Add(time.Hour), event) },
+		"add a member": func() error { return m.AddMember(ctx, m.workspaceID, user, nil, event) },
+		"delete again": func() error { _, err := m.DeleteUser(ctx, user, event); return err },
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, admin.ErrNoUser) {
+			m.Errorf("%s: %v", name, err)
+		}
+	}
+	if linked, err := m.LinkIdentity(ctx, user, "i", "s", event); linked || err != nil {
+		m.Errorf("an account was linked: %v", err)
+	}
+	for _, address := range []string{email, user.String() + "@deleted.invalid"} {
+		if _, _, exists, err := m.UserByEmail(ctx, address); exists || err != nil {
+			m.Errorf("%s is found: %v", address, err)
+		}
+	}
+	m.fixture.User(email) // the address can be used again
+	_, err := m.fixture.Owner.Exec(ctx, `update account.users set disabled_at = null where id = $1`, user)
+	if err == nil {
+		m.Error("a program of an earlier release can enable the user")
+	}
+}
+
+// What was authorized before a deletion waits for it and is refused.
+func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
+	m := newMemberTest(t)
+	const password = "a hash"
+	for name, write := range map[string]func(user uuid.UUID) error{
+		"sign in": func(user uuid.UUID) error {
+			return m.BeginSignIn(t.Context(), session.SignIn{
+				ID:      uuid.New(),
+				UserID:  user,
+				Method:  session.Password,
+				Proof:   session.Proof{Method: session.Password, PasswordHash: password},
+				Expires: time.Now().Add(time.Hour),
+			}, deletion(user))
+		},
+		"create a token": func(user uuid.UUID) error { return m.createToken(user) },
+		"consent": func(user uuid.UUID) error {
+			g := m.grant
+			g.ID, g.UserID, g.WorkspaceID = uuid.New(), user, m.workspaceID
+			err := m.fixture.Owner.QueryRow(t.Context(), `select id from account.sign_ins where user_id = $1`, user).
+				Scan(&g.SignInID)
+			if err == nil {
+				_, err = m.Open(t.Context(), g, 1)
+			}
+			return err
+		},
+		"link an account": func(user uuid.UUID) error {
+			_, err := m.LinkIdentity(t.Context(), user, "i", user.String(), deletion(user))
+			return err
+		},
+		"join": func(user uuid.UUID) error {
+			event := audit.Event{Actor: "admin", Action: audit.MemberAdded, Subject: "user:" + user.String()}
+			return m.AddMember(t.Context(), m.fixture.WorkspaceID, user, perm.NewSet(perm.ProgrammesRead), event)
+		},
+	} {
+		user := m.person(perm.ProgrammesRead).UserID
+		m.fixture.Exec(`update account.users set password_hash = $2 where id = $1`, user, password)
+		m.fixture.Exec(`insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
+			values ($1, $2, now() + interval '1 hour', 'password', '192.0.2.1', 'x')`, uuid.New(), user)
+		m.fixture.Exec(`insert into account.unwanted_mails values ($1, 'token_expiring')`, user)
+		err := m.whileDeleting(user, func() error { return write(user) })
+		if n := m.access(user); n != 0 {
+			t.Errorf("%s (%v): %d rows give access", name, err, n)
+		}
+	}
+}
+
+// whileDeleting stops a deletion before its last statements, runs write until it ends or waits, and lets both go on. It
+// returns the error of write.
+func (m *memberTest) whileDeleting(user uuid.UUID, write func() error) error {
+	m.Helper()
+	stop, err := m.fixture.Owner.Begin(m.Context())
+	if err != nil {
+		m.Fatal(err)
+	}
+	waiting := func() (n int) {
+		err := stop.QueryRow(m.Context(), `select count(distinct pid) from pg_locks where not granted`).Scan(&n)
+		if err != nil {
+			m.Fatal(err)
+		}
+		return n
+	}
+	const last = `select from account.unwanted_mails where user_id = $1 for update`
+	if _, err := stop.Exec(m.Context(), last, user); err != nil {
+		m.Fatal(err)
+	}
+	deleted, written := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := m.DeleteOwnUser(m.Context(), user, deletion(user)); deleted <- err }()
+	await.True(m, await.Long, "the deletion waits", func() bool { return waiting() == 1 })
+	go func() { written <- write() }()
+	await.True(m, await.Long, "the write ends or waits", func() bool { return waiting() == 2 || len(written) == 1 })
+	if err := stop.Commit(m.Context()); err != nil {
+		m.Fatal(err)
+	}
+	if err := <-deleted; err != nil {
+		m.Errorf("deletion: %v", err)
+	}
+	return <-written
+}
+
+func (m *memberTest) createToken(user uuid.UUID) error {
+	event := deletion(user)
+	event.Authorization.WorkspaceID = m.workspaceID
+	_, err := m.SaveToken(m.Context(), pat.Token{
+		ID:          identity.New(),
+		UserID:      user,
+		WorkspaceID: m.workspaceID,
+		Name:        "a token",
+		Permissions: perm.NewSet(perm.ProgrammesRead),
+		Expires:     time.Now().Add(time.Hour),
+	}, credential.Hash(uuid.NewString()), event)
+	return err
+}
+
+// access counts what a user could use.
+func (m *memberTest) access(user uuid.UUID) int {
+	m.Helper()
+	return m.count(`select
+  (select count(*) from account.sign_ins where user_id = $1 and ended_at is null) +
+  (select count(*) from account.personal_access_tokens where user_id = $1 and revoked_at is null) +
+  (select count(*) from account.grants where user_id = $1 and state <> 'revoked') +
+  (select count(*) from account.identities where user_id = $1) +
+  (select count(*) from account.memberships where user_id = $1)`, user)
+}
+
+// TestP2_LastManagerCannotDeleteOwnAccount also deletes two managers at the same time, of whom one stays.
+func TestP2_LastManagerCannotDeleteOwnAccount(t *testing.T) {
+	m := newMemberTest(t)
+	for range 5 {
+		m.fixture.Exec(`delete from account.memberships where tenant_id = $1`, m.workspaceID)
+		a, b := m.person(manages...).UserID, m.person(manages...).UserID
+		remove := func(user uuid.UUID) func() error {
+			return func() error { _, err := m.DeleteOwnUser(t.Context(), user, deletion(user)); return err }
+		}
+		errs := at(remove(a), remove(b))
+		if m.managers() != 1 || (errs[0] == nil) == (errs[1] == nil) {
+			t.Fatalf("%d managers: %v", m.managers(), errs)
+		}
+		for _, err := range errs {
+			if err != nil && !errors.Is(err, membership.ErrLastManager) {
+				t.Error(err)
+			}
+		}
+		stays := a
+		if errs[0] == nil {
+			stays = b
+		}
+		event := audit.Event{Actor: "admin", Action: audit.UserDeleted, Subject: "user:" + stays.String()}
+		ended, err := m.DeleteUser(t.Context(), stays, event)
+		if err != nil || len(ended.Managed()) != 1 || ended.Managed()[0].ID != m.workspaceID {
+			t.Errorf("an operator: %+v %v", ended.Summary, err)
+		}
+	}
+}
