@@ -23,7 +23,10 @@ require (
 	golang.org/x/time v0.16.0
 )
 
-require github.com/klauspost/compress v1.20.3 // indirect
+require (
+	code.dny.dev/ssrf v0.3.0 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+)
 
 require (
 	github.com/IBM/pgxpoolprometheus v1.1.3 // indirect

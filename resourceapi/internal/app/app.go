@@ -122,6 +122,10 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	hooks, err := newWebhooks(c, masterKeys, lists, guard, store, log)
+	if err != nil {
+		return nil, err
+	}
 	if err := watch.commands(engaged.limits); err != nil {
 		return nil, err
 	}
@@ -145,7 +149,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		engage:     engaged,
 	})
 	all := []routes{assistants.Routes(), wellknown.Routes(c.BaseURL), docs.Routes(), me.Routes(guard, store)}
-	all = append(all, events.Routes(guard, store, lists))
+	all = append(all, events.Routes(guard, store, lists), hooks.endpoint.Routes())
 	all = append(all, healthRoutes(ready(guard, log, needed)))
 	for _, m := range table {
 		all = append(all, m.routes...)
