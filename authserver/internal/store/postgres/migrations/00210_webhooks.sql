@@ -142,11 +142,11 @@ as $$
 $$;
 
 -- webhooks_due returns endpoints with something to send, those first that were tried longest ago.
-create function account.webhooks_due(most integer) returns setof uuid
+create function account.webhooks_due(most integer) returns table (webhook uuid, tenant uuid)
 language sql stable security definer
 set search_path = account, pg_temp
 as $$
-  select w.id from webhooks w
+  select w.id, w.tenant_id from webhooks w
   where (w.enabled and w.next_try_at <= now() and (
       exists (select from event_sequences s where s.tenant_id = w.tenant_id and s.last > w.position)
       or exists (select from events e where e.tenant_id = w.tenant_id and e.sequence is null)))
