@@ -209,7 +209,15 @@ func request(
 	if err != nil {
 		return fmt.Errorf("request a webhook delivery: %w", err)
 	}
-	if tag.RowsAffected() == 0 {
+	if tag.RowsAffected() > 0 {
+		return nil
+	}
+	var repeated bool // the same form was sent again
+	err = q.QueryRow(ctx, "select exists (select from account.webhook_deliveries where id = $1)", delivery).Scan(&repeated)
+	switch {
+	case err != nil:
+		return fmt.Errorf("request a webhook delivery: %w", err)
+	case !repeated:
 		return ErrWaiting
 	}
 	return nil

@@ -50,6 +50,11 @@ var (
 	ErrNotReady = errors.New("no key to seal the secrets of webhook endpoints with")
 )
 
+// Errors returns the errors of storing.
+func Errors() []error {
+	return []error{ErrNotFound, ErrTooMany, ErrDisabled, ErrWaiting, ErrTaken, ErrNotReady}
+}
+
 // CheckURL returns what is wrong with the URL of an endpoint, in words for the user, or "".
 func CheckURL(ctx context.Context, network *publicnet.Network, text string) string {
 	parsed, err := url.Parse(text)

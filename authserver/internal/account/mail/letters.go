@@ -61,6 +61,13 @@ func kinds() []kind {
 			life:     2 * day,
 			write:    permissionsChanged,
 		},
+		{
+			name:     WebhookDisabled,
+			title:    "Webhook endpoints that were disabled",
+			optional: true,
+			life:     2 * day,
+			write:    webhookDisabled,
+		},
 	}
 }
 
@@ -280,6 +287,30 @@ func permissionsChanged(s site, m Message) letter {
 		},
 		Button:   "Open your settings",
 		Link:     s.page("/settings/user"),
+		Unwanted: s.page("/settings/security"),
+	}
+}
+
+func webhookDisabled(s site, m Message) letter {
+	d := m.Data
+	why := "because it accepted nothing for three days"
+	if d.Gone {
+		why = "because it answered that it is gone (status 410)"
+	}
+	return letter{
+		Subject: "A webhook endpoint was disabled",
+		Lines: []string{
+			fmt.Sprintf(
+				"The webhook endpoint at %s of the workspace %s was disabled on %s, %s. It gets no more events.",
+				d.Host,
+				d.Workspace,
+				moment(d.At),
+				why,
+			),
+			"When it is enabled again, it gets the events that it missed, except those that are older than 30 days.",
+		},
+		Button:   "Open your webhooks",
+		Link:     s.page("/settings/developers"),
 		Unwanted: s.page("/settings/security"),
 	}
 }

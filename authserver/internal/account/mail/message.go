@@ -42,6 +42,7 @@ const (
 	TokenExpiring      Kind = "token_expiring"
 	Removed            Kind = "removed_from_workspace"
 	PermissionsChanged Kind = "permissions_changed"
+	WebhookDisabled    Kind = "webhook_disabled"
 )
 
 // A Message is one e-mail to one person.
@@ -68,12 +69,15 @@ type Data struct {
 	Network     string    `json:"network,omitempty"`     // IP address of a browser
 	Permissions []string  `json:"permissions,omitempty"` // titles
 	Ends        time.Time `json:"ends,omitzero"`         // of a token or a link
+	Host        string    `json:"host,omitempty"`        // of a webhook endpoint
+	Gone        bool      `json:"gone,omitempty"`        // a webhook endpoint answered 410
 }
 
 // cleaned returns the data without characters that end a line, are invisible or change the direction of writing (M5).
 func (d Data) cleaned() Data {
 	d.Person, d.Workspace, d.Application = clean(d.Person), clean(d.Workspace), clean(d.Application)
 	d.Token, d.Device, d.Network = clean(d.Token), clean(d.Device), clean(d.Network)
+	d.Host = clean(d.Host)
 	permissions := make([]string, len(d.Permissions))
 	for i, p := range d.Permissions {
 		permissions[i] = clean(p)
