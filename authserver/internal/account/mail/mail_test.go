@@ -163,7 +163,7 @@ func TestKinds_SecurityCannotBeTurnedOff(t *testing.T) {
 	for _, k := range OptionalKinds() {
 		optional = append(optional, k.Kind)
 	}
-	if !slices.Equal(optional, []Kind{TokenExpiring, Removed, PermissionsChanged}) {
+	if !slices.Equal(optional, []Kind{TokenExpiring, Removed, PermissionsChanged, WebhookDisabled}) {
 		t.Errorf("%v", optional)
 	}
 }
