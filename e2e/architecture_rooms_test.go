@@ -56,7 +56,7 @@ func rooms() map[string][]string {
 		"golang.org/x/sys": {"shared/web"},
 
 		"github.com/klauspost/compress": {"shared/web"},
-		"code.dny.dev/ssrf":             {"authserver/internal/oauth/clientmetadata"},
+		"code.dny.dev/ssrf":             {"shared/publicnet"},
 		"golang.org/x/time":             {"resourceapi/internal/keys"},
 		"golang.org/x/net/html": {
 			"authserver/internal/testing/browsertest",

@@ -18,12 +18,16 @@ require (
 	github.com/riverqueue/river v0.51.0
 	github.com/riverqueue/river/riverdriver v0.51.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	github.com/yuin/goldmark v1.8.7
 	golang.org/x/sync v0.24.0
 	golang.org/x/time v0.16.0
 )
 
-require github.com/klauspost/compress v1.20.3 // indirect
+require (
+	code.dny.dev/ssrf v0.3.0 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+)
 
 require (
 	github.com/IBM/pgxpoolprometheus v1.1.3 // indirect

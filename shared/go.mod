@@ -29,6 +29,8 @@ require (
 
 require github.com/klauspost/compress v1.20.3
 
+require code.dny.dev/ssrf v0.3.0
+
 require (
 	github.com/almonerhq/almoner/shared/devkit v0.0.0
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -62,7 +64,7 @@ require (
 	go.opentelemetry.io/proto/otlp v1.11.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
-	golang.org/x/net v0.62.0 // indirect
+	golang.org/x/net v0.62.0
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0
 	golang.org/x/text v0.43.0 // indirect

@@ -22,6 +22,9 @@ func (p Permission) Module() string {
 // it.
 const account = "account"
 
+// OfModule reports whether the permission belongs to a module, which a workspace may have or not.
+func (p Permission) OfModule() bool { return p != "" && p.Module() != account }
+
 // Modules returns the modules that a workspace may have, in the registry's order.
 func Modules() []string {
 	var out []string

@@ -311,6 +311,7 @@ func (a *App) sendMails(ctx context.Context) (wait func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var worker sync.WaitGroup
 	worker.Go(func() { a.mails.Run(ctx) })
+	worker.Go(func() { a.queueWebhookMails(ctx) })
 	return func() {
 		stop()
 		worker.Wait()

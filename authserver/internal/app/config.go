@@ -40,6 +40,7 @@ type Config struct {
 	MailFrom             string            `env:"ALMONER_MAIL_FROM" doc:"Sender of mails, an address with a name: Almoner <almoner@example.org>. Required with ALMONER_SMTP_URL."`
 	ClientDomains        string            `env:"ALMONER_CLIENT_DOMAINS" envDefault:"claude.ai=claude,chatgpt.com=chatgpt,vscode.dev=other" doc:"Where client metadata documents may be hosted, separated by commas, each place with its platform (claude, chatgpt or other); none allows none. A place is a host (claude.ai), a path with everything below it (claude.ai/oauth/) or one document (claude.ai/oauth/client.json). Use a path if other parties can publish on the host."`
 	ClientDocumentCA     string            `env:"ALMONER_CLIENT_DOCUMENT_CA" doc:"For development only: certificates in PEM to trust in addition to the system's when reading client metadata documents, which may then be on this machine. Refused unless ALMONER_BASE_URL and ALMONER_APP_URL are addresses of this machine."`
+	WebhookCA            string            `env:"ALMONER_WEBHOOK_CA" doc:"For development only: the same setting as resourceapi's. Webhook endpoints may then be on this machine. Refused unless ALMONER_BASE_URL and ALMONER_APP_URL are addresses of this machine."`
 	MetricsListen        string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port for Prometheus metrics, at /metrics. Use another port than ALMONER_LISTEN, and close it to the public. Empty: no metrics."`
 	Profiles             string            `env:"ALMONER_PROFILES" doc:"Directory for profiles. On SIGUSR1 the process writes a memory profile and a CPU profile of the next 10 seconds there. Empty: no profiles."`
 	LogLevel             slog.Level        `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
@@ -92,6 +93,7 @@ func (c *Config) Check() []error {
 	}
 	mistakes = append(mistakes, c.Settings.Check()...)
 	mistakes = append(mistakes, c.checkDocuments()...)
+	mistakes = append(mistakes, c.checkWebhooks()...)
 	mistakes = append(mistakes, c.checkMail()...)
 	return append(mistakes, c.checkSignInMethods()...)
 }

@@ -65,15 +65,18 @@ func (c *Config) servesDocuments() bool {
 }
 
 // documentCA returns nil, except in development.
-func (c *Config) documentCA() (*x509.CertPool, error) {
-	if c.ClientDocumentCA == "" {
+func (c *Config) documentCA() (*x509.CertPool, error) { return trusting(c.ClientDocumentCA) }
+
+// trusting returns the system's certificates and these, or nil if there are none.
+func trusting(certificates string) (*x509.CertPool, error) {
+	if certificates == "" {
 		return nil, nil
 	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
-	if !pool.AppendCertsFromPEM([]byte(c.ClientDocumentCA)) {
+	if !pool.AppendCertsFromPEM([]byte(certificates)) {
 		return nil, errors.New("contains no PEM certificate")
 	}
 	return pool, nil

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
@@ -349,4 +351,32 @@ func TestMembers_ChangesAreMailed(t *testing.T) {
 		t.Fatalf("%d %s", done.Status, done.Text())
 	}
 	p.mail(eve.Email, "You were removed from a workspace", 1)
+}
+
+func TestMail_WebhookWasDisabled(t *testing.T) {
+	p := serveMail(t)
+	who := p.person()
+	add := func(reason string) string {
+		id := uuid.NewString()
+		p.fixture.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position,
+			created_at, enabled, reason, disabled_at, mail_due)
+			values ($1, $2, $3, 'https://hooks.example.org/secret-path', '{programme.created}', '', '', 0, now(), false, $4,
+				now(), true)`, id, p.fixture.WorkspaceID, who.ID, reason)
+		return id
+	}
+	add("failing")
+	m := p.mail(who.Email, "A webhook endpoint was disabled", 1)
+	if !strings.Contains(m.Text, "at hooks.example.org of the workspace") || !strings.Contains(m.Text, "for three days") ||
+		strings.Contains(m.Text, "secret-path") {
+		t.Errorf("%q", m.Text)
+	}
+	add("gone")
+	if m := p.mail(who.Email, "A webhook endpoint was disabled", 2); !strings.Contains(m.Text, "410") {
+		t.Errorf("%q", m.Text)
+	}
+	var n int
+	p.fixture.Read("select count(*) from account.webhooks where mail_due", &n)
+	if n != 0 {
+		t.Errorf("%d mails are due", n)
+	}
 }

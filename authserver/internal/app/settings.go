@@ -75,6 +75,10 @@ func newSettings(
 	if err != nil {
 		return nil, err
 	}
+	network, err := d.config.webhookNetwork()
+	if err != nil {
+		return nil, err
+	}
 	routes := settings.Routes{}
 	for _, page := range []interface{ Routes() settings.Routes }{
 		common,
@@ -88,6 +92,7 @@ func newSettings(
 			Proxies:   proxies,
 			BaseURL:   d.config.BaseURL,
 			Resources: d.resources,
+			Network:   network,
 		}),
 		members.New(common, d.members, d.store),
 		connectors.New(common, d.store, d.grants),

@@ -26,7 +26,7 @@ type commands struct {
 	Config string `placeholder:"FILE" help:"Settings file, with lines of NAME=value. The environment takes precedence. Same as ALMONER_CONFIG."`
 
 	Serve       serve       `cmd:"" help:"Serve until SIGTERM or SIGINT."`
-	Worker      work        `cmd:"" help:"Process submissions until SIGTERM or SIGINT, for serve with ALMONER_WORKER=false."`
+	Worker      work        `cmd:"" help:"Process submissions and send webhooks until SIGTERM or SIGINT, for serve with ALMONER_WORKER=false."`
 	Migrate     migrate     `cmd:"" help:"Migrate the database schema, after authserver migrate. Needs the owner of the database in ALMONER_DATABASE_URL."`
 	CheckConfig checkConfig `cmd:"" help:"Check the settings and print them without secrets."`
 	Settings    settings    `cmd:"" help:"List the settings."`

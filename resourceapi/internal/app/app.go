@@ -54,8 +54,10 @@ type App struct {
 	worker  *imports.Worker
 	engage  *engageModule
 
+	webhooks webhookParts
+
 	profiles  string
-	processes bool // whether Run also processes submissions
+	processes bool // whether Run also processes submissions and sends webhooks
 
 	metrics  string // listen address of the metrics
 	registry *metrics.Registry
@@ -118,7 +120,11 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	engaged, err := newEngage(c, masterKeys, lists, guard, store, log)
+	hooks, err := newWebhooks(c, masterKeys, lists, guard, store, watch.registry, log)
+	if err != nil {
+		return nil, err
+	}
+	engaged, err := newEngage(c, masterKeys, lists, guard, store, hooks, log)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +151,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		engage:     engaged,
 	})
 	all := []routes{assistants.Routes(), wellknown.Routes(c.BaseURL), docs.Routes(), me.Routes(guard, store)}
-	all = append(all, events.Routes(guard, store, lists))
+	all = append(all, events.Routes(guard, store, lists), hooks.endpoint.Routes())
 	all = append(all, healthRoutes(ready(guard, log, needed)))
 	for _, m := range table {
 		all = append(all, m.routes...)
@@ -177,6 +183,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 			withSecurityHeaders(probes(ready(guard, log, partsOfWorker(store)))),
 		},
 		engage:    engaged,
+		webhooks:  hooks,
 		profiles:  c.Profiles,
 		processes: c.Worker,
 		metrics:   c.Metrics,
@@ -214,6 +221,7 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	group.Go(func() { a.keys.Run(background) })
 	group.Go(func() { a.worker.Run(background) })
 	group.Go(func() { a.forget(background) })
+	group.Go(func() { a.webhooks.publishKey(background) })
 	if a.processes {
 		group.Go(func() { a.engage.worker.Run(background) })
 	}
@@ -223,7 +231,7 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	return err
 }
 
-// Work processes submissions until ctx ends. It serves only the probes, and only if a listen address for them is set.
+// Work processes submissions and sends webhooks until ctx ends. It serves only the probes, and only if a listen address for them is set.
 // It calls ready with that address.
 func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 	endMetrics, err := metrics.Serve(a.metrics, a.registry, a.log)
@@ -259,6 +267,9 @@ func (a *App) forget(ctx context.Context) {
 	for {
 		if err := a.store.DeleteExpiredKeys(ctx); err != nil {
 			a.log.WarnContext(ctx, "expired idempotency keys not deleted", "cause", err)
+		}
+		if err := a.webhooks.store.DeleteOldDeliveries(ctx); err != nil {
+			a.log.WarnContext(ctx, "old webhook deliveries not deleted", "cause", err)
 		}
 		select {
 		case <-ctx.Done():

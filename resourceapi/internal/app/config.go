@@ -27,18 +27,19 @@ type Config struct {
 	BaseURL      string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Public URL of the API, which is also the OAuth issuer, without a trailing slash."`
 	DatabaseURL  credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_resourceapi."`
 	Connections  int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Maximum number of PostgreSQL connections, 2 to 500. A quarter of them is for searches, and one for /readyz. With 2 or 3, these are two additional connections."`
-	Keys         credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect cursors and the tokens of public forms."`
+	Keys         credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect cursors, the tokens of public forms and the secrets of webhooks."`
 	RedisURL     credential.Secret `env:"ALMONER_REDIS_URL" doc:"URL of Redis, for limits that all processes share. Name several nodes of a Redis Cluster, like redis://:password@host:6379?addr=second:6379&addr=third:6379, or several Sentinels, like redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379&addr=third:26379. rediss:// uses TLS. Without it, each process counts separately."`
 	Proxies      string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges of trusted proxies, separated by commas. X-Forwarded-For is read only from them."`
 	Notice       time.Duration     `env:"ALMONER_NOTICE" envDefault:"4s" doc:"How long the server keeps serving after SIGTERM, while /readyz returns 503 and each response closes its connection. Must be longer than load balancers need to notice and longer than they keep an idle connection. Maximum: 10s."`
 	StoreWait    time.Duration     `env:"ALMONER_STORE_WAIT" envDefault:"0s" doc:"How long a request waits for a store that does not respond: up to 3s, for a machine that is often busy. 0: less than 300ms."`
-	Worker       bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve also processes submissions. If false, run resourceapi worker."`
+	Worker       bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve also processes submissions and sends webhooks. If false, run resourceapi worker."`
 	WorkerListen string            `env:"ALMONER_WORKER_LISTEN" doc:"Address and port where resourceapi worker serves /healthz and /readyz. Empty: it serves neither."`
 	AppURL       string            `env:"ALMONER_APP_URL" doc:"Public URL of sign-in and settings, without a trailing slash. Pages of this origin may call the MCP endpoint."`
 	MCPOrigins   string            `env:"ALMONER_MCP_ORIGINS" envDefault:"https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback" doc:"Origins whose pages may call the MCP endpoint, in addition to ALMONER_APP_URL, separated by commas; loopback means this machine, at any port."`
 	Metrics      string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port for Prometheus metrics, at /metrics. Use another port than ALMONER_LISTEN, and close it to the public. Empty: no metrics."`
 	Profiles     string            `env:"ALMONER_PROFILES" doc:"Directory for profiles. On SIGUSR1 the process writes a memory profile and a CPU profile of the next 10 seconds there. Empty: no profiles."`
 	JWKSURL      string            `env:"ALMONER_JWKS_URL" doc:"URL of authserver's public keys. Default: ALMONER_BASE_URL/v1/account/oauth/jwks."`
+	WebhookCA    string            `env:"ALMONER_WEBHOOK_CA" doc:"For development only: certificates in PEM to trust in addition to the system's when delivering webhooks, which may then go to this machine. Refused unless ALMONER_BASE_URL is an address of this machine."`
 	tracing.Settings
 }
 
@@ -117,6 +118,7 @@ func (c *Config) Check() []error {
 	if _, err := seal.ParseKeys(c.Keys); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_KEYS: %w", err))
 	}
+	mistakes = append(mistakes, c.checkWebhooks()...)
 	return append(mistakes, c.Settings.Check()...)
 }
 

@@ -32,6 +32,7 @@ func newEngage(
 	cursors *list.Cursors,
 	guard *gate.Gate,
 	store *postgres.Store,
+	webhooks worker.Webhooks,
 	log *slog.Logger,
 ) (*engageModule, error) {
 	tokens, err := engage.NewTokens(keys)
@@ -47,7 +48,12 @@ func newEngage(
 		return nil, err
 	}
 	engageStore := store.Engage(queue)
-	processor, err := worker.New(store.JobDriver(), postgres.JobSchema, engageStore, log)
+	processor, err := worker.New(store.JobDriver(), worker.Deps{
+		Schema:      postgres.JobSchema,
+		Submissions: engageStore,
+		Webhooks:    webhooks,
+		Log:         log,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 	defer func() { stop(); <-ended }()
 	s.app = api
 	s.until("the first attempt to connect has failed", func() bool {
-		return strings.Contains(s.log.String(), "submissions not processed; retrying")
+		return strings.Contains(s.log.String(), "submissions not processed and webhooks not sent; retrying")
 	})
 	if state := s.state(first); state.Status != "accepted" {
 		t.Fatalf("%+v without Postgres", state)

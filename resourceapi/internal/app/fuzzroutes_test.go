@@ -46,6 +46,11 @@ func places() []string {
 		"/v1/engage/submissions/{id}",
 		"/v1/engage/supporters",
 		"/v1/engage/supporters/{id}",
+		webhooksPath,
+		webhooksPath + "/{id}",
+		webhooksPath + "/{id}/test",
+		webhooksPath + "/{id}/deliveries",
+		webhooksPath + "/{id}/deliveries/{id}/resend",
 	}
 }
 

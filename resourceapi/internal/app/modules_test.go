@@ -65,16 +65,20 @@ func TestModules_GateEveryRoute(t *testing.T) {
 			continue
 		}
 		module := strings.Split(o.Path, "/")[2]
-		path := strings.ReplaceAll(o.Path, "{id}", uuid.NewString())
+		path := strings.NewReplacer("{id}", uuid.NewString(), "{delivery}", uuid.NewString()).Replace(o.Path)
 		s.do(o.Method, path, header{}, "").expect(t, 401, "UNAUTHENTICATED", "none")
 		s.do(o.Method, path, header{"Authorization": "Bearer " + able}, "").expect(t, 400, "VALIDATION_ERROR", "")
 		s.do(o.Method, path, as(able, uuid.New()), "").expect(t, 403, "FORBIDDEN", "")
 		s.do(o.Method, path, as(unable, workspaceID), "").expect(t, 403, "FORBIDDEN", "")
-		s.Exec(setModule, module, false, true)
-		s.do(o.Method, path, as(able, workspaceID), "").expect(t, 403, "MODULE_NOT_ENABLED", "")
-		s.Exec(setModule, module, true, false)
-		s.do(o.Method, path, as(able, workspaceID), "").expect(t, 503, "TENANT_NOT_PROVISIONED", "")
-		s.Exec(setModule, module, true, true)
+		if slices.Contains(perm.Modules(), module) {
+			s.Exec(setModule, module, false, true)
+			s.do(o.Method, path, as(able, workspaceID), "").expect(t, 403, "MODULE_NOT_ENABLED", "")
+			s.Exec(setModule, module, true, false)
+			s.do(o.Method, path, as(able, workspaceID), "").expect(t, 503, "TENANT_NOT_PROVISIONED", "")
+			s.Exec(setModule, module, true, true)
+		} else if !strings.HasPrefix(path, webhooksPath) {
+			t.Errorf("%s belongs to no module", path)
+		}
 		if t.Failed() {
 			t.Fatalf("%s %s", o.Method, path)
 		}

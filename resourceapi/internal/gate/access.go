@@ -78,9 +78,9 @@ func (g *Gate) refuseMissing(ctx context.Context, held presented, granted perm.S
 }
 
 // refuseModule is step 4. It never refuses on the MCP endpoint, where the tool's result reports the module, nor a route
-// that needs no permission, which belongs to no module.
+// that needs no permission of a module.
 func (g *Gate) refuseModule(s standing.Standing, need perm.Permission) error {
-	if refusal := module(s); refusal != nil && !g.assisting && need != "" {
+	if refusal := module(s); refusal != nil && !g.assisting && need.OfModule() {
 		return refusal
 	}
 	return nil

@@ -1,4 +1,4 @@
-// Package worker processes accepted submissions.
+// Package worker processes accepted submissions, and calls the webhook endpoints that have something to get (webhooks.go).
 //
 // The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process
 // may run it. A job may run more than once, for example after a crash; Submissions.Process has one effect anyway (E5
@@ -86,27 +86,38 @@ type Submissions interface {
 
 // A Worker runs jobs.
 type Worker[Tx any] struct {
-	make func() (*river.Client[Tx], error)
-	log  *slog.Logger
+	make     func() (*river.Client[Tx], error)
+	webhooks Webhooks
+	log      *slog.Logger
+}
+
+// Deps are the dependencies of a Worker.
+type Deps struct {
+	Schema      string // of the queue's tables
+	Submissions Submissions
+	Webhooks    Webhooks
+	Log         *slog.Logger
 }
 
 // New returns a worker that starts with Run.
-func New[Tx any](
-	driver riverdriver.Driver[Tx],
-	schema string,
-	submissions Submissions,
-	log *slog.Logger,
-) (*Worker[Tx], error) {
+func New[Tx any](driver riverdriver.Driver[Tx], d Deps) (*Worker[Tx], error) {
 	workers := river.NewWorkers()
-	if err := river.AddWorkerSafely(workers, &processor{submissions: submissions}); err != nil {
+	err := errors.Join(
+		river.AddWorkerSafely(workers, &processor{submissions: d.Submissions}),
+		river.AddWorkerSafely(workers, newDeliveries(d.Webhooks)),
+	)
+	if err != nil {
 		return nil, fmt.Errorf("make the worker: %w", err)
 	}
-	return &Worker[Tx]{log: log, make: func() (*river.Client[Tx], error) {
+	return &Worker[Tx]{webhooks: d.Webhooks, log: d.Log, make: func() (*river.Client[Tx], error) {
 		return river.NewClient(driver, &river.Config{
-			Schema:               schema,
-			Workers:              workers,
-			Logger:               log,
-			Queues:               map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: atOnce}},
+			Schema:  d.Schema,
+			Workers: workers,
+			Logger:  d.Log,
+			Queues: map[string]river.QueueConfig{
+				river.QueueDefault: {MaxWorkers: atOnce},
+				webhookQueue:       {MaxWorkers: webhooksAtOnce},
+			},
 			FetchPollInterval:    pollEvery,
 			JobTimeout:           longest,
 			RescueStuckJobsAfter: abandoned,
@@ -123,11 +134,11 @@ func (w *Worker[Tx]) Run(ctx context.Context) {
 			err = client.Start(context.WithoutCancel(ctx))
 		}
 		if err == nil {
-			<-ctx.Done()
+			addDueWebhooks(ctx, client, w.webhooks, w.log)
 			w.stop(ctx, client)
 			return
 		}
-		w.log.ErrorContext(ctx, "submissions not processed; retrying", "cause", err)
+		w.log.ErrorContext(ctx, "submissions not processed and webhooks not sent; retrying", "cause", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(restFor):
@@ -139,7 +150,7 @@ func (w *Worker[Tx]) stop(ctx context.Context, client *river.Client[Tx]) {
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
 	if err := client.Stop(patience); err != nil {
-		w.log.WarnContext(ctx, "worker stopped during a submission; another worker will process it", "cause", err)
+		w.log.WarnContext(ctx, "worker stopped during a job; another worker will run it", "cause", err)
 	}
 }
 

@@ -67,6 +67,11 @@ const (
 	SubmissionErased Action = "submission.erased"
 	SupporterErased  Action = "supporter.erased"
 
+	WebhookAdded    Action = "webhook.added"
+	WebhookDeleted  Action = "webhook.deleted"
+	WebhookEnabled  Action = "webhook.enabled"
+	WebhookDisabled Action = "webhook.disabled"
+
 	KeyRotated  Action = "key.rotated"
 	KeyPromoted Action = "key.promoted"
 	KeyResealed Action = "key.resealed"

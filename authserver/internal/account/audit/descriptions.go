@@ -175,6 +175,20 @@ var descriptions = []Description{
 		Meaning: "`submissions` counts the submissions that were deleted.",
 	},
 
+	{
+		Action:  WebhookAdded,
+		Text:    "Added a webhook endpoint at {host}",
+		Meaning: "The log has the host of the endpoint and not its URL, which may contain a secret.",
+	},
+	{Action: WebhookDeleted, Text: "Deleted a webhook endpoint at {host}"},
+	{Action: WebhookEnabled, Text: "Enabled a webhook endpoint at {host}"},
+	{
+		Action: WebhookDisabled,
+		Text:   "Disabled a webhook endpoint at {host} {stopped}",
+		Meaning: "`reason` is `user`, `failing` (it accepted nothing for three days), `gone` (it answered 410) or " +
+			"`permission` (its user lost account:api:access).",
+	},
+
 	{Action: KeyRotated, Text: "The next signing key replaced the current one"},
 	{Action: KeyPromoted, Text: "The next signing key replaced a current one that was removed"},
 	{Action: KeyResealed, Text: "A signing key was encrypted again with the newest master key"},

@@ -69,6 +69,13 @@ func kinds() []kind {
 			write:    accessRequested,
 		},
 		{name: AccountDeleted, title: "Your account was deleted", life: 7 * day, write: accountDeleted},
+		{
+			name:     WebhookDisabled,
+			title:    "Webhook endpoints that were disabled",
+			optional: true,
+			life:     2 * day,
+			write:    webhookDisabled,
+		},
 	}
 }
 
@@ -313,6 +320,30 @@ func accessRequested(s site, m Message) letter {
 		Lines:    append(lines, "Nothing changes until you do it. If you do not know this person, ignore this message."),
 		Button:   button,
 		Link:     s.page(d.Path),
+		Unwanted: s.page("/settings/security"),
+	}
+}
+
+func webhookDisabled(s site, m Message) letter {
+	d := m.Data
+	why := "because it accepted nothing for three days"
+	if d.Gone {
+		why = "because it answered that it is gone (status 410)"
+	}
+	return letter{
+		Subject: "A webhook endpoint was disabled",
+		Lines: []string{
+			fmt.Sprintf(
+				"The webhook endpoint at %s of the workspace %s was disabled on %s, %s. It gets no more events.",
+				d.Host,
+				d.Workspace,
+				moment(d.At),
+				why,
+			),
+			"When it is enabled again, it gets the events that it missed, except those that are older than 30 days.",
+		},
+		Button:   "Open your webhooks",
+		Link:     s.page("/settings/developers"),
 		Unwanted: s.page("/settings/security"),
 	}
 }

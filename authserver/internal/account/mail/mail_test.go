@@ -164,7 +164,8 @@ func TestKinds_SecurityCannotBeTurnedOff(t *testing.T) {
 	for _, k := range OptionalKinds() {
 		optional = append(optional, k.Kind)
 	}
-	if !slices.Equal(optional, []Kind{TokenExpiring, Removed, PermissionsChanged, AccessRequested}) {
+	want := []Kind{TokenExpiring, Removed, PermissionsChanged, AccessRequested, WebhookDisabled}
+	if !slices.Equal(optional, want) {
 		t.Errorf("%v", optional)
 	}
 }

@@ -44,6 +44,7 @@ const (
 	PermissionsChanged Kind = "permissions_changed"
 	AccessRequested    Kind = "access_requested"
 	AccountDeleted     Kind = "account_deleted"
+	WebhookDisabled    Kind = "webhook_disabled"
 )
 
 // A Message is one e-mail to one person.
@@ -73,7 +74,9 @@ type Data struct {
 	Ends        time.Time `json:"ends,omitzero"`         // of a token or a link
 	Path        string    `json:"path,omitempty"`        // local path of the link, if the kind does not decide it
 
-	LLMIntegration bool `json:"llm_integration,omitempty"` // a request to switch it on
+	LLMIntegration bool   `json:"llm_integration,omitempty"` // a request to switch it on
+	Host           string `json:"host,omitempty"`            // of a webhook endpoint
+	Gone           bool   `json:"gone,omitempty"`            // a webhook endpoint answered 410
 }
 
 // cleaned returns the data without characters that end a line, are invisible or change the direction of writing (M5).
@@ -81,6 +84,7 @@ func (d Data) cleaned() Data {
 	d.Person, d.Workspace, d.Application = clean(d.Person), clean(d.Workspace), clean(d.Application)
 	d.Token, d.Device, d.Network = clean(d.Token), clean(d.Device), clean(d.Network)
 	d.Email = clean(d.Email)
+	d.Host = clean(d.Host)
 	permissions := make([]string, len(d.Permissions))
 	for i, p := range d.Permissions {
 		permissions[i] = clean(p)

@@ -18,6 +18,7 @@ const (
 	developers = "/settings/developers"
 	tokens     = developers + "/tokens"
 	apps       = developers + "/apps"
+	webhooks   = developers + "/webhooks"
 	connectors = "/settings/connectors"
 	members    = "/settings/members"
 )
@@ -29,6 +30,7 @@ var posts = []string{
 	authenticatorPath + "/remove",
 	members + "/invite", members + "/renew", members + "/withdraw", members + "/permissions", members + "/remove",
 	members + "/leave", namePath, deletePath,
+	webhooks, webhooks + "/delete", webhooks + "/disable", webhooks + "/enable", webhooks + "/test", webhooks + "/resend",
 }
 
 // pages returns every page of the settings, and the export.

@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/webhook"
 )
 
 // detail returns the text that replaces {name}.
@@ -41,10 +42,25 @@ func detail(e audit.Entry, name string) string {
 		return permissions(e)
 	case "joined":
 		return joined(e)
-	case "name", "description", "module", "state":
+	case "stopped":
+		return stopped(webhook.Reason(text(e, "reason")))
+	case "name", "description", "module", "state", "host":
 		return text(e, name)
 	}
 	return "{" + name + "}" // a mistake in the table
+}
+
+// stopped says why a webhook endpoint was disabled by the service, or returns "".
+func stopped(reason webhook.Reason) string {
+	switch reason {
+	case webhook.Failing:
+		return "because it accepted nothing for three days"
+	case webhook.Gone:
+		return "because it answered that it is gone (410)"
+	case webhook.NoRight:
+		return "because its user may no longer manage API access"
+	}
+	return ""
 }
 
 func application(e audit.Entry) string {

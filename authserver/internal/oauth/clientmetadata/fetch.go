@@ -2,32 +2,26 @@ package clientmetadata
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
 
-	"code.dny.dev/ssrf"
-
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/shared/publicnet"
 )
 
 // Limits of one fetch.
 const (
 	maxDocument    = 5 << 10
 	maxKeys        = 32 << 10
-	maxHeader      = 16 << 10
 	fetchTimeout   = 5 * time.Second // from name resolution to the last byte
 	keysTimeout    = 3 * time.Second
-	dialTimeout    = 3 * time.Second
 	shortestLife   = 30 * time.Second
 	longestLife    = 24 * time.Hour
 	unspecifiedFor = 5 * time.Minute // lifetime without Cache-Control
@@ -42,24 +36,9 @@ type fetcher struct {
 // newFetcher returns a fetcher that dials the given ports. If trusted is not nil, which is for development, it also
 // accepts those certificates and dials loopback addresses.
 func newFetcher(ports []uint16, trusted *x509.CertPool) *fetcher {
-	options := []ssrf.Option{ssrf.WithPorts(ports...)}
-	if trusted != nil {
-		options = append(options, ssrf.WithAllowedV4Prefixes(netip.MustParsePrefix("127.0.0.0/8")),
-			ssrf.WithAllowedV6Prefixes(netip.MustParsePrefix("::1/128")))
-	}
-	dialer := &net.Dialer{Timeout: dialTimeout, Control: ssrf.New(options...).Safe}
 	return &fetcher{within: fetchTimeout, client: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{
-			Proxy: nil, // a proxy would dial without the address check
-			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				return dialer.DialContext(ctx, network, address)
-			},
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted},
-			DisableCompression:     true, // the size limit counts uncompressed bytes
-			DisableKeepAlives:      true,
-			MaxResponseHeaderBytes: maxHeader,
-		},
+		Transport:     publicnet.New(publicnet.Options{Ports: ports, Trusted: trusted}).Transport(),
 	}}
 }
 

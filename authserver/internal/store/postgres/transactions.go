@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/webhook"
 )
 
 const deadlockTries = 5
@@ -41,7 +42,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 		return err
 	}
 	for _, own := range append(
-		membership.Errors(),
+		append(membership.Errors(), webhook.Errors()...),
 		client.ErrUnknown,
 		grant.ErrPolicy,
 		policy.ErrChanged,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/eventtype"
 	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/listquery"
 
@@ -65,7 +66,7 @@ func read(guard *gate.Gate, store Store, cursors *list.Cursors) http.Handler {
 			page := listpage.NewJSON(recordOf).Only(wanted.Fields).Reserving(gate.ByteReserver(r.Context()))
 			more := false
 			err := gate.ReadInTurn(r.Context(), func() (err error) {
-				subjects := event.Readable(caller.Permissions)
+				subjects := eventtype.ReadableSubjects(caller.Permissions)
 				more, err = store.Events(r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
 				return err
 			})

@@ -1,4 +1,5 @@
-// Package developers serves the settings page with the personal access tokens and OAuth applications of one workspace.
+// Package developers serves the settings page with the personal access tokens, OAuth applications and webhooks of one
+// workspace.
 //
 //	GET  /settings/developers?tenant=
 //	POST /settings/developers/tokens          the page, with the token's value only this time
@@ -7,6 +8,9 @@
 //	POST /settings/developers/apps
 //	POST /settings/developers/apps/secret
 //	POST /settings/developers/apps/delete
+//	POST /settings/developers/webhooks        the page, with the endpoint's secret only this time
+//	POST /settings/developers/webhooks/{delete,disable,enable,test,resend}
+//	GET  /settings/developers/webhook?tenant=&id=  one endpoint with the log of its deliveries
 //
 // Creating a credential needs an authentication within the last 10 minutes. Users with a password enter it in the form;
 // other users authenticate at /login/again.
@@ -22,7 +26,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
-	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -31,6 +34,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/publicnet"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -63,6 +67,7 @@ type Clients interface {
 type Store interface {
 	Tokens
 	Clients
+	Webhooks
 	session.Auditor
 	session.Users
 	Authenticator(ctx context.Context, user uuid.UUID) (authenticator.Status, error)
@@ -81,8 +86,9 @@ type Deps struct {
 	Passwords *session.Passwords
 	Attempts  *session.Attempts
 	Proxies   web.Proxies
-	BaseURL   string   // of the API, for the example
-	Resources []string // resource identifiers that a connector may be registered for
+	BaseURL   string             // of the API, for the example
+	Resources []string           // resource identifiers that a connector may be registered for
+	Network   *publicnet.Network // that webhook endpoints may be in
 }
 
 // A Handler serves the page. It is safe for concurrent use.
@@ -111,6 +117,14 @@ func (h *Handler) Routes() settings.Routes {
 		Section.Path() + "/apps":           {"POST": h.registerApp()},
 		Section.Path() + "/apps/secret":    {"POST": h.replaceSecret()},
 		Section.Path() + "/apps/delete":    {"POST": h.deleteApp()},
+
+		Section.Path() + "/webhook":          {"GET": h.webhookPage()},
+		Section.Path() + "/webhooks":         {"POST": h.addWebhook()},
+		Section.Path() + "/webhooks/delete":  {"POST": h.deleteWebhook()},
+		Section.Path() + "/webhooks/disable": {"POST": h.disableWebhook()},
+		Section.Path() + "/webhooks/enable":  {"POST": h.enableWebhook()},
+		Section.Path() + "/webhooks/test":    {"POST": h.testWebhook()},
+		Section.Path() + "/webhooks/resend":  {"POST": h.resendWebhook()},
 	}
 }
 
@@ -146,6 +160,10 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 	if err != nil {
 		return err
 	}
+	endpoints, err := h.Store.Webhooks(v.R.Context(), here.Workspace.ID)
+	if err != nil {
+		return err
+	}
 	method, err := h.reauthMethod(v)
 	if err != nil {
 		return err
@@ -167,21 +185,15 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 			Days:     30,
 			Lifetime: pat.Lifetimes(),
 		},
-		NewApp: appForm{Kind: string(client.Confidential), Resource: h.BaseURL + "/mcp"}, // which assistants use
+		NewApp:     appForm{Kind: string(client.Confidential), Resource: h.BaseURL + "/mcp"}, // which assistants use
+		NewWebhook: webhookForm{Groups: eventGroups(here.Permissions, nil)},
 	}
 	h.listTokens(view, tokens)
 	for _, c := range clients {
-		view.Apps = append(view.Apps, app{
-			ID:        c.ID.String(),
-			Name:      c.Name,
-			Connector: c.Kind == client.Connector,
-			Platform:  workspace.PlatformOf(c.Platform).Name(),
-			Resource:  c.Resource,
-			Method:    string(c.AuthMethod),
-			Redirects: c.Redirects,
-			Required:  c.Required,
-			Created:   c.CreatedAt,
-		})
+		view.Apps = append(view.Apps, appView(c))
+	}
+	for _, e := range endpoints {
+		view.Webhooks = append(view.Webhooks, endpointView(e))
 	}
 	adjust(view)
 	h.Pages.Show(v.W, v.R, status, view)

@@ -3,7 +3,9 @@ package developers
 import (
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -24,6 +26,8 @@ type view struct {
 	NewApp     appForm
 	Resources  []string
 	Refused    refusedReplacement
+	Webhooks   []endpoint
+	NewWebhook webhookForm
 }
 
 func (*view) Template() string { return "developers" }
@@ -77,6 +81,20 @@ type app struct {
 	Redirects []string
 	Required  perm.Set
 	Created   time.Time
+}
+
+func appView(c client.Client) app {
+	return app{
+		ID:        c.ID.String(),
+		Name:      c.Name,
+		Connector: c.Kind == client.Connector,
+		Platform:  workspace.PlatformOf(c.Platform).Name(),
+		Resource:  c.Resource,
+		Method:    string(c.AuthMethod),
+		Redirects: c.Redirects,
+		Required:  c.Required,
+		Created:   c.CreatedAt,
+	}
 }
 
 // An appForm is the submitted form for a new application, with its errors.

@@ -1,0 +1,213 @@
+package developers
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/eventtype"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/webhook"
+)
+
+// deliveriesShown is how many deliveries the log of an endpoint shows.
+const deliveriesShown = 50
+
+// An endpoint is a webhook endpoint as a page shows it.
+type endpoint struct {
+	ID, URL string
+	Types   []string
+	State   string // working, waiting, refused: the style
+	Word    string // the same in words
+	Why     string // why it is failing or disabled, or ""
+	Enabled bool
+	Created time.Time
+}
+
+func endpointView(e webhook.Endpoint) endpoint {
+	out := endpoint{
+		ID:      e.ID.String(),
+		URL:     e.URL,
+		Types:   e.Types,
+		State:   "working",
+		Word:    "Enabled",
+		Enabled: e.Enabled,
+		Created: e.CreatedAt,
+	}
+	switch {
+	case !e.Enabled:
+		out.State, out.Word = "refused", "Disabled"
+		out.Why = "Disabled on " + e.DisabledAt.UTC().Format("2 January 2006, 15:04 UTC") + whyDisabled(e.Reason)
+	case e.FailingSince != nil:
+		out.State, out.Word = "waiting", "Failing"
+		out.Why = "It has accepted nothing since " + e.FailingSince.UTC().Format("2 January 2006, 15:04 UTC") +
+			". After three days it is disabled."
+	}
+	return out
+}
+
+func whyDisabled(reason webhook.Reason) string {
+	switch reason {
+	case webhook.Failing:
+		return ", because it accepted nothing for three days."
+	case webhook.Gone:
+		return ", because it answered that it is gone (status 410)."
+	case webhook.NoRight:
+		return ", because the person who added it may no longer manage API access. If you enable it, it gets the events " +
+			"that you may read."
+	}
+	return "."
+}
+
+// A webhookForm is the submitted form for a new endpoint, with its errors.
+type webhookForm struct {
+	Open   bool
+	URL    string
+	Groups []eventGroup
+	Notes  map[string]string // field → its error
+}
+
+// An eventGroup is the checkboxes of the types of events about one subject.
+type eventGroup struct {
+	Title string
+	Types []eventBox
+}
+
+// An eventBox is the checkbox of one type of events.
+type eventBox struct {
+	Type   string
+	Chosen bool
+}
+
+// eventGroups returns the types of events that a user with these permissions may read.
+func eventGroups(held perm.Set, chosen []string) []eventGroup {
+	var groups []eventGroup
+	for _, s := range eventtype.Subjects() {
+		if !held.Has(s.Need) {
+			continue
+		}
+		group := eventGroup{Title: s.Title}
+		for _, one := range s.Types() {
+			group.Types = append(group.Types, eventBox{one, slices.Contains(chosen, one)})
+		}
+		groups = append(groups, group)
+	}
+	return groups
+}
+
+// A webhookView is the page of one endpoint with its log.
+type webhookView struct {
+	ui.Frame
+	Key        string
+	Workspaces []ui.Workspace
+	Workspace  ui.Workspace
+	Endpoint   endpoint
+	Deliveries []deliveryRow
+	Waiting    bool // some delivery waits
+}
+
+func (*webhookView) Template() string { return "webhook" }
+
+// A deliveryRow is one delivery in the log.
+type deliveryRow struct {
+	ID, Type string
+	Sequence *int64
+	At       time.Time
+	State    string // working, waiting, refused: the style
+	Word     string // the same in words
+	Cause    string // "" for the first attempts of an event
+	Problem  string
+	Status   *int
+	Took     string
+	Again    bool // it can be sent again
+}
+
+func deliveryView(d webhook.Delivery, e webhook.Endpoint) deliveryRow {
+	row := deliveryRow{
+		ID:       d.ID.String(),
+		Type:     d.Type,
+		Sequence: d.Sequence,
+		At:       d.CreatedAt,
+		State:    "refused",
+		Word:     "Failed",
+		Problem:  d.Problem,
+		Status:   d.Status,
+		Cause:    map[webhook.Cause]string{webhook.ByResend: "Sent again", webhook.ByTest: "Test event"}[d.Cause],
+		Again:    d.TriedAt != nil && (e.Enabled || d.Sequence == nil),
+	}
+	switch {
+	case d.TriedAt == nil:
+		row.State, row.Word = "waiting", "Waiting"
+	case d.Accepted():
+		row.State, row.Word = "working", "Accepted"
+	}
+	if d.Status != nil {
+		row.Took = d.Took.Round(time.Millisecond).String()
+	}
+	return row
+}
+
+// webhookPath returns the path of the page of an endpoint.
+func webhookPath(here settings.Scope, id uuid.UUID) string {
+	return strings.Replace(here.Path(Section), "?", "/webhook?", 1) + "&id=" + id.String()
+}
+
+// webhookPage serves GET /settings/developers/webhook.
+func (h *Handler) webhookPage() http.Handler {
+	return h.Page(func(v *settings.Request) error {
+		query := v.R.URL.Query()
+		here, err := h.At(v, query.Get("tenant"), Section)
+		if err != nil {
+			return err
+		}
+		id, err := identity.Parse(query.Get("id"))
+		if err != nil {
+			id = uuid.Nil
+		}
+		e, err := h.Store.Webhook(v.R.Context(), here.Workspace.ID, id)
+		if errors.Is(err, webhook.ErrNotFound) {
+			h.Pages.ShowError(v.W, v.R, &ui.Message{
+				Status:  http.StatusNotFound,
+				Heading: "There is no such endpoint",
+				Text:    "It was deleted, or it belongs to another workspace.",
+				Links:   []ui.Link{{Href: here.Path(Section), Text: "Back to Developers"}},
+			})
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return h.showWebhook(v, here, e)
+	})
+}
+
+func (h *Handler) showWebhook(v *settings.Request, here settings.Scope, e webhook.Endpoint) error {
+	deliveries, err := h.Store.WebhookDeliveries(v.R.Context(), e.ID, deliveriesShown)
+	if err != nil {
+		return err
+	}
+	frame, err := h.FrameIn(v, here, Section)
+	if err != nil {
+		return err
+	}
+	page := &webhookView{
+		Frame:      frame,
+		Key:        h.NewKey(v),
+		Workspaces: here.Workspaces(),
+		Workspace:  here.View(),
+		Endpoint:   endpointView(e),
+	}
+	for _, d := range deliveries {
+		page.Deliveries = append(page.Deliveries, deliveryView(d, e))
+		page.Waiting = page.Waiting || d.TriedAt == nil
+	}
+	h.Pages.Show(v.W, v.R, http.StatusOK, page)
+	return nil
+}

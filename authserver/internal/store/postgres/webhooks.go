@@ -1,0 +1,180 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/shared/webhook"
+)
+
+// Webhooks lists the webhook endpoints of a workspace, newest first.
+func (s *Store) Webhooks(ctx context.Context, workspaceID uuid.UUID) ([]webhook.Endpoint, error) {
+	return listed(ctx, s, "list webhook endpoints", "select "+webhook.Columns+` from account.webhooks w
+		where w.tenant_id = @tenant order by w.created_at desc, w.id desc`, pgx.NamedArgs{"tenant": workspaceID}, webhook.Scan)
+}
+
+// Webhook reads an endpoint of the workspace. It returns webhook.ErrNotFound.
+func (s *Store) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	e, err := webhook.Find(ctx, s.pool, workspaceID, id)
+	if errors.Is(err, webhook.ErrNotFound) {
+		return webhook.Endpoint{}, err
+	}
+	return e, unavailable("read a webhook endpoint", err)
+}
+
+// WebhookDeliveries lists the latest deliveries to an endpoint, newest first.
+func (s *Store) WebhookDeliveries(ctx context.Context, endpoint uuid.UUID, limit int) ([]webhook.Delivery, error) {
+	return listed(ctx, s, "list webhook deliveries", "select "+webhook.DeliveryColumns+` from account.webhook_deliveries d
+		where d.webhook_id = @endpoint order by d.created_at desc, d.id desc limit @limit`,
+		pgx.NamedArgs{"endpoint": endpoint, "limit": limit}, webhook.ScanDelivery)
+}
+
+// WebhookKey returns the key that secrets are to be sealed with, or webhook.ErrNotReady.
+func (s *Store) WebhookKey(ctx context.Context) (key []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	err = s.pool.QueryRow(ctx, "select public_key from account.webhook_keys order by published_at desc limit 1").
+		Scan(&key)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, webhook.ErrNotReady
+	}
+	return key, unavailable("read the key of webhook secrets", err)
+}
+
+// AddWebhook stores an endpoint with the event. It returns webhook.ErrTooMany or webhook.ErrTaken.
+func (s *Store) AddWebhook(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed, event audit.Event) error {
+	return s.changeWebhook(ctx, "add a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
+		return e, webhook.Add(ctx, tx, e, secret)
+	})
+}
+
+// DeleteWebhook deletes an endpoint with the event. It returns webhook.ErrNotFound.
+func (s *Store) DeleteWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error {
+	return s.changeWebhook(ctx, "delete a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
+		return webhook.Delete(ctx, tx, workspaceID, id)
+	})
+}
+
+// EnableWebhook makes an endpoint go on where it stopped, with what the user may read. It returns webhook.ErrNotFound.
+func (s *Store) EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UUID, event audit.Event) error {
+	return s.changeWebhook(ctx, "enable a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
+		return webhook.Enable(ctx, tx, workspaceID, id, user)
+	})
+}
+
+// DisableWebhook disables an endpoint with the event. It returns webhook.ErrNotFound.
+func (s *Store) DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error {
+	return s.changeWebhook(ctx, "disable a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
+		return webhook.Disable(ctx, tx, workspaceID, id)
+	})
+}
+
+// changeWebhook runs a change and records the event with the host of the endpoint. The rest of its URL may contain a
+// secret.
+func (s *Store) changeWebhook(
+	ctx context.Context, op string, event audit.Event, change func(pgx.Tx) (webhook.Endpoint, error),
+) error {
+	return s.atomically(ctx, op, func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		e, err := change(tx)
+		if err != nil {
+			return err
+		}
+		event.Detail = map[string]any{"host": webhookHost(e.URL)}
+		if event.Action == audit.WebhookDisabled {
+			event.Detail["reason"] = e.Reason
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+// TestWebhook adds a test event to the deliveries of an endpoint. It returns webhook.ErrNotFound or webhook.ErrWaiting.
+func (s *Store) TestWebhook(
+	ctx context.Context, workspaceID, id, delivery uuid.UUID, allowed *audit.Authorization,
+) error {
+	return s.atomically(ctx, "test a webhook endpoint", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, allowed); err != nil {
+			return err
+		}
+		return webhook.RequestTest(ctx, tx, workspaceID, id, delivery)
+	})
+}
+
+// ResendWebhook sends the event of an earlier delivery again. need checks its type. It returns webhook.ErrNotFound,
+// webhook.ErrDisabled or webhook.ErrWaiting.
+func (s *Store) ResendWebhook(
+	ctx context.Context,
+	workspaceID, id, former, delivery uuid.UUID,
+	allowed *audit.Authorization,
+	need func(eventType string) error,
+) error {
+	return s.atomically(ctx, "send a webhook again", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, allowed); err != nil {
+			return err
+		}
+		return webhook.RequestResend(ctx, tx, workspaceID, id, former, delivery, need)
+	})
+}
+
+// webhookMailsLate is how long after an endpoint was disabled its user is still told.
+const webhookMailsLate = 48 * time.Hour
+
+// QueueWebhookMails queues the mails about endpoints that resourceapi has disabled. It returns how many there were. Each
+// is queued once, whatever number of processes call this.
+func (s *Store) QueueWebhookMails(ctx context.Context) (queued int, err error) {
+	err = s.atomically(ctx, "queue mails about webhooks", func(tx pgx.Tx) error {
+		queued = 0
+		rows, err := tx.Query(ctx, `select `+webhook.Columns+` from account.webhooks w where w.mail_due
+			order by w.id limit 20 for update skip locked`)
+		if err != nil {
+			return err
+		}
+		disabled, err := pgx.CollectRows(rows, webhook.Scan)
+		if err != nil {
+			return err
+		}
+		for _, e := range disabled {
+			if err := s.queueWebhookMail(ctx, tx, e); err != nil {
+				return err
+			}
+		}
+		queued = len(disabled)
+		return nil
+	})
+	return queued, err
+}
+
+func (s *Store) queueWebhookMail(ctx context.Context, tx pgx.Tx, e webhook.Endpoint) error {
+	var name string
+	var late bool
+	err := tx.QueryRow(ctx, `update account.webhooks w set mail_due = false from account.tenants t
+		where w.id = $1 and t.id = w.tenant_id returning t.name, w.enabled or w.disabled_at < now() - $2::interval`,
+		e.ID, webhookMailsLate).Scan(&name, &late)
+	if err != nil || late {
+		return err
+	}
+	return s.queueMail(ctx, tx, e.UserID, mail.Message{Kind: mail.WebhookDisabled, Data: mail.Data{
+		Workspace: name,
+		Host:      webhookHost(e.URL),
+		Gone:      e.Reason == webhook.Gone,
+	}})
+}
+
+func webhookHost(address string) string {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return parsed.Host
+}

@@ -1,0 +1,393 @@
+package app
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/perm"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// A receiver is a webhook endpoint on this machine.
+type receiver struct {
+	*httptest.Server
+	mu       sync.Mutex
+	received []received
+	answer   func(received) int // the status; nil for 204
+}
+
+// received is one request to a receiver.
+type received struct {
+	ID     string
+	Header http.Header
+	Body   string
+	Event  struct {
+		Type        string
+		Timestamp   time.Time
+		Data        json.RawMessage
+		WorkspaceID string
+		Sequence    int64
+	}
+}
+
+func newReceiver(t *testing.T, answer func(received) int) *receiver {
+	t.Helper()
+	r := &receiver{answer: answer}
+	r.Server = httptest.NewTLSServer(r)
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	content, _ := io.ReadAll(request.Body)
+	got := received{ID: request.Header.Get("webhook-id"), Header: request.Header, Body: string(content)}
+	_ = json.Unmarshal(content, &got.Event)
+	r.mu.Lock()
+	r.received = append(r.received, got)
+	r.mu.Unlock()
+	status := http.StatusNoContent
+	if r.answer != nil {
+		status = r.answer(got)
+	}
+	if status >= 300 && status < 400 {
+		w.Header().Set("Location", r.URL+"/elsewhere")
+	}
+	w.WriteHeader(status)
+}
+
+func (r *receiver) all() []received {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.received)
+}
+
+// types returns the types of what was received.
+func (r *receiver) types() []string {
+	out := []string{}
+	for _, one := range r.all() {
+		out = append(out, one.Event.Type)
+	}
+	return out
+}
+
+// newWebhookService runs the service with its worker. It trusts the receiver, if there is one.
+func newWebhookService(t *testing.T, r *receiver) *service {
+	t.Helper()
+	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	if err := postgres.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
+		t.Fatal(err)
+	}
+	config := configFor(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
+	config.Connections, config.Worker = 8, true
+	if r != nil {
+		config.WebhookCA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw}))
+	}
+	var err error
+	if s.app, err = New(t.Context(), config, slog.New(slog.NewJSONHandler(s.log, nil))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.app.Close)
+	s.server = httptest.NewServer(s.app.Handler)
+	t.Cleanup(s.server.Close)
+	s.run()
+	return s
+}
+
+const aForm = `{"title":"T","allowedOrigins":[],"fields":[{"name":"a","label":"a","type":"text","required":false}]}`
+
+// wants requires the status of an answer.
+func (a answer) wants(t *testing.T, status int) {
+	t.Helper()
+	if a.Status != status {
+		t.Fatalf("%d %s, want %d", a.Status, a.Body, status)
+	}
+}
+
+// retryNow makes the endpoints due now.
+func (s *service) retryNow() { s.Exec("update account.webhooks set next_try_at = now()") }
+
+func within(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	await.True(t, 20*time.Second, what, condition)
+}
+
+func TestDeliveries_AreSignedAndInOrder(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, nil)
+	s := newWebhookService(t, r)
+	workspaceID, h := s.developer()
+	s.create(h, `{"name":"Before the endpoint"}`)
+	made := s.addWebhook(h, r.URL+"/hook?key=1", "programme.created", "programme.updated")
+	programme := s.create(h, `{"name":"Spring pantry"}`)
+	path := listPath + "/" + programme.ID.String()
+	for i := range 5 {
+		s.do("PATCH", path, h, fmt.Sprintf(`{"summary":"Version %d"}`, i)).wants(t, 200)
+	}
+	s.do("DELETE", path, h, "").wants(t, 204) // of another type
+	s.create(h, `{"name":"Summer pantry"}`)
+	within(t, "seven deliveries", func() bool { return len(r.all()) == 7 })
+	verifier, err := standardwebhooks.NewWebhook(made.Secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last int64
+	for i, got := range r.all() {
+		if err := verifier.Verify([]byte(got.Body), got.Header); err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+		want := "programme.updated"
+		if i == 0 || i == 6 {
+			want = "programme.created"
+		}
+		if got.Event.Type != want || got.Event.Sequence <= last || got.Event.WorkspaceID != workspaceID.String() ||
+			got.Event.Timestamp.IsZero() || strings.Contains(got.Body, "pantry") || strings.Contains(got.Body, "Version") ||
+			got.ID != "evt_"+workspaceID.String()+"_"+strconv.FormatInt(got.Event.Sequence, 10) ||
+			got.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%d: %s %s", i, got.ID, got.Body)
+		}
+		last = got.Event.Sequence
+	}
+	if got := r.all()[1].Body; !strings.Contains(got, `"data":{"id":"`+programme.ID.String()+`","changed":["summary"]}`) &&
+		!strings.Contains(got, `"changed": ["summary"]`) {
+		t.Error(got)
+	}
+	within(t, "the log", func() bool {
+		a := s.get(webhooksPath+"/"+made.ID+"/deliveries", h)
+		return a.Status == 200 && strings.Count(a.Body, `"state":"accepted"`) == 7 && strings.Count(a.Body, `"status":204`) == 7
+	})
+	if strings.Contains(s.log.String(), "whsec_") || strings.Contains(s.log.String(), "key=1") {
+		t.Error("a secret or a URL is in the log")
+	}
+}
+
+func TestDeliveries_AreRepeatedWithTheSameID(t *testing.T) {
+	t.Parallel()
+	var failing sync.Map
+	failing.Store("status", 500)
+	r := newReceiver(t, func(received) int {
+		status, _ := failing.Load("status")
+		return status.(int)
+	})
+	s := newWebhookService(t, r)
+	_, h := s.developer()
+	made := s.addWebhook(h, r.URL, "programme.created")
+	s.create(h, `{"name":"One"}`)
+	s.create(h, `{"name":"Two"}`)
+	within(t, "an attempt", func() bool { return len(r.all()) == 1 })
+	failing.Store("status", 302)
+	within(t, "the state", func() bool { return s.Count("select count(*) from account.webhooks where failures = 1") == 1 })
+	if got := s.Count(`select count(*) from account.webhooks where next_try_at > now() + interval '2 s'
+		and next_try_at < now() + interval '6 s'`); got != 1 {
+		t.Error("the next attempt is not after five seconds")
+	}
+	s.retryNow()
+	within(t, "another attempt", func() bool { return len(r.all()) == 2 })
+	within(t, "the state", func() bool { return s.Count("select count(*) from account.webhooks where failures = 2") == 1 })
+	failing.Store("status", 200)
+	s.retryNow()
+	within(t, "both events", func() bool { return len(r.all()) == 4 })
+	all := r.all()
+	if all[0].ID != all[1].ID || all[1].ID != all[2].ID || all[2].ID == all[3].ID || all[0].Body != all[2].Body {
+		t.Errorf("%q %q %q %q", all[0].ID, all[1].ID, all[2].ID, all[3].ID)
+	}
+	within(t, "the state", func() bool {
+		return s.Count("select count(*) from account.webhooks where failures = 0 and failing_since is null") == 1
+	})
+	a := s.get(webhooksPath+"/"+made.ID+"/deliveries", h)
+	for _, problem := range []string{"status 500.", "status 302. Redirects are not followed."} {
+		if strings.Count(a.Body, problem) != 1 {
+			t.Errorf("%q: %s", problem, a.Body)
+		}
+	}
+}
+
+func TestDeliveries_EndpointIsDisabled(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, func(got received) int {
+		if got.Event.Type == "form.created" {
+			return http.StatusGone
+		}
+		return http.StatusInternalServerError
+	})
+	s := newWebhookService(t, r)
+	_, h := s.developer()
+	failing, gone := s.addWebhook(h, r.URL, "programme.created"), s.addWebhook(h, r.URL, "form.created")
+	reason := func(made webhookRecord) string {
+		var now webhookRecord
+		s.get(webhooksPath+"/"+made.ID, h).decode(t, &now)
+		return now.DisabledReason
+	}
+	s.do("POST", formsPath, h, aForm).wants(t, 201)
+	within(t, "disabled because of 410", func() bool { return reason(gone) == "gone" })
+	s.create(h, `{"name":"One"}`)
+	within(t, "a failure", func() bool { return s.Count("select count(*) from account.webhooks where failures = 1") == 1 })
+	s.Exec("update account.webhooks set failing_since = now() - interval '71 hours 59 minutes'")
+	s.retryNow()
+	within(t, "a failure", func() bool { return s.Count("select count(*) from account.webhooks where failures = 2") == 1 })
+	if got := s.Count(`select count(*) from account.webhooks where failures = 2
+		and next_try_at between now() and now() + interval '1 minute'`); got != 1 || reason(failing) != "" {
+		t.Errorf("the last attempt is not after three days: %q", reason(failing))
+	}
+	s.Exec("update account.webhooks set failing_since = now() - interval '72 hours'")
+	s.retryNow()
+	within(t, "disabled after three days", func() bool { return reason(failing) == "failing" })
+	if got := s.Count("select count(*) from account.webhooks where mail_due"); got != 2 {
+		t.Errorf("%d mails", got)
+	}
+	if got := s.Count(`select count(*) from account.audit_events
+		where action = 'webhook.disabled' and actor = 'system' and detail ->> 'reason' in ('gone', 'failing')`); got != 2 {
+		t.Errorf("%d events in the audit log", got)
+	}
+	before := len(r.all())
+	s.create(h, `{"name":"Two"}`)
+	time.Sleep(3 * time.Second)
+	if got := len(r.all()); got != before {
+		t.Errorf("%d deliveries to disabled endpoints", got-before)
+	}
+}
+
+func TestDeliveries_AreWhatTheUserMayRead(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, nil)
+	s := newWebhookService(t, r)
+	workspaceID, h := s.developer()
+	user := s.User()
+	held := []perm.Permission{perm.AccountAPIAccess, perm.ProgrammesRead, perm.AccountReadMembers}
+	s.Member(workspaceID, user, held...)
+	own := as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
+	made := s.addWebhook(own, r.URL, "programme.created", "member.updated")
+	s.create(h, `{"name":"One"}`)
+	within(t, "a delivery", func() bool { return slices.Equal(r.types(), []string{"programme.created"}) })
+	s.Member(workspaceID, user, perm.AccountAPIAccess, perm.AccountReadMembers)
+	s.create(h, `{"name":"Two"}`)
+	within(t, "the change of the member", func() bool {
+		return slices.Equal(r.types(), []string{"programme.created", "member.updated"})
+	})
+	s.Member(workspaceID, user, held...)
+	within(t, "the second change of the member", func() bool { return len(r.all()) == 3 })
+	s.RemoveMember(workspaceID, user)
+	s.create(h, `{"name":"Three"}`)
+	var now webhookRecord
+	within(t, "disabled", func() bool {
+		s.get(webhooksPath+"/"+made.ID, h).decode(t, &now)
+		return !now.Enabled
+	})
+	if got := r.types(); now.DisabledReason != "permission" ||
+		!slices.Equal(got, []string{"programme.created", "member.updated", "member.updated"}) ||
+		s.Count("select count(*) from account.webhooks where mail_due") != 0 {
+		t.Errorf("%+v, %q", now, got)
+	}
+	// The member who enables it again is from then on the one whose permissions count.
+	s.do("PATCH", webhooksPath+"/"+made.ID, h, `{"enabled":true}`).wants(t, 200)
+	within(t, "the missed event", func() bool { return len(r.all()) == 4 && r.types()[3] == "programme.created" })
+}
+
+func TestDeliveries_TestAndResend(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, nil)
+	s := newWebhookService(t, r)
+	workspaceID, h := s.developer()
+	made := s.addWebhook(h, r.URL, "programme.created")
+	path := webhooksPath + "/" + made.ID
+	s.create(h, `{"name":"One"}`)
+	within(t, "a delivery", func() bool { return len(r.all()) == 1 })
+	var log struct {
+		Data []struct{ ID, State, Cause string }
+	}
+	within(t, "the log", func() bool {
+		s.get(path+"/deliveries", h).decode(t, &log)
+		return len(log.Data) == 1 && log.Data[0].State == "accepted"
+	})
+	s.do("POST", path+"/deliveries/"+log.Data[0].ID+"/resend", h, "").wants(t, 202)
+	within(t, "the repeated delivery", func() bool { return len(r.all()) == 2 })
+	if all := r.all(); all[0].ID != all[1].ID || all[0].Body != all[1].Body {
+		t.Errorf("%+v", all)
+	}
+	s.do("PATCH", path, h, `{"enabled":false}`).wants(t, 200)
+	wantsRefused(t, s.do("POST", path+"/deliveries/"+log.Data[0].ID+"/resend", h, ""), 409, "CONFLICT")
+	s.do("POST", path+"/test", h, "").wants(t, 202)
+	within(t, "the test", func() bool { return len(r.all()) == 3 })
+	if got := r.all()[2]; got.Event.Type != "webhook.test" || strings.Contains(got.Body, "sequence") ||
+		!strings.Contains(got.Body, made.ID) || !strings.HasPrefix(got.ID, "test_") {
+		t.Errorf("%s %s", got.ID, got.Body)
+	}
+	limited := s.User()
+	s.Member(workspaceID, limited, perm.AccountAPIAccess)
+	other := as(s.PAT(workspaceID, limited, perm.AccountAPIAccess).Reveal(), workspaceID).json()
+	s.do("PATCH", path, h, `{"enabled":true}`).wants(t, 200)
+	wantsRefused(t, s.do("POST", path+"/deliveries/"+log.Data[0].ID+"/resend", other, ""), 403, "FORBIDDEN")
+	wantsRefused(t, s.do("POST", path+"/deliveries/"+uuid.NewString()+"/resend", h, ""), 404, "NOT_FOUND")
+}
+
+// An endpoint that does not answer holds up no other one.
+func TestDeliveries_SlowEndpointsHoldUpNoOther(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	r := newReceiver(t, func(got received) int {
+		if got.Event.Type == "programme.created" {
+			<-release
+		}
+		return 200
+	})
+	defer close(release)
+	s := newWebhookService(t, r)
+	_, slow := s.developer()
+	_, quick := s.developer()
+	for range 20 {
+		s.addWebhook(slow, r.URL, "programme.created")
+	}
+	s.addWebhook(quick, r.URL, "form.created")
+	s.create(slow, `{"name":"One"}`)
+	within(t, "slow deliveries", func() bool { return len(r.all()) == 4 })
+	time.Sleep(2 * time.Second)
+	if got := len(r.all()); got != 4 {
+		t.Errorf("%d endpoints of one workspace are called at once", got)
+	}
+	began := time.Now()
+	s.do("POST", formsPath, quick, aForm).wants(t, 201)
+	within(t, "the other delivery", func() bool { return slices.Contains(r.types(), "form.created") })
+	if took := time.Since(began); took > 6*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// Only the development setting lets deliveries reach this machine. Without it, they do not, whatever a name resolves to
+// when it is dialled.
+func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, nil)
+	s := newWebhookService(t, nil)
+	_, h := s.developer()
+	made := s.addWebhook(h, "https://hooks.example.invalid/", "programme.created")
+	s.Exec("update account.webhooks set url = $1", r.URL)
+	s.create(h, `{"name":"One"}`)
+	within(t, "the refusal", func() bool {
+		a := s.get(webhooksPath+"/"+made.ID+"/deliveries", h)
+		return strings.Contains(a.Body, "The host has no public address.")
+	})
+	s.Exec("update account.webhooks set url = $1, next_try_at = now()", strings.Replace(r.URL, "127.0.0.1", "localhost", 1))
+	within(t, "the refusal by name", func() bool {
+		return s.Count("select count(*) from account.webhook_deliveries where problem = 'The host has no public address.'") == 2
+	})
+	if got := len(r.all()); got != 0 {
+		t.Errorf("%d deliveries", got)
+	}
+}

@@ -1,0 +1,217 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/eventtype"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/publicnet"
+	"github.com/almonerhq/almoner/shared/webhook"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/event"
+)
+
+const (
+	// turn is how long one call of Deliver begins deliveries. Endpoints of other workspaces wait meanwhile.
+	turn = 5 * time.Second
+	// GivenUpAfter is how long an endpoint may accept nothing (W5).
+	GivenUpAfter = 72 * time.Hour
+
+	firstWait   = 5 * time.Second
+	longestWait = 6 * time.Hour
+)
+
+// A Target is an endpoint with what the next delivery needs.
+type Target struct {
+	webhook.Endpoint
+	Secret      webhook.Sealed
+	Position    int64    // sequence of the last event that was sent or left out
+	Failures    int      // since the last success
+	Ready       bool     // an attempt may be made now
+	Permissions perm.Set // of the user in the workspace; none if the user is no member
+}
+
+// Store keeps the state of deliveries. Each change of a Target has no effect if its position has changed.
+type Store interface {
+	// Target returns webhook.ErrNotFound for an endpoint that was deleted.
+	Target(ctx context.Context, id uuid.UUID) (Target, error)
+	// Requested returns the oldest delivery of an endpoint that a user requested and that waits.
+	Requested(ctx context.Context, id uuid.UUID) (d webhook.Delivery, waits bool, err error)
+	// Event returns an event of the workspace, and false if it is no longer stored.
+	Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (e event.Event, stored bool, err error)
+	// Next returns the first event of the types after a sequence, and the last sequence of the workspace.
+	Next(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		after int64,
+		types []string,
+	) (e event.Event, found bool, last int64, err error)
+
+	// Finish records the result of a requested delivery.
+	Finish(ctx context.Context, id uuid.UUID, a Attempt) error
+	// Accept moves the position to the event.
+	Accept(ctx context.Context, t Target, e event.Event, a Attempt) error
+	// Skip moves the position to a sequence without a delivery.
+	Skip(ctx context.Context, t Target, sequence int64) error
+	// Retry makes the endpoint wait before the event is sent again.
+	Retry(ctx context.Context, t Target, e event.Event, a Attempt, wait time.Duration) error
+	// Disable disables the endpoint, with the attempt that caused it, or nil. Its user gets a mail if mail is true.
+	Disable(ctx context.Context, t Target, reason webhook.Reason, e event.Event, a *Attempt, mail bool) error
+}
+
+// Deps are the dependencies of a Deliverer.
+type Deps struct {
+	Store   Store
+	Network *publicnet.Network
+	Keys    *webhook.Keys
+	Count   func(Outcome, time.Duration)
+	Now     func() time.Time
+}
+
+// A Deliverer sends what endpoints are to get. It is safe for concurrent use.
+type Deliverer struct {
+	Deps
+	sender *sender
+}
+
+// New returns a Deliverer.
+func New(d Deps) *Deliverer { return &Deliverer{d, newSender(d.Network, d.Now)} }
+
+// Deliver sends to one endpoint until there is nothing to send, a delivery fails or the turn is over. Its error is that
+// of the store or of ctx.
+func (d *Deliverer) Deliver(ctx context.Context, id uuid.UUID) error {
+	for end := d.Now().Add(turn); d.Now().Before(end) && ctx.Err() == nil; {
+		more, err := d.deliverNext(ctx, id)
+		if errors.Is(err, webhook.ErrNotFound) {
+			return nil // deleted meanwhile
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// deliverNext sends one thing. It reports whether there may be more.
+func (d *Deliverer) deliverNext(ctx context.Context, id uuid.UUID) (more bool, err error) {
+	t, err := d.Store.Target(ctx, id) // read before each delivery (W3)
+	if err != nil {
+		return false, err
+	}
+	requested, waits, err := d.Store.Requested(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	if waits {
+		return true, d.deliverRequested(ctx, t, requested)
+	}
+	if !t.Enabled || !t.Ready {
+		return false, nil
+	}
+	if !t.Permissions.Has(perm.AccountAPIAccess) {
+		return false, d.Store.Disable(ctx, t, webhook.NoRight, event.Event{}, nil, false)
+	}
+	e, found, last, err := d.Store.Next(ctx, t.WorkspaceID, t.Position, eventtype.Readable(t.Types, t.Permissions))
+	if err != nil {
+		return false, err
+	}
+	if !found {
+		if last > t.Position {
+			err = d.Store.Skip(ctx, t, last)
+		}
+		return false, err
+	}
+	return d.deliverEvent(ctx, t, e)
+}
+
+// deliverEvent sends the next event of an endpoint.
+func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e event.Event) (more bool, err error) {
+	m, err := messageOf(t.WorkspaceID, e)
+	if err != nil {
+		return false, err
+	}
+	a, err := d.send(ctx, t, m)
+	switch {
+	case err != nil:
+		return false, err
+	case a.Outcome == Accepted:
+		return true, d.Store.Accept(ctx, t, e, a)
+	case a.Status == http.StatusGone:
+		return false, d.Store.Disable(ctx, t, webhook.Gone, e, &a, true)
+	case t.FailingSince != nil && d.Now().Sub(*t.FailingSince) >= GivenUpAfter:
+		return false, d.Store.Disable(ctx, t, webhook.Failing, e, &a, true)
+	}
+	return false, d.Store.Retry(ctx, t, e, a, waitAfter(t.Failures))
+}
+
+// deliverRequested sends a test event, or an event again, once. A 410 is its result and nothing more.
+func (d *Deliverer) deliverRequested(ctx context.Context, t Target, requested webhook.Delivery) error {
+	m, problem, err := d.requestedMessage(ctx, t, requested)
+	if err != nil {
+		return err
+	}
+	if problem != "" {
+		return d.Store.Finish(ctx, requested.ID, Attempt{Problem: problem})
+	}
+	a, err := d.send(ctx, t, m)
+	if err != nil {
+		return err
+	}
+	return d.Store.Finish(ctx, requested.ID, a)
+}
+
+// requestedMessage returns the message of a requested delivery, or why there is none.
+func (d *Deliverer) requestedMessage(
+	ctx context.Context, t Target, requested webhook.Delivery,
+) (m message, problem string, err error) {
+	if requested.Sequence == nil {
+		m, err = testMessage(t.Endpoint, requested)
+		return m, "", err
+	}
+	if !t.Permissions.Has(perm.AccountAPIAccess) ||
+		len(eventtype.Readable([]string{requested.Type}, t.Permissions)) == 0 {
+		return message{}, "The user of the endpoint may not read this event any more.", nil
+	}
+	e, stored, err := d.Store.Event(ctx, t.WorkspaceID, *requested.Sequence)
+	if err != nil {
+		return message{}, "", err
+	}
+	if !stored {
+		return message{}, "The event is older than 30 days and no longer stored.", nil
+	}
+	m, err = messageOf(t.WorkspaceID, e)
+	return m, "", err
+}
+
+func (d *Deliverer) send(ctx context.Context, t Target, m message) (Attempt, error) {
+	secret, err := d.Keys.Open(t.ID, t.Secret)
+	if err != nil { // the service logs it when it seals secrets again
+		return Attempt{
+			Problem: "The secret of the endpoint can no longer be read. Delete the endpoint and add it again.",
+			Outcome: Unreachable,
+		}, nil
+	}
+	a, err := d.sender.send(ctx, t.URL, secret, m)
+	if err != nil {
+		return Attempt{}, fmt.Errorf("webhook endpoint %s: %w", t.ID, err)
+	}
+	d.Count(a.Outcome, a.Took)
+	return a, nil
+}
+
+// waitAfter returns the time until the next attempt after some failures before this one: four times as long each time,
+// and a tenth more or less, so that endpoints of one host are not all called at once.
+func waitAfter(failures int) time.Duration {
+	wait := longestWait
+	if failures < 8 {
+		wait = min(firstWait<<(2*failures), longestWait)
+	}
+	return wait - wait/10 + rand.N(wait/5)
+}

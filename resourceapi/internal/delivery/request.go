@@ -1,0 +1,180 @@
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/publicnet"
+	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/webhook"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/event"
+)
+
+// Timeout bounds one attempt, from name resolution to the header of the answer.
+const Timeout = 10 * time.Second
+
+// A message is what is sent.
+type message struct {
+	id   string // the same at each attempt (W2)
+	body []byte
+}
+
+// payload is the body of a message. It has no values of the record that changed.
+type payload struct {
+	Type        string          `json:"type"`
+	Timestamp   jsontime.Time   `json:"timestamp"`
+	Data        json.RawMessage `json:"data"`
+	WorkspaceID uuid.UUID       `json:"workspaceId"`
+	Sequence    int64           `json:"sequence,omitempty"`
+}
+
+func messageOf(workspaceID uuid.UUID, e event.Event) (message, error) {
+	body, err := web.EncodeJSON(payload{
+		Type:        e.Type,
+		Timestamp:   jsontime.Time(e.At),
+		Data:        e.Data,
+		WorkspaceID: workspaceID,
+		Sequence:    e.Sequence,
+	})
+	return message{"evt_" + workspaceID.String() + "_" + strconv.FormatInt(e.Sequence, 10), body}, err
+}
+
+// testMessage returns the message of a test event, which has no sequence.
+func testMessage(e webhook.Endpoint, d webhook.Delivery) (message, error) {
+	data, err := json.Marshal(map[string]uuid.UUID{"id": e.ID})
+	if err != nil {
+		return message{}, err
+	}
+	body, err := web.EncodeJSON(payload{
+		Type:        webhook.TestType,
+		Timestamp:   jsontime.Time(d.CreatedAt),
+		Data:        data,
+		WorkspaceID: e.WorkspaceID,
+	})
+	return message{"test_" + d.ID.String(), body}, err
+}
+
+// An Attempt is the result of sending something once.
+type Attempt struct {
+	Status  int    // of the answer; 0 if there was none
+	Problem string // why it was not accepted, in words for the user, or ""
+	Outcome Outcome
+	Took    time.Duration
+}
+
+// An Outcome is the label of an attempt in metrics.
+type Outcome string
+
+// The outcomes.
+const (
+	Accepted    Outcome = "accepted"
+	Refused     Outcome = "refused"     // another status than 2xx
+	Unreachable Outcome = "unreachable" // no answer
+	NotPublic   Outcome = "not_public"  // W4
+)
+
+// Outcomes returns all outcomes.
+func Outcomes() []Outcome { return []Outcome{Accepted, Refused, Unreachable, NotPublic} }
+
+// A sender posts messages.
+type sender struct {
+	client *http.Client
+	now    func() time.Time
+}
+
+func newSender(network *publicnet.Network, now func() time.Time) *sender {
+	return &sender{now: now, client: &http.Client{
+		Timeout:       Timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport:     network.Transport(),
+	}}
+}
+
+// send posts the message, signed as Standard Webhooks describe. It does not read the body of the answer.
+func (s *sender) send(ctx context.Context, address string, secret credential.Secret, m message) (Attempt, error) {
+	signer, err := standardwebhooks.NewWebhook(secret.Reveal())
+	if err != nil {
+		return Attempt{}, errors.New("the secret of the webhook endpoint is not valid")
+	}
+	began := s.now()
+	signature, err := signer.Sign(m.id, began, m.body)
+	if err != nil {
+		return Attempt{}, errors.New("the webhook cannot be signed")
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(m.body))
+	if err != nil {
+		return Attempt{Problem: "The URL is not valid.", Outcome: Unreachable}, nil
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "Almoner")
+	request.Header.Set(standardwebhooks.HeaderWebhookID, m.id)
+	request.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(began.Unix(), 10))
+	request.Header.Set(standardwebhooks.HeaderWebhookSignature, signature)
+	response, err := s.client.Do(request)
+	took := s.now().Sub(began)
+	if err != nil {
+		if ctx.Err() != nil {
+			return Attempt{}, context.Cause(ctx) // the process stops: the endpoint is not to blame
+		}
+		attempt := unanswered(err)
+		attempt.Took = took
+		return attempt, nil
+	}
+	_ = response.Body.Close()
+	attempt := answered(response.StatusCode)
+	attempt.Took = took
+	return attempt, nil
+}
+
+func answered(status int) Attempt {
+	switch {
+	case status >= 200 && status < 300:
+		return Attempt{Status: status, Outcome: Accepted}
+	case status >= 300 && status < 400:
+		return Attempt{
+			Status:  status,
+			Problem: fmt.Sprintf("The endpoint answered with status %d. Redirects are not followed.", status),
+			Outcome: Refused,
+		}
+	}
+	return Attempt{
+		Status:  status,
+		Problem: fmt.Sprintf("The endpoint answered with status %d.", status),
+		Outcome: Refused,
+	}
+}
+
+// unanswered describes an error of the HTTP client without its text, which quotes the URL (W6).
+func unanswered(err error) Attempt {
+	a := Attempt{Outcome: Unreachable, Problem: "The connection failed."}
+	var timeout interface{ Timeout() bool }
+	if errors.Is(err, publicnet.ErrProhibited) {
+		return Attempt{Outcome: NotPublic, Problem: "The host has no public address."}
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		a.Problem = "The name of the host could not be resolved."
+		return a
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		a.Problem = "The certificate of the host is not valid."
+		return a
+	}
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		a.Problem = "There was no answer within 10 seconds."
+	}
+	return a
+}

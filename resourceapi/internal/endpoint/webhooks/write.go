@@ -1,0 +1,199 @@
+package webhooks
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/eventtype"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/webhook"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/resourceapi/internal/records"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
+)
+
+const maxBody = 16 << 10
+
+type effect = records.Effect[delivery.Writer]
+
+// added is the answer of Create, the only one with the secret.
+type added struct {
+	record
+	Secret string `json:"secret"`
+}
+
+// Create handles POST: 201 with the new endpoint and its secret.
+func (e *Endpoint) Create() http.Handler { return e.write(e.decodeCreate, e.onceSealed) }
+
+// Change handles PATCH of one endpoint, which enables or disables it: 200.
+func (e *Endpoint) Change() http.Handler { return e.write(e.decodeChange, e.Store.Once) }
+
+// Delete handles DELETE of one endpoint: 204.
+func (e *Endpoint) Delete() http.Handler { return e.write(decodeDelete, e.Store.Once) }
+
+// once is Store.Once.
+type once = func(
+	ctx context.Context,
+	key idempotency.Key,
+	effect func(context.Context, delivery.Writer) (idempotency.Answer, error),
+) (idempotency.Answer, error)
+
+func (e *Endpoint) write(decode records.Decoder[delivery.Writer], once once) http.Handler {
+	return records.Writes[delivery.Writer]{
+		Gate:     e.Gate,
+		Need:     perm.AccountAPIAccess,
+		Once:     once,
+		Refusals: refusals,
+	}.Handler(records.UpTo(maxBody), decode)
+}
+
+// onceSealed is Store.Once for an answer that contains a secret: the stored answer is sealed.
+func (e *Endpoint) onceSealed(
+	ctx context.Context,
+	key idempotency.Key,
+	effect func(context.Context, delivery.Writer) (idempotency.Answer, error),
+) (idempotency.Answer, error) {
+	answer, err := e.Store.Once(ctx, key, func(ctx context.Context, w delivery.Writer) (idempotency.Answer, error) {
+		answer, err := effect(ctx, w)
+		answer.Body = e.Answers.SealBytes(answer.Body)
+		return answer, err
+	})
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	answer.Body, err = e.Answers.OpenBytes(answer.Body)
+	return answer, err
+}
+
+func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	object, err := strictjson.ReadBody(r.Header, content, "application/json")
+	if err != nil {
+		return nil, err
+	}
+	wish, types, err := readTypes(object, caller)
+	if err != nil {
+		return nil, err
+	}
+	address, _ := object.Text("url")
+	if message := webhook.CheckURL(r.Context(), e.Network, address); message != "" {
+		wish["url"] = message
+	}
+	if err := wish.OrNil(); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, writer delivery.Writer) (idempotency.Answer, error) {
+		secret, err := webhook.NewSecret(rand.Reader)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		made := webhook.Endpoint{
+			ID:          identity.New(),
+			WorkspaceID: caller.WorkspaceID,
+			UserID:      caller.User,
+			URL:         address,
+			Types:       types,
+		}
+		sealed, err := webhook.Seal(e.Keys.Public(), made.ID, secret)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		if made, err = writer.Add(ctx, made, sealed); err != nil {
+			return idempotency.Answer{}, err
+		}
+		answer, err := answerWith(http.StatusCreated, added{recordOf(made), secret.Reveal()})
+		answer.Location = e.BaseURL + Path + "/" + made.ID.String()
+		return answer, err
+	}, nil
+}
+
+// readTypes reads the member types. It refuses the types that the caller may not read before it reports any mistake,
+// since permissions are checked first (contract, section 6).
+func readTypes(object strictjson.Object, caller gate.Caller) (invalid.Fields, []string, error) {
+	problems := invalid.Fields(unknown.Members(object, "url", "types"))
+	var types []string
+	if err := json.Unmarshal(object["types"], &types); err != nil || !strings.HasPrefix(string(object["types"]), "[") {
+		problems["types"] = "Must be a list of types of events."
+		return problems, nil, nil
+	}
+	if err := needsOf(caller, types...); err != nil {
+		return nil, nil, err
+	}
+	if message := webhook.CheckTypes(types); message != "" {
+		problems["types"] = message
+	}
+	return problems, types, nil
+}
+
+// needsOf refuses a caller who may not read events of the types.
+func needsOf(caller gate.Caller, types ...string) error {
+	missing := eventtype.Needs(types).Without(caller.Permissions)
+	if len(missing) == 0 {
+		return nil
+	}
+	return apierr.New(
+		apierr.Forbidden,
+		"These types of events need the permission "+strings.Join(missing.Strings(), ", ")+
+			", of the user and of the credential.",
+	)
+}
+
+func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	object, err := strictjson.ReadBody(r.Header, content, "application/json")
+	if err != nil {
+		return nil, err
+	}
+	problems := invalid.Fields(unknown.Members(object, "enabled"))
+	enabled := string(object["enabled"]) == "true"
+	if !enabled && string(object["enabled"]) != "false" {
+		problems["enabled"] = "Must be true or false."
+	}
+	id, notFound := records.PathID(r, webhook.ErrNotFound)
+	if err := cmp.Or(problems.OrNil(), notFound); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, writer delivery.Writer) (idempotency.Answer, error) {
+		if !enabled {
+			return changed(writer.Disable(ctx, caller.WorkspaceID, id, caller.User))
+		}
+		made, err := writer.Enable(ctx, caller.WorkspaceID, id, caller.User)
+		if err == nil {
+			err = needsOf(caller, made.Types...)
+		}
+		return changed(made, err)
+	}, nil
+}
+
+func changed(e webhook.Endpoint, err error) (idempotency.Answer, error) {
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	return answerWith(http.StatusOK, recordOf(e))
+}
+
+func decodeDelete(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
+	id, err := records.PathID(r, webhook.ErrNotFound)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, writer delivery.Writer) (idempotency.Answer, error) {
+		err := writer.Delete(ctx, caller.WorkspaceID, id, caller.User)
+		return idempotency.Answer{Status: http.StatusNoContent}, err
+	}, nil
+}
+
+func answerWith(status int, body any) (idempotency.Answer, error) {
+	content, err := web.EncodeJSON(body)
+	return idempotency.Answer{Status: status, Body: content}, err
+}

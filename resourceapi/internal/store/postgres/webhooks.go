@@ -1,0 +1,164 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/inflight"
+	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/webhook"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
+)
+
+// Webhooks is the part of the Store for webhook endpoints and deliveries to them.
+type Webhooks struct {
+	pool  *pgxpool.Pool
+	turns *inflight.Requests[uuid.UUID]
+}
+
+// Webhooks returns the part of the store for webhooks.
+func (s *Store) Webhooks() *Webhooks { return &Webhooks{s.pool, s.turns} }
+
+// webhookWriting implements delivery.Writer within one transaction.
+type webhookWriting struct{ tx pgx.Tx }
+
+// Once is Store.Once for the writes of webhook endpoints.
+func (h *Webhooks) Once(
+	ctx context.Context,
+	key idempotency.Key,
+	effect func(context.Context, delivery.Writer) (idempotency.Answer, error),
+) (idempotency.Answer, error) {
+	return once(ctx, h.pool, h.turns, key, func(ctx context.Context, tx pgx.Tx) (idempotency.Answer, error) {
+		return effect(ctx, &webhookWriting{tx})
+	})
+}
+
+// Webhook reads an endpoint of the workspace. It returns webhook.ErrNotFound.
+func (h *Webhooks) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	e, err := webhook.Find(ctx, h.pool, workspaceID, id)
+	return e, outcome(err)
+}
+
+// Webhooks passes one page of the workspace's endpoints, newest first, to take until it returns false.
+func (h *Webhooks) Webhooks(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	r list.Range,
+	take func(webhook.Endpoint) bool,
+) (list.End, error) {
+	text := "select " + webhook.Columns + " from account.webhooks w where w.tenant_id = $1"
+	return readRange(ctx, h.pool, text, "w", workspaceID, r, webhook.Scan, take)
+}
+
+// Deliveries passes one page of the log of an endpoint, newest first, to take until it returns false.
+func (h *Webhooks) Deliveries(
+	ctx context.Context,
+	endpoint uuid.UUID,
+	r list.Range,
+	take func(webhook.Delivery) bool,
+) (list.End, error) {
+	text := "select " + webhook.DeliveryColumns + " from account.webhook_deliveries d where d.webhook_id = $1"
+	return readRange(ctx, h.pool, text, "d", endpoint, r, webhook.ScanDelivery, take)
+}
+
+// Add implements delivery.Writer.
+func (w *webhookWriting) Add(
+	ctx context.Context, e webhook.Endpoint, secret webhook.Sealed,
+) (webhook.Endpoint, error) {
+	if err := webhook.Add(ctx, w.tx, e, secret); err != nil {
+		return webhook.Endpoint{}, err
+	}
+	if err := recordWebhook(ctx, w.tx, "webhook.added", e, &e.UserID); err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return webhook.Find(ctx, w.tx, e.WorkspaceID, e.ID)
+}
+
+// Delete implements delivery.Writer.
+func (w *webhookWriting) Delete(ctx context.Context, workspaceID, id, by uuid.UUID) error {
+	e, err := webhook.Delete(ctx, w.tx, workspaceID, id)
+	if err != nil {
+		return err
+	}
+	return recordWebhook(ctx, w.tx, "webhook.deleted", e, &by)
+}
+
+// Enable implements delivery.Writer.
+func (w *webhookWriting) Enable(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error) {
+	e, err := webhook.Enable(ctx, w.tx, workspaceID, id, by)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return e, recordWebhook(ctx, w.tx, "webhook.enabled", e, &by)
+}
+
+// Disable implements delivery.Writer.
+func (w *webhookWriting) Disable(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error) {
+	e, err := webhook.Disable(ctx, w.tx, workspaceID, id)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return e, recordWebhook(ctx, w.tx, "webhook.disabled", e, &by)
+}
+
+// Test implements delivery.Writer.
+func (w *webhookWriting) Test(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Delivery, error) {
+	made := identity.New()
+	if err := webhook.RequestTest(ctx, w.tx, workspaceID, id, made); err != nil {
+		return webhook.Delivery{}, err
+	}
+	return findDelivery(ctx, w.tx, made)
+}
+
+// Resend implements delivery.Writer.
+func (w *webhookWriting) Resend(
+	ctx context.Context, workspaceID, id, former uuid.UUID, need func(eventType string) error,
+) (webhook.Delivery, error) {
+	made := identity.New()
+	if err := webhook.RequestResend(ctx, w.tx, workspaceID, id, former, made, need); err != nil {
+		return webhook.Delivery{}, err
+	}
+	return findDelivery(ctx, w.tx, made)
+}
+
+func findDelivery(ctx context.Context, tx pgx.Tx, id uuid.UUID) (webhook.Delivery, error) {
+	rows, err := tx.Query(ctx, "select "+webhook.DeliveryColumns+" from account.webhook_deliveries d where d.id = $1", id)
+	if err != nil {
+		return webhook.Delivery{}, fmt.Errorf("read a webhook delivery: %w", err)
+	}
+	d, err := pgx.CollectExactlyOneRow(rows, webhook.ScanDelivery)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return webhook.Delivery{}, webhook.ErrNotFound
+	}
+	return d, err
+}
+
+// recordWebhook adds an event to the audit log of the workspace. by is nil if the service acted. The event names the
+// host alone, since the rest of a URL may contain a secret.
+func recordWebhook(ctx context.Context, q webhook.Querier, action string, e webhook.Endpoint, by *uuid.UUID) error {
+	detail := map[string]any{"host": ""}
+	if parsed, err := url.Parse(e.URL); err == nil {
+		detail["host"] = parsed.Host
+	}
+	if !e.Enabled && action == "webhook.disabled" {
+		detail["reason"] = e.Reason
+	}
+	_, err := q.Exec(ctx, "select account.record_webhook($1, $2, $3, $4, $5, $6, $7)",
+		identity.New(), e.WorkspaceID, by, action, e.ID, detail, web.RequestID(ctx))
+	if err != nil {
+		return fmt.Errorf("record a change of a webhook endpoint: %w", err)
+	}
+	return nil
+}

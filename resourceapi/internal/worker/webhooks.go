@@ -1,0 +1,117 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/almonerhq/almoner/shared/inflight"
+)
+
+const (
+	webhookQueue   = "webhooks"
+	webhooksAtOnce = 64 // endpoints that one process calls at once: it holds no connection to Postgres meanwhile
+	// ofWorkspace bounds the endpoints of one workspace that one process calls at once, so that slow ones do not hold up
+	// those of others.
+	ofWorkspace   = 4
+	webhooksEvery = time.Second // between two looks for endpoints with something to send
+	webhooksAdded = 1000        // at each look
+	webhookTries  = 5           // of a job; then the next look adds another
+	longestRetry  = time.Minute
+)
+
+// Webhooks sends what endpoints are to get.
+type Webhooks interface {
+	// DueWebhooks returns up to limit endpoints with something to send, each with its workspace.
+	DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uuid.UUID, error)
+	// Deliver sends to one endpoint, for some seconds at most.
+	Deliver(ctx context.Context, endpoint uuid.UUID) error
+}
+
+// webhookJob is the stored arguments of a job. There is at most one unfinished job of an endpoint.
+type webhookJob struct {
+	Endpoint  uuid.UUID `json:"endpoint"`
+	Workspace uuid.UUID `json:"workspace"`
+}
+
+// Kind returns the type of the job in the database.
+func (webhookJob) Kind() string { return "webhook_deliveries" }
+
+// InsertOpts implements river.JobArgsWithInsertOpts.
+func (webhookJob) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{
+		Queue:       webhookQueue,
+		MaxAttempts: webhookTries,
+		UniqueOpts: river.UniqueOpts{ByArgs: true, ByState: []rivertype.JobState{
+			rivertype.JobStateAvailable,
+			rivertype.JobStatePending,
+			rivertype.JobStateRetryable,
+			rivertype.JobStateRunning,
+			rivertype.JobStateScheduled,
+		}},
+	}
+}
+
+// addDueWebhooks adds a job for each endpoint with something to send, until ctx ends. The state of deliveries is that of
+// the endpoints, so a job that is lost is added again.
+func addDueWebhooks[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webhooks, log *slog.Logger) {
+	tick := time.NewTicker(webhooksEvery)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := addDue(ctx, client, webhooks)
+		if err != nil && !failing && ctx.Err() == nil {
+			log.ErrorContext(ctx, "webhooks not sent; retrying", "cause", err)
+		}
+		failing = err != nil
+	}
+}
+
+func addDue[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webhooks) error {
+	due, err := webhooks.DueWebhooks(ctx, webhooksAdded)
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	var jobs []river.InsertManyParams
+	for endpoint, workspace := range due {
+		jobs = append(jobs, river.InsertManyParams{Args: webhookJob{Endpoint: endpoint, Workspace: workspace}})
+	}
+	_, err = client.InsertMany(ctx, jobs)
+	return err
+}
+
+// deliveries is called by River for each job of an endpoint.
+type deliveries struct {
+	river.WorkerDefaults[webhookJob]
+	webhooks Webhooks
+	turns    *inflight.Requests[uuid.UUID] // by workspace
+}
+
+func newDeliveries(webhooks Webhooks) *deliveries {
+	bounds := inflight.Bounds{InFlight: ofWorkspace, AtOnce: ofWorkspace}
+	return &deliveries{webhooks: webhooks, turns: inflight.New[uuid.UUID](bounds)}
+}
+
+// Work runs one job.
+func (d *deliveries) Work(ctx context.Context, j *river.Job[webhookJob]) error {
+	turn, err := d.turns.Enter(ctx, j.Args.Workspace)
+	if err != nil {
+		return river.JobSnooze(webhooksEvery)
+	}
+	defer turn.Leave(false)
+	return d.webhooks.Deliver(ctx, j.Args.Endpoint)
+}
+
+// NextRetry returns when a job is run again after the store did not answer.
+func (d *deliveries) NextRetry(j *river.Job[webhookJob]) time.Time {
+	return time.Now().Add(min(time.Second<<j.Attempt, longestRetry))
+}

@@ -1,0 +1,145 @@
+// Package publicnet connects to public addresses only, for URLs that a user or a program outside has chosen.
+//
+// The address is checked when it is dialled, after the name was resolved, so no name, redirect or later DNS answer leads
+// into the network of the deployment. authserver reads client metadata documents with it, and resourceapi delivers
+// webhooks.
+package publicnet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"code.dny.dev/ssrf"
+	"golang.org/x/net/idna"
+)
+
+const (
+	maxHeader      = 16 << 10        // of a response
+	resolveTimeout = time.Second     // of CheckHost
+	dialTimeout    = 3 * time.Second // to connect
+)
+
+// ErrProhibited is the error of dialling an address that is not public.
+var ErrProhibited = ssrf.ErrProhibitedIP
+
+// Errors of CheckHost.
+var (
+	ErrNotPublic = errors.New("not a public host")
+	ErrMalformed = errors.New("not a host name or an address in its usual spelling")
+)
+
+// Options configure a Network.
+type Options struct {
+	Ports []uint16 // that may be dialled; empty for all
+	// Trusted is for development only. If not nil, loopback addresses are public, and these certificates are trusted.
+	Trusted *x509.CertPool
+}
+
+// A Network decides which addresses may be dialled. It is safe for concurrent use.
+type Network struct {
+	guardian *ssrf.Guardian
+	options  Options
+}
+
+// New returns a Network.
+func New(o Options) *Network {
+	options := []ssrf.Option{ssrf.WithPorts(o.Ports...)}
+	if o.Trusted != nil {
+		options = append(options, ssrf.WithAllowedV4Prefixes(netip.MustParsePrefix("127.0.0.0/8")),
+			ssrf.WithAllowedV6Prefixes(netip.MustParsePrefix("::1/128")))
+	}
+	return &Network{ssrf.New(options...), o}
+}
+
+// Transport returns an http.Transport that dials allowed addresses only. It uses no proxy, which would dial without the
+// check, and keeps no connection.
+func (n *Network) Transport() *http.Transport {
+	dialer := &net.Dialer{Timeout: dialTimeout, Control: n.guardian.Safe}
+	return &http.Transport{
+		Proxy:                  nil,
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: n.options.Trusted},
+		DisableCompression:     true, // size limits count uncompressed bytes
+		DisableKeepAlives:      true,
+		MaxResponseHeaderBytes: maxHeader,
+	}
+}
+
+// CheckHost returns ErrNotPublic for a host of a URL that is known not to be public: an address, localhost, or a name
+// that now resolves to such addresses alone. It returns ErrMalformed for a host that programs read in different ways,
+// such as an address as one number. A name that cannot be resolved is accepted, since its address is checked when it is
+// dialled.
+func (n *Network) CheckHost(ctx context.Context, host string) error {
+	if strings.Contains(host, ":") {
+		return n.checkAddress(host)
+	}
+	name, err := idna.Lookup.ToASCII(host) // as net/http does
+	if err != nil {
+		return ErrMalformed
+	}
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	labels := strings.Split(name, ".")
+	for _, label := range labels {
+		if !isLabel(label) {
+			return ErrMalformed
+		}
+	}
+	switch last := labels[len(labels)-1]; {
+	case last == "localhost" || last == "localdomain":
+		return n.checkAddress("127.0.0.1")
+	case isNumber(last):
+		return n.checkAddress(name)
+	}
+	return n.checkName(ctx, name)
+}
+
+// checkAddress checks an IP address.
+func (n *Network) checkAddress(text string) error {
+	address, err := netip.ParseAddr(text)
+	switch {
+	case err != nil || address.Zone() != "":
+		return ErrMalformed
+	case n.guardian.SafeAddr(address) != nil:
+		return ErrNotPublic
+	}
+	return nil
+}
+
+// checkName returns ErrNotPublic if the name resolves and none of its addresses may be dialled.
+func (n *Network) checkName(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	if err != nil || len(addresses) == 0 {
+		return nil
+	}
+	for _, address := range addresses {
+		if n.guardian.SafeAddr(address.Unmap()) == nil {
+			return nil
+		}
+	}
+	return ErrNotPublic
+}
+
+// isLabel reports whether text may be a part of a host name.
+func isLabel(text string) bool {
+	for _, r := range text {
+		if !(r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z') {
+			return false
+		}
+	}
+	return text != "" && len(text) <= 63
+}
+
+// isNumber reports whether the last label of a host makes it an IPv4 address (WHATWG URL, section 3.5).
+func isNumber(label string) bool {
+	return strings.Trim(label, "0123456789") == "" ||
+		(strings.HasPrefix(label, "0x") && strings.Trim(label[2:], "0123456789abcdef") == "")
+}

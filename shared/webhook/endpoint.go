@@ -1,0 +1,239 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// An Endpoint is a URL that gets the events of a workspace.
+type Endpoint struct {
+	ID           uuid.UUID
+	WorkspaceID  uuid.UUID
+	UserID       uuid.UUID // added it, or enabled it last; only events that this user may read are sent
+	URL          string
+	Types        []string
+	Enabled      bool
+	Reason       Reason // why it is disabled, or ""
+	DisabledAt   *time.Time
+	FailingSince *time.Time
+	TriedAt      *time.Time
+	CreatedAt    time.Time
+}
+
+// A Cause is why something is sent.
+type Cause string
+
+// The causes.
+const (
+	ByEvent  Cause = "event"
+	ByResend Cause = "resend"
+	ByTest   Cause = "test"
+)
+
+// A Delivery is one attempt to send something to an endpoint, or a test or repeated delivery that waits.
+type Delivery struct {
+	ID        uuid.UUID
+	CreatedAt time.Time
+	Cause     Cause
+	Type      string
+	Sequence  *int64     // nil for a test
+	TriedAt   *time.Time // nil while it waits
+	Status    *int       // of the response; nil if there was none
+	Problem   string     // why it was not accepted, or ""
+	Took      time.Duration
+}
+
+// Accepted reports whether the endpoint accepted the delivery.
+func (d Delivery) Accepted() bool { return d.TriedAt != nil && d.Problem == "" }
+
+// A Querier runs statements, in a transaction or not.
+type Querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Columns are the columns of account.webhooks w that Scan reads.
+const Columns = `w.id, w.tenant_id, w.user_id, w.url, w.types, w.enabled, coalesce(w.reason, ''), w.disabled_at,
+	w.failing_since, w.tried_at, w.created_at`
+
+// Scan reads Columns.
+func Scan(row pgx.CollectableRow) (e Endpoint, err error) {
+	err = row.Scan(e.Targets()...)
+	return e, err
+}
+
+// Targets returns where Columns are to be stored.
+func (e *Endpoint) Targets() []any {
+	return []any{
+		&e.ID,
+		&e.WorkspaceID,
+		&e.UserID,
+		&e.URL,
+		&e.Types,
+		&e.Enabled,
+		&e.Reason,
+		&e.DisabledAt,
+		&e.FailingSince,
+		&e.TriedAt,
+		&e.CreatedAt,
+	}
+}
+
+// DeliveryColumns are the columns of account.webhook_deliveries d that ScanDelivery reads.
+const DeliveryColumns = `d.id, d.created_at, d.cause, d.type, d.sequence, d.tried_at, d.status, coalesce(d.problem, ''),
+	coalesce(d.took_ms, 0)`
+
+// ScanDelivery reads DeliveryColumns.
+func ScanDelivery(row pgx.CollectableRow) (d Delivery, err error) {
+	var milliseconds int
+	err = row.Scan(
+		&d.ID,
+		&d.CreatedAt,
+		&d.Cause,
+		&d.Type,
+		&d.Sequence,
+		&d.TriedAt,
+		&d.Status,
+		&d.Problem,
+		&milliseconds,
+	)
+	d.Took = time.Duration(milliseconds) * time.Millisecond
+	return d, err
+}
+
+// Add stores an endpoint, which gets the events from now on. It returns ErrTooMany or ErrTaken.
+func Add(ctx context.Context, q Querier, e Endpoint, secret Sealed) error {
+	var result string
+	err := q.QueryRow(
+		ctx,
+		"select account.add_webhook($1, $2, $3, $4, $5, $6, $7, $8)",
+		e.ID,
+		e.WorkspaceID,
+		e.UserID,
+		e.URL,
+		e.Types,
+		secret.Secret,
+		secret.Key,
+		MaxEndpoints,
+	).Scan(&result)
+	switch {
+	case err != nil:
+		return fmt.Errorf("add a webhook endpoint: %w", err)
+	case result == "full":
+		return ErrTooMany
+	case result == "exists":
+		return ErrTaken
+	}
+	return nil
+}
+
+// Find reads an endpoint of the workspace, or returns ErrNotFound.
+func Find(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint, error) {
+	return one(ctx, q, "select "+Columns+" from account.webhooks w where w.tenant_id = $1 and w.id = $2", workspaceID, id)
+}
+
+// Delete deletes an endpoint of the workspace, and returns what it was, or ErrNotFound.
+func Delete(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint, error) {
+	return one(ctx, q, "delete from account.webhooks w where w.tenant_id = $1 and w.id = $2 returning "+Columns,
+		workspaceID, id)
+}
+
+// Enable makes the endpoint go on where it stopped, with what the user may read. It returns ErrNotFound.
+func Enable(ctx context.Context, q Querier, workspaceID, id, user uuid.UUID) (Endpoint, error) {
+	return one(ctx, q, `update account.webhooks w set enabled = true, user_id = $3, reason = null, disabled_at = null,
+		mail_due = false, failures = 0, failing_since = null, next_try_at = now()
+		where w.tenant_id = $1 and w.id = $2 returning `+Columns, workspaceID, id, user)
+}
+
+// Disable stops the deliveries to an enabled endpoint at a user's request. It returns ErrNotFound.
+func Disable(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint, error) {
+	return one(ctx, q, `update account.webhooks w set enabled = false, reason = coalesce(w.reason, 'user'),
+		disabled_at = coalesce(w.disabled_at, now()) where w.tenant_id = $1 and w.id = $2 returning `+Columns,
+		workspaceID, id)
+}
+
+// RequestTest adds a test event to the deliveries of an endpoint, enabled or not. It returns ErrNotFound or ErrWaiting.
+func RequestTest(ctx context.Context, q Querier, workspaceID, id, delivery uuid.UUID) error {
+	if _, err := Find(ctx, q, workspaceID, id); err != nil {
+		return err
+	}
+	return request(ctx, q, delivery, id, ByTest, TestType, nil)
+}
+
+// RequestResend sends the event of an earlier delivery again. need checks the type of the event. It returns ErrNotFound,
+// ErrDisabled or ErrWaiting, or the error of need.
+func RequestResend(
+	ctx context.Context,
+	q Querier,
+	workspaceID, id, former, delivery uuid.UUID,
+	need func(eventType string) error,
+) error {
+	e, err := Find(ctx, q, workspaceID, id)
+	if err != nil {
+		return err
+	}
+	var eventType string
+	var sequence *int64
+	err = q.QueryRow(ctx, `select d.type, d.sequence from account.webhook_deliveries d
+		where d.webhook_id = $1 and d.id = $2`, id, former).Scan(&eventType, &sequence)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return ErrNotFound
+	case err != nil:
+		return fmt.Errorf("find a webhook delivery: %w", err)
+	case sequence == nil:
+		return request(ctx, q, delivery, id, ByTest, TestType, nil)
+	case !e.Enabled:
+		return ErrDisabled
+	}
+	if err := need(eventType); err != nil {
+		return err
+	}
+	return request(ctx, q, delivery, id, ByResend, eventType, sequence)
+}
+
+func request(
+	ctx context.Context, q Querier, delivery, endpoint uuid.UUID, cause Cause, eventType string, sequence *int64,
+) error {
+	tag, err := q.Exec(ctx, `insert into account.webhook_deliveries (id, webhook_id, cause, type, sequence)
+		select $1, $2, $3, $4, $5
+		where (select count(*) from account.webhook_deliveries d where d.webhook_id = $2 and d.tried_at is null) < $6
+		on conflict (id) do nothing`, delivery, endpoint, cause, eventType, sequence, MaxWaiting)
+	if err != nil {
+		return fmt.Errorf("request a webhook delivery: %w", err)
+	}
+	if tag.RowsAffected() > 0 {
+		return nil
+	}
+	var repeated bool // the same form was sent again
+	err = q.QueryRow(ctx, "select exists (select from account.webhook_deliveries where id = $1)", delivery).Scan(&repeated)
+	switch {
+	case err != nil:
+		return fmt.Errorf("request a webhook delivery: %w", err)
+	case !repeated:
+		return ErrWaiting
+	}
+	return nil
+}
+
+func one(ctx context.Context, q Querier, sql string, args ...any) (Endpoint, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("read a webhook endpoint: %w", err)
+	}
+	e, err := pgx.CollectExactlyOneRow(rows, Scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Endpoint{}, ErrNotFound
+	}
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("read a webhook endpoint: %w", err)
+	}
+	return e, nil
+}

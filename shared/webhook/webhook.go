@@ -1,0 +1,106 @@
+// Package webhook defines the endpoints of webhooks (contract, section 6a).
+//
+// A workspace adds an endpoint at resourceapi (POST /v1/webhooks) or on authserver's page Settings → Developers. Both
+// check and seal with this package. Only resourceapi delivers, so only resourceapi can open the secrets.
+package webhook
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/eventtype"
+	"github.com/almonerhq/almoner/shared/publicnet"
+)
+
+// Limits.
+const (
+	MaxEndpoints = 20 // of a workspace
+	MaxURL       = 2048
+	MaxWaiting   = 10 // tests and repeated deliveries of one endpoint that are not sent yet
+	// LogDays is how long a delivery stays in the log.
+	LogDays = 7
+)
+
+// TestType is the type of a test event.
+const TestType = "webhook.test"
+
+// A Reason is why an endpoint is disabled.
+type Reason string
+
+// The reasons.
+const (
+	ByUser  Reason = "user"
+	Failing Reason = "failing" // it did not accept an event for three days
+	Gone    Reason = "gone"    // it answered 410
+	NoRight Reason = "permission"
+)
+
+// Errors of storing.
+var (
+	ErrNotFound = errors.New("no such webhook endpoint")
+	ErrTooMany  = errors.New("the workspace has the maximum number of webhook endpoints")
+	ErrDisabled = errors.New("the webhook endpoint is disabled")
+	ErrWaiting  = errors.New("too many deliveries of the webhook endpoint are waiting")
+	ErrTaken    = errors.New("this webhook endpoint exists already")
+	// ErrNotReady is returned while resourceapi has published no key to seal secrets with.
+	ErrNotReady = errors.New("no key to seal the secrets of webhook endpoints with")
+)
+
+// Errors returns the errors of storing.
+func Errors() []error {
+	return []error{ErrNotFound, ErrTooMany, ErrDisabled, ErrWaiting, ErrTaken, ErrNotReady}
+}
+
+// CheckURL returns what is wrong with the URL of an endpoint, in words for the user, or "".
+func CheckURL(ctx context.Context, network *publicnet.Network, text string) string {
+	parsed, err := url.Parse(text)
+	switch {
+	case text == "" || len(text) > MaxURL:
+		return "Must be a URL of up to " + strconv.Itoa(MaxURL) + " bytes."
+	case err != nil || parsed.Scheme != "https" || parsed.Opaque != "" || parsed.Hostname() == "" ||
+		strings.ContainsAny(text, "\\ "):
+		return "Must be a URL that begins with https://."
+	case parsed.User != nil:
+		return "Must have no user name or password."
+	case strings.Contains(text, "#"):
+		return "Must have no fragment (the part after #)."
+	case !isPort(parsed):
+		return "The port must be between 1 and 65535."
+	}
+	switch err := network.CheckHost(ctx, parsed.Hostname()); {
+	case errors.Is(err, publicnet.ErrNotPublic):
+		return "The host must be public. Addresses of private networks and of this machine are not called."
+	case err != nil:
+		return "The host must be a name or an IP address in its usual spelling."
+	}
+	return ""
+}
+
+func isPort(parsed *url.URL) bool {
+	if parsed.Port() == "" {
+		return !strings.HasSuffix(parsed.Host, ":")
+	}
+	port, err := strconv.ParseUint(parsed.Port(), 10, 16)
+	return err == nil && port > 0
+}
+
+// CheckTypes returns what is wrong with the types of an endpoint, in words for the user, or "".
+func CheckTypes(types []string) string {
+	sorted := slices.Sorted(slices.Values(types))
+	for _, one := range types {
+		if _, known := eventtype.Need(one); !known {
+			return "Must be types of events: " + strings.Join(eventtype.All(), ", ") + "."
+		}
+	}
+	switch {
+	case len(types) == 0:
+		return "Must have at least one type of event."
+	case len(slices.Compact(sorted)) != len(types):
+		return "Must have each type once."
+	}
+	return ""
+}
