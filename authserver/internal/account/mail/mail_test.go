@@ -73,6 +73,7 @@ func TestRender_DataAddNoHeader(t *testing.T) {
 		Workspace:   evil,
 		Application: evil,
 		Token:       evil,
+		Email:       evil,
 		Device:      evil,
 		Network:     evil,
 		Permissions: []string{evil},
@@ -113,7 +114,7 @@ func TestRender_DataAddNoHeader(t *testing.T) {
 			strings.Contains(got.HTML, "<img") || strings.Contains(got.HTML, "src=") {
 			t.Errorf("%s: %s", kind, got.HTML)
 		}
-		withToken := kind == Invitation || kind == Reset
+		withToken := slices.Contains([]Kind{Invitation, Reset, EmailChangeOld, EmailChangeNew}, kind)
 		if strings.Contains(got.Text, "s3cret") != withToken || strings.Contains(header, "s3cret") {
 			t.Errorf("%s: the secret is in the wrong place: %s", kind, got.Raw)
 		}

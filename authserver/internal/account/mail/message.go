@@ -43,6 +43,10 @@ const (
 	Removed            Kind = "removed_from_workspace"
 	PermissionsChanged Kind = "permissions_changed"
 	AccountDeleted     Kind = "account_deleted"
+	EmailChangeOld     Kind = "email_change_old"
+	EmailChangeNew     Kind = "email_change_new"
+	EmailTaken         Kind = "email_taken"
+	EmailChanged       Kind = "email_changed"
 )
 
 // A Message is one e-mail to one person.
@@ -52,7 +56,7 @@ type Message struct {
 	Address string // of the recipient
 	Name    string // of the recipient, or ""
 	Data    Data
-	// Token is the secret of the link, for Invitation and Reset.
+	// Token is the secret of the link, for Invitation, Reset, EmailChangeOld and EmailChangeNew.
 	Token credential.Secret
 	// Expires is the end of the link, or the zero time for the end of the kind. The message is not sent later (M3).
 	Expires time.Time
@@ -65,6 +69,7 @@ type Data struct {
 	Workspace   string    `json:"workspace,omitempty"`
 	Application string    `json:"application,omitempty"`
 	Token       string    `json:"token,omitempty"` // name of a personal access token
+	Email       string    `json:"email,omitempty"` // a new address
 	Device      string    `json:"device,omitempty"`
 	Network     string    `json:"network,omitempty"`     // IP address of a browser
 	Permissions []string  `json:"permissions,omitempty"` // titles
@@ -75,6 +80,7 @@ type Data struct {
 func (d Data) cleaned() Data {
 	d.Person, d.Workspace, d.Application = clean(d.Person), clean(d.Workspace), clean(d.Application)
 	d.Token, d.Device, d.Network = clean(d.Token), clean(d.Device), clean(d.Network)
+	d.Email = clean(d.Email)
 	permissions := make([]string, len(d.Permissions))
 	for i, p := range d.Permissions {
 		permissions[i] = clean(p)

@@ -28,7 +28,7 @@ var posts = []string{
 	"/settings/security/tokens/revoke", connectors + "/policy", authenticatorPath, authenticatorPath + "/codes",
 	authenticatorPath + "/remove",
 	members + "/invite", members + "/renew", members + "/withdraw", members + "/permissions", members + "/remove",
-	members + "/leave", namePath, deletePath,
+	members + "/leave", namePath, deletePath, "/settings/user/email",
 }
 
 // pages returns every page of the settings, and the export.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
@@ -38,7 +40,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 		}
 	}
 	for _, own := range append(
-		membership.Errors(),
+		slices.Concat(membership.Errors(), useraccount.Errors()),
 		client.ErrUnknown,
 		grant.ErrPolicy,
 		policy.ErrChanged,
