@@ -5,6 +5,7 @@
 //	render.go    the plain text and HTML of a letter
 //	queue.go     Queue.Add: the job of a message, in the caller's transaction
 //	worker.go    Worker: sends the jobs, and retries
+//	periodic.go  the job that queues the mails whose cause is a time
 //	smtp.go      the mail server's URL and the Sender
 //
 // Its invariants:
