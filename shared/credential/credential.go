@@ -27,6 +27,7 @@ var (
 	ClientSecret        = Kind{Prefix: "alm_cs_", random: 43}
 	EmbedKey            = Kind{Prefix: "alm_embed_", random: 24}
 	Invitation          = Kind{Prefix: "alm_inv_", random: 43} // in the link of an invitation to a workspace
+	EmailChange         = Kind{Prefix: "alm_eml_", random: 43} // in a link that confirms a change of address
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 )
 
 func TestNew_CredentialMatchesOnlyItsKind(t *testing.T) {
-	kinds := []Kind{PersonalAccessToken, ClientSecret, EmbedKey, Invitation}
+	kinds := []Kind{PersonalAccessToken, ClientSecret, EmbedKey, Invitation, EmailChange}
 	for _, kind := range kinds {
 		secret, err := kind.New(rand.Reader)
 		if err != nil {

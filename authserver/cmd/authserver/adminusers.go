@@ -16,6 +16,8 @@ type userCommands struct {
 
 	ResetLink usersResetLink `cmd:"" help:"Make a link with which a user sets a new password. It works once, for 30 minutes. Needs ALMONER_APP_URL."`
 
+	SetEmail usersSetEmail `cmd:"" help:"Change the e-mail address of a user who has lost the old mailbox. Both addresses get a mail. Users with both mailboxes do it in Settings."`
+
 	Delete usersDelete `cmd:"" help:"Delete a user: end their memberships, grants, tokens, sign-ins and sign-in methods, and remove their name and address. It cannot be undone. Audit events and applications stay. See first what ends with --dry-run."`
 
 	SignInMethods      usersSignInMethods      `cmd:"" help:"List a user's passkeys, linked accounts and authenticator app."`
@@ -73,6 +75,15 @@ type usersResetLink struct {
 
 func (c usersResetLink) Run(ctx context.Context, a *adminCommands) error {
 	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ResetLink(ctx, c.User) })
+}
+
+type usersSetEmail struct {
+	User  string `arg:"" help:"Id or e-mail address of the user."`
+	Email string `arg:"" help:"The new address."`
+}
+
+func (c usersSetEmail) Run(ctx context.Context, a *adminCommands) error {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetEmail(ctx, c.User, c.Email) })
 }
 
 type usersDelete struct {

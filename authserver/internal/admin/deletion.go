@@ -12,8 +12,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// Deletions stores the ends of accounts.
-type Deletions interface {
+// Accounts changes accounts as a whole.
+type Accounts interface {
+	// SetEmail replaces the address of a user, and mails both addresses.
+	SetEmail(ctx context.Context, user uuid.UUID, email string, event audit.Event) error
 	DeletionSummary(ctx context.Context, user uuid.UUID) (useraccount.Summary, error)
 	// DeleteUser ends an account: memberships, grants, tokens, sign-ins and sign-in methods, and its name and address.
 	DeleteUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error)

@@ -59,3 +59,27 @@ func TestDeleteUser_EndsAccessAfterDryRun(t *testing.T) {
 		}
 	}
 }
+
+func TestSetEmail_ChangesAddressAndEndsRequests(t *testing.T) {
+	b := newTestEnv(t)
+	id := b.user.String()
+	b.Fixture.Exec(`insert into account.email_changes (id, user_id, old_email, new_email, old_token_hash, new_token_hash,
+		expires_at) select gen_random_uuid(), id, email, 'eve@example.org', sha256('a'), sha256('b'), now() + '1 day'
+		from account.users where id = $1`, b.user)
+	got := b.values(b.service.SetEmail(t.Context(), id, "Ada@Example.org"))
+	if got["email"] != "ada@example.org" {
+		t.Errorf("%v", got)
+	}
+	b.events(audit.UserEmailChanged, "user:"+id, 1)
+	if b.Count(`select count(*) from account.users where id = $1 and email = 'ada@example.org'`, id) != 1 ||
+		b.Count(`select count(*) from account.email_changes where ended_at is null`) != 0 {
+		t.Error("the address is the old one, or the request is still open")
+	}
+	b.Fixture.User("sam@example.org")
+	for _, email := range []string{"sam@example.org", "ada", ""} {
+		result, err := b.service.SetEmail(t.Context(), id, email)
+		b.refused(email, result, err)
+	}
+	result, err := b.service.SetEmail(t.Context(), uuid.NewString(), "new@example.org")
+	b.refused("an unknown user", result, err)
+}

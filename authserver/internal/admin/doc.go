@@ -7,6 +7,7 @@
 //	workspaces.go  organisations, workspaces, their modules and features
 //	users.go       users and passwords
 //	deletion.go    the end of a user
+//	email.go       the address of a user
 //	signin.go      passkeys and linked accounts of users
 //	members.go     memberships and permissions
 //	managers.go    who manages members, after an upgrade

@@ -40,7 +40,7 @@ var (
 type Store interface {
 	Workspaces
 	Users
-	Deletions
+	Accounts
 	Members
 	Clients
 	Grants

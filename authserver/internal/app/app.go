@@ -272,6 +272,7 @@ func accountsOf(store *postgres.Store, grants *grant.Service) *useraccount.Servi
 		Forget: func(ctx context.Context, id uuid.UUID, ends time.Time) {
 			grants.PropagateRevocation(ctx, id, ends, grant.MembershipOver)
 		},
+		Random: rand.Reader,
 	})
 }
 

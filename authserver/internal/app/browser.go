@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/accessrequests"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/emailchange"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/invitation"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
@@ -35,6 +36,7 @@ type browser struct {
 	passwords      *session.Passwords
 	login          *login.Handler
 	forgotten      *forgotten.Handler
+	emailChange    *emailchange.Handler
 	authorize      *authorize.Handler
 	invitation     *invitation.Handler
 	accessRequests *accessrequests.Handler
@@ -155,6 +157,12 @@ func newBrowser(d browserDeps) (browser, error) {
 		invitation:    invitations,
 		settings:      account,
 		signInMethods: others,
+		emailChange: emailchange.New(emailchange.Deps{
+			Accounts: d.accounts,
+			Pages:    d.pages,
+			Proxies:  proxies,
+			Log:      d.log,
+		}),
 		forgotten: forgotten.New(forgotten.Deps{
 			Store:     d.store,
 			Mails:     d.config.sendsMail(),

@@ -180,6 +180,7 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	// No session is read: a new password needs none, and none is written before the sign-in that follows.
 	route(forgotten.Path, methods{"GET": http.HandlerFunc(b.forgotten.Page), "POST": b.forgotten.Ask()})
 	route(mail.ResetPath, methods{"GET": http.HandlerFunc(b.forgotten.Open), "POST": b.forgotten.Set()})
+	route("/email", methods{"GET": http.HandlerFunc(b.emailChange.Open), "POST": b.emailChange.Answer()})
 	route("/login/code", methods{"POST": page(b.login.Code())})
 	route("/logout", methods{"POST": page(b.login.SignOut())})
 	route(

@@ -82,7 +82,13 @@ func newSettings(
 	routes := settings.Routes{}
 	for _, page := range []interface{ Routes() settings.Routes }{
 		common,
-		user.New(user.Deps{Settings: common, Users: d.store, Accounts: d.accounts}),
+		user.New(user.Deps{
+			Settings: common,
+			Users:    d.store,
+			Accounts: d.accounts,
+			Mails:    d.config.sendsMail(),
+			Proxies:  proxies,
+		}),
 		developers.New(developers.Deps{
 			Settings:  common,
 			Store:     d.store,

@@ -61,6 +61,9 @@ const (
 	UserDisabled             Action = "user.disabled"
 	UserEnabled              Action = "user.enabled"
 	UserDeleted              Action = "user.deleted"
+	UserEmailRequested       Action = "user.email_change_requested"
+	UserEmailStopped         Action = "user.email_change_stopped"
+	UserEmailChanged         Action = "user.email_changed"
 
 	ProgrammeErased  Action = "programme.erased"
 	FormErased       Action = "form.erased"

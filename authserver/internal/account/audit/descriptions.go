@@ -156,6 +156,22 @@ var descriptions = []Description{
 	{Action: UserDisabled, Text: "Disabled the account"},
 	{Action: UserEnabled, Text: "Enabled the account"},
 	{
+		Action:  UserEmailRequested,
+		Text:    "Requested another e-mail address",
+		Meaning: "The address changes when links to both addresses were confirmed. The log has neither address.",
+	},
+	{
+		Action:   UserEmailStopped,
+		Text:     "Stopped the change of the e-mail address",
+		Meaning:  "With the link to the `old` or the `new` address, which `by` tells.",
+		Alarming: true,
+	},
+	{
+		Action:  UserEmailChanged,
+		Text:    "Changed the e-mail address",
+		Meaning: "After both addresses were confirmed, or by an operator.",
+	},
+	{
 		Action: UserDeleted,
 		Text:   "Deleted the account",
 		Meaning: "The name, the address and all access of the user ended. The details count the workspaces, " +

@@ -76,6 +76,10 @@ func kinds() []kind {
 			life:     2 * day,
 			write:    webhookDisabled,
 		},
+		{name: EmailChangeOld, title: "Confirm a change of your address", life: day, write: emailChangeOld},
+		{name: EmailChangeNew, title: "Confirm your new address", life: day, write: emailChangeNew},
+		{name: EmailTaken, title: "Your address was entered for another account", life: day, write: emailTaken},
+		{name: EmailChanged, title: "Your e-mail address was changed", life: 2 * day, write: emailChanged},
 	}
 }
 
@@ -153,8 +157,9 @@ func (s site) withToken(path string, m Message) string {
 
 // Paths of the pages that links lead to.
 const (
-	InvitationPath = "/invitation"
-	ResetPath      = "/login/reset"
+	InvitationPath  = "/invitation"
+	ResetPath       = "/login/reset"
+	EmailChangePath = "/email"
 )
 
 func invitation(s site, m Message) letter {
@@ -345,18 +350,6 @@ func webhookDisabled(s site, m Message) letter {
 		Button:   "Open your webhooks",
 		Link:     s.page("/settings/developers"),
 		Unwanted: s.page("/settings/security"),
-	}
-}
-
-func accountDeleted(s site, m Message) letter {
-	return letter{
-		Subject: "Your account was deleted",
-		Lines: []string{
-			"Your account at " + s.host() + " was deleted on " + moment(m.Data.At) + ".",
-			"Its memberships, connections, personal access tokens and sign-ins have ended. Your name and this " +
-				"address were removed.",
-			"If this was not you, tell an administrator of your workspaces. The account cannot be restored.",
-		},
 	}
 }
 

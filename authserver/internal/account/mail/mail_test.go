@@ -74,6 +74,7 @@ func TestRender_DataAddNoHeader(t *testing.T) {
 		Workspace:   evil,
 		Application: evil,
 		Token:       evil,
+		Host:        evil,
 		Device:      evil,
 		Network:     evil,
 		Permissions: []string{evil},
@@ -114,7 +115,7 @@ func TestRender_DataAddNoHeader(t *testing.T) {
 			strings.Contains(got.HTML, "<img") || strings.Contains(got.HTML, "src=") {
 			t.Errorf("%s: %s", kind, got.HTML)
 		}
-		withToken := kind == Invitation || kind == Reset
+		withToken := slices.Contains([]Kind{Invitation, Reset, EmailChangeOld, EmailChangeNew}, kind)
 		if strings.Contains(got.Text, "s3cret") != withToken || strings.Contains(header, "s3cret") {
 			t.Errorf("%s: the secret is in the wrong place: %s", kind, got.Raw)
 		}

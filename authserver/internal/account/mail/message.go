@@ -5,6 +5,7 @@
 //	render.go    the plain text and HTML of a letter
 //	queue.go     Queue.Add: the job of a message, in the caller's transaction
 //	worker.go    Worker: sends the jobs, and retries
+//	periodic.go  the job that queues the mails whose cause is a time
 //	smtp.go      the mail server's URL and the Sender
 //
 // Its invariants:
@@ -45,6 +46,10 @@ const (
 	AccessRequested    Kind = "access_requested"
 	AccountDeleted     Kind = "account_deleted"
 	WebhookDisabled    Kind = "webhook_disabled"
+	EmailChangeOld     Kind = "email_change_old"
+	EmailChangeNew     Kind = "email_change_new"
+	EmailTaken         Kind = "email_taken"
+	EmailChanged       Kind = "email_changed"
 )
 
 // A Message is one e-mail to one person.
@@ -54,7 +59,7 @@ type Message struct {
 	Address string // of the recipient
 	Name    string // of the recipient, or ""
 	Data    Data
-	// Token is the secret of the link, for Invitation and Reset.
+	// Token is the secret of the link, for Invitation, Reset, EmailChangeOld and EmailChangeNew.
 	Token credential.Secret
 	// Expires is the end of the link, or the zero time for the end of the kind. The message is not sent later (M3).
 	Expires time.Time
@@ -64,7 +69,7 @@ type Message struct {
 type Data struct {
 	At          time.Time `json:"at,omitzero"`
 	Person      string    `json:"person,omitempty"` // who did it
-	Email       string    `json:"email,omitempty"`  // of that person
+	Email       string    `json:"email,omitempty"`  // of that person, or a new address
 	Workspace   string    `json:"workspace,omitempty"`
 	Application string    `json:"application,omitempty"`
 	Token       string    `json:"token,omitempty"` // name of a personal access token

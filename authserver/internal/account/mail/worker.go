@@ -53,9 +53,11 @@ type WorkerDeps struct {
 	// Prepare completes a message of a kind before it is sent, or returns false if it must not be sent. It may be
 	// called several times for one message, and has one effect.
 	Prepare map[Kind]func(ctx context.Context, m *Message) (bool, error)
-	Count   func(k Kind, outcome string)
-	Now     func() time.Time
-	Log     *slog.Logger
+	// Periodic queues the mails whose cause is a time. One of the processes calls it every few minutes.
+	Periodic func(ctx context.Context) error
+	Count    func(k Kind, outcome string)
+	Now      func() time.Time
+	Log      *slog.Logger
 }
 
 // A Worker sends queued messages. Several processes may run one each.
@@ -74,13 +76,20 @@ func NewWorker[Tx any](driver riverdriver.Driver[Tx], d WorkerDeps) (*Worker[Tx]
 	if err := river.AddWorkerSafely(workers, &sender{WorkerDeps: d, box: box, site: site{d.AppURL}}); err != nil {
 		return nil, fmt.Errorf("make the mail worker: %w", err)
 	}
+	if err := river.AddWorkerSafely(workers, &periodic{queue: d.Periodic}); err != nil {
+		return nil, fmt.Errorf("make the mail worker: %w", err)
+	}
 	return &Worker[Tx]{log: d.Log, make: func() (*river.Client[Tx], error) {
 		return river.NewClient(driver, &river.Config{
-			Schema:                      d.Schema,
-			Workers:                     workers,
-			Logger:                      d.Log,
-			PollOnly:                    true, // LISTEN would hold a connection of the pool
-			Queues:                      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: atOnce}},
+			Schema:       d.Schema,
+			Workers:      workers,
+			Logger:       d.Log,
+			PollOnly:     true, // LISTEN would hold a connection of the pool
+			PeriodicJobs: periodicJobs(),
+			Queues: map[string]river.QueueConfig{
+				river.QueueDefault: {MaxWorkers: atOnce},
+				periodicQueue:      {MaxWorkers: 1, FetchPollInterval: periodicPoll},
+			},
 			FetchPollInterval:           pollEvery,
 			JobTimeout:                  longest,
 			RescueStuckJobsAfter:        abandoned,

@@ -2,6 +2,7 @@ package useraccount
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,9 +20,13 @@ type Deletions interface {
 
 // Deps are the dependencies of a Service.
 type Deps struct {
-	Store Deletions
+	Store interface {
+		Deletions
+		EmailChanges
+	}
 	// Forget propagates the end of a grant to Redis.
 	Forget func(ctx context.Context, id uuid.UUID, ends time.Time)
+	Random io.Reader
 }
 
 // A Service changes accounts. It is safe for concurrent use.

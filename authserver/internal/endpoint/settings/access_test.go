@@ -29,7 +29,7 @@ var posts = []string{
 	"/settings/security/tokens/revoke", connectors + "/policy", authenticatorPath, authenticatorPath + "/codes",
 	authenticatorPath + "/remove",
 	members + "/invite", members + "/renew", members + "/withdraw", members + "/permissions", members + "/remove",
-	members + "/leave", namePath, deletePath,
+	members + "/leave", namePath, deletePath, "/settings/user/email",
 	webhooks, webhooks + "/delete", webhooks + "/disable", webhooks + "/enable", webhooks + "/test", webhooks + "/resend",
 }
 

@@ -244,7 +244,8 @@ from gone where ended_at is null`, user, event.Actor, event.RequestID)
 		return err
 	}
 	for _, table := range []string{
-		"sign_ins", "passkeys", "identities", "authenticators", "password_resets", "unwanted_mails",
+		"sign_ins", "passkeys", "identities", "authenticators", "password_resets", "email_changes", "unwanted_mails",
+		"access_requests",
 	} {
 		if _, err := tx.Exec(ctx, `delete from account.`+table+` where user_id = $1`, user); err != nil {
 			return err

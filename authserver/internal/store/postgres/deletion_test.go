@@ -94,6 +94,8 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 	m.fixture.Exec(`insert into account.password_resets (token_hash, user_id, expires_at)
 		values (sha256('x'), $1, now() + interval '1 hour')`, user)
 	m.fixture.Exec(`insert into account.unwanted_mails values ($1, 'token_expiring')`, user)
+	m.fixture.Exec(`insert into account.access_requests (user_id, tenant_id, permissions, application, member)
+		values ($1, $2, '{}', '', true)`, user, m.workspaceID)
 	if _, err := m.Invite(t.Context(), leaver, "sam@example.org", []string{"programmes:read:programmes"}); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +125,9 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 	}
 	// These keep the identifier.
 	want := []string{
-		"audit_events.user_id", "events.", "grants.user_id", "invitations.invited_by", "oauth_clients.created_by",
+		"audit_events.user_id", "events.", "grants.user_id", "invitations.invited_by",
+		"invitation_messages.inviter_id", // for 24 hours
+		"oauth_clients.created_by",
 		"personal_access_tokens.user_id", "users.id",
 	}
 	for _, column := range m.rows("uuid", user.String()) {
@@ -229,6 +233,8 @@ func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 		m.fixture.Exec(`insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
 			values ($1, $2, now() + interval '1 hour', 'password', '192.0.2.1', 'x')`, uuid.New(), user)
 		m.fixture.Exec(`insert into account.unwanted_mails values ($1, 'token_expiring')`, user)
+	m.fixture.Exec(`insert into account.access_requests (user_id, tenant_id, permissions, application, member)
+		values ($1, $2, '{}', '', true)`, user, m.workspaceID)
 		err := m.whileDeleting(user, func() error { return write(user) })
 		if n := m.access(user); n != 0 {
 			t.Errorf("%s (%v): %d rows give access", name, err, n)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
@@ -42,7 +44,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 		return err
 	}
 	for _, own := range append(
-		append(membership.Errors(), webhook.Errors()...),
+		slices.Concat(membership.Errors(), useraccount.Errors(), webhook.Errors()),
 		client.ErrUnknown,
 		grant.ErrPolicy,
 		policy.ErrChanged,

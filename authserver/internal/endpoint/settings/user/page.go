@@ -2,6 +2,8 @@
 //
 //	GET  /settings/user
 //	POST /settings/user/name
+//	GET  /settings/user/email
+//	POST /settings/user/email
 //	GET  /settings/user/delete
 //	POST /settings/user/delete
 package user
@@ -18,6 +20,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/displayname"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Section is the page's link in the navigation.
@@ -33,6 +36,8 @@ type Deps struct {
 	*settings.Settings
 	Users    Users
 	Accounts *useraccount.Service
+	Mails    bool // the deployment sends mail
+	Proxies  web.Proxies
 }
 
 // A Handler serves the page. It is safe for concurrent use.
@@ -46,6 +51,7 @@ func (h *Handler) Routes() settings.Routes {
 	return settings.Routes{
 		Section.Path():             {"GET": h.page()},
 		Section.Path() + "/name":   {"POST": h.setName()},
+		Section.Path() + "/email":  {"GET": h.showEmail(), "POST": h.changeEmail()},
 		Section.Path() + "/delete": {"GET": h.showDeletion(), "POST": h.deleteAccount()},
 	}
 }

@@ -1,0 +1,71 @@
+package mail
+
+func accountDeleted(s site, m Message) letter {
+	return letter{
+		Subject: "Your account was deleted",
+		Lines: []string{
+			"Your account at " + s.host() + " was deleted on " + moment(m.Data.At) + ".",
+			"Its memberships, connections, personal access tokens and sign-ins have ended. Your name and this " +
+				"address were removed.",
+			"If this was not you, tell an administrator of your workspaces. The account cannot be restored.",
+		},
+	}
+}
+
+func emailChangeOld(s site, m Message) letter {
+	return letter{
+		Subject: "Confirm the change of your e-mail address",
+		Lines: []string{
+			"On " + moment(m.Data.At) + where(m.Data) + ", you asked to use the address " + m.Data.Email +
+				" for your account at " + s.host() + ".",
+			"Open this page to confirm the change, or to stop it if this was not you. Your address changes only when you " +
+				"have also confirmed it with the link that we sent to the other address.",
+		},
+		Button: "Confirm or stop the change",
+		Link:   s.withToken(EmailChangePath, m),
+		After: []string{
+			"The link works until " + moment(m.Expires) + ".",
+			"If this was not you, stop the change and set a new password: another person may be signed in to your account.",
+		},
+	}
+}
+
+func emailChangeNew(s site, m Message) letter {
+	return letter{
+		Subject: "Confirm your new e-mail address",
+		Lines: []string{
+			"A person asked to use this address for their account at " + s.host() + ". If it was you, confirm it.",
+			"The address changes only when you have also confirmed it with the link that we sent to the present address.",
+		},
+		Button: "Confirm the address",
+		Link:   s.withToken(EmailChangePath, m),
+		After: []string{
+			"The link works until " + moment(m.Expires) + ".",
+			"If it was not you, ignore this message. Nothing will change.",
+		},
+	}
+}
+
+func emailTaken(s site, _ Message) letter {
+	return letter{
+		Subject: "Your address was entered for another account",
+		Lines: []string{
+			"A person asked to use this address for their account at " + s.host() + ". You have an account with this " +
+				"address already, so nothing was changed.",
+			"If it was you, sign in with this address, or change or delete this account first.",
+			"If it was not you, ignore this message.",
+		},
+	}
+}
+
+func emailChanged(s site, m Message) letter {
+	return letter{
+		Subject: "Your e-mail address was changed",
+		Lines: []string{
+			"You sign in to your account at " + s.host() + " with the address " + m.Data.Email + " since " +
+				moment(m.Data.At) + ".",
+			"Links to set a password that you requested before no longer work.",
+			"If this was not you, tell the operator of " + s.host() + " or an administrator of your workspaces now.",
+		},
+	}
+}

@@ -1,0 +1,251 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+var _ useraccount.EmailChanges = (*Store)(nil)
+
+// BeginEmailChange stores a request to change an address in place of an open one, with the event, and mails both
+// addresses. A repeated call stores one request. It returns useraccount.ErrTooManyChanges or audit.ErrNotAuthorized.
+func (s *Store) BeginEmailChange(ctx context.Context, r useraccount.EmailRequest, event audit.Event) error {
+	return s.atomically(ctx, "begin change of address", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		var repeated, taken bool
+		var own, toAddress int
+		err := tx.QueryRow(ctx, `
+select exists (select from account.email_changes where id = $1),
+  exists (select from account.users where email = $3 and id <> $2),
+  (select count(*) from account.email_changes where user_id = $2 and created_at > now() - interval '1 day'),
+  (select count(*) from account.email_changes where new_email = $3 and created_at > now() - interval '1 day')`,
+			r.ID, r.UserID, r.Email).Scan(&repeated, &taken, &own, &toAddress)
+		if err != nil || repeated {
+			return err
+		}
+		if own >= useraccount.MaxEmailChanges || toAddress >= useraccount.MaxEmailChangesToAddress {
+			return useraccount.ErrTooManyChanges
+		}
+		if err := endEmailChange(ctx, tx, r.UserID, "replaced"); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `insert into account.email_changes
+			(id, user_id, old_email, new_email, old_token_hash, new_token_hash, expires_at)
+			select $1, id, email, $3, $4, $5, now() + $6::interval from account.users where id = $2`, r.ID, r.UserID,
+			r.Email, credential.Hash(r.OldToken.Reveal()), credential.Hash(r.NewToken.Reveal()),
+			useraccount.EmailChangeLife)
+		if err == nil {
+			err = s.mailEmailChange(ctx, tx, r, taken)
+		}
+		if err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+// mailEmailChange sends a link to the old and one to the new address. An address that a user has gets no link.
+func (s *Store) mailEmailChange(ctx context.Context, tx pgx.Tx, r useraccount.EmailRequest, taken bool) error {
+	if s.mails == nil {
+		return nil
+	}
+	m := mail.Message{
+		Kind:  mail.EmailChangeOld,
+		Token: r.OldToken,
+		Data:  mail.Data{Email: r.Email, Device: r.Device, Network: r.Network},
+	}
+	err := tx.QueryRow(ctx, `select expires_at from account.email_changes where id = $1`, r.ID).Scan(&m.Expires)
+	if err != nil {
+		return err
+	}
+	if err := s.queueMail(ctx, tx, r.UserID, m); err != nil {
+		return err
+	}
+	other := mail.Message{Kind: mail.EmailChangeNew, Address: r.Email, Token: r.NewToken, Expires: m.Expires}
+	if taken {
+		other.Kind, other.Token = mail.EmailTaken, ""
+	}
+	return s.mails.Add(ctx, tx, other)
+}
+
+// endEmailChange ends the open request of a user, if there is one.
+func endEmailChange(ctx context.Context, tx pgx.Tx, user uuid.UUID, outcome string) error {
+	_, err := tx.Exec(ctx, `update account.email_changes set ended_at = now(), outcome = $2
+		where user_id = $1 and ended_at is null`, user, outcome)
+	return err
+}
+
+// emailChangeSQL selects valid requests. A request ends with another change of the address.
+const emailChangeSQL = `
+select c.old_email, c.new_email, c.new_token_hash = $1, c.old_confirmed_at is not null, c.new_confirmed_at is not null,
+  c.expires_at
+from account.email_changes c join account.users u on u.id = c.user_id and u.disabled_at is null
+  and u.email = c.old_email
+where c.ended_at is null and c.expires_at > now() and `
+
+const byToken = `(c.old_token_hash = $1 or c.new_token_hash = $1)`
+
+func emailChangeTargets(c *useraccount.EmailChange) []any {
+	return []any{&c.Old, &c.New, &c.ToNew, &c.OldConfirmed, &c.NewConfirmed, &c.Expires}
+}
+
+// EmailChangeLink reads the request of a valid link, or returns useraccount.ErrLinkInvalid.
+func (s *Store) EmailChangeLink(ctx context.Context, tokenHash []byte) (useraccount.EmailChange, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var c useraccount.EmailChange
+	err := s.pool.QueryRow(ctx, emailChangeSQL+byToken, tokenHash).Scan(emailChangeTargets(&c)...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return c, useraccount.ErrLinkInvalid
+	}
+	return c, unavailable("read change of address", err)
+}
+
+// OpenEmailChange reads the open request of a user, or returns nil.
+func (s *Store) OpenEmailChange(ctx context.Context, user uuid.UUID) (*useraccount.EmailChange, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var c useraccount.EmailChange
+	err := s.pool.QueryRow(ctx, emailChangeSQL+`c.user_id = $2`, []byte{}, user).Scan(emailChangeTargets(&c)...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return &c, unavailable("read change of address", err)
+}
+
+// lockEmailChange locks the user of a valid link, and then the request. The lock on the user is the strongest: a new
+// address changes a key.
+func lockEmailChange(
+	ctx context.Context, tx pgx.Tx, tokenHash []byte,
+) (user uuid.UUID, c useraccount.EmailChange, err error) {
+	err = tx.QueryRow(ctx, `select user_id from account.email_changes c where `+byToken, tokenHash).Scan(&user)
+	if err == nil {
+		_, err = tx.Exec(ctx, `select from account.users where id = $1 for update`, user)
+	}
+	if err == nil {
+		err = tx.QueryRow(ctx, emailChangeSQL+byToken+` for update of c`, tokenHash).Scan(emailChangeTargets(&c)...)
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = useraccount.ErrLinkInvalid
+	}
+	return user, c, err
+}
+
+// ConfirmEmailChange confirms a link. If the other one is confirmed, it changes the address with the event, ends the
+// user's links to set a password, which were sent to the old address, and returns true. It returns
+// useraccount.ErrLinkInvalid or ErrEmailTaken.
+func (s *Store) ConfirmEmailChange(
+	ctx context.Context, tokenHash []byte, event audit.Event,
+) (c useraccount.EmailChange, changed bool, err error) {
+	taken := false
+	err = s.atomically(ctx, "confirm change of address", func(tx pgx.Tx) error {
+		changed, taken = false, false
+		user, found, err := lockEmailChange(ctx, tx, tokenHash)
+		if err != nil {
+			return err
+		}
+		c = found
+		_, err = tx.Exec(ctx, `update account.email_changes c set
+			old_confirmed_at = case when old_token_hash = $1 then now() else old_confirmed_at end,
+			new_confirmed_at = case when new_token_hash = $1 then now() else new_confirmed_at end
+			where `+byToken, tokenHash)
+		if err != nil || c.ToNew && !c.OldConfirmed || !c.ToNew && !c.NewConfirmed {
+			return err
+		}
+		taken, err = emailTaken(ctx, tx, user, c.New)
+		if err != nil {
+			return err
+		}
+		if taken {
+			return endEmailChange(ctx, tx, user, "taken")
+		}
+		if err := endEmailChange(ctx, tx, user, "changed"); err != nil {
+			return err
+		}
+		changed = true
+		event.UserID, event.Actor, event.Subject = &user, "user:"+user.String(), "user:"+user.String()
+		return s.changeEmail(ctx, tx, user, c.New, event)
+	})
+	if err == nil && taken {
+		err = useraccount.ErrEmailTaken
+	}
+	return c, changed && err == nil, err
+}
+
+func emailTaken(ctx context.Context, tx pgx.Tx, user uuid.UUID, email string) (bool, error) {
+	return found(tx.QueryRow(ctx, `select true from account.users where email = $2 and id <> $1`, user, email))
+}
+
+// changeEmail replaces the address of a locked user, with the event, and tells both addresses.
+func (s *Store) changeEmail(ctx context.Context, tx pgx.Tx, user uuid.UUID, email string, event audit.Event) error {
+	changed := mail.Message{Kind: mail.EmailChanged, Data: mail.Data{Email: email}}
+	if err := s.queueMail(ctx, tx, user, changed); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `update account.users set email = $2 where id = $1`, user, email)
+	if violates(err, "users_email_key") { // taken since it was read
+		return useraccount.ErrEmailTaken
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.queueMail(ctx, tx, user, changed); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `delete from account.password_resets where user_id = $1`, user); err != nil {
+		return err
+	}
+	return record(ctx, tx, event)
+}
+
+// StopEmailChange ends a request with one of its links, with the event, or returns useraccount.ErrLinkInvalid.
+func (s *Store) StopEmailChange(ctx context.Context, tokenHash []byte, event audit.Event) error {
+	return s.atomically(ctx, "stop change of address", func(tx pgx.Tx) error {
+		user, c, err := lockEmailChange(ctx, tx, tokenHash)
+		if err != nil {
+			return err
+		}
+		if err := endEmailChange(ctx, tx, user, "stopped"); err != nil {
+			return err
+		}
+		event.UserID, event.Subject = &user, "user:"+user.String()
+		event.Detail["by"] = "old"
+		if c.ToNew {
+			event.Detail["by"] = "new"
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+// SetEmail replaces the address of a user for an operator, with the event, or returns admin.ErrNoUser or
+// admin.ErrEmailTaken. It ends an open request of the user.
+func (s *Store) SetEmail(ctx context.Context, user uuid.UUID, email string, event audit.Event) error {
+	return s.administer(ctx, "set address", func(tx pgx.Tx) error {
+		exists, err := found(tx.QueryRow(ctx, `select true from account.users where id = $1 and deleted_at is null
+			for update`, user))
+		if err == nil && !exists {
+			err = admin.ErrNoUser
+		}
+		if err == nil {
+			err = endEmailChange(ctx, tx, user, "replaced")
+		}
+		if err == nil {
+			err = s.changeEmail(ctx, tx, user, email, event)
+		}
+		if errors.Is(err, useraccount.ErrEmailTaken) {
+			return admin.ErrEmailTaken
+		}
+		return err
+	})
+}
