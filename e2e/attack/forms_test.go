@@ -46,7 +46,8 @@ func fields(e *target) map[string]url.Values {
 			"new-password": {"three small boats"},
 			"end-others":   {"yes"},
 		},
-		"/settings/connectors/disconnect": about(e.grant),
+		"/settings/security/password/remove": {},
+		"/settings/connectors/disconnect":    about(e.grant),
 		"/settings/security/authenticator": {
 			"setup": {"nonsense"},
 			"code":  {"000000"},
@@ -86,6 +87,13 @@ func fields(e *target) map[string]url.Values {
 			"name":     {"Planted"},
 			"password": {"three small boats"},
 		},
+		"/invitation/passkey": {
+			"token":      {e.link},
+			"name":       {"Planted"},
+			"credential": {"{}"},
+		},
+		"/invitation/passkey/options":  {"token": {e.link}, "name": {"Planted"}},
+		"/settings/passkey-offer":      {},
 		"/settings/passkeys/remove":    about(e.passkey),
 		"/settings/passkeys":           {"name": {"Planted"}, "answer": {"{}"}},
 		"/settings/passkeys/options":   {},

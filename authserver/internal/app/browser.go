@@ -79,6 +79,13 @@ func newBrowser(d browserDeps) (browser, error) {
 	if err != nil {
 		return browser{}, err
 	}
+	var offers *session.Devices
+	if d.config.offersPasskeys() {
+		offers, err = session.NewPasskeyOffers(d.keys, strings.HasPrefix(d.config.AppURL, "https://"), d.now)
+		if err != nil {
+			return browser{}, err
+		}
+	}
 	tickets, err := consent.NewTickets(d.keys)
 	if err != nil {
 		return browser{}, err
@@ -88,6 +95,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		Rows:        d.store.Sessions(),
 		SignIns:     d.store,
 		Devices:     devices,
+		Offers:      offers,
 		Secure:      strings.HasPrefix(d.config.AppURL, "https://"),
 		Log:         d.log,
 		Unavailable: d.pages.Unavailable,
@@ -113,7 +121,12 @@ func newBrowser(d browserDeps) (browser, error) {
 		Now:      d.now,
 	})
 	d.application = consents.ApplicationAt
+	byPasskey, err := d.passkeyAccounts()
+	if err != nil {
+		return browser{}, err
+	}
 	invitations, err := invitation.New(invitation.Deps{
+		Passkeys:  byPasskey,
 		Members:   d.members,
 		Sessions:  sessions,
 		Passwords: passwords,

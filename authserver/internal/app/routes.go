@@ -193,6 +193,10 @@ func (h handlers) pageRoutes(router *mux.Router) {
 		methods{"GET": page(http.HandlerFunc(b.invitation.Page)), "POST": page(b.invitation.Answer())},
 	)
 	route("/invitation/account", methods{"POST": page(b.invitation.Create())})
+	if b.invitation.Passkeys != nil {
+		route("/invitation/passkey", methods{"POST": page(b.invitation.CreateWithPasskey())})
+		route("/invitation/passkey/options", methods{"POST": page(b.invitation.PasskeyOptions())})
+	}
 	route(accessrequests.Path, methods{"POST": page(b.accessRequests.Ask())})
 	b.signInMethods.routes(route, page)
 	for path, byMethod := range b.settings {

@@ -64,6 +64,8 @@ func newSettings(
 		Settings:  common,
 		Store:     d.store,
 		Mails:     d.config.sendsMail(),
+		Passkeys:  d.config.offersPasskeys(),
+		Issuer:    d.config.UpstreamIssuer,
 		Passwords: passwords,
 		Cost:      d.cost,
 		Attempts:  attempts,

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/invitation"
 	upstreampages "github.com/almonerhq/almoner/authserver/internal/endpoint/oidclogin"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/passkeys"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/reauth"
@@ -38,6 +39,22 @@ func (c *Config) offer() ui.Offer {
 		offer.Upstream = c.UpstreamName
 	}
 	return offer
+}
+
+// passkeyAccounts returns what creates accounts with a passkey, or nil if the deployment offers no passkeys.
+func (d browserDeps) passkeyAccounts() (*invitation.PasskeyDeps, error) {
+	if !d.config.offersPasskeys() {
+		return nil, nil
+	}
+	party, err := webauthn.New(d.config.AppURL)
+	if err != nil {
+		return nil, err
+	}
+	return &invitation.PasskeyDeps{
+		Store:        d.store,
+		RelyingParty: party,
+		Ceremonies:   loginstate.New(d.store, strings.HasPrefix(d.config.AppURL, "https://")),
+	}, nil
 }
 
 func newSignInMethods(

@@ -56,6 +56,7 @@ const (
 	UserPasswordSet          Action = "user.password_set"
 	UserPasswordChanged      Action = "user.password_changed"
 	UserPasswordReset        Action = "user.password_reset"
+	UserPasswordRemoved      Action = "user.password_removed"
 	UserResetRequested       Action = "user.reset_requested"
 	UserMailsChanged         Action = "user.mails_changed"
 	UserDisabled             Action = "user.disabled"

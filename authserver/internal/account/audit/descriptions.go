@@ -147,6 +147,7 @@ var descriptions = []Description{
 		Text:    "Set a new password with a link and signed out all browsers",
 		Meaning: "`others_removed` tells whether passkeys and linked accounts were removed.",
 	},
+	{Action: UserPasswordRemoved, Text: "Removed the password"},
 	{
 		Action:  UserResetRequested,
 		Text:    "A link to set a new password was requested",

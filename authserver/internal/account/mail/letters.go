@@ -37,6 +37,7 @@ func kinds() []kind {
 		{name: Invitation, title: "Invitations", life: 7 * day, write: invitation},
 		{name: Reset, title: "Links to set a new password", life: ResetLife, write: reset},
 		{name: PasswordChanged, title: "Your password was changed", life: 2 * day, write: passwordChanged},
+		{name: PasswordRemoved, title: "Your password was removed", life: 2 * day, write: passwordRemoved},
 		{name: NewSignIn, title: "Sign-ins from a new browser", life: day, write: newSignIn},
 		{name: ConnectionApproved, title: "New connections", life: 2 * day, write: connectionApproved},
 		{name: ConnectionReplayed, title: "Connections that were ended", life: 2 * day, write: connectionReplayed},
@@ -199,6 +200,19 @@ func passwordChanged(s site, m Message) letter {
 		Lines: []string{
 			"The password of your account at " + s.host() + " was changed on " + moment(m.Data.At) +
 				where(m.Data) + ".",
+			"If this was not you, set a new password now.",
+		},
+		Button: "Set a new password",
+		Link:   s.page("/login/forgotten"),
+	}
+}
+
+func passwordRemoved(s site, m Message) letter {
+	return letter{
+		Subject: "Your password was removed",
+		Lines: []string{
+			"The password of your account at " + s.host() + " was removed on " + moment(m.Data.At) +
+				where(m.Data) + ". You sign in without it from now on.",
 			"If this was not you, set a new password now.",
 		},
 		Button: "Set a new password",

@@ -37,6 +37,7 @@ const (
 	Invitation         Kind = "invitation"
 	Reset              Kind = "password_reset"
 	PasswordChanged    Kind = "password_changed"
+	PasswordRemoved    Kind = "password_removed"
 	NewSignIn          Kind = "new_sign_in"
 	ConnectionApproved Kind = "connection_approved"
 	ConnectionReplayed Kind = "connection_replayed"

@@ -88,6 +88,7 @@ var (
 	ErrOtherAddress   = errors.New("the invitation is for another address")
 	ErrInviter        = errors.New("the inviter can no longer give these permissions")
 	ErrAccountExists  = errors.New("a user has the address of the invitation")
+	ErrPasskeyExists  = errors.New("the passkey belongs to another user")
 	ErrTooManyInvited = errors.New("the workspace has too many open invitations")
 )
 
@@ -95,7 +96,7 @@ var (
 func Errors() []error {
 	return []error{
 		ErrNoMember, ErrMember, ErrLastManager, ErrChanged, ErrNoInvitation, ErrOtherAddress, ErrInviter,
-		ErrAccountExists, ErrTooManyInvited,
+		ErrAccountExists, ErrPasskeyExists, ErrTooManyInvited,
 	}
 }
 

@@ -62,7 +62,7 @@ type Answers interface {
 type NewUser struct {
 	ID           uuid.UUID
 	Name         string
-	PasswordHash credential.Secret
+	PasswordHash credential.Secret // "" for a user without a password
 }
 
 // Deps are the dependencies of a Service.
@@ -245,7 +245,13 @@ func (s *Service) AcceptAsNewUser(
 	ctx context.Context, o Offer, name string, hash credential.Secret, requestID string,
 ) (uuid.UUID, error) {
 	user := NewUser{ID: identity.New(), Name: name, PasswordHash: hash}
-	event := audit.Event{
+	added, joined := EventsOf(o, user, requestID)
+	return user.ID, s.Store.AcceptAsNewUser(ctx, o, user, added, joined)
+}
+
+// EventsOf returns the events of a user who is created for an invitation: the account, and the membership.
+func EventsOf(o Offer, user NewUser, requestID string) (added, joined audit.Event) {
+	added = audit.Event{
 		UserID:    &user.ID,
 		Actor:     "user:" + user.ID.String(),
 		Action:    audit.UserAdded,
@@ -253,7 +259,7 @@ func (s *Service) AcceptAsNewUser(
 		Detail:    map[string]any{"invitation": o.ID.String()},
 		RequestID: requestID,
 	}
-	return user.ID, s.Store.AcceptAsNewUser(ctx, o, user, event, joinedBy(event, o, user.ID))
+	return added, joinedBy(added, o, user.ID)
 }
 
 func joinedBy(event audit.Event, o Offer, user uuid.UUID) audit.Event {

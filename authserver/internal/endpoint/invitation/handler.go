@@ -26,6 +26,7 @@ type Deps struct {
 	Hash      func(password string) (credential.Secret, error)
 	Devices   *session.Devices
 	Attempts  *session.Attempts
+	Passkeys  *PasskeyDeps // nil if the deployment offers no passkeys
 	Pages     *ui.Pages
 	Proxies   web.Proxies
 	Keys      seal.Keys
@@ -58,6 +59,7 @@ type view struct {
 	HasAccount   bool
 	Token        string // in the forms
 	Key          string // of a signed-in user's form: binds it to the sign-in
+	Passkeys     bool   // the deployment offers passkeys
 	Here         string // local path of the page
 	SignIn       string // local path of the sign-in that leads back here
 	Name         string // as typed
@@ -111,9 +113,11 @@ func (h *Handler) show(v visit, status int, adjust func(*view)) {
 		Permissions:  v.offer.Permissions,
 		HasAccount:   v.offer.HasAccount,
 		Token:        v.token,
+		Passkeys:     h.Passkeys != nil,
 		Here:         here,
 		SignIn:       "/login?return=" + url.QueryEscape(here),
 	}
+	page.AsksPasskey = h.Passkeys != nil && !v.signedIn && !v.offer.HasAccount
 	if v.signedIn {
 		page.Person = &ui.Person{Name: v.current.User.Name, Email: v.current.User.Email}
 		page.Key = h.key(v)
@@ -289,6 +293,8 @@ func (h *Handler) fail(v visit, err error) {
 			Text:    "The invitation changes nothing.",
 			Links:   []ui.Link{{Href: "/settings/user", Text: "Go to your settings"}},
 		})
+	case errors.Is(err, membership.ErrPasskeyExists):
+		h.refusePasskey(v)
 	case errors.Is(err, membership.ErrAccountExists):
 		v.offer.HasAccount = true
 		h.show(v, http.StatusConflict, func(page *view) {

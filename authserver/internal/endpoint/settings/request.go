@@ -122,7 +122,18 @@ func (h *Settings) Frame(v *Request, section ui.Section) (ui.Frame, error) {
 	if err != nil {
 		return ui.Frame{}, err
 	}
+	offer := ""
+	offers, err := h.Sessions.OffersPasskey(v.W, v.R, v.Current)
+	if err != nil {
+		return ui.Frame{}, err
+	}
+	if offers {
+		offer = h.NewKey(v)
+	}
 	return ui.Frame{
+		PasskeyOffer: offer,
+		DeviceName:   session.DeviceName(v.R.UserAgent()),
+
 		Title:   section.Title,
 		Section: section.Name,
 		Held:    v.Current.Held,

@@ -58,10 +58,25 @@ func New(deps Deps) (*Settings, error) {
 	return &Settings{deps, box}, nil
 }
 
-// Routes serves GET / and GET /settings.
-func (*Settings) Routes() Routes {
+// Routes serves GET / and GET /settings, and takes the answer to the offer of a passkey.
+func (h *Settings) Routes() Routes {
 	home := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { Redirect(w, "/settings/user") })
-	return Routes{"/": {"GET": home}, "/settings": {"GET": home}}
+	return Routes{
+		"/":                       {"GET": home},
+		"/settings":               {"GET": home},
+		"/settings/passkey-offer": {"POST": h.declinePasskey()},
+	}
+}
+
+// declinePasskey serves POST /settings/passkey-offer: "Not now".
+func (h *Settings) declinePasskey() http.Handler {
+	return h.Form(ui.Section{Name: "user"}, func(v *Request) error {
+		if err := h.Sessions.DeclinePasskey(v.W, v.R); err != nil {
+			return err
+		}
+		Redirect(v.W, "/settings/user")
+		return nil
+	})
 }
 
 // ErrAnswered is the error of a request whose response was already written.

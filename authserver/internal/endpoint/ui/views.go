@@ -22,6 +22,9 @@ type Frame struct {
 	Offer       Offer     // set by Show
 	FormTargets []string  // other origins that a form of this page redirects to (CSP form-action)
 	RequestID   string    // set by Show
+
+	PasskeyOffer string // the key of the form that declines the offer of a passkey, or "" without an offer
+	DeviceName   string // of the browser, for the offer
 }
 
 func (f *Frame) frame() *Frame { return f }

@@ -8,7 +8,7 @@
 //	C3 It is forgotten after its life, which the store's clock measures.
 //	C4 A secret presented elsewhere reveals nothing and does not affect the login that it belongs to.
 //
-// Callers: endpoint/passkeys, endpoint/oidclogin.
+// Callers: endpoint/passkeys, endpoint/oidclogin, endpoint/invitation.
 package loginstate
 
 import (
@@ -27,6 +27,7 @@ type Purpose string
 // The purposes.
 const (
 	AddPasskey    Purpose = "add_passkey"
+	NewAccount    Purpose = "new_account" // a passkey of a user who is created with it
 	PasskeySignIn Purpose = "passkey_sign_in"
 	PasskeyReauth Purpose = "passkey_again"
 	OIDCSignIn    Purpose = "upstream_sign_in"

@@ -28,6 +28,18 @@ type Change struct {
 // ErrLinkInvalid reports that a link to set a password does not exist, has ended or was used. Nothing was written.
 var ErrLinkInvalid = errors.New("the link to set a password is not valid")
 
+// A Removal is a user who removes the password, and the other ways to sign in of the deployment.
+type Removal struct {
+	UserID   uuid.UUID
+	Passkeys bool   // the deployment offers passkeys
+	Issuer   string // of the deployment's OpenID Connect provider, or ""
+	Device   string
+	Address  string
+}
+
+// ErrOnlyWayIn reports that the user could not sign in without the password. Nothing was written.
+var ErrOnlyWayIn = errors.New("the password is the only way to sign in")
+
 // A Link is a valid link to set a password.
 type Link struct {
 	UserID  uuid.UUID

@@ -38,6 +38,8 @@ type CurrentUser struct {
 	Held            perm.Set  // permissions that the user holds in any workspace, for the navigation
 	AuthenticatedAt time.Time // when the user last authenticated at this browser
 	SecondFactor    SecondFactor
+	Method          string // of the sign-in: Password, Passkey or OIDC
+	HasPasskey      bool   // also one that is stopped
 }
 
 // A SecondFactor tells which factors besides the password a user has and used. A passkey is one, as it verifies the user

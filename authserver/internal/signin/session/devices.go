@@ -12,6 +12,7 @@ import (
 
 const (
 	deviceCookie   = "almoner-device"
+	offerCookie    = "almoner-passkey-offer"
 	deviceLife     = 180 * 24 * time.Hour
 	maxOnDevice    = 4  // accounts per browser
 	deviceHashSize = 16 // bytes of the e-mail address's hash
@@ -23,6 +24,7 @@ const (
 // browsers that have never signed in (see turnQueue). It is safe for concurrent use.
 type Devices struct {
 	box    *seal.Box
+	cookie string // its name, without prefix
 	secure bool
 	now    func() time.Time
 }
@@ -34,7 +36,16 @@ func NewDevices(keys seal.Keys, secure bool, now func() time.Time) (*Devices, er
 	if err != nil {
 		return nil, err
 	}
-	return &Devices{box: box, secure: secure, now: now}, nil
+	return &Devices{box: box, cookie: deviceCookie, secure: secure, now: now}, nil
+}
+
+// NewPasskeyOffers returns Devices in another cookie: it remembers to which accounts a browser has offered a passkey.
+func NewPasskeyOffers(keys seal.Keys, secure bool, now func() time.Time) (*Devices, error) {
+	box, err := seal.NewBox(keys, "passkey offer cookie")
+	if err != nil {
+		return nil, err
+	}
+	return &Devices{box: box, cookie: offerCookie, secure: secure, now: now}, nil
 }
 
 // Knows reports whether the browser has signed in to the account of this e-mail address within deviceLife.
@@ -88,9 +99,9 @@ func (d *Devices) entries(r *http.Request) (entries [][]byte) {
 
 func (d *Devices) name() string {
 	if d.secure {
-		return "__Host-" + deviceCookie
+		return "__Host-" + d.cookie
 	}
-	return deviceCookie
+	return d.cookie
 }
 
 func deviceHash(email string) []byte {

@@ -39,6 +39,7 @@ const (
 	signInKey        = "sign_in"
 	authenticatedKey = "proved_at"
 	flashKey         = "notice"
+	offerKey         = "passkey_offer"
 )
 
 // Rows stores the session rows; token is the hash of the cookie. Its errors wrap store.ErrUnavailable.
@@ -68,7 +69,8 @@ type Deps struct {
 	Rows    Rows
 	SignIns SignIns
 	Devices *Devices
-	Secure  bool // the pages are served over https
+	Offers  *Devices // remembers offered passkeys; nil if the deployment offers none
+	Secure  bool     // the pages are served over https
 	Log     *slog.Logger
 	// Unavailable responds to a request whose session cannot be read.
 	Unavailable http.HandlerFunc
@@ -224,6 +226,36 @@ func (s *Sessions) commit(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.manager.WriteSessionCookie(r.Context(), w, token, expiry)
 	return nil
+}
+
+// OffersPasskey reports whether the pages offer a passkey at this sign-in: it was made with a password, the user has no
+// passkey, and this browser has not offered one to this user at an earlier sign-in. It remembers that it was offered.
+func (s *Sessions) OffersPasskey(w http.ResponseWriter, r *http.Request, current CurrentUser) (bool, error) {
+	if current.HasPasskey || current.Method != Password || s.deps.Offers == nil {
+		return false, nil
+	}
+	switch s.manager.GetString(r.Context(), offerKey) {
+	case "yes":
+		return true, nil
+	case "no":
+		return false, nil
+	}
+	answer := "yes"
+	if s.deps.Offers.Knows(r, current.User.Email) {
+		answer = "no"
+	}
+	s.manager.Put(r.Context(), offerKey, answer)
+	if err := s.commit(w, r); err != nil {
+		return false, err
+	}
+	s.deps.Offers.Remember(w, r, current.User.Email)
+	return answer == "yes", nil
+}
+
+// DeclinePasskey ends the offer.
+func (s *Sessions) DeclinePasskey(w http.ResponseWriter, r *http.Request) error {
+	s.manager.Put(r.Context(), offerKey, "no")
+	return s.commit(w, r)
 }
 
 const sweepInterval = 10 * time.Minute

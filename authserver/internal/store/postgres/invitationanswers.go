@@ -9,6 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -54,11 +55,45 @@ func (s *Store) Accept(ctx context.Context, o membership.Offer, user uuid.UUID, 
 func (s *Store) AcceptAsNewUser(
 	ctx context.Context, o membership.Offer, user membership.NewUser, added, joined audit.Event,
 ) error {
+	return s.acceptAsNewUser(ctx, o, user, added, joined, func(pgx.Tx) error { return nil })
+}
+
+// AcceptWithPasskey is AcceptAsNewUser for a user who signs in with a passkey and has no password.
+func (s *Store) AcceptWithPasskey(
+	ctx context.Context,
+	o membership.Offer,
+	user membership.NewUser,
+	key passkey.Passkey,
+	added, joined audit.Event,
+) error {
+	return s.acceptAsNewUser(ctx, o, user, added, joined, func(tx pgx.Tx) error {
+		inserted, err := insertPasskey(ctx, tx, key)
+		if err == nil && !inserted {
+			err = membership.ErrPasskeyExists
+		}
+		if err != nil {
+			return err
+		}
+		event := added
+		event.Action, event.Subject = audit.PasskeyAdded, "passkey:"+key.ID.String()
+		event.Detail = map[string]any{"name": key.Name}
+		return record(ctx, tx, event)
+	})
+}
+
+// acceptAsNewUser creates the user, whose ways to sign in credentials completes, in one transaction with the membership.
+func (s *Store) acceptAsNewUser(
+	ctx context.Context,
+	o membership.Offer,
+	user membership.NewUser,
+	added, joined audit.Event,
+	credentials func(pgx.Tx) error,
+) error {
 	return s.changeMembers(ctx, "accept invitation as new user", o.WorkspaceID, added, func(tx pgx.Tx) error {
 		if err := endInvitation(ctx, tx, o, "accepted"); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, password_hash) values ($1, $2, $3, $4)
+		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, password_hash) values ($1, $2, $3, nullif($4, ''))
 			on conflict (email) do nothing`, user.ID, o.Email, user.Name, user.PasswordHash.Reveal())
 		if err != nil {
 			return err
@@ -67,6 +102,9 @@ func (s *Store) AcceptAsNewUser(
 			return membership.ErrAccountExists
 		}
 		if err := record(ctx, tx, added); err != nil {
+			return err
+		}
+		if err := credentials(tx); err != nil {
 			return err
 		}
 		return join(ctx, tx, o, user.ID, joined)

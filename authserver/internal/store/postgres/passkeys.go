@@ -85,17 +85,8 @@ func (s *Store) AddPasskey(ctx context.Context, p passkey.Passkey, event audit.E
 		if err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `
-insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports,
-  backup_eligible, backed_up)
-select @id, @user, @name, @credential, @key, @count, @aaguid, @transports, @eligible, @backed
-where (select count(*) from account.passkeys where user_id = @user) < @most
-on conflict (credential_id) do nothing`, pgx.NamedArgs{
-			"id": p.ID, "user": p.UserID, "name": p.Name, "credential": p.CredentialID, "key": p.PublicKey,
-			"count": int64(p.SignCount), "aaguid": p.AAGUID, "transports": p.Transports, "eligible": p.BackupEligible,
-			"backed": p.BackedUp, "most": passkey.MaxPerUser,
-		})
-		if err != nil || tag.RowsAffected() == 0 {
+		inserted, err := insertPasskey(ctx, tx, p)
+		if err != nil || !inserted {
 			return err
 		}
 		added = true
@@ -107,6 +98,30 @@ on conflict (credential_id) do nothing`, pgx.NamedArgs{
 		return record(ctx, tx, event)
 	})
 	return added && err == nil, err
+}
+
+// insertPasskey inserts a passkey. It returns false if the user has the maximum number of passkeys or the credential is
+// already registered.
+func insertPasskey(ctx context.Context, tx pgx.Tx, p passkey.Passkey) (bool, error) {
+	tag, err := tx.Exec(ctx, `
+insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports,
+  backup_eligible, backed_up)
+select @id, @user, @name, @credential, @key, @count, @aaguid, @transports, @eligible, @backed
+where (select count(*) from account.passkeys where user_id = @user) < @most
+on conflict (credential_id) do nothing`, pgx.NamedArgs{
+		"id":         p.ID,
+		"user":       p.UserID,
+		"name":       p.Name,
+		"credential": p.CredentialID,
+		"key":        p.PublicKey,
+		"count":      int64(p.SignCount),
+		"aaguid":     p.AAGUID,
+		"transports": p.Transports,
+		"eligible":   p.BackupEligible,
+		"backed":     p.BackedUp,
+		"most":       passkey.MaxPerUser,
+	})
+	return tag.RowsAffected() == 1, err
 }
 
 // UsePasskey records a use with a conditional update, so that of two uses with the same counter one is

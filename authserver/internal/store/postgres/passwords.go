@@ -63,6 +63,48 @@ func (s *Store) ChangePassword(ctx context.Context, c password.Change, event aud
 	})
 }
 
+// RemovePassword removes the password of a signed-in user, with the event, and ends the user's links to set one. It
+// returns password.ErrOnlyWayIn if the user could not sign in without it: passkeys count if the deployment offers them,
+// and a linked account if it is at the issuer.
+func (s *Store) RemovePassword(ctx context.Context, r password.Removal, event audit.Event) error {
+	return s.atomically(ctx, "remove password", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil { // locks the user
+			return err
+		}
+		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		another, err := found(tx.QueryRow(ctx, `select true where
+			($2 and exists (select from account.passkeys where user_id = $1 and copied_at is null))
+			or exists (select from account.identities where user_id = $1 and issuer = $3)`,
+			r.UserID, r.Passkeys, r.Issuer))
+		if err == nil && !another {
+			err = password.ErrOnlyWayIn
+		}
+		if err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `update account.users set password_hash = null
+			where id = $1 and password_hash is not null`, r.UserID)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, `update account.password_resets set used_at = now()
+			where user_id = $1 and used_at is null`, r.UserID)
+		if err != nil {
+			return err
+		}
+		err = s.queueMail(ctx, tx, r.UserID, mail.Message{
+			Kind: mail.PasswordRemoved,
+			Data: mail.Data{Device: r.Device, Network: r.Address},
+		})
+		if err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}
+
 // holdsPassword checks that the current password is still the user's, or that the user still has none.
 func holdsPassword(ctx context.Context, tx pgx.Tx, c password.Change) error {
 	if c.Current.Method != "" {

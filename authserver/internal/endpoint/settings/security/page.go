@@ -47,6 +47,7 @@ type Store interface {
 	session.Users
 	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	ChangePassword(ctx context.Context, c password.Change, event audit.Event) error
+	RemovePassword(ctx context.Context, r password.Removal, event audit.Event) error
 	Authenticator(ctx context.Context, user uuid.UUID) (authenticator.Status, error)
 	AddAuthenticator(
 		ctx context.Context,
@@ -66,7 +67,9 @@ type Store interface {
 type Deps struct {
 	*settings.Settings
 	Store     Store
-	Mails     bool // the deployment sends mail
+	Mails     bool   // the deployment sends mail
+	Passkeys  bool   // the deployment offers passkeys
+	Issuer    string // of the deployment's OpenID Connect provider, or ""
 	Passwords *session.Passwords
 	Cost      session.Cost
 	Attempts  *session.Attempts
@@ -106,6 +109,7 @@ func (h *Handler) Routes() settings.Routes {
 		Section.Path() + "/authenticator/codes":  {"POST": h.replaceCodes()},
 		Section.Path() + "/authenticator/remove": {"POST": h.removeAuthenticator()},
 		Section.Path() + "/password":             {"GET": h.showPassword(), "POST": h.changePassword()},
+		Section.Path() + "/password/remove":      {"POST": h.removePassword()},
 		Section.Path() + "/mails":                {"POST": h.chooseMails()},
 		Section.Path() + "/tokens/revoke":        {"POST": h.revokeToken()},
 		Section.Path() + "/sign-out":             {"POST": h.signOut()},

@@ -23,6 +23,7 @@ type passwordView struct {
 	Key         string
 	HasPassword bool
 	Confirm     bool // the user has no password and must authenticate again first
+	Fresh       bool // the user may remove the password now
 	EndOthers   bool
 	CurrentNote string // the error of the current password
 	NewNote     string // the error of the new password
@@ -58,6 +59,7 @@ func (h *Handler) passwordView(v *settings.Request) (*passwordView, error) {
 		Key:         h.NewKey(v),
 		HasPassword: hash != "",
 		Confirm:     hash == "" && !v.Current.Fresh(h.Now()),
+		Fresh:       v.Current.MayChangeFactors(h.Now()),
 	}, nil
 }
 

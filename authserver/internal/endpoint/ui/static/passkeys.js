@@ -6,8 +6,9 @@
     return;
   }
 
-  function challenge(address) {
-    return fetch(address, { method: "POST" }).then(function (answer) {
+  function challenge(form) {
+    var fields = new URLSearchParams(new FormData(form));
+    return fetch(form.dataset.options, { method: "POST", body: fields }).then(function (answer) {
       return answer.json().then(function (content) {
         if (content.next) {
           location.assign(content.next);
@@ -67,7 +68,7 @@
       autofill.abort();
     }
     var current = autofill = new AbortController();
-    challenge(signIn.dataset.options).then(function (options) {
+    challenge(signIn).then(function (options) {
       return navigator.credentials.get({
         publicKey: kind.parseRequestOptionsFromJSON(options),
         mediation: "conditional",
@@ -97,7 +98,10 @@
       button.disabled = true;
       note.hidden = true;
       stopAutofill();
-      challenge(form.dataset.options).then(function (options) {
+      form.querySelectorAll("[data-from]").forEach(function (field) {
+        field.value = document.getElementById(field.dataset.from).value;
+      });
+      challenge(form).then(function (options) {
         return dialogue(form, options);
       }).then(function (made) {
         send(form, made);
