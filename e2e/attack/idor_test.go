@@ -32,6 +32,7 @@ func things() (rows map[operation]thing, public map[operation]string) {
 	programme := func(e *target) string { return e.programme }
 	form := func(e *target) string { return e.form }
 	submission := func(e *target) string { return e.submission }
+	hook := func(e *target) string { return e.webhook }
 	rows = map[operation]thing{
 		{"GET", clients}: {},
 		{"POST", clients}: {
@@ -73,10 +74,21 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"DELETE", "/v1/engage/submissions/{id}"}: {id: submission},
 		{"GET", "/v1/engage/supporters"}:          {},
 		{"POST", "/v1/engage/supporters/erase"}:   {body: `{"email":"ada@example.org"}`},
+
+		{"GET", "/v1/webhooks"}: {},
+		{"POST", "/v1/webhooks"}: {
+			body: `{"url":"https://evil.example.invalid/","types":["programme.created"]}`,
+		},
+		{"GET", "/v1/webhooks/{id}"}:            {id: hook},
+		{"PATCH", "/v1/webhooks/{id}"}:          {id: hook, body: `{"enabled":false}`},
+		{"DELETE", "/v1/webhooks/{id}"}:         {id: hook},
+		{"POST", "/v1/webhooks/{id}/test"}:      {id: hook},
+		{"GET", "/v1/webhooks/{id}/deliveries"}: {id: hook},
 	}
 	embed := "/v1/engage/public/forms/{embedKey}"
 	public = map[operation]string{
 		{"GET", "/v1/events"}:                                         "see TestEvents_LeaveOutWhatCallerMayNotRead",
+		{"POST", "/v1/webhooks/{id}/deliveries/{delivery}/resend"}:    "see TestWebhooks_BelongToTheirWorkspace",
 		{"GET", "/v1/me"}:                                             "see TestMe_PersonalAccessToken",
 		{"PUT", programmes + "/external/{externalId}"}:                "see TestExternalID_IsUniqueInWorkspace",
 		{"GET", "/v1/engage/supporters/{id}"}:                         "see TestErase_SubmissionFormAndSupporter",
@@ -232,7 +244,7 @@ func TestAPI_ForeignAndMissingIDsLookAlike(t *testing.T) {
 	nothing := *victim
 	nothing.programme, nothing.imported, nothing.form = uuid.NewString(), uuid.NewString(), uuid.NewString()
 	nothing.app.ClientID, nothing.invitation = uuid.NewString(), uuid.NewString()
-	nothing.member = uuid.NewString()
+	nothing.member, nothing.webhook = uuid.NewString(), uuid.NewString()
 	rows, _ := things()
 	who := intruder{token: stranger.Token}
 	for op, row := range rows {

@@ -22,7 +22,7 @@ type target struct {
 	connector                                               harness.Connector
 	long, tokens                                            harness.Tokens // issued to the app and to the connector
 	grant, personal, signIn, passkey                        string         // identifiers
-	member, invitation                                      string
+	member, invitation, webhook                             string
 	link                                                    string // token of the invitation's link
 	// policy is the digest of the connector policy, as the policy page shows it.
 	policy string
@@ -67,6 +67,9 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 		"email": "ada@example.org", "permissions": []string{harness.ReadProgrammes},
 	}).Wants(t, http.StatusCreated)
 	e.invitation = text(invited, "id")
+	e.webhook = text(api.JSON(t, http.MethodPost, "/v1/webhooks", map[string]any{
+		"url": "https://hooks.example.invalid/", "types": []string{"programme.created"},
+	}).Wants(t, http.StatusCreated), "id")
 	_, e.link, _ = strings.Cut(text(invited, "url"), "?token=")
 	e.grant = harness.GrantOf(t, e.tokens.AccessToken)
 	e.personal = p.Database.Text(

@@ -17,12 +17,14 @@ var (
 	credentials = regexp.MustCompile(`alm_(?:pat|cs|ac|rt)_[A-Za-z0-9_-]{16,}`)
 	jwts        = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+`)
 	tickets     = regexp.MustCompile(`name="ticket" value="([^"]+)"`)
+	hooks       = regexp.MustCompile(`whsec_[A-Za-z0-9+/]{32,}`)
 )
 
 // Redact replaces every secret in the text, so that a failure message can contain it.
 func Redact(text string) string {
 	text = credentials.ReplaceAllString(text, "[credential]")
 	text = jwts.ReplaceAllString(text, "[access token]")
+	text = hooks.ReplaceAllString(text, "[webhook secret]")
 	return tickets.ReplaceAllString(text, `name="ticket" value="[ticket]"`)
 }
 
@@ -58,6 +60,9 @@ func (s *Secrets) AddAll(text string) {
 	}
 	for _, found := range jwts.FindAllString(text, -1) {
 		s.Add("access token", found)
+	}
+	for _, found := range hooks.FindAllString(text, -1) {
+		s.Add("webhook secret", found)
 	}
 	for _, found := range tickets.FindAllStringSubmatch(text, -1) {
 		s.Add("consent ticket", found[1])
