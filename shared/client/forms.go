@@ -105,8 +105,11 @@ type Consented struct {
 
 // A SubmissionFilter narrows a list of submissions. The zero value matches every submission.
 type SubmissionFilter struct {
-	PageSize     int       // records per page, up to 200; 0 means 50
-	UpdatedSince time.Time // as in ProgrammeFilter
+	PageSize      int       // records per page, up to 200; 0 means 50
+	UpdatedSince  time.Time // as in ProgrammeFilter
+	Status        string    // accepted, processed or rejected; "" means all
+	CreatedSince  time.Time // created at this time or later; the zero time means all
+	CreatedBefore time.Time
 }
 
 // Submissions returns the submissions of a form, newest first. It accepts up to one filter.
@@ -114,6 +117,11 @@ func (f Forms) Submissions(ctx context.Context, form string, filter ...Submissio
 	query := url.Values{}
 	for _, one := range filter {
 		setPage(query, one.PageSize, one.UpdatedSince)
+		if one.Status != "" {
+			query.Set("status", one.Status)
+		}
+		setTime(query, "createdSince", one.CreatedSince)
+		setTime(query, "createdBefore", one.CreatedBefore)
 	}
 	return list[Submission](ctx, f.c, f.c.get(f.path(form)+"/submissions", query))
 }

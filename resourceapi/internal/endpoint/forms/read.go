@@ -111,10 +111,10 @@ func (e *Endpoint) Submissions() http.Handler {
 			_, err := e.store.Form(ctx, workspaceID, form)
 			return err
 		},
-		Fields:     listquery.FieldsOf[submissionRecord](),
-		Parameters: []string{"updatedSince"},
-		Read:       e.store.Submissions,
-		Record:     func(s engage.Submission) any { return submissionRecordOf(s) },
+		Fields:  listquery.FieldsOf[submissionRecord](),
+		Filters: list.Filters{Updated: true, Statuses: engage.Statuses(), Created: true},
+		Read:    e.store.Submissions,
+		Record:  func(s engage.Submission) any { return submissionRecordOf(s) },
 		Position: func(s engage.Submission) list.Position {
 			return list.Position{CreatedAt: s.CreatedAt, ID: s.ID}
 		},
