@@ -55,7 +55,7 @@ var unreachable = map[string]string{
 	"DELETE /v1/engage/forms/{id} 429":                                        bounded,
 	"GET /v1/engage/submissions/{id} 429":                                     bounded,
 	"DELETE /v1/engage/submissions/{id} 429":                                  bounded,
-	"GET /v1/engage/forms/{id}/submissions/export 429": bounded,
+	"GET /v1/engage/forms/{id}/submissions/export 429":                        bounded,
 	"GET /v1/engage/supporters 429":                                           bounded,
 	"POST /v1/engage/supporters/erase 429":                                    bounded,
 	"GET /v1/engage/supporters/{id} 429":                                      bounded,

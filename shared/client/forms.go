@@ -21,6 +21,8 @@ type Form struct {
 	Enabled        bool      `json:"enabled"`
 	CreatedAt      time.Time `json:"createdAt"`
 	ETag           string    `json:"-"` // of this version, for IfMatch; "" in a list
+	// RetentionMonths is the number of months after which each submission is deleted.
+	RetentionMonths int `json:"retentionMonths"`
 }
 
 // A Field is one question of a form. Types are text, textarea, email, phone, number, date, select,
@@ -60,6 +62,8 @@ type NewForm struct {
 	Fields []Field `json:"fields"`
 	// AllowedOrigins are the websites that may show the form, as browsers send them: https://www.example.org
 	AllowedOrigins []string `json:"allowedOrigins"`
+	// RetentionMonths is the number of months after which each submission is deleted, 1 to 120; 0 means 24
+	RetentionMonths int `json:"retentionMonths,omitempty"`
 }
 
 // Create creates a form.
@@ -76,6 +80,8 @@ type FormChange struct {
 	Title          *string   `json:"title,omitempty"`
 	AllowedOrigins *[]string `json:"allowedOrigins,omitempty"`
 	Enabled        *bool     `json:"enabled,omitempty"` // false closes the form
+	// RetentionMonths applies to earlier submissions too
+	RetentionMonths *int `json:"retentionMonths,omitempty"`
 }
 
 // Update changes a form.

@@ -25,6 +25,7 @@ type adminConfig struct {
 	Keys        credential.Secret `env:"ALMONER_KEYS"`
 	SMTPURL     credential.Secret `env:"ALMONER_SMTP_URL"`
 	AppURL      string            `env:"ALMONER_APP_URL"`
+	RetentionSettings
 }
 
 // Admin creates the service of the administrator's commands. The caller must call done afterwards.
@@ -65,6 +66,8 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 		Keys:                store,
 		Keyring:             ring,
 		AppURL:              config.AppURL,
+		Retention:           store.Retention(config.RetentionSettings.keep()),
+		Audit:               store,
 		PropagateRevocation: propagateRevocation(rdb, log),
 	}), done, nil
 }

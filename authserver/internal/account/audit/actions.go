@@ -67,4 +67,6 @@ const (
 	KeyPromoted Action = "key.promoted"
 	KeyResealed Action = "key.resealed"
 	KeyRemoved  Action = "key.removed"
+
+	RetentionRun Action = "retention.run"
 )

@@ -28,10 +28,21 @@ type formRecord struct {
 	AllowedOrigins []string       `json:"allowedOrigins"`
 	Enabled        bool           `json:"enabled"`
 	CreatedAt      jsontime.Time  `json:"createdAt"`
+
+	RetentionMonths int `json:"retentionMonths"`
 }
 
 func recordOf(f engage.Form) formRecord {
-	return formRecord{f.ID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, f.Enabled, jsontime.Time(f.CreatedAt)}
+	return formRecord{
+		ID:              f.ID,
+		EmbedKey:        f.EmbedKey,
+		Title:           f.Title,
+		Fields:          f.Fields,
+		AllowedOrigins:  f.AllowedOrigins,
+		Enabled:         f.Enabled,
+		CreatedAt:       jsontime.Time(f.CreatedAt),
+		RetentionMonths: f.RetentionMonths,
+	}
 }
 
 // List handles GET: one page of the workspace's forms, newest first.
