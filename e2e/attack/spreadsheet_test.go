@@ -29,8 +29,8 @@ var formulas = []string{
 	"%0A=1+1",
 }
 
-// TestImport_FormulasStayText checks that an import stores formulas as text, and that the audit log is not exported as a
-// spreadsheet: it has one JSON object a line.
+// TestImport_FormulasStayText checks that an import stores formulas as text, and that the audit log is not exported as
+// a spreadsheet: it has one JSON object a line.
 func TestImport_FormulasStayText(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
@@ -112,10 +112,11 @@ func TestExport_FormulasAreMarkedAsText(t *testing.T) {
 	p := newProduct(t)
 	e := newTarget(t, p)
 	api := p.In(e.Workspace, e.Token)
+	about := map[string]any{"name": "about", "label": "About you", "type": "textarea", "required": true}
 	form := api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 		"title":          "Formulas",
 		"allowedOrigins": []string{},
-		"fields":         []map[string]any{{"name": "about", "label": "About you", "type": "textarea", "required": true}},
+		"fields":         []map[string]any{about},
 	}).Wants(t, http.StatusCreated).Object(t)
 	public := "/v1/engage/public/forms/" + form["embedKey"].(string)
 	for _, formula := range formulas {

@@ -49,8 +49,8 @@ type Kind struct {
 	Delete string
 }
 
-// RowsOf returns a Kind without its name and times, of the records of a table whose expression at is in the past. key is
-// the primary key. where is a further condition, or "".
+// RowsOf returns a Kind without its name and times, of the records of a table whose expression at is in the past. key
+// is the primary key. where is a further condition, or "".
 func RowsOf(table, key, at, where string) Kind {
 	due := fmt.Sprintf("from %s t where %s < $1", table, at)
 	if where != "" {
@@ -106,7 +106,8 @@ func (s *Store) inTurn(ctx context.Context, work func(context.Context, pgx.Tx) e
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf("set local statement_timeout = %d", patience.Milliseconds())); err != nil {
+		limit := fmt.Sprintf("set local statement_timeout = %d", patience.Milliseconds())
+		if _, err := tx.Exec(ctx, limit); err != nil {
 			return err
 		}
 		return work(ctx, tx)

@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
-// RetentionSettings are how many days records are kept after they have ended. Submissions are kept as long as their form
-// says.
+// RetentionSettings are how many days records are kept after they have ended. Submissions are kept as long as their
+// form says.
 type RetentionSettings struct {
 	ImportsDays    int `env:"ALMONER_RETENTION_IMPORTS_DAYS" envDefault:"90" doc:"Days that finished imports are kept, with their errors; 0 keeps them for ever."`
 	SupportersDays int `env:"ALMONER_RETENTION_SUPPORTERS_DAYS" envDefault:"30" doc:"Days that supporters are kept after their last submission was deleted; 0 keeps them for ever."`

@@ -105,14 +105,16 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			values ($1, 'x.y', '{}', %s)`, []any{workspace}},
 		{"expired sessions", 0, `insert into account.sessions (token, data, expiry)
 			values (gen_random_uuid()::text, '', %s)`, nil},
-		{"ended sign-ins", 90 * day, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
+		{"ended sign-ins", 90 * day, `insert into account.sign_ins (id, user_id, expires_at, method, address,
+				user_agent)
 			values (gen_random_uuid(), $1, %s, 'password', '', '')`, []any{user}},
 		{"expired sign-in states", 0, `insert into account.ceremonies (secret_hash, binding_hash, purpose, data,
 				expires_at)
 			values (sha256(gen_random_uuid()::text::bytea), sha256('x'), 'x', '', %s)`, nil},
 		{"password resets", day, `insert into account.password_resets (token_hash, user_id, expires_at)
 			values (sha256(gen_random_uuid()::text::bytea), $1, %s)`, []any{user}},
-		{"finished mail jobs", 7 * day, `insert into account_jobs.river_job (state, args, kind, finalized_at, max_attempts)
+		{"finished mail jobs", 7 * day, `insert into account_jobs.river_job (state, args, kind, finalized_at,
+				max_attempts)
 			values ('completed', '{}', 'x', %s, 1)`, nil},
 	} {
 		l.fixture.Exec(fmt.Sprintf(c.sql, ago(c.keep, 1)), c.args...)
@@ -195,12 +197,14 @@ func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	for _, state := range []string{"current", "retired"} {
-		l.fixture.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state, created_at, retired_at)
+		l.fixture.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state, created_at,
+				retired_at)
 			values ($1, '{}', '', $1, now() - interval '3 years', now() - interval '2 years')`, state)
 	}
 	deletes(t, r, "removed signing keys", 0)
 	l.fixture.Exec(`update account.signing_keys set state = 'removed' where kid = 'retired'`)
-	if n := l.count(`select count(*) from account.signing_keys where removed_at > now() - interval '1 minute'`); n != 1 {
+	const removed = `select count(*) from account.signing_keys where removed_at > now() - interval '1 minute'`
+	if n := l.count(removed); n != 1 {
 		t.Error("the removed key does not have the time of its removal")
 	}
 	deletes(t, r, "removed signing keys", 0)
@@ -247,7 +251,8 @@ func TestRetention_SkipsLockedRowsAndDeletesBacklog(t *testing.T) {
 	r := l.Retention(keepAll())
 	l.fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
 			ends_at)
-		select gen_random_uuid(), 'connector', $1, $2, $3, '{}', 'x', 'active', now() - make_interval(days => 100, secs => n)
+		select gen_random_uuid(), 'connector', $1, $2, $3, '{}', 'x', 'active',
+			now() - make_interval(days => 100, secs => n)
 		from generate_series(1, 1700) n`, l.grant.ClientID, l.grant.UserID, l.grant.WorkspaceID)
 	tx, err := l.fixture.Owner.Begin(t.Context())
 	if err != nil {

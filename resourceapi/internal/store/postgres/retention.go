@@ -29,7 +29,8 @@ func (s *Store) Retention(keep Keep) *retention.Store {
 	imports.Name, imports.Setting, imports.Keep = "finished imports", KeepImports, keep.Imports
 	imports.Forever = keep.Imports == 0
 	supporters := supportersLeft()
-	supporters.Name, supporters.Setting, supporters.Keep = "supporters without submissions", KeepSupporters, keep.Supporters
+	supporters.Name, supporters.Setting = "supporters without submissions", KeepSupporters
+	supporters.Keep = keep.Supporters
 	supporters.Forever = keep.Supporters == 0
 	jobs := retention.RowsOf("river.river_job", "id", "t.finalized_at",
 		"t.state in ('completed', 'cancelled', 'discarded')")
