@@ -50,6 +50,7 @@ var unreachable = map[string]string{
 	"PATCH /v1/engage/forms/{id} 429":                                         bounded,
 	"GET /v1/engage/forms/{id}/submissions 429":                               bounded,
 	"PUT /v1/programmes/programmes/external/{externalId} 429":                 bounded,
+	"POST /v1/programmes/programmes/transitions 429":                          bounded,
 	"POST /v1/programmes/programmes/batch 429":                                bounded,
 	"DELETE /v1/programmes/programmes/{id} 429":                               bounded,
 	"DELETE /v1/engage/forms/{id} 429":                                        bounded,

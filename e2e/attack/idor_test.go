@@ -67,7 +67,10 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"DELETE", forms + "/{id}"}:          {id: form},
 
 		{"DELETE", programmes + "/{id}"}: {id: programme},
-		{"POST", programmes + "/batch"}:  {body: `{"items":[{"name":"Mine"}]}`},
+		{"POST", programmes + "/transitions"}: {
+			body: `{"items":[{"id":"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80","to":"archived"}]}`,
+		},
+		{"POST", programmes + "/batch"}: {body: `{"items":[{"name":"Mine"}]}`},
 
 		{"GET", "/v1/engage/submissions/{id}"}:    {id: submission},
 		{"DELETE", "/v1/engage/submissions/{id}"}: {id: submission},
