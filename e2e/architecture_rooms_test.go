@@ -16,6 +16,7 @@ func rooms() map[string][]string {
 			"shared/standing",
 			"shared/pghealth",
 			"shared/pguuid",
+			"shared/retention",
 			"shared/migrate",
 			"shared/metrics",
 			"shared/tracing",

@@ -68,7 +68,10 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"DELETE", forms + "/{id}"}:          {id: form},
 
 		{"DELETE", programmes + "/{id}"}: {id: programme},
-		{"POST", programmes + "/batch"}:  {body: `{"items":[{"name":"Mine"}]}`},
+		{"POST", programmes + "/transitions"}: {
+			body: `{"items":[{"id":"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80","to":"archived"}]}`,
+		},
+		{"POST", programmes + "/batch"}: {body: `{"items":[{"name":"Mine"}]}`},
 
 		{"GET", "/v1/engage/submissions/{id}"}:    {id: submission},
 		{"DELETE", "/v1/engage/submissions/{id}"}: {id: submission},
@@ -93,6 +96,7 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"PUT", programmes + "/external/{externalId}"}:                "see TestExternalID_IsUniqueInWorkspace",
 		{"GET", "/v1/engage/supporters/{id}"}:                         "see TestErase_SubmissionFormAndSupporter",
 		{"DELETE", "/v1/engage/supporters/{id}"}:                      "see TestErase_SubmissionFormAndSupporter",
+		{"GET", forms + "/{id}/submissions/export"}:                   "see TestExport_Refusals",
 		{"GET", embed}:                                                "public: it is the form",
 		{"POST", embed + "/submissions"}:                              "public: any visitor may submit",
 		{"GET", embed + "/embed"}:                                     "public: it is the form as a page",

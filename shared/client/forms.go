@@ -21,6 +21,8 @@ type Form struct {
 	Enabled        bool      `json:"enabled"`
 	CreatedAt      time.Time `json:"createdAt"`
 	ETag           string    `json:"-"` // of this version, for IfMatch; "" in a list
+	// RetentionMonths is the number of months after which each submission is deleted.
+	RetentionMonths int `json:"retentionMonths"`
 }
 
 // A Field is one question of a form. Types are text, textarea, email, phone, number, date, select,
@@ -60,6 +62,8 @@ type NewForm struct {
 	Fields []Field `json:"fields"`
 	// AllowedOrigins are the websites that may show the form, as browsers send them: https://www.example.org
 	AllowedOrigins []string `json:"allowedOrigins"`
+	// RetentionMonths is the number of months after which each submission is deleted, 1 to 120; 0 means 24
+	RetentionMonths int `json:"retentionMonths,omitempty"`
 }
 
 // Create creates a form.
@@ -76,6 +80,8 @@ type FormChange struct {
 	Title          *string   `json:"title,omitempty"`
 	AllowedOrigins *[]string `json:"allowedOrigins,omitempty"`
 	Enabled        *bool     `json:"enabled,omitempty"` // false closes the form
+	// RetentionMonths applies to earlier submissions too
+	RetentionMonths *int `json:"retentionMonths,omitempty"`
 }
 
 // Update changes a form.
@@ -105,8 +111,11 @@ type Consented struct {
 
 // A SubmissionFilter narrows a list of submissions. The zero value matches every submission.
 type SubmissionFilter struct {
-	PageSize     int       // records per page, up to 200; 0 means 50
-	UpdatedSince time.Time // as in ProgrammeFilter
+	PageSize      int       // records per page, up to 200; 0 means 50
+	UpdatedSince  time.Time // as in ProgrammeFilter
+	Status        string    // accepted, processed or rejected; "" means all
+	CreatedSince  time.Time // created at this time or later; the zero time means all
+	CreatedBefore time.Time
 }
 
 // Submissions returns the submissions of a form, newest first. It accepts up to one filter.
@@ -114,6 +123,11 @@ func (f Forms) Submissions(ctx context.Context, form string, filter ...Submissio
 	query := url.Values{}
 	for _, one := range filter {
 		setPage(query, one.PageSize, one.UpdatedSince)
+		if one.Status != "" {
+			query.Set("status", one.Status)
+		}
+		setTime(query, "createdSince", one.CreatedSince)
+		setTime(query, "createdBefore", one.CreatedBefore)
 	}
 	return list[Submission](ctx, f.c, f.c.get(f.path(form)+"/submissions", query))
 }

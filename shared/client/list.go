@@ -15,8 +15,13 @@ func setPage(query url.Values, size int, updatedSince time.Time) {
 	if size != 0 {
 		query.Set("limit", strconv.Itoa(size))
 	}
-	if !updatedSince.IsZero() {
-		query.Set("updatedSince", updatedSince.UTC().Format(time.RFC3339Nano))
+	setTime(query, "updatedSince", updatedSince)
+}
+
+// setTime sets a parameter unless the time is zero.
+func setTime(query url.Values, name string, t time.Time) {
+	if !t.IsZero() {
+		query.Set(name, t.UTC().Format(time.RFC3339Nano))
 	}
 }
 

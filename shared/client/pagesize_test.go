@@ -2,8 +2,10 @@ package client_test
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/almonerhq/almoner/shared/client"
 )
@@ -35,5 +37,25 @@ func TestLists_UsePageSize(t *testing.T) {
 	}
 	if !slices.Equal(asked, want) {
 		t.Errorf("%v", asked)
+	}
+}
+
+func TestSubmissionFilter_SetsParameters(t *testing.T) {
+	var asked url.Values
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.Query()
+		answer(w, 200, `{"data":[],"meta":{"count":0}}`)
+	})
+	day := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	for range c.Forms.Submissions(t.Context(), "f", client.SubmissionFilter{
+		Status:        "rejected",
+		CreatedSince:  day,
+		CreatedBefore: day.AddDate(0, 1, 0),
+	}) {
+		t.Error("got a submission")
+	}
+	if got := asked.Encode(); got != "createdBefore=2026-04-01T00%3A00%3A00Z&createdSince=2026-03-01T00%3A00%3A00Z&"+
+		"status=rejected" {
+		t.Errorf("%s", got)
 	}
 }

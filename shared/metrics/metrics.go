@@ -102,3 +102,13 @@ type complaints struct{ log *slog.Logger }
 func (c complaints) Println(words ...any) {
 	c.log.WarnContext(context.Background(), "metrics request failed", "error", fmt.Sprint(words...))
 }
+
+// CountDeleted returns a function that counts deleted records by their kind.
+func CountDeleted(registry *Registry) func(kind string, deleted int64) {
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "almoner_retention_deleted_total",
+		Help: "Records that were deleted because they were no longer needed.",
+	}, []string{"kind"})
+	registry.MustRegister(total)
+	return func(kind string, deleted int64) { total.WithLabelValues(kind).Add(float64(deleted)) }
+}

@@ -63,6 +63,13 @@ func (w *pacedWriter) Write(b []byte) (written int, err error) {
 	}
 }
 
+// SetWriteDeadline is used by http.ResponseController. A handler that streams a long response sets with it when the
+// whole response must have been read; the time for each chunk stays.
+func (w *pacedWriter) SetWriteDeadline(end time.Time) error {
+	w.end = end
+	return w.control.SetWriteDeadline(end)
+}
+
 // Unwrap is used by http.ResponseController.
 func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 

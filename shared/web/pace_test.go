@@ -95,3 +95,36 @@ func TestPace_ReadersGetEveryByte(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A handler that streams a long response may set a later end; without one, the response is cut at its usual end.
+func TestPace_HandlerSetsLaterEnd(t *testing.T) {
+	for name, longer := range map[string]bool{"usual end": false, "later end": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := pace{chunk: 64 << 10, within: 5 * time.Second, whole: 300 * time.Millisecond}
+			server := httptest.NewServer(p.keep(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if longer {
+					if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+						t.Error(err)
+					}
+				}
+				for range 10 {
+					if _, err := w.Write(make([]byte, 128<<10)); err != nil {
+						panic(http.ErrAbortHandler)
+					}
+					time.Sleep(60 * time.Millisecond)
+				}
+			})))
+			t.Cleanup(server.Close)
+			answer, err := http.Get(server.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			content, err := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			if whole := err == nil && len(content) == 10*128<<10; whole != longer {
+				t.Errorf("%d bytes, %v", len(content), err)
+			}
+		})
+	}
+}

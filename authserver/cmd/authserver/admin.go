@@ -36,6 +36,10 @@ type adminCommands struct {
 	ConnectorPolicy policyCommands `cmd:"" help:"Manage what connectors may be granted in a workspace."`
 	Keys            keyCommands    `cmd:"" help:"Manage the keys that sign access tokens."`
 	Grants          grantCommands  `cmd:"" help:"Manage grants: what users consented to."`
+	Retention       struct {
+		Show retentionShow `cmd:"" help:"Show how long records are kept, and how many are due to be deleted."`
+		Run  retentionRun  `cmd:"" help:"Delete the records that are due now. The service does so by itself every hour."`
+	} `cmd:"" help:"Manage the deletion of records that are no longer needed."`
 }
 
 // execute runs one command and prints its result.
@@ -109,6 +113,23 @@ func (c featuresSet) Run(ctx context.Context, a *adminCommands) error {
 	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
 		return d.SetFeature(ctx, c.Workspace, c.Feature, c.State)
 	})
+}
+
+type retentionShow struct{}
+
+func (retentionShow) Run(ctx context.Context, a *adminCommands) error {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ShowRetention(ctx) })
+}
+
+type retentionRun struct {
+	DryRun bool `name:"dry-run" help:"Delete nothing: show what is due."`
+}
+
+func (c retentionRun) Run(ctx context.Context, a *adminCommands) error {
+	if c.DryRun {
+		return retentionShow{}.Run(ctx, a)
+	}
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.RunRetention(ctx) })
 }
 
 // errTerminal refuses a password typed at a terminal, where it would be visible.

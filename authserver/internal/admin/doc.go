@@ -16,6 +16,7 @@
 //	apply.go       clients as a file describes them
 //	grants.go      grants and their revocation
 //	policies.go    connector policies of workspaces
+//	retention.go   records that are no longer needed
 //	keys.go        signing keys (package keyring)
 //	result.go      output of a command
 //	times.go       times in JSON

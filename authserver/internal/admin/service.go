@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/shared/displayname"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/retention"
 )
 
 // Actor is the actor in audit events.
@@ -54,6 +55,10 @@ type Deps struct {
 	Keyring *keyring.Keyring
 	Keys    interface {
 		SigningKeys(ctx context.Context) ([]keyring.StoredKey, error)
+	}
+	Retention *retention.Store
+	Audit     interface {
+		Record(ctx context.Context, e audit.Event) error
 	}
 	AppURL string // of the pages, or "" if ALMONER_APP_URL is not set
 	// Resources are the deployment's resource identifiers, or nil if ALMONER_BASE_URL is not set.

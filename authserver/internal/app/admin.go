@@ -27,6 +27,7 @@ type adminConfig struct {
 	SMTPURL     credential.Secret `env:"ALMONER_SMTP_URL"`
 	AppURL      string            `env:"ALMONER_APP_URL"`
 	BaseURL     string            `env:"ALMONER_BASE_URL"`
+	RetentionSettings
 }
 
 // Admin creates the service of the administrator's commands. The caller must call done afterwards.
@@ -72,6 +73,8 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 		Keyring:             ring,
 		AppURL:              config.AppURL,
 		Resources:           resources,
+		Retention:           store.Retention(config.RetentionSettings.keep()),
+		Audit:               store,
 		PropagateRevocation: propagateRevocation(rdb, log),
 	}), done, nil
 }

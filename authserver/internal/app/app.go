@@ -37,6 +37,7 @@ import (
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/profile"
+	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -52,6 +53,7 @@ type App struct {
 	log      *slog.Logger
 	endUses  func()
 	mails    mailWorker // nil if the deployment sends no mail
+	deleted  retention.Report
 	registry *metrics.Registry
 	traces   *tracing.Tracing
 }
@@ -237,6 +239,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			Sessions:  b.sessions,
 			Passwords: b.passwords,
 			Failures:  failed,
+			Retention: store.Retention(c.RetentionSettings.keep()),
 		},
 		Handler: watch.traces.Server(
 			web.Observe(web.RecordAddress(h.router(), proxies), log, lastResort(), watch.requests()...),
@@ -247,6 +250,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		log:      log,
 		endUses:  endUses,
 		mails:    mails,
+		deleted:  metrics.CountDeleted(watch.registry),
 		registry: watch.registry,
 		traces:   watch.traces,
 	}, nil
@@ -319,6 +323,18 @@ func (a *App) sendMails(ctx context.Context) (wait func()) {
 	}
 }
 
+// deleteOldRecords starts the deletion of records that are no longer needed. The returned function waits until it has
+// stopped, which it begins when ctx ends.
+func (a *App) deleteOldRecords(ctx context.Context) (wait func()) {
+	ctx, stop := context.WithCancel(ctx)
+	var worker sync.WaitGroup
+	worker.Go(func() { a.Retention.Run(ctx, a.deleted, a.log) })
+	return func() {
+		stop()
+		worker.Wait()
+	}
+}
+
 // Serve serves until ctx ends, and then lets the requests in flight finish.
 func (a *App) Serve(ctx context.Context) error {
 	defer a.Close()
@@ -330,7 +346,7 @@ func (a *App) Serve(ctx context.Context) error {
 	defer endMetrics()
 	profile.OnSignal(ctx, a.config.Profiles, "authserver", a.log)
 	go a.Keyring.Run(ctx, a.log)
-	go a.Sessions.Sweep(ctx)
+	defer a.deleteOldRecords(ctx)()
 	go a.Failures.Share(ctx)
 	return web.Serve(ctx, a.server, a.Handler, a.log, func(address net.Addr) {
 		a.log.Info("listening", "address", address.String(), "issuer", a.config.BaseURL)

@@ -44,6 +44,7 @@ type Config struct {
 	MetricsListen        string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port for Prometheus metrics, at /metrics. Use another port than ALMONER_LISTEN, and close it to the public. Empty: no metrics."`
 	Profiles             string            `env:"ALMONER_PROFILES" doc:"Directory for profiles. On SIGUSR1 the process writes a memory profile and a CPU profile of the next 10 seconds there. Empty: no profiles."`
 	LogLevel             slog.Level        `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+	RetentionSettings
 	tracing.Settings
 }
 
@@ -91,6 +92,7 @@ func (c *Config) Check() []error {
 			errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"),
 		)
 	}
+	mistakes = append(mistakes, c.RetentionSettings.Check()...)
 	mistakes = append(mistakes, c.Settings.Check()...)
 	mistakes = append(mistakes, c.checkDocuments()...)
 	mistakes = append(mistakes, c.checkWebhooks()...)

@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
@@ -54,4 +55,5 @@ type Parts struct {
 	Sessions  *session.Sessions
 	Passwords *session.Passwords
 	Failures  *ratelimit.Limiter // its Share runs only in Serve
+	Retention *retention.Store   // its Run runs only in Serve
 }

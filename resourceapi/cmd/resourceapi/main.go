@@ -25,9 +25,13 @@ import (
 type commands struct {
 	Config string `placeholder:"FILE" help:"Settings file, with lines of NAME=value. The environment takes precedence. Same as ALMONER_CONFIG."`
 
-	Serve       serve       `cmd:"" help:"Serve until SIGTERM or SIGINT."`
-	Worker      work        `cmd:"" help:"Process submissions and send webhooks until SIGTERM or SIGINT, for serve with ALMONER_WORKER=false."`
-	Migrate     migrate     `cmd:"" help:"Migrate the database schema, after authserver migrate. Needs the owner of the database in ALMONER_DATABASE_URL."`
+	Serve     serve   `cmd:"" help:"Serve until SIGTERM or SIGINT."`
+	Worker    work    `cmd:"" help:"Process submissions and send webhooks until SIGTERM or SIGINT, for serve with ALMONER_WORKER=false."`
+	Migrate   migrate `cmd:"" help:"Migrate the database schema, after authserver migrate. Needs the owner of the database in ALMONER_DATABASE_URL."`
+	Retention struct {
+		Show retentionShow `cmd:"" help:"Show how long records are kept, and how many are due to be deleted."`
+		Run  retentionRun  `cmd:"" help:"Delete the records that are due now. The service does so by itself every hour."`
+	} `cmd:"" help:"Manage the deletion of records that are no longer needed."`
 	CheckConfig checkConfig `cmd:"" help:"Check the settings and print them without secrets."`
 	Settings    settings    `cmd:"" help:"List the settings."`
 	Healthcheck healthcheck `cmd:"" help:"Exit with 1 unless serve or worker on this machine is ready. For container engines."`
@@ -46,6 +50,13 @@ type (
 	}
 	settings struct {
 		JSON bool `name:"json" help:"Write JSON."`
+	}
+	retentionShow struct {
+		JSON bool `name:"json" help:"Write JSON."`
+	}
+	retentionRun struct {
+		DryRun bool `name:"dry-run" help:"Delete nothing: show what is due."`
+		JSON   bool `name:"json" help:"Write JSON."`
 	}
 	healthcheck struct {
 		Address string `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8082" help:"Address and port of the service."`
@@ -109,6 +120,15 @@ func (c settings) Run() error {
 func (c checkConfig) Run() error {
 	_, reading, err := app.LoadConfig(os.Environ())
 	return errors.Join(err, reading.Print(os.Stdout, c.JSON))
+}
+
+func (c retentionShow) Run() error {
+	return app.RetentionCommand{JSON: c.JSON}.Run(context.Background(), os.Environ(), os.Stdout)
+}
+
+func (c retentionRun) Run() error {
+	command := app.RetentionCommand{Delete: !c.DryRun, JSON: c.JSON}
+	return command.Run(context.Background(), os.Environ(), os.Stdout)
 }
 
 func (h healthcheck) Run() error { return web.AskReady(context.Background(), h.Address) }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/profile"
+	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/tracing"
@@ -35,9 +36,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
-// forgetEvery is the interval between deletions of expired records.
-const forgetEvery = 10 * time.Minute
-
 // An App is the service, ready to run.
 type App struct {
 	// Handler serves every request.
@@ -54,7 +52,9 @@ type App struct {
 	worker  *imports.Worker
 	engage  *engageModule
 
-	webhooks webhookParts
+	webhooks  webhookParts
+	retention *retention.Store
+	deleted   retention.Report
 
 	profiles  string
 	processes bool // whether Run also processes submissions and sends webhooks
@@ -184,6 +184,8 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		},
 		engage:    engaged,
 		webhooks:  hooks,
+		retention: store.Retention(c.RetentionSettings.keep()),
+		deleted:   metrics.CountDeleted(watch.registry),
 		profiles:  c.Profiles,
 		processes: c.Worker,
 		metrics:   c.Metrics,
@@ -220,8 +222,8 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	var group sync.WaitGroup
 	group.Go(func() { a.keys.Run(background) })
 	group.Go(func() { a.worker.Run(background) })
-	group.Go(func() { a.forget(background) })
 	group.Go(func() { a.webhooks.publishKey(background) })
+	group.Go(func() { a.retention.Run(background, a.deleted, a.log) })
 	if a.processes {
 		group.Go(func() { a.engage.worker.Run(background) })
 	}
@@ -259,22 +261,4 @@ func (a *App) Close() {
 	_ = a.engage.limits.Close() // no request depends on it
 	a.store.Close()
 	a.traces.Stop()
-}
-
-func (a *App) forget(ctx context.Context) {
-	tick := time.NewTicker(forgetEvery)
-	defer tick.Stop()
-	for {
-		if err := a.store.DeleteExpiredKeys(ctx); err != nil {
-			a.log.WarnContext(ctx, "expired idempotency keys not deleted", "cause", err)
-		}
-		if err := a.webhooks.store.DeleteOldDeliveries(ctx); err != nil {
-			a.log.WarnContext(ctx, "old webhook deliveries not deleted", "cause", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }

@@ -40,6 +40,7 @@ type Config struct {
 	Profiles     string            `env:"ALMONER_PROFILES" doc:"Directory for profiles. On SIGUSR1 the process writes a memory profile and a CPU profile of the next 10 seconds there. Empty: no profiles."`
 	JWKSURL      string            `env:"ALMONER_JWKS_URL" doc:"URL of authserver's public keys. Default: ALMONER_BASE_URL/v1/account/oauth/jwks."`
 	WebhookCA    string            `env:"ALMONER_WEBHOOK_CA" doc:"For development only: certificates in PEM to trust in addition to the system's when delivering webhooks, which may then go to this machine. Refused unless ALMONER_BASE_URL is an address of this machine."`
+	RetentionSettings
 	tracing.Settings
 }
 
@@ -119,6 +120,7 @@ func (c *Config) Check() []error {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_KEYS: %w", err))
 	}
 	mistakes = append(mistakes, c.checkWebhooks()...)
+	mistakes = append(mistakes, c.RetentionSettings.Check()...)
 	return append(mistakes, c.Settings.Check()...)
 }
 

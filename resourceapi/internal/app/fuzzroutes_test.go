@@ -42,6 +42,7 @@ func places() []string {
 		"/v1/me",
 		"/v1/events",
 		listPath + "/batch",
+		listPath + "/transitions",
 		listPath + "/external/{id}",
 		"/v1/engage/submissions/{id}",
 		"/v1/engage/supporters",

@@ -20,6 +20,12 @@ import (
 // MaxTitle is the maximum length of a title, in characters.
 const MaxTitle = 200
 
+// Bounds of Definition.RetentionMonths.
+const (
+	DefaultRetentionMonths = 24
+	MaxRetentionMonths     = 120
+)
+
 const (
 	maxOrigins = 20
 	maxOrigin  = 300 // bytes
@@ -30,6 +36,8 @@ type Definition struct {
 	Title          string
 	Fields         []Field
 	AllowedOrigins []string // websites that may embed the form and submit to it from scripts
+	// RetentionMonths is how many months after their creation submissions are deleted.
+	RetentionMonths int
 }
 
 // A Form is a public form. Its fields never change, so that it records what was asked and agreed to. To ask something
@@ -76,6 +84,7 @@ func (d Definition) Check() error {
 		seen[field.Name] = true
 	}
 	checkOrigins(d.AllowedOrigins, problems)
+	checkRetention(d.RetentionMonths, problems)
 	return problems.OrNil()
 }
 
@@ -102,11 +111,19 @@ func checkOrigins(origins []string, problems invalid.Fields) {
 	}
 }
 
+func checkRetention(months int, problems invalid.Fields) {
+	if months < 1 || months > MaxRetentionMonths {
+		problems["retentionMonths"] = fmt.Sprintf("Must be an integer from 1 to %d.", MaxRetentionMonths)
+	}
+}
+
 // A Change is an edit of a form. A nil field stays unchanged.
 type Change struct {
 	Title          *string
 	AllowedOrigins *[]string
 	Enabled        *bool // false closes the form, which then appears not to exist
+	// RetentionMonths also applies to the submissions that the form has.
+	RetentionMonths *int
 }
 
 // Check returns invalid.Fields, or nil.
@@ -117,6 +134,9 @@ func (c Change) Check() error {
 	}
 	if c.AllowedOrigins != nil {
 		checkOrigins(*c.AllowedOrigins, problems)
+	}
+	if c.RetentionMonths != nil {
+		checkRetention(*c.RetentionMonths, problems)
 	}
 	return problems.OrNil()
 }
@@ -131,6 +151,9 @@ func (c Change) Apply(f Form) Form {
 	}
 	if c.Enabled != nil {
 		f.Enabled = *c.Enabled
+	}
+	if c.RetentionMonths != nil {
+		f.RetentionMonths = *c.RetentionMonths
 	}
 	return f
 }

@@ -19,6 +19,9 @@ const (
 	Rejected  Status = "rejected"
 )
 
+// Statuses returns the names of the statuses.
+func Statuses() []string { return []string{string(Accepted), string(Processed), string(Rejected)} }
+
 // Reasons for the rejection of an accepted submission, shown to the sender.
 const (
 	ReasonTrapped = "A hidden field was filled in, which usually means that a program sent the form. If you are a " +

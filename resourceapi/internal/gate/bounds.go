@@ -19,6 +19,8 @@ import (
 const (
 	MaxInFlight = inflight.MaxPerCredential
 	MaxSearches = 2
+	// MaxExports is how many exports of one credential are in flight.
+	MaxExports = 2
 	// maxWait bounds the wait for the reads of other credentials of the workspace.
 	maxWait = 10 * time.Second
 	// maxSearchWait bounds the wait for the searches of other credentials of the workspace.
@@ -39,6 +41,7 @@ func (p presented) key() inflight.Credential { return inflight.CredentialOf(p.qu
 type Bounds struct {
 	requests   *inflight.Credentials
 	searches   *inflight.Requests[inflight.Credential]
+	exports    *inflight.Requests[inflight.Credential]
 	workspaces *inflight.Requests[uuid.UUID]        // searches, by workspace
 	reads      *inflight.Requests[uuid.UUID]        // long pages, by workspace
 	bytes      *inflight.Bytes[inflight.Credential] // response bytes, by credential
@@ -52,6 +55,7 @@ func NewBounds(searches int) *Bounds {
 		// use up the connections.
 		requests: inflight.NewCredentials(MaxInFlight),
 		searches: inflight.New[inflight.Credential](inflight.Bounds{InFlight: MaxSearches, AtOnce: MaxSearches}),
+		exports:  inflight.New[inflight.Credential](inflight.Bounds{InFlight: MaxExports, AtOnce: MaxExports}),
 		workspaces: inflight.New[uuid.UUID](
 			inflight.Bounds{InFlight: MaxInFlight, AtOnce: searches, Wait: maxSearchWait},
 		),
@@ -134,6 +138,18 @@ func (b *Bounds) enterSearch(
 		endTurn(shared, err)
 		endTurn(own, err)
 	}, nil
+}
+
+// enterExport counts an export of the credential.
+func (b *Bounds) enterExport(ctx context.Context, held presented) (inflight.Turn, error) {
+	turn, err := b.exports.Enter(ctx, held.key())
+	if err != nil {
+		return turn, inflight.Refusal(
+			err,
+			"This credential has two exports in flight, which is the maximum. Wait until one finishes.",
+		)
+	}
+	return turn, nil
 }
 
 // endTurn ends a turn with the outcome of its request. A request that timed out waiting for others of its workspace

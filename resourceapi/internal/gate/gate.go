@@ -50,6 +50,8 @@ type Plan struct {
 	// Search runs a search for Serve. A credential and a workspace may run only a few at once. It runs after all
 	// steps passed and before Serve, and must not wait for the client. If nil, there is no search.
 	Search func(ctx context.Context, caller Caller) error
+	// Export means that Serve streams records for a long time. A credential has only a few exports at once.
+	Export bool
 	// Serve writes the response. It runs only after all steps passed; its error is step 6.
 	Serve func(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
@@ -168,6 +170,13 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need perm.Permissio
 		if err := search(r.Context(), plan, caller, leave); err != nil {
 			return err
 		}
+	}
+	if plan.Export {
+		export, err := g.bounds.enterExport(r.Context(), held)
+		if err != nil {
+			return err
+		}
+		defer func() { endTurn(export, err) }()
 	}
 	reads := workspaceReads{reads: g.bounds.reads, workspaceID: caller.WorkspaceID}
 	return plan.Serve(w, r.WithContext(context.WithValue(r.Context(), readsKey{}, reads)), caller)

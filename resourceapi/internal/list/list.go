@@ -24,11 +24,19 @@ type Position struct {
 
 // A Range selects one page of a list.
 type Range struct {
-	List         string    // name of the list, its filter included; passed to Cursors.Seal
-	After        *Position // nil for the first page
-	Limit        int       // 1 to MaxLimit
-	UpdatedSince time.Time // created or changed at this time or later; zero matches all
-	Fields       []string  // members of the records to return; nil for all
+	List   string    // name of the list, its filter included; passed to Cursors.Seal
+	After  *Position // nil for the first page
+	Limit  int       // 1 to MaxLimit
+	Fields []string  // members of the records to return; nil for all
+	Filter
+}
+
+// A Filter narrows a list. The zero value matches every record.
+type Filter struct {
+	UpdatedSince  time.Time // created or changed at this time or later
+	Status        string
+	CreatedSince  time.Time // created at this time or later
+	CreatedBefore time.Time
 }
 
 // An End describes one page without its records.
@@ -89,19 +97,17 @@ func (c *Cursors) open(r Range, text string) (Position, error) {
 	return position, nil
 }
 
-// ReadRange parses cursor, limit, fields and the further parameters, which are updatedSince or none, of a query string.
-// Each may appear at most once; others are ignored. fields are the members of the records. The error is an
-// invalid.Fields.
-func ReadRange(raw, list string, cursors *Cursors, fields []string, further ...string) (Range, error) {
-	values, problems := ReadParameters(raw, append([]string{"cursor", "limit", "fields"}, further...)...)
-	r := Range{List: list, Limit: ReadLimit(values, problems), Fields: ReadFields(values, problems, fields)}
-	if text, given := values["updatedSince"]; given {
-		since, err := jsontime.Parse(text)
-		if err != nil {
-			problems["updatedSince"] = jsontime.Message
-		}
-		r.UpdatedSince, r.List = since, list+" since "+jsontime.Format(since)
+// ReadRange parses cursor, limit, fields and the filters of a query string. Each may appear at most once; others are
+// ignored. fields are the members of the records. The error is an invalid.Fields.
+func ReadRange(raw, list string, cursors *Cursors, fields []string, filters Filters) (Range, error) {
+	values, problems := ReadParameters(raw, append([]string{"cursor", "limit", "fields"}, filters.Names()...)...)
+	r := Range{
+		List:   list,
+		Limit:  ReadLimit(values, problems),
+		Fields: ReadFields(values, problems, fields),
+		Filter: filters.read(values, problems),
 	}
+	r.List += r.Filter.suffix()
 	// A cursor is bound to its filter, so it is opened only if the filter is valid.
 	if text, given := values["cursor"]; given && len(problems) == 0 {
 		position, err := cursors.open(r, text)
@@ -111,4 +117,11 @@ func ReadRange(raw, list string, cursors *Cursors, fields []string, further ...s
 		r.After = &position
 	}
 	return r, problems.OrNil()
+}
+
+// ReadFilter parses the filters of a query string, like ReadRange.
+func ReadFilter(raw string, filters Filters) (Filter, error) {
+	values, problems := ReadParameters(raw, filters.Names()...)
+	f := filters.read(values, problems)
+	return f, problems.OrNil()
 }

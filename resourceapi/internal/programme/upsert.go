@@ -54,7 +54,13 @@ type Upsert struct {
 	Check func(version int) error
 }
 
-// An Upserted is the result of an Upsert: a programme, or the error for which nothing was written.
+// A Move is a transition of one programme (P2).
+type Move struct {
+	ID uuid.UUID
+	To Status
+}
+
+// An Upserted is the result of an Upsert or a Move: a programme, or the error for which nothing was written.
 type Upserted struct {
 	Programme Programme
 	Created   bool

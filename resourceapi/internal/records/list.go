@@ -30,8 +30,8 @@ type List[T any] struct {
 	Find func(ctx context.Context, workspaceID, id uuid.UUID) error
 	// Fields are the members of a record in its API form, of which the parameter fields selects some.
 	Fields []string
-	// Parameters are the query parameters other than cursor, limit and fields: updatedSince, or none.
-	Parameters []string
+	// Filters are the query parameters other than cursor, limit and fields.
+	Filters list.Filters
 	// Read passes the records of a page of the workspace's or the owner's list to take until it returns false.
 	Read func(ctx context.Context, owner uuid.UUID, r list.Range, take func(T) bool) (list.End, error)
 	// Record returns the record in its API form, and Position its position in the list.
@@ -42,7 +42,7 @@ type List[T any] struct {
 // Handler handles GET.
 func (l List[T]) Handler() http.Handler {
 	return l.Gate.Guard(l.Need, func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
-		known := append([]string{"cursor", "limit", "fields"}, l.Parameters...)
+		known := append([]string{"cursor", "limit", "fields"}, l.Filters.Names()...)
 		if err := unknown.Parameters(r.URL.RawQuery, known...); err != nil {
 			return gate.Plan{}, err
 		}
@@ -51,7 +51,7 @@ func (l List[T]) Handler() http.Handler {
 			owner, notFound = l.Owner(r)
 		}
 		name := l.Name + " of " + owner.String()
-		wanted, err := list.ReadRange(r.URL.RawQuery, name, l.Cursors, l.Fields, l.Parameters...)
+		wanted, err := list.ReadRange(r.URL.RawQuery, name, l.Cursors, l.Fields, l.Filters)
 		if err != nil {
 			return gate.Plan{}, l.Refusals.Of(err)
 		}

@@ -80,4 +80,6 @@ const (
 	KeyPromoted Action = "key.promoted"
 	KeyResealed Action = "key.resealed"
 	KeyRemoved  Action = "key.removed"
+
+	RetentionRun Action = "retention.run"
 )

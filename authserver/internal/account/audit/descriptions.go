@@ -210,6 +210,12 @@ var descriptions = []Description{
 	{Action: KeyPromoted, Text: "The next signing key replaced a current one that was removed"},
 	{Action: KeyResealed, Text: "A signing key was encrypted again with the newest master key"},
 	{Action: KeyRemoved, Text: "A signing key was removed"},
+
+	{
+		Action:  RetentionRun,
+		Text:    "An operator deleted records that were no longer needed",
+		Meaning: "`deleted` has their number by kind. What a service deletes by itself is in its log and its metrics.",
+	},
 }
 
 // Descriptions returns the description of every action.

@@ -9,12 +9,11 @@
 //	S3 The session's identifier is new after each sign-in and each reauthentication (no fixation).
 //	S4 A store that does not respond is an error, never "not signed in".
 //
-// Callers: endpoint/login (begin, end), endpoint/authorize and endpoint/settings (current user), app (Load, Sweep).
+// Callers: endpoint/login (begin, end), endpoint/authorize and endpoint/settings (current user), app (Load).
 package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -45,8 +44,6 @@ const (
 // Rows stores the session rows; token is the hash of the cookie. Its errors wrap store.ErrUnavailable.
 type Rows interface {
 	scs.CtxStore
-	// Sweep deletes a limited number of expired rows and returns their number.
-	Sweep(ctx context.Context) (int64, error)
 }
 
 // SignIns stores the sign-ins. Its errors are ErrProofInvalid and audit.ErrNotAuthorized, or wrap store.ErrUnavailable.
@@ -60,8 +57,6 @@ type SignIns interface {
 	SignIn(ctx context.Context, id uuid.UUID) (CurrentUser, bool, error)
 	// EndSignIn ends one sign-in of the user. A sign-in that has ended stays unchanged.
 	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
-	// SweepSignIns deletes a limited number of sign-ins that ended long ago and returns their number.
-	SweepSignIns(ctx context.Context) (int64, error)
 }
 
 // Deps are the dependencies of Sessions.
@@ -256,24 +251,4 @@ func (s *Sessions) OffersPasskey(w http.ResponseWriter, r *http.Request, current
 func (s *Sessions) DeclinePasskey(w http.ResponseWriter, r *http.Request) error {
 	s.manager.Put(r.Context(), offerKey, "no")
 	return s.commit(w, r)
-}
-
-const sweepInterval = 10 * time.Minute
-
-// Sweep deletes expired rows periodically until ctx ends.
-func (s *Sessions) Sweep(ctx context.Context) {
-	ticker := time.NewTicker(sweepInterval)
-	defer ticker.Stop()
-	for {
-		_, rowsErr := s.deps.Rows.Sweep(ctx)
-		_, signInsErr := s.deps.SignIns.SweepSignIns(ctx)
-		if err := errors.Join(rowsErr, signInsErr); err != nil && ctx.Err() == nil {
-			s.deps.Log.Warn("expired sessions not deleted", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
 }

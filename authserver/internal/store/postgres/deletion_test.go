@@ -233,7 +233,7 @@ func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 		m.fixture.Exec(`insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
 			values ($1, $2, now() + interval '1 hour', 'password', '192.0.2.1', 'x')`, uuid.New(), user)
 		m.fixture.Exec(`insert into account.unwanted_mails values ($1, 'token_expiring')`, user)
-	m.fixture.Exec(`insert into account.access_requests (user_id, tenant_id, permissions, application, member)
+		m.fixture.Exec(`insert into account.access_requests (user_id, tenant_id, permissions, application, member)
 		values ($1, $2, '{}', '', true)`, user, m.workspaceID)
 		err := m.whileDeleting(user, func() error { return write(user) })
 		if n := m.access(user); n != 0 {

@@ -51,20 +51,6 @@ func (s Sessions) DeleteCtx(ctx context.Context, token string) error {
 	return unavailable("delete session", err)
 }
 
-// sweepAtMost bounds one sweep, so that it does not hold many rows for long.
-const sweepAtMost = 5000
-
-// Sweep deletes expired sessions.
-func (s Sessions) Sweep(ctx context.Context) (int64, error) {
-	tag, err := s.store.pool.Exec(ctx, `delete from account.sessions where token in (
-		select token from account.sessions where expiry <= now() order by expiry limit $1
-		for update skip locked)`, sweepAtMost)
-	if err != nil {
-		return 0, unavailable("delete expired sessions", err)
-	}
-	return tag.RowsAffected(), nil
-}
-
 // Find is FindCtx for callers without a context.
 func (s Sessions) Find(token string) ([]byte, bool, error) {
 	return s.FindCtx(context.Background(), token)

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -189,18 +188,4 @@ from account.sign_ins s where s.user_id = $2 and `+signInCounts+` order by s.las
 		return one, err
 	})
 	return found, unavailable("list sign-ins", err)
-}
-
-// sweepSignInsAfter is how long ended sign-ins are kept for the security page and for investigations.
-const sweepSignInsAfter = 90 * 24 * time.Hour
-
-// SweepSignIns deletes up to sweepAtMost sign-ins that expired long ago.
-func (s *Store) SweepSignIns(ctx context.Context) (int64, error) {
-	tag, err := s.pool.Exec(ctx, `delete from account.sign_ins where id in (
-		select id from account.sign_ins where expires_at < now() - $1::interval limit $2 for update skip locked)`,
-		sweepSignInsAfter, sweepAtMost)
-	if err != nil {
-		return 0, unavailable("delete old sign-ins", err)
-	}
-	return tag.RowsAffected(), nil
 }

@@ -88,7 +88,7 @@ func readRange(raw, name string, cursors *list.Cursors) (wanted list.Range, afte
 	if err := unknown.Parameters(raw, "after", "limit", "cursor", "fields"); err != nil {
 		return list.Range{}, 0, err
 	}
-	wanted, err = list.ReadRange(raw, name, cursors, listquery.FieldsOf[record]())
+	wanted, err = list.ReadRange(raw, name, cursors, listquery.FieldsOf[record](), list.Filters{})
 	if err != nil {
 		return list.Range{}, 0, err
 	}

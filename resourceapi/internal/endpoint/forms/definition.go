@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
@@ -11,14 +12,15 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-// readForm reads the body of POST: title, fields, allowedOrigins and enabled, which defaults to true. The error is an
-// *apierr.Error or invalid.Fields.
+// readForm reads the body of POST: title, fields, allowedOrigins, enabled, which defaults to true, and
+// retentionMonths, which defaults to 24. The error is an *apierr.Error or invalid.Fields.
 func readForm(h http.Header, content []byte) (engage.Form, error) {
 	object, err := strictjson.ReadBody(h, content, "application/json")
 	if err != nil {
 		return engage.Form{}, err
 	}
-	problems := invalid.Fields(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled"))
+	problems := invalid.Fields(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled",
+		"retentionMonths"))
 	enabled := readEnabled(object, problems)
 	definition, err := readDefinition(object, problems)
 	return engage.Form{Definition: definition, Enabled: enabled == nil || *enabled}, err
@@ -36,8 +38,23 @@ func readEnabled(object strictjson.Object, problems invalid.Fields) *bool {
 	return &enabled
 }
 
+// readRetention returns nil if object has no member "retentionMonths", and 0, which is not valid, if it is no integer.
+func readRetention(object strictjson.Object) *int {
+	if !object.Has("retentionMonths") {
+		return nil
+	}
+	months, err := strconv.Atoi(string(object["retentionMonths"]))
+	if err != nil {
+		months = 0
+	}
+	return &months
+}
+
 func readDefinition(object strictjson.Object, problems invalid.Fields) (engage.Definition, error) {
-	d := engage.Definition{AllowedOrigins: []string{}}
+	d := engage.Definition{AllowedOrigins: []string{}, RetentionMonths: engage.DefaultRetentionMonths}
+	if months := readRetention(object); months != nil {
+		d.RetentionMonths = *months
+	}
 	title, isText := object.Text("title")
 	if d.Title = title; !isText {
 		problems["title"] = "Must be a string."
@@ -60,15 +77,16 @@ func readDefinition(object strictjson.Object, problems invalid.Fields) (engage.D
 	return d, problems.Join(d.Check())
 }
 
-// readChange reads the body of PATCH: title, allowedOrigins and enabled, all optional. The error is an *apierr.Error
-// or invalid.Fields.
+// readChange reads the body of PATCH: title, allowedOrigins, enabled and retentionMonths, all optional. The error is
+// an *apierr.Error or invalid.Fields.
 func readChange(h http.Header, content []byte) (engage.Change, error) {
 	object, err := strictjson.ReadBody(h, content, "application/json", "application/merge-patch+json")
 	if err != nil {
 		return engage.Change{}, err
 	}
 	var change engage.Change
-	problems := invalid.Fields(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled"))
+	problems := invalid.Fields(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled",
+		"retentionMonths"))
 	if object.Has("fields") {
 		problems["fields"] = "The fields of a form cannot change. Create another form, and close this one with " +
 			"enabled: false."
@@ -87,6 +105,7 @@ func readChange(h http.Header, content []byte) (engage.Change, error) {
 		}
 	}
 	change.Enabled = readEnabled(object, problems)
+	change.RetentionMonths = readRetention(object)
 	return change, problems.Join(change.Check())
 }
 

@@ -75,6 +75,8 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 		Path + "/{id}":             {"GET": e.Read(), "PATCH": e.Change(), "DELETE": e.Delete()},
 		Path + "/{id}/submissions": {"GET": e.Submissions()},
 
+		Path + "/{id}/submissions/export": {"GET": e.Export()},
+
 		SubmissionsPath + "/{id}": {"GET": e.ReadSubmission(), "DELETE": e.DeleteSubmission()},
 		SupportersPath:            {"GET": e.Supporters()},
 		SupportersPath + "/{id}":  {"GET": e.ReadSupporter(), "DELETE": e.DeleteSupporter()},

@@ -28,10 +28,21 @@ type formRecord struct {
 	AllowedOrigins []string       `json:"allowedOrigins"`
 	Enabled        bool           `json:"enabled"`
 	CreatedAt      jsontime.Time  `json:"createdAt"`
+
+	RetentionMonths int `json:"retentionMonths"`
 }
 
 func recordOf(f engage.Form) formRecord {
-	return formRecord{f.ID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, f.Enabled, jsontime.Time(f.CreatedAt)}
+	return formRecord{
+		ID:              f.ID,
+		EmbedKey:        f.EmbedKey,
+		Title:           f.Title,
+		Fields:          f.Fields,
+		AllowedOrigins:  f.AllowedOrigins,
+		Enabled:         f.Enabled,
+		CreatedAt:       jsontime.Time(f.CreatedAt),
+		RetentionMonths: f.RetentionMonths,
+	}
 }
 
 // List handles GET: one page of the workspace's forms, newest first.
@@ -111,10 +122,10 @@ func (e *Endpoint) Submissions() http.Handler {
 			_, err := e.store.Form(ctx, workspaceID, form)
 			return err
 		},
-		Fields:     listquery.FieldsOf[submissionRecord](),
-		Parameters: []string{"updatedSince"},
-		Read:       e.store.Submissions,
-		Record:     func(s engage.Submission) any { return submissionRecordOf(s) },
+		Fields:  listquery.FieldsOf[submissionRecord](),
+		Filters: list.Filters{Updated: true, Statuses: engage.Statuses(), Created: true},
+		Read:    e.store.Submissions,
+		Record:  func(s engage.Submission) any { return submissionRecordOf(s) },
 		Position: func(s engage.Submission) list.Position {
 			return list.Position{CreatedAt: s.CreatedAt, ID: s.ID}
 		},

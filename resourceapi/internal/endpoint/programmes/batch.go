@@ -55,18 +55,7 @@ func (e *Endpoint) decodeBatch(r *http.Request, caller gate.Caller, content []by
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
-		results := make([]itemResult, len(items))
-		for i, failure := range failures {
-			one := programme.Upserted{Err: failure}
-			if failure == nil {
-				one, all = all[0], all[1:]
-			}
-			if results[i], err = resultOf(one); err != nil {
-				return idempotency.Answer{}, err
-			}
-		}
-		body, err := web.EncodeJSON(map[string]any{"data": results})
-		return idempotency.Answer{Status: http.StatusOK, Body: body}, err
+		return answerItems(failures, all)
 	}, nil
 }
 

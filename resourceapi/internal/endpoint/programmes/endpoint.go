@@ -81,6 +81,7 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 		Path + "/imports/{id}":     {"GET": e.ReadImport()},
 		Path + "/{id}":             {"GET": e.Read(), "PATCH": e.Change(), "DELETE": e.Delete()},
 		Path + "/{id}/transitions": {"POST": e.Move()},
+		Path + "/transitions":      {"POST": e.MoveAll()},
 		Path + "/batch":            {"POST": e.Batch()},
 		// The external id is one segment, with each slash in it as %2F.
 		Path + "/external/{externalId}": {"PUT": e.Put()},

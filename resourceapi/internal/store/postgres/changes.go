@@ -130,9 +130,14 @@ func (e *Engage) changedSubmissions(
 		limit:      "$3",
 	}
 	args := []any{form, r.UpdatedSince, r.Limit + 1}
+	add := func(value any) string {
+		args = append(args, value)
+		return fmt.Sprintf("$%d", len(args))
+	}
+	c.filter = filterSQL(r.Filter, "", add)
 	if r.After != nil {
-		c.after, c.until = "$4, $5", "$6"
-		args = append(args, r.After.CreatedAt, r.After.ID, r.After.Until)
+		c.after = add(r.After.CreatedAt) + ", " + add(r.After.ID)
+		c.until = add(r.After.Until)
 	}
 	rows, err := e.pool.Query(ctx, c.String(), args...)
 	if err != nil {

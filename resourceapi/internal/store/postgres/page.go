@@ -87,8 +87,8 @@ func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err er
 	return page, nil
 }
 
-// readRange adds the position and the limit to a select of one list, whose first parameter selects the list. It
-// fetches one row more than the page holds, to know whether more follow.
+// readRange adds the filter, the position and the limit to a select of one list, whose first parameter selects the
+// list. It fetches one row more than the page holds, to know whether more follow.
 func readRange[T any](
 	ctx context.Context,
 	pool *pgxpool.Pool,
@@ -101,9 +101,14 @@ func readRange[T any](
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	args := []any{whose, r.Limit + 1}
+	add := func(value any) string {
+		args = append(args, value)
+		return fmt.Sprintf("$%d", len(args))
+	}
+	text += filterSQL(r.Filter, table+".", add)
 	if r.After != nil {
-		text += fmt.Sprintf(" and (%[1]s.created_at, %[1]s.id) < ($3, $4)", table)
-		args = append(args, r.After.CreatedAt, r.After.ID)
+		text += fmt.Sprintf(" and (%[1]s.created_at, %[1]s.id) < (%[2]s, %[3]s)",
+			table, add(r.After.CreatedAt), add(r.After.ID))
 	}
 	text += fmt.Sprintf(" order by %[1]s.created_at desc, %[1]s.id desc limit $2", table)
 	rows, err := pool.Query(ctx, text, args...)
@@ -113,6 +118,25 @@ func readRange[T any](
 	more, err := takeRows(rows, r.Limit, scan, take)
 	return list.End{More: more}, outcome(err)
 }
+
+// filterSQL returns the conditions of a filter, each preceded by "and ", without UpdatedSince. prefix precedes the
+// columns. The status is a constant in the text, so that a partial index on it can serve every plan.
+func filterSQL(f list.Filter, prefix string, add func(any) string) string {
+	text := ""
+	if f.Status != "" {
+		text += " and " + prefix + "status = " + quoteLiteral(f.Status)
+	}
+	if !f.CreatedSince.IsZero() {
+		text += " and " + prefix + "created_at >= " + add(f.CreatedSince)
+	}
+	if !f.CreatedBefore.IsZero() {
+		text += " and " + prefix + "created_at < " + add(f.CreatedBefore)
+	}
+	return text
+}
+
+// quoteLiteral returns text, which has no backslash, as an SQL literal.
+func quoteLiteral(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // takeRows passes up to limit rows to take until it returns false. It reports whether more follow, and closes rows. A
 // failure after the last row of the page is ignored.

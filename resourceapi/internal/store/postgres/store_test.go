@@ -257,22 +257,6 @@ func TestProcessImport_SkipsLockedImport(t *testing.T) {
 	w.Exec("rollback")
 }
 
-func TestForgetKeys_DeletesExpiredKeys(t *testing.T) {
-	w := postgrestest.New(t)
-	store := open(t, w)
-	for age, n := range map[string]int{"23 hours 59 minutes": 1, "24 hours 1 second": 5001} {
-		w.Exec(`insert into resource.idempotency_keys (tenant_id, user_id, route, key, body_hash, created_at)
-			select gen_random_uuid(), gen_random_uuid(), 'POST /', 'k', sha256(''), now() - $1::interval
-			from generate_series(1, $2::int)`, age, n)
-	}
-	if err := store.DeleteExpiredKeys(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if n := w.Count("select count(*) from resource.idempotency_keys"); n != 1 {
-		t.Errorf("%d left", n)
-	}
-}
-
 func TestMigrate_AppliesMigrationsOnce(t *testing.T) {
 	w := postgrestest.New(t)
 	w.Exec("drop schema resource cascade")

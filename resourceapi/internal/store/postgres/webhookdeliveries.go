@@ -248,21 +248,6 @@ func (h *Webhooks) ResealWebhooks(
 	}
 }
 
-// DeleteOldDeliveries deletes deliveries that have left the log, some thousands at a time.
-func (h *Webhooks) DeleteOldDeliveries(ctx context.Context) error {
-	const atOnce = 5000
-	for {
-		ctx, cancel := bounded(ctx, patience)
-		tag, err := h.pool.Exec(ctx, `delete from account.webhook_deliveries where ctid = any (array(
-			select ctid from account.webhook_deliveries
-			where created_at <= now() - make_interval(days => $1) limit $2))`, webhook.LogDays, atOnce)
-		cancel()
-		if err != nil || tag.RowsAffected() < atOnce {
-			return outcome(err)
-		}
-	}
-}
-
 // WebhookStates counts the endpoints by state: enabled, failing, disabled.
 func (h *Webhooks) WebhookStates(ctx context.Context) (map[string]int, error) {
 	ctx, cancel := bounded(ctx, patience)

@@ -119,25 +119,3 @@ func storeAnswer(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer ide
 	}
 	return nil
 }
-
-// DeleteExpiredKeys deletes expired idempotency keys, some thousands at a time.
-func (s *Store) DeleteExpiredKeys(ctx context.Context) error {
-	const atOnce = 5000
-	for {
-		n, err := s.forgetKeys(ctx, atOnce)
-		if err != nil || n < atOnce {
-			return outcome(err)
-		}
-	}
-}
-
-func (s *Store) forgetKeys(ctx context.Context, atMost int64) (int64, error) {
-	ctx, cancel := bounded(ctx, patience)
-	defer cancel()
-	tag, err := s.pool.Exec(ctx, `
-		delete from resource.idempotency_keys where ctid = any (array(
-			select ctid from resource.idempotency_keys
-			where created_at <= now() - make_interval(secs => $1) limit $2))`,
-		idempotency.Retention.Seconds(), atMost)
-	return tag.RowsAffected(), err
-}

@@ -1,0 +1,256 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/retention"
+)
+
+// A year of 60 million grants at 1:1000: 60,000 grants in 365 days.
+const (
+	yearDays     = 365
+	grantsAYear  = 60_000
+	grantsADay   = grantsAYear/yearDays + 1
+	connectorDay = 30
+	keepDays     = 90 // of grants after their end, and of the audit log
+	// flatFrom is the day from which as much is deleted as is added: the longest life of a grant, and keepDays.
+	flatFrom = 90 + keepDays + 5
+)
+
+// A year is a simulated year. Its day is in the past, until the last one, which is today.
+type year struct {
+	*fixture.Fixture
+	t       *testing.T
+	records *retention.Store
+	rdb     goredis.UniversalClient
+	grants  *redis.Grants
+	user    uuid.UUID
+	app     client.Client
+	began   time.Time
+	day     int
+}
+
+func newYear(t *testing.T) *year {
+	t.Helper()
+	y := &year{Fixture: fixture.New(t), t: t, began: time.Now().AddDate(0, 0, -yearDays)}
+	stored, err := postgres.OpenWithWait(t.Context(), credential.Secret(y.Database.Authserver), testkit.StoreWait)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stored.Close)
+	const day = 24 * time.Hour
+	y.records = stored.Retention(postgres.Keep{
+		AuditEvents:   keepDays * day,
+		Grants:        keepDays * day,
+		Tokens:        keepDays * day,
+		Clients:       keepDays * day,
+		Keys:          120 * day,
+		Invitations:   keepDays * day,
+		ConnectionLog: keepDays * day,
+	}).At(y.now)
+	if y.rdb, err = redis.Connect(credential.Secret(testkit.NewRedis(t).URL), testkit.StoreWait); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = y.rdb.Close() })
+	y.grants = redis.NewGrants(y.rdb)
+	y.user = y.Member(perm.ProgrammesRead)
+	y.app = y.Connector("https://api.example.org/v1", perm.ProgrammesRead)
+	return y
+}
+
+func (y *year) now() time.Time { return y.began.AddDate(0, 0, y.day) }
+
+// addDay adds what a day leaves in Postgres: grants with three refreshes, of which a tenth is revoked and half lives for
+// 90 days, their audit events and events, and the other records.
+func (y *year) addDay() {
+	y.t.Helper()
+	for _, sql := range []string{
+		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, code_binding,
+			created_at, ends_at)
+		select gen_random_uuid(), 'connector', $2, $3, $4, '{programmes:read:programmes}', 'https://api.example.org/v1',
+			'pending', sha256('x'), $1, $1::timestamptz + make_interval(days => case when n % 2 = 0 then 30 else 90 end)
+		from generate_series(1, $5) n`,
+		`update account.grants set state = 'active', generation = 1, refresh_hash = sha256('1')
+		where created_at = $1 and client_id = $2 and user_id = $3 and tenant_id = $4 and $5 > 0`,
+		refreshed, refreshed, refreshed,
+		`update account.grants set state = 'revoked', revoked_at = $1, revoke_reason = 'user'
+		where created_at = $1 and client_id = $2 and user_id = $3 and tenant_id = $4 and $5 > 0
+			and get_byte(uuid_send(id), 0) < 26`,
+		`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject, detail)
+		select gen_random_uuid(), $1, $4, $3, 'user:' || $3::uuid, 'grant.consented', 'grant:' || id,
+			jsonb_build_object('client_id', $2::uuid, 'permissions', permissions)
+		from account.grants where created_at = $1 and $5 > 0`,
+		`update account.events set created_at = $1
+		where created_at > now() - interval '1 minute' and $2::uuid <> $3::uuid and tenant_id = $4 and $5 > 0`,
+		`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, created_at,
+			expires_at)
+		select gen_random_uuid(), sha256(gen_random_uuid()::text::bytea), $3, $4, 'x', '{}', $1,
+			$1::timestamptz + interval '30 days'
+		from generate_series(1, $5 / 10) n where $2::uuid is not null`,
+		`insert into account.sign_ins (id, user_id, created_at, expires_at, method, address, user_agent)
+		select gen_random_uuid(), $3, $1, $1::timestamptz + interval '1 day', 'password', '', ''
+		from generate_series(1, $5 / 5) n where $2::uuid <> $4::uuid`,
+		`insert into account.sessions (token, data, expiry)
+		select gen_random_uuid()::text, decode(repeat('00', 200), 'hex'), $1::timestamptz + interval '12 hours'
+		from generate_series(1, $5) n where $2::uuid <> $3::uuid and $4::uuid is not null`,
+	} {
+		y.Exec(sql, y.now(), y.app.ID, y.user, y.WorkspaceID, grantsADay)
+	}
+}
+
+// refreshed is a refresh of each of the day's grants.
+const refreshed = `update account.grants set generation = generation + 1, refresh_hash = sha256(generation::text::bytea)
+	where created_at = $1 and client_id = $2 and user_id = $3 and tenant_id = $4 and $5 > 0`
+
+// redeemDay makes the day's grants in Redis, half of which live for 90 days.
+func (y *year) redeemDay() {
+	y.t.Helper()
+	var callers sync.WaitGroup
+	jobs := make(chan int)
+	for range 4 {
+		callers.Go(func() {
+			for n := range jobs {
+				life := connectorDay
+				if n%2 == 1 {
+					life = 90
+				}
+				err := y.redeem(time.Now().AddDate(0, 0, life))
+				// A busy machine may keep Redis from answering in time.
+				for range 50 {
+					if !errors.Is(err, store.ErrUnavailable) {
+						break
+					}
+					time.Sleep(100 * time.Millisecond)
+					err = y.redeem(time.Now().AddDate(0, 0, life))
+				}
+				if err != nil {
+					y.t.Error(err)
+				}
+			}
+		})
+	}
+	for n := range grantsADay {
+		jobs <- n
+	}
+	close(jobs)
+	callers.Wait()
+}
+
+// redeem makes a grant in Redis.
+func (y *year) redeem(ends time.Time) error {
+	ctx, cancel := context.WithTimeout(y.t.Context(), time.Second)
+	defer cancel()
+	id := uuid.New()
+	terms := grant.CodeTerms{ClientID: y.app.ID, RedirectURI: "https://x.example", Resource: y.app.Resource}
+	code := make([]byte, 32)
+	if result, err := y.grants.Issue(ctx, id, 1, code, terms, ends); err != nil || result != grant.OK {
+		return fmt.Errorf("issue: %s %w", result, err)
+	}
+	try := grant.Try{GrantID: id, Nonce: id.String()[:16]}
+	if result, err := y.grants.Exchange(ctx, try, code, terms, [][]byte{code}); err != nil || result != grant.OK {
+		return fmt.Errorf("exchange: %s %w", result, err)
+	}
+	return nil
+}
+
+// passDays takes five days off the time to live of every key of Redis. A key without one is an error.
+func (y *year) passDays() {
+	y.t.Helper()
+	forever, err := goredis.NewScript(`
+		local forever = 0
+		for _, key in ipairs(redis.call('keys', '*')) do
+			local left = redis.call('pttl', key)
+			if left < 0 then forever = forever + 1 end
+			redis.call('pexpire', key, left - 5 * 86400000)
+		end
+		return forever`).Run(y.t.Context(), y.rdb, nil).Int()
+	if err != nil || forever > 0 {
+		y.t.Errorf("%d keys without end: %v", forever, err)
+	}
+}
+
+func yearTables() []string {
+	return []string{"grants", "audit_events", "events", "personal_access_tokens", "sign_ins", "sessions"}
+}
+
+// sizes returns the rows and the bytes, with indexes, of each table.
+func (y *year) sizes() (rows, bytes map[string]int) {
+	y.t.Helper()
+	rows, bytes = map[string]int{}, map[string]int{}
+	for _, table := range yearTables() {
+		var n, size int
+		text := "select count(*), pg_total_relation_size('account." + table + "') from account." + table
+		if err := y.Owner.QueryRow(y.t.Context(), text).Scan(&n, &size); err != nil {
+			y.t.Fatal(err)
+		}
+		rows[table], bytes[table] = n, size
+	}
+	return rows, bytes
+}
+
+// A year of grants stays flat: once as much ends as begins, tables and Redis do not grow.
+func TestRetention_YearOfGrantsStaysFlat(t *testing.T) {
+	t.Parallel()
+	y := newYear(t)
+	// Autovacuum looks once a minute, which is many days here.
+	vacuum := func() {
+		for _, table := range yearTables() {
+			y.Exec("vacuum account." + table)
+		}
+	}
+	var flat map[string]int
+	for y.day = 1; y.day <= yearDays; y.day++ {
+		y.addDay()
+		y.redeemDay()
+		if _, err := y.records.DeleteAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if y.day%5 == 0 {
+			y.passDays()
+			vacuum()
+		}
+		if y.day == flatFrom {
+			_, flat = y.sizes()
+		}
+	}
+	rows, bytes := y.sizes()
+	for table, most := range map[string]int{
+		"grants":                 grantsADay * (keepDays + (30+90)/2 + 2),
+		"audit_events":           grantsADay * (keepDays + 2),
+		"events":                 grantsADay * 2 * 32,
+		"personal_access_tokens": grantsADay / 10 * (keepDays + 30 + 2),
+		"sign_ins":               grantsADay / 5 * (90 + 1 + 2),
+		"sessions":               grantsADay * 2,
+	} {
+		if rows[table] > most || rows[table] == 0 {
+			t.Errorf("%s: %d rows, want at most %d", table, rows[table], most)
+		}
+		// Adding an event deletes those that are 30 days old today, which are nearly all until the last month.
+		if bytes[table] > flat[table]*5/4 && table != "events" {
+			t.Errorf("%s: %d bytes, and %d on day %d", table, bytes[table], flat[table], flatFrom)
+		}
+		t.Logf("%s: %d rows, %d bytes, %d on day %d", table, rows[table], bytes[table], flat[table], flatFrom)
+	}
+	keys, err := y.rdb.DBSize(t.Context()).Result()
+	if most := int64(grantsADay * ((30+90)/2 + 1 + 5 + 1)); err != nil || keys > most || keys == 0 {
+		t.Errorf("%d keys in Redis, want at most %d: %v", keys, most, err)
+	}
+	t.Logf("%d keys in Redis", keys)
+}

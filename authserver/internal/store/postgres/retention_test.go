@@ -1,0 +1,316 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/retention"
+)
+
+// keepAll is a time for each kind that has a setting.
+func keepAll() postgres.Keep {
+	return postgres.Keep{
+		AuditEvents:   400 * day,
+		Grants:        90 * day,
+		Tokens:        60 * day,
+		Clients:       200 * day,
+		Keys:          120 * day,
+		Invitations:   50 * day,
+		ConnectionLog: 40 * day,
+	}
+}
+
+// kindOf returns the kind of a name.
+func kindOf(t *testing.T, r *retention.Store, name string) retention.Kind {
+	t.Helper()
+	i := slices.IndexFunc(r.Kinds(), func(k retention.Kind) bool { return k.Name == name })
+	if i < 0 {
+		t.Fatalf("no kind %s", name)
+	}
+	return r.Kinds()[i]
+}
+
+// deletes runs the kind, and fails unless it deletes as many records as Status counts, which is want.
+func deletes(t *testing.T, r *retention.Store, name string, want int) {
+	t.Helper()
+	k := kindOf(t, r, name)
+	status, err := r.Status(t.Context(), k)
+	if err != nil || status.Due != want || (status.Oldest == nil) != (want == 0) {
+		t.Errorf("%s: %+v due, want %d: %v", name, status, want, err)
+	}
+	if deleted, complete, err := r.Delete(t.Context(), k); err != nil || deleted != int64(want) || !complete {
+		t.Errorf("%s: %d deleted, complete %v, want %d: %v", name, deleted, complete, want, err)
+	}
+}
+
+// grantEnding adds a grant of l.grant's client that ends then, and returns its id.
+func (l *storeTest) grantEnding(state string, ends time.Time) uuid.UUID {
+	l.Helper()
+	id := uuid.New()
+	l.fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
+			created_at, ends_at, revoked_at)
+		values ($1, 'connector', $2, $3, $4, '{}', 'x', $5::text, $6::timestamptz - interval '30 days', $6,
+			case when $5 = 'revoked' then $6::timestamptz - interval '29 days' end)`,
+		id, l.grant.ClientID, l.grant.UserID, l.grant.WorkspaceID, state, ends)
+	return id
+}
+
+// ago returns the SQL of a time so many days ago, an hour on the given side of it.
+func ago(keep time.Duration, hours int) string {
+	return fmt.Sprintf("now() - interval '%d hours'", int(keep/time.Hour)+hours)
+}
+
+// For each kind, a record whose time has passed is deleted, and one whose time has an hour left is not.
+func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
+	l := newStoreTest(t)
+	keep := keepAll()
+	r := l.Retention(keep)
+	user, workspace, client := l.grant.UserID, l.grant.WorkspaceID, l.grant.ClientID
+	for _, c := range []struct {
+		kind string
+		keep time.Duration
+		sql  string // with the time as %s
+		args []any
+	}{
+		{"audit events", keep.AuditEvents, `insert into account.audit_events (id, at, actor, action, subject)
+			values (gen_random_uuid(), %s, 'system', 'x', 'x')`, nil},
+		{"ended grants", keep.Grants, `insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions,
+				resource, state, ends_at) values (gen_random_uuid(), 'connector', $1, $2, $3, '{}', 'x', 'active', %s)`,
+			[]any{client, user, workspace}},
+		{"expired personal access tokens", keep.Tokens, `insert into account.personal_access_tokens (id, hash, user_id,
+				tenant_id, name, permissions, expires_at)
+			values (gen_random_uuid(), sha256(gen_random_uuid()::text::bytea), $1, $2, 'x', '{}', %s)`,
+			[]any{user, workspace}},
+		{"deleted clients", keep.Clients, `insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris,
+				required_permissions, token_endpoint_auth_method, deleted_at)
+			values (gen_random_uuid(), 'confidential', $1, 'x', '{}', '{}', 'client_secret_json', %s)`,
+			[]any{workspace}},
+		{"removed signing keys", keep.Keys, `insert into account.signing_keys (kid, public_jwk, private_sealed, state,
+				removed_at) values (gen_random_uuid()::text, '{}', '', 'removed', %s)`, nil},
+		{"ended invitations", keep.Invitations, `insert into account.invitations (id, tenant_id, email, permissions,
+				invited_by, token_hash, expires_at)
+			values (gen_random_uuid(), $1, gen_random_uuid() || '@example.org', '{x}', $2,
+				sha256(gen_random_uuid()::text::bytea), %s)`, []any{workspace, user}},
+		{"connection log", keep.ConnectionLog, `insert into account.connection_stops (id, tenant_id, client_id, stray,
+				outcome, reason, request_id, at)
+			values (gen_random_uuid(), $1, $2, false, 'refused', 'x', 'x', %s)`, []any{workspace, client}},
+		{"events", 30 * day, `insert into account.events (tenant_id, type, data, created_at)
+			values ($1, 'x.y', '{}', %s)`, []any{workspace}},
+		{"expired sessions", 0, `insert into account.sessions (token, data, expiry)
+			values (gen_random_uuid()::text, '', %s)`, nil},
+		{"ended sign-ins", 90 * day, `insert into account.sign_ins (id, user_id, expires_at, method, address,
+				user_agent)
+			values (gen_random_uuid(), $1, %s, 'password', '', '')`, []any{user}},
+		{"expired sign-in states", 0, `insert into account.ceremonies (secret_hash, binding_hash, purpose, data,
+				expires_at)
+			values (sha256(gen_random_uuid()::text::bytea), sha256('x'), 'x', '', %s)`, nil},
+		{"password resets", day, `insert into account.password_resets (token_hash, user_id, expires_at)
+			values (sha256(gen_random_uuid()::text::bytea), $1, %s)`, []any{user}},
+		{"finished mail jobs", 7 * day, `insert into account_jobs.river_job (state, args, kind, finalized_at,
+				max_attempts)
+			values ('completed', '{}', 'x', %s, 1)`, nil},
+	} {
+		l.fixture.Exec(fmt.Sprintf(c.sql, ago(c.keep, 1)), c.args...)
+		l.fixture.Exec(fmt.Sprintf(c.sql, ago(c.keep, -1)), c.args...)
+		t.Run(c.kind, func(t *testing.T) {
+			deletes(t, r, c.kind, 1)
+			deletes(t, r, c.kind, 0)
+		})
+	}
+	if len(r.Kinds()) != 13 {
+		t.Errorf("%d kinds: add a row to this test", len(r.Kinds()))
+	}
+}
+
+// G3, G7: a grant stays until its life has ended, even a revoked one, so that a superseded token is recognised.
+func TestRetention_RevokedGrantStaysUntilItsLifeEnds(t *testing.T) {
+	l := newStoreTest(t)
+	keep := keepAll()
+	keep.Grants = 2 * day
+	r := l.Retention(keep)
+	now := time.Now()
+	alive := []uuid.UUID{
+		l.grantEnding("revoked", now.Add(day)),
+		l.grantEnding("revoked", now.Add(-day)),
+		l.grantEnding("active", now.Add(-day)),
+		l.grantEnding("pending", now.Add(day)),
+	}
+	for _, state := range []string{"revoked", "active", "pending"} {
+		l.grantEnding(state, now.Add(-3*day))
+	}
+	deletes(t, r, "ended grants", 3)
+	if n := l.count(`select count(*) from account.grants where id = any ($1)`, alive); n != len(alive) {
+		t.Errorf("%d of %d are left", n, len(alive))
+	}
+}
+
+// A chain of replaced tokens is deleted from its oldest on, and the successor of a deleted one works.
+func TestRetention_ReplacedTokensGoOldestFirst(t *testing.T) {
+	l := newStoreTest(t)
+	r := l.Retention(keepAll())
+	ids := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
+	for i, expires := range []string{ago(60*day, 9), "now() + interval '1 day'", ago(60*day, 5)} {
+		var replaces *uuid.UUID
+		if i > 0 {
+			replaces = &ids[i-1]
+		}
+		l.fixture.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions,
+				expires_at, replaces_id)
+			values ($1, sha256($1::uuid::text::bytea), $2, $3, 'x', '{}', `+expires+`, $4)`,
+			ids[i], l.grant.UserID, l.grant.WorkspaceID, replaces)
+	}
+	deletes(t, r, "expired personal access tokens", 1)
+	if n := l.count(`select count(*) from account.personal_access_tokens where id = $1 and replaces_id is null`,
+		ids[1]); n != 1 {
+		t.Error("the live successor is gone or still names its predecessor")
+	}
+	// The last one expired too, but its predecessor is alive.
+	deletes(t, r, "expired personal access tokens", 0)
+	l.fixture.Exec(`update account.personal_access_tokens set expires_at = `+ago(60*day, 2)+` where id = $1`, ids[1])
+	deletes(t, r, "expired personal access tokens", 1)
+	deletes(t, r, "expired personal access tokens", 1)
+}
+
+func TestRetention_ClientGoesAfterItsGrants(t *testing.T) {
+	l := newStoreTest(t)
+	r := l.Retention(keepAll())
+	l.grantEnding("revoked", time.Now().Add(-100*day))
+	l.fixture.Exec(`update account.oauth_clients set deleted_at = `+ago(200*day, 1)+` where id = $1`, l.grant.ClientID)
+	l.fixture.Exec(`insert into account.client_secrets (client_id, hash) values ($1, sha256('x'))`, l.grant.ClientID)
+	l.fixture.Exec(`insert into account.connection_stops (id, tenant_id, client_id, stray, outcome, reason, request_id)
+		values (gen_random_uuid(), $1, $2, false, 'refused', 'x', 'x')`, l.grant.WorkspaceID, l.grant.ClientID)
+	deletes(t, r, "deleted clients", 0)
+	deletes(t, r, "ended grants", 1)
+	deletes(t, r, "deleted clients", 1)
+}
+
+// A key that is removed gets the time of its removal, by whatever program removes it, and stays for longer than an
+// access token lives.
+func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
+	l := newStoreTest(t)
+	r := l.Retention(keepAll())
+	for _, state := range []string{"current", "retired"} {
+		l.fixture.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state, created_at,
+				retired_at)
+			values ($1, '{}', '', $1, now() - interval '3 years', now() - interval '2 years')`, state)
+	}
+	deletes(t, r, "removed signing keys", 0)
+	l.fixture.Exec(`update account.signing_keys set state = 'removed' where kid = 'retired'`)
+	const removed = `select count(*) from account.signing_keys where removed_at > now() - interval '1 minute'`
+	if n := l.count(removed); n != 1 {
+		t.Error("the removed key does not have the time of its removal")
+	}
+	deletes(t, r, "removed signing keys", 0)
+	l.fixture.Exec(`update account.signing_keys set removed_at = ` + ago(120*day, 1) + ` where kid = 'retired'`)
+	deletes(t, r, "removed signing keys", 1)
+	if n := l.count(`select count(*) from account.signing_keys where state = 'current'`); n != 1 {
+		t.Error("the current key is gone")
+	}
+}
+
+func TestRetention_AuditEventsStayForNinetyDays(t *testing.T) {
+	l := newStoreTest(t)
+	for _, before := range []string{"now()", "now() - interval '89 days'", "null", "'infinity'"} {
+		if err := l.Try(t.Context(), "select account.delete_audit_events("+before+", 500)"); err == nil {
+			t.Errorf("the service may delete audit events before %s", before)
+		}
+	}
+	if err := l.Try(t.Context(), "select account.delete_audit_events(now() - interval '91 days', 500)"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRetention_ZeroKeepsForEver(t *testing.T) {
+	l := newStoreTest(t)
+	r := l.Retention(postgres.Keep{})
+	l.grantEnding("active", time.Now().Add(-9999*day))
+	deletes(t, r, "ended grants", 0)
+	if n := l.count(`select count(*) from account.grants`); n != 1 {
+		t.Errorf("%d grants", n)
+	}
+}
+
+// R1: a clock of the process that runs ahead deletes nothing early.
+func TestRetention_ClockAheadDeletesNothing(t *testing.T) {
+	l := newStoreTest(t)
+	r := l.Retention(keepAll()).At(func() time.Time { return time.Now().AddDate(10, 0, 0) })
+	l.grantEnding("active", time.Now().Add(-89*day))
+	deletes(t, r, "ended grants", 0)
+}
+
+// R2: a row that another transaction has locked is skipped, and a long backlog is deleted in parts.
+func TestRetention_SkipsLockedRowsAndDeletesBacklog(t *testing.T) {
+	l := newStoreTest(t)
+	r := l.Retention(keepAll())
+	l.fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
+			ends_at)
+		select gen_random_uuid(), 'connector', $1, $2, $3, '{}', 'x', 'active',
+			now() - make_interval(days => 100, secs => n)
+		from generate_series(1, 1700) n`, l.grant.ClientID, l.grant.UserID, l.grant.WorkspaceID)
+	tx, err := l.fixture.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `select from account.grants order by ends_at limit 3 for update`); err != nil {
+		t.Fatal(err)
+	}
+	k := kindOf(t, r, "ended grants")
+	var results [2]int64
+	done := make(chan error, len(results))
+	for i := range results { // R3: two processes
+		go func() {
+			var err error
+			results[i], _, err = r.Delete(t.Context(), k)
+			done <- err
+		}()
+	}
+	for range results {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if left := l.count(`select count(*) from account.grants`); left != 3 || results[0]+results[1] != 1697 {
+		t.Errorf("%v deleted, %d left", results, left)
+	}
+}
+
+// R3: one process works on a kind within an hour. A run that was interrupted is continued.
+func TestRetention_OneRunAnHour(t *testing.T) {
+	l := newStoreTest(t)
+	r := l.Retention(keepAll())
+	run := func() map[string]int64 {
+		t.Helper()
+		deleted := map[string]int64{}
+		err := r.RunOnce(t.Context(), func(kind string, n int64) { deleted[kind] += n }, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Error(err)
+		}
+		return deleted
+	}
+	l.grantEnding("active", time.Now().Add(-100*day))
+	if got := run(); len(got) != len(r.Kinds()) || got["ended grants"] != 1 {
+		t.Errorf("the first run: %v", got)
+	}
+	l.grantEnding("active", time.Now().Add(-100*day))
+	if got := run(); len(got) != 0 {
+		t.Errorf("a second run within the hour: %v", got)
+	}
+	status, err := r.Status(t.Context(), kindOf(t, r, "ended grants"))
+	if err != nil || status.Due != 1 || status.Deleted != 1 || status.LastRun == nil || !status.Complete {
+		t.Errorf("%+v, %v", status, err)
+	}
+	// The process that claimed the kind stopped before it deleted anything.
+	l.fixture.Exec(`update account.retention_runs set started_at = now() - interval '61 minutes', complete = false
+		where kind = 'ended grants'`)
+	if got := run(); len(got) != 1 || got["ended grants"] != 1 {
+		t.Errorf("the next hour: %v", got)
+	}
+}

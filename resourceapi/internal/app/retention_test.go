@@ -1,0 +1,97 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func TestForms_RetentionMonths(t *testing.T) {
+	t.Parallel()
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	path := formsPath + "/" + f.ID.String()
+	if a := s.get(path, h); !strings.Contains(a.Body, `"retentionMonths":24`) {
+		t.Errorf("%s", a.Body)
+	}
+	a := s.do("POST", formsPath, h, strings.Replace(allTypes, "{", `{"retentionMonths":6,`, 1))
+	if a.Status != 201 || !strings.Contains(a.Body, `"retentionMonths":6`) {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if a := s.patch(f, h, `{"retentionMonths":120}`); a.Status != 200 ||
+		!strings.Contains(a.Body, `"retentionMonths":120`) {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if a := s.patch(f, h, `{"title":"Another"}`); !strings.Contains(a.Body, `"retentionMonths":120`) {
+		t.Errorf("%s", a.Body)
+	}
+	const changed = `select count(*) from account.events where type = 'form.updated' and data ->> 'id' = $1
+		and data -> 'changed' ? 'retentionMonths'`
+	if n := s.Count(changed, f.ID.String()); n != 1 {
+		t.Errorf("%d events", n)
+	}
+	for _, wrong := range []string{`0`, `121`, `-1`, `1.5`, `"24"`, `null`, `1e1`, `99999999999999999999`, `[]`} {
+		if _, named := s.patch(f, h, `{"retentionMonths":`+wrong+`}`).fields(t)["retentionMonths"]; !named {
+			t.Errorf("PATCH %s: not named", wrong)
+		}
+		a := s.do("POST", formsPath, h, strings.Replace(allTypes, "{", `{"retentionMonths":`+wrong+`,`, 1))
+		if _, named := a.fields(t)["retentionMonths"]; !named {
+			t.Errorf("POST %s: not named", wrong)
+		}
+	}
+}
+
+// The command counts the due records, and deletes them only when it is told to.
+func TestRetentionCommand(t *testing.T) {
+	t.Parallel()
+	s := newEngageService(t)
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	s.Exec(`insert into resource.imports (id, tenant_id, user_id, status, finished_at)
+		values (gen_random_uuid(), $1, $2, 'processed', $3)`, workspaceID, user, time.Now().AddDate(0, 0, -91))
+	environ := []string{"ALMONER_DATABASE_URL=" + s.Database.Resourceapi}
+	run := func(c RetentionCommand) string {
+		t.Helper()
+		var out bytes.Buffer
+		if err := c.Run(t.Context(), environ, &out); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	var rows []struct {
+		Kind     string
+		Setting  string
+		KeepDays *int
+		Due      int
+	}
+	if err := json.Unmarshal([]byte(run(RetentionCommand{JSON: true})), &rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if r.Kind == "finished imports" && (r.Due != 1 || *r.KeepDays != 90 ||
+			r.Setting != "ALMONER_RETENTION_IMPORTS_DAYS") {
+			t.Errorf("%+v", r)
+		}
+	}
+	if text := run(RetentionCommand{}); strings.Count(text, "\n") != len(rows)+1 ||
+		!strings.Contains(text, "retentionMonths of the form") {
+		t.Errorf("%s", text)
+	}
+	if n := s.Count("select count(*) from resource.imports"); n != 1 {
+		t.Error("a count deleted the import")
+	}
+	if text := run(RetentionCommand{Delete: true}); !strings.Contains(text, "finished imports") {
+		t.Errorf("%s", text)
+	}
+	if n := s.Count("select count(*) from resource.imports"); n != 0 {
+		t.Error("the import is not deleted")
+	}
+	wrong := append(environ, "ALMONER_RETENTION_IMPORTS_DAYS=-1")
+	if err := (RetentionCommand{}).Run(t.Context(), wrong, &bytes.Buffer{}); err == nil {
+		t.Error("a negative number of days is accepted")
+	}
+}

@@ -1,0 +1,227 @@
+package forms
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
+	"github.com/almonerhq/almoner/resourceapi/internal/records"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
+)
+
+const (
+	// exportTime is the longest time of one export.
+	exportTime = 10 * time.Minute
+	// longPart is the number of bytes of an export that are held in memory at once, if there is room for them.
+	longPart = 1 << 20
+	// shortPart is that number if there is no room.
+	shortPart = 128 << 10
+)
+
+// exportFilters are the filters of an export.
+func exportFilters() list.Filters { return list.Filters{Statuses: engage.Statuses(), Created: true} }
+
+// Export handles GET of all submissions of one form, newest first, as CSV or JSON Lines. It streams them: a page is
+// read, written and forgotten before the next one is read. Submissions that arrive meanwhile are not in it.
+func (e *Endpoint) Export() http.Handler {
+	return e.gate.Guard(perm.EngageReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
+		known := append([]string{"format"}, exportFilters().Names()...)
+		if err := unknown.Parameters(r.URL.RawQuery, known...); err != nil {
+			return gate.Plan{}, err
+		}
+		filter, err := list.ReadFilter(r.URL.RawQuery, exportFilters())
+		if err != nil {
+			return gate.Plan{}, refusals.Of(err)
+		}
+		newEncoder, err := readFormat(r.URL.RawQuery)
+		if err != nil {
+			return gate.Plan{}, err
+		}
+		return gate.Plan{Export: true, Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+			id, err := records.PathID(r, engage.ErrNotFound)
+			if err != nil {
+				return refusals.Of(err)
+			}
+			form, err := e.store.Form(r.Context(), caller.WorkspaceID, id)
+			if err != nil {
+				return refusals.Of(err)
+			}
+			return e.export(w, r, newEncoder(form), list.Range{Limit: list.MaxLimit, Filter: filter}, form)
+		}}, nil
+	})
+}
+
+// export writes all submissions of the range. If the store fails after the response has begun, no status can report it.
+// The connection is then aborted, so that the client does not take a part for the whole.
+func (e *Endpoint) export(
+	w http.ResponseWriter,
+	r *http.Request,
+	encode encoder,
+	wanted list.Range,
+	form engage.Form,
+) error {
+	most := shortPart
+	if gate.ByteReserver(r.Context())(longPart) {
+		most = longPart
+	}
+	part := encode.header()
+	more, err := e.readPart(r.Context(), form.ID, &wanted, encode, &part, most)
+	if err != nil {
+		return refusals.Of(err)
+	}
+	w.Header().Set("Content-Type", encode.contentType())
+	w.Header().Set("Content-Disposition",
+		`attachment; filename="submissions-`+form.ID.String()+"."+encode.extension()+`"`)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	// The error means that the writer has no deadlines.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(exportTime))
+	for {
+		if _, err := w.Write(part); err != nil || !more {
+			return nil // a client that disconnected is not an error
+		}
+		part = part[:0]
+		if more, err = e.readPart(r.Context(), form.ID, &wanted, encode, &part, most); err != nil {
+			if r.Context().Err() == nil {
+				e.gate.LogServerError(r, apierr.Of(err))
+			}
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// readPart appends submissions to part until it has most bytes, and moves the range behind them.
+func (e *Endpoint) readPart(
+	ctx context.Context,
+	form uuid.UUID,
+	wanted *list.Range,
+	encode encoder,
+	part *[]byte,
+	most int,
+) (more bool, err error) {
+	for more = true; more && len(*part) < most && err == nil; {
+		var end list.End
+		failed := gate.ReadInTurn(ctx, func() (failed error) {
+			after := wanted.After
+			end, failed = e.store.Submissions(ctx, form, *wanted, func(s engage.Submission) bool {
+				if len(*part) >= most {
+					return false
+				}
+				*part, err = encode.append(*part, s)
+				after = &list.Position{CreatedAt: s.CreatedAt, ID: s.ID}
+				return err == nil
+			})
+			wanted.After = after
+			return failed
+		})
+		if failed != nil {
+			return false, failed
+		}
+		more = end.More
+	}
+	return more, err
+}
+
+// An encoder is a format of an export.
+type encoder interface {
+	contentType() string
+	extension() string
+	header() []byte
+	append(b []byte, s engage.Submission) ([]byte, error)
+}
+
+// readFormat returns the encoder that the parameter format selects.
+func readFormat(raw string) (func(engage.Form) encoder, error) {
+	values, problems := list.ReadParameters(raw, "format")
+	if err := problems.OrNil(); err != nil {
+		return nil, refusals.Of(err)
+	}
+	switch values["format"] {
+	case "csv":
+		return newCSV, nil
+	case "jsonl":
+		return func(engage.Form) encoder { return jsonLines{} }, nil
+	}
+	return nil, &apierr.Error{
+		Kind:    apierr.Invalid,
+		Message: "The request is not valid. error.fields says what to correct.",
+		Fields:  map[string]string{"format": "Must be csv or jsonl."},
+	}
+}
+
+// jsonLines has one submission a line, as in the list.
+type jsonLines struct{}
+
+func (jsonLines) contentType() string { return "application/jsonl; charset=utf-8" }
+func (jsonLines) extension() string   { return "jsonl" }
+func (jsonLines) header() []byte      { return nil }
+
+func (jsonLines) append(b []byte, s engage.Submission) ([]byte, error) {
+	content, err := web.EncodeJSON(submissionRecordOf(s))
+	return append(append(b, content...), '\n'), err
+}
+
+// csvTable has one submission a row (RFC 4180), with a column for each field of the form.
+type csvTable struct{ fields []engage.Field }
+
+func newCSV(f engage.Form) encoder { return csvTable{f.Fields} }
+
+func (csvTable) contentType() string { return "text/csv; charset=utf-8; header=present" }
+func (csvTable) extension() string   { return "csv" }
+
+func (t csvTable) header() []byte {
+	names := []string{"id", "status", "reasons", "supporterId", "createdAt", "updatedAt", "finishedAt"}
+	for _, field := range t.fields {
+		names = append(names, "answers."+field.Name)
+	}
+	b, _ := appendRow(nil, names) // writing to memory cannot fail
+	return b
+}
+
+func (t csvTable) append(b []byte, s engage.Submission) ([]byte, error) {
+	answers, err := engage.CellsOf(t.fields, s.StoredAnswers)
+	if err != nil {
+		return b, err
+	}
+	supporter, finished := "", ""
+	if s.Supporter != nil {
+		supporter = s.Supporter.String()
+	}
+	if s.FinishedAt != nil {
+		finished = jsontime.Format(*s.FinishedAt)
+	}
+	return appendRow(b, append([]string{
+		s.ID.String(),
+		string(s.Status),
+		engage.Cell(strings.Join(s.Reasons, " ")),
+		supporter,
+		jsontime.Format(s.CreatedAt),
+		jsontime.Format(s.UpdatedAt()),
+		finished,
+	}, answers...))
+}
+
+func appendRow(b []byte, cells []string) ([]byte, error) {
+	out := bytes.NewBuffer(b)
+	table := csv.NewWriter(out)
+	table.UseCRLF = true
+	err := table.Write(cells)
+	table.Flush()
+	return out.Bytes(), err
+}

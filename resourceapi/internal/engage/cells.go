@@ -1,0 +1,69 @@
+package engage
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// formulaStarts are the characters with which a spreadsheet program begins to read a cell as a formula, in the usual
+// and in the full-width form.
+const formulaStarts = "=+-@|%＝＋－＠"
+
+// Cell returns a text of the public for a cell of a CSV file. A text that a spreadsheet program would run as a formula
+// is preceded by an apostrophe, which marks text there.
+func Cell(text string) string {
+	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(text, ignoredInCell))
+	starts, _ := utf8.DecodeRuneInString(text)
+	if text != "" && (strings.ContainsRune(formulaStarts, first) || unicode.IsControl(starts)) {
+		return "'" + text
+	}
+	return text
+}
+
+// ignoredInCell reports whether a spreadsheet program may drop r at the start of a cell.
+func ignoredInCell(r rune) bool {
+	return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
+}
+
+// CellsOf returns a cell for the answer to each field, and an empty one where there is none.
+func CellsOf(fields []Field, stored json.RawMessage) ([]string, error) {
+	var answers map[string]json.RawMessage
+	if err := json.Unmarshal(stored, &answers); err != nil {
+		return nil, fmt.Errorf("read stored answers: %w", err)
+	}
+	cells := make([]string, len(fields))
+	for i, field := range fields {
+		answer, given := answers[field.Name]
+		if !given {
+			continue
+		}
+		cell, err := cellOf(answer)
+		if err != nil {
+			return nil, fmt.Errorf("read a stored answer: %w", err)
+		}
+		cells[i] = cell
+	}
+	return cells, nil
+}
+
+// cellOf returns the cell of one answer. A number or a boolean stays as it is: it cannot be a formula.
+func cellOf(answer json.RawMessage) (string, error) {
+	if strings.HasPrefix(string(answer), "[") {
+		var chosen []string
+		err := json.Unmarshal(answer, &chosen)
+		return Cell(strings.Join(chosen, "; ")), err
+	}
+	if strings.HasPrefix(string(answer), `"`) {
+		var text string
+		err := json.Unmarshal(answer, &text)
+		return Cell(text), err
+	}
+	if _, err := strconv.ParseFloat(string(answer), 64); err == nil {
+		return string(answer), nil
+	}
+	return Cell(string(answer)), nil
+}

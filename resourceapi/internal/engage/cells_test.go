@@ -1,0 +1,55 @@
+package engage
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+)
+
+func TestCell_MarksFormulasAsText(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                    "",
+		"Ada":                 "Ada",
+		"3 + 4":               "3 + 4",
+		"a=1":                 "a=1",
+		"=1+1":                "'=1+1",
+		"+44 20 7946 0958":    "'+44 20 7946 0958",
+		"-2":                  "'-2",
+		"@SUM(1)":             "'@SUM(1)",
+		"|calc":               "'|calc",
+		"%0A=1":               "'%0A=1",
+		"  =1":                "'  =1",
+		"\t=1":                "'\t=1",
+		"\r\n=1":              "'\r\n=1",
+		"\tplain":             "'\tplain",
+		"\u200b=1":            "'\u200b=1",
+		"\ufeff@x":            "'\ufeff@x",
+		"\u00a0=1":            "'\u00a0=1",
+		"＝1":                  "'＝1",
+		"＋1":                  "'＋1",
+		"'=1":                 "'=1",
+		"One line.\nAnother.": "One line.\nAnother.",
+	} {
+		if got := Cell(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestCellsOf_OneForEachField(t *testing.T) {
+	fields := []Field{
+		{Name: "name"},
+		{Name: "hours"},
+		{Name: "days"},
+		{Name: "privacy"},
+		{Name: "about"},
+	}
+	stored := `{"name":"=A1","hours":-3.50,"days":["=Monday","Friday"],"privacy":true,"left":"x"}`
+	got, err := CellsOf(fields, json.RawMessage(stored))
+	if want := []string{"'=A1", "-3.50", "'=Monday; Friday", "true", ""}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := CellsOf(fields, json.RawMessage(`[]`)); err == nil {
+		t.Error("answers that are no object were read")
+	}
+}

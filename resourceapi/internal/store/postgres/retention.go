@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"time"
+
+	"github.com/almonerhq/almoner/shared/retention"
+	"github.com/almonerhq/almoner/shared/webhook"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+)
+
+// Keep is how long records are kept after they have ended. Zero keeps them for ever.
+type Keep struct {
+	Imports    time.Duration
+	Supporters time.Duration // after their last submission was deleted
+}
+
+// Names of the settings of Keep.
+const (
+	KeepImports    = "ALMONER_RETENTION_IMPORTS_DAYS"
+	KeepSupporters = "ALMONER_RETENTION_SUPPORTERS_DAYS"
+)
+
+// keepJobs is how long River keeps discarded jobs.
+const keepJobs = 7 * 24 * time.Hour
+
+// Retention returns the store that deletes the records of the resource schema that are no longer needed.
+func (s *Store) Retention(keep Keep) *retention.Store {
+	imports := retention.RowsOf("resource.imports", "id", "t.finished_at", "")
+	imports.Name, imports.Setting, imports.Keep = "finished imports", KeepImports, keep.Imports
+	imports.Forever = keep.Imports == 0
+	supporters := supportersLeft()
+	supporters.Name, supporters.Setting = "supporters without submissions", KeepSupporters
+	supporters.Keep = keep.Supporters
+	supporters.Forever = keep.Supporters == 0
+	jobs := retention.RowsOf("river.river_job", "id", "t.finalized_at",
+		"t.state in ('completed', 'cancelled', 'discarded')")
+	jobs.Name, jobs.Keep = "finished jobs", keepJobs
+	deliveries := retention.RowsOf("account.webhook_deliveries", "id", "t.created_at", "")
+	deliveries.Name, deliveries.Keep = "deliveries of webhooks", webhook.LogDays*24*time.Hour
+	return retention.NewStore(s.pool, "resource", []retention.Kind{
+		oldSubmissions(), supporters, imports, idempotencyKeys(), jobs, deliveries,
+	})
+}
+
+// oldSubmissions reads each form's list from its oldest submission on, so that it reads only what it deletes.
+func oldSubmissions() retention.Kind {
+	const ofForm = `from resource.submissions s where s.form_id = f.id
+		and s.created_at < $1::timestamptz - make_interval(months => f.retention_months)
+		order by s.created_at, s.id`
+	return retention.Kind{
+		Name: "submissions",
+		Rule: "retentionMonths of the form",
+		Due:  `select d.at from resource.forms f cross join lateral (select s.created_at as at ` + ofForm + `) d`,
+		Delete: `
+			with due as materialized (
+				select d.id from resource.forms f
+				cross join lateral (select s.id ` + ofForm + ` limit $2 for update skip locked) d limit $2
+			), gone as (
+				delete from resource.submissions s using due where s.id = due.id returning 1)
+			select count(*) from gone`,
+	}
+}
+
+// supportersLeft deletes the supporters whose last submission was deleted, and forgets those that have sent another one
+// since.
+func supportersLeft() retention.Kind {
+	const (
+		sent = "exists (select from resource.submissions s where s.supporter_id = t.supporter_id)"
+		due  = "from resource.supporters_left t where t.since < $1 and not " + sent
+	)
+	return retention.Kind{
+		Due: "select t.since as at " + due + " order by 1",
+		Delete: `
+			with due as materialized (
+				select p.id from resource.supporters p
+				where p.id in (select t.supporter_id ` + due + ` order by t.since limit $2)
+				for update skip locked
+			), returned as (
+				delete from resource.supporters_left where supporter_id in (
+					select t.supporter_id from resource.supporters_left t where t.since < $1 and ` + sent + `
+					limit $2 for update skip locked)
+			), gone as (
+				delete from resource.supporters p using due where p.id = due.id returning 1)
+			select count(*) from gone`,
+	}
+}
+
+func idempotencyKeys() retention.Kind {
+	const due = "from resource.idempotency_keys where created_at <= $1 order by created_at"
+	return retention.Kind{
+		Name: "idempotency keys",
+		Keep: idempotency.Retention,
+		Due:  "select created_at as at " + due,
+		Delete: `
+			with gone as (
+				delete from resource.idempotency_keys where ctid = any (array(
+					select ctid ` + due + ` limit $2 for update skip locked)) returning 1)
+			select count(*) from gone`,
+	}
+}

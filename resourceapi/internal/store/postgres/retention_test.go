@@ -1,0 +1,152 @@
+package postgres
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/retention"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+const (
+	testDay      = 24 * time.Hour
+	keepImported = 70 * testDay
+	keepLeft     = 20 * testDay
+)
+
+type retentionTest struct {
+	*postgrestest.Fixture
+	t         *testing.T
+	store     *Store
+	records   *retention.Store
+	workspace uuid.UUID
+}
+
+func newRetentionTest(t *testing.T) *retentionTest {
+	t.Helper()
+	w := postgrestest.New(t)
+	if err := MigrateJobs(t.Context(), w.Database.Owner); err != nil {
+		t.Fatal(err)
+	}
+	store := open(t, w)
+	records := store.Retention(Keep{Imports: keepImported, Supporters: keepLeft})
+	return &retentionTest{w, t, store, records, w.Workspace()}
+}
+
+// deletes runs the kind, and fails unless it deletes as many records as Status counts, which is want.
+func (r *retentionTest) deletes(name string, want int) {
+	r.t.Helper()
+	kinds := r.records.Kinds()
+	i := slices.IndexFunc(kinds, func(k retention.Kind) bool { return k.Name == name })
+	if i < 0 {
+		r.t.Fatalf("no kind %s", name)
+	}
+	status, err := r.records.Status(r.t.Context(), kinds[i])
+	if err != nil || status.Due != want || (status.Oldest == nil) != (want == 0) {
+		r.t.Errorf("%s: %+v due, want %d: %v", name, status, want, err)
+	}
+	deleted, complete, err := r.records.Delete(r.t.Context(), kinds[i])
+	if err != nil || deleted != int64(want) || !complete {
+		r.t.Errorf("%s: %d deleted, complete %v, want %d: %v", name, deleted, complete, want, err)
+	}
+}
+
+// form adds a form that keeps submissions for so many months.
+func (r *retentionTest) form(months int) uuid.UUID {
+	id := uuid.New()
+	r.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins, created_by,
+			retention_months)
+		values ($1, $2, $1::uuid::text, 'x', '[]', '{}', gen_random_uuid(), $3)`, id, r.workspace, months)
+	return id
+}
+
+func (r *retentionTest) supporter() uuid.UUID {
+	id := uuid.New()
+	r.Exec(`insert into resource.supporters (id, tenant_id) values ($1, $2)`, id, r.workspace)
+	return id
+}
+
+// submissions adds n submissions of a supporter, so long ago.
+func (r *retentionTest) submissions(form, supporter uuid.UUID, n int, ago string) {
+	r.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, status,
+			finished_at, supporter_id, created_at)
+		select gen_random_uuid(), $1, $2, gen_random_uuid(), '{}', '[]', false, 'processed', now(), $3,
+			now() - $4::interval from generate_series(1, $5)`, r.workspace, form, supporter, ago, n)
+}
+
+func TestRetention_SubmissionsByTheirForm(t *testing.T) {
+	t.Parallel()
+	r := newRetentionTest(t)
+	year, default24, left := r.form(12), r.form(24), r.supporter()
+	for form, months := range map[uuid.UUID]int{year: 12, default24: 24} {
+		r.submissions(form, left, 700, fmt.Sprintf("%d months 1 hour", months))
+		r.submissions(form, left, 3, fmt.Sprintf("%d months -1 hour", months))
+	}
+	r.deletes("submissions", 1400)
+	r.deletes("submissions", 0)
+	if n := r.Count("select count(*) from resource.submissions"); n != 6 {
+		t.Errorf("%d submissions are left", n)
+	}
+	if n := r.Count("select count(*) from account.events where type = 'submission.deleted'"); n != 1400 {
+		t.Errorf("%d events", n)
+	}
+}
+
+func TestRetention_SupportersAfterTheirLastSubmission(t *testing.T) {
+	t.Parallel()
+	r := newRetentionTest(t)
+	form := r.form(12)
+	left, returned, stayed, fresh := r.supporter(), r.supporter(), r.supporter(), r.supporter()
+	r.submissions(form, left, 2, "13 months")
+	r.submissions(form, returned, 1, "13 months")
+	r.submissions(form, stayed, 1, "1 month")
+	r.deletes("submissions", 3)
+	r.submissions(form, returned, 1, "1 day")
+	r.deletes("supporters without submissions", 0)
+	r.Exec("update resource.supporters_left set since = now() - interval '19 days'")
+	r.deletes("supporters without submissions", 0)
+	r.Exec("update resource.supporters_left set since = now() - interval '21 days'")
+	r.deletes("supporters without submissions", 1)
+	r.deletes("supporters without submissions", 0)
+	if n := r.Count("select count(*) from resource.supporters where id = any ($1)",
+		[]uuid.UUID{returned, stayed, fresh}); n != 3 {
+		t.Errorf("%d supporters are left", n)
+	}
+	if n := r.Count("select count(*) from resource.supporters_left"); n != 0 {
+		t.Errorf("%d supporters are still noted", n)
+	}
+}
+
+func TestRetention_ImportsKeysAndJobs(t *testing.T) {
+	t.Parallel()
+	r := newRetentionTest(t)
+	for _, c := range []struct {
+		kind string
+		keep time.Duration
+		sql  string // with the time as $1
+	}{
+		{"finished imports", keepImported, `insert into resource.imports (id, tenant_id, user_id, status, finished_at)
+			values (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'processed', $1)`},
+		{"idempotency keys", testDay, `insert into resource.idempotency_keys (tenant_id, user_id, route, key, body_hash,
+				created_at)
+			values (gen_random_uuid(), gen_random_uuid(), 'POST /', 'k', sha256(''), $1)`},
+		{"finished jobs", 7 * testDay, `insert into river.river_job (state, args, kind, finalized_at, max_attempts)
+			values ('completed', '{}', 'x', $1, 1)`},
+	} {
+		r.Exec(c.sql, time.Now().Add(-c.keep-time.Hour))
+		r.Exec(c.sql, time.Now().Add(-c.keep+time.Hour))
+		r.deletes(c.kind, 1)
+		r.deletes(c.kind, 0)
+	}
+	r.Exec(`insert into resource.imports (id, tenant_id, user_id, content, created_at)
+		values (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'name', now() - interval '1 year')`)
+	r.deletes("finished imports", 0)
+	if len(r.records.Kinds()) != 5 {
+		t.Errorf("%d kinds: add a row to these tests", len(r.records.Kinds()))
+	}
+}

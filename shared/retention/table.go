@@ -1,0 +1,146 @@
+package retention
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// A Row is one kind of record as an operator sees it.
+type Row struct {
+	Kind     string     `json:"kind"`
+	Setting  string     `json:"setting"`  // "" if there is none
+	KeepDays *int       `json:"keepDays"` // null for ever, or if Rule says it
+	Rule     string     `json:"rule"`
+	Due      int        `json:"due"`     // counted up to 100,000
+	Oldest   *time.Time `json:"oldest"`  // of the due ones
+	LastRun  *time.Time `json:"lastRun"` // by a service
+	Deleted  int64      `json:"deleted"` // by the last run
+}
+
+// A Table has a row for each kind.
+type Table []Row
+
+// Show returns how long records are kept, and how many are due.
+func (s *Store) Show(ctx context.Context) (Table, error) {
+	var all Table
+	for _, k := range s.kinds {
+		status, err := s.Status(ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		one := Row{
+			Kind:    k.Name,
+			Setting: k.Setting,
+			Rule:    k.Rule,
+			Due:     status.Due,
+			Oldest:  status.Oldest,
+			LastRun: status.LastRun,
+			Deleted: status.Deleted,
+		}
+		if days := int(k.Keep / (24 * time.Hour)); !k.Forever && k.Rule == "" {
+			one.KeepDays = &days
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// Text writes the table with a line of headings.
+func (t Table) Text(out io.Writer) error {
+	var rows [][]string
+	for _, r := range t {
+		kept := r.Rule
+		switch {
+		case r.KeepDays != nil && *r.KeepDays == 1:
+			kept = "1 day"
+		case r.KeepDays != nil:
+			kept = fmt.Sprintf("%d days", *r.KeepDays)
+		case kept == "":
+			kept = "for ever"
+		}
+		setting := r.Setting
+		if setting == "" {
+			setting = "-"
+		}
+		rows = append(rows, []string{
+			r.Kind,
+			setting,
+			kept,
+			strconv.Itoa(r.Due),
+			moment(r.Oldest),
+			moment(r.LastRun),
+			strconv.FormatInt(r.Deleted, 10),
+		})
+	}
+	return write(out, []string{"KIND", "SETTING", "KEPT", "DUE", "OLDEST", "LAST RUN", "DELETED"}, rows)
+}
+
+// A DeletedRow is how many records of a kind were deleted.
+type DeletedRow struct {
+	Kind    string `json:"kind"`
+	Deleted int64  `json:"deleted"`
+	Left    bool   `json:"left"` // more are due
+}
+
+// A DeletedTable has a row for each kind that was worked on.
+type DeletedTable []DeletedRow
+
+// DeleteAll deletes the due records of every kind now. If it fails, the table has what was deleted before.
+func (s *Store) DeleteAll(ctx context.Context) (DeletedTable, error) {
+	var all DeletedTable
+	for _, k := range s.kinds {
+		deleted, complete, err := s.Delete(ctx, k)
+		all = append(all, DeletedRow{k.Name, deleted, !complete})
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// Counts returns how many records were deleted, by kind, without the kinds of which none was.
+func (t DeletedTable) Counts() map[string]int64 {
+	counts := map[string]int64{}
+	for _, r := range t {
+		if r.Deleted > 0 {
+			counts[r.Kind] = r.Deleted
+		}
+	}
+	return counts
+}
+
+// Text writes the table with a line of headings.
+func (t DeletedTable) Text(out io.Writer) error {
+	var rows [][]string
+	for _, r := range t {
+		left := ""
+		if r.Left {
+			left = "more are due: run it again"
+		}
+		rows = append(rows, []string{r.Kind, strconv.FormatInt(r.Deleted, 10), left})
+	}
+	return write(out, []string{"KIND", "DELETED", ""}, rows)
+}
+
+func moment(at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+func write(out io.Writer, headings []string, rows [][]string) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, cells := range append([][]string{headings}, rows...) {
+		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) // the writer returns its error from Flush
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
