@@ -84,6 +84,15 @@ func (s *Service) Set(name, value string) {
 	s.spec.Env = append(others, name+"="+value)
 }
 
+// SetFile makes the service read a setting from a file from the next start on.
+func (s *Service) SetFile(name, path string) {
+	s.Set(name, "")
+	s.Set(name+"_FILE", path)
+}
+
+// Log returns the path of the log of all its processes.
+func (s *Service) Log() string { return s.spec.Log }
+
 // Through makes another program start the service from the next start on. The program gets the service's command line
 // as its last arguments and must become that process (exec).
 func (s *Service) Through(command ...string) {

@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/profile"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/secretfile"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -47,6 +48,7 @@ type App struct {
 	router  *mux.Router
 	server  web.Server
 	probes  workerProbes
+	master  *secretfile.Keys
 	log     *slog.Logger
 	store   *postgres.Store
 	usage   *standing.UsageRecorder
@@ -87,9 +89,9 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := postgres.OpenWithWait(
+	store, err := postgres.OpenSource(
 		ctx,
-		c.DatabaseURL.Reveal(),
+		secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log),
 		c.Connections,
 		c.StoreWait,
 		watch.statements()...,
@@ -167,6 +169,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 			Notice:  c.Notice,
 			Ready:   firstCheck(needed),
 		},
+		master: secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, masterKeys, log),
 		log:    log,
 		store:  store,
 		usage:  usage,
@@ -212,6 +215,7 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
 	group.Go(func() { a.keys.Run(background) })
+	group.Go(func() { a.master.Run(background) })
 	group.Go(func() { a.worker.Run(background) })
 	group.Go(func() { a.forget(background) })
 	if a.processes {
