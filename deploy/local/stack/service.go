@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -92,6 +93,11 @@ func (s *Service) SetFile(name, path string) {
 
 // Log returns the path of the log of all its processes.
 func (s *Service) Log() string { return s.spec.Log }
+
+// Use makes the service run its program in a directory of other binaries from the next start on.
+func (s *Service) Use(binaries string) {
+	s.spec.Path = filepath.Join(binaries, filepath.Base(s.spec.Path))
+}
 
 // Through makes another program start the service from the next start on. The program gets the service's command line
 // as its last arguments and must become that process (exec).
