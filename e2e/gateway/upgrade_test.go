@@ -13,6 +13,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // landed is the commit that TestUpgrades_FailNoRequest upgrades from: the last one that was installed anywhere. The
@@ -61,7 +62,11 @@ func upgrade(t *testing.T, earlier string, answered *atomic.Int64) {
 		Resources:   2,
 		BaseURL:     ports.baseURL(),
 		AppURL:      ports.appURL(),
-		Settings:    map[string]string{"ALMONER_TRUSTED_PROXIES": "127.0.0.1", "ALMONER_NOTICE": defaultNotice},
+		Settings: map[string]string{
+			"ALMONER_TRUSTED_PROXIES": "127.0.0.1",
+			"ALMONER_NOTICE":          defaultNotice,
+			"ALMONER_STORE_WAIT":      testkit.StoreWait.String(), // a busy machine is no failed upgrade
+		},
 	})}
 	running := s.stack
 	s.fronts, err = startFronts(ports, processes{
