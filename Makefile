@@ -5,7 +5,7 @@ SHELL := /bin/sh
 export GOTOOLCHAIN := local
 OLDEST_GO := 1.26
 
-.PHONY: help run test bench torture fuzz generate sbom check-go
+.PHONY: help run test bench torture fuzz generate sbom release check-go
 
 help:
 	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
@@ -15,6 +15,7 @@ help:
 	@echo 'make torture PART=p  run the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
 	@echo 'make fuzz TIME=30s   run every fuzz test for that time; ONLY=FuzzBearer selects by name (make test runs the seeds)'
 	@echo 'make generate        regenerate the tables of settings and the licences'
+	@echo 'make release VERSION=0.1.0   write programs, images, checksums and bills of materials to .almoner/release'
 	@echo 'make sbom PROGRAM=p  print the bill of materials of a built program (CycloneDX)'
 	@echo
 	@echo 'Requires Linux and Go $(OLDEST_GO) or newer. On Debian and Ubuntu it installs PostgreSQL and Redis if they are missing.'
@@ -48,6 +49,9 @@ generate: check-go
 
 sbom: check-go
 	@cd deploy/release && GOWORK=off go run . sbom '$(abspath $(PROGRAM))'
+
+release: check-go
+	@cd deploy/release && GOWORK=off go run . build '$(VERSION)'
 
 check-go:
 	@command -v go >/dev/null || { echo 'almoner: Go $(OLDEST_GO) or newer is required, but go is not in PATH: see https://go.dev/dl/' >&2; exit 1; }

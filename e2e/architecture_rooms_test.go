@@ -15,6 +15,7 @@ func rooms() map[string][]string {
 			"*/internal/app",
 			"shared/standing",
 			"shared/pghealth",
+			"shared/secretfile",
 			"shared/pguuid",
 			"shared/retention",
 			"shared/migrate",

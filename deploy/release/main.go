@@ -1,5 +1,10 @@
-// Command release writes the documents of a release: sbom PROGRAM writes the bill of materials of a built program to
-// standard output (CycloneDX 1.6, JSON); licences rewrites deploy/LICENCES.md and deploy/LICENCES.txt (make generate).
+// Command release writes releases and their documents: build VERSION writes programs, images, bills of materials,
+// checksums and the files of deploy to .almoner/release/VERSION (make release); sbom PROGRAM writes the bill of
+// materials of a built program to standard output (CycloneDX 1.6, JSON); licences rewrites deploy/LICENCES.md and
+// deploy/LICENCES.txt (make generate).
+//
+// Images are made by go-containerregistry, the library of ko and crane, which needs no daemon and no network. ko itself
+// would pull a base image; ours have none.
 //
 // cyclonedx-gomod (1.10.0) cannot replace the first: in a program built as the images are, it names our module
 // shared "../shared", at version "(devel)". go-licenses (2.0.1) cannot replace the second: its report has neither
@@ -8,6 +13,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -26,6 +32,12 @@ func run(arguments []string) error {
 	switch {
 	case len(arguments) == 2 && arguments[0] == "sbom":
 		return writeBill(os.Stdout, arguments[1])
+	case len(arguments) == 2 && arguments[0] == "build":
+		root, err := findRoot()
+		if err != nil {
+			return err
+		}
+		return writeRelease(context.Background(), root, arguments[1])
 	case slices.Equal(arguments, []string{"licences"}):
 		root, err := findRoot()
 		if err != nil {
@@ -33,7 +45,7 @@ func run(arguments []string) error {
 		}
 		return writeLicences(root)
 	}
-	return errors.New("usage: release sbom PROGRAM | release licences")
+	return errors.New("usage: release build VERSION | release sbom PROGRAM | release licences")
 }
 
 // findRoot returns the directory at or above the working directory that holds go.work.

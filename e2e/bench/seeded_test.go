@@ -131,9 +131,9 @@ func tokenKey(t *testing.T, running *stack.Stack) []byte {
 	text, _, _ := strings.Cut(rest, "'")
 	keys, err := seal.ParseKeys(credential.Secret(text))
 	must(t, err)
-	derived, err := keys.Derive("grant tokens")
+	derived, err := seal.Derive(keys, seal.Purposes("grant tokens"))
 	must(t, err)
-	return derived[0]
+	return derived.Now()[0][0]
 }
 
 // size returns the size of a table with its indexes, in bytes.

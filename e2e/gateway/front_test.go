@@ -137,8 +137,8 @@ func nginx(f *front, dir string, before processes) (child.Spec, error) {
 	file := filepath.Join(dir, "nginx.conf")
 	text := gateway.Nginx
 	for _, change := range [][2]string{
-		{"127.0.0.1:8081", before.authserver[0]}, {"127.0.0.1:8091", before.authserver[1]},
-		{"127.0.0.1:8082", before.resourceapi[0]}, {"127.0.0.1:8092", before.resourceapi[1]},
+		{"127.0.0.1:8181", before.authserver[0]}, {"127.0.0.1:8281", before.authserver[1]},
+		{"127.0.0.1:8182", before.resourceapi[0]}, {"127.0.0.1:8282", before.resourceapi[1]},
 		{"/etc/almoner/gateway/cert.pem", certificateFile(dir)}, {"/etc/almoner/gateway/key.pem", keyFile(dir)},
 		{"api.example.org", apiHost}, {"app.example.org", appHost},
 		{"listen 443", fmt.Sprintf("listen %s:%d", f.address, f.ports.https)},

@@ -49,10 +49,36 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 		resourceapi: [2]string{hostOf(running.Resources[0].URL), hostOf(running.Resources[1].URL)},
 	})
 	must(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	var clients sync.WaitGroup
 	s := &site{stack: running, fronts: fronts}
-	for _, f := range fronts {
+	stop := s.underLoad(t, &answered)
+	first := []*stack.Service{running.Authservers[0], running.Resources[0]}
+	second := []*stack.Service{running.Authservers[1], running.Resources[1]}
+	for round := range restarts {
+		switch round % 2 {
+		case 0:
+			restartTogether(t, second...)
+		case 1: // one by one: a new resourceapi reads the keys from the first authserver
+			restartTogether(t, first[0])
+			restartTogether(t, first[1])
+		}
+	}
+	stop()
+	t.Logf("%d requests answered", answered.Load())
+	if least := int64(100 * restarts); answered.Load() < least {
+		t.Errorf(
+			"%d requests answered during %d restarts of each service, want %d at least",
+			answered.Load(), restarts, least,
+		)
+	}
+}
+
+// underLoad starts clients that send requests through all gateways until stop, which waits for them. Each request that
+// does not succeed is an error of the test.
+func (s *site) underLoad(t *testing.T, answered *atomic.Int64) (stop func()) {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	for _, f := range s.fronts {
 		if f.missing != nil {
 			t.Logf("without %s: %v", f.name, f.missing)
 			continue
@@ -74,25 +100,9 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 			})
 		}
 	}
-	first := []*stack.Service{running.Authservers[0], running.Resources[0]}
-	second := []*stack.Service{running.Authservers[1], running.Resources[1]}
-	for round := range restarts {
-		switch round % 2 {
-		case 0:
-			restartTogether(t, second...)
-		case 1: // one by one: a new resourceapi reads the keys from the first authserver
-			restartTogether(t, first[0])
-			restartTogether(t, first[1])
-		}
-	}
-	stop()
-	clients.Wait()
-	t.Logf("%d requests answered", answered.Load())
-	if least := int64(100 * restarts); answered.Load() < least {
-		t.Errorf(
-			"%d requests answered during %d restarts of each service, want %d at least",
-			answered.Load(), restarts, least,
-		)
+	return func() {
+		end()
+		clients.Wait()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -27,6 +29,7 @@ type operator struct {
 	secrets string
 	backups string
 	environ []string
+	changes map[string]int // that wantsChanged saw, by log and setting
 }
 
 func newOperator(t *testing.T, options harness.Options) *operator {
@@ -40,6 +43,7 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 		running: running,
 		etc:     filepath.Join(home, "etc"),
 		backups: filepath.Join(home, "backups"),
+		changes: map[string]int{},
 	}
 	must(t, os.Chmod(home, 0o711)) // PostgreSQL's user must be able to enter it
 	o.secrets = filepath.Join(o.etc, "secrets")
@@ -226,6 +230,39 @@ func (o *operator) restart(t *testing.T, name string, service *stack.Service) {
 		service.Set(setting, value)
 	}
 	must(t, service.Restart(context.WithoutCancel(t.Context())))
+}
+
+// readFiles makes all services read their secrets from the files, and restarts them.
+func (o *operator) readFiles(t *testing.T) {
+	t.Helper()
+	services := o.services()
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		for _, service := range services[name] {
+			for setting, file := range secretsOf(name) {
+				service.SetFile(setting, filepath.Join(o.secrets, file))
+			}
+			must(t, service.Restart(t.Context()))
+		}
+	}
+}
+
+// wantsChanged waits until each process of the service has logged that it read a new value of the setting since the
+// last call.
+func (o *operator) wantsChanged(t *testing.T, name, setting string) {
+	t.Helper()
+	for _, service := range o.services()[name] {
+		key := service.Log() + setting
+		await.True(t, await.Long, service.Name+" reads "+setting, func() bool {
+			content, err := os.ReadFile(service.Log())
+			must(t, err)
+			said := regexp.MustCompile(`"msg":"setting changed"[^\n]*"setting":"`+setting+`"`).FindAll(content, -1)
+			if len(said) > o.changes[key] {
+				o.changes[key]++
+				return true
+			}
+			return false
+		})
+	}
 }
 
 func must(t *testing.T, err error) {

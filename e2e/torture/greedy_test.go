@@ -192,7 +192,7 @@ type unit struct {
 
 func readUnit(t *testing.T, name string) unit {
 	t.Helper()
-	content, err := os.ReadFile("../../deploy/systemd/" + name + ".service")
+	content, err := os.ReadFile("../../deploy/systemd/" + name + "@.service")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,9 +20,9 @@ const (
 	maxFile = 1 << 20
 )
 
-// readValue returns the content of the file without a line feed at its end. Its error continues "a file that
-// …".
-func readValue(path string) (string, error) {
+// ReadFile returns the content of a file that NAME_FILE names, without a line feed at its end. Its error continues "a
+// file that …".
+func ReadFile(path string) (string, error) {
 	content, err := readSmall(path)
 	if err != nil {
 		return "", err

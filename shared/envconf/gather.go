@@ -54,7 +54,7 @@ func (r *reader) take(place map[string]string, from found) (secret bool) {
 			r.found[s.Name] = from
 			secret = secret || s.Secret
 		case path != "":
-			text, err := readValue(path)
+			text, err := ReadFile(path)
 			if err != nil {
 				r.mistake(s.Name+fileSuffix, "names a file that "+err.Error())
 				r.wrong = append(r.wrong, s.Name)

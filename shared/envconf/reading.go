@@ -33,6 +33,16 @@ type Reading struct {
 	Mistakes Mistakes
 }
 
+// File returns the file that the setting's value was read from, or "".
+func (r Reading) File(setting string) string {
+	for _, v := range r.Values {
+		if v.Setting == setting && v.From == FromFile {
+			return v.Path
+		}
+	}
+	return ""
+}
+
 func (r *reader) values(target any) []Value {
 	var out []Value
 	fields := reflect.ValueOf(target).Elem()

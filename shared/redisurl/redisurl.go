@@ -48,22 +48,29 @@ const (
 // Open makes the client for a URL. It does not dial. The hooks see every try to reach a server, also the
 // several tries of a cluster client for one command. The error is ErrURL.
 func Open(address credential.Secret, limits Limits, hooks ...goredis.Hook) (goredis.UniversalClient, error) {
+	return OpenSource(credential.Fixed(address), limits, hooks...)
+}
+
+// OpenSource is Open for a URL whose user and password may change: each new connection to Redis uses the present
+// ones. Connections to Sentinels use the first ones.
+func OpenSource(source credential.Source, limits Limits, hooks ...goredis.Hook) (goredis.UniversalClient, error) {
+	address := source()
 	parsed, err := url.Parse(address.Reveal())
 	if err != nil {
 		return nil, ErrURL
 	}
 	switch query := parsed.Query(); {
 	case query.Has("master_name"):
-		return openSentinel(address, limits, hooks)
+		return openSentinel(source, limits, hooks)
 	case query.Has("addr"):
-		return openCluster(address, limits, hooks)
+		return openCluster(source, limits, hooks)
 	default:
-		return openSingle(address, limits, hooks)
+		return openSingle(source, limits, hooks)
 	}
 }
 
-func openSingle(address credential.Secret, limits Limits, hooks []goredis.Hook) (goredis.UniversalClient, error) {
-	options, err := goredis.ParseURL(address.Reveal())
+func openSingle(source credential.Source, limits Limits, hooks []goredis.Hook) (goredis.UniversalClient, error) {
+	options, err := goredis.ParseURL(source().Reveal())
 	if err != nil {
 		return nil, ErrURL
 	}
@@ -72,14 +79,15 @@ func openSingle(address credential.Secret, limits Limits, hooks []goredis.Hook) 
 	options.DialTimeout, options.PoolTimeout = limits.Dial, limits.Pool
 	options.ReadTimeout, options.WriteTimeout = limits.Call, limits.Call
 	options.PoolSize, options.ConnMaxIdleTime = limits.Connections, limits.Idle
+	options.CredentialsProviderContext = credentials(source)
 	client := goredis.NewClient(options)
 	addHooks(client, hooks)
 	return client, nil
 }
 
 // openCluster makes a cluster client. It must retry to follow moved slots, which its hooks see.
-func openCluster(address credential.Secret, limits Limits, hooks []goredis.Hook) (goredis.UniversalClient, error) {
-	options, err := goredis.ParseClusterURL(address.Reveal())
+func openCluster(source credential.Source, limits Limits, hooks []goredis.Hook) (goredis.UniversalClient, error) {
+	options, err := goredis.ParseClusterURL(source().Reveal())
 	if err != nil || options.ReadOnly || options.RouteByLatency || options.RouteRandomly {
 		return nil, ErrURL // a replica may be behind
 	}
@@ -89,6 +97,7 @@ func openCluster(address credential.Secret, limits Limits, hooks []goredis.Hook)
 	options.DialTimeout, options.PoolTimeout = limits.Dial, limits.Pool
 	options.ReadTimeout, options.WriteTimeout = limits.Call, limits.Call
 	options.PoolSize, options.ConnMaxIdleTime = limits.Connections, limits.Idle
+	options.CredentialsProviderContext = credentials(source)
 	client := goredis.NewClusterClient(options)
 	client.OnNewNode(func(node *goredis.Client) { addHooks(node, hooks) })
 	return client, nil

@@ -12,8 +12,8 @@ import (
 
 // openSentinel makes a client that queries the Sentinels for the master whenever it connects, and leaves the
 // old master when they name another.
-func openSentinel(address credential.Secret, limits Limits, hooks []goredis.Hook) (goredis.UniversalClient, error) {
-	options, err := goredis.ParseFailoverURL(address.Reveal())
+func openSentinel(source credential.Source, limits Limits, hooks []goredis.Hook) (goredis.UniversalClient, error) {
+	options, err := goredis.ParseFailoverURL(source().Reveal())
 	if err != nil || options.MasterName == "" || options.ReplicaOnly || options.RouteByLatency ||
 		options.RouteRandomly {
 		return nil, ErrURL // a replica may be behind
@@ -23,6 +23,7 @@ func openSentinel(address credential.Secret, limits Limits, hooks []goredis.Hook
 	options.DialTimeout, options.PoolTimeout = limits.Dial, limits.Pool
 	options.ReadTimeout, options.WriteTimeout = limits.Call, limits.Call
 	options.PoolSize, options.ConnMaxIdleTime = limits.Connections, limits.Idle
+	options.CredentialsProviderContext = credentials(source)
 	client := goredis.NewFailoverClient(options)
 	client.AddHook(neverConnected{})
 	addHooks(client, hooks)

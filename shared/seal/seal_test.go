@@ -18,7 +18,7 @@ func newKey(t *testing.T) []byte {
 
 func box(t *testing.T, purpose string, keys ...[]byte) *Box {
 	t.Helper()
-	b, err := NewBox(keys, purpose)
+	b, err := NewBox(NewKeys(keys...), purpose)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,12 +79,48 @@ func TestParseKeys(t *testing.T) {
 	a, b := newKey(t), newKey(t)
 	encode := base64.RawURLEncoding.EncodeToString
 	keys, err := ParseKeys(credential.Secret(encode(a) + ", " + base64.URLEncoding.EncodeToString(b)))
-	if err != nil || len(keys) != 2 || !bytes.Equal(keys[0], a) || !bytes.Equal(keys[1], b) {
-		t.Errorf("%d keys, %v", len(keys), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if masters := *keys.masters.Load(); len(masters) != 2 || !bytes.Equal(masters[0], a) ||
+		!bytes.Equal(masters[1], b) {
+		t.Errorf("%d keys", len(masters))
 	}
 	for _, wrong := range []string{"", "short", encode(a) + ",", encode(a[:31])} {
 		if _, err := ParseKeys(credential.Secret(wrong)); err == nil {
 			t.Error("accepted a bad key")
+		}
+	}
+}
+
+// A box follows its keys: what the replaced key sealed opens as long as that key is in the list.
+func TestReplace_BoxesFollow(t *testing.T) {
+	old, fresh := newKey(t), newKey(t)
+	keys := NewKeys(old)
+	b, err := NewBox(keys, "cursor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := b.Seal([]byte("before"))
+	copied := keys
+	copied.Replace(NewKeys(fresh, old))
+	after := b.Seal([]byte("after"))
+	if got, err := b.Open(before); err != nil || string(got) != "before" {
+		t.Errorf("%q %v", got, err)
+	}
+	if got, err := box(t, "cursor", fresh).Open(after); err != nil || string(got) != "after" {
+		t.Errorf("the new key did not seal: %q %v", got, err)
+	}
+	keys.Replace(NewKeys(fresh))
+	if _, err := b.Open(before); err == nil {
+		t.Error("a removed key opens")
+	}
+}
+
+func TestDerive_NeedsKey(t *testing.T) {
+	for _, keys := range []Keys{{}, NewKeys()} {
+		if _, err := NewBox(keys, "cursor"); err == nil {
+			t.Error("a box without a key")
 		}
 	}
 }

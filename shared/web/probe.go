@@ -13,6 +13,25 @@ import (
 // probeTimeout is longer than /readyz waits for its stores.
 const probeTimeout = 3 * time.Second
 
+// betweenProbes is the pause of AwaitReady.
+const betweenProbes = 100 * time.Millisecond
+
+// AwaitReady calls AskReady until it returns nil, and at least once. It returns the last error when wait is over.
+func AwaitReady(ctx context.Context, listen string, wait time.Duration) error {
+	over := time.Now().Add(wait)
+	for {
+		err := AskReady(ctx, listen)
+		if err == nil || !time.Now().Add(betweenProbes).Before(over) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(betweenProbes):
+		}
+	}
+}
+
 // AskReady returns nil if the server at an address of this machine, such as :8081, is ready (/readyz). It is
 // for health checks without other programs, as in a container image.
 func AskReady(ctx context.Context, listen string) error {

@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestAskReady_AcceptsOnlyStatus200(t *testing.T) {
@@ -25,6 +27,27 @@ func TestAskReady_AcceptsOnlyStatus200(t *testing.T) {
 			}
 		}
 		server.Close()
+	}
+}
+
+func TestAwaitReady_AsksUntilReady(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	if err := AwaitReady(t.Context(), server.Listener.Addr().String(), 0); err == nil || asked.Load() != 1 {
+		t.Errorf("without a wait: asked %d times, %v", asked.Load(), err)
+	}
+	if err := AwaitReady(t.Context(), server.Listener.Addr().String(), time.Minute); err != nil || asked.Load() != 3 {
+		t.Errorf("asked %d times, %v", asked.Load(), err)
+	}
+	asked.Store(-1000)
+	if err := AwaitReady(t.Context(), server.Listener.Addr().String(), 2*betweenProbes); err == nil {
+		t.Error("no error when the wait is over")
 	}
 }
 

@@ -54,32 +54,38 @@ func Seal(publicKey []byte, endpoint uuid.UUID, secret credential.Secret) (Seale
 // info binds a sealed secret to its endpoint.
 func info(endpoint uuid.UUID) []byte { return []byte("almoner webhook secret " + endpoint.String()) }
 
-// Keys are the private keys of resourceapi, newest first.
-type Keys struct{ private []*ecdh.PrivateKey }
+// Keys are the private keys of resourceapi, newest first. They follow master keys that are replaced.
+type Keys struct {
+	private *seal.Derived[[]*ecdh.PrivateKey]
+}
 
 // NewKeys derives the keys from the master keys of resourceapi.
 func NewKeys(master seal.Keys) (*Keys, error) {
-	derived, err := master.Derive("webhook secrets")
-	if err != nil {
-		return nil, err
-	}
-	keys := &Keys{}
-	for _, seed := range derived {
-		private, err := ecdh.X25519().NewPrivateKey(seed)
+	seeds := seal.Purposes("webhook secrets")
+	private, err := seal.Derive(master, func(masters [][]byte) ([]*ecdh.PrivateKey, error) {
+		derived, err := seeds(masters)
 		if err != nil {
-			return nil, fmt.Errorf("derive the key of webhook secrets: %w", err)
+			return nil, err
 		}
-		keys.private = append(keys.private, private)
-	}
-	return keys, nil
+		var keys []*ecdh.PrivateKey
+		for _, seed := range derived[0] {
+			private, err := ecdh.X25519().NewPrivateKey(seed)
+			if err != nil {
+				return nil, fmt.Errorf("derive the key of webhook secrets: %w", err)
+			}
+			keys = append(keys, private)
+		}
+		return keys, nil
+	})
+	return &Keys{private}, err
 }
 
 // Public returns the public key that secrets are to be sealed with.
-func (k *Keys) Public() []byte { return k.private[0].PublicKey().Bytes() }
+func (k *Keys) Public() []byte { return k.private.Now()[0].PublicKey().Bytes() }
 
 // Open returns the secret of an endpoint, or seal.ErrForeign if it was sealed with a key that is not configured.
 func (k *Keys) Open(endpoint uuid.UUID, sealed Sealed) (credential.Secret, error) {
-	for _, private := range k.private {
+	for _, private := range k.private.Now() {
 		if !bytes.Equal(private.PublicKey().Bytes(), sealed.Key) {
 			continue
 		}

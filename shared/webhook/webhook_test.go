@@ -126,7 +126,13 @@ func TestCheckTypes(t *testing.T) {
 
 func TestSecret_OnlyItsKeyAndEndpointOpenIt(t *testing.T) {
 	t.Parallel()
-	key := func(b byte) seal.Keys { return seal.Keys{[]byte(strings.Repeat(string(b), 32))} }
+	key := func(bytes ...byte) seal.Keys {
+		var masters [][]byte
+		for _, b := range bytes {
+			masters = append(masters, []byte(strings.Repeat(string(b), 32)))
+		}
+		return seal.NewKeys(masters...)
+	}
 	keys := func(master seal.Keys) *Keys {
 		made, err := NewKeys(master)
 		if err != nil {
@@ -146,10 +152,16 @@ func TestSecret_OnlyItsKeyAndEndpointOpenIt(t *testing.T) {
 	if strings.Contains(string(sealed.Secret), secret.Reveal()) {
 		t.Error("not encrypted")
 	}
-	for _, holders := range []*Keys{former, keys(append(key('b'), key('a')...))} {
+	for _, holders := range []*Keys{former, keys(key('b', 'a'))} {
 		if opened, err := holders.Open(endpoint, sealed); err != nil || opened != secret {
 			t.Errorf("%q, %v", opened.Reveal(), err)
 		}
+	}
+	replaced := key('b')
+	following := keys(replaced)
+	replaced.Replace(key('a'))
+	if opened, err := following.Open(endpoint, sealed); err != nil || opened != secret {
+		t.Errorf("after the keys were replaced: %v", err)
 	}
 	if _, err := former.Open(uuid.New(), sealed); !errors.Is(err, seal.ErrForeign) {
 		t.Errorf("opened for another endpoint: %v", err)

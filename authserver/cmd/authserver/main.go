@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -78,10 +79,11 @@ func (c settings) Run() error {
 }
 
 type healthcheck struct {
-	Address string `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8081" help:"Address and port of the service."`
+	Address string        `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8081" help:"Address and port of the service."`
+	Wait    time.Duration `default:"0s" help:"Ask again until it is ready, for this long."`
 }
 
-func (h healthcheck) Run(ctx context.Context) error { return web.AskReady(ctx, h.Address) }
+func (h healthcheck) Run(ctx context.Context) error { return web.AwaitReady(ctx, h.Address, h.Wait) }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

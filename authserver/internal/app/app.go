@@ -39,6 +39,7 @@ import (
 	"github.com/almonerhq/almoner/shared/profile"
 	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/secretfile"
 	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -49,6 +50,7 @@ type App struct {
 	Handler http.Handler // serves every route
 
 	config   Config
+	keys     *secretfile.Keys
 	server   web.Server
 	log      *slog.Logger
 	endUses  func()
@@ -76,18 +78,20 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	if err != nil {
 		return nil, err
 	}
-	store, err := postgres.OpenWithWait(ctx, c.DatabaseURL, c.StoreWait, watch.statements()...)
+	database := secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log)
+	store, err := postgres.OpenSource(ctx, database, c.StoreWait, watch.statements()...)
 	if err != nil {
 		return nil, err
 	}
 	if err := useAuthenticators(store, keys); err != nil {
 		return nil, err
 	}
-	rdb, err := redis.Connect(c.RedisURL, c.StoreWait)
+	redisURL := secretfile.Redis("ALMONER_REDIS_URL", c.files.redis, c.RedisURL, log)
+	rdb, err := redis.ConnectSource(redisURL, c.StoreWait)
 	if err != nil {
 		return nil, err
 	}
-	probe, err := redis.ConnectProbe(c.RedisURL)
+	probe, err := redis.ConnectProbe(redisURL)
 	if err != nil {
 		return nil, err
 	}
@@ -246,6 +250,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			proxies,
 		),
 		config:   c,
+		keys:     secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, keys, log),
 		server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},
 		log:      log,
 		endUses:  endUses,
@@ -345,6 +350,7 @@ func (a *App) Serve(ctx context.Context) error {
 	}
 	defer endMetrics()
 	profile.OnSignal(ctx, a.config.Profiles, "authserver", a.log)
+	go a.keys.Run(ctx)
 	go a.Keyring.Run(ctx, a.log)
 	defer a.deleteOldRecords(ctx)()
 	go a.Failures.Share(ctx)

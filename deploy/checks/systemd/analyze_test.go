@@ -44,7 +44,7 @@ func TestUnits_PassSystemdAnalyze(t *testing.T) {
 	dir, units := t.TempDir(), []string{}
 	binaries := filepath.Dir(product.Command{Binary: "authserver"}.Path(t)) + "/"
 	for _, s := range services(t) {
-		content, err := os.ReadFile(filepath.Join(folder(), s.file))
+		content, err := os.ReadFile(filepath.Join(folder(), s.template))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -106,6 +106,13 @@ func (s service) becomesReady(t *testing.T, c product.Command, ports, moved map[
 	if c.Arguments[0] == "worker" {
 		address = process.Addresses["ALMONER_WORKER_LISTEN"]
 	}
+	if after := s.afterStart(t); (s.instance != "") != (after != nil) {
+		t.Errorf("%s: ExecStartPost is %q", s.file, after)
+	} else if after != nil {
+		if out, err := c.With(process.Addresses).Run(t, after...); err != nil {
+			t.Errorf("%s: %v: %s", s.file, err, out)
+		}
+	}
 	for _, at := range []string{address + "/readyz", process.Addresses["ALMONER_METRICS_LISTEN"] + "/metrics"} {
 		if err := process.Becomes("http://"+at, http.StatusOK); err != nil {
 			t.Errorf("%s: %v", s.file, err)

@@ -23,10 +23,12 @@ const (
 	settings = "/etc/almoner/almoner.env"
 )
 
-// A service is a unit of deploy/systemd.
+// A service is a unit of deploy/systemd. That of a template is one of its instances.
 type service struct {
-	file    string
-	options []*unit.UnitOption
+	file     string // with the instance
+	template string // the file in deploy/systemd
+	instance string // "" if it is no template
+	options  []*unit.UnitOption
 }
 
 func folder() string { return filepath.Join(product.Root(), "deploy", "systemd") }
@@ -34,24 +36,32 @@ func folder() string { return filepath.Join(product.Root(), "deploy", "systemd")
 func services(t *testing.T) []service {
 	t.Helper()
 	var all []service
+	files := map[string]bool{}
 	for _, name := range []string{
 		"almoner-migrate.service",
-		"authserver.service",
+		"authserver@1.service",
+		"authserver@2.service",
 		"resourceapi-worker.service",
-		"resourceapi.service",
+		"resourceapi@1.service",
+		"resourceapi@2.service",
 	} {
-		content, err := os.ReadFile(filepath.Join(folder(), name))
+		s := service{file: name, template: name}
+		if before, after, template := strings.Cut(name, "@"); template {
+			s.instance = strings.TrimSuffix(after, ".service")
+			s.template = before + "@.service"
+		}
+		files[s.template] = true
+		content, err := os.ReadFile(filepath.Join(folder(), s.template))
 		if err != nil {
 			t.Fatal(err)
 		}
-		options, err := unit.DeserializeOptions(bytes.NewReader(content))
-		if err != nil {
+		if s.options, err = unit.DeserializeOptions(bytes.NewReader(content)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		all = append(all, service{name, options})
+		all = append(all, s)
 	}
 	found, err := filepath.Glob(filepath.Join(folder(), "*.service"))
-	if err != nil || len(found) != len(all) {
+	if err != nil || len(found) != len(files) {
 		t.Errorf("there are units without tests: %q", found)
 	}
 	return all
@@ -118,6 +128,7 @@ var others = map[string][]string{
 	"Service": {
 		"Type",
 		"ExecStart",
+		"ExecStartPost",
 		"Environment",
 		"EnvironmentFile",
 		"LoadCredential",
@@ -233,7 +244,7 @@ func (s service) commands(t *testing.T, credentials string) []product.Command {
 			if _, twice := environment[name]; twice {
 				t.Errorf("%s: %s is set twice", s.file, name)
 			}
-			environment[name] = strings.ReplaceAll(value, "%d", credentials)
+			environment[name] = strings.NewReplacer("%d", credentials, "%i", s.instance).Replace(value)
 		}
 	}
 	var all []product.Command
@@ -246,6 +257,19 @@ func (s service) commands(t *testing.T, credentials string) []product.Command {
 		all = append(all, product.Command{Binary: binary, Arguments: words[1:], Environment: environment})
 	}
 	return all
+}
+
+// afterStart returns the arguments of the command that systemd runs after the start, whose failure it ignores.
+func (s service) afterStart(t *testing.T) []string {
+	t.Helper()
+	words := strings.Fields(strings.Join(s.values("Service", "ExecStartPost"), " "))
+	if len(words) == 0 {
+		return nil
+	}
+	if words[0] != "-"+strings.Fields(s.value(t, "ExecStart"))[0] {
+		t.Errorf("%s: ExecStartPost runs %s", s.file, words[0])
+	}
+	return words[1:]
 }
 
 // loaded returns the files of a unit's credentials, relative to secrets, by name.

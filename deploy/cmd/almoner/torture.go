@@ -32,6 +32,7 @@ func parts() map[string]suite {
 		"flood":    {"^TestFlood_", folder},
 		"restart":  {"^TestRestarts_", folder},
 		"gateways": {"^TestRestarts", "./gateway"},
+		"upgrade":  {"^TestUpgrades_", "./gateway"},
 		"stalls":   {"^TestStalls_", folder},
 		"greedy":   {"^TestGreedyCallers_", folder},
 		"time":     {"_DoesNotReveal(Accounts|Clients)$", "./attack"},

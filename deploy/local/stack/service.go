@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -82,6 +83,20 @@ func (s *Service) Set(name, value string) {
 		func(setting string) bool { return strings.HasPrefix(setting, name+"=") },
 	)
 	s.spec.Env = append(others, name+"="+value)
+}
+
+// SetFile makes the service read a setting from a file from the next start on.
+func (s *Service) SetFile(name, path string) {
+	s.Set(name, "")
+	s.Set(name+"_FILE", path)
+}
+
+// Log returns the path of the log of all its processes.
+func (s *Service) Log() string { return s.spec.Log }
+
+// Use makes the service run its program in a directory of other binaries from the next start on.
+func (s *Service) Use(binaries string) {
+	s.spec.Path = filepath.Join(binaries, filepath.Base(s.spec.Path))
 }
 
 // Through makes another program start the service from the next start on. The program gets the service's command line

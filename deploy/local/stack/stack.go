@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -149,10 +150,8 @@ func (s *Stack) prepareDatabase(ctx context.Context) error {
 		return err
 	}
 	for _, service := range []string{authserver, resourceapi} {
-		if err := child.Run(ctx, s.spec(service, "migrate", map[string]string{
-			"ALMONER_DATABASE_URL": s.DatabaseURL,
-		})); err != nil {
-			return fmt.Errorf("migrate the schema: %w", err)
+		if err := s.migrate(ctx, service, s.options.Binaries); err != nil {
+			return err
 		}
 		if s.logins[service], err = s.loginFor(ctx, owner, s.DatabaseURL, service); err != nil {
 			return err
@@ -162,6 +161,25 @@ func (s *Stack) prepareDatabase(ctx context.Context) error {
 		return err
 	}
 	return demo.Seed(ctx, owner, s.home.seed, &s.Demo, time.Now())
+}
+
+// Migrate migrates the schema with the programs of a directory of binaries, while the services run.
+func (s *Stack) Migrate(ctx context.Context, binaries string) error {
+	for _, service := range []string{authserver, resourceapi} {
+		if err := s.migrate(ctx, service, binaries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stack) migrate(ctx context.Context, service, binaries string) error {
+	spec := s.spec(service, "migrate", map[string]string{"ALMONER_DATABASE_URL": s.DatabaseURL})
+	spec.Path = filepath.Join(binaries, service)
+	if err := child.Run(ctx, spec); err != nil {
+		return fmt.Errorf("migrate the schema: %w", err)
+	}
+	return nil
 }
 
 // explainDatabase returns an error that names the setting of an unusable database and says what to do.

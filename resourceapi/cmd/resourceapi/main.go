@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -59,7 +60,8 @@ type (
 		JSON   bool `name:"json" help:"Write JSON."`
 	}
 	healthcheck struct {
-		Address string `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8082" help:"Address and port of the service."`
+		Address string        `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8082" help:"Address and port of the service."`
+		Wait    time.Duration `default:"0s" help:"Ask again until it is ready, for this long."`
 	}
 )
 
@@ -131,7 +133,7 @@ func (c retentionRun) Run() error {
 	return command.Run(context.Background(), os.Environ(), os.Stdout)
 }
 
-func (h healthcheck) Run() error { return web.AskReady(context.Background(), h.Address) }
+func (h healthcheck) Run() error { return web.AwaitReady(context.Background(), h.Address, h.Wait) }
 
 func main() {
 	var typed commands

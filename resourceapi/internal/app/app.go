@@ -18,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/shared/profile"
 	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/secretfile"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -45,6 +46,7 @@ type App struct {
 	router  *mux.Router
 	server  web.Server
 	probes  workerProbes
+	master  *secretfile.Keys
 	log     *slog.Logger
 	store   *postgres.Store
 	usage   *standing.UsageRecorder
@@ -89,9 +91,9 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := postgres.OpenWithWait(
+	store, err := postgres.OpenSource(
 		ctx,
-		c.DatabaseURL.Reveal(),
+		secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log),
 		c.Connections,
 		c.StoreWait,
 		watch.statements()...,
@@ -173,6 +175,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 			Notice:  c.Notice,
 			Ready:   firstCheck(needed),
 		},
+		master: secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, masterKeys, log),
 		log:    log,
 		store:  store,
 		usage:  usage,
@@ -221,6 +224,7 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
 	group.Go(func() { a.keys.Run(background) })
+	group.Go(func() { a.master.Run(background) })
 	group.Go(func() { a.worker.Run(background) })
 	group.Go(func() { a.webhooks.publishKey(background) })
 	group.Go(func() { a.retention.Run(background, a.deleted, a.log) })

@@ -42,12 +42,22 @@ type Config struct {
 	WebhookCA    string            `env:"ALMONER_WEBHOOK_CA" doc:"For development only: certificates in PEM to trust in addition to the system's when delivering webhooks, which may then go to this machine. Refused unless ALMONER_BASE_URL is an address of this machine."`
 	RetentionSettings
 	tracing.Settings
+
+	files secretFiles
 }
+
+// secretFiles are the files of the secrets that may change while the process runs; "" for one that was in no file.
+type secretFiles struct{ database, redis, keys string }
 
 // LoadConfig reads the settings (shared/envconf). Its error lists every mistake and quotes no value.
 func LoadConfig(environ []string) (Config, envconf.Reading, error) {
 	var c Config
 	reading, err := envconf.Load(&c, environ)
+	c.files = secretFiles{
+		database: reading.File("ALMONER_DATABASE_URL"),
+		redis:    reading.File("ALMONER_REDIS_URL"),
+		keys:     reading.File("ALMONER_KEYS"),
+	}
 	return c, reading, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/secretfile"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/forms"
@@ -57,7 +58,8 @@ func newEngage(
 	if err != nil {
 		return nil, err
 	}
-	limits, err := redis.Connect(c.RedisURL, c.StoreWait, log, time.Now)
+	redisURL := secretfile.Redis("ALMONER_REDIS_URL", c.files.redis, c.RedisURL, log)
+	limits, err := redis.ConnectSource(redisURL, c.StoreWait, log, time.Now)
 	if err != nil {
 		return nil, err
 	}

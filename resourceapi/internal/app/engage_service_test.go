@@ -51,7 +51,7 @@ func newEngageService(t *testing.T) *engageService {
 		t.Fatal(err)
 	}
 	master := []byte("0123456789abcdef0123456789abcdef")
-	tokens, err := engage.NewTokens(seal.Keys{master})
+	tokens, err := engage.NewTokens(seal.NewKeys(master))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func newFuzzed(t testing.TB) *fuzzed {
 	s.must(postgres.MigrateJobs(context.Background(), s.Database.Owner))
 	master := bytes.Repeat([]byte{7}, 32)
 	var err error
-	s.tokens, err = engage.NewTokens(seal.Keys{master})
+	s.tokens, err = engage.NewTokens(seal.NewKeys(master))
 	s.must(err)
 	config := configFor(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
 	config.RedisURL, config.Proxies = credential.Secret(testkit.NewRedis(t).URL), fuzzkit.Proxy

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -93,27 +94,39 @@ func (p webhookParts) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID
 	return p.store.DueWebhooks(ctx, limit)
 }
 
-// publishEvery is the interval between attempts to publish the key of secrets.
+// publishEvery is the interval between two looks whether the key of secrets must be published.
 const publishEvery = 3 * time.Second
 
-// publishKey publishes the key that authserver seals secrets with, once the database answers, and then seals the
-// secrets of other keys with it.
+// publishKey publishes the key that authserver seals secrets with, and seals the secrets of other keys with it, once the
+// database answers and whenever the keys were replaced, until ctx ends.
 func (p webhookParts) publishKey(ctx context.Context) {
-	for p.store.PublishWebhookKey(ctx, p.keys.Public()) != nil {
+	tick := time.NewTicker(publishEvery)
+	defer tick.Stop()
+	var published []byte
+	for {
+		key := p.keys.Public()
+		if !bytes.Equal(key, published) && p.store.PublishWebhookKey(ctx, key) == nil {
+			published = key
+			p.reseal(ctx, key)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(publishEvery):
+		case <-tick.C:
 		}
 	}
-	err := p.store.ResealWebhooks(ctx, p.keys.Public(), func(
+}
+
+// reseal seals the secrets of other keys with this public key.
+func (p webhookParts) reseal(ctx context.Context, key []byte) {
+	err := p.store.ResealWebhooks(ctx, key, func(
 		id uuid.UUID, sealed webhook.Sealed,
 	) (webhook.Sealed, error) {
 		secret, err := p.keys.Open(id, sealed)
 		if err != nil {
 			return webhook.Sealed{}, fmt.Errorf("webhook endpoint %s: its key is not in ALMONER_KEYS: %w", id, err)
 		}
-		return webhook.Seal(p.keys.Public(), id, secret)
+		return webhook.Seal(key, id, secret)
 	})
 	if err != nil && ctx.Err() == nil {
 		p.log.WarnContext(ctx, "secrets of webhook endpoints not sealed with the newest key", "cause", err)

@@ -22,7 +22,7 @@ var (
 
 func newCursors(t testing.TB, fill byte) *Cursors {
 	t.Helper()
-	cursors, err := NewCursors(seal.Keys{[]byte(strings.Repeat(string(fill), 32))})
+	cursors, err := NewCursors(seal.NewKeys([]byte(strings.Repeat(string(fill), 32))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 func hookSite(t *testing.T) (*browsertest.Server, *webhook.Keys) {
 	t.Helper()
 	site := browsertest.Start(t)
-	keys, err := webhook.NewKeys(seal.Keys{[]byte("0123456789abcdef0123456789abcdef")})
+	keys, err := webhook.NewKeys(seal.NewKeys([]byte("0123456789abcdef0123456789abcdef")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestWebhooks_TwentyOfAWorkspaceAndNoKey(t *testing.T) {
 	if page := add(); page.Status != http.StatusServiceUnavailable || !page.HasText("not available yet") {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
-	keys, err := webhook.NewKeys(seal.Keys{[]byte("0123456789abcdef0123456789abcdef")})
+	keys, err := webhook.NewKeys(seal.NewKeys([]byte("0123456789abcdef0123456789abcdef")))
 	if err != nil {
 		t.Fatal(err)
 	}

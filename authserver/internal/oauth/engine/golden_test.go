@@ -112,11 +112,11 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	codec, err := grant.NewTokenCodec(seal.Keys{key})
+	codec, err := grant.NewTokenCodec(seal.NewKeys(key))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ring, err := keyring.New(store, seal.Keys{key})
+	ring, err := keyring.New(store, seal.NewKeys(key))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -245,10 +245,10 @@ func same(t *testing.T, request func(int) (grant.Issued, error)) credential.Secr
 // A process that creates tokens with another master key returns the token that the first process created.
 func TestG11_RepetitionSurvivesKeyRotation(t *testing.T) {
 	b := newTestEnv(t)
-	keys := seal.Keys{make([]byte, 32), make([]byte, 32)}
+	keys := [2][]byte{make([]byte, 32), make([]byte, 32)}
 	_, _ = rand.Read(keys[1])
 	processes := [2]*testEnv{}
-	for i, order := range []seal.Keys{{keys[0], keys[1]}, {keys[1], keys[0]}} {
+	for i, order := range []seal.Keys{seal.NewKeys(keys[0], keys[1]), seal.NewKeys(keys[1], keys[0])} {
 		codec, err := grant.NewTokenCodec(order)
 		if err != nil {
 			t.Fatal(err)

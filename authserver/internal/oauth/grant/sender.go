@@ -62,14 +62,15 @@ func (c *TokenCodec) successorsOf(presented Token, proof Proof) successors {
 		secret, token := c.New(Refresh, presented.GrantID, generation)
 		return successors{{secret, token.Hash}}
 	}
-	out := make(successors, len(c.keys))
-	for i, key := range c.successors {
+	keys, derivers := c.current()
+	out := make(successors, len(keys))
+	for i, key := range derivers {
 		h := hmac.New(sha256.New, key)
 		h.Write(presented.GrantID[:])
 		_ = binary.Write(h, binary.BigEndian, generation)
 		h.Write([]byte(presented.random.Reveal()))
 		h.Write([]byte(proof.digest))
-		secret, token := makeToken(c.keys[i], Refresh, presented.GrantID, generation, h.Sum(nil))
+		secret, token := makeToken(keys[i], Refresh, presented.GrantID, generation, h.Sum(nil))
 		out[i] = successor{secret, token.Hash}
 	}
 	return out

@@ -61,7 +61,7 @@ func newTestEnv(t *testing.T) *testEnv {
 	t.Cleanup(func() { _ = b.rdb.Close() })
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	if b.codec, err = grant.NewTokenCodec(seal.Keys{key}); err != nil {
+	if b.codec, err = grant.NewTokenCodec(seal.NewKeys(key)); err != nil {
 		t.Fatal(err)
 	}
 	b.grants = grant.NewService(b.store, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
@@ -232,7 +232,7 @@ func (b *testEnv) wantActive(id uuid.UUID) {
 
 func newForeignCodec(t *testing.T) *grant.TokenCodec {
 	t.Helper()
-	c, err := grant.NewTokenCodec(seal.Keys{make([]byte, 32)})
+	c, err := grant.NewTokenCodec(seal.NewKeys(make([]byte, 32)))
 	if err != nil {
 		t.Fatal(err)
 	}

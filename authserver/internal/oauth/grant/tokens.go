@@ -48,29 +48,29 @@ const (
 // A TokenCodec creates and reads tokens: a prefix, then base64url of the grant id, the generation, 32 random bytes and
 // an HMAC-SHA256 over the kind and all of that. Because of the MAC, garbage is refused within microseconds, and a
 // superseded token is recognised without a stored row. It is safe for concurrent use.
-type TokenCodec struct {
-	keys       [][]byte
-	successors [][]byte // keys that derive successors, from the same master keys in the same order
-}
+type TokenCodec struct{ keys *seal.Derived[[][][]byte] }
 
 // NewTokenCodec derives the keys from the master keys. The first creates tokens; all verify them.
 func NewTokenCodec(keys seal.Keys) (*TokenCodec, error) {
-	derived, err := keys.Derive("grant tokens")
-	if err != nil || len(derived) == 0 {
-		return nil, fmt.Errorf("keys of the grant tokens: %w", errors.Join(err, errors.New("at least one is needed")))
-	}
-	successors, err := keys.Derive("grant token successors")
+	derived, err := seal.Derive(keys, seal.Purposes("grant tokens", "grant token successors"))
 	if err != nil {
 		return nil, fmt.Errorf("keys of the grant tokens: %w", err)
 	}
-	return &TokenCodec{keys: derived, successors: successors}, nil
+	return &TokenCodec{derived}, nil
+}
+
+// current returns the keys of tokens, and the keys that derive successors, from the same master keys in the same order.
+func (c *TokenCodec) current() (tokens, successors [][]byte) {
+	keys := c.keys.Now()
+	return keys[0], keys[1]
 }
 
 // New returns a new token, and what the stores hold of it.
 func (c *TokenCodec) New(kind TokenKind, id uuid.UUID, generation uint32) (credential.Secret, Token) {
 	var random [randomSize]byte
 	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
-	return makeToken(c.keys[0], kind, id, generation, random[:])
+	keys, _ := c.current()
+	return makeToken(keys[0], kind, id, generation, random[:])
 }
 
 // makeToken returns the token with this random part.
@@ -95,7 +95,8 @@ func (c *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
 		return Token{}, ErrForged
 	}
 	body, authentic := raw[:bodySize], 0
-	for _, key := range c.keys {
+	keys, _ := c.current()
+	for _, key := range keys {
 		authentic |= subtle.ConstantTimeCompare(mac(key, kind, body), raw[bodySize:])
 	}
 	if authentic != 1 {

@@ -17,7 +17,7 @@ func newCodec(t testing.TB, keys ...[]byte) *TokenCodec {
 	if len(keys) == 0 {
 		keys = [][]byte{freshKey()}
 	}
-	c, err := NewTokenCodec(seal.Keys(keys))
+	c, err := NewTokenCodec(seal.NewKeys(keys...))
 	if err != nil {
 		t.Fatal(err)
 	}

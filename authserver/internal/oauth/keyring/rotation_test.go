@@ -68,7 +68,7 @@ func (c *loadCounter) SigningKeys(context.Context) ([]keyring.StoredKey, error) 
 func TestRun_UpdatesWithinFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counter := &loadCounter{}
-		r, err := keyring.New(counter, seal.Keys{newKey()})
+		r, err := keyring.New(counter, seal.NewKeys(newKey()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestRun_ConcurrentProcessesRotateAgedKeyOnce(t *testing.T) {
 	var rings [6]*keyring.Keyring
 	var group sync.WaitGroup
 	for i := range rings {
-		rings[i] = b.ring(b.keys)
+		rings[i] = b.ring(seal.NewKeys(b.master))
 		rings[i].RotateAfter(720 * time.Hour)
 		b.run(rings[i])
 	}
@@ -261,11 +261,11 @@ func TestRemove_UnpublishedKeyIsUnknown(t *testing.T) {
 func TestReseal_ReplacesMasterKey(t *testing.T) {
 	b := newTestEnv(t)
 	token, fresh := b.token(b.first), newKey()
-	onlyNew := b.ring(seal.Keys{fresh})
+	onlyNew := b.ring(seal.NewKeys(fresh))
 	if err := onlyNew.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "ALMONER_KEYS") {
 		t.Fatalf("before: %v", err)
 	}
-	both := b.ring(seal.Keys{fresh, b.keys[0]})
+	both := b.ring(seal.NewKeys(fresh, b.master))
 	b.must(both.Load(t.Context()))
 	resealed, err := both.Reseal(t.Context(), "admin")
 	b.must(err)
@@ -289,7 +289,7 @@ func TestReseal_ReplacesMasterKey(t *testing.T) {
 
 func TestKeyring_ForeignMasterKeyChangesNothing(t *testing.T) {
 	b := newTestEnv(t)
-	foreign := b.ring(seal.Keys{newKey()})
+	foreign := b.ring(seal.NewKeys(newKey()))
 	current := b.kid(b.first)
 	if _, err := foreign.Rotate(t.Context(), "admin"); err == nil {
 		t.Error("Rotate succeeded")
@@ -316,7 +316,7 @@ func TestLoad_CreatesFirstKeysOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			if err := b.ring(b.keys).Load(t.Context()); err != nil {
+			if err := b.ring(seal.NewKeys(b.master)).Load(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -356,7 +356,7 @@ func TestKeyring_LoadedKeysSurviveStoreOutage(t *testing.T) {
 
 func TestKeyring_HasNoKeysBeforeLoad(t *testing.T) {
 	b := newTestEnv(t)
-	r := b.ring(b.keys)
+	r := b.ring(seal.NewKeys(b.master))
 	if _, err := r.Current(t.Context()); !errors.Is(err, keyring.ErrNoKey) {
 		t.Error(err)
 	}
@@ -371,7 +371,7 @@ func TestKeyring_HasNoKeysBeforeLoad(t *testing.T) {
 // Ready loads the keys on the first request after a start.
 func TestReady_LoadsKeysOnce(t *testing.T) {
 	b := newTestEnv(t)
-	late, never := b.ring(b.keys), b.ring(b.keys)
+	late, never := b.ring(seal.NewKeys(b.master)), b.ring(seal.NewKeys(b.master))
 	if err := late.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}

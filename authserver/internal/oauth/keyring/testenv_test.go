@@ -24,19 +24,19 @@ type testEnv struct {
 	*testing.T
 	fixture *fixture.Fixture
 	store   *postgres.Store
-	keys    seal.Keys
+	master  []byte
 	first   *keyring.Keyring
 	second  *keyring.Keyring
 }
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &testEnv{T: t, fixture: fixture.New(t), keys: seal.Keys{newKey()}}
+	b := &testEnv{T: t, fixture: fixture.New(t), master: newKey()}
 	var err error
 	b.store, err = postgres.Open(t.Context(), credential.Secret(b.fixture.Database.Authserver))
 	b.must(err)
 	t.Cleanup(b.store.Close)
-	b.first, b.second = b.ring(b.keys), b.ring(b.keys)
+	b.first, b.second = b.ring(seal.NewKeys(b.master)), b.ring(seal.NewKeys(b.master))
 	b.must(b.first.Load(t.Context()))
 	b.must(b.second.Load(t.Context()))
 	return b

@@ -306,7 +306,7 @@ func TestRecentCounter_IsBoundedAndExpires(t *testing.T) {
 
 func TestDevices_KnowOnlyTheirAccounts(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	devices, err := NewDevices(seal.Keys{make([]byte, 32)}, true, func() time.Time { return now })
+	devices, err := NewDevices(seal.NewKeys(make([]byte, 32)), true, func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 // withKeys makes the store seal the secrets of authenticator apps with these master keys.
 func (l *storeTest) withKeys(keys ...[]byte) {
 	l.Helper()
-	box, err := authenticator.NewBox(seal.Keys(keys))
+	box, err := authenticator.NewBox(seal.NewKeys(keys...))
 	if err != nil {
 		l.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/pguuid"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/secretfile"
 )
 
 // Migrations are the schema, in goose's format.
@@ -89,6 +90,16 @@ func OpenWithWait(
 	wait time.Duration,
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
+	return OpenSource(ctx, credential.Fixed(url), wait, tracers...)
+}
+
+// OpenSource is OpenWithWait for a URL whose user and password may change. Each new connection uses the present ones.
+func OpenSource(
+	ctx context.Context,
+	url credential.Source,
+	wait time.Duration,
+	tracers ...pgx.QueryTracer,
+) (*Store, error) {
 	s := &Store{}
 	var err error
 	if s.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
@@ -138,11 +149,12 @@ type poolOptions struct {
 	tracers     []pgx.QueryTracer
 }
 
-func openPool(ctx context.Context, url credential.Secret, o poolOptions) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(url.Reveal())
+func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url().Reveal())
 	if err != nil {
 		return nil, errURL
 	}
+	config.BeforeConnect = secretfile.BeforeConnect(url)
 	config.MaxConns = o.connections
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.ShouldPing = o.shouldPing

@@ -23,15 +23,20 @@ const (
 // may run twice: the grant service retries with a nonce. A cluster client must retry to follow moved slots,
 // so a connectionGuard observes each try. Connect does not dial. The error is redisurl.ErrURL.
 func Connect(url credential.Secret, wait time.Duration) (goredis.UniversalClient, error) {
+	return ConnectSource(credential.Fixed(url), wait)
+}
+
+// ConnectSource is Connect for a URL whose user and password may change.
+func ConnectSource(url credential.Source, wait time.Duration) (goredis.UniversalClient, error) {
 	return connect(url, connections, wait)
 }
 
 // ConnectProbe makes a client with one connection for health checks, so that they do not wait for the
 // connections of callers.
-func ConnectProbe(url credential.Secret) (goredis.UniversalClient, error) { return connect(url, 1, 0) }
+func ConnectProbe(url credential.Source) (goredis.UniversalClient, error) { return connect(url, 1, 0) }
 
-func connect(url credential.Secret, most int, wait time.Duration) (goredis.UniversalClient, error) {
-	return redisurl.Open(url, redisurl.Limits{
+func connect(url credential.Source, most int, wait time.Duration) (goredis.UniversalClient, error) {
+	return redisurl.OpenSource(url, redisurl.Limits{
 		Dial:        max(dialTimeout, wait),
 		Call:        max(callTimeout, wait),
 		Pool:        max(poolTimeout, wait),

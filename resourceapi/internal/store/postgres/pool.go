@@ -17,9 +17,11 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/shared/batch"
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/pguuid"
+	"github.com/almonerhq/almoner/shared/secretfile"
 )
 
 // Time limits. A statement that takes longer than patience is cancelled by both client and server.
@@ -67,6 +69,17 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 func OpenWithWait(
 	ctx context.Context,
 	url string,
+	connections int32,
+	wait time.Duration,
+	tracers ...pgx.QueryTracer,
+) (*Store, error) {
+	return OpenSource(ctx, credential.Fixed(credential.Secret(url)), connections, wait, tracers...)
+}
+
+// OpenSource is OpenWithWait for a URL whose user and password may change. Each new connection uses the present ones.
+func OpenSource(
+	ctx context.Context,
+	url credential.Source,
 	connections int32,
 	wait time.Duration,
 	tracers ...pgx.QueryTracer,
@@ -130,11 +143,12 @@ type poolOptions struct {
 	tracers     []pgx.QueryTracer
 }
 
-func openPool(ctx context.Context, url string, o poolOptions) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(url)
+func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url().Reveal())
 	if err != nil {
 		return nil, errURL
 	}
+	config.BeforeConnect = secretfile.BeforeConnect(url)
 	config.MaxConns = o.connections
 	config.MinIdleConns = o.idle
 	config.MaxConnLifetime = 30 * time.Minute

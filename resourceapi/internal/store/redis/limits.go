@@ -46,13 +46,23 @@ func Connect(
 	log *slog.Logger,
 	now func() time.Time,
 ) (*Limits, error) {
+	return ConnectSource(credential.Fixed(address), wait, log, now)
+}
+
+// ConnectSource is Connect for a URL whose user and password may change.
+func ConnectSource(
+	address credential.Source,
+	wait time.Duration,
+	log *slog.Logger,
+	now func() time.Time,
+) (*Limits, error) {
 	l := &Limits{
 		local:  newLocalLimits(now),
 		within: max(callTimeout, wait),
 		log:    log,
 		now:    now,
 	}
-	if address == "" {
+	if address() == "" {
 		return l, nil
 	}
 	var err error
@@ -62,7 +72,7 @@ func Connect(
 		Pool:        l.within,
 		Connections: connections,
 	}
-	if l.client, err = redisurl.Open(address, limits); err != nil {
+	if l.client, err = redisurl.OpenSource(address, limits); err != nil {
 		return nil, err
 	}
 	l.script = goredis.NewScript(countLua)

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+
+	"github.com/almonerhq/almoner/shared/version"
+)
+
+const someCommit = "0123456789abcdef0123456789abcdef01234567"
+
+// TestBuild_IsReproducible builds one program from two copies of the sources in different directories. The files must be
+// the same, and so must the images with them.
+func TestBuild_IsReproducible(t *testing.T) {
+	t.Parallel()
+	root, err := findRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := build{"resourceapi", "amd64"}
+	var programs, digests, archives [2]string
+	for i := range programs {
+		dir := filepath.Join(t.TempDir(), strings.Repeat("x", 1+10*i))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, module := range []string{"shared", b.program} {
+			copied := exec.CommandContext(t.Context(), "cp", "-a", filepath.Join(root, module), dir)
+			if out, err := copied.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+		}
+		file := filepath.Join(dir, b.file())
+		if err := b.compile(t.Context(), dir, someCommit, file); err != nil {
+			t.Fatal(err)
+		}
+		archive := filepath.Join(dir, "image.tar")
+		files := map[string]string{b.file(): file, build{b.program, "arm64"}.file(): file}
+		if digests[i], err = writeImage(b.program, someCommit, files, []byte("licences"), archive); err != nil {
+			t.Fatal(err)
+		}
+		programs[i], archives[i] = sumOf(t, file), sumOf(t, archive)
+		if i == 0 {
+			isStatic(t, file)
+			imageHolds(t, archive, digests[i], b)
+		}
+	}
+	if programs[0] != programs[1] || digests[0] != digests[1] || archives[0] != archives[1] {
+		t.Errorf("builds differ: programs %q, images %q, archives %q", programs, digests, archives)
+	}
+}
+
+func sumOf(t *testing.T, file string) string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(content))
+}
+
+func isStatic(t *testing.T, file string) {
+	t.Helper()
+	program, err := elf.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = program.Close() }()
+	libraries, err := program.ImportedLibraries()
+	if err != nil || len(libraries) > 0 || program.Section(".interp") != nil {
+		t.Errorf("the program is not static: %q %v", libraries, err)
+	}
+	if id := program.Section(".note.go.buildid"); id != nil {
+		if content, err := id.Data(); err != nil || bytes.Count(content, []byte("/")) > 0 {
+			t.Errorf("the program has a build id: %q %v", content, err)
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), file, "--version").Output()
+	if err != nil || !strings.Contains(string(out), version.Number+", commit "+someCommit) {
+		t.Errorf("%s %v", out, err)
+	}
+}
+
+// imageHolds unpacks an OCI archive, and checks the image for amd64 in it.
+func imageHolds(t *testing.T, archive, digest string, b build) {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir, "-f", archive).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err := index.IndexManifest()
+	if err != nil || len(top.Manifests) != 1 || top.Manifests[0].Digest.String() != digest {
+		t.Fatalf("%+v %v, want %s", top, err, digest)
+	}
+	several, err := index.ImageIndex(top.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := several.IndexManifest()
+	if err != nil || len(manifest.Manifests) != 2 {
+		t.Fatalf("%+v %v", manifest, err)
+	}
+	image, err := several.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !config.Created.IsZero() || config.Architecture != b.architecture || config.Config.User != user ||
+		config.Config.Entrypoint[0] != "/"+b.program {
+		t.Errorf("%+v", config)
+	}
+	names := namesIn(t, image)
+	for name, mode := range map[string]int64{
+		b.program:                           0o755,
+		"LICENCES.txt":                      0o644,
+		"etc/ssl/certs/ca-certificates.crt": 0o644,
+		"etc/":                              0o755,
+	} {
+		if names[name] != mode {
+			t.Errorf("%s has mode %o", name, names[name])
+		}
+	}
+	if bytes.Count(certificates(), []byte("BEGIN CERTIFICATE")) < 100 {
+		t.Error("there are few certificates")
+	}
+}
+
+// namesIn returns the modes of all files and directories of an image.
+func namesIn(t *testing.T, image v1.Image) map[string]int64 {
+	t.Helper()
+	modes := map[string]int64{}
+	layers, err := image.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, layer := range layers {
+		content, err := layer.Uncompressed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for reader := tar.NewReader(content); ; {
+			header, err := reader.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			modes[header.Name] = header.Mode
+			if header.ModTime.Unix() != 0 || header.Uid != 0 || header.Uname != "" {
+				t.Errorf("%s depends on the machine: %+v", header.Name, header)
+			}
+		}
+	}
+	return modes
+}
+
+// TestRelease_SumsMatchAndBaseNamesImages writes what a release has besides programs and images, and checks the sums
+// with sha256sum.
+func TestRelease_SumsMatchAndBaseNamesImages(t *testing.T) {
+	t.Parallel()
+	root, err := findRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := release{
+		root:   root,
+		commit: someCommit,
+		out:    t.TempDir(),
+		say:    func(string) {},
+	}
+	digest := "sha256:" + strings.Repeat("a", 64)
+	if err := r.writeDeploy(t.Context(), map[string]string{"authserver": digest}); err == nil {
+		t.Error("an image is missing")
+	}
+	if err := r.writeDeploy(t.Context(), map[string]string{"authserver": digest, "resourceapi": digest}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.writeSums(); err != nil {
+		t.Fatal(err)
+	}
+	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", sums)
+	check.Dir = r.out
+	if out, err := check.CombinedOutput(); err != nil || !strings.Contains(string(out), "almoner-deploy") {
+		t.Errorf("%v: %s", err, out)
+	}
+	dir := t.TempDir()
+	name := "almoner-deploy-" + version.Number + ".tar"
+	unpack := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir, "-f", filepath.Join(r.out, name))
+	if out, err := unpack.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	top := filepath.Join(dir, "almoner-"+version.Number)
+	base, err := os.ReadFile(filepath.Join(top, "kubernetes", "base", "kustomization.yaml"))
+	if err != nil || strings.Count(string(base), "    digest: "+digest+"\n") != 2 {
+		t.Errorf("%s %v", base, err)
+	}
+	example, err := os.ReadFile(filepath.Join(top, "kubernetes", "example", "kustomization.yaml"))
+	if err != nil || strings.Contains(string(example), "newTag") {
+		t.Errorf("%s %v", example, err)
+	}
+	if _, err := os.Stat(filepath.Join(top, "systemd", "authserver@.service")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCheckVersion_WantsNumberOfSources(t *testing.T) {
+	t.Parallel()
+	if err := checkVersion(version.Number); err != nil {
+		t.Error(err)
+	}
+	for _, number := range []string{"9.9.9", "", "v" + version.Number} {
+		if checkVersion(number) == nil {
+			t.Errorf("%q is accepted", number)
+		}
+	}
+	if !isDated("\n## [1.2.3] - 2026-01-31\n", "1.2.3") || isDated("\n## [1.2.3]\n", "1.2.3") {
+		t.Error("the date of a section is not recognised")
+	}
+}
+
+func TestBuilds_CoverBothProgramsAndArchitectures(t *testing.T) {
+	t.Parallel()
+	if len(builds()) != 4 {
+		t.Errorf("%d builds", len(builds()))
+	}
+	for _, b := range builds() {
+		if ports[b.program] == "" {
+			t.Errorf("%s has no port", b.program)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package secretfile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// errOther reports that a new URL names another server than the one in use.
+var errOther = errors.New("names another server or database, which takes effect when the process starts")
+
+// Postgres returns the source of a Postgres URL.
+func Postgres(name, path string, url credential.Secret, log *slog.Logger) credential.Source {
+	used, err := pgx.ParseConfig(url.Reveal())
+	if err != nil { // the store reports it
+		return credential.Fixed(url)
+	}
+	return New(name, path, url, func(text credential.Secret) error {
+		config, err := pgx.ParseConfig(text.Reveal())
+		switch {
+		case err != nil:
+			return errors.New("is not a PostgreSQL URL") // the library's error quotes it
+		case config.Host != used.Host || config.Port != used.Port || config.Database != used.Database:
+			return errOther
+		}
+		return nil
+	}, log).Current
+}
+
+// BeforeConnect is for pgxpool: it makes each new connection use the present user and password.
+func BeforeConnect(url credential.Source) func(context.Context, *pgx.ConnConfig) error {
+	return func(_ context.Context, config *pgx.ConnConfig) error {
+		present, err := pgx.ParseConfig(url().Reveal())
+		if err != nil {
+			return errors.New("the database URL cannot be read")
+		}
+		config.User, config.Password = present.User, present.Password
+		return nil
+	}
+}

@@ -1,0 +1,19 @@
+package secretfile
+
+import (
+	"log/slog"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/redisurl"
+)
+
+// Redis returns the source of a Redis URL.
+func Redis(name, path string, url credential.Secret, log *slog.Logger) credential.Source {
+	return New(name, path, url, func(text credential.Secret) error {
+		same, err := redisurl.SameServers(url, text)
+		if err == nil && !same {
+			err = errOther
+		}
+		return err
+	}, log).Current
+}
