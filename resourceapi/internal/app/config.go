@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/metrics"
@@ -39,6 +40,7 @@ type Config struct {
 	Metrics      string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port for Prometheus metrics, at /metrics. Use another port than ALMONER_LISTEN, and close it to the public. Empty: no metrics."`
 	Profiles     string            `env:"ALMONER_PROFILES" doc:"Directory for profiles. On SIGUSR1 the process writes a memory profile and a CPU profile of the next 10 seconds there. Empty: no profiles."`
 	JWKSURL      string            `env:"ALMONER_JWKS_URL" doc:"URL of authserver's public keys. Default: ALMONER_BASE_URL/v1/account/oauth/jwks."`
+	brand.Options
 	tracing.Settings
 }
 
@@ -117,6 +119,7 @@ func (c *Config) Check() []error {
 	if _, err := seal.ParseKeys(c.Keys); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_KEYS: %w", err))
 	}
+	mistakes = append(mistakes, c.Options.Check()...)
 	return append(mistakes, c.Settings.Check()...)
 }
 

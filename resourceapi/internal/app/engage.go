@@ -42,6 +42,10 @@ func newEngage(
 	if err != nil {
 		return nil, err
 	}
+	brand, err := c.Options.Read()
+	if err != nil {
+		return nil, err
+	}
 	queue, err := worker.NewQueue(store.JobDriver(), postgres.JobSchema)
 	if err != nil {
 		return nil, err
@@ -59,6 +63,7 @@ func newEngage(
 		forms: forms.New(forms.Deps{BaseURL: c.BaseURL, Gate: guard, Store: engageStore, Cursors: cursors}),
 		public: publicforms.New(publicforms.Deps{
 			BaseURL:        c.BaseURL,
+			Brand:          brand,
 			Store:          engageStore,
 			Tokens:         tokens,
 			Now:            time.Now,

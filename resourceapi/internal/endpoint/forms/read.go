@@ -24,6 +24,9 @@ type formRecord struct {
 	ID             uuid.UUID      `json:"id"`
 	EmbedKey       string         `json:"embedKey"`
 	Title          string         `json:"title"`
+	Introduction   string         `json:"introduction"`
+	ThankYou       string         `json:"thankYou"`
+	Lang           string         `json:"lang"`
 	Fields         []engage.Field `json:"fields"`
 	AllowedOrigins []string       `json:"allowedOrigins"`
 	Enabled        bool           `json:"enabled"`
@@ -31,7 +34,18 @@ type formRecord struct {
 }
 
 func recordOf(f engage.Form) formRecord {
-	return formRecord{f.ID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, f.Enabled, jsontime.Time(f.CreatedAt)}
+	return formRecord{
+		ID:             f.ID,
+		EmbedKey:       f.EmbedKey,
+		Title:          f.Title,
+		Introduction:   f.Introduction,
+		ThankYou:       f.ThankYou,
+		Lang:           f.Lang,
+		Fields:         f.Fields,
+		AllowedOrigins: f.AllowedOrigins,
+		Enabled:        f.Enabled,
+		CreatedAt:      jsontime.Time(f.CreatedAt),
+	}
 }
 
 // List handles GET: one page of the workspace's forms, newest first.
