@@ -56,8 +56,8 @@ func TestParse_TakesHexadecimalDigitsOnly(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "#", "#12345", "#1234567", "+12345", "-12345", "1_2345", "red", "0x1234", "#éa", "é1é1", "#12345g", "##1f5f5",
-		"1f5f54;", "1f5f54 ",
+		"", "#", "#12345", "#1234567", "+12345", "-12345", "1_2345", "red", "0x1234", "#éa", "é1é1", "#12345g",
+		"##1f5f5", "1f5f54;", "1f5f54 ",
 	} {
 		if got, err := Parse(text); err == nil {
 			t.Errorf("%q is %v", text, got)

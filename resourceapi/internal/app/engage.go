@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 
@@ -24,6 +25,7 @@ type engageModule struct {
 	public *publicforms.Endpoint
 	worker interface{ Run(context.Context) }
 	limits *redis.Limits
+	brand  brand.Brand
 }
 
 func newEngage(
@@ -42,7 +44,7 @@ func newEngage(
 	if err != nil {
 		return nil, err
 	}
-	brand, err := c.Options.Read()
+	shown, err := c.Options.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +65,7 @@ func newEngage(
 		forms: forms.New(forms.Deps{BaseURL: c.BaseURL, Gate: guard, Store: engageStore, Cursors: cursors}),
 		public: publicforms.New(publicforms.Deps{
 			BaseURL:        c.BaseURL,
-			Brand:          brand,
+			Brand:          shown,
 			Store:          engageStore,
 			Tokens:         tokens,
 			Now:            time.Now,
@@ -74,5 +76,6 @@ func newEngage(
 		}),
 		worker: processor,
 		limits: limits,
+		brand:  shown,
 	}, nil
 }

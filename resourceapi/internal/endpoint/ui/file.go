@@ -19,22 +19,21 @@ const minCompressed = 1 << 10
 // have no secret and be the same for every caller.
 func File(content []byte, header map[string]string) http.Handler {
 	sum := sha256.Sum256(content)
-	tag := hex.EncodeToString(sum[:8])
+	tag := `"` + hex.EncodeToString(sum[:8]) + `"` // names the content, compressed or not, as everywhere in the API
 	packed := pack(content)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range header {
 			w.Header().Set(name, value)
 		}
 		w.Header().Set("Cache-Control", "public, max-age=300")
+		w.Header().Set("ETag", tag)
 		if packed != nil {
 			w.Header().Set("Vary", "Accept-Encoding")
 		}
 		if packed == nil || !acceptsGzip(r.Header) {
-			w.Header().Set("ETag", `"`+tag+`"`)
 			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 			return
 		}
-		w.Header().Set("ETag", `"`+tag+`-gzip"`)
 		w.Header().Set("Content-Encoding", "gzip")
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(packed))
 	})

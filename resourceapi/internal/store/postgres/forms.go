@@ -101,10 +101,10 @@ func scanForm(row pgx.CollectableRow) (engage.Form, error) {
 func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
 	f, err := oneForm(ctx, w.tx, `
 		insert into resource.forms as f
-			(id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at, introduction,
-			thank_you, lang)
-		select $1, $2, $3, $4, $5, $6, $7, case when $8 then null else now() end, resource.next_moment($2, $9), $10, $11,
-			$12
+			(id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at,
+			introduction, thank_you, lang)
+		select $1, $2, $3, $4, $5, $6, $7, case when $8 then null else now() end, resource.next_moment($2, $9),
+			$10, $11, $12
 		returning `+formColumns,
 		f.ID, f.WorkspaceID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by, f.Enabled, formsList,
 		f.Introduction, f.ThankYou, f.Lang)
