@@ -15,9 +15,9 @@ func TestAccent_EveryColourGetsContrast(t *testing.T) {
 				for _, ground := range []Colour{LightGround, DarkGround} {
 					a := c.Accent(ground)
 					for name, got := range map[string]float64{
-						"the fill on the ground": Contrast(a.Fill, ground),
-						"the text on the fill":   Contrast(a.On, a.Fill),
-						"the text when strong":   Contrast(a.On, a.Strong),
+						"the ink on the ground": Contrast(a.Ink, ground),
+						"the text on the fill":  Contrast(a.On, a.Fill),
+						"the text when strong":  Contrast(a.On, a.Strong),
 					} {
 						if got < 4.5 {
 							t.Fatalf("%v on %v: %s has %.2f", c, ground, name, got)
@@ -31,11 +31,11 @@ func TestAccent_EveryColourGetsContrast(t *testing.T) {
 
 func TestAccent_KeepsColourThatHasContrast(t *testing.T) {
 	own, _ := Parse("#1f5f54")
-	if got := own.Accent(LightGround).Fill; got != own {
+	if got := own.Accent(LightGround); got.Ink != own || got.Fill != own || got.On != white {
 		t.Errorf("%v became %v", own, got)
 	}
-	if got := own.Accent(DarkGround).Fill; got == own {
-		t.Errorf("%v stayed on a dark ground", own)
+	if got := own.Accent(DarkGround); got.Ink == own || got.Fill != own {
+		t.Errorf("on a dark ground, %v became %v", own, got)
 	}
 }
 

@@ -68,9 +68,10 @@ func (c Colour) mix(other Colour, share float64) Colour {
 	return Colour{channel(c.red, other.red), channel(c.green, other.green), channel(c.blue, other.blue)}
 }
 
-// An Accent is a colour that can be read on a ground, and what goes with it.
+// An Accent is a colour with what goes with it on a ground.
 type Accent struct {
-	Fill   Colour // of buttons and links
+	Ink    Colour // links and borders: a shade of the colour that can be read on the ground
+	Fill   Colour // ground of buttons: the colour itself
 	Strong Colour // Fill under the pointer
 	On     Colour // text on Fill and Strong
 }
@@ -78,18 +79,18 @@ type Accent struct {
 // steps is the number of shades that Accent tries.
 const steps = 50
 
-// Accent returns the shade of c nearest to it that has a contrast of at least 4.5:1 with the ground. The text on it has
-// that contrast too.
+// Accent returns the accent of c on a ground. Its texts have a contrast of at least 4.5:1.
 func (c Colour) Accent(ground Colour) Accent {
-	away, on := black, white
-	if ground.luminance() < 0.18 {
-		away, on = white, black
+	a := Accent{Ink: c, Fill: c, Strong: c.mix(black, 0.15), On: white}
+	if Contrast(c, black) > Contrast(c, white) { // the better one has at least 4.58:1
+		a.Strong, a.On = c.mix(white, 0.15), black
 	}
-	fill := away
-	for step := range steps + 1 {
-		if fill = c.mix(away, float64(step)/steps); Contrast(fill, ground) >= minContrast {
-			break
-		}
+	away := black
+	if Contrast(ground, white) > Contrast(ground, black) {
+		away = white
 	}
-	return Accent{Fill: fill, Strong: fill.mix(away, 0.2), On: on}
+	for step := 1; step <= steps && Contrast(a.Ink, ground) < minContrast; step++ {
+		a.Ink = c.mix(away, float64(step)/steps)
+	}
+	return a
 }

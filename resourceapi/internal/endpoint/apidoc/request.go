@@ -59,6 +59,8 @@ func (r reader) request(o openapi.Operation, parameters []openapi.Object, bodies
 		case name == tenantHeader:
 			out.headers = append(out.headers, pair{name: name}) // its value is the reader's own
 		case !has || text == "":
+		// Parameters that may be left out of a read would hide what it returns without them.
+		case p.Value("required") != true && (o.Method == "GET" || p.Text("in") == "query"):
 		case p.Text("in") == "path":
 			path = strings.ReplaceAll(path, "{"+name+"}", text)
 		case p.Text("in") == "query":

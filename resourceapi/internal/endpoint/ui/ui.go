@@ -17,12 +17,13 @@ var dark string
 // Tokens returns the style sheet that defines the custom properties of every page. It goes before a page's own.
 func Tokens() string { return strings.ReplaceAll(tokens, "@dark;", strings.TrimRight(dark, "\n")) }
 
-// Accent returns a style sheet that replaces the colour of buttons and links by shades of c that have enough contrast.
-// It goes after Tokens.
+// Accent returns a style sheet that replaces the colour of buttons by c, and that of links and borders by a shade of it
+// that can be read. It goes after Tokens.
 func Accent(c brand.Colour) string {
 	declare := func(ground brand.Colour) string {
 		a := c.Accent(ground)
-		return "--brand:" + a.Fill.String() + ";--brand-strong:" + a.Strong.String() + ";--on-brand:" + a.On.String()
+		return "--brand:" + a.Ink.String() + ";--brand-fill:" + a.Fill.String() + ";--brand-strong:" + a.Strong.String() +
+			";--on-brand:" + a.On.String()
 	}
 	onDark := "{" + declare(brand.DarkGround) + "}"
 	return ":root{" + declare(brand.LightGround) + "}@media (prefers-color-scheme:dark){:root:not([data-theme=light])" +

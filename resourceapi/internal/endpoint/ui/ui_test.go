@@ -28,7 +28,7 @@ var pairs = []struct {
 	{"brand", "paper", 4.5},
 	{"brand", "card", 4.5},
 	{"brand", "sunken", 4.5},
-	{"on-brand", "brand", 4.5},
+	{"on-brand", "brand-fill", 4.5},
 	{"on-brand", "brand-strong", 4.5},
 	{"bad", "bad-soft", 4.5},
 	{"bad", "card", 4.5},

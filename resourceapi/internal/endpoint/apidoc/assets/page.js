@@ -97,6 +97,7 @@
       }));
     });
     figure.classList.add("tabbed");
+    figure.querySelector("figcaption span").classList.add("unseen");
     figure.querySelector("figcaption").append(tabs);
   });
   var language = "curl";
@@ -214,6 +215,7 @@
     input.addEventListener("input", function () {
       inputs.forEach(function (other) { other.value = input.value; });
       filter(input.value);
+      if (input.value) document.querySelector(".found").scrollIntoView();
     });
     input.addEventListener("keydown", function (event) {
       if (event.key === "Escape") { input.value = ""; input.dispatchEvent(new Event("input")); }

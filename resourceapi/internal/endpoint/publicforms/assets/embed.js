@@ -2,7 +2,7 @@
 //   <script src="…/v1/engage/public/embed.js" data-form="alm_embed_…" async></script>
 // The form appears in place of the script, in a frame with the height of the form. Further attributes, all optional:
 //   data-theme   "dark", or "auto" to follow the system; otherwise the form is light
-//   data-accent  colour of the button, like "#7a1fa2"; the form uses a shade of it that can be read
+//   data-accent  colour of the button, like "#7a1fa2"; links have a shade of it that can be read
 //   data-lang    language of the built-in texts, instead of that of the form
 //   data-title   title of the frame for screen readers, instead of that of the form
 (function () {
