@@ -102,6 +102,7 @@ func pointsUpOrSideways(importer, imported string) string {
 		"authserver/internal/endpoint/ui",
 		"authserver/internal/endpoint/token",
 		"authserver/internal/endpoint/listing",
+		"resourceapi/internal/endpoint/ui",
 	}
 	if matches(importer, []string{"authserver/internal/endpoint/settings/*"}) {
 		sharedByEndpoints = append(sharedByEndpoints, "authserver/internal/endpoint/settings")
@@ -126,7 +127,7 @@ func pointsUpOrSideways(importer, imported string) string {
 		return "cmd may import app, admin and doctor only"
 	case matches(imported, stores) && !fromApp && !matches(importer, []string{"authserver/internal/admin"}):
 		return "only app may import stores"
-	case importer == "authserver/internal/endpoint/ui" && matches(imported, []string{"*/internal/..."}):
+	case matches(importer, []string{"*/internal/endpoint/ui"}) && matches(imported, []string{"*/internal/..."}):
 		return "pages may import shared only"
 	case isEndpoint && toEndpoint && !slices.Contains(sharedByEndpoints, imported):
 		return "endpoints may not import each other"

@@ -16,6 +16,9 @@ type Form struct {
 	ID             string    `json:"id"`
 	EmbedKey       string    `json:"embedKey"` // public: identifies the form on websites
 	Title          string    `json:"title"`
+	Introduction   string    `json:"introduction"` // shown above the questions
+	ThankYou       string    `json:"thankYou"`     // shown after sending; "" for the built-in text
+	Lang           string    `json:"lang"`         // of the built-in texts: en or cy
 	Fields         []Field   `json:"fields"`
 	AllowedOrigins []string  `json:"allowedOrigins"`
 	Enabled        bool      `json:"enabled"`
@@ -58,8 +61,11 @@ func (f Forms) Get(ctx context.Context, id string) (Form, error) {
 
 // A NewForm describes a form to create.
 type NewForm struct {
-	Title  string  `json:"title"`
-	Fields []Field `json:"fields"`
+	Title        string  `json:"title"`
+	Introduction string  `json:"introduction,omitempty"` // plain text, with line breaks
+	ThankYou     string  `json:"thankYou,omitempty"`     // plain text, with line breaks
+	Lang         string  `json:"lang,omitempty"`         // "" for en
+	Fields       []Field `json:"fields"`
 	// AllowedOrigins are the websites that may show the form, as browsers send them: https://www.example.org
 	AllowedOrigins []string `json:"allowedOrigins"`
 	// RetentionMonths is the number of months after which each submission is deleted, 1 to 120; 0 means 24
@@ -78,6 +84,9 @@ func (f Forms) Create(ctx context.Context, n NewForm, options ...WriteOption) (F
 // change.
 type FormChange struct {
 	Title          *string   `json:"title,omitempty"`
+	Introduction   *string   `json:"introduction,omitempty"`
+	ThankYou       *string   `json:"thankYou,omitempty"`
+	Lang           *string   `json:"lang,omitempty"`
 	AllowedOrigins *[]string `json:"allowedOrigins,omitempty"`
 	Enabled        *bool     `json:"enabled,omitempty"` // false closes the form
 	// RetentionMonths applies to earlier submissions too

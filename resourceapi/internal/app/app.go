@@ -139,7 +139,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		metrics.WatchRedis(watch.registry, engaged.limits.PoolStats)
 	}
 	queuemetrics.WatchQueue(watch.registry, store, log)
-	docs, err := apidoc.New(c.BaseURL)
+	docs, err := apidoc.New(c.BaseURL, engaged.brand)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/metrics"
@@ -41,6 +42,7 @@ type Config struct {
 	JWKSURL      string            `env:"ALMONER_JWKS_URL" doc:"URL of authserver's public keys. Default: ALMONER_BASE_URL/v1/account/oauth/jwks."`
 	WebhookCA    string            `env:"ALMONER_WEBHOOK_CA" doc:"For development only: certificates in PEM to trust in addition to the system's when delivering webhooks, which may then go to this machine. Refused unless ALMONER_BASE_URL is an address of this machine."`
 	RetentionSettings
+	brand.Options
 	tracing.Settings
 
 	files secretFiles
@@ -131,6 +133,7 @@ func (c *Config) Check() []error {
 	}
 	mistakes = append(mistakes, c.checkWebhooks()...)
 	mistakes = append(mistakes, c.RetentionSettings.Check()...)
+	mistakes = append(mistakes, c.Options.Check()...)
 	return append(mistakes, c.Settings.Check()...)
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/secretfile"
 	"github.com/almonerhq/almoner/shared/web"
@@ -25,6 +26,7 @@ type engageModule struct {
 	public *publicforms.Endpoint
 	worker interface{ Run(context.Context) }
 	limits *redis.Limits
+	brand  brand.Brand
 }
 
 func newEngage(
@@ -41,6 +43,10 @@ func newEngage(
 		return nil, err
 	}
 	proxies, err := web.ParseProxies(c.Proxies)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := c.Options.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +73,7 @@ func newEngage(
 		forms: forms.New(forms.Deps{BaseURL: c.BaseURL, Gate: guard, Store: engageStore, Cursors: cursors}),
 		public: publicforms.New(publicforms.Deps{
 			BaseURL:        c.BaseURL,
+			Brand:          shown,
 			Store:          engageStore,
 			Tokens:         tokens,
 			Now:            time.Now,
@@ -77,5 +84,6 @@ func newEngage(
 		}),
 		worker: processor,
 		limits: limits,
+		brand:  shown,
 	}, nil
 }

@@ -36,15 +36,27 @@ type ConsentAnswer struct {
 	Given         bool   `json:"given"`
 }
 
-const missing = "Please answer this question."
+// Problems are what can be wrong with an answer.
+type Problems struct {
+	Missing string `json:"missing"`
+	Agree   string `json:"agree"`
+	TooLong string `json:"tooLong"` // %d: the maximum number of characters
+	Control string `json:"control"`
+	Email   string `json:"email"`
+	Phone   string `json:"phone"`
+	Number  string `json:"number"`
+	Date    string `json:"date"`
+	Option  string `json:"option"`
+	Options string `json:"options"`
+}
 
-// Read checks the answers to the form. It returns invalid.Fields (E2).
-func (f Form) Read(given RawAnswers) (Answers, []ConsentAnswer, error) {
+// Read checks the answers to the form. It returns invalid.Fields (E2), with the given texts for people.
+func (f Form) Read(given RawAnswers, texts Problems) (Answers, []ConsentAnswer, error) {
 	answers, consents, problems := Answers{}, []ConsentAnswer{}, invalid.Fields{}
 	known := map[string]bool{}
 	for _, field := range f.Fields {
 		known[field.Name] = true
-		value, message := field.read(given[field.Name])
+		value, message := field.read(given[field.Name], texts)
 		if message != "" {
 			problems[field.Name] = message
 			continue
@@ -69,67 +81,65 @@ func (f Form) Read(given RawAnswers) (Answers, []ConsentAnswer, error) {
 }
 
 // read returns the value of one answer, nil if it is empty, or a message if it is invalid.
-func (f Field) read(raw json.RawMessage) (value any, message string) {
+func (f Field) read(raw json.RawMessage, texts Problems) (value any, message string) {
 	if len(raw) == 0 || string(raw) == "null" {
-		return f.nothing()
+		return f.nothing(texts)
 	}
 	switch f.Type {
 	case Number:
-		return readNumber(raw)
+		return readNumber(raw, texts)
 	case Consent:
-		return f.readConsent(raw)
+		return f.readConsent(raw, texts)
 	case Multiselect:
-		return f.readChoices(raw)
+		return f.readChoices(raw, texts)
 	}
 	var text string
 	if raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
 		return nil, "Must be a string."
 	}
 	if text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")); text == "" {
-		return f.nothing()
+		return f.nothing(texts)
 	}
-	if message := f.checkText(text); message != "" {
+	if message := f.checkText(text, texts); message != "" {
 		return nil, message
 	}
 	return text, ""
 }
 
-func (f Field) nothing() (any, string) {
+func (f Field) nothing(texts Problems) (any, string) {
 	switch {
 	case f.Required && f.Type == Consent:
-		return nil, agree
+		return nil, texts.Agree
 	case f.Required:
-		return nil, missing
+		return nil, texts.Missing
 	}
 	return nil, ""
 }
 
-const agree = "Please agree to this to send the form."
-
-func (f Field) readConsent(raw json.RawMessage) (any, string) {
+func (f Field) readConsent(raw json.RawMessage, texts Problems) (any, string) {
 	switch string(raw) {
 	case "true":
 		return true, ""
 	case "false":
 		if f.Required {
-			return nil, agree
+			return nil, texts.Agree
 		}
 		return false, ""
 	}
 	return nil, "Must be true or false."
 }
 
-func (f Field) readChoices(raw json.RawMessage) (any, string) {
+func (f Field) readChoices(raw json.RawMessage, texts Problems) (any, string) {
 	var chosen []string
 	if raw[0] != '[' || json.Unmarshal(raw, &chosen) != nil {
 		return nil, "Must be an array of strings."
 	}
 	if len(chosen) == 0 {
-		return f.nothing()
+		return f.nothing(texts)
 	}
 	for i, choice := range chosen {
 		if !slices.Contains(f.Options, choice) {
-			return nil, "Please choose from the options."
+			return nil, texts.Options
 		}
 		if slices.Contains(chosen[:i], choice) {
 			return nil, fmt.Sprintf("Choice %d is a duplicate.", i+1)

@@ -50,7 +50,7 @@ func FuzzAnswers(f *testing.F) {
 			return // package strictjson refuses both
 		}
 		for _, field := range form.Fields {
-			answers, _, err := form.Read(RawAnswers{field.Name: raw})
+			answers, _, err := form.Read(RawAnswers{field.Name: raw}, english)
 			if err != nil {
 				if _, blames := errors.AsType[invalid.Fields](err); !blames {
 					t.Errorf("%s: %q: %v, want invalid.Fields", field.Name, raw, err)
@@ -65,7 +65,7 @@ func FuzzAnswers(f *testing.F) {
 			if err := json.Unmarshal(kept, &again); err != nil {
 				t.Fatal(err)
 			}
-			second, _, err := form.Read(again)
+			second, _, err := form.Read(again, english)
 			if err != nil {
 				t.Fatalf("%s: %q was accepted, but its stored form %s is not: %v", field.Name, raw, kept, err)
 			}
@@ -87,4 +87,18 @@ func TestNoticeVersion_DependsOnLabelOnly(t *testing.T) {
 		one.NoticeVersion() != (Field{Name: "x", Label: one.Label}).NoticeVersion() {
 		t.Errorf("%s, %s", one.NoticeVersion(), two.NoticeVersion())
 	}
+}
+
+// english has a text for each problem.
+var english = Problems{
+	Missing: "missing",
+	Agree:   "agree",
+	TooLong: "at most %d",
+	Control: "control",
+	Email:   "email",
+	Phone:   "phone",
+	Number:  "number",
+	Date:    "date",
+	Option:  "option",
+	Options: "options",
 }

@@ -8,7 +8,9 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -31,9 +33,15 @@ const (
 	maxOrigin  = 300 // bytes
 )
 
+// maxNotes is the maximum length of an introduction and of a thank-you text, in characters.
+const maxNotes = 2000
+
 // A Definition describes a new form.
 type Definition struct {
 	Title          string
+	Introduction   string // shown above the fields; may be empty
+	ThankYou       string // shown after the form was sent; empty for that of the language
+	Lang           string // of the built-in texts (package formtext)
 	Fields         []Field
 	AllowedOrigins []string // websites that may embed the form and submit to it from scripts
 	// RetentionMonths is how many months after their creation submissions are deleted.
@@ -70,6 +78,8 @@ func (f Form) Allows(origin string) bool { return slices.Contains(f.AllowedOrigi
 func (d Definition) Check() error {
 	problems := invalid.Fields{}
 	checkTitle(d.Title, problems)
+	checkNotes("introduction", d.Introduction, problems)
+	checkNotes("thankYou", d.ThankYou, problems)
 	if len(d.Fields) == 0 || len(d.Fields) > MaxFields {
 		problems["fields"] = fmt.Sprintf("A form must have 1 to %d fields.", MaxFields)
 		return problems
@@ -98,6 +108,23 @@ func checkTitle(title string, problems invalid.Fields) {
 	}
 }
 
+// checkNotes checks a text of several lines. Each line has the rules of a title, and may be empty.
+func checkNotes(member, text string, problems invalid.Fields) {
+	if utf8.RuneCountInString(text) > maxNotes {
+		problems[member] = fmt.Sprintf("Must have at most %d characters.", maxNotes)
+		return
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if strings.Trim(line, " ") == "" {
+			continue
+		}
+		if message := displayname.Check(line, maxNotes); message != "" {
+			problems[member] = "A line is not valid: " + message
+			return
+		}
+	}
+}
+
 func checkOrigins(origins []string, problems invalid.Fields) {
 	if len(origins) > maxOrigins {
 		problems["allowedOrigins"] = fmt.Sprintf("Must have at most %d origins.", maxOrigins)
@@ -120,6 +147,9 @@ func checkRetention(months int, problems invalid.Fields) {
 // A Change is an edit of a form. A nil field stays unchanged.
 type Change struct {
 	Title          *string
+	Introduction   *string
+	ThankYou       *string
+	Lang           *string
 	AllowedOrigins *[]string
 	Enabled        *bool // false closes the form, which then appears not to exist
 	// RetentionMonths also applies to the submissions that the form has.
@@ -131,6 +161,12 @@ func (c Change) Check() error {
 	problems := invalid.Fields{}
 	if c.Title != nil {
 		checkTitle(*c.Title, problems)
+	}
+	if c.Introduction != nil {
+		checkNotes("introduction", *c.Introduction, problems)
+	}
+	if c.ThankYou != nil {
+		checkNotes("thankYou", *c.ThankYou, problems)
 	}
 	if c.AllowedOrigins != nil {
 		checkOrigins(*c.AllowedOrigins, problems)
@@ -145,6 +181,15 @@ func (c Change) Check() error {
 func (c Change) Apply(f Form) Form {
 	if c.Title != nil {
 		f.Title = *c.Title
+	}
+	if c.Introduction != nil {
+		f.Introduction = *c.Introduction
+	}
+	if c.ThankYou != nil {
+		f.ThankYou = *c.ThankYou
+	}
+	if c.Lang != nil {
+		f.Lang = *c.Lang
 	}
 	if c.AllowedOrigins != nil {
 		f.AllowedOrigins = *c.AllowedOrigins

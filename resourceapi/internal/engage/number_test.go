@@ -7,7 +7,7 @@ import (
 
 func TestReadNumber_RefusesNumbersPostgresCannotStore(t *testing.T) {
 	for _, good := range []string{"0", "-1.50", "1e3", "1E-300", "12.5e+2"} {
-		if _, problem := readNumber(json.RawMessage(good)); problem != "" {
+		if _, problem := readNumber(json.RawMessage(good), Problems{}); problem != "" {
 			t.Errorf("%s: %s", good, problem)
 		}
 	}
@@ -21,7 +21,7 @@ func TestReadNumber_RefusesNumbersPostgresCannotStore(t *testing.T) {
 		"true",
 		"[1]",
 	} {
-		if _, problem := readNumber(json.RawMessage(bad)); problem == "" {
+		if _, problem := readNumber(json.RawMessage(bad), Problems{Number: "Please enter a number."}); problem == "" {
 			t.Errorf("%s: accepted as a number", bad)
 		}
 	}

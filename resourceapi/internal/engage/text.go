@@ -22,28 +22,28 @@ const (
 )
 
 // checkText returns what is wrong with a non-empty text answer.
-func (f Field) checkText(text string) string {
-	if message := checkLength(text, f.Type); message != "" {
+func (f Field) checkText(text string, texts Problems) string {
+	if message := checkLength(text, f.Type, texts); message != "" {
 		return message
 	}
 	switch f.Type {
 	case Email:
-		return checkEmail(text)
+		return checkEmail(text, texts)
 	case Phone:
-		return checkPhone(text)
+		return checkPhone(text, texts)
 	case Date:
 		if day, err := time.Parse(time.DateOnly, text); err != nil || day.Year() < 1 {
-			return "Please enter a valid date in the format YYYY-MM-DD."
+			return texts.Date
 		}
 	case Select:
 		if !slices.Contains(f.Options, text) {
-			return "Please choose one of the options."
+			return texts.Option
 		}
 	}
 	return ""
 }
 
-func checkLength(text string, kind Type) string {
+func checkLength(text string, kind Type, texts Problems) string {
 	longest, allowed := MaxText, ""
 	switch kind {
 	case Textarea:
@@ -52,22 +52,22 @@ func checkLength(text string, kind Type) string {
 		longest = maxEmail
 	}
 	if utf8.RuneCountInString(text) > longest {
-		return fmt.Sprintf("Please enter at most %d characters.", longest)
+		return fmt.Sprintf(texts.TooLong, longest)
 	}
 	if strings.ContainsFunc(
 		text,
 		func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(allowed, r) },
 	) {
-		return "Please remove control characters and line breaks."
+		return texts.Control
 	}
 	return ""
 }
 
 // checkEmail accepts only a bare address: no display name, no comment, no quotes.
-func checkEmail(text string) string {
+func checkEmail(text string, texts Problems) string {
 	address, err := mail.ParseAddress(text)
 	if err != nil || address.Name != "" || address.Address != text || strings.ContainsAny(text, "\"()<>[] ") {
-		return "Please enter an e-mail address, such as name@example.org."
+		return texts.Email
 	}
 	return ""
 }
@@ -75,7 +75,7 @@ func checkEmail(text string) string {
 var phone = regexp.MustCompile(`^\+?[0-9 ().\-/]+$`)
 
 // checkPhone checks the number of digits: 5 to 15, the maximum of ITU-T E.164.
-func checkPhone(text string) string {
+func checkPhone(text string, texts Problems) string {
 	digits := strings.Count(strings.Map(func(r rune) rune {
 		if '0' <= r && r <= '9' {
 			return '0'
@@ -83,7 +83,7 @@ func checkPhone(text string) string {
 		return -1
 	}, text), "0")
 	if !phone.MatchString(text) || digits < 5 || digits > 15 {
-		return "Please enter a phone number with 5 to 15 digits, and + before a country code."
+		return texts.Phone
 	}
 	return ""
 }
@@ -92,16 +92,15 @@ func checkPhone(text string) string {
 const maxPower = 400
 
 // readNumber preserves the spelling, so that no digit is lost to rounding.
-func readNumber(raw json.RawMessage) (any, string) {
-	const message = "Please enter a number, such as 4 or 4.5."
+func readNumber(raw json.RawMessage, texts Problems) (any, string) {
 	var number json.Number
 	if raw[0] == '"' || len(raw) > maxNumber || json.Unmarshal(raw, &number) != nil {
-		return nil, message
+		return nil, texts.Number
 	}
 	_, exponent, _ := strings.Cut(strings.ToLower(number.String()), "e")
 	power, _ := strconv.Atoi(exponent) // clamped to the range of an int
 	if _, err := strconv.ParseFloat(number.String(), 64); err != nil || power < -maxPower || power > maxPower {
-		return nil, message
+		return nil, texts.Number
 	}
 	return number, ""
 }

@@ -9,15 +9,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/openapi"
 	"github.com/almonerhq/almoner/shared/perm"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 )
 
 const base = "https://api.example.org"
 
 func served(t *testing.T) *Endpoint {
 	t.Helper()
-	e, err := New(base)
+	e, err := New(base, brand.Brand{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,31 +59,77 @@ func TestEndpoint_IsCacheableForFiveMinutesAndHasETag(t *testing.T) {
 	}
 }
 
-// The page names no URL that a browser would load, and its policy would block one.
-func TestPage_LoadsNoResources(t *testing.T) {
+// The page names no URL of another host that a browser would load, and its policy would block one. Its style and its
+// script are those that the policy allows.
+func TestPage_LoadsNothingFromOtherHosts(t *testing.T) {
 	answer := get(served(t).Page())
 	page, policy := answer.Body.String(), answer.Header().Get("Content-Security-Policy")
-	if !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || strings.Contains(policy, "unsafe") {
+	if !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || strings.Contains(policy, "unsafe") ||
+		!strings.Contains(policy, "; connect-src 'self'; img-src 'self'; ") {
 		t.Error(policy)
 	}
 	for _, loading := range []string{
-		"<script",
-		"<img",
 		"<iframe",
-		"<link rel=\"stylesheet",
+		`<link rel="stylesheet`,
 		"@import",
 		`url\(`,
-		`<[^>]* src=`,
+		`<[^>]* src="[^/]`,
+		`<[^>]* src="//`,
 		`\{\{`,
 		"ZgotmplZ",
+		"innerHTML",
+		"localStorage",
+		"document.cookie",
 	} {
 		if regexp.MustCompile(loading).MatchString(page) {
 			t.Errorf("the page contains %s", loading)
 		}
 	}
-	if blocks := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindAllStringSubmatch(page, -1); len(blocks) != 1 ||
-		blocks[0][1] != style {
-		t.Error("the hash of the style is not in the policy")
+	for _, element := range []string{"style", "script"} {
+		blocks := regexp.MustCompile(`(?s)<`+element+`>(.*?)</`+element+`>`).FindAllStringSubmatch(page, -1)
+		if len(blocks) != 1 || strings.Count(page, "<"+element) != 1 ||
+			!strings.Contains(policy, element+"-src "+ui.Hash(blocks[0][1])+";") {
+			t.Errorf("the policy does not have the hash of the %s", element)
+		}
+	}
+}
+
+// The page with all its operations fits a slow connection.
+func TestPage_IsAtMost120KBCompressed(t *testing.T) {
+	answer := get(served(t).Page(), "Accept-Encoding", "gzip")
+	if answer.Header().Get("Content-Encoding") != "gzip" || answer.Body.Len() > 120_000 {
+		t.Errorf("%v, %d bytes", answer.Header(), answer.Body.Len())
+	}
+	t.Logf("%d bytes compressed, %d without", answer.Body.Len(), get(served(t).Page()).Body.Len())
+}
+
+func TestPage_UsefulOperationsComeFirst(t *testing.T) {
+	page := get(served(t).Page()).Body.String()
+	var titles []string
+	for _, found := range regexp.MustCompile(`<h2 id="[^"]+">([^<]+)</h2>\n`).FindAllStringSubmatch(page, -1) {
+		titles = append(titles, found[1])
+	}
+	at := slices.Index(titles, "Programmes")
+	if at < 0 || !slices.Equal(titles[at:at+4], []string{"Programmes", "Forms", "Public forms", "Credential and events"}) ||
+		!slices.Equal(titles[len(titles)-2:], []string{"Discovery", "Service"}) {
+		t.Errorf("%q", titles)
+	}
+}
+
+// Names, texts and colours of a deployment cannot leave their place in the page.
+func TestPage_ShowsBrandOfDeployment(t *testing.T) {
+	b, err := (&brand.Options{BrandName: "A<b>&Co", BrandColour: "#7a1fa2"}).Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(base, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := get(e.Page()).Body.String()
+	if !strings.Contains(page, "<h1>A&lt;b&gt;&amp;Co API</h1>") || strings.Contains(page, "A<b>") ||
+		!strings.Contains(page, "--brand:#7a1fa2") {
+		t.Error("the page does not show the brand")
 	}
 }
 
@@ -93,14 +142,25 @@ func TestPage_CodeBlocksAreFocusable(t *testing.T) {
 	}
 }
 
-// The page shows every operation, parameter and response of the description.
+// The page shows every operation, parameter and response of the description, but preflights and the files of pages.
 func TestPage_ShowsEveryOperation(t *testing.T) {
 	page := get(served(t).Page()).Body.String()
 	d, err := openapi.New(base)
 	if err != nil {
 		t.Fatal(err)
 	}
+	left := 0
 	for _, o := range d.Operations() {
+		if o.Method == "OPTIONS" || slices.Contains(
+			[]string{"readEmbedScript", "readEmbedStyle", "readHeightScript", "readLogo"},
+			o.Text("operationId"),
+		) {
+			left++
+			if strings.Contains(page, `"`+o.Text("operationId")+`"`) {
+				t.Errorf("%s %s is on the page", o.Method, o.Path)
+			}
+			continue
+		}
 		_, rest, found := strings.Cut(page, `<article id="`+o.Text("operationId")+`"`)
 		article, _, _ := strings.Cut(rest, "</article>")
 		if !found || !strings.Contains(article, "<code>"+o.Path+"</code>") ||
@@ -117,6 +177,25 @@ func TestPage_ShowsEveryOperation(t *testing.T) {
 			if !strings.Contains(article, "<b>"+answer.Name+"</b>") {
 				t.Errorf("%s %s: response %s is not on the page", o.Method, o.Path, answer.Name)
 			}
+		}
+	}
+	if left < 5 {
+		t.Errorf("only %d operations are left out", left)
+	}
+}
+
+// The first example of each operation can be read without scripts, and the others be opened.
+func TestPage_HasExamplesInFourLanguages(t *testing.T) {
+	page := get(served(t).Page()).Body.String()
+	articles := strings.Count(page, "<article ")
+	for language, want := range map[string]string{
+		"curl":       ` open data-language="curl"><summary>curl</summary><pre tabindex="0"><code>curl `,
+		"Go":         ` data-language="Go"><summary>Go</summary>`,
+		"JavaScript": ` data-language="JavaScript"><summary>JavaScript</summary>`,
+		"Python":     ` data-language="Python"><summary>Python</summary>`,
+	} {
+		if got := strings.Count(page, want); got != articles || articles < 40 {
+			t.Errorf("%s: %d examples of %d operations", language, got, articles)
 		}
 	}
 }
@@ -196,7 +275,7 @@ func TestOperation_ShowsCurlCommand(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(sent, " ")
 		o, _ := d.Find(method, path)
-		if got := r.operation(o).Curl; got != want {
+		if got := r.operation(o).Samples[0].Text; got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", sent, got, want)
 		}
 	}

@@ -1,17 +1,17 @@
 // Package apidoc serves the OpenAPI description of package openapi, as JSON and as an HTML page.
 //
-// Both are built once at startup and are the same for every caller. The page has no script and loads no resources.
+// Both are built once at startup and are the same for every caller. The page works without its script, which adds a
+// filter, copy buttons and requests with a token that the user pastes. The token stays in the tab: the script stores it in
+// sessionStorage and sends it only to this API, and the policy of the page allows no other host.
 package apidoc
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"net/http"
-	"time"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/openapi"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 )
 
 // Paths of the description, below the base address.
@@ -21,19 +21,27 @@ const (
 )
 
 // An Endpoint makes the handlers.
-type Endpoint struct{ json, page []byte }
+type Endpoint struct {
+	json, page []byte
+	policy     string
+}
+
+// logoPath is the path of the logo, which package publicforms serves.
+const logoPath = "/v1/engage/public/logo"
 
 // New builds the description of the API at baseURL, which has no trailing slash.
-func New(baseURL string) (*Endpoint, error) {
+func New(baseURL string, b brand.Brand) (*Endpoint, error) {
 	document, err := openapi.New(baseURL)
 	if err != nil {
 		return nil, err
 	}
-	page, err := render(document, baseURL)
+	page, err := render(document, baseURL, b)
 	if err != nil {
 		return nil, err
 	}
-	return &Endpoint{document.JSON(), page}, nil
+	policy := "default-src 'none'; style-src " + ui.Hash(style(b)) + "; script-src " + ui.Hash(script) +
+		"; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return &Endpoint{document.JSON(), page, policy}, nil
 }
 
 // Routes returns the handlers of the description by path and method.
@@ -43,35 +51,14 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 
 // JSON handles GET of the JSON description. Scripts of any origin may read it.
 func (e *Endpoint) JSON() http.Handler {
-	return file(e.json, map[string]string{"Content-Type": "application/json", "Access-Control-Allow-Origin": "*"})
+	return ui.File(e.json, map[string]string{"Content-Type": "application/json", "Access-Control-Allow-Origin": "*"})
 }
 
 // Page handles GET of the HTML description.
 func (e *Endpoint) Page() http.Handler {
-	return file(e.page, map[string]string{
-		"Content-Type": "text/html; charset=utf-8",
-		"Content-Security-Policy": "default-src 'none'; style-src '" + styleHash() + "'; img-src data:; base-uri " +
-			"'none'; form-action 'none'; frame-ancestors 'none'",
-		"Referrer-Policy": "no-referrer",
-	})
-}
-
-// styleHash returns the hash of the one style allowed by the policy (Content Security Policy Level 3, section 2.3.1).
-func styleHash() string {
-	sum := sha256.Sum256([]byte(style))
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
-}
-
-// file serves content that clients may cache for five minutes.
-func file(content []byte, header map[string]string) http.Handler {
-	sum := sha256.Sum256(content)
-	tag := `"` + hex.EncodeToString(sum[:8]) + `"`
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for name, value := range header {
-			w.Header().Set(name, value)
-		}
-		w.Header().Set("ETag", tag)
-		w.Header().Set("Cache-Control", "public, max-age=300")
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	return ui.File(e.page, map[string]string{
+		"Content-Type":            "text/html; charset=utf-8",
+		"Content-Security-Policy": e.policy,
+		"Referrer-Policy":         "no-referrer",
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"html/template"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -18,7 +17,8 @@ type operation struct {
 	Access                      string
 	Parameters                  []parameter
 	Bodies                      []body
-	Curl                        string
+	Samples                     []sample
+	Try                         string // path and query of a GET that the page can send; empty for none
 	Answers                     []answer
 }
 
@@ -76,7 +76,11 @@ func (r reader) operation(o openapi.Operation) operation {
 	for i := range out.Bodies {
 		out.Bodies[i].Text = sent.Text("description")
 	}
-	out.Curl = r.curl(o, parameters, out.Bodies)
+	sends := r.request(o, parameters, out.Bodies)
+	out.Samples = sends.samples()
+	if o.Method == "GET" && strings.HasPrefix(o.Path, "/v1/") && (sends.access == byBearer || sends.access == byNothing) {
+		out.Try = strings.TrimPrefix(sends.address, r.baseURL)
+	}
 	for _, response := range o.Map("responses") {
 		described, _ := response.Value.(openapi.Object)
 		described = r.document.Resolve(described)
@@ -136,79 +140,6 @@ func format(mediaType string, value any) string {
 		return ""
 	}
 	return strings.TrimRight(out.String(), "\n")
-}
-
-// access describes who may call the operation.
-func access(o openapi.Operation) string {
-	for _, one := range o.List("security") {
-		for _, scheme := range one.(openapi.Object) {
-			switch scheme.Name {
-			case "bearer", "assistant":
-				return "Bearer token"
-			case "service":
-				return "Service credentials"
-			case "clientBasic":
-				return "Application credentials"
-			}
-		}
-	}
-	return "Public"
-}
-
-// curl returns the request as a curl command.
-func (r reader) curl(o openapi.Operation, parameters []openapi.Object, bodies []body) string {
-	path, query := o.Path, url.Values{}
-	var lines []string
-	switch access(o) {
-	case "Bearer token":
-		lines = append(lines, `-H "Authorization: Bearer $TOKEN"`)
-	case "Service credentials":
-		lines = append(lines, `-u "$CLIENT_ID:$CLIENT_SECRET"`)
-	}
-	for _, p := range parameters {
-		value, has := r.document.Example(p)
-		text, _ := value.(string)
-		switch {
-		case p.Text("name") == "X-Tenant-Id":
-			lines = append(lines, `-H "X-Tenant-Id: $TENANT"`)
-		case !has || text == "":
-		case p.Text("in") == "path":
-			path = strings.ReplaceAll(path, "{"+p.Text("name")+"}", text)
-		case p.Text("in") == "query":
-			query.Set(p.Text("name"), text)
-		default:
-			lines = append(lines, quoted("-H", p.Text("name")+": "+text))
-		}
-	}
-	address := r.baseURL + path
-	if len(query) > 0 {
-		address = "'" + address + "?" + query.Encode() + "'"
-	}
-	if o.Method != "GET" && (o.Method != "POST" || len(bodies) == 0) {
-		address = "-X " + o.Method + " " + address
-	}
-	return strings.Join(append(append([]string{"curl " + address}, lines...), data(bodies)...), " \\\n  ")
-}
-
-// data returns the curl arguments for the first of the bodies.
-func data(bodies []body) []string {
-	if len(bodies) == 0 || len(bodies[0].Examples) == 0 {
-		return nil
-	}
-	text := bodies[0].Examples[0].Text
-	if bodies[0].Type == "application/x-www-form-urlencoded" {
-		var out []string
-		for pair := range strings.SplitSeq(text, "\n&") {
-			out = append(out, quoted("--data-urlencode", pair))
-		}
-		return out
-	}
-	mediaType, _, _ := strings.Cut(bodies[0].Type, " or ")
-	return []string{quoted("-H", "Content-Type: "+mediaType), quoted("--data-binary", text)}
-}
-
-func quoted(option, text string) string {
-	return option + " '" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // plain trims text and removes its backticks.

@@ -2,6 +2,7 @@ package apidoc
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"html/template"
 	"slices"
@@ -11,14 +12,29 @@ import (
 	"github.com/yuin/goldmark/extension"
 	"github.com/yuin/goldmark/parser"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/openapi"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 )
 
 //go:embed assets/page.html
 var pageHTML string
 
 //go:embed assets/page.css
-var style string
+var pageCSS string
+
+//go:embed assets/page.js
+var script string
+
+// style is the style sheet of the page, without the deployment's accent.
+func style(b brand.Brand) string {
+	sheet := ui.Tokens() + pageCSS
+	if colour, own := b.Colour(); own {
+		sheet += ui.Accent(colour)
+	}
+	return sheet
+}
 
 // A page is the data of the template.
 type page struct {
@@ -28,7 +44,10 @@ type page struct {
 	Intro          template.HTML
 	Chapters       []chapter // of the introduction
 	Groups         []group
+	Brand          string
+	Logo           string // path
 	Style          template.CSS
+	Script         template.JS
 }
 
 // A chapter is a heading of the introduction.
@@ -41,7 +60,7 @@ type group struct {
 	Operations    []operation
 }
 
-func render(d *openapi.Document, baseURL string) ([]byte, error) {
+func render(d *openapi.Document, baseURL string, b brand.Brand) ([]byte, error) {
 	parsed, err := template.New("page").Parse(pageHTML)
 	if err != nil {
 		return nil, err
@@ -53,7 +72,10 @@ func render(d *openapi.Document, baseURL string) ([]byte, error) {
 		BaseURL:  baseURL,
 		JSONPath: JSONPath,
 		Intro:    prose(info.Text("description")),
-		Style:    template.CSS(style),
+		Brand:    b.Name(),
+		Logo:     logoPath,
+		Style:    template.CSS(style(b)),
+		Script:   template.JS(script),
 	}
 	for line := range strings.Lines(info.Text("description")) {
 		if title, isHeading := strings.CutPrefix(strings.TrimSpace(line), "## "); isHeading {
@@ -66,17 +88,47 @@ func render(d *openapi.Document, baseURL string) ([]byte, error) {
 		name := tag.Text("name")
 		g := group{Anchor: anchor(name), Title: name, Text: prose(tag.Text("description"))}
 		for _, o := range d.Operations() {
-			if slices.Contains(o.List("tags"), any(name)) {
+			if slices.Contains(o.List("tags"), any(name)) && !isPlumbing(d, o) {
 				g.Operations = append(g.Operations, reader.operation(o))
 			}
 		}
-		view.Groups = append(view.Groups, g)
+		if len(g.Operations) > 0 {
+			view.Groups = append(view.Groups, g)
+		}
 	}
+	slices.SortStableFunc(view.Groups, func(a, b group) int { return cmp.Compare(rank(a.Title), rank(b.Title)) })
 	var out bytes.Buffer
 	if err := parsed.Execute(&out, view); err != nil {
 		return nil, err
 	}
 	return out.Bytes(), nil
+}
+
+// rank orders the groups: those that most readers look for, then the others, then those about the service itself.
+func rank(title string) int {
+	first := []string{"Programmes", "Forms", "Public forms", "Credential and events", "Webhooks"}
+	if at := slices.Index(first, title); at >= 0 {
+		return at
+	}
+	if title == "Discovery" || title == "Service" {
+		return len(first) + 1
+	}
+	return len(first)
+}
+
+// isPlumbing reports whether only browsers call the operation: a preflight, or a file that a page loads. The page leaves
+// these out; the JSON description has them.
+func isPlumbing(d *openapi.Document, o openapi.Operation) bool {
+	if o.Method == "OPTIONS" {
+		return true
+	}
+	content := d.Resolve(o.Map("responses").Map("200")).Map("content")
+	for _, media := range content {
+		if media.Name != "text/css" && media.Name != "text/javascript" && !strings.HasPrefix(media.Name, "image/") {
+			return false
+		}
+	}
+	return len(content) > 0
 }
 
 // prose converts the Markdown of a description to HTML. Raw HTML in it is dropped.

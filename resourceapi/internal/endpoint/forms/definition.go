@@ -5,22 +5,28 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-// readForm reads the body of POST: title, fields, allowedOrigins, enabled, which defaults to true, and
-// retentionMonths, which defaults to 24. The error is an *apierr.Error or invalid.Fields.
+// formMembers are the members of a form in a request.
+var formMembers = []string{
+	"title", "introduction", "thankYou", "lang", "fields", "allowedOrigins", "enabled", "retentionMonths",
+}
+
+// readForm reads the body of POST. enabled defaults to true, lang to formtext.Default, retentionMonths to 24, and the
+// other texts but the title to none. The error is an *apierr.Error or invalid.Fields.
 func readForm(h http.Header, content []byte) (engage.Form, error) {
 	object, err := strictjson.ReadBody(h, content, "application/json")
 	if err != nil {
 		return engage.Form{}, err
 	}
-	problems := invalid.Fields(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled",
-		"retentionMonths"))
+	problems := invalid.Fields(unknown.Members(object, formMembers...))
 	enabled := readEnabled(object, problems)
 	definition, err := readDefinition(object, problems)
 	return engage.Form{Definition: definition, Enabled: enabled == nil || *enabled}, err
@@ -59,6 +65,9 @@ func readDefinition(object strictjson.Object, problems invalid.Fields) (engage.D
 	if d.Title = title; !isText {
 		problems["title"] = "Must be a string."
 	}
+	d.Introduction = orElse(readText(object, "introduction", problems), "")
+	d.ThankYou = orElse(readText(object, "thankYou", problems), "")
+	d.Lang = orElse(readLang(object, problems), formtext.Default)
 	if !readTexts(object, "allowedOrigins", &d.AllowedOrigins) {
 		problems["allowedOrigins"] = "Must be an array of strings. If the array is empty, other websites cannot " +
 			"use the form."
@@ -77,26 +86,51 @@ func readDefinition(object strictjson.Object, problems invalid.Fields) (engage.D
 	return d, problems.Join(d.Check())
 }
 
-// readChange reads the body of PATCH: title, allowedOrigins, enabled and retentionMonths, all optional. The error is
-// an *apierr.Error or invalid.Fields.
+// readText returns nil if object has no such member.
+func readText(object strictjson.Object, name string, problems invalid.Fields) *string {
+	if !object.Has(name) {
+		return nil
+	}
+	text, isText := object.Text(name)
+	if !isText {
+		problems[name] = "Must be a string."
+	}
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	return &text
+}
+
+// readLang returns nil if object has no member "lang".
+func readLang(object strictjson.Object, problems invalid.Fields) *string {
+	lang := readText(object, "lang", problems)
+	if lang != nil && !formtext.Known(*lang) {
+		problems["lang"] = "Must be one of these languages: " + strings.Join(formtext.Names(), ", ") + "."
+	}
+	return lang
+}
+
+func orElse(text *string, otherwise string) string {
+	if text == nil {
+		return otherwise
+	}
+	return *text
+}
+
+// readChange reads the body of PATCH, whose members are all optional. The error is an *apierr.Error or invalid.Fields.
 func readChange(h http.Header, content []byte) (engage.Change, error) {
 	object, err := strictjson.ReadBody(h, content, "application/json", "application/merge-patch+json")
 	if err != nil {
 		return engage.Change{}, err
 	}
 	var change engage.Change
-	problems := invalid.Fields(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled",
-		"retentionMonths"))
+	problems := invalid.Fields(unknown.Members(object, formMembers...))
 	if object.Has("fields") {
 		problems["fields"] = "The fields of a form cannot change. Create another form, and close this one with " +
 			"enabled: false."
 	}
-	if object.Has("title") {
-		title, isText := object.Text("title")
-		if change.Title = &title; !isText {
-			problems["title"] = "Must be a string."
-		}
-	}
+	change.Title = readText(object, "title", problems)
+	change.Introduction = readText(object, "introduction", problems)
+	change.ThankYou = readText(object, "thankYou", problems)
+	change.Lang = readLang(object, problems)
 	if object.Has("allowedOrigins") {
 		origins := []string{}
 		if change.AllowedOrigins = &origins; !readTexts(object, "allowedOrigins", &origins) {

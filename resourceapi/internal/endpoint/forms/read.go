@@ -24,6 +24,9 @@ type formRecord struct {
 	ID             uuid.UUID      `json:"id"`
 	EmbedKey       string         `json:"embedKey"`
 	Title          string         `json:"title"`
+	Introduction   string         `json:"introduction"`
+	ThankYou       string         `json:"thankYou"`
+	Lang           string         `json:"lang"`
 	Fields         []engage.Field `json:"fields"`
 	AllowedOrigins []string       `json:"allowedOrigins"`
 	Enabled        bool           `json:"enabled"`
@@ -37,6 +40,9 @@ func recordOf(f engage.Form) formRecord {
 		ID:              f.ID,
 		EmbedKey:        f.EmbedKey,
 		Title:           f.Title,
+		Introduction:    f.Introduction,
+		ThankYou:        f.ThankYou,
+		Lang:            f.Lang,
 		Fields:          f.Fields,
 		AllowedOrigins:  f.AllowedOrigins,
 		Enabled:         f.Enabled,

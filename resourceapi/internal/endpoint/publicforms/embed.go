@@ -24,13 +24,16 @@ func (e *Endpoint) Page() http.Handler {
 		if err := allowOrigin(w, r, form.Form); err != nil {
 			return err
 		}
-		view := viewOf(form.Form, r)
+		view := viewOf(form.Form, styleOf(r))
 		if sent := r.URL.Query().Get("submission"); sent != "" {
 			s, err := e.submission(r, sent)
 			if err != nil || s.Form != form.ID {
 				return errors.Join(engage.ErrNotFound, err)
 			}
-			view.Sent, view.Reasons = string(s.Status), s.Reasons
+			view.Sent = string(s.Status)
+			for _, reason := range s.Reasons {
+				view.Reasons = append(view.Reasons, view.Words.Reason(reason))
+			}
 			return e.render(w, http.StatusOK, form.AllowedOrigins, view)
 		}
 		view.Token = e.Tokens.ForSubmission(form.ID, e.Now())
@@ -54,13 +57,15 @@ func (e *Endpoint) Send() http.Handler {
 		if err != nil {
 			return err
 		}
-		view := viewOf(form.Form, r)
+		style := styleOf(r)
+		form.Lang = style.language(form.Lang).Name // of the messages
+		view := viewOf(form.Form, style)
 		view.Token = values.Get("submissionToken")
 		given := view.fill(form.Fields, values)
 		token, err := e.Tokens.ReadSubmission(view.Token, form.ID, e.Now())
 		if err != nil {
 			view.Token = e.Tokens.ForSubmission(form.ID, e.Now())
-			view.Alert = "This page was open for more than an hour. Please check your answers and send them again."
+			view.Alert = view.Words.TooOld
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
 		submission, err := newSubmission(form.Form, token, given)
@@ -69,7 +74,7 @@ func (e *Endpoint) Send() http.Handler {
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
 		if e.Now().Sub(token.IssuedAt) < minFillTime {
-			view.Alert = "That was very quick. Please check your answers and send them again."
+			view.Alert = view.Words.TooQuick
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
 		unnamed := idempotency.Key{Scope: idempotency.Scope{WorkspaceID: form.WorkspaceID}}
@@ -77,13 +82,9 @@ func (e *Endpoint) Send() http.Handler {
 		if _, err := e.accept(r.Context(), unnamed, submission); err != nil {
 			return err
 		}
-		query := url.Values{
-			"submission": {submission.ID.String()},
-			"token":      {e.Tokens.ForStatus(submission.ID, e.Now())},
-		}
-		if view.Framed {
-			query.Set("frame", "1")
-		}
+		query := view.pageStyle.query()
+		query.Set("submission", submission.ID.String())
+		query.Set("token", e.Tokens.ForStatus(submission.ID, e.Now()))
 		w.Header().Set("Location", FormsPath+"/"+form.EmbedKey+"/embed?"+query.Encode())
 		w.WriteHeader(http.StatusSeeOther)
 		return nil
@@ -110,23 +111,17 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-func framed(r *http.Request) bool { return r.URL.Query().Get("frame") == "1" }
-
-// action returns the path of the form's page.
-func action(embedKey string, framed bool) string {
-	path := FormsPath + "/" + embedKey + "/embed"
-	if framed {
-		return path + "?frame=1"
-	}
-	return path
-}
-
-// policy returns the page's Content-Security-Policy: no external resources, and frames only on the given origins.
-func policy(origins []string) string {
+// policy returns the page's Content-Security-Policy: no external resources, no inline style but the one with the given
+// hash, and frames only on the given origins.
+func policy(origins []string, styleHash string) string {
 	ancestors := "'none'"
 	if len(origins) > 0 {
 		ancestors = strings.Join(origins, " ")
 	}
-	return "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; form-action 'self'; base-uri " +
-		"'none'; frame-ancestors " + ancestors
+	styles := "'self'"
+	if styleHash != "" {
+		styles += " " + styleHash
+	}
+	return "default-src 'none'; style-src " + styles + "; script-src 'self'; img-src 'self'; form-action 'self'; " +
+		"base-uri 'none'; frame-ancestors " + ancestors
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/web"
 
@@ -51,6 +52,7 @@ type Store interface {
 // Deps are the dependencies of an Endpoint.
 type Deps struct {
 	BaseURL string // without a trailing slash
+	Brand   brand.Brand
 	Store   Store
 	Tokens  *engage.Tokens
 	Now     func() time.Time
@@ -125,6 +127,7 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 		Root + "/embed.js":        {"GET": e.Script()},
 		Root + "/embed.css":       {"GET": e.Style()},
 		Root + "/height.js":       {"GET": e.Height()},
+		Root + "/logo":            {"GET": e.Logo()},
 	}
 }
 

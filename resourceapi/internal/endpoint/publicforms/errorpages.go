@@ -6,78 +6,51 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 )
 
 // page serves an open form. Errors become pages, since a person reads them in a frame.
 func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.FormState) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origins := []string{"*"} // any site may frame a page that shows only what was sent to it
+		lang := ""
 		form, err := e.find(r)
 		if err == nil {
 			err = checkOpen(form)
 		}
 		if err == nil {
-			origins = form.AllowedOrigins
+			origins, lang = form.AllowedOrigins, form.Lang
 			err = serve(w, r, form)
 		}
 		if err != nil {
-			e.refusePage(w, r, origins, err)
+			e.refusePage(w, r, origins, lang, err)
 		}
 	})
 }
 
-// An errorPage is the text of a page that replaces the form.
-type errorPage struct {
-	title, text string
-	again       bool // whether reopening the form may help
-}
-
-// errorPages are the texts by kind of error.
-var errorPages = map[apierr.Kind]errorPage{
-	apierr.NotFound: {
-		"This form is not available",
-		"It may have been closed, or the address may be incomplete.",
-		false,
-	},
-	apierr.Forbidden: {
-		"This form cannot be sent from here",
-		"The form does not allow the website that shows it. Please open the form directly and try again.",
-		false,
-	},
-	apierr.Conflict: {
-		"You already sent this form",
-		"We received your answers the first time. Open the form again to send new answers.",
-		true,
-	},
-	apierr.RateLimited: {
-		"Too many forms were sent",
-		"There were too many from your network. Please go back, wait a minute and send your answers again.",
-		false,
-	},
-	apierr.TooLarge: {"Your answers are too long", "Please go back and shorten them.", false},
-	apierr.Invalid:  {"The form could not be read", "Please open it again.", true},
-	apierr.NotProvisioned: {
-		"This form is not set up yet",
-		"Trying again does not help. Please contact the organisation that published the form.",
-		false,
-	},
-	apierr.Unavailable: {"We cannot show this form at the moment", "Please try again in a few seconds.", true},
-	apierr.Internal:    {"Something went wrong on our side", "The error was recorded. Please try again.", true},
-}
-
-// unsent are the texts, by kind of error, for a user whose answers are returned with the page to be sent again. The
-// browser may have discarded them when the user goes back, since the form's page is not cached.
-var unsent = map[apierr.Kind]errorPage{
-	apierr.Unavailable: {
-		"We cannot accept your answers at the moment",
-		"Your answers are still on this page. Please wait a few seconds, then send them again.",
-		true,
-	},
-	apierr.Internal: {
-		"Something went wrong on our side",
-		"The error was recorded. Your answers are still on this page. Please send them again.",
-		true,
-	},
+// errorPage returns the text of the page for a kind of error, and whether reopening the form may help.
+func errorPage(words formtext.Pages, kind apierr.Kind) (text formtext.PageText, again, known bool) {
+	switch kind {
+	case apierr.NotFound:
+		return words.NotFound, false, true
+	case apierr.Forbidden:
+		return words.Forbidden, false, true
+	case apierr.Conflict:
+		return words.Conflict, true, true
+	case apierr.RateLimited:
+		return words.RateLimited, false, true
+	case apierr.TooLarge:
+		return words.TooLarge, false, true
+	case apierr.Invalid:
+		return words.Invalid, true, true
+	case apierr.NotProvisioned:
+		return words.NotProvisioned, false, true
+	case apierr.Unavailable:
+		return words.Unavailable, true, true
+	case apierr.Internal:
+		return words.Internal, true, true
+	}
+	return formtext.PageText{}, false, false
 }
 
 // maxKeptFields is how many fields are returned with the page: more than the longest form has.
@@ -85,11 +58,10 @@ const maxKeptFields = 500
 
 // addAnswers adds the answers of the user to a page that reports a server error. The allowed websites of the form are
 // not known here, so only answers from the page's own form are returned.
-func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view, kept errorPage) {
+func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view, kept formtext.PageText) {
 	if r.Method != http.MethodPost {
 		if r.URL.Query().Has("submission") { // the answers were accepted before
-			view.Title, view.Problem = "We received your answers", "We cannot show their status at the moment. You "+
-				"do not need to send them again."
+			view.Title, view.Problem = view.Words.Pages.StatusUnknown.Title, view.Words.Pages.StatusUnknown.Text
 			view.Action = ""
 		}
 		return
@@ -98,24 +70,31 @@ func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view
 		return
 	}
 	if values, err := readForm(w, r); err == nil && len(values) > 0 && len(values) <= maxKeptFields {
-		view.Title, view.Problem, view.Kept = kept.title, kept.text, values
+		view.Title, view.Problem, view.Kept = kept.Title, kept.Text, values
 	}
 }
 
-func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []string, err error) {
+// refusePage writes the page of an error. ofForm is the language of the form; it is empty for a form that is not open,
+// which must look like one that does not exist.
+func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []string, ofForm string, err error) {
 	answer := apierr.Of(refusal(err))
-	words, known := errorPages[answer.Kind]
+	style := styleOf(r)
+	words := style.language(ofForm)
+	text, again, known := errorPage(words.Pages, answer.Kind)
 	if !known {
 		e.Refuse(w, r, answer)
 		return
 	}
-	view := &view{Framed: framed(r)}
-	view.Title, view.Problem = words.title, words.text
-	if words.again {
-		view.Action = action(r.PathValue("embedKey"), view.Framed)
+	view := &view{pageStyle: style, Words: words, Title: text.Title, Problem: text.Text}
+	if again {
+		view.Action = style.action(r.PathValue("embedKey"))
 	}
-	if ours := answer.Kind == apierr.Unavailable || answer.Kind == apierr.Internal; ours {
-		e.addAnswers(w, r, view, unsent[answer.Kind])
+	// The browser may have discarded the answers when the user goes back, since the form's page is not cached.
+	switch answer.Kind {
+	case apierr.Unavailable:
+		e.addAnswers(w, r, view, words.Pages.UnsentUnavailable)
+	case apierr.Internal:
+		e.addAnswers(w, r, view, words.Pages.UnsentInternal)
 	}
 	e.LogServerError(r, answer)
 	answer.SayWhen(w.Header())

@@ -1,12 +1,11 @@
 package publicforms
 
 import (
-	"bytes"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/hex"
+	"maps"
 	"net/http"
-	"time"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 )
 
 //go:embed assets/embed.js
@@ -19,23 +18,31 @@ var embedCSS []byte
 var heightJS []byte
 
 // Script handles GET of embed.js, which embeds a form in a website.
-func (e *Endpoint) Script() http.Handler { return asset("text/javascript; charset=utf-8", embedJS) }
+func (e *Endpoint) Script() http.Handler {
+	return asset("text/javascript; charset=utf-8", embedJS, nil)
+}
 
 // Style handles GET of the page's style sheet.
-func (e *Endpoint) Style() http.Handler { return asset("text/css; charset=utf-8", embedCSS) }
+func (e *Endpoint) Style() http.Handler {
+	return asset("text/css; charset=utf-8", append([]byte(ui.Tokens()), embedCSS...), nil)
+}
 
-// Height handles GET of the page's script, which reports the page's height to the frame around it.
-func (e *Endpoint) Height() http.Handler { return asset("text/javascript; charset=utf-8", heightJS) }
+// Height handles GET of the page's script, which reports the page's height and title to the frame around it.
+func (e *Endpoint) Height() http.Handler {
+	return asset("text/javascript; charset=utf-8", heightJS, nil)
+}
 
-// asset serves a public file that clients may cache for five minutes.
-func asset(contentType string, content []byte) http.Handler {
-	sum := sha256.Sum256(content)
-	tag := `"` + hex.EncodeToString(sum[:8]) + `"`
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", contentType)
-		w.Header().Set("ETag", tag)
-		w.Header().Set("Cache-Control", "public, max-age=300")
-		w.Header().Set("Cross-Origin-Resource-Policy", "cross-origin")
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+// Logo handles GET of the deployment's logo. An SVG that a browser opens as a page runs no script.
+func (e *Endpoint) Logo() http.Handler {
+	logo := e.Brand.Logo()
+	return asset(logo.ContentType, logo.Content, map[string]string{
+		"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox",
 	})
+}
+
+// asset serves a public file.
+func asset(contentType string, content []byte, more map[string]string) http.Handler {
+	header := map[string]string{"Content-Type": contentType, "Cross-Origin-Resource-Policy": "cross-origin"}
+	maps.Copy(header, more)
+	return ui.File(content, header)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
@@ -109,7 +110,7 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 
 // newSubmission checks the answers to the form. The error is invalid.Fields.
 func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.RawAnswers) (engage.Submission, error) {
-	answers, consents, err := form.Read(given)
+	answers, consents, err := form.Read(given, formtext.Of(form.Lang).Problems)
 	return engage.Submission{
 		ID:          identity.New(),
 		Form:        form.ID,

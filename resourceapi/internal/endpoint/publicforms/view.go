@@ -14,8 +14,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/brand"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
@@ -32,19 +35,24 @@ var pageTemplate = template.Must(template.ParseFS(pageHTML, "assets/page.html"))
 
 // A view is the data of the page template.
 type view struct {
-	Title   string
-	Framed  bool   // shown in a frame
-	Action  string // path of the form's page; empty if there is none to go to
-	Token   string
-	Alert   string     // about the whole form
-	Problem string     // replaces the form
-	Kept    url.Values // answers that could not be stored, to be sent again
-	Sent    string     // status of the submission, replaces the form
-	Reasons []string
-	Fields  []*fieldView
-	Wrong   []*fieldView // fields with a Problem
-	Trap    string
-	Static  string // base path of the style sheet and script
+	pageStyle
+	Words  *formtext.Language
+	Brand  brand.Brand
+	Accent template.CSS
+	Title  string
+	// Paragraphs of the form's own texts.
+	Introduction, ThankYou []string
+	Action                 string // path of the form's page; empty if there is none to go to
+	Token                  string
+	Alert                  string     // about the whole form
+	Problem                string     // replaces the form
+	Kept                   url.Values // answers that could not be stored, to be sent again
+	Sent                   string     // status of the submission, replaces the form
+	Reasons                []string
+	Fields                 []*fieldView
+	Wrong                  []*fieldView // fields with a Problem
+	Trap                   string
+	Static                 string // base path of the style sheet and script
 }
 
 // A fieldView is one question on the page.
@@ -55,6 +63,7 @@ type fieldView struct {
 	Value   string
 	Chosen  []string
 	Problem string
+	Words   *formtext.Language
 }
 
 // Has reports whether the option was chosen.
@@ -72,26 +81,66 @@ func (f *fieldView) OptionID(i int) string {
 func (f *fieldView) Attributes() template.HTMLAttr {
 	switch f.Type {
 	case engage.Email:
-		return `type="email" autocomplete="email" inputmode="email" autocapitalize="none" spellcheck="false"`
+		return `type="email" autocomplete="email" dir="ltr" inputmode="email" autocapitalize="none" spellcheck="false"`
 	case engage.Phone:
-		return `type="tel" autocomplete="tel" inputmode="tel"`
+		return `type="tel" autocomplete="tel" dir="ltr" inputmode="tel"`
 	case engage.Number:
-		return `type="text" inputmode="decimal"` // with type=number browsers do not send invalid input
+		return `type="text" dir="ltr" inputmode="decimal"` // with type=number browsers do not send invalid input
 	case engage.Date:
 		return `type="date" max="9999-12-31"`
 	}
 	if strings.EqualFold(f.Name, "name") {
-		return `type="text" autocomplete="name"`
+		return `type="text" autocomplete="name" dir="auto"`
 	}
-	return `type="text"`
+	return `type="text" dir="auto"`
 }
 
-func viewOf(form engage.Form, r *http.Request) *view {
-	v := &view{Title: form.Title, Framed: framed(r), Action: action(form.EmbedKey, framed(r)), Trap: trap}
+func viewOf(form engage.Form, style pageStyle) *view {
+	v := &view{
+		pageStyle:    style,
+		Words:        style.language(form.Lang),
+		Title:        form.Title,
+		Introduction: paragraphs(form.Introduction),
+		ThankYou:     paragraphs(form.ThankYou),
+		Action:       style.action(form.EmbedKey),
+		Trap:         trap,
+	}
 	for i, field := range form.Fields {
-		v.Fields = append(v.Fields, &fieldView{Field: field, ID: fmt.Sprintf("f%d", i), Input: prefix + field.Name})
+		v.Fields = append(v.Fields, &fieldView{
+			Field: field,
+			ID:    fmt.Sprintf("f%d", i),
+			Input: prefix + field.Name,
+			Words: v.Words,
+		})
 	}
 	return v
+}
+
+// paragraphs splits a text at empty lines. The style sheet keeps the other line breaks.
+func paragraphs(text string) []string {
+	var out []string
+	for paragraph := range strings.SplitSeq(text, "\n\n") {
+		if paragraph = strings.Trim(paragraph, "\n "); paragraph != "" {
+			out = append(out, paragraph)
+		}
+	}
+	return out
+}
+
+// PageTitle returns the title of the document.
+func (v *view) PageTitle() string {
+	if len(v.Wrong) == 0 {
+		return v.Title
+	}
+	return fmt.Sprintf(v.Words.TitleToCorrect, v.Title)
+}
+
+// ToCorrect returns how many answers are to be corrected, in words.
+func (v *view) ToCorrect() string {
+	if len(v.Wrong) == 1 {
+		return v.Words.CorrectOne
+	}
+	return fmt.Sprintf(v.Words.CorrectMany, len(v.Wrong))
 }
 
 // fill copies the sent values into the view and returns them as the answers that a script would have sent.
@@ -163,13 +212,22 @@ func (v *view) mark(problems invalid.Fields) {
 
 // render writes the page for the origins that may frame it. If it returns an error, nothing was written.
 func (e *Endpoint) render(w http.ResponseWriter, status int, origins []string, v *view) error {
-	v.Static = Root
+	v.Static, v.Brand = Root, e.Brand
+	hash := ""
+	colour, own := e.Brand.Colour()
+	if v.accent != nil {
+		colour, own = *v.accent, true
+	}
+	if own {
+		accent := ui.Accent(colour)
+		v.Accent, hash = template.CSS(accent), ui.Hash(accent) // made of colours that were parsed
+	}
 	var page bytes.Buffer
 	if err := pageTemplate.Execute(&page, v); err != nil {
 		return &apierr.Error{Kind: apierr.Internal, Message: "The page could not be rendered.", Cause: err}
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", policy(origins))
+	w.Header().Set("Content-Security-Policy", policy(origins, hash))
 	w.Header().Set("Referrer-Policy", "same-origin") // the status page's URL contains a token
 	w.WriteHeader(status)
 	_, _ = page.WriteTo(w) // a client that disconnected is not an error

@@ -72,7 +72,7 @@ func (e *Engage) FirstAnswer(
 }
 
 const formColumns = "f.id, f.tenant_id, f.embed_key, f.title, f.fields, f.allowed_origins, f.disabled_at is null, " +
-	"f.created_at, f.version, f.retention_months"
+	"f.created_at, f.version, f.retention_months, f.introduction, f.thank_you, f.lang"
 
 func formFields(f *engage.Form) []any {
 	return []any{
@@ -86,6 +86,9 @@ func formFields(f *engage.Form) []any {
 		&f.CreatedAt,
 		&f.Version,
 		&f.RetentionMonths,
+		&f.Introduction,
+		&f.ThankYou,
+		&f.Lang,
 	}
 }
 
@@ -100,11 +103,12 @@ func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.U
 	f, err := oneForm(ctx, w.tx, `
 		insert into resource.forms as f
 			(id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at,
-				retention_months)
-		select $1, $2, $3, $4, $5, $6, $7, case when $8 then null else now() end, resource.next_moment($2, $9), $10
+			retention_months, introduction, thank_you, lang)
+		select $1, $2, $3, $4, $5, $6, $7, case when $8 then null else now() end, resource.next_moment($2, $9),
+			$10, $11, $12, $13
 		returning `+formColumns,
 		f.ID, f.WorkspaceID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by, f.Enabled, formsList,
-		f.RetentionMonths)
+		f.RetentionMonths, f.Introduction, f.ThankYou, f.Lang)
 	if err != nil {
 		return engage.Form{}, fmt.Errorf("add a form: %w", err)
 	}
@@ -131,16 +135,20 @@ func (w *engageWriting) ReplaceForm(
 	if err != nil {
 		return engage.Form{}, err
 	}
-	if after.Title == before.Title && after.Enabled == before.Enabled &&
-		after.RetentionMonths == before.RetentionMonths && slices.Equal(after.AllowedOrigins, before.AllowedOrigins) {
+	if after.Title == before.Title && after.Introduction == before.Introduction &&
+		after.ThankYou == before.ThankYou && after.Lang == before.Lang && after.Enabled == before.Enabled &&
+		after.RetentionMonths == before.RetentionMonths &&
+		slices.Equal(after.AllowedOrigins, before.AllowedOrigins) {
 		return before, nil
 	}
 	f, err := oneForm(ctx, w.tx, `
 		update resource.forms f
 		set title = $3, allowed_origins = $4, version = version + 1, retention_months = $6,
-			disabled_at = case when $5 then null else coalesce(disabled_at, now()) end
+			disabled_at = case when $5 then null else coalesce(disabled_at, now()) end,
+			introduction = $7, thank_you = $8, lang = $9
 		where f.tenant_id = $1 and f.id = $2 returning `+formColumns,
-		workspaceID, id, after.Title, after.AllowedOrigins, after.Enabled, after.RetentionMonths)
+		workspaceID, id, after.Title, after.AllowedOrigins, after.Enabled, after.RetentionMonths,
+		after.Introduction, after.ThankYou, after.Lang)
 	if err != nil {
 		return engage.Form{}, fmt.Errorf("change a form: %w", err)
 	}

@@ -1,10 +1,11 @@
-// Sends the height of this page to the page that frames it, and nothing else.
+// Sends the height and the title of this page to the page that frames it, and nothing else.
 (function () {
   "use strict";
   if (window.parent === window) return;
   function tell() {
     var height = Math.ceil(document.body.getBoundingClientRect().height);
-    window.parent.postMessage({ almoner: "height", height: height }, "*");
+    var title = document.querySelector("h1").textContent;
+    window.parent.postMessage({ almoner: "height", height: height, title: title }, "*");
   }
   new ResizeObserver(tell).observe(document.body);
   tell();

@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The documentation page with its script, in a real browser.
+
+const maxDocsWeight = 120_000
+
+func TestDescribed_PageFitsEachScreenAndScheme(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	looks(t, func(t *testing.T, screen harness.Screen, scheme string) {
+		browser := p.Browser(t, screen)
+		browser.Scheme(scheme)
+		browser.Open(p.BaseURL + "/v1/docs")
+		browser.See(".tabs button")
+		if weight := browser.Weight(); weight > maxDocsWeight || weight < 20_000 {
+			t.Errorf("%d bytes", weight)
+		}
+		ground := map[string]string{"light": "rgb(255, 255, 255)", "dark": "rgb(23, 29, 27)"}[scheme]
+		if got := background(browser, "body"); got != ground {
+			t.Errorf("the page is %s", got)
+		}
+		if over := browser.Overflow(); over > 0 {
+			t.Errorf("%d pixels wider than the screen", over)
+		}
+		wantsQuiet(t, p, browser)
+	})
+}
+
+// wantsQuiet checks that the page asked no other host and that the browser has nothing to complain about.
+func wantsQuiet(t *testing.T, p *harness.Product, browser *harness.Browser) {
+	t.Helper()
+	if hosts := browser.Hosts(); len(hosts) != 1 || !strings.HasSuffix(p.BaseURL, hosts[0]) {
+		t.Errorf("requests to %v", hosts)
+	}
+	if complaints := browser.Complaints(); len(complaints) > 0 {
+		t.Errorf("%q", complaints)
+	}
+}
+
+// A developer finds an operation and sends it with a token, by keyboard alone.
+func TestDescribed_FindsAndTriesOperationByKeyboard(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	browser := p.Browser(t, harness.Laptop)
+	browser.Open(p.BaseURL + "/v1/docs")
+	browser.See(".tabs button")
+	const tab, enter = "\t", "\r"
+	focus(t, browser, tab, "Filter operations")
+	browser.Press("list programmes")
+	if text := browser.Text(); !strings.Contains(text, "1 operation") || strings.Contains(text, "Create a form") {
+		t.Errorf("%s", text)
+	}
+	focus(t, browser, tab, "Token")
+	browser.Press(ws.Token)
+	focus(t, browser, tab, "Workspace identifier")
+	browser.Press(ws.Workspace.ID)
+	focus(t, browser, tab, "Python")
+	browser.Press(enter)
+	if shown := harness.Evaluate[bool](browser, `[...document.querySelectorAll("figure.request details[open]")]
+		.every(one => one.dataset.language === "Python")`); !shown {
+		t.Error("another language is shown")
+	}
+	focus(t, browser, tab, "Try it")
+	browser.Press(enter)
+	if at := browser.Focused(); at != "GET" {
+		t.Errorf("the focus is at %q", at)
+	}
+	focus(t, browser, tab, "Send")
+	browser.Press(enter)
+	wantsLine(t, browser, "Status 200")
+	if text := browser.Text(); !strings.Contains(text, `"data": []`) {
+		t.Errorf("%s", text)
+	}
+	wantsToken(t, browser, ws.Token)
+	wantsQuiet(t, p, browser)
+}
+
+// focus presses a key until the element with the text has the focus.
+func focus(t *testing.T, browser *harness.Browser, key, text string) {
+	t.Helper()
+	var seen []string
+	for range 60 {
+		browser.Press(key)
+		at := browser.Focused()
+		if at == text {
+			return
+		}
+		seen = append(seen, at)
+	}
+	t.Fatalf("%s cannot be reached: %q", text, seen)
+}
+
+// wantsLine waits for the status line of a request.
+func wantsLine(t *testing.T, browser *harness.Browser, line string) {
+	t.Helper()
+	var got string
+	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(50 * time.Millisecond) {
+		got = harness.Evaluate[string](browser, `(document.querySelector(".try p") || {}).textContent || ""`)
+		if strings.HasPrefix(got, line) {
+			return
+		}
+	}
+	t.Fatalf("the line says %q, not %q", got, line)
+}
+
+// wantsToken checks where the page has put a pasted token: nowhere but in its field and in the tab's storage.
+func wantsToken(t *testing.T, browser *harness.Browser, token string) {
+	t.Helper()
+	if kept := harness.Evaluate[string](browser, `sessionStorage.getItem("almoner.token")`); kept != token {
+		t.Error("the token is not kept for the tab")
+	}
+	if elsewhere := harness.Evaluate[bool](browser, `localStorage.length > 0 || document.cookie !== ""`); elsewhere {
+		t.Error("the page stores more than in the tab")
+	}
+	if shown := harness.Evaluate[bool](browser, fmt.Sprintf(
+		`document.documentElement.outerHTML.includes(%q) || location.href.includes(%q)`,
+		token,
+		token,
+	)); shown {
+		t.Error("the page shows the token")
+	}
+}
+
+// The token goes to the API alone, whatever the path says, and nothing is sent without need.
+func TestDescribed_TokenIsSentToThisAPIAlone(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	browser := p.Browser(t, harness.Telephone)
+	browser.Open(p.BaseURL + "/v1/docs#listProgrammes")
+	browser.Click(`#listProgrammes figcaption > button:last-of-type`)
+	browser.See(`#listProgrammes .try`)
+	browser.Click(`#listProgrammes .try button`)
+	wantsLine(t, browser, "Paste a token")
+	browser.Fill(`#keys input[name="token"]`, "not a token")
+	if says := harness.Evaluate[string](browser, `document.querySelector("#keys .wrong").textContent`); says == "" {
+		t.Error("the page takes any token")
+	}
+	harness.Evaluate[bool](browser, `(document.querySelector('#keys input[name="token"]').value = "") === ""`)
+	browser.Fill(`#keys input[name="token"]`, ws.Token)
+	for _, path := range []string{
+		"https://elsewhere.example/v1/programmes",
+		"//elsewhere.example/v1/programmes",
+		`\\\\elsewhere.example/v1/programmes`,
+		"/v1/../authorize",
+		"javascript:alert(1)",
+		"/mcp",
+	} {
+		harness.Evaluate[bool](browser, fmt.Sprintf(`(document.querySelector(".try input").value = %q) !== ""`, path))
+		browser.Click(`#listProgrammes .try button`)
+		wantsLine(t, browser, "The path must begin with /v1/.")
+	}
+	harness.Evaluate[bool](browser, `(addEventListener("securitypolicyviolation", () => { window.blocked = true }),
+		fetch("https://elsewhere.example/").catch(() => { window.refused = true }), true)`)
+	for began := time.Now(); !harness.Evaluate[bool](browser, `window.refused === true`); time.Sleep(50 * time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("the request did not end")
+		}
+	}
+	if !harness.Evaluate[bool](browser, `window.blocked === true`) {
+		t.Error("the policy lets the page call another host")
+	}
+	if hosts := browser.Hosts(); len(hosts) != 1 {
+		t.Errorf("requests to %v", hosts)
+	}
+	browser.Click(`#keys button`)
+	if kept := harness.Evaluate[bool](browser, `sessionStorage.getItem("almoner.token") !== null`); kept {
+		t.Error("the token was not forgotten")
+	}
+}
+
+func TestDescribed_CopiesExampleWithToken(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	browser := p.Browser(t, harness.Laptop)
+	browser.Open(p.BaseURL + "/v1/docs#listProgrammes")
+	browser.See(".tabs button")
+	// The clipboard of a browser without a window may be closed, so the page writes to this one.
+	harness.Evaluate[bool](browser, `(Object.defineProperty(navigator, "clipboard", {value: {
+		writeText: text => { window.copied = text; return Promise.resolve(); }}}), true)`)
+	copied := func() string {
+		browser.Click(`#listProgrammes figure.request figcaption > button`)
+		return harness.Evaluate[string](browser, `window.copied`)
+	}
+	if text := copied(); !strings.Contains(text, `-H "Authorization: Bearer $TOKEN"`) {
+		t.Errorf("%s", text)
+	}
+	browser.Fill(`#keys input[name="token"]`, ws.Token)
+	browser.Fill(`#keys input[name="tenant"]`, ws.Workspace.ID)
+	for language, want := range map[string]string{
+		"curl":       `-H "Authorization: Bearer ` + ws.Token + `"`,
+		"Go":         `request.Header.Set("Authorization", "Bearer "+"` + ws.Token + `")`,
+		"JavaScript": `"Authorization": "Bearer " + "` + ws.Token + `"`,
+		"Python":     `"Authorization": "Bearer " + "` + ws.Token + `"`,
+	} {
+		harness.Evaluate[bool](browser, fmt.Sprintf(`([...document.querySelectorAll("#listProgrammes .tabs button")]
+			.find(one => one.textContent === %q).click(), true)`, language))
+		if text := copied(); !strings.Contains(text, want) || !strings.Contains(text, ws.Workspace.ID) {
+			t.Errorf("%s: the token is not in what was copied", language)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The page of a public form (contract, section 6) in a real browser: on its own, and on a website.
+
+// looks are the screens and schemes in which each page is tried.
+func looks(t *testing.T, try func(t *testing.T, screen harness.Screen, scheme string)) {
+	for name, screen := range map[string]harness.Screen{"laptop": harness.Laptop, "telephone": harness.Telephone} {
+		for _, scheme := range []string{"light", "dark"} {
+			t.Run(name+" "+scheme, func(t *testing.T) { try(t, screen, scheme) })
+		}
+	}
+}
+
+// formWithTexts creates a form with the texts and language, which the origins may embed, and returns its embed key and id.
+func formWithTexts(
+	t *testing.T,
+	p *harness.Product,
+	ws harness.TestWorkspace,
+	lang string,
+	origins ...string,
+) (key, id string) {
+	t.Helper()
+	if origins == nil {
+		origins = []string{}
+	}
+	made := p.In(ws.Workspace, ws.Token).JSON(t, "POST", "/v1/engage/forms", map[string]any{
+		"title":          "Volunteer with us",
+		"introduction":   "We meet on Saturdays at the harbour.\n\nTell us how you would like to help.",
+		"thankYou":       "See you on Saturday.",
+		"lang":           lang,
+		"allowedOrigins": origins,
+		"fields": []map[string]any{
+			{"name": "name", "label": "Your name", "type": "text", "required": true},
+			{"name": "email", "label": "E-mail address", "type": "email", "required": true},
+			{"name": "help", "label": "How would you like to help?", "type": "select", "options": []string{"Garden", "Desk"}},
+			{"name": "days", "label": "Which days suit you?", "type": "multiselect", "options": []string{"Friday", "Saturday"}},
+			{"name": "about", "label": "Anything else", "type": "textarea"},
+			{"name": "privacy", "label": "I agree that you keep my answers for a year.", "type": "consent", "required": true},
+		},
+	}).Wants(t, 201).Object(t)
+	return made["embedKey"].(string), made["id"].(string)
+}
+
+const maxFormWeight = 60_000
+
+func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	key, _ := formWithTexts(t, p, ws, "cy")
+	looks(t, func(t *testing.T, screen harness.Screen, scheme string) {
+		browser := p.Browser(t, screen)
+		browser.Scheme(scheme)
+		browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
+		browser.See("button")
+		if hosts := browser.Hosts(); len(hosts) != 1 || !strings.HasSuffix(p.BaseURL, hosts[0]) {
+			t.Errorf("requests to %v", hosts)
+		}
+		if complaints := browser.Complaints(); len(complaints) > 0 {
+			t.Errorf("%q", complaints)
+		}
+		if over := browser.Overflow(); over > 0 {
+			t.Errorf("%d pixels wider than the screen", over)
+		}
+		if weight := browser.Weight(); weight > maxFormWeight || weight < 5000 {
+			t.Errorf("%d bytes", weight)
+		}
+		paper := map[string]string{"light": "rgb(245, 246, 244)", "dark": "rgb(15, 20, 18)"}[scheme]
+		if got := background(browser, "body"); got != paper {
+			t.Errorf("the page is %s", got)
+		}
+		if lang := harness.Evaluate[string](browser, `document.documentElement.lang`); lang != "cy" {
+			t.Errorf("the language is %s", lang)
+		}
+		browser.Click("button")
+		browser.See(".alert")
+		if text := browser.Text(); !strings.Contains(text, "Nifer yr atebion i'w cywiro: 3.") {
+			t.Errorf("%s", text)
+		}
+		// A website decides about a page in its frame.
+		browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed?frame=1&accent=f2c14e")
+		browser.See("button")
+		if got := background(browser, "main"); got != "rgb(255, 255, 255)" {
+			t.Errorf("in a frame the form is %s", got)
+		}
+		if got := background(browser, "button"); got != "rgb(242, 193, 78)" {
+			t.Errorf("the button is %s", got)
+		}
+		if got := harness.Evaluate[string](browser, `getComputedStyle(document.querySelector("button")).color`); got !=
+			"rgb(0, 0, 0)" {
+			t.Errorf("the text of the button is %s", got)
+		}
+	})
+}
+
+func background(b *harness.Browser, element string) string {
+	return harness.Evaluate[string](b, `getComputedStyle(document.querySelector("`+element+`")).backgroundColor`)
+}
+
+// newWebsite starts a website with a form on its page. The attributes are further ones of its script.
+func newWebsite(
+	t *testing.T,
+	p *harness.Product,
+	ws harness.TestWorkspace,
+	attributes string,
+) (address, formID string) {
+	t.Helper()
+	var key string
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = fmt.Fprintf(w, `<!doctype html><html lang="en"><meta name="viewport" content="width=device-width">
+			<title>Harbour Trust</title><link rel="icon" href="data:,">
+			<body style="font-family:sans-serif"><h1>Harbour Trust</h1><p>A website with a white page.</p>
+			<script src="%s/v1/engage/public/embed.js" data-form="%s" %s async></script>`, p.BaseURL, key, attributes)
+	}))
+	t.Cleanup(site.Close)
+	key, formID = formWithTexts(t, p, ws, "en", site.URL)
+	return site.URL, formID
+}
+
+// A person fills in and sends the form on a website with the keyboard alone.
+func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	try := func(t *testing.T, screen harness.Screen, scheme string) {
+		site, id := newWebsite(t, p, ws, "")
+		browser := p.Browser(t, screen)
+		browser.Scheme(scheme)
+		browser.Open(site)
+		browser.See(`iframe[title="Volunteer with us"]`)
+		if got := harness.Evaluate[string](browser, `document.querySelector("iframe").style.colorScheme`); got != "light" {
+			t.Errorf("the frame is %s", got)
+		}
+		const tab, space, enter = "\t", " ", "\r"
+		opened := time.Now()
+		browser.Press(tab)
+		for !harness.Evaluate[bool](browser, `document.activeElement.tagName === "IFRAME"`) {
+			if time.Since(opened) > 10*time.Second {
+				t.Fatal("the key does not lead into the frame")
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(500 * time.Millisecond) // until the frame takes keys too
+		for _, keys := range []string{
+			"Ada Okafor", tab, "ada@example.org", tab, "G", tab, space, tab, tab, "Hello", tab, space, tab,
+		} {
+			browser.Press(keys)
+		}
+		time.Sleep(max(0, 2100*time.Millisecond-time.Since(opened))) // the page refuses shorter times
+		browser.Press(enter)
+		path := "/v1/engage/forms/" + id + "/submissions"
+		var answer string
+		for began := time.Now(); !strings.Contains(answer, `"name":"Ada Okafor"`); time.Sleep(100 * time.Millisecond) {
+			if time.Since(began) > 15*time.Second {
+				t.Fatalf("no submission: %s", answer)
+			}
+			answer = string(p.In(ws.Workspace, ws.Token).Get(t, path).Wants(t, 200).Body)
+		}
+		for _, want := range []string{`"help":"Garden"`, `"days":["Friday"]`, `"about":"Hello"`, `"privacy":true`} {
+			if !strings.Contains(answer, want) {
+				t.Errorf("%s lacks %s", answer, want)
+			}
+		}
+		hosts := browser.Hosts()
+		if len(hosts) != 2 {
+			t.Errorf("requests to %v", hosts)
+		}
+		if complaints := browser.Complaints(); len(complaints) > 0 {
+			t.Errorf("%q", complaints)
+		}
+		if over := browser.Overflow(); over > 0 {
+			t.Errorf("%d pixels wider than the screen", over)
+		}
+	}
+	t.Run("laptop", func(t *testing.T) { try(t, harness.Laptop, "light") })
+	t.Run("telephone", func(t *testing.T) { try(t, harness.Telephone, "dark") })
+}
+
+func TestFormPage_WebsiteChoosesTheme(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	for attributes, want := range map[string][3]string{ // the frame's address, its scheme and its title
+		`data-theme="auto"`: {"frame=1&theme=auto", "light dark", "Volunteer with us"},
+		`data-theme="dark" data-accent="#7A1FA2" data-lang="cy" data-title="Help"`: {
+			"frame=1&theme=dark&accent=7A1FA2&lang=cy", "dark", "Help",
+		},
+		`data-theme="blue" data-accent="red;}" data-lang=""`: {"frame=1", "light", "Volunteer with us"},
+	} {
+		site, _ := newWebsite(t, p, ws, attributes)
+		browser := p.Browser(t, harness.Laptop)
+		browser.Scheme("dark")
+		browser.Open(site)
+		browser.See(`iframe[title="` + want[2] + `"]`)
+		frame := `document.querySelector("iframe")`
+		if got := harness.Evaluate[string](browser, `new URL(`+frame+`.src).search.slice(1)`); got != want[0] {
+			t.Errorf("%s: the frame's query is %s", attributes, got)
+		}
+		if got := harness.Evaluate[string](browser, frame+`.style.colorScheme`); got != want[1] {
+			t.Errorf("%s: the frame is %s", attributes, got)
+		}
+		if complaints := browser.Complaints(); len(complaints) > 0 {
+			t.Errorf("%s: %q", attributes, complaints)
+		}
+	}
+}

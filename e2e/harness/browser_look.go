@@ -1,0 +1,30 @@
+package harness
+
+import (
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+// Scheme makes the system of the browser light or dark.
+func (b *Browser) Scheme(scheme string) {
+	b.t.Helper()
+	parameters := emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	}
+	if _, err := chromedp.Call(b.window, emulation.SetEmulatedMedia, parameters); err != nil {
+		b.t.Fatalf("set the scheme: %v", err)
+	}
+}
+
+// Weight returns how many bytes the page and what it loaded had on the wire.
+func (b *Browser) Weight() int {
+	b.t.Helper()
+	return Evaluate[int](b, `["navigation", "resource"].flatMap(kind => performance.getEntriesByType(kind))
+		.reduce((sum, entry) => sum + entry.transferSize, 0)`)
+}
+
+// Overflow returns by how many pixels the page is wider than the screen.
+func (b *Browser) Overflow() int {
+	b.t.Helper()
+	return Evaluate[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`)
+}

@@ -1,0 +1,238 @@
+// Adds to the page what needs a script: a filter, copy buttons, a choice of language, and requests with a token that the
+// user pastes. The token is kept in sessionStorage, so that it ends with the tab, and sent to this API alone.
+(function () {
+  "use strict";
+
+  function all(selector, within) { return Array.from((within || document).querySelectorAll(selector)); }
+  function make(name, text, className) {
+    var element = document.createElement(name);
+    if (text) element.textContent = text;
+    if (className) element.className = className;
+    return element;
+  }
+  function button(text, press) {
+    var element = make("button", text);
+    element.type = "button";
+    element.addEventListener("click", function () { press(element); });
+    return element;
+  }
+  function label(text, input) {
+    var element = make("label", text);
+    input.autocomplete = "off";
+    input.spellcheck = false;
+    element.append(input);
+    return element;
+  }
+
+  // What the user pasted. Without storage it lasts as long as the page.
+  var values = { token: "", tenant: "" };
+  var valid = { token: /^[A-Za-z0-9._~+\/=-]{1,4096}$/, tenant: /^[0-9a-fA-F-]{36}$/ };
+  function keep(name, value) {
+    values[name] = value;
+    try {
+      if (value) sessionStorage.setItem("almoner." + name, value);
+      else sessionStorage.removeItem("almoner." + name);
+    } catch (refused) { /* the page works without */ }
+  }
+  Object.keys(values).forEach(function (name) {
+    try {
+      var kept = sessionStorage.getItem("almoner." + name) || "";
+      if (valid[name].test(kept)) values[name] = kept;
+    } catch (refused) { /* the page works without */ }
+  });
+
+  // fill replaces the placeholders of an example by what the user pasted.
+  function fill(text) {
+    Object.keys(values).forEach(function (name) {
+      var value = values[name], variable = name.toUpperCase();
+      if (!value) return;
+      text = text.replaceAll("$" + variable, value);
+      ['os.Getenv("' + variable + '")', "process.env." + variable, 'os.environ["' + variable + '"]'].forEach(
+        function (placeholder) { text = text.replaceAll(placeholder, '"' + value + '"'); });
+    });
+    return text;
+  }
+
+  var status = document.getElementById("status");
+
+  function copyButton(find) {
+    return button("Copy", function (element) {
+      navigator.clipboard.writeText(fill(find().textContent)).then(function () {
+        element.textContent = "Copied";
+        status.textContent = "Copied";
+      }, function () {
+        element.textContent = "Press Ctrl+C";
+        getSelection().selectAllChildren(find());
+      });
+      setTimeout(function () { element.textContent = "Copy"; status.textContent = ""; }, 2000);
+    });
+  }
+  all(".intro pre, .group > pre").forEach(function (pre) {
+    var around = make("div", "", "copied");
+    pre.before(around);
+    around.append(pre, copyButton(function () { return pre.firstElementChild; }));
+  });
+
+  // Examples: one language for all of them.
+  var figures = all("figure.request");
+  function choose(language) {
+    try { sessionStorage.setItem("almoner.language", language); } catch (refused) { /* the page works without */ }
+    figures.forEach(function (figure) {
+      all("details", figure).forEach(function (one) { one.open = one.dataset.language === language; });
+      all(".tabs button", figure).forEach(function (one) {
+        one.setAttribute("aria-pressed", String(one.textContent === language));
+      });
+    });
+  }
+  figures.forEach(function (figure) {
+    var tabs = make("div", "", "tabs");
+    tabs.setAttribute("role", "group");
+    tabs.setAttribute("aria-label", "Language");
+    all("details", figure).forEach(function (one) {
+      one.removeAttribute("name");
+      tabs.append(button(one.dataset.language, function (pressed) {
+        var before = pressed.getBoundingClientRect().top;
+        choose(pressed.textContent);
+        scrollBy(0, pressed.getBoundingClientRect().top - before); // examples above may have another height now
+      }));
+    });
+    figure.classList.add("tabbed");
+    figure.querySelector("figcaption span").classList.add("unseen");
+    figure.querySelector("figcaption").append(tabs);
+  });
+  var language = "curl";
+  try { language = sessionStorage.getItem("almoner.language") || language; } catch (refused) { /* as before */ }
+  if (!figures.length || !figures[0].querySelector('[data-language="' + CSS.escape(language) + '"]')) language = "curl";
+  choose(language);
+  all("figure").forEach(function (figure) {
+    figure.querySelector("figcaption").append(copyButton(function () {
+      return figure.querySelector("details[open] code") || figure.querySelector("code");
+    }));
+  });
+
+  // Requests.
+  function send(path, bearer, line, output) {
+    var address = new URL(path, location.origin);
+    if (address.origin !== location.origin || !address.pathname.startsWith("/v1/")) {
+      line.textContent = "The path must begin with /v1/.";
+      return;
+    }
+    var headers = {};
+    if (bearer && !values.token) {
+      line.textContent = "Paste a token at the top of the page first.";
+      return;
+    }
+    if (bearer) headers.Authorization = "Bearer " + values.token;
+    if (bearer && values.tenant) headers["X-Tenant-Id"] = values.tenant;
+    line.textContent = "Sending…";
+    output.hidden = true;
+    fetch(address, { headers: headers, credentials: "omit", cache: "no-store", redirect: "error" }).then(function (answer) {
+      return answer.text().then(function (text) {
+        try { text = JSON.stringify(JSON.parse(text), null, 2); } catch (other) { /* not JSON */ }
+        line.textContent = "Status " + answer.status + (answer.headers.get("X-Request-Id") ?
+          ", request id " + answer.headers.get("X-Request-Id") : "");
+        output.textContent = text.length > 100000 ? text.slice(0, 100000) + "…" : text;
+        output.hidden = !text;
+      });
+    }).catch(function () { line.textContent = "No response. Check the connection and try again."; });
+  }
+  all(".code[data-try]").forEach(function (code) {
+    var figure = code.querySelector("figure.request"), panel;
+    figure.querySelector("figcaption").append(button("Try it", function (pressed) {
+      if (!panel) {
+        var path = make("input"), line = make("p"), output = make("pre");
+        path.value = code.dataset.try;
+        line.setAttribute("role", "status");
+        output.tabIndex = 0;
+        output.hidden = true;
+        var go = button("Send", function () { send(path.value, code.dataset.access === "Bearer token", line, output); });
+        path.addEventListener("keydown", function (event) { if (event.key === "Enter") go.click(); });
+        panel = make("div", "", "try");
+        panel.hidden = true;
+        panel.append(label("GET", path), go, line, output);
+        figure.append(panel);
+      }
+      panel.hidden = !panel.hidden;
+      pressed.setAttribute("aria-expanded", String(!panel.hidden));
+      if (!panel.hidden) panel.querySelector("input").focus();
+    }));
+  });
+
+  // The token.
+  var keys = document.getElementById("keys");
+  var wrong = keys.querySelector(".wrong");
+  var says = {
+    token: "A token has letters, digits and the characters . _ ~ + / = - alone.",
+    tenant: "A workspace is named by its identifier, like 0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80."
+  };
+  all("input", keys).forEach(function (input) {
+    input.value = values[input.name];
+    input.addEventListener("input", function () {
+      var value = input.value.trim(), good = !value || valid[input.name].test(value);
+      input.setAttribute("aria-invalid", String(!good));
+      wrong.textContent = good ? "" : says[input.name];
+      keep(input.name, good ? value : "");
+    });
+  });
+  keys.querySelector("button").addEventListener("click", function () {
+    all("input", keys).forEach(function (input) { input.value = ""; keep(input.name, ""); });
+    wrong.textContent = "";
+    keys.querySelector("input").focus();
+  });
+  keys.hidden = false;
+
+  // The filter.
+  var links = all(".contents a");
+  var articles = all("article").map(function (article) {
+    var words = article.querySelector(".words");
+    return {
+      element: article,
+      links: links.filter(function (link) { return link.hash === "#" + article.id; })
+        .map(function (link) { return link.parentNode; }),
+      text: [article.id, words.querySelector("h3").textContent, words.querySelector(".route").textContent,
+        article.parentNode.querySelector("h2").textContent].join(" ").toLowerCase()
+    };
+  });
+  var inputs = all(".filter input");
+  function filter(text) {
+    var words = text.toLowerCase().split(/\s+/).filter(Boolean), found = 0;
+    articles.forEach(function (one) {
+      var shown = words.every(function (word) { return one.text.includes(word); });
+      one.element.hidden = !shown;
+      one.links.forEach(function (link) { link.hidden = !shown; });
+      if (shown) found++;
+    });
+    all(".group").forEach(function (group) { group.hidden = !all("article", group).some(function (a) { return !a.hidden; }); });
+    all(".contents > ul > li, .contents nav > ul > li").forEach(function (item) {
+      item.hidden = words.length > 0 && !all("li", item).some(function (one) { return !one.hidden && one.dataset.operation; });
+    });
+    document.querySelector(".intro").hidden = words.length > 0;
+    document.querySelector(".found").textContent = words.length === 0 ? "" :
+      found === 0 ? "No operation has these words." : found === 1 ? "1 operation" : found + " operations";
+  }
+  inputs.forEach(function (input) {
+    input.parentNode.hidden = false;
+    input.addEventListener("input", function () {
+      inputs.forEach(function (other) { other.value = input.value; });
+      filter(input.value);
+      if (input.value) document.querySelector(".found").scrollIntoView();
+    });
+    input.addEventListener("keydown", function (event) {
+      if (event.key === "Escape") { input.value = ""; input.dispatchEvent(new Event("input")); }
+      if (event.key !== "Enter") return;
+      var first = articles.find(function (one) { return !one.element.hidden; });
+      if (first && input.value) location.hash = first.element.id;
+    });
+  });
+  // A link to an operation that the filter hides shows it.
+  addEventListener("hashchange", function () {
+    var target = document.getElementById(location.hash.slice(1));
+    if (!target || target.getClientRects().length) return;
+    inputs.forEach(function (input) { input.value = ""; });
+    filter("");
+    target.scrollIntoView();
+  });
+  all(".narrow nav a").forEach(function (link) {
+    link.addEventListener("click", function () { document.querySelector(".narrow").open = false; });
+  });
+})();

@@ -1,0 +1,153 @@
+package apidoc
+
+import (
+	gofmt "go/format"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/shared/openapi"
+)
+
+func operationOf(t *testing.T, method, path string) operation {
+	t.Helper()
+	d, err := openapi.New(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, found := d.Find(method, path)
+	if !found {
+		t.Fatalf("%s %s is not described", method, path)
+	}
+	return reader{d, base}.operation(o)
+}
+
+// Every example in Go can be parsed, and is formatted as gofmt does.
+func TestSamples_GoCanBeParsed(t *testing.T) {
+	d, err := openapi.New(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range d.Operations() {
+		text := reader{d, base}.operation(o).Samples[1].Text
+		formatted, err := gofmt.Source([]byte(text))
+		if err != nil || string(formatted) != text {
+			t.Errorf("%s %s: %v\n%s\nwant\n%s", o.Method, o.Path, err, text, formatted)
+		}
+	}
+}
+
+func TestSamples_SayWhatCurlSays(t *testing.T) {
+	const transitions = "/v1/programmes/programmes/0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80/transitions"
+	wants := map[string][]string{
+		"POST /v1/programmes/programmes/7/transitions": {
+			`body := strings.NewReader(` + "`{\n  \"to\": \"active\"\n}`" + `)
+request, err := http.NewRequest("POST", "` + base + transitions + `", body)
+if err != nil {
+	return err
+}
+request.Header.Set("Authorization", "Bearer "+os.Getenv("TOKEN"))
+request.Header.Set("X-Tenant-Id", os.Getenv("TENANT"))
+request.Header.Set("If-Match", "\"3\"")
+request.Header.Set("Idempotency-Key", "import-2026-07-31")
+request.Header.Set("Content-Type", "application/json")
+response, err := http.DefaultClient.Do(request)
+if err != nil {
+	return err
+}
+defer response.Body.Close()`,
+			`const response = await fetch("` + base + transitions + `", {
+  method: "POST",
+  headers: {
+    "Authorization": "Bearer " + process.env.TOKEN,
+    "X-Tenant-Id": process.env.TENANT,
+    "If-Match": "\"3\"",
+    "Idempotency-Key": "import-2026-07-31",
+    "Content-Type": "application/json",
+  },
+  body: JSON.stringify({
+    "to": "active"
+  }),
+});
+console.log(response.status, await response.text());`,
+			`import os
+import requests
+
+response = requests.post(
+    "` + base + transitions + `",
+    headers={
+        "Authorization": "Bearer " + os.environ["TOKEN"],
+        "X-Tenant-Id": os.environ["TENANT"],
+        "If-Match": "\"3\"",
+        "Idempotency-Key": "import-2026-07-31",
+        "Content-Type": "application/json",
+    },
+    data='''{
+  "to": "active"
+}'''.encode(),
+)
+print(response.status_code, response.text)`,
+		},
+		"POST /v1/account/oauth/introspect": {
+			`form := url.Values{
+	"token": {"alm_pat_…"},
+}
+request, err := http.NewRequest("POST", "` + base + `/v1/account/oauth/introspect", strings.NewReader(form.Encode()))
+if err != nil {
+	return err
+}
+request.SetBasicAuth(os.Getenv("CLIENT_ID"), os.Getenv("CLIENT_SECRET"))
+request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+response, err := http.DefaultClient.Do(request)
+if err != nil {
+	return err
+}
+defer response.Body.Close()`,
+			`const response = await fetch("` + base + `/v1/account/oauth/introspect", {
+  method: "POST",
+  headers: {
+    "Authorization": "Basic " + btoa(process.env.CLIENT_ID + ":" + process.env.CLIENT_SECRET),
+  },
+  body: new URLSearchParams({
+    "token": "alm_pat_…",
+  }),
+});
+console.log(response.status, await response.text());`,
+			`import os
+import requests
+
+response = requests.post(
+    "` + base + `/v1/account/oauth/introspect",
+    auth=(os.environ["CLIENT_ID"], os.environ["CLIENT_SECRET"]),
+    data={
+        "token": "alm_pat_…",
+    },
+)
+print(response.status_code, response.text)`,
+		},
+	}
+	for sent, want := range wants {
+		method, path, _ := strings.Cut(sent, " ")
+		for i, s := range operationOf(t, method, path).Samples[1:] {
+			if s.Text != want[i] {
+				t.Errorf("%s in %s:\n%s\nwant\n%s", sent, s.Language, s.Text, want[i])
+			}
+		}
+	}
+}
+
+// The page can send reads of the API: with the user's token or without any, never those of a service.
+func TestOperation_PageSendsReadsAlone(t *testing.T) {
+	for sent, want := range map[string]string{
+		"GET /v1/me":                                "/v1/me",
+		"GET /v1/engage/public/forms/{embedKey}":    "/v1/engage/public/forms/alm_embed_3fJ0QkYw7LrT1mZsXc9dVb",
+		"POST /v1/programmes/programmes":            "",
+		"DELETE /v1/programmes/programmes/{id}":     "",
+		"POST /v1/account/oauth/introspect":         "",
+		"GET /.well-known/oauth-protected-resource": "",
+	} {
+		method, path, _ := strings.Cut(sent, " ")
+		if got := operationOf(t, method, path).Try; got != want {
+			t.Errorf("%s: %q, want %q", sent, got, want)
+		}
+	}
+}

@@ -1,0 +1,31 @@
+// Package ui has what the pages of this service share: scales, colours, the deployment's accent, and files.
+package ui
+
+import (
+	_ "embed"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/brand"
+)
+
+//go:embed assets/tokens.css
+var tokens string
+
+//go:embed assets/dark.css
+var dark string
+
+// Tokens returns the style sheet that defines the custom properties of every page. It goes before a page's own.
+func Tokens() string { return strings.ReplaceAll(tokens, "@dark;", strings.TrimRight(dark, "\n")) }
+
+// Accent returns a style sheet that replaces the colour of buttons by c, and that of links and borders by a shade of it
+// that can be read. It goes after Tokens.
+func Accent(c brand.Colour) string {
+	declare := func(ground brand.Colour) string {
+		a := c.Accent(ground)
+		return "--brand:" + a.Ink.String() + ";--brand-fill:" + a.Fill.String() + ";--brand-strong:" + a.Strong.String() +
+			";--on-brand:" + a.On.String()
+	}
+	onDark := "{" + declare(brand.DarkGround) + "}"
+	return ":root{" + declare(brand.LightGround) + "}@media (prefers-color-scheme:dark){:root:not([data-theme=light])" +
+		onDark + "}:root[data-theme=dark]" + onDark
+}

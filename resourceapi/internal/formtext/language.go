@@ -1,0 +1,158 @@
+// Package formtext has the built-in texts of forms by language.
+//
+// Each language is a file in the folder languages, whose name is the value of a form's lang. The endpoints of forms use
+// it; a form's own texts are shown as they are.
+package formtext
+
+import (
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+)
+
+// Default is the language of a form that sets none.
+const Default = "en"
+
+// A Language is the built-in texts of forms in one language.
+type Language struct {
+	Name      string `json:"-"`         // of the file
+	Tag       string `json:"tag"`       // BCP 47, for the page's lang attribute
+	Direction string `json:"direction"` // ltr or rtl, for its dir attribute
+
+	Optional       string `json:"optional"`
+	Choose         string `json:"choose"`
+	Send           string `json:"send"`
+	SendAgain      string `json:"sendAgain"`
+	OpenAgain      string `json:"openAgain"`
+	LeaveEmpty     string `json:"leaveEmpty"`
+	Agreement      string `json:"agreement"`
+	TitleToCorrect string `json:"titleToCorrect"` // %s: the title
+	CorrectOne     string `json:"correctOne"`
+	CorrectMany    string `json:"correctMany"` // %d: how many answers
+	TooOld         string `json:"tooOld"`
+	TooQuick       string `json:"tooQuick"`
+	Thanks         string `json:"thanks"`
+	Processing     string `json:"processing"`
+	Processed      string `json:"processed"`
+	Rejected       string `json:"rejected"`
+
+	Reasons  Reasons         `json:"reasons"`
+	Problems engage.Problems `json:"problems"`
+	Pages    Pages           `json:"pages"`
+}
+
+// Reasons are the texts of the reasons for the rejection of an accepted submission.
+type Reasons struct {
+	Trapped string `json:"trapped"`
+	Failed  string `json:"failed"`
+}
+
+// A PageText is the title and the text of a page that replaces the form.
+type PageText struct {
+	Title string `json:"title"`
+	Text  string `json:"text"`
+}
+
+// Pages are the texts of the pages that replace the form.
+type Pages struct {
+	NotFound          PageText `json:"notFound"`
+	Forbidden         PageText `json:"forbidden"`
+	Conflict          PageText `json:"conflict"`
+	RateLimited       PageText `json:"rateLimited"`
+	TooLarge          PageText `json:"tooLarge"`
+	Invalid           PageText `json:"invalid"`
+	NotProvisioned    PageText `json:"notProvisioned"`
+	Unavailable       PageText `json:"unavailable"`
+	Internal          PageText `json:"internal"`
+	UnsentUnavailable PageText `json:"unsentUnavailable"` // the page has the answers
+	UnsentInternal    PageText `json:"unsentInternal"`    // the page has the answers
+	StatusUnknown     PageText `json:"statusUnknown"`
+}
+
+// Reason returns the text of a stored reason in the language. Other reasons stay as they are.
+func (l *Language) Reason(stored string) string {
+	switch stored {
+	case engage.ReasonTrapped:
+		return l.Reasons.Trapped
+	case engage.ReasonFailed:
+		return l.Reasons.Failed
+	}
+	return stored
+}
+
+//go:embed languages/*.json
+var languageFiles embed.FS
+
+var languages = mustReadAll()
+
+func mustReadAll() map[string]*Language {
+	entries, err := languageFiles.ReadDir("languages")
+	out := map[string]*Language{}
+	for _, entry := range entries {
+		content, failed := languageFiles.ReadFile("languages/" + entry.Name())
+		name := strings.TrimSuffix(entry.Name(), path.Ext(entry.Name()))
+		language, invalid := Read(name, content)
+		err = errors.Join(err, failed, invalid)
+		out[name] = language
+	}
+	if err != nil {
+		panic(err) // a test reads the files
+	}
+	return out
+}
+
+// Read reads the file of a language. Each text must be there.
+func Read(name string, content []byte) (*Language, error) {
+	language := &Language{Name: name}
+	decoder := json.NewDecoder(strings.NewReader(string(content)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(language); err != nil {
+		return nil, fmt.Errorf("language %s: %w", name, err)
+	}
+	if language.Direction != "ltr" && language.Direction != "rtl" {
+		return nil, fmt.Errorf("language %s: direction must be ltr or rtl", name)
+	}
+	if missing := emptyTexts(reflect.ValueOf(*language), ""); len(missing) > 0 {
+		return nil, fmt.Errorf("language %s: no text for %s", name, strings.Join(missing, ", "))
+	}
+	return language, nil
+}
+
+// emptyTexts returns the paths of the empty strings of a struct.
+func emptyTexts(value reflect.Value, under string) []string {
+	var out []string
+	for i, field := range reflect.VisibleFields(value.Type()) {
+		at := under + field.Tag.Get("json")
+		switch field.Type.Kind() {
+		case reflect.Struct:
+			out = append(out, emptyTexts(value.Field(i), at+".")...)
+		default:
+			if value.Field(i).String() == "" {
+				out = append(out, at)
+			}
+		}
+	}
+	return out
+}
+
+// Of returns the language with the name, and the default one if there is none.
+func Of(name string) *Language {
+	if language := languages[name]; language != nil {
+		return language
+	}
+	return languages[Default]
+}
+
+// Known reports whether there is a language with the name.
+func Known(name string) bool { return languages[name] != nil }
+
+// Names returns the names of the languages.
+func Names() []string { return slices.Sorted(maps.Keys(languages)) }

@@ -1,0 +1,71 @@
+package formtext
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+)
+
+var verb = regexp.MustCompile(`%.`)
+
+// Each language has each text, and the same verbs in it as English.
+func TestLanguages_HaveEachTextWithItsVerbs(t *testing.T) {
+	if got := Names(); !slices.Equal(got, []string{"cy", "en"}) {
+		t.Errorf("%q", got)
+	}
+	var compare func(at string, a, b reflect.Value)
+	compare = func(at string, a, b reflect.Value) {
+		for i := range a.NumField() {
+			if a.Field(i).Kind() == reflect.Struct {
+				compare(at+"."+a.Type().Field(i).Name, a.Field(i), b.Field(i))
+				continue
+			}
+			want, got := verb.FindAllString(a.Field(i).String(), -1), verb.FindAllString(b.Field(i).String(), -1)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s.%s: %q, in English %q", at, a.Type().Field(i).Name, got, want)
+			}
+		}
+	}
+	for _, name := range Names() {
+		compare(name, reflect.ValueOf(*Of(Default)), reflect.ValueOf(*Of(name)))
+	}
+}
+
+func TestRead_RefusesFileWithoutAText(t *testing.T) {
+	content, err := languageFiles.ReadFile("languages/cy.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for replaced, by := range map[string]string{
+		`"email": "[^"]*"`:         `"email": ""`,
+		`"send": "[^"]*",`:         ``,
+		`"send": `:                 `"sent": `,
+		`"direction": "ltr"`:       `"direction": "left"`,
+		`"title": "Nid yw'r[^"]*"`: `"title": ""`,
+	} {
+		broken := regexp.MustCompile(replaced).ReplaceAllString(string(content), by)
+		if _, err := Read("cy", []byte(broken)); err == nil {
+			t.Errorf("%s: accepted with %s", replaced, by)
+		}
+	}
+}
+
+// The reasons that are stored, in English, are those of the English file.
+func TestLanguage_ReasonsAreThoseStored(t *testing.T) {
+	english, welsh := Of("en"), Of("cy")
+	for _, stored := range []string{engage.ReasonTrapped, engage.ReasonFailed} {
+		if english.Reason(stored) != stored || welsh.Reason(stored) == stored {
+			t.Errorf("%s: %s, %s", stored, english.Reason(stored), welsh.Reason(stored))
+		}
+	}
+	if got := welsh.Reason("Another reason."); got != "Another reason." {
+		t.Error(got)
+	}
+	if got := Of("xx"); got != english {
+		t.Error(fmt.Sprint(got.Name))
+	}
+}

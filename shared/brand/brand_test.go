@@ -1,0 +1,135 @@
+package brand
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAccent_EveryColourGetsContrast(t *testing.T) {
+	for red := 0; red < 256; red += 15 {
+		for green := 0; green < 256; green += 15 {
+			for blue := 0; blue < 256; blue += 15 {
+				c := Colour{uint8(red), uint8(green), uint8(blue)}
+				for _, ground := range []Colour{LightGround, DarkGround} {
+					a := c.Accent(ground)
+					for name, got := range map[string]float64{
+						"the ink on the ground": Contrast(a.Ink, ground),
+						"the text on the fill":  Contrast(a.On, a.Fill),
+						"the text when strong":  Contrast(a.On, a.Strong),
+					} {
+						if got < 4.5 {
+							t.Fatalf("%v on %v: %s has %.2f", c, ground, name, got)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestAccent_KeepsColourThatHasContrast(t *testing.T) {
+	own, _ := Parse("#1f5f54")
+	if got := own.Accent(LightGround); got.Ink != own || got.Fill != own || got.On != white {
+		t.Errorf("%v became %v", own, got)
+	}
+	if got := own.Accent(DarkGround); got.Ink == own || got.Fill != own {
+		t.Errorf("on a dark ground, %v became %v", own, got)
+	}
+}
+
+func TestContrast_IsThatOfWCAG(t *testing.T) {
+	grey, _ := Parse("#767676")
+	if got := Contrast(white, black); got != 21 {
+		t.Error(got)
+	}
+	if got := Contrast(grey, white); got < 4.54 || got > 4.55 {
+		t.Error(got)
+	}
+}
+
+func TestParse_TakesHexadecimalDigitsOnly(t *testing.T) {
+	for text, want := range map[string]string{"#1F5f54": "#1f5f54", "1f5f54": "#1f5f54", "#0aF": "#00aaff"} {
+		if got, err := Parse(text); err != nil || got.String() != want {
+			t.Errorf("%s: %v %v", text, got, err)
+		}
+	}
+	for _, text := range []string{
+		"", "#", "#12345", "#1234567", "+12345", "-12345", "1_2345", "red", "0x1234", "#éa", "é1é1", "#12345g",
+		"##1f5f5", "1f5f54;", "1f5f54 ",
+	} {
+		if got, err := Parse(text); err == nil {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}
+
+const square = `<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"></svg>`
+
+func TestOptions_MistakesNameTheSettingAndNoValue(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := Options{BrandName: "Harbour Trust", BrandColour: "#7a1fa2", BrandLogo: write("a.svg", square)}
+	if mistakes := good.Check(); len(mistakes) > 0 {
+		t.Errorf("%v", mistakes)
+	}
+	for want, o := range map[string]Options{
+		"ALMONER_BRAND_NAME is not valid": {BrandName: "Harbour\u202eTrust", BrandColour: "#7a1fa2"},
+		"ALMONER_BRAND_COLOUR must be":    {BrandName: "H", BrandColour: "purple"},
+		"ALMONER_BRAND_COLOUR is too":     {BrandName: "H", BrandColour: "#f2c14e"},
+		"ALMONER_BRAND_LOGO cannot": {
+			BrandName:   "H",
+			BrandColour: "#000",
+			BrandLogo:   filepath.Join(folder, "none"),
+		},
+		"ALMONER_BRAND_LOGO must": {
+			BrandName:   "H",
+			BrandColour: "#000",
+			BrandLogo:   write("b.svg", "<html xmlns='http://www.w3.org/1999/xhtml'/>"),
+		},
+		"ALMONER_BRAND_LOGO must be an SVG": {
+			BrandName:   "H",
+			BrandColour: "#000",
+			BrandLogo:   write("c.svg", square+strings.Repeat(" ", 32<<10)),
+		},
+	} {
+		mistakes := o.Check()
+		if len(mistakes) != 1 || !strings.HasPrefix(mistakes[0].Error(), want) {
+			t.Errorf("%s: %v", want, mistakes)
+			continue
+		}
+		for _, value := range []string{"purple", "f2c14e", folder} {
+			if strings.Contains(mistakes[0].Error(), value) {
+				t.Errorf("%v quotes %s", mistakes[0], value)
+			}
+		}
+	}
+}
+
+func TestRead_LogoIsOfTheDeploymentOrOursInItsColour(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "logo.png")
+	image := "\x89PNG\r\n\x1a\nrest"
+	if err := os.WriteFile(path, []byte(image), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own, err := (&Options{BrandName: "H", BrandColour: "#000000", BrandLogo: path}).Read()
+	if logo := own.Logo(); err != nil || string(logo.Content) != image || logo.ContentType != "image/png" {
+		t.Errorf("%v %v", logo, err)
+	}
+	ours, err := (&Options{BrandName: "H", BrandColour: "#7a1fa2"}).Read()
+	text := string(ours.Logo().Content)
+	if err != nil || !isSVG([]byte(text)) || !strings.Contains(text, "#7a1fa2") ||
+		strings.Contains(text, defaultColour) {
+		t.Errorf("%s %v", text, err)
+	}
+	if none := (Brand{}); none.Name() != "Almoner" || !strings.Contains(string(none.Logo().Content), defaultColour) {
+		t.Errorf("%s", none.Logo().Content)
+	}
+}
