@@ -18,7 +18,8 @@ const newAccount = "/invitation/passkey"
 func (s *site) invited(email string) string {
 	s.t.Helper()
 	boss := s.person()
-	s.fixture.Join(s.fixture.WorkspaceID, boss.ID, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
+	s.fixture.Join(s.fixture.WorkspaceID, boss.ID,
+		perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
 	b := s.signedIn(boss)
 	sent := b.Get("/settings/members").Send("/settings/members/invite",
 		browsertest.Fields{"email": email, "permissions": string(perm.ProgrammesRead)})
@@ -75,7 +76,8 @@ func TestInvitation_PasskeyInsteadOfPassword(t *testing.T) {
 		t.Errorf("no name: %d %s", refused.Status, refused.Text())
 	}
 	joined := joins(b, path, "Sam Reed", answer)
-	if joined.Status != http.StatusSeeOther || !joined.Follow().HasText("You are now a member of Riverside Food Bank.") {
+	if joined.Status != http.StatusSeeOther ||
+		!joined.Follow().HasText("You are now a member of Riverside Food Bank.") {
 		t.Fatalf("%d %s", joined.Status, joined.Text())
 	}
 	if n := s.count(`select count(*) from account.users u join account.passkeys p on p.user_id = u.id
@@ -128,7 +130,8 @@ func TestInvitation_PasskeyOfAnotherCeremonyIsRefused(t *testing.T) {
 		t.Errorf("another site's form: %d", page.Status)
 	}
 	victim.Headers = http.Header{}
-	if n := s.count(`select count(*) from account.users where email in ('sam@example.org', 'eve@example.org')`); n != 0 {
+	if n := s.count(`select count(*) from account.users
+		where email in ('sam@example.org', 'eve@example.org')`); n != 0 {
 		t.Fatalf("%d accounts", n)
 	}
 	ada := s.person()
@@ -160,9 +163,9 @@ func TestInvitation_ConcurrentAccountsAreOne(t *testing.T) {
 				joined++
 			}
 		}
-		if n := s.count(`select count(*) from account.users where email = 'sam@example.org'
-			and (password_hash is not null) <> exists (select from account.passkeys where user_id = users.id)`); n != 1 ||
-			joined != 1 {
+		n := s.count(`select count(*) from account.users where email = 'sam@example.org'
+			and (password_hash is not null) <> exists (select from account.passkeys where user_id = users.id)`)
+		if n != 1 || joined != 1 {
 			t.Fatalf("%d accounts with one way to sign in, %d answers", n, joined)
 		}
 		s.fixture.Exec(`update account.users set email = gen_random_uuid() || '@example.org'
@@ -304,7 +307,7 @@ func TestChromium_PasskeyOfferLeadsToPasskey(t *testing.T) {
 	c := openChromium(t, s)
 	c.signIn(s.person())
 	c.open("/settings/user")
-	c.sees("h2", "Add a passkey: Chrome on Linux")
+	c.sees("strong", "Add a passkey: Chrome on Linux")
 	c.picture("passkey-offer")
 	c.press("a", "Add a passkey")
 	c.press("button", "Add passkey")

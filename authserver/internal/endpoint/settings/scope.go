@@ -45,8 +45,8 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 	return Scope{}, h.noAccess(v, section, here.All, lacking)
 }
 
-// checkSecondFactor writes the page that leads to a second factor and returns ErrAnswered, if the workspace requires one
-// that the sign-in lacks. page is the path of the page that the request is about.
+// checkSecondFactor writes the page that leads to a second factor and returns ErrAnswered, if the workspace requires
+// one that the sign-in lacks. page is the path of the page that the request is about.
 func (h *Settings) checkSecondFactor(v *Request, in workspace.Workspace, page string) error {
 	if !in.SecondFactor || v.Current.SecondFactor.Satisfies() {
 		return nil
