@@ -285,6 +285,51 @@ func TestPasskeyOffer_OnceForEachBrowserAndUser(t *testing.T) {
 	}
 }
 
+// A member of a workspace that requires a second factor adds a passkey and gets back. A sign-in by the password alone
+// can then neither use the workspace nor change the passkeys, until the passkey is used.
+func TestSecondFactor_PasskeyLeadsBackAndIsNotReplaced(t *testing.T) {
+	s := serve(t, withPasskeys)
+	ada := s.person()
+	s.fixture.Join(s.fixture.WorkspaceID, ada.ID, perm.AccountReadMembers)
+	s.fixture.Exec(`update account.tenants set second_factor_required = true where id = $1`, s.fixture.WorkspaceID)
+	const members = "/settings/members"
+	b := s.signedIn(ada)
+	if page := b.Get(members); page.Status != http.StatusForbidden || !page.HasText("Add a passkey") {
+		t.Fatalf("%d %s", page.Status, page.Text())
+	}
+	page := b.Get("/settings/passkeys?return=" + url.QueryEscape(members))
+	if back := page.Form("/settings/passkeys").Get("return"); back != members {
+		t.Errorf("the form returns to %q", back)
+	}
+	d := newDevice(s)
+	answer := d.made(options(t, b, "/settings/passkeys/options"))
+	added := page.Send("/settings/passkeys", browsertest.Fields{"name": "Laptop", "credential": answer})
+	if added.Location() != members || added.Follow().Status != http.StatusOK {
+		t.Fatalf("added: %d to %q", added.Status, added.Location())
+	}
+	thief := s.signedIn(ada)
+	if page := thief.Get(members); page.Status != http.StatusForbidden || !page.HasText("your password alone") {
+		t.Errorf("the password alone: %d %s", page.Status, page.Text())
+	}
+	list := thief.Get("/settings/passkeys")
+	if !list.HasText("confirm your identity first") {
+		t.Errorf("the password alone may change passkeys: %s", list.Text())
+	}
+	forced := thief.Post("/settings/passkeys/options", nil)
+	if forced.Status != http.StatusForbidden || !strings.Contains(forced.Body, "/login/again") {
+		t.Errorf("a challenge: %d %s", forced.Status, forced.Body)
+	}
+	own := s.signedIn(ada)
+	again := d.signed(options(t, own, "/login/again/passkey/options"))
+	confirmed := own.Post("/login/again/passkey", url.Values{"credential": {again}, "return": {members}})
+	if confirmed.Location() != members || confirmed.Follow().Status != http.StatusOK {
+		t.Errorf("confirmed with the passkey: %d to %q", confirmed.Status, confirmed.Location())
+	}
+	if page := own.Get("/settings/passkeys"); page.HasText("confirm your identity first") {
+		t.Error("the passkey was used, and passkeys cannot be changed")
+	}
+}
+
 func TestChromium_InvitationWithPasskey(t *testing.T) {
 	s := serve(t, withPasskeys)
 	path := s.invited("sam@example.org")
