@@ -109,6 +109,12 @@ func TestSecondFactor_EachDoorLeadsToIt(t *testing.T) {
 		t.Errorf("an existing token: %d %s", answer.Status, answer.Body)
 	}
 	wantsWords(t, browser.Get("/settings/user"), http.StatusOK, "Riverside Food Bank")
+	other := site.Fixture.Workspace("Zebra Crossing Club")
+	site.Fixture.Join(other, ada.ID, perm.AccountReadMembers)
+	elsewhere := linksTo(browser.Get(members), members+"?tenant="+other.String())
+	if len(elsewhere) != 1 || browser.Get(elsewhere[0]).Status != http.StatusOK {
+		t.Errorf("the workspace without the requirement cannot be reached: %v", elsewhere)
+	}
 
 	wrong := browser.Get(authenticatorPath + "?return=" + url.QueryEscape(consent))
 	if back := wrong.Form(authenticatorPath).Get("return"); back != consent {
