@@ -10,8 +10,8 @@ import (
 const maxReturn = 1500
 
 // SecondFactorNeeded writes the page that leads to a second factor, because the workspace requires one. has tells
-// whether the user has one, and only has to use it. back is the local path of the request, or "". others are links to the
-// same page of other workspaces.
+// whether the user has one, and only has to use it. back is the local path of the request, or "". others are links to
+// the same page of other workspaces.
 func (p *Pages) SecondFactorNeeded(
 	w http.ResponseWriter, r *http.Request, frame Frame, workspace string, has bool, back string,
 	others ...Link,
