@@ -166,6 +166,9 @@ func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
 	if again.HasText("Enter your password again") {
 		t.Errorf("the password is asked for, which is not enough: %s", again.Text())
 	}
+	if len(linksTo(again, "/login/forgotten")) != 1 { // this deployment offers no passkeys
+		t.Errorf("the page does not lead on: %s", again.Text())
+	}
 	thief.Post("/login/again", url.Values{"password": {browsertest.Password}, "return": {members}})
 	wantsWords(t, thief.Get(members), http.StatusForbidden, "You signed in with your password alone.")
 }
