@@ -18,7 +18,8 @@ const newAccount = "/invitation/passkey"
 func (s *site) invited(email string) string {
 	s.t.Helper()
 	boss := s.person()
-	s.fixture.Join(s.fixture.WorkspaceID, boss.ID, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
+	s.fixture.Join(s.fixture.WorkspaceID, boss.ID,
+		perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
 	b := s.signedIn(boss)
 	sent := b.Get("/settings/members").Send("/settings/members/invite",
 		browsertest.Fields{"email": email, "permissions": string(perm.ProgrammesRead)})
@@ -75,7 +76,8 @@ func TestInvitation_PasskeyInsteadOfPassword(t *testing.T) {
 		t.Errorf("no name: %d %s", refused.Status, refused.Text())
 	}
 	joined := joins(b, path, "Sam Reed", answer)
-	if joined.Status != http.StatusSeeOther || !joined.Follow().HasText("You are now a member of Riverside Food Bank.") {
+	if joined.Status != http.StatusSeeOther ||
+		!joined.Follow().HasText("You are now a member of Riverside Food Bank.") {
 		t.Fatalf("%d %s", joined.Status, joined.Text())
 	}
 	if n := s.count(`select count(*) from account.users u join account.passkeys p on p.user_id = u.id
@@ -128,7 +130,8 @@ func TestInvitation_PasskeyOfAnotherCeremonyIsRefused(t *testing.T) {
 		t.Errorf("another site's form: %d", page.Status)
 	}
 	victim.Headers = http.Header{}
-	if n := s.count(`select count(*) from account.users where email in ('sam@example.org', 'eve@example.org')`); n != 0 {
+	if n := s.count(`select count(*) from account.users
+		where email in ('sam@example.org', 'eve@example.org')`); n != 0 {
 		t.Fatalf("%d accounts", n)
 	}
 	ada := s.person()
@@ -160,9 +163,9 @@ func TestInvitation_ConcurrentAccountsAreOne(t *testing.T) {
 				joined++
 			}
 		}
-		if n := s.count(`select count(*) from account.users where email = 'sam@example.org'
-			and (password_hash is not null) <> exists (select from account.passkeys where user_id = users.id)`); n != 1 ||
-			joined != 1 {
+		n := s.count(`select count(*) from account.users where email = 'sam@example.org'
+			and (password_hash is not null) <> exists (select from account.passkeys where user_id = users.id)`)
+		if n != 1 || joined != 1 {
 			t.Fatalf("%d accounts with one way to sign in, %d answers", n, joined)
 		}
 		s.fixture.Exec(`update account.users set email = gen_random_uuid() || '@example.org'
@@ -282,6 +285,51 @@ func TestPasskeyOffer_OnceForEachBrowserAndUser(t *testing.T) {
 	}
 }
 
+// A member of a workspace that requires a second factor adds a passkey and gets back. A sign-in by the password alone
+// can then neither use the workspace nor change the passkeys, until the passkey is used.
+func TestSecondFactor_PasskeyLeadsBackAndIsNotReplaced(t *testing.T) {
+	s := serve(t, withPasskeys)
+	ada := s.person()
+	s.fixture.Join(s.fixture.WorkspaceID, ada.ID, perm.AccountReadMembers)
+	s.fixture.Exec(`update account.tenants set second_factor_required = true where id = $1`, s.fixture.WorkspaceID)
+	const members = "/settings/members"
+	b := s.signedIn(ada)
+	if page := b.Get(members); page.Status != http.StatusForbidden || !page.HasText("Add a passkey") {
+		t.Fatalf("%d %s", page.Status, page.Text())
+	}
+	page := b.Get("/settings/passkeys?return=" + url.QueryEscape(members))
+	if back := page.Form("/settings/passkeys").Get("return"); back != members {
+		t.Errorf("the form returns to %q", back)
+	}
+	d := newDevice(s)
+	answer := d.made(options(t, b, "/settings/passkeys/options"))
+	added := page.Send("/settings/passkeys", browsertest.Fields{"name": "Laptop", "credential": answer})
+	if added.Location() != members || added.Follow().Status != http.StatusOK {
+		t.Fatalf("added: %d to %q", added.Status, added.Location())
+	}
+	thief := s.signedIn(ada)
+	if page := thief.Get(members); page.Status != http.StatusForbidden || !page.HasText("your password alone") {
+		t.Errorf("the password alone: %d %s", page.Status, page.Text())
+	}
+	list := thief.Get("/settings/passkeys")
+	if !list.HasText("confirm your identity first") {
+		t.Errorf("the password alone may change passkeys: %s", list.Text())
+	}
+	forced := thief.Post("/settings/passkeys/options", nil)
+	if forced.Status != http.StatusForbidden || !strings.Contains(forced.Body, "/login/again") {
+		t.Errorf("a challenge: %d %s", forced.Status, forced.Body)
+	}
+	own := s.signedIn(ada)
+	again := d.signed(options(t, own, "/login/again/passkey/options"))
+	confirmed := own.Post("/login/again/passkey", url.Values{"credential": {again}, "return": {members}})
+	if confirmed.Location() != members || confirmed.Follow().Status != http.StatusOK {
+		t.Errorf("confirmed with the passkey: %d to %q", confirmed.Status, confirmed.Location())
+	}
+	if page := own.Get("/settings/passkeys"); page.HasText("confirm your identity first") {
+		t.Error("the passkey was used, and passkeys cannot be changed")
+	}
+}
+
 func TestChromium_InvitationWithPasskey(t *testing.T) {
 	s := serve(t, withPasskeys)
 	path := s.invited("sam@example.org")
@@ -304,7 +352,7 @@ func TestChromium_PasskeyOfferLeadsToPasskey(t *testing.T) {
 	c := openChromium(t, s)
 	c.signIn(s.person())
 	c.open("/settings/user")
-	c.sees("h2", "Add a passkey: Chrome on Linux")
+	c.sees("strong", "Add a passkey: Chrome on Linux")
 	c.picture("passkey-offer")
 	c.press("a", "Add a passkey")
 	c.press("button", "Add passkey")

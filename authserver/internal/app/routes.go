@@ -8,7 +8,6 @@ import (
 	"github.com/rs/cors"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/accessrequests"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
@@ -197,7 +196,7 @@ func (h handlers) pageRoutes(router *mux.Router) {
 		route("/invitation/passkey", methods{"POST": page(b.invitation.CreateWithPasskey())})
 		route("/invitation/passkey/options", methods{"POST": page(b.invitation.PasskeyOptions())})
 	}
-	route(accessrequests.Path, methods{"POST": page(b.accessRequests.Ask())})
+	route("/access-requests", methods{"POST": page(b.accessRequests.Ask())})
 	b.signInMethods.routes(route, page)
 	for path, byMethod := range b.settings {
 		withSession := methods{}

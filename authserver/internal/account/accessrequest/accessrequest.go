@@ -1,8 +1,8 @@
 // Package accessrequest lets a user who lacks access to a workspace ask those who can give it.
 //
-//	R1 A user asks only for what a page of this server said that the user lacks: the form has a sealed ticket, bound to
-//	   the sign-in. Pages offer it for workspaces of the user, and for the workspace that a valid authorization request
-//	   names. So no request tells whether a workspace exists.
+//	R1 A user asks only for what a page of this server said that the user lacks: the form has a sealed ticket, bound
+//	   to the sign-in. Pages offer it for workspaces of the user, and for the workspace that a valid authorization
+//	   request names. So no request tells whether a workspace exists.
 //	R2 A user sends at most one request in a workspace and day. Users who are not members together send at most
 //	   MostByOthers, so that they cannot flood the administrators; members have no common limit.
 //	R3 The request changes nothing else. The administrators get a link that fills in a form.

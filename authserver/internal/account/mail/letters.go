@@ -334,9 +334,10 @@ func accessRequested(s site, m Message) letter {
 	if len(d.Permissions) > 0 {
 		lines = append(lines, "Requested: "+strings.Join(d.Permissions, ", ")+".")
 	}
+	lines = append(lines, "Nothing changes until you do it. If you do not know this person, ignore this message.")
 	return letter{
 		Subject:  "Request for access to " + d.Workspace,
-		Lines:    append(lines, "Nothing changes until you do it. If you do not know this person, ignore this message."),
+		Lines:    lines,
 		Button:   button,
 		Link:     s.page(d.Path),
 		Unwanted: s.page("/settings/security"),

@@ -19,9 +19,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-// Path is the path of the form.
-const Path = "/access-requests"
-
 // Store sends requests; postgres.Store implements it.
 type Store interface {
 	AskForAccess(ctx context.Context, q accessrequest.Request, event audit.Event) (accessrequest.Outcome, error)
@@ -91,15 +88,16 @@ func answer(outcome accessrequest.Outcome) *ui.Message {
 		return &ui.Message{
 			Status:  http.StatusOK,
 			Heading: "You have already asked",
-			Text:    "You asked the administrators of this workspace within the last 24 hours. No other e-mail was sent.",
+			Text:    "You asked the administrators of this workspace within 24 hours. No other e-mail was sent.",
 			Next:    "You can ask again a day after your last request.",
 		}
 	case accessrequest.TooMany:
 		return &ui.Message{
 			Status:  http.StatusTooManyRequests,
 			Heading: "Too many people have asked today",
-			Text:    "Too many people who are not members asked the administrators of this workspace. No e-mail was sent.",
-			Next:    "Try again tomorrow, or ask a person in the workspace.",
+			Text: "Too many people who are not members asked the administrators of this workspace. No e-mail was " +
+				"sent.",
+			Next: "Try again tomorrow, or ask a person in the workspace.",
 		}
 	case accessrequest.AlreadyGiven:
 		return &ui.Message{

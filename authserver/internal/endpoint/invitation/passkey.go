@@ -72,7 +72,8 @@ func (h *Handler) PasskeyOptions() http.Handler {
 			web.JSON(w, http.StatusNotFound, refusal{"This invitation is not valid."})
 		case errors.Is(err, store.ErrUnavailable):
 			w.Header().Set("Retry-After", "5")
-			web.JSON(w, http.StatusServiceUnavailable, refusal{"The service is temporarily unavailable. Please try again."})
+			web.JSON(w, http.StatusServiceUnavailable,
+				refusal{"The service is temporarily unavailable. Please try again."})
 		case err != nil:
 			h.failScript(w, r, err)
 		case v.signedIn || v.offer.HasAccount:

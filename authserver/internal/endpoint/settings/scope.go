@@ -33,7 +33,7 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 	for _, m := range here.All {
 		if id == "" || (malformed == nil && m.Workspace.ID == wanted) {
 			here.Membership = m
-			return here, h.checkSecondFactor(v, m.Workspace, here.Path(section))
+			return here, h.checkSecondFactor(v, here, section)
 		}
 	}
 	var lacking []workspace.Membership // of which the request is, or all if it names none
@@ -45,17 +45,28 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 	return Scope{}, h.noAccess(v, section, here.All, lacking)
 }
 
-// checkSecondFactor writes the page that leads to a second factor and returns ErrAnswered, if the workspace requires one
-// that the sign-in lacks. page is the path of the page that the request is about.
-func (h *Settings) checkSecondFactor(v *Request, in workspace.Workspace, page string) error {
-	if !in.SecondFactor || v.Current.SecondFactor.Satisfies() {
+// checkSecondFactor writes the page that leads to a second factor and returns ErrAnswered, if the workspace requires
+// one that the sign-in lacks.
+func (h *Settings) checkSecondFactor(v *Request, here Scope, section ui.Section) error {
+	if !here.Workspace.SecondFactor || v.Current.SecondFactor.Satisfies() {
 		return nil
 	}
+	page := here.Path(section)
 	if v.R.Method == http.MethodGet {
 		page = v.R.URL.RequestURI()
 	}
 	person := &ui.Person{Name: v.Current.User.Name, Email: v.Current.User.Email}
-	h.Pages.SecondFactorNeeded(v.W, v.R, ui.Frame{Person: person}, in.Name, v.Current.SecondFactor.Has, page)
+	var others []ui.Link
+	for _, m := range here.All {
+		if m.Workspace.ID != here.Workspace.ID {
+			others = append(others, ui.Link{
+				Href: section.Path() + "?tenant=" + m.Workspace.ID.String(),
+				Text: m.Workspace.Name,
+			})
+		}
+	}
+	h.Pages.SecondFactorNeeded(v.W, v.R, ui.Frame{Person: person}, here.Workspace.Name, v.Current.SecondFactor.Has,
+		page, others...)
 	return ErrAnswered
 }
 

@@ -10,9 +10,11 @@ import (
 const maxReturn = 1500
 
 // SecondFactorNeeded writes the page that leads to a second factor, because the workspace requires one. has tells
-// whether the user has one, and only has to use it. back is the local path of the request, or "".
+// whether the user has one, and only has to use it. back is the local path of the request, or "". others are links to
+// the same page of other workspaces.
 func (p *Pages) SecondFactorNeeded(
 	w http.ResponseWriter, r *http.Request, frame Frame, workspace string, has bool, back string,
+	others ...Link,
 ) {
 	query := ""
 	if back = LocalPath(back, ""); back != "" && len(back) <= maxReturn {
@@ -38,5 +40,6 @@ func (p *Pages) SecondFactorNeeded(
 	if query == "" {
 		m.Next = "Do this now, and then open the page or the application again."
 	}
+	m.Links = append(m.Links, others...)
 	p.ShowError(w, r, m)
 }

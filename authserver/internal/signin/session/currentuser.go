@@ -42,8 +42,8 @@ type CurrentUser struct {
 	HasPasskey      bool   // also one that is stopped
 }
 
-// A SecondFactor tells which factors besides the password a user has and used. A passkey is one, as it verifies the user
-// itself, and so is an authenticator app.
+// A SecondFactor tells which factors besides the password a user has and used. A passkey is one, as it verifies the
+// user itself, and so is an authenticator app.
 type SecondFactor struct {
 	Has      bool // the user has one
 	Used     bool // at this sign-in, which was not by the password alone

@@ -81,7 +81,8 @@ func (s *Store) AcceptWithPasskey(
 	})
 }
 
-// acceptAsNewUser creates the user, whose ways to sign in credentials completes, in one transaction with the membership.
+// acceptAsNewUser creates the user, whose ways to sign in credentials completes, in one transaction with the
+// membership.
 func (s *Store) acceptAsNewUser(
 	ctx context.Context,
 	o membership.Offer,
@@ -93,8 +94,9 @@ func (s *Store) acceptAsNewUser(
 		if err := endInvitation(ctx, tx, o, "accepted"); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, password_hash) values ($1, $2, $3, nullif($4, ''))
-			on conflict (email) do nothing`, user.ID, o.Email, user.Name, user.PasswordHash.Reveal())
+		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, password_hash)
+			values ($1, $2, $3, nullif($4, '')) on conflict (email) do nothing`,
+			user.ID, o.Email, user.Name, user.PasswordHash.Reveal())
 		if err != nil {
 			return err
 		}

@@ -92,7 +92,8 @@ func TestM5_InvitationsAreLimited(t *testing.T) {
 	for range 4 {
 		_ = m.invites(sam, fmt.Sprintf("%s@example.org", uuid.NewString()))
 	}
-	if n := m.count(`select count(*) from account.invitation_messages where sent_at < now() - interval '1 day'`); n != 0 {
+	if n := m.count(`select count(*) from account.invitation_messages
+		where sent_at < now() - interval '1 day'`); n != 0 {
 		t.Errorf("%d old messages are stored", n)
 	}
 }

@@ -46,8 +46,8 @@ func (s *Store) RequireSecondFactor(
 	})
 }
 
-// mayChangeFactors returns session.ErrSecondFactor if a workspace requires a second factor of the user, and the user has
-// one but did not use it at this sign-in: a password alone must not replace it. The user's row is locked.
+// mayChangeFactors returns session.ErrSecondFactor if a workspace requires a second factor of the user, and the user
+// has one but did not use it at this sign-in: a password alone must not replace it. The user's row is locked.
 func mayChangeFactors(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error {
 	if a == nil || a.SignInID == uuid.Nil {
 		return nil

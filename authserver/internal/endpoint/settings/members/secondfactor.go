@@ -11,7 +11,7 @@ import (
 )
 
 // setSecondFactor serves POST /settings/members/second-factor: state is on or off. Only a user who has used a second
-// factor at this sign-in can switch it on, so that nobody is locked out by a setting that they do not meet.
+// factor at this sign-in can switch it on, so that users do not lock themselves out.
 func (h *Handler) setSecondFactor() http.Handler {
 	return h.changing(func(v *settings.Request, here settings.Scope) error {
 		state := v.Form.Get("state")

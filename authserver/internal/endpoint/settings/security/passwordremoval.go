@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
-// removePassword serves POST /settings/security/password/remove. A user who could not sign in without the password keeps
-// it.
+// removePassword serves POST /settings/security/password/remove. A user who could not sign in without the password
+// keeps it.
 func (h *Handler) removePassword() http.Handler {
 	return h.Form(passwordSection, func(v *settings.Request) error {
 		view, err := h.passwordView(v)

@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pquerna/otp/totp"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// sound reports what a browser test finds on every page: layout faults, errors on the console, foreign hosts.
+func sound(t *testing.T, name string, browser *harness.Browser) {
+	t.Helper()
+	for _, complaint := range browser.Complaints() {
+		if !strings.Contains(complaint, "status of 40") { // pages that say what the user lacks
+			t.Errorf("%s: error on the console: %s", name, complaint)
+		}
+	}
+	if hosts := browser.Hosts(); len(hosts) != 1 {
+		t.Errorf("%s: requests were sent to %v", name, hosts)
+	}
+}
+
+func looks(t *testing.T, page string, browser *harness.Browser) {
+	t.Helper()
+	for _, fault := range harness.Evaluate[[]string](browser, layoutFaults) {
+		t.Errorf("%s: %s", page, fault)
+	}
+}
+
+func wantsText(t *testing.T, page string, browser *harness.Browser, words ...string) {
+	t.Helper()
+	text := browser.Text()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("%s does not say %q: %s", page, w, text)
+		}
+	}
+}
+
+// A reader whose connector could do more asks an administrator from the consent page, on a phone without JavaScript.
+// The administrator opens the link in the mail and gives the permission, and the reader goes back to the consent page.
+func TestBrowser_AsksAdministrator(t *testing.T) {
+	t.Parallel()
+	s := harness.Private(t, harness.Options{Mailbox: true})
+	p := harness.NewProduct(t, s, &met)
+	reader, owner := p.Demo.Users.Reader, p.Demo.Users.Owner
+	phone := p.Browser(t, harness.Telephone)
+	phone.WithoutScript()
+	phone.Open(p.AuthorizeURL(p.DemoConnector().Begin().Query))
+	phone.SignIn(reader.Email, reader.Password)
+	phone.See(`form[action="/access-requests"] button`)
+	wantsText(t, "the consent page", phone, "Not included", "Add and change programmes")
+	looks(t, "the consent page", phone)
+	phone.Click(`form[action="/access-requests"] button`)
+	phone.See(`a[href^="/oauth/authorize?"]`)
+	wantsText(t, "the answer", phone, "We asked the administrators")
+	looks(t, "the answer", phone)
+
+	asked := mailTo(t, s.Mailbox(), owner.Email, "Request for access to "+p.Demo.Workspaces.Main.Name)
+	link := linkIn(t, asked, p.AppURL+"/settings/members/member?")
+	office := p.Browser(t, harness.Laptop)
+	office.Open(link)
+	office.SignIn(owner.Email, owner.Password)
+	office.See(`input[name=permissions][value="` + harness.WriteProgrammes + `"]:checked`)
+	wantsText(t, "the form", office, reader.Email+") asked for access", "Nothing changes until you send it.")
+	looks(t, "the form", office)
+	office.Click(`form[action="/settings/members/permissions"] button`)
+	office.See(".alert-good")
+
+	phone.Click(`a[href^="/oauth/authorize?"]`)
+	phone.See(`form[action="/oauth/authorize"]`)
+	if text := phone.Text(); strings.Contains(text, "Not included") {
+		t.Errorf("the permission is still missing: %s", text)
+	}
+	sound(t, "phone", phone)
+	sound(t, "office", office)
+}
+
+// setUp sets an authenticator app up on the page that the browser shows.
+func setUp(t *testing.T, browser *harness.Browser) {
+	t.Helper()
+	browser.See("#setup-key")
+	key := strings.ReplaceAll(harness.Evaluate[string](browser, `document.getElementById("setup-key").value`), " ", "")
+	met.Add("authenticator key", key)
+	code, err := totp.GenerateCode(key, time.Now())
+	must(t, err)
+	browser.Fill("#code", code)
+	browser.Click(`form[action="/settings/security/authenticator"] button.button-main`)
+	browser.See(".codes")
+	shown := harness.Evaluate[string](browser, `document.querySelector(".codes").innerText`)
+	for _, code := range strings.Fields(shown) {
+		met.Add("recovery code", code)
+	}
+}
+
+// An administrator with a second factor requires it of the workspace. A member who approves an application on a phone
+// without JavaScript is led to set one up, and back to the same request.
+func TestBrowser_WorkspaceRequiresSecondFactor(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	member := ws.Member(t, harness.ReadProgrammes)
+	attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
+	office := p.Browser(t, harness.Laptop)
+	settings := p.AppURL + "/settings/members?tenant=" + ws.Workspace.ID
+	office.Open(settings)
+	office.SignIn(ws.Owner.Email, ws.Owner.Password)
+	office.See(`a[href="/settings/security/authenticator"]`)
+	wantsText(t, "the members", office, "2 members have neither a passkey nor an authenticator app.")
+	looks(t, "the members", office)
+	office.Click(`a[href="/settings/security/authenticator"]`)
+	setUp(t, office)
+	office.Open(settings)
+	office.Click(`form[action="/settings/members/second-factor"] button`)
+	office.See(".alert-good")
+	wantsText(t, "the members", office, "need a second factor now", "1 member has neither")
+
+	phone := p.Browser(t, harness.Telephone)
+	phone.WithoutScript()
+	phone.Open(p.AuthorizeURL(attempt.Query))
+	phone.SignIn(member.Email, member.Password)
+	const way = `a[href^="/settings/security/authenticator?return="]`
+	phone.See(way)
+	wantsText(t, "the refusal", phone, ws.Workspace.Name+" requires a second factor", "You have neither yet.")
+	looks(t, "the refusal", phone)
+	phone.Click(way)
+	setUp(t, phone)
+	looks(t, "the recovery codes", phone)
+	phone.Click(`a[href^="/oauth/authorize?"]`)
+	phone.See(`form[action="/oauth/authorize"]`)
+	wantsText(t, "the consent page", phone, ws.Workspace.Name, "See programmes")
+	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, 200) // API credentials keep working
+	sound(t, "phone", phone)
+	sound(t, "office", office)
+}
