@@ -76,7 +76,8 @@ func TestCompose_SendsMailWithItsOverlay(t *testing.T) {
 		t.Errorf("the secret is at %s", file)
 	}
 	for name, s := range p.Services {
-		mails := slices.ContainsFunc(s.Secrets, func(f types.ServiceSecretConfig) bool { return f.Source == "smtp_url" })
+		isURL := func(f types.ServiceSecretConfig) bool { return f.Source == "smtp_url" }
+		mails := slices.ContainsFunc(s.Secrets, isURL)
 		url, from := s.Environment["ALMONER_SMTP_URL_FILE"], s.Environment["ALMONER_MAIL_FROM"]
 		if mails != strings.HasPrefix(name, "authserver-") || mails != (url != nil) || mails != (from != nil) {
 			t.Errorf("%s: secret %v, URL %v, sender %v", name, mails, url, from)
