@@ -56,6 +56,7 @@ func fields(e *target) map[string]url.Values {
 		"/settings/security/authenticator/remove": {},
 		"/settings/user/name":                     {"name": {"Mallory"}},
 		"/settings/user/delete":                   {"confirm": {"yes"}},
+		"/settings/user/email":                    {"email": {"eve@evil.example"}},
 		"/settings/connectors/llm": {
 			"state":   {"off"},
 			"confirm": {"yes"},
@@ -102,6 +103,7 @@ func fields(e *target) map[string]url.Values {
 		"/login/code":                  {"ticket": {"nonsense"}, "code": {"000000"}},
 		"/login/forgotten":             {"email": {e.Owner.Email}},
 		"/login/reset":                 {"token": {"nonsense"}, "new-password": {"three small boats"}},
+		"/email":                       {"token": {"nonsense"}, "decision": {"confirm"}},
 		"/login/again":                 {"password": {e.Owner.Password}},
 		"/login/passkey":               {"answer": {"{}"}},
 		"/login/passkey/options":       {},

@@ -63,9 +63,9 @@ func TestDeleteUser_EndsAccessAfterDryRun(t *testing.T) {
 func TestSetEmail_ChangesAddressAndEndsRequests(t *testing.T) {
 	b := newTestEnv(t)
 	id := b.user.String()
-	b.Fixture.Exec(`insert into account.email_changes (id, user_id, old_email, new_email, old_token_hash, new_token_hash,
-		expires_at) select gen_random_uuid(), id, email, 'eve@example.org', sha256('a'), sha256('b'), now() + '1 day'
-		from account.users where id = $1`, b.user)
+	b.Fixture.Exec(`insert into account.email_changes (id, user_id, old_email, new_email, old_token_hash,
+		new_token_hash, expires_at) select gen_random_uuid(), id, email, 'eve@example.org', sha256('a'), sha256('b'),
+		now() + '1 day' from account.users where id = $1`, b.user)
 	got := b.values(b.service.SetEmail(t.Context(), id, "Ada@Example.org"))
 	if got["email"] != "ada@example.org" {
 		t.Errorf("%v", got)

@@ -91,7 +91,8 @@ func TestP3_AddressChangesAfterBothLinks(t *testing.T) {
 		}
 		p.mail(who.Email, subjectChanged, 1)
 		p.mail(email, subjectChanged, 1)
-		if !inside(b) || p.events(who.ID, audit.UserEmailRequested) != 1 || p.events(who.ID, audit.UserEmailChanged) != 1 {
+		if !inside(b) || p.events(who.ID, audit.UserEmailRequested) != 1 ||
+			p.events(who.ID, audit.UserEmailChanged) != 1 {
 			t.Errorf("%s: signed out, or events are missing", name)
 		}
 		p.signedIn(browsertest.Person{ID: who.ID, Email: email})
@@ -160,7 +161,7 @@ func TestP4_ResponseDoesNotTellWhetherAddressIsTaken(t *testing.T) {
 	if page.Status != other.Status || page.Location() != other.Location() {
 		t.Errorf("%d to %s, and %d to %s", page.Status, page.Location(), other.Status, other.Location())
 	}
-	want := strings.ReplaceAll(strings.ReplaceAll(other.Follow().Text(), free, owner.Email), otherPerson.Email, who.Email)
+	want := strings.NewReplacer(free, owner.Email, otherPerson.Email, who.Email).Replace(other.Follow().Text())
 	if clean(shown.Text()) != clean(want) {
 		t.Errorf("a taken address:\n%s\na free one:\n%s", clean(shown.Text()), clean(want))
 	}

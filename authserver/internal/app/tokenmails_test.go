@@ -19,21 +19,26 @@ func (p post) token(who browsertest.Person, name string, age, left time.Duration
 		now() + $6::interval)`, uuid.New(), who.ID, p.fixture.WorkspaceID, name, age, left)
 }
 
+// jobs counts the jobs of a kind that are not completed.
+func (p post) jobs(kind string) int {
+	p.t.Helper()
+	return p.count(`select count(*) from account_jobs.river_job where kind = $1 and state <> 'completed'`, kind)
+}
+
 // periodic makes the worker look for what is due, and waits until it has.
 func (p post) periodic() {
 	p.t.Helper()
 	p.fixture.Exec(`insert into account_jobs.river_job (kind, args, max_attempts, queue)
 		values ('periodic', '{}', 3, 'periodic')`)
-	await.True(p.t, await.Long, "the periodic jobs ran", func() bool {
-		return p.count(`select count(*) from account_jobs.river_job where kind = 'periodic' and state <> 'completed'`) == 0
-	})
+	await.True(p.t, await.Long, "the periodic jobs ran", func() bool { return p.jobs("periodic") == 0 })
 }
 
 // TestTokens_ExpiryIsMailedOnce is about tokens of 90, 30 and 7 days, and about those whose owner is not told.
 func TestTokens_ExpiryIsMailedOnce(t *testing.T) {
 	p := serveMail(t)
 	await.True(t, await.Long, "the job runs at the start", func() bool {
-		return p.count(`select count(*) from account_jobs.river_job where kind = 'periodic' and state = 'completed'`) > 0
+		return p.count(`select count(*) from account_jobs.river_job
+			where kind = 'periodic' and state = 'completed'`) > 0
 	})
 	const day = 24 * time.Hour
 	who, quiet, disabled := p.person(), p.person(), p.person()
@@ -75,7 +80,7 @@ func TestTokens_ExpiryIsMailedOnce(t *testing.T) {
 	if len(told) != 3 {
 		t.Errorf("%d mails: %q", len(told), told)
 	}
-	if n := p.count(`select count(*) from account_jobs.river_job where kind = 'mail' and state <> 'completed'`); n != 0 {
+	if n := p.jobs("mail"); n != 0 {
 		t.Errorf("%d mails wait", n)
 	}
 }

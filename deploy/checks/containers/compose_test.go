@@ -55,6 +55,40 @@ func TestCompose_RequiresDeploymentSettings(t *testing.T) {
 	}
 }
 
+// TestCompose_SendsMailWithItsOverlay requires that only authserver gets the mail server's URL, as a file.
+func TestCompose_SendsMailWithItsOverlay(t *testing.T) {
+	files := []string{composeFile, root + "/deploy/compose/mail.yaml"}
+	read := func(environ []string) (*types.Project, error) {
+		options, err := cli.NewProjectOptions(files, cli.WithEnv(environ), cli.WithResolvedPaths(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return options.LoadProject(t.Context())
+	}
+	if _, err := read(answers()); err == nil || !strings.Contains(err.Error(), "ALMONER_MAIL_FROM") {
+		t.Errorf("without a sender: %v", err)
+	}
+	p, err := read(append(answers(), "ALMONER_MAIL_FROM=Almoner <almoner@example.org>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file := p.Secrets["smtp_url"].File; !strings.HasSuffix(file, "/deploy/secrets/smtp_url") {
+		t.Errorf("the secret is at %s", file)
+	}
+	for name, s := range p.Services {
+		isURL := func(f types.ServiceSecretConfig) bool { return f.Source == "smtp_url" }
+		mails := slices.ContainsFunc(s.Secrets, isURL)
+		url, from := s.Environment["ALMONER_SMTP_URL_FILE"], s.Environment["ALMONER_MAIL_FROM"]
+		if mails != strings.HasPrefix(name, "authserver-") || mails != (url != nil) || mails != (from != nil) {
+			t.Errorf("%s: secret %v, URL %v, sender %v", name, mails, url, from)
+		}
+		if mails && (*url != "/run/secrets/smtp_url" || *from != "Almoner <almoner@example.org>" ||
+			s.Environment["ALMONER_KEYS_FILE"] == nil || len(s.Secrets) != 4) {
+			t.Errorf("%s: %s, %s, %v", name, *url, *from, s.Secrets)
+		}
+	}
+}
+
 // isJob reports whether a service does its work and ends.
 func isJob(s types.ServiceConfig) bool { return s.Restart == "no" }
 

@@ -217,6 +217,14 @@ func TestNetworkPolicies_AllowOnlyListedConnections(t *testing.T) {
 			}
 		}
 	}
+	for _, port := range []int32{465, 587} { // mail servers
+		if base.allows(t, authserver, at("151.101.1.1"), core.ProtocolTCP, port) ||
+			!c.allows(t, authserver, at("151.101.1.1"), core.ProtocolTCP, port) ||
+			c.allows(t, authserver, at("10.0.0.1"), core.ProtocolTCP, port) ||
+			c.allows(t, resourceapi, at("151.101.1.1"), core.ProtocolTCP, port) {
+			t.Errorf("port %d: only authserver of the example may reach public mail servers", port)
+		}
+	}
 	stores := pod("stores", nil)
 	for _, service := range []peer{authserver, resourceapi, worker, migrate} {
 		for _, port := range []int32{5432, 6379} {

@@ -66,6 +66,7 @@ func files(t *testing.T) filesys.FileSystem {
 		write(secretsFolder+name, []byte("postgres://user:password@stores.invalid/almoner\n"))
 	}
 	write(secretsFolder+"redis-url", []byte("redis://:password@stores.invalid:6379\n"))
+	write(secretsFolder+"smtp-url", []byte("smtp://user:password@mail.invalid\n"))
 	for _, name := range []string{"authserver-keys", "resourceapi-keys"} {
 		write(secretsFolder+name, []byte(product.Keys()+"\n"))
 	}

@@ -239,7 +239,11 @@ func (s service) commands(t *testing.T, credentials string) []product.Command {
 		}
 	}
 	for _, line := range s.values("Service", "Environment") {
-		for _, pair := range strings.Fields(line) {
+		pairs := strings.Fields(line)
+		if quoted, ok := strings.CutPrefix(line, `"`); ok { // one assignment with spaces
+			pairs = []string{strings.TrimSuffix(quoted, `"`)}
+		}
+		for _, pair := range pairs {
 			name, value, _ := strings.Cut(pair, "=")
 			if _, twice := environment[name]; twice {
 				t.Errorf("%s: %s is set twice", s.file, name)

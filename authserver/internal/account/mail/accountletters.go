@@ -18,14 +18,15 @@ func emailChangeOld(s site, m Message) letter {
 		Lines: []string{
 			"On " + moment(m.Data.At) + where(m.Data) + ", you asked to use the address " + m.Data.Email +
 				" for your account at " + s.host() + ".",
-			"Open this page to confirm the change, or to stop it if this was not you. Your address changes only when you " +
-				"have also confirmed it with the link that we sent to the other address.",
+			"Open this page to confirm the change, or to stop it if this was not you. Your address changes only " +
+				"when you have also confirmed it with the link that we sent to the other address.",
 		},
 		Button: "Confirm or stop the change",
 		Link:   s.withToken(EmailChangePath, m),
 		After: []string{
 			"The link works until " + moment(m.Expires) + ".",
-			"If this was not you, stop the change and set a new password: another person may be signed in to your account.",
+			"If this was not you, stop the change and set a new password: another person may be signed in to your " +
+				"account.",
 		},
 	}
 }
@@ -35,7 +36,8 @@ func emailChangeNew(s site, m Message) letter {
 		Subject: "Confirm your new e-mail address",
 		Lines: []string{
 			"A person asked to use this address for their account at " + s.host() + ". If it was you, confirm it.",
-			"The address changes only when you have also confirmed it with the link that we sent to the present address.",
+			"The address changes only when you have also confirmed it with the link that we sent to the present " +
+				"address.",
 		},
 		Button: "Confirm the address",
 		Link:   s.withToken(EmailChangePath, m),

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// periodicQueue is a queue of its own: a process of an earlier release, which does not know the job, leaves it alone.
+	// periodicQueue is a queue of its own: a process of an earlier release does not know the job, and leaves it alone.
 	periodicQueue    = "periodic"
 	periodicPoll     = 3 * time.Second
 	periodicEvery    = 10 * time.Minute

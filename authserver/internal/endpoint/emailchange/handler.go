@@ -138,8 +138,8 @@ func stopped(change useraccount.EmailChange) *ui.Message {
 		Text:    "The address stays as it is, and the links no longer work.",
 	}
 	if !change.ToNew {
-		page.Next = "If another person requested the change, they were signed in to your account. Set a new password: that " +
-			"signs out all browsers."
+		page.Next = "If another person requested the change, they were signed in to your account. Set a new " +
+			"password: that signs out all browsers."
 		page.Links = []ui.Link{{Href: "/login/forgotten", Text: "Set a new password"}}
 	}
 	return page

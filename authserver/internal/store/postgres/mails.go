@@ -92,7 +92,8 @@ func (s *Store) MailsWaiting(ctx context.Context) (int, time.Duration, error) {
 	var count int
 	var seconds float64
 	err := s.pool.QueryRow(ctx, `select count(*)::int, coalesce(extract(epoch from now() - min(created_at)), 0)::float8
-		from account_jobs.river_job where kind = 'mail' and state in ('available', 'running', 'retryable', 'scheduled')`).
+		from account_jobs.river_job where kind = 'mail'
+		and state in ('available', 'running', 'retryable', 'scheduled')`).
 		Scan(&count, &seconds)
 	return count, time.Duration(seconds * float64(time.Second)), unavailable("count mails", err)
 }

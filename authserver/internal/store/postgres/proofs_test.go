@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
@@ -154,6 +155,10 @@ func TestAllowed_EndedSignInCannotWrite(t *testing.T) {
 			return err
 		},
 		"change the name": func() error { return l.SetName(ctx, user, "New", event) },
+		"change the address": func() error {
+			request := useraccount.EmailRequest{ID: uuid.New(), UserID: user, Email: "new@example.org"}
+			return l.BeginEmailChange(ctx, request, event)
+		},
 		"delete the account": func() error {
 			_, err := l.DeleteOwnUser(ctx, user, event)
 			return err

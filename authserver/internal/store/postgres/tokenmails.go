@@ -24,8 +24,8 @@ where t.id = p.tenant_id and p.id in (
   order by expires_at limit $1 for update skip locked)
 returning p.user_id, p.name, t.name, p.expires_at`
 
-// MailExpiringTokens tells the users of personal access tokens that are about to expire, once for each token. A user who
-// turned these mails off, or is disabled, is not told.
+// MailExpiringTokens tells the users of personal access tokens that are about to expire, once for each token. A user
+// who turned these mails off, or is disabled, is not told.
 func (s *Store) MailExpiringTokens(ctx context.Context) error {
 	for {
 		marked := 0

@@ -100,14 +100,18 @@ func effects(s useraccount.Summary) []string {
 	for _, w := range s.Workspaces {
 		lines = append(lines, "You leave the workspace "+w.Name+".")
 	}
-	return append(lines,
-		fmt.Sprintf("Ends: %s and %s. Programs that use them stop working.",
-			count(s.Connections, "connected app"), count(s.Tokens, "personal access token")),
-		fmt.Sprintf("Removed: your password and %s, such as passkeys and linked accounts.",
-			count(s.SignInMethods, "other sign-in method")),
-		fmt.Sprintf("Withdrawn: %s from you. Invitations to you are declined.",
-			count(s.Invitations, "open invitation")),
-	)
+	if s.Connections+s.Tokens > 0 {
+		lines = append(lines, fmt.Sprintf("Ends: %s and %s. Programs that use them stop working.",
+			count(s.Connections, "connected app"), count(s.Tokens, "personal access token")))
+	}
+	if s.SignInMethods > 0 {
+		lines = append(lines, fmt.Sprintf("Removed: %s, such as passkeys, linked accounts and the authenticator app.",
+			count(s.SignInMethods, "sign-in method")))
+	}
+	if s.Invitations > 0 {
+		lines = append(lines, fmt.Sprintf("Withdrawn: %s from you.", count(s.Invitations, "open invitation")))
+	}
+	return append(lines, "Invitations that wait for you are declined.")
 }
 
 // stays returns what does not end with the account, in words.

@@ -1,0 +1,56 @@
+package systemd
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/coreos/go-systemd/v22/unit"
+
+	"github.com/almonerhq/almoner/deploy/checks/internal/product"
+)
+
+// TestUnits_MailDropInIsAccepted adds authserver-mail.conf to authserver.service, whose program checks the settings.
+func TestUnits_MailDropInIsAccepted(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(folder(), "authserver-mail.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	added, err := unit.DeserializeOptions(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := services(t)
+	i := slices.IndexFunc(all, func(s service) bool { return s.file == "authserver.service" })
+	s := service{"authserver.service with authserver-mail.conf", append(slices.Clone(all[i].options), added...)}
+	secrets := map[string]string{
+		"authserver-database-url": "postgres://user:password@stores.invalid/almoner",
+		"redis-url":               "redis://:password@stores.invalid:6379",
+		"authserver-keys":         product.Keys(),
+		"smtp-url":                "smtp://user:password@mail.invalid",
+	}
+	credentials := t.TempDir()
+	for name, file := range s.loaded(t) {
+		if secrets[file] == "" {
+			t.Errorf("the secret %s is unknown", file)
+		}
+		if err := os.WriteFile(filepath.Join(credentials, name), []byte(secrets[file]+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range s.commands(t, credentials) {
+		settings, err := c.Settings(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if unknown := c.Unknown(settings); len(unknown) > 0 {
+			t.Errorf("unknown settings %q", unknown)
+		}
+		// check-config shows no secret, and accepts a sender only together with a mail server.
+		if from := settings["ALMONER_MAIL_FROM"]; from != "Almoner <almoner@almoner.example>" {
+			t.Errorf("the sender is %q", from)
+		}
+	}
+}

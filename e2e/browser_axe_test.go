@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// axe-core in a real browser, on every page.
+
+// An inspector looks at pages with axe-core, on two sizes of the window in light and in dark colours.
+type inspector struct {
+	*harness.Browser
+	t     *testing.T
+	pages int
+}
+
+// look inspects the open page, with everything unfolded. In dark colours, only the rules about colours can find more.
+func (i *inspector) look(page string) {
+	i.t.Helper()
+	i.pages++
+	harness.Evaluate[bool](i.Browser, `document.querySelectorAll("details").forEach(d => { d.open = true }) || true`)
+	for size, screen := range map[string]harness.Screen{"laptop": harness.Laptop, "phone": harness.Telephone} {
+		for _, colours := range []string{"light", "dark"} {
+			i.Show(screen, colours)
+			for _, violation := range i.Violations(colours == "dark") {
+				i.t.Errorf("%s, %s, %s: %s", page, size, colours, violation)
+			}
+		}
+	}
+}
+
+// at opens and inspects a page.
+func (i *inspector) at(address string) {
+	i.t.Helper()
+	i.Open(address)
+	path, _, _ := strings.Cut(address, "token=")
+	i.look(path[strings.Index(path, "//")+2:])
+}
+
+// findsViolations requires that axe-core finds a missing label and a bad contrast.
+func (i *inspector) findsViolations(p *harness.Product) {
+	i.t.Helper()
+	i.Open(p.AppURL + "/login")
+	harness.Evaluate[bool](i.Browser, `(() => {
+		document.querySelector("label").remove();
+		document.querySelector("p.lead").style.color = "#bbb";
+		return true;
+	})()`)
+	found := strings.Join(i.Violations(false), "\n")
+	for _, rule := range []string{"label: ", "color-contrast: "} {
+		if !strings.Contains(found, rule) {
+			i.t.Errorf("axe-core does not find %s in a page that violates it: %s", rule, found)
+		}
+	}
+}
+
+// A linked holds addresses of pages that need a secret.
+type linked struct{ reset, invitation, emailOld, emailNew string }
+
+// links stores links to set a password and to change the address of a user, and invites an address.
+func links(t *testing.T, p *harness.Product, ws harness.TestWorkspace, user demo.User, invited string) linked {
+	t.Helper()
+	secret := uuid.NewString()
+	met.Add("link", secret)
+	reset := sha256.Sum256([]byte("password reset\x00" + secret))
+	p.Database.Exec(t, `insert into account.password_resets (token_hash, user_id, expires_at)
+		values ($1, $2, now() + interval '1 hour')`, reset[:], user.ID)
+	old, _ := credential.EmailChange.New(strings.NewReader(strings.Repeat(secret, 9)))
+	to, _ := credential.EmailChange.New(strings.NewReader(strings.Repeat(uuid.NewString(), 9)))
+	met.Add("link", old.Reveal())
+	met.Add("link", to.Reveal())
+	p.Database.Exec(t, `insert into account.email_changes (id, user_id, old_email, new_email, old_token_hash,
+		new_token_hash, expires_at) select gen_random_uuid(), id, email, 'new@example.org', $2, $3,
+		now() + interval '1 day' from account.users where id = $1`, user.ID, credential.Hash(old.Reveal()),
+		credential.Hash(to.Reveal()))
+	token, _ := credential.Invitation.New(strings.NewReader(strings.Repeat(uuid.NewString(), 9)))
+	met.Add("invitation token", token.Reveal())
+	p.Database.Exec(t, `insert into account.invitations (id, tenant_id, email, permissions, invited_by, token_hash,
+		expires_at) values (gen_random_uuid(), $1, $2, $3, $4, $5, now() + interval '1 day')`, ws.Workspace.ID, invited,
+		[]string{harness.ReadProgrammes}, ws.Owner.ID, credential.Hash(token.Reveal()))
+	return linked{
+		reset:      p.AppURL + "/login/reset?token=" + secret,
+		invitation: p.AppURL + "/invitation?token=" + token.Reveal(),
+		emailOld:   p.AppURL + "/email?token=" + old.Reveal(),
+		emailNew:   p.AppURL + "/email?token=" + to.Reveal(),
+	}
+}
+
+func TestBrowser_AxeFindsNoViolation(t *testing.T) {
+	t.Parallel()
+	site := harness.NewMetadataHost(t)
+	p := harness.NewProduct(t, harness.Private(t, harness.Options{
+		Mailbox:  true,
+		Settings: site.Settings("claude"),
+	}), &met)
+	ws := p.NewWorkspace(t)
+	user := ws.Member(t, harness.Everything()...)
+	p.Database.Join(t, p.Demo.Workspaces.Empty, user, harness.ReadProgrammes)
+	to := links(t, p, ws, user, "sam@example.org")
+	p.Database.Token(t, ws.Workspace, user, harness.ReadProgrammes)
+	ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, user))
+	ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, user))
+	i := &inspector{Browser: p.Browser(t, harness.Laptop), t: t}
+	i.findsViolations(p)
+	signedOutPages(i, p, to)
+	consentPages(i, p, site, ws, user)
+	settingsPages(i, p, ws, user, to)
+	form := p.BaseURL + "/v1/engage/public/forms/" + p.Demo.Engage.EmbedKey + "/embed"
+	i.at(form)
+	i.Click("button[type=submit]")
+	i.See(".alert")
+	i.look("the form with errors")
+	i.at(p.BaseURL + "/v1/engage/public/forms/alm_embed_unknown/embed")
+	i.at(p.BaseURL + "/v1/docs")
+	if i.pages < 35 {
+		t.Errorf("only %d pages were inspected", i.pages)
+	}
+}
+
+func signedOutPages(i *inspector, p *harness.Product, to linked) {
+	i.t.Helper()
+	for _, page := range []string{
+		p.AppURL + "/login",
+		p.AppURL + "/login?password-set=1",
+		p.AppURL + "/login/forgotten",
+		p.AppURL + "/login/forgotten?requested=1",
+		to.reset,
+		p.AppURL + "/login/reset",
+		to.invitation,
+		p.AppURL + "/invitation",
+		to.emailOld,
+		to.emailNew,
+		p.AppURL + "/nothing",
+		p.AppURL + "/settings/user/name",
+		p.AppURL + "/oauth/authorize?client_id=x",
+	} {
+		i.at(page)
+	}
+	i.Open(p.AppURL + "/login/forgotten")
+	i.Press(harness.EnterKey)
+	i.See("#email-note")
+	i.look("forgotten, without an address")
+}
+
+// consentPages signs in on the way.
+func consentPages(
+	i *inspector, p *harness.Product, site *harness.MetadataHost, ws harness.TestWorkspace, user demo.User,
+) {
+	i.t.Helper()
+	i.Open(p.AuthorizeURL(ws.Connector(i.t, harness.ReadProgrammes, harness.WriteProgrammes).Begin().Query))
+	i.SignIn(user.Email, "")
+	i.See("#password-note")
+	i.look("sign-in, without a password")
+	i.Fill("#password", user.Password)
+	i.Press(harness.EnterKey)
+	i.See(approveButton)
+	i.look("consent")
+	document := site.Client("/oauth/axe", []string{"http://127.0.0.1/callback"}, nil)
+	landing := newLanding(i.t)
+	i.Open(p.AuthorizeURL(p.DocumentClient(document, landing.uri, p.BaseURL+"/mcp").Begin().Query))
+	i.See("input[name=workspace]")
+	i.look("choice of a workspace")
+	elsewhere := p.NewWorkspace(i.t)
+	i.Open(p.AuthorizeURL(elsewhere.Connector(i.t, harness.ReadProgrammes).Begin().Query))
+	i.look("refusal: no member")
+	p.Database.SetLLM(i.t, p.Demo.Workspaces.Empty, true)
+	off := p.NewWorkspace(i.t)
+	p.Database.Join(i.t, off.Workspace, user, harness.ReadProgrammes)
+	application := off.Connector(i.t, harness.ReadProgrammes)
+	p.Database.SetLLM(i.t, off.Workspace, false)
+	i.Open(p.AuthorizeURL(application.Begin().Query))
+	i.look("refusal: LLM integration off")
+}
+
+func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, user demo.User, to linked) {
+	i.t.Helper()
+	here := "?tenant=" + ws.Workspace.ID
+	for _, page := range []string{
+		"/settings/user",
+		"/settings/user/email",
+		"/settings/user/delete",
+		"/settings/members" + here,
+		"/settings/members/member" + here + "&id=" + user.ID,
+		"/settings/members/member" + here + "&id=" + ws.Owner.ID,
+		"/settings/developers" + here,
+		"/settings/developers?tenant=x",
+		"/settings/connectors" + here,
+		"/settings/apps",
+		"/settings/security",
+		"/settings/security/password",
+		"/settings/security/authenticator",
+		"/settings/passkeys",
+		"/settings/audit" + here,
+		"/login/again",
+	} {
+		i.at(p.AppURL + page)
+	}
+	i.at(to.invitation)
+	i.Open(p.AppURL + "/settings/members/member" + here + "&id=" + ws.Owner.ID)
+	i.Click(`form[action="/settings/members/remove"] button`)
+	i.See("input[name=confirm] ~ button")
+	i.look("removal of a member")
+	i.Open(p.AppURL + "/settings/user")
+	i.Click(`form[action="/settings/members/leave"] button`)
+	i.See("input[name=confirm] ~ button")
+	i.look("leaving a workspace")
+	i.Open(p.AppURL + "/settings/members" + here)
+	i.Fill("#invite-email", "ada")
+	i.Press(harness.EnterKey)
+	i.See("#problem")
+	i.look("invitation with errors")
+	i.Open(p.AppURL + "/settings/user/email")
+	i.Press(harness.TabKey)
+	i.Click(`form[action="/settings/user/email"] button`)
+	i.See("#email-note")
+	i.look("change of address with errors")
+}
