@@ -14,6 +14,7 @@ func rooms() map[string][]string {
 			stores,
 			"*/internal/app",
 			"shared/standing",
+			"shared/webhook",
 			"shared/pghealth",
 			"shared/secretfile",
 			"shared/pguuid",
@@ -60,6 +61,8 @@ func rooms() map[string][]string {
 		"github.com/klauspost/compress": {"shared/web"},
 		"code.dny.dev/ssrf":             {"shared/publicnet"},
 		"golang.org/x/time":             {"resourceapi/internal/keys"},
+		"golang.org/x/net/idna":         {"shared/publicnet"},
+		"github.com/standard-webhooks":  {"resourceapi/internal/delivery"},
 		"golang.org/x/net/html": {
 			"authserver/internal/testing/browsertest",
 			"authserver/internal/doctor",

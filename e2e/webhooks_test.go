@@ -31,7 +31,8 @@ func names() string {
 	return string(content)
 }
 
-// Without the setting of development, every address of this machine and of private networks is refused, in any spelling.
+// Without the setting of development, every address of this machine and of private networks is refused, in any
+// spelling.
 func TestWebhooks_Addresses(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -122,7 +123,8 @@ func TestWebhooks_Deliver(t *testing.T) {
 		Wants(t, http.StatusCreated).Object(t)
 	path := programmes + "/" + first["id"].(string)
 	for i := range 3 {
-		api.JSON(t, http.MethodPatch, path, map[string]any{"summary": fmt.Sprint("Version ", i)}).Wants(t, http.StatusOK)
+		api.JSON(t, http.MethodPatch, path, map[string]any{"summary": fmt.Sprint("Version ", i)}).
+			Wants(t, http.StatusOK)
 	}
 	await.True(t, time.Minute, "the deliveries", func() bool {
 		return len(receiver.At("/api")) == 4 && len(receiver.At("/page")) == 1

@@ -61,7 +61,8 @@ func NewWebhookVerifier(secrets ...Secret) (*WebhookVerifier, error) {
 	return v, nil
 }
 
-// Verify returns the event of a request with this header and this body, as it was received. Its error matches ErrWebhook.
+// Verify returns the event of a request with this header and this body, as it was received. Its error matches
+// ErrWebhook.
 func (v *WebhookVerifier) Verify(header http.Header, body []byte) (WebhookEvent, error) {
 	id, sent := header.Get("Webhook-Id"), header.Get("Webhook-Timestamp")
 	if id == "" || strings.Contains(id, ".") {

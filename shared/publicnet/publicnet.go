@@ -1,8 +1,8 @@
 // Package publicnet connects to public addresses only, for URLs that a user or a program outside has chosen.
 //
-// The address is checked when it is dialled, after the name was resolved, so no name, redirect or later DNS answer leads
-// into the network of the deployment. authserver reads client metadata documents with it, and resourceapi delivers
-// webhooks.
+// The address is checked when it is dialled, after the name was resolved, so no name, redirect or later DNS answer
+// leads into the network of the deployment. authserver reads client metadata documents with it, and resourceapi
+// delivers webhooks.
 package publicnet
 
 import (

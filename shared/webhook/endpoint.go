@@ -136,7 +136,8 @@ func Add(ctx context.Context, q Querier, e Endpoint, secret Sealed) error {
 
 // Find reads an endpoint of the workspace, or returns ErrNotFound.
 func Find(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint, error) {
-	return one(ctx, q, "select "+Columns+" from account.webhooks w where w.tenant_id = $1 and w.id = $2", workspaceID, id)
+	return one(ctx, q, "select "+Columns+" from account.webhooks w where w.tenant_id = $1 and w.id = $2",
+		workspaceID, id)
 }
 
 // Delete deletes an endpoint of the workspace, and returns what it was, or ErrNotFound.
@@ -167,8 +168,8 @@ func RequestTest(ctx context.Context, q Querier, workspaceID, id, delivery uuid.
 	return request(ctx, q, delivery, id, ByTest, TestType, nil)
 }
 
-// RequestResend sends the event of an earlier delivery again. need checks the type of the event. It returns ErrNotFound,
-// ErrDisabled or ErrWaiting, or the error of need.
+// RequestResend sends the event of an earlier delivery again. need checks the type of the event. It returns
+// ErrNotFound, ErrDisabled or ErrWaiting, or the error of need.
 func RequestResend(
 	ctx context.Context,
 	q Querier,
@@ -213,7 +214,8 @@ func request(
 		return nil
 	}
 	var repeated bool // the same form was sent again
-	err = q.QueryRow(ctx, "select exists (select from account.webhook_deliveries where id = $1)", delivery).Scan(&repeated)
+	err = q.QueryRow(ctx, "select exists (select from account.webhook_deliveries where id = $1)", delivery).
+		Scan(&repeated)
 	switch {
 	case err != nil:
 		return fmt.Errorf("request a webhook delivery: %w", err)

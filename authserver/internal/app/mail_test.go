@@ -360,14 +360,14 @@ func TestMail_WebhookWasDisabled(t *testing.T) {
 		id := uuid.NewString()
 		p.fixture.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position,
 			created_at, enabled, reason, disabled_at, mail_due)
-			values ($1, $2, $3, 'https://hooks.example.org/secret-path', '{programme.created}', '', '', 0, now(), false, $4,
-				now(), true)`, id, p.fixture.WorkspaceID, who.ID, reason)
+			values ($1, $2, $3, 'https://hooks.example.org/secret-path', '{programme.created}', '', '', 0, now(),
+				false, $4, now(), true)`, id, p.fixture.WorkspaceID, who.ID, reason)
 		return id
 	}
 	add("failing")
 	m := p.mail(who.Email, "A webhook endpoint was disabled", 1)
-	if !strings.Contains(m.Text, "at hooks.example.org of the workspace") || !strings.Contains(m.Text, "for three days") ||
-		strings.Contains(m.Text, "secret-path") {
+	if !strings.Contains(m.Text, "at hooks.example.org of the workspace") ||
+		!strings.Contains(m.Text, "for three days") || strings.Contains(m.Text, "secret-path") {
 		t.Errorf("%q", m.Text)
 	}
 	add("gone")

@@ -237,8 +237,8 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	return err
 }
 
-// Work processes submissions and sends webhooks until ctx ends. It serves only the probes, and only if a listen address for them is set.
-// It calls ready with that address.
+// Work processes submissions and sends webhooks until ctx ends. It serves only the probes, and only if a listen address
+// for them is set. It calls ready with that address.
 func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 	endMetrics, err := metrics.Serve(a.metrics, a.registry, a.log)
 	if err != nil {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"encoding/pem"
 	"strings"
 	"testing"
 )
@@ -62,5 +63,33 @@ func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 	}
 	if _, err := LoadMigrateConfig(nil); err == nil || !strings.Contains(err.Error(), "ALMONER_DATABASE_URL") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A deployment that others can reach refuses the setting that lets webhooks go to this machine.
+func TestConfig_WebhookCAIsForDevelopment(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, nil)
+	good := Config{WebhookCA: string(pem.EncodeToMemory(&pem.Block{
+		Type:  "CERTIFICATE",
+		Bytes: r.Certificate().Raw,
+	}))}
+	for base, accepted := range map[string]bool{
+		"http://localhost:8080":         true,
+		"http://127.0.0.1:8080":         true,
+		"http://[::1]:8080":             true,
+		"https://api.example.org":       false,
+		"https://localhost.example.org": false,
+		"http://10.0.0.1":               false,
+	} {
+		c := good
+		c.BaseURL = base
+		if mistakes := c.checkWebhooks(); accepted != (len(mistakes) == 0) {
+			t.Errorf("%s: %v", base, mistakes)
+		}
+	}
+	bad := Config{BaseURL: "http://localhost:8080", WebhookCA: "no certificate"}
+	if mistakes := bad.checkWebhooks(); len(mistakes) != 1 || !strings.Contains(mistakes[0].Error(), "no PEM") {
+		t.Errorf("%v", mistakes)
 	}
 }

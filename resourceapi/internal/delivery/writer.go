@@ -8,8 +8,8 @@ import (
 	"github.com/almonerhq/almoner/shared/webhook"
 )
 
-// A Writer changes the endpoints of a workspace within one transaction, with the events of the audit log. Its errors are
-// those of package webhook.
+// A Writer changes the endpoints of a workspace within one transaction, with the events of the audit log. Its errors
+// are those of package webhook.
 type Writer interface {
 	Add(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed) (webhook.Endpoint, error)
 	Delete(ctx context.Context, workspaceID, id, by uuid.UUID) error

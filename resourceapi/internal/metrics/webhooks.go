@@ -26,8 +26,8 @@ func NewWebhooks(
 	w := &Webhooks{
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "almoner_webhook_deliveries_total",
-			Help: "Attempts to deliver to webhook endpoints, by outcome: accepted, refused (another status than 2xx), " +
-				"unreachable, not_public.",
+			Help: "Attempts to deliver to webhook endpoints, by outcome: accepted, refused (another status than " +
+				"2xx), unreachable, not_public.",
 		}, []string{"outcome"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "almoner_webhook_delivery_seconds",

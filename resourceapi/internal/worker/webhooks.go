@@ -15,8 +15,8 @@ import (
 const (
 	webhookQueue   = "webhooks"
 	webhooksAtOnce = 64 // endpoints that one process calls at once: it holds no connection to Postgres meanwhile
-	// ofWorkspace bounds the endpoints of one workspace that one process calls at once, so that slow ones do not hold up
-	// those of others.
+	// ofWorkspace bounds the endpoints of one workspace that one process calls at once, so that slow ones do not hold
+	// up those of others.
 	ofWorkspace   = 4
 	webhooksEvery = time.Second // between two looks for endpoints with something to send
 	webhooksAdded = 1000        // at each look
@@ -56,8 +56,8 @@ func (webhookJob) InsertOpts() river.InsertOpts {
 	}
 }
 
-// addDueWebhooks adds a job for each endpoint with something to send, until ctx ends. The state of deliveries is that of
-// the endpoints, so a job that is lost is added again.
+// addDueWebhooks adds a job for each endpoint with something to send, until ctx ends. The state of deliveries is that
+// of the endpoints, so a job that is lost is added again.
 func addDueWebhooks[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webhooks, log *slog.Logger) {
 	tick := time.NewTicker(webhooksEvery)
 	defer tick.Stop()

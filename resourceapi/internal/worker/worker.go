@@ -1,4 +1,5 @@
-// Package worker processes accepted submissions, and calls the webhook endpoints that have something to get (webhooks.go).
+// Package worker processes accepted submissions, and calls the webhook endpoints that have something to get
+// (webhooks.go).
 //
 // The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process
 // may run it. A job may run more than once, for example after a crash; Submissions.Process has one effect anyway (E5

@@ -30,7 +30,8 @@ var posts = []string{
 	authenticatorPath + "/remove",
 	members + "/invite", members + "/renew", members + "/withdraw", members + "/permissions", members + "/remove",
 	members + "/leave", namePath, deletePath, "/settings/user/email",
-	webhooks, webhooks + "/delete", webhooks + "/disable", webhooks + "/enable", webhooks + "/test", webhooks + "/resend",
+	webhooks, webhooks + "/delete", webhooks + "/disable", webhooks + "/enable", webhooks + "/test",
+	webhooks + "/resend",
 }
 
 // pages returns every page of the settings, and the export.

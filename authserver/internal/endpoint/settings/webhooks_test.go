@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"html"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -52,15 +53,16 @@ func TestWebhooks_SecretIsShownOnceAndSealed(t *testing.T) {
 	const address = "https://hooks.example.invalid/almoner?key=1"
 	form := webhookForm(browser.Get(developers), " "+address+" ", "programme.created", "connection.ended")
 	page := browser.Post(webhooks, form)
-	secret := strings.ReplaceAll(webhookSecret.FindString(strings.ReplaceAll(page.Body, "&#43;", "+")), "&#43;", "+")
+	secret := webhookSecret.FindString(html.UnescapeString(page.Body))
 	if page.Status != http.StatusOK || secret == "" || !page.HasText(address) {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	id := uuid.MustParse(hookID(t, page))
 	var sealed webhook.Sealed
 	for _, n := range []int{
-		site.Count("select count(*) from account.webhooks where id = $1 and user_id = $2 and tenant_id = $3 and enabled "+
-			"and url = $4 and types = '{programme.created,connection.ended}'", id, ada.ID, site.Fixture.WorkspaceID, address),
+		site.Count(`select count(*) from account.webhooks where id = $1 and user_id = $2 and tenant_id = $3 and enabled
+			and url = $4 and types = '{programme.created,connection.ended}'`,
+			id, ada.ID, site.Fixture.WorkspaceID, address),
 		site.Count(`select count(*) from account.audit_events where action = $1 and subject = $2 and user_id = $3
 			and detail = '{"host": "hooks.example.invalid"}'`, audit.WebhookAdded, "webhook:"+id.String(), ada.ID),
 	} {
@@ -149,7 +151,8 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 	site, _ := hookSite(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	page := browser.Post(webhooks, webhookForm(browser.Get(developers), "https://hooks.example.invalid/", "programme.created"))
+	form := webhookForm(browser.Get(developers), "https://hooks.example.invalid/", "programme.created")
+	page := browser.Post(webhooks, form)
 	id := hookID(t, page)
 	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + id
 
@@ -159,11 +162,13 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 			t.Fatalf("%d %s", done.Status, done.Text())
 		}
 	}
-	if n := site.Count("select count(*) from account.webhook_deliveries where cause = 'test' and tried_at is null"); n != 1 {
+	const tests = "select count(*) from account.webhook_deliveries where cause = 'test' and tried_at is null"
+	if n := site.Count(tests); n != 1 {
 		t.Errorf("%d tests wait", n)
 	}
-	site.Fixture.Exec(`insert into account.webhook_deliveries (id, webhook_id, cause, type, sequence, tried_at, status, problem)
-		values ($1, $2, 'event', 'programme.created', 7, now(), 500, 'The endpoint answered with status 500.'),
+	site.Fixture.Exec(`insert into account.webhook_deliveries
+		(id, webhook_id, cause, type, sequence, tried_at, status, problem) values
+			($1, $2, 'event', 'programme.created', 7, now(), 500, 'The endpoint answered with status 500.'),
 			($3, $2, 'event', 'submission.created', 8, now(), 200, null)`, uuid.New(), id, uuid.New())
 	shown := browser.Get(log)
 	for _, words := range []string{"Waiting", "status 500", "Event 7", "Accepted", "Test event", "Show results"} {
@@ -174,17 +179,20 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 	resend := func(eventType string) *browsertest.Page {
 		form := browser.Get(log).Form(webhooks + "/resend")
 		var delivery string
-		site.Fixture.Read("select id::text from account.webhook_deliveries where type = '"+eventType+"' and tried_at is not null", &delivery)
+		site.Fixture.Read("select id::text from account.webhook_deliveries where tried_at is not null and type = '"+
+			eventType+"'", &delivery)
 		form.Set("delivery", delivery)
 		return browser.Post(webhooks+"/resend", form)
 	}
-	if done := resend("programme.created"); done.Location() != log || !done.Follow().HasText("The event is on its way") {
+	done := resend("programme.created")
+	if done.Location() != log || !done.Follow().HasText("The event is on its way") {
 		t.Errorf("%s %s", done.Location(), done.Text())
 	}
 	if done := resend("submission.created"); done.Status != http.StatusForbidden {
 		t.Errorf("an event that the user may not read: %d", done.Status)
 	}
-	if n := site.Count("select count(*) from account.webhook_deliveries where cause = 'resend' and sequence = 7"); n != 1 {
+	const resent = "select count(*) from account.webhook_deliveries where cause = 'resend' and sequence = 7"
+	if n := site.Count(resent); n != 1 {
 		t.Errorf("%d events are sent again", n)
 	}
 
@@ -197,7 +205,8 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 		t.Error(page.Text())
 	}
 	browser.Post(webhooks+"/delete", browser.Get(developers).Form(webhooks+"/delete"))
-	if page := browser.Get(log); page.Status != http.StatusNotFound || !browser.Get(developers).HasText("No endpoints") {
+	page = browser.Get(log)
+	if page.Status != http.StatusNotFound || !browser.Get(developers).HasText("No endpoints") {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	actions := []string{audit.WebhookAdded, audit.WebhookDisabled, audit.WebhookEnabled, audit.WebhookDeleted}
@@ -218,9 +227,10 @@ func TestWebhooks_OfOthers(t *testing.T) {
 		elsewhere: site.Fixture.Workspace("Elsewhere"),
 		here:      site.Fixture.WorkspaceID,
 	} {
-		site.Fixture.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position,
-			created_at, enabled, reason, disabled_at) values ($1, $2, $3, 'https://hooks.example.invalid/', '{submission.created}',
-			'', '', 0, now(), false, 'user', now())`, id, workspaceID, owner.ID)
+		site.Fixture.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key,
+			position, created_at, enabled, reason, disabled_at)
+			values ($1, $2, $3, 'https://hooks.example.invalid/', '{submission.created}', '', '',
+				0, now(), false, 'user', now())`, id, workspaceID, owner.ID)
 	}
 	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + elsewhere.String()
 	if page := browser.Get(log); page.Status != http.StatusNotFound || page.HasText("hooks.example") {
@@ -230,7 +240,8 @@ func TestWebhooks_OfOthers(t *testing.T) {
 		form := browser.Get(developers).Form(webhooks + "/delete")
 		form.Set("id", elsewhere.String())
 		form.Set("delivery", uuid.NewString())
-		if page := browser.Post(webhooks+"/"+what, form).Follow(); !page.HasText("The endpoint was deleted meanwhile.") {
+		page := browser.Post(webhooks+"/"+what, form).Follow()
+		if !page.HasText("The endpoint was deleted meanwhile.") {
 			t.Errorf("%s: %s", what, page.Text())
 		}
 	}

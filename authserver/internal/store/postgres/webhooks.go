@@ -17,7 +17,8 @@ import (
 // Webhooks lists the webhook endpoints of a workspace, newest first.
 func (s *Store) Webhooks(ctx context.Context, workspaceID uuid.UUID) ([]webhook.Endpoint, error) {
 	return listed(ctx, s, "list webhook endpoints", "select "+webhook.Columns+` from account.webhooks w
-		where w.tenant_id = @tenant order by w.created_at desc, w.id desc`, pgx.NamedArgs{"tenant": workspaceID}, webhook.Scan)
+		where w.tenant_id = @tenant order by w.created_at desc, w.id desc`,
+		pgx.NamedArgs{"tenant": workspaceID}, webhook.Scan)
 }
 
 // Webhook reads an endpoint of the workspace. It returns webhook.ErrNotFound.
@@ -33,8 +34,9 @@ func (s *Store) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook
 
 // WebhookDeliveries lists the latest deliveries to an endpoint, newest first.
 func (s *Store) WebhookDeliveries(ctx context.Context, endpoint uuid.UUID, limit int) ([]webhook.Delivery, error) {
-	return listed(ctx, s, "list webhook deliveries", "select "+webhook.DeliveryColumns+` from account.webhook_deliveries d
-		where d.webhook_id = @endpoint order by d.created_at desc, d.id desc limit @limit`,
+	return listed(ctx, s, "list webhook deliveries", "select "+webhook.DeliveryColumns+`
+		from account.webhook_deliveries d where d.webhook_id = @endpoint
+		order by d.created_at desc, d.id desc limit @limit`,
 		pgx.NamedArgs{"endpoint": endpoint, "limit": limit}, webhook.ScanDelivery)
 }
 
@@ -130,8 +132,8 @@ func (s *Store) ResendWebhook(
 // webhookMailsLate is how long after an endpoint was disabled its user is still told.
 const webhookMailsLate = 48 * time.Hour
 
-// QueueWebhookMails queues the mails about endpoints that resourceapi has disabled. It returns how many there were. Each
-// is queued once, whatever number of processes call this.
+// QueueWebhookMails queues the mails about endpoints that resourceapi has disabled. It returns how many there were.
+// Each is queued once, whatever number of processes call this.
 func (s *Store) QueueWebhookMails(ctx context.Context) (queued int, err error) {
 	err = s.atomically(ctx, "queue mails about webhooks", func(tx pgx.Tx) error {
 		queued = 0

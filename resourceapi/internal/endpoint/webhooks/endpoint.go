@@ -1,5 +1,5 @@
-// Package webhooks serves the endpoints with which a workspace manages its webhooks, under /v1/webhooks (contract, section
-// 6a).
+// Package webhooks serves the endpoints with which a workspace manages its webhooks, under /v1/webhooks (contract,
+// section 6a).
 //
 //	endpoint.go    paths, dependencies, refusals
 //	read.go        lists and single records

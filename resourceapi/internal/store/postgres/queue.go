@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Jobs counts the unfinished jobs of submissions by state and returns how long the oldest job that is not running has waited.
+// Jobs counts the unfinished jobs of submissions by state and returns how long the oldest job that is not running has
+// waited.
 func (s *Store) Jobs(ctx context.Context) (map[string]int, time.Duration, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
@@ -15,7 +16,8 @@ func (s *Store) Jobs(ctx context.Context) (map[string]int, time.Duration, error)
 		ctx,
 		`select state::text, count(*)::int,
 	extract(epoch from coalesce(now() - min(scheduled_at) filter (where state <> 'running'), '0'))::float8
-from river.river_job where state in ('available', 'running', 'retryable', 'scheduled') and queue = 'default' group by state`,
+from river.river_job where state in ('available', 'running', 'retryable', 'scheduled') and queue = 'default'
+group by state`,
 	)
 	if err != nil {
 		return nil, 0, outcome(err)

@@ -40,7 +40,8 @@ func (h *Webhooks) Target(ctx context.Context, id uuid.UUID) (t delivery.Target,
 	defer cancel()
 	var permissions []string
 	err = h.pool.QueryRow(ctx, `select `+webhook.Columns+`, w.secret, w.secret_key, w.position, w.failures,
-		w.next_try_at <= now(), coalesce(account.webhook_standing(w.id), '{}') from account.webhooks w where w.id = $1`, id).
+		w.next_try_at <= now(), coalesce(account.webhook_standing(w.id), '{}')
+		from account.webhooks w where w.id = $1`, id).
 		Scan(append(t.Targets(), &t.Secret.Secret, &t.Secret.Key, &t.Position, &t.Failures, &t.Ready, &permissions)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return delivery.Target{}, webhook.ErrNotFound
@@ -178,7 +179,8 @@ func (h *Webhooks) Disable(
 	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `update account.webhooks w set enabled = false, reason = $3, disabled_at = now(),
 				mail_due = $4, tried_at = now()
-			where w.id = $1 and w.position = $2 and w.enabled returning `+webhook.Columns, t.ID, t.Position, reason, mail)
+			where w.id = $1 and w.position = $2 and w.enabled returning `+webhook.Columns,
+			t.ID, t.Position, reason, mail)
 		if err != nil {
 			return fmt.Errorf("disable a webhook endpoint: %w", err)
 		}

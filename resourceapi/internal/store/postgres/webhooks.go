@@ -134,7 +134,8 @@ func (w *webhookWriting) Resend(
 }
 
 func findDelivery(ctx context.Context, tx pgx.Tx, id uuid.UUID) (webhook.Delivery, error) {
-	rows, err := tx.Query(ctx, "select "+webhook.DeliveryColumns+" from account.webhook_deliveries d where d.id = $1", id)
+	text := "select " + webhook.DeliveryColumns + " from account.webhook_deliveries d where d.id = $1"
+	rows, err := tx.Query(ctx, text, id)
 	if err != nil {
 		return webhook.Delivery{}, fmt.Errorf("read a webhook delivery: %w", err)
 	}

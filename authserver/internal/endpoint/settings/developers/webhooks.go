@@ -110,8 +110,8 @@ func (h *Handler) saveWebhook(v *settings.Request, here settings.Scope, e webhoo
 			Heading: "The endpoint was added",
 			Label:   "Signing secret",
 			Value:   secret.Reveal(),
-			Text: "Your server verifies each request with this secret (Standard Webhooks). It is shown only once. Store " +
-				"it like a password, and never in a repository.",
+			Text: "Your server verifies each request with this secret (Standard Webhooks). It is shown only once. " +
+				"Store it like a password, and never in a repository.",
 		}
 	})
 }
@@ -150,7 +150,8 @@ func (h *Handler) changeWebhook(
 		case errors.Is(err, webhook.ErrDisabled):
 			notice = "Nothing was sent, because the endpoint is disabled. Enable it first."
 		case errors.Is(err, webhook.ErrWaiting):
-			notice = "Nothing was sent, because 10 deliveries that were requested still wait. Please try again in a minute."
+			notice = "Nothing was sent, because 10 deliveries that were requested still wait. Please try again in a " +
+				"minute."
 		case err != nil:
 			return err
 		}
@@ -173,7 +174,8 @@ func (h *Handler) disableWebhook() http.Handler {
 	})
 }
 
-// enableWebhook serves POST /settings/developers/webhooks/enable. From then on, the endpoint gets what this user may read.
+// enableWebhook serves POST /settings/developers/webhooks/enable. From then on, the endpoint gets what this user may
+// read.
 func (h *Handler) enableWebhook() http.Handler {
 	return h.changeWebhook(func(v *settings.Request, here settings.Scope, id uuid.UUID) (string, error) {
 		e, err := h.Store.Webhook(v.R.Context(), here.Workspace.ID, id)
