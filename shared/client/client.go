@@ -15,6 +15,7 @@ type Client struct {
 	Programmes   Programmes
 	Forms        Forms
 	OAuthClients OAuthClients
+	Events       Events
 }
 
 // patience is the timeout of a request, unless the program passes its own http.Client.
@@ -59,7 +60,7 @@ func New(baseURL, workspace string, tokens oauth2.TokenSource, options ...Option
 	for _, option := range options {
 		option(c)
 	}
-	return &Client{Programmes{c}, Forms{c}, OAuthClients{c}}, nil
+	return &Client{Programmes{c}, Forms{c}, OAuthClients{c}, Events{c}}, nil
 }
 
 // address returns the address of a deployment without its trailing slash.

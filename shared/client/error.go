@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -53,7 +55,10 @@ type Error struct {
 	source string // method and path of the request, or the consent page
 }
 
-// Error names the request and its refusal. It contains no query, header or body of the request.
+// maxFieldsShown bounds the fields in the text of an error.
+const maxFieldsShown = 10
+
+// Error names the request and its refusal, with up to 10 fields. It contains no query, header or body of the request.
 func (e *Error) Error() string {
 	var text strings.Builder
 	text.WriteString("almoner: " + e.source + ":")
@@ -65,6 +70,9 @@ func (e *Error) Error() string {
 	}
 	if e.Message != "" {
 		fmt.Fprintf(&text, ": %.500s", e.Message)
+	}
+	for _, field := range slices.Sorted(maps.Keys(e.Fields))[:min(len(e.Fields), maxFieldsShown)] {
+		fmt.Fprintf(&text, "; %.100s: %.200s", field, e.Fields[field])
 	}
 	if e.RequestID != "" {
 		text.WriteString(" (request " + e.RequestID + ")")

@@ -129,16 +129,33 @@ type SubmissionFilter struct {
 
 // Submissions returns the submissions of a form, newest first. It accepts up to one filter.
 func (f Forms) Submissions(ctx context.Context, form string, filter ...SubmissionFilter) iter.Seq2[Submission, error] {
-	query := url.Values{}
+	var chosen SubmissionFilter
 	for _, one := range filter {
-		setPage(query, one.PageSize, one.UpdatedSince)
-		if one.Status != "" {
-			query.Set("status", one.Status)
-		}
-		setTime(query, "createdSince", one.CreatedSince)
-		setTime(query, "createdBefore", one.CreatedBefore)
+		chosen = one
 	}
-	return list[Submission](ctx, f.c, f.c.get(f.path(form)+"/submissions", query))
+	return list[Submission](ctx, f.c, f.submissions(form, chosen))
+}
+
+// SubmissionsPage returns one page of Submissions. A program that stops between pages stores the cursor, and continues
+// with the same filter.
+func (f Forms) SubmissionsPage(
+	ctx context.Context,
+	form string,
+	filter SubmissionFilter,
+	cursor string,
+) (Page[Submission], error) {
+	return pageOf[Submission](ctx, f.c, f.submissions(form, filter), cursor)
+}
+
+func (f Forms) submissions(form string, one SubmissionFilter) request {
+	query := url.Values{}
+	setPage(query, one.PageSize, one.UpdatedSince)
+	if one.Status != "" {
+		query.Set("status", one.Status)
+	}
+	setTime(query, "createdSince", one.CreatedSince)
+	setTime(query, "createdBefore", one.CreatedBefore)
+	return f.c.get(f.path(form)+"/submissions", query)
 }
 
 func (Forms) path(id string) string { return formsPath + "/" + url.PathEscape(id) }

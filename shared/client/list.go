@@ -25,6 +25,25 @@ func setTime(query url.Values, name string, t time.Time) {
 	}
 }
 
+// A Page is one page of a list.
+type Page[T any] struct {
+	Records []T
+	Next    string // cursor of the next page, or "" after the last one
+}
+
+// pageOf returns the page at a cursor; "" is the first one.
+func pageOf[T any](ctx context.Context, c *caller, r request, cursor string) (Page[T], error) {
+	query := url.Values{}
+	maps.Copy(query, r.query)
+	if cursor != "" {
+		query.Set("cursor", cursor)
+	}
+	r.query = query
+	var p page[T]
+	_, err := c.do(ctx, r, &p)
+	return Page[T]{p.Data, p.Meta.NextCursor}, err
+}
+
 type page[T any] struct {
 	Data []T `json:"data"`
 	Meta struct {

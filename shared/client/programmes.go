@@ -53,6 +53,16 @@ const programmesPath = "/v1/programmes/programmes"
 
 // List returns the programmes, newest first.
 func (p Programmes) List(ctx context.Context, f ProgrammeFilter) iter.Seq2[Programme, error] {
+	return list[Programme](ctx, p.c, p.listed(f))
+}
+
+// Page returns one page of List. A program that stops between pages stores the cursor, and continues with the same
+// filter.
+func (p Programmes) Page(ctx context.Context, f ProgrammeFilter, cursor string) (Page[Programme], error) {
+	return pageOf[Programme](ctx, p.c, p.listed(f), cursor)
+}
+
+func (p Programmes) listed(f ProgrammeFilter) request {
 	query := url.Values{}
 	for name, value := range map[string]string{"status": string(f.Status), "q": f.Search} {
 		if value != "" {
@@ -60,7 +70,7 @@ func (p Programmes) List(ctx context.Context, f ProgrammeFilter) iter.Seq2[Progr
 		}
 	}
 	setPage(query, f.PageSize, f.UpdatedSince)
-	return list[Programme](ctx, p.c, p.c.get(programmesPath, query))
+	return p.c.get(programmesPath, query)
 }
 
 // Get returns one programme.
