@@ -108,20 +108,19 @@ func TestMetrics_MatchDocuments(t *testing.T) {
 			}
 		}
 	}
-	content, err := os.ReadFile(filepath.Join("..", "deploy", "README.md"))
+	content, err := os.ReadFile(filepath.Join("..", "deploy", "docs", "observability.md"))
 	must(t, err)
-	_, section, _ := strings.Cut(string(content), "\n## Observability\n")
-	section, _, _ = strings.Cut(section, "\n## ")
+	section := string(content)
 	written := map[string]bool{}
 	for _, metric := range ours.FindAllString(section, -1) {
 		if written[metric] = true; !names[metric] {
-			t.Errorf("deploy/README.md names %s, which no service has", metric)
+			t.Errorf("observability.md names %s, which no service has", metric)
 		}
 	}
 	for metric := range names {
 		base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(metric, "")
 		if strings.HasPrefix(metric, "almoner_") && !written[metric] && !written[base] {
-			t.Errorf("deploy/README.md does not document %s", metric)
+			t.Errorf("observability.md does not document %s", metric)
 		}
 	}
 	// Each alert has a runbook.
@@ -129,7 +128,10 @@ func TestMetrics_MatchDocuments(t *testing.T) {
 	must(t, err)
 	for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
 		if !strings.Contains(section, "\n### "+alert[1]+"\n") ||
-			!strings.Contains(string(alerts), "runbook_url: deploy/README.md#"+strings.ToLower(alert[1])+"\n") {
+			!strings.Contains(
+				string(alerts),
+				"runbook_url: deploy/docs/observability.md#"+strings.ToLower(alert[1])+"\n",
+			) {
 			t.Errorf("no runbook for the alert %s", alert[1])
 		}
 	}

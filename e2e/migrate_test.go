@@ -62,7 +62,7 @@ func content(t *testing.T, connection *pgx.Conn, versions ...string) string {
 }
 
 // Deployments use the exit status of `migrate --check` to see whether the schema matches the program
-// (deploy/README.md, Upgrading).
+// (deploy/UPGRADING.md).
 func TestMigrate_CheckReportsStatusWithoutChanges(t *testing.T) {
 	t.Parallel()
 	address, connection := emptyDatabase(t)

@@ -14,8 +14,7 @@ import (
 // commit.
 const earlier = "6df3da2001614ee087c19c8184b8cebf8932c348"
 
-// During an upgrade the schema is already new, and old and new processes serve requests in turn (deploy/README.md,
-// Upgrading).
+// During an upgrade the schema is already new, and old and new processes serve requests in turn (deploy/UPGRADING.md).
 func TestEarlierPrograms_WorkOnNewSchema(t *testing.T) {
 	t.Parallel()
 	s := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, EarlierBinaries: harness.Earlier(t, earlier)})

@@ -22,8 +22,8 @@ import (
 
 const someCommit = "0123456789abcdef0123456789abcdef01234567"
 
-// TestBuild_IsReproducible builds one program from two copies of the sources in different directories. The files must be
-// the same, and so must the images with them.
+// TestBuild_IsReproducible builds one program from two copies of the sources in different directories. The files must
+// be the same, and so must the images with them.
 func TestBuild_IsReproducible(t *testing.T) {
 	t.Parallel()
 	root, err := findRoot()
@@ -98,7 +98,8 @@ func isStatic(t *testing.T, file string) {
 func imageHolds(t *testing.T, archive, digest string, b build) {
 	t.Helper()
 	dir := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir, "-f", archive).CombinedOutput(); err != nil {
+	unpack := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir, "-f", archive)
+	if out, err := unpack.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	index, err := layout.ImageIndexFromPath(dir)

@@ -110,21 +110,22 @@ func (r release) writeDeploy(ctx context.Context, digests map[string]string) err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	archive := filepath.Join(dir, "source.tar")
-	if _, err := git(ctx, r.root, append([]string{"archive", "--output", archive, "HEAD"}, shipped()...)...); err != nil {
+	pack := append([]string{"archive", "--output", archive, "HEAD"}, shipped()...)
+	if _, err := git(ctx, r.root, pack...); err != nil {
 		return err
 	}
-	name := "almoner-" + version.Number
-	if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+	into := filepath.Join(dir, "almoner-"+version.Number)
+	if err := os.Mkdir(into, 0o755); err != nil {
 		return err
 	}
-	unpack := exec.CommandContext(ctx, "tar", "-x", "-C", filepath.Join(dir, name), "--strip-components=1", "-f", archive)
+	unpack := exec.CommandContext(ctx, "tar", "-x", "-C", into, "--strip-components=1", "-f", archive)
 	if out, err := unpack.CombinedOutput(); err != nil {
 		return fmt.Errorf("unpack: %w: %s", err, out)
 	}
 	if err := os.Remove(archive); err != nil {
 		return err
 	}
-	if err := nameImages(filepath.Join(dir, name, "kubernetes"), digests); err != nil {
+	if err := nameImages(filepath.Join(into, "kubernetes"), digests); err != nil {
 		return err
 	}
 	return archiveOf(dir, filepath.Join(r.out, fmt.Sprintf("almoner-deploy-%s.tar", version.Number)))
@@ -137,7 +138,12 @@ func shipped() []string {
 		"CHANGELOG.md",
 		"LICENCES.md",
 		"LICENCES.txt",
+		"README.md",
+		"SCALING.md",
+		"SETTINGS.md",
+		"UPGRADING.md",
 		"compose/roles.sql",
+		"docs",
 		"gateway/Caddyfile",
 		"gateway/nginx.conf",
 		"kubernetes",

@@ -132,7 +132,8 @@ func caddy(f *front, dir string, before processes) (child.Spec, error) {
 	}, os.WriteFile(file, []byte(gateway.Caddyfile), 0o600)
 }
 
-// nginx replaces in nginx.conf what deploy/README.md says to change, and the paths that a normal user cannot write.
+// nginx replaces in nginx.conf what deploy/docs/gateway.md says to change, and the paths that a normal user cannot
+// write.
 func nginx(f *front, dir string, before processes) (child.Spec, error) {
 	file := filepath.Join(dir, "nginx.conf")
 	text := gateway.Nginx

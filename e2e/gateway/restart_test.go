@@ -19,7 +19,7 @@ import (
 // back.
 const restartPause = 1500 * time.Millisecond
 
-// defaultNotice is the default of ALMONER_NOTICE, on which deploy/README.md's advice relies. Other tests use 0.
+// defaultNotice is the default of ALMONER_NOTICE, on which deploy/docs/gateway.md relies. Other tests use 0.
 const defaultNotice = "4s"
 
 // TestRestarts_FailNoRequest restarts the processes of each service in turn while clients send requests through both

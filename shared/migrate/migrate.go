@@ -1,7 +1,7 @@
 // Package migrate applies and checks the migrations of a service's schema.
 //
 // Migrations only go forward. Old and new processes run side by side while a deployment is replaced, so each
-// migration must be compatible with the previous program (deploy/README.md, Upgrading); going back to an
+// migration must be compatible with the previous program (deploy/UPGRADING.md); going back to an
 // older program leaves the database as it is. Its rules:
 //
 //  1. A migration is applied once and atomically, in its own transaction. A migration that cannot run in a transaction

@@ -170,7 +170,7 @@ func TestMigration_CanBeAppliedFirst(t *testing.T) {
 	}
 }
 
-// maxConnections is the connection limit of PostgreSQL that README.md requires.
+// maxConnections is the connection limit of PostgreSQL that docs/kubernetes.md requires.
 const maxConnections = 200
 
 func TestSettings_ConnectionsFitPostgresLimit(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
-// secretFiles returns the files of secrets that README.md describes.
+// secretFiles returns the files of secrets that security.md describes.
 func secretFiles(t *testing.T) map[string]string {
 	t.Helper()
 	stores := product.Stores(t)
@@ -37,7 +37,7 @@ func TestUnits_StartReadyServices(t *testing.T) {
 		var used []string
 		for name, file := range s.loaded(t) {
 			if secrets[file] == "" {
-				t.Errorf("%s: README.md does not describe the secret %s", s.file, file)
+				t.Errorf("%s: security.md does not describe the secret %s", s.file, file)
 			}
 			if err := os.WriteFile(filepath.Join(credentials, name), []byte(secrets[file]+"\n"), 0o600); err != nil {
 				t.Fatal(err)

@@ -22,7 +22,7 @@ const usage = `usage: almoner run             start everything with demo data an
        almoner fuzz TIME ONLY  run the fuzz tests whose names match ONLY ("" for all), each for a time (30s) or a
                                number of inputs (1000000x), and add the results to e2e/EVIDENCE.md
 
-The settings of run are in deploy/README.md.`
+The settings of run are in deploy/SETTINGS.md.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

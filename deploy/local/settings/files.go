@@ -39,21 +39,21 @@ func Files(ctx context.Context, root, binaries string) (map[string]string, error
 		}
 		services = append(services, p)
 	}
-	const readme = "deploy/README.md"
-	content, err := os.ReadFile(filepath.Join(root, readme))
+	const page = "deploy/SETTINGS.md"
+	content, err := os.ReadFile(filepath.Join(root, page))
 	if err != nil {
 		return nil, err
 	}
-	text := string(content)
-	for marker, rows := range map[string]string{
-		"settings":             table("program", services),
-		"settings of make run": table("", []program{{settings: envconf.Describe(Run{})}}),
-	} {
-		if text, err = between(text, marker, rows); err != nil {
-			return nil, fmt.Errorf("%s: %w", readme, err)
-		}
+	all := append(
+		slices.Clone(services),
+		program{name: "make run", settings: envconf.Describe(Run{})},
+		program{name: "gateway", settings: envconf.Describe(Gateway{})},
+	)
+	text, err := between(string(content), "settings", table(all))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", page, err)
 	}
-	return map[string]string{readme: text, "shared/envconf/names.txt": names(services)}, nil
+	return map[string]string{page: text, "shared/envconf/names.txt": names(services)}, nil
 }
 
 // between puts rows between the two comments of a marker.
@@ -79,8 +79,8 @@ func names(programs []program) string {
 	return strings.Join(slices.Compact(all), "")
 }
 
-// table returns a row for each setting, in the order of the structs. Equal settings of several programs share a row.
-func table(of string, programs []program) string {
+// table returns a row for each setting, sorted by name. Equal settings of several programs share a row.
+func table(programs []program) string {
 	type row struct{ name, doc, value, programs string }
 	var rows []row
 	for _, p := range programs {
@@ -94,26 +94,16 @@ func table(of string, programs []program) string {
 				func(r row) bool { return r.name == next.name && r.doc == next.doc && r.value == next.value },
 			)
 			if same >= 0 {
-				rows[same].programs = "both"
+				rows[same].programs += ", " + p.name
 				continue
 			}
-			after := len(rows) // or after the other program's row
-			for i, r := range rows {
-				if r.name == next.name {
-					after = i + 1
-				}
-			}
-			rows = slices.Insert(rows, after, next)
+			rows = append(rows, next)
 		}
 	}
+	slices.SortStableFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
 	var out strings.Builder
-	write := func(cells ...string) {
-		if of == "" {
-			cells = slices.Delete(cells, 1, 2)
-		}
-		out.WriteString("| " + strings.Join(cells, " | ") + " |\n")
-	}
-	write("setting", of, "default", "meaning")
+	write := func(cells ...string) { out.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+	write("setting", "program", "default", "meaning")
 	write("---", "---", "---", "---")
 	for _, r := range rows {
 		write(r.name, r.programs, r.value, strings.ReplaceAll(r.doc, "|", `\|`))

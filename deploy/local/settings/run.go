@@ -1,6 +1,6 @@
 // Package settings generates the documentation of the settings.
 //
-// The structs that the programs read are the only source. Files generates the tables in deploy/README.md and the names
+// The structs that the programs read are the only source. Files generates the table in deploy/SETTINGS.md and the names
 // in shared/envconf that every program knows. `make generate` writes them, and a test in e2e checks that they are
 // current.
 package settings
