@@ -62,8 +62,8 @@ func TestPage_ExposesCursor(t *testing.T) {
 
 func TestError_NamesFields(t *testing.T) {
 	c := against(t, func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, 400, `{"error":{"code":"VALIDATION_ERROR","message":"Not valid.","fields":{"name":"A name is required.",
-			"endsOn":"Must be a date."}}}`)
+		answer(w, 400, `{"error":{"code":"VALIDATION_ERROR","message":"Not valid.","fields":{
+			"name":"A name is required.","endsOn":"Must be a date."}}}`)
 	})
 	_, err := c.Programmes.Create(t.Context(), client.NewProgramme{})
 	if err == nil || !strings.Contains(err.Error(), "Not valid.; endsOn: Must be a date.; name: A name is required.") {

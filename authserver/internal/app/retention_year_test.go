@@ -77,15 +77,16 @@ func newYear(t *testing.T) *year {
 
 func (y *year) now() time.Time { return y.began.AddDate(0, 0, y.day) }
 
-// addDay adds what a day leaves in Postgres: grants with three refreshes, of which a tenth is revoked and half lives for
-// 90 days, their audit events and events, and the other records.
+// addDay adds what a day leaves in Postgres: grants with three refreshes, of which a tenth is revoked and half live
+// for 90 days, their audit events and events, and the other records.
 func (y *year) addDay() {
 	y.t.Helper()
 	for _, sql := range []string{
-		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, code_binding,
-			created_at, ends_at)
+		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
+			code_binding, created_at, ends_at)
 		select gen_random_uuid(), 'connector', $2, $3, $4, '{programmes:read:programmes}', 'https://api.example.org/v1',
-			'pending', sha256('x'), $1, $1::timestamptz + make_interval(days => case when n % 2 = 0 then 30 else 90 end)
+			'pending', sha256('x'), $1,
+			$1::timestamptz + make_interval(days => case when n % 2 = 0 then 30 else 90 end)
 		from generate_series(1, $5) n`,
 		`update account.grants set state = 'active', generation = 1, refresh_hash = sha256('1')
 		where created_at = $1 and client_id = $2 and user_id = $3 and tenant_id = $4 and $5 > 0`,

@@ -69,7 +69,8 @@ func TestTransitions_AnswerForEachItem(t *testing.T) {
 		}
 	}
 	// One version and one event for each programme that changed, each with a time of its own.
-	const changed = `select count(distinct updated_at) from resource.programmes where version = 2 and updated_at > created_at`
+	const changed = `select count(distinct updated_at) from resource.programmes
+		where version = 2 and updated_at > created_at`
 	if n := s.Count(changed); n != 2 {
 		t.Errorf("%d programmes have another version", n)
 	}
