@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -108,6 +109,7 @@ func TestBrowser_AxeFindsNoViolation(t *testing.T) {
 	ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, user))
 	ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, user))
 	i := &inspector{Browser: p.Browser(t, harness.Laptop), t: t}
+	began := time.Now()
 	i.findsViolations(p)
 	signedOutPages(i, p, to)
 	consentPages(i, p, site, ws, user)
@@ -119,6 +121,7 @@ func TestBrowser_AxeFindsNoViolation(t *testing.T) {
 	i.look("the form with errors")
 	i.at(p.BaseURL + "/v1/engage/public/forms/alm_embed_unknown/embed")
 	i.at(p.BaseURL + "/v1/docs")
+	t.Logf("%d pages in %s", i.pages, time.Since(began).Round(time.Second))
 	if i.pages < 35 {
 		t.Errorf("only %d pages were inspected", i.pages)
 	}

@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -32,10 +33,13 @@ const violationsScript = `(async () => {
 	return result.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.failureSummary + " " + n.html));
 })()`
 
+// axePatience is longer than browserPatience: axe-core needs the processor, which other tests use too.
+const axePatience = 2 * time.Minute
+
 // Violations returns what axe-core finds wrong with the page, or only with its colours.
 func (b *Browser) Violations(onlyColours bool) []string {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.window, browserPatience)
+	ctx, cancel := context.WithTimeout(b.window, axePatience)
 	defer cancel()
 	if !Evaluate[bool](b, `typeof axe !== "undefined"`) {
 		if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](axe.Script+";true")); err != nil {
