@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -30,6 +31,7 @@ type Pages struct {
 	templates map[string]*template.Template
 	files     map[string]staticFile
 	offer     Offer
+	brand     brand.Brand
 	sections  []Section
 	log       *slog.Logger
 }
