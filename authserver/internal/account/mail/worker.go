@@ -73,7 +73,8 @@ func NewWorker[Tx any](driver riverdriver.Driver[Tx], d WorkerDeps) (*Worker[Tx]
 		return nil, err
 	}
 	workers := river.NewWorkers()
-	if err := river.AddWorkerSafely(workers, &sender{WorkerDeps: d, box: box, site: site{d.AppURL, d.Brand}}); err != nil {
+	here := site{d.AppURL, d.Brand}
+	if err := river.AddWorkerSafely(workers, &sender{WorkerDeps: d, box: box, site: here}); err != nil {
 		return nil, fmt.Errorf("make the mail worker: %w", err)
 	}
 	return &Worker[Tx]{log: d.Log, make: func() (*river.Client[Tx], error) {

@@ -64,7 +64,10 @@ func (p *Pages) Static() http.Handler {
 		w.Header().Set("Content-Type", cmp.Or(file.contentType, mime.TypeByExtension(path.Ext(name))))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if name == iconFile { // the logo of a deployment runs no script when a browser opens it as a page
-			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox")
+			w.Header().Set(
+				"Content-Security-Policy",
+				"default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox",
+			)
 		}
 		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		w.Header().Set("Cache-Control", "no-cache")
