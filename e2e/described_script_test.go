@@ -162,7 +162,9 @@ func TestDescribed_TokenIsSentToThisAPIAlone(t *testing.T) {
 	}
 	harness.Evaluate[bool](browser, `(addEventListener("securitypolicyviolation", () => { window.blocked = true }),
 		fetch("https://elsewhere.example/").catch(() => { window.refused = true }), true)`)
-	for began := time.Now(); !harness.Evaluate[bool](browser, `window.refused === true`); time.Sleep(50 * time.Millisecond) {
+	began := time.Now()
+	for !harness.Evaluate[bool](browser, `window.refused === true`) {
+		time.Sleep(50 * time.Millisecond)
 		if time.Since(began) > 10*time.Second {
 			t.Fatal("the request did not end")
 		}

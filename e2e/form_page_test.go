@@ -22,7 +22,7 @@ func looks(t *testing.T, try func(t *testing.T, screen harness.Screen, scheme st
 	}
 }
 
-// formWithTexts creates a form with the texts and language, which the origins may embed, and returns its embed key and id.
+// formWithTexts creates a form with texts, which the origins may embed, and returns its embed key and id.
 func formWithTexts(
 	t *testing.T,
 	p *harness.Product,
@@ -43,10 +43,25 @@ func formWithTexts(
 		"fields": []map[string]any{
 			{"name": "name", "label": "Your name", "type": "text", "required": true},
 			{"name": "email", "label": "E-mail address", "type": "email", "required": true},
-			{"name": "help", "label": "How would you like to help?", "type": "select", "options": []string{"Garden", "Desk"}},
-			{"name": "days", "label": "Which days suit you?", "type": "multiselect", "options": []string{"Friday", "Saturday"}},
+			{
+				"name":    "help",
+				"label":   "How would you like to help?",
+				"type":    "select",
+				"options": []string{"Garden", "Desk"},
+			},
+			{
+				"name":    "days",
+				"label":   "Which days suit you?",
+				"type":    "multiselect",
+				"options": []string{"Friday", "Saturday"},
+			},
 			{"name": "about", "label": "Anything else", "type": "textarea"},
-			{"name": "privacy", "label": "I agree that you keep my answers for a year.", "type": "consent", "required": true},
+			{
+				"name":     "privacy",
+				"label":    "I agree that you keep my answers for a year.",
+				"type":     "consent",
+				"required": true,
+			},
 		},
 	}).Wants(t, 201).Object(t)
 	return made["embedKey"].(string), made["id"].(string)
@@ -140,8 +155,9 @@ func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 		browser.Scheme(scheme)
 		browser.Open(site)
 		browser.See(`iframe[title="Volunteer with us"]`)
-		if got := harness.Evaluate[string](browser, `document.querySelector("iframe").style.colorScheme`); got != "light" {
-			t.Errorf("the frame is %s", got)
+		frame := harness.Evaluate[string](browser, `document.querySelector("iframe").style.colorScheme`)
+		if frame != "light" {
+			t.Errorf("the frame is %s", frame)
 		}
 		const tab, space, enter = "\t", " ", "\r"
 		opened := time.Now()

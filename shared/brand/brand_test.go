@@ -129,6 +129,9 @@ func TestRead_LogoIsOfTheDeploymentOrOursInItsColour(t *testing.T) {
 		strings.Contains(text, defaultColour) {
 		t.Errorf("%s %v", text, err)
 	}
+	if colour, own := (Brand{}).Colour(); own || colour.String() != defaultColour {
+		t.Errorf("%v %t", colour, own)
+	}
 	if none := (Brand{}); none.Name() != "Almoner" || !strings.Contains(string(none.Logo().Content), defaultColour) {
 		t.Errorf("%s", none.Logo().Content)
 	}

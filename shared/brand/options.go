@@ -27,13 +27,15 @@ type Options struct {
 	BrandLogo   string `env:"ALMONER_BRAND_LOGO" doc:"File with the logo, which is the icon in the browser's tab too: a square SVG or PNG of up to 32 KiB. Empty: the logo of Almoner in the brand's colour."`
 }
 
-// Check reports mistakes that the types cannot show. It quotes no value.
+// Check reports mistakes that the types cannot show. It quotes no value. An empty setting is that of Almoner.
 func (o *Options) Check() []error {
 	var mistakes []error
-	if message := displayname.Check(o.BrandName, maxName); message != "" {
+	if message := displayname.Check(o.BrandName, maxName); o.BrandName != "" && message != "" {
 		mistakes = append(mistakes, errors.New("ALMONER_BRAND_NAME is not valid: "+message))
 	}
-	if colour, err := Parse(o.BrandColour); err != nil {
+	if colour, err := Parse(o.BrandColour); o.BrandColour == "" {
+		// Almoner's
+	} else if err != nil {
 		mistakes = append(mistakes, errors.New("ALMONER_BRAND_COLOUR must be a colour like #1f5f54"))
 	} else if Contrast(colour, white) < minContrast {
 		mistakes = append(
@@ -84,10 +86,10 @@ func (b Brand) Name() string {
 	return b.name
 }
 
-// Colour returns the deployment's own colour, and false if it uses that of Almoner.
-func (b Brand) Colour() (Colour, bool) {
+// Colour returns the colour of the deployment, and whether it is its own rather than that of Almoner.
+func (b Brand) Colour() (colour Colour, own bool) {
 	if b.colour == nil {
-		return Colour{}, false
+		return Colour{0x1f, 0x5f, 0x54}, false
 	}
 	return *b.colour, true
 }

@@ -135,10 +135,15 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		return nil, err
 	}
 	uses, endUses := o.usageRecorder(store, log)
+	shown, err := c.Options.Read()
+	if err != nil {
+		return nil, err
+	}
 	pages, err := ui.New(log)
 	if err != nil {
 		return nil, err
 	}
+	pages.SetBrand(shown)
 	lists, err := listing.NewCursors(keys)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/metrics"
@@ -45,6 +46,7 @@ type Config struct {
 	Profiles             string            `env:"ALMONER_PROFILES" doc:"Directory for profiles. On SIGUSR1 the process writes a memory profile and a CPU profile of the next 10 seconds there. Empty: no profiles."`
 	LogLevel             slog.Level        `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 	RetentionSettings
+	brand.Options
 	tracing.Settings
 
 	files secretFiles
@@ -103,6 +105,7 @@ func (c *Config) Check() []error {
 		)
 	}
 	mistakes = append(mistakes, c.RetentionSettings.Check()...)
+	mistakes = append(mistakes, c.Options.Check()...)
 	mistakes = append(mistakes, c.Settings.Check()...)
 	mistakes = append(mistakes, c.checkDocuments()...)
 	mistakes = append(mistakes, c.checkWebhooks()...)

@@ -65,11 +65,16 @@ func newMail(
 	if err != nil {
 		return nil, fmt.Errorf("ALMONER_MAIL_FROM %w", err)
 	}
+	shown, err := c.Options.Read()
+	if err != nil {
+		return nil, err
+	}
 	counts := mailmetrics.NewMail(watch.registry, store.MailsWaiting)
 	return mail.NewWorker(store.JobDriver(), mail.WorkerDeps{
 		Schema:    postgres.MailSchema,
 		Keys:      keys,
 		AppURL:    c.AppURL,
+		Brand:     shown,
 		Transport: mail.NewSender(server, from, now),
 		Prepare: map[mail.Kind]func(context.Context, *mail.Message) (bool, error){
 			mail.Reset: prepareReset(store),

@@ -45,15 +45,31 @@ func TestForms_TextsAreStoredAndChanged(t *testing.T) {
 		!strings.Contains(a.Body, `"introduction":"","thankYou":"Thank you.","lang":"en"`) {
 		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
 	}
-	if a := s.patch(f, h, `{"thankYou":"Thank you."}`); a.Header.Get("ETag") != `"2"` {
+	for i, change := range []string{
+		`{"lang":"cy"}`,
+		`{"lang":"en"}`,
+		`{"thankYou":"Thanks."}`,
+		`{"introduction":"Hello."}`,
+	} {
+		if a := s.patch(f, h, change); a.Header.Get("ETag") != fmt.Sprintf(`"%d"`, i+3) {
+			t.Errorf("%s: version %s", change, a.Header.Get("ETag"))
+		}
+	}
+	if a := s.patch(f, h, `{"thankYou":"Thanks."}`); a.Header.Get("ETag") != `"6"` {
 		t.Errorf("a change without a change makes a version: %v", a.Header)
 	}
 	after := s.events(h, fmt.Sprintf("?after=%d", before.Data[len(before.Data)-1].Sequence))
-	if got := texts(after.Data); !slices.Equal(got, []string{"form.updated introduction lang thankYou"}) {
+	if got := texts(after.Data); !slices.Equal(got, []string{
+		"form.updated introduction lang thankYou",
+		"form.updated lang",
+		"form.updated lang",
+		"form.updated thankYou",
+		"form.updated introduction",
+	}) {
 		t.Errorf("%q", got)
 	}
 	s.patch(f, h, `{"title":"Another","allowedOrigins":[],"enabled":false}`)
-	last := s.events(h, fmt.Sprintf("?after=%d", after.Data[0].Sequence))
+	last := s.events(h, fmt.Sprintf("?after=%d", after.Data[len(after.Data)-1].Sequence))
 	if got := texts(last.Data); !slices.Equal(got, []string{"form.updated allowedOrigins enabled title"}) {
 		t.Errorf("the fields of before are not in events: %q", got)
 	}

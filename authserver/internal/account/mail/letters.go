@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/brand"
 )
 
 // A letter is the content of a message. Plain text and HTML are rendered from the same letter.
@@ -130,7 +132,10 @@ func (k Kind) Optional() bool {
 }
 
 // A site is the deployment that sends.
-type site struct{ appURL string }
+type site struct {
+	appURL string
+	brand  brand.Brand
+}
 
 func (s site) page(path string) string { return s.appURL + path }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/emersion/go-smtp"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
 )
@@ -79,7 +80,7 @@ func TestRender_DataAddNoHeader(t *testing.T) {
 		Network:     evil,
 		Permissions: []string{evil},
 	}
-	here := site{"https://app.example.org"}
+	here := site{appURL: "https://app.example.org"}
 	for _, kind := range Kinds() {
 		content, err := here.render(Message{Kind: kind, Name: evil, Data: data, Token: "s3cret", Expires: time.Now()})
 		if err != nil {
@@ -185,5 +186,19 @@ func TestClean_ShortensAndKeepsLetters(t *testing.T) {
 	}
 	if got := clean(strings.Repeat("x", 5000)); len(got) > maxWords+4 {
 		t.Errorf("%d bytes", len(got))
+	}
+}
+
+func TestRender_NamesBrandOfDeployment(t *testing.T) {
+	b, err := (&brand.Options{BrandName: "Harbour <Trust>", BrandColour: "#7a1fa2"}).Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := site{"https://app.example.org", b}
+	content, err := here.render(Message{Kind: Reset, Name: "Ada", Token: "s3cret", Expires: time.Now()})
+	if err != nil || !strings.HasSuffix(content.Text, "-- \nHarbour <Trust> at app.example.org\n") ||
+		!strings.Contains(content.HTML, "Harbour &lt;Trust&gt; at app.example.org") ||
+		!strings.Contains(content.HTML, "background:#7a1fa2;color:#ffffff") {
+		t.Errorf("%v %s %s", err, content.Text, content.HTML)
 	}
 }

@@ -30,14 +30,23 @@ func (s site) render(m Message) (rendered, error) {
 	m.Data, m.Name = m.Data.cleaned(), clean(m.Name)
 	l := k.write(s, m)
 	var page bytes.Buffer
-	if err := letterPage.Execute(&page, map[string]any{"Letter": l, "Name": m.Name, "Host": s.host()}); err != nil {
+	colour, _ := s.brand.Colour()
+	if err := letterPage.Execute(&page, map[string]any{
+		"Letter": l,
+		"Name":   m.Name,
+		"Place":  s.place(),
+		"Colour": colour.String(), // white text on it can be read: the setting is checked
+	}); err != nil {
 		return rendered{}, fmt.Errorf("render a message: %w", err)
 	}
-	return rendered{Subject: clean(l.Subject), Text: l.text(m.Name, s.host()), HTML: page.String()}, nil
+	return rendered{Subject: clean(l.Subject), Text: l.text(m.Name, s.place()), HTML: page.String()}, nil
 }
 
+// place names the deployment at the end of a message.
+func (s site) place() string { return s.brand.Name() + " at " + s.host() }
+
 // text returns the plain text of a letter.
-func (l letter) text(name, host string) string {
+func (l letter) text(name, place string) string {
 	var out strings.Builder
 	paragraph := func(text string) { _, _ = out.WriteString(text + "\n\n") } // never fails
 	if name != "" {
@@ -52,7 +61,7 @@ func (l letter) text(name, host string) string {
 	for _, line := range l.After {
 		paragraph(line)
 	}
-	_, _ = out.WriteString("-- \nAlmoner at " + host + "\n")
+	_, _ = out.WriteString("-- \n" + place + "\n")
 	if l.Unwanted != "" {
 		_, _ = out.WriteString("Turn off messages like this: " + l.Unwanted + "\n")
 	}

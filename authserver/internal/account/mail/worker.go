@@ -10,6 +10,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
@@ -49,6 +50,7 @@ type WorkerDeps struct {
 	Schema    string
 	Keys      seal.Keys
 	AppURL    string
+	Brand     brand.Brand
 	Transport Transport
 	// Prepare completes a message of a kind before it is sent, or returns false if it must not be sent. It may be
 	// called several times for one message, and has one effect.
@@ -73,7 +75,8 @@ func NewWorker[Tx any](driver riverdriver.Driver[Tx], d WorkerDeps) (*Worker[Tx]
 		return nil, err
 	}
 	workers := river.NewWorkers()
-	if err := river.AddWorkerSafely(workers, &sender{WorkerDeps: d, box: box, site: site{d.AppURL}}); err != nil {
+	here := site{d.AppURL, d.Brand}
+	if err := river.AddWorkerSafely(workers, &sender{WorkerDeps: d, box: box, site: here}); err != nil {
 		return nil, fmt.Errorf("make the mail worker: %w", err)
 	}
 	if err := river.AddWorkerSafely(workers, &periodic{queue: d.Periodic}); err != nil {

@@ -12,6 +12,7 @@ import (
 func (p *Pages) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset":    p.asset,
+		"brand":    func() string { return p.brand.Name() },
 		"day":      func(t time.Time) string { return t.UTC().Format("2 January 2006") },
 		"moment":   func(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") },
 		"brief":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },

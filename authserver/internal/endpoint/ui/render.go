@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -31,6 +32,7 @@ type Pages struct {
 	templates map[string]*template.Template
 	files     map[string]staticFile
 	offer     Offer
+	brand     brand.Brand
 	sections  []Section
 	log       *slog.Logger
 }

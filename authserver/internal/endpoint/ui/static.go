@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -17,6 +18,13 @@ var staticFiles embed.FS
 type staticFile struct {
 	content []byte
 	version string // hash of the content: changed content gets a new URL, so browsers may cache each URL for ever
+
+	contentType string // empty for that of the file's name
+}
+
+func newStaticFile(content []byte) staticFile {
+	sum := sha256.Sum256(content)
+	return staticFile{content: content, version: hex.EncodeToString(sum[:6])}
 }
 
 func readStatic() (map[string]staticFile, error) {
@@ -30,8 +38,7 @@ func readStatic() (map[string]staticFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read static file: %w", err)
 		}
-		sum := sha256.Sum256(content)
-		files[entry.Name()] = staticFile{content, hex.EncodeToString(sum[:6])}
+		files[entry.Name()] = newStaticFile(content)
 	}
 	return files, nil
 }
@@ -54,8 +61,14 @@ func (p *Pages) Static() http.Handler {
 			p.NotFound(w, r)
 			return
 		}
-		w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+		w.Header().Set("Content-Type", cmp.Or(file.contentType, mime.TypeByExtension(path.Ext(name))))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if name == iconFile { // the logo of a deployment runs no script when a browser opens it as a page
+			w.Header().Set(
+				"Content-Security-Policy",
+				"default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox",
+			)
+		}
 		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		w.Header().Set("Cache-Control", "no-cache")
 		if r.URL.Query().Get("v") == file.version {

@@ -110,7 +110,8 @@ func TestPage_UsefulOperationsComeFirst(t *testing.T) {
 		titles = append(titles, found[1])
 	}
 	at := slices.Index(titles, "Programmes")
-	if at < 0 || !slices.Equal(titles[at:at+4], []string{"Programmes", "Forms", "Public forms", "Credential and events"}) ||
+	first := []string{"Programmes", "Forms", "Public forms", "Credential and events"}
+	if at < 0 || !slices.Equal(titles[at:at+4], first) ||
 		!slices.Equal(titles[len(titles)-2:], []string{"Discovery", "Service"}) {
 		t.Errorf("%q", titles)
 	}

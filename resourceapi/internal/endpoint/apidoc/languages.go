@@ -5,6 +5,8 @@ import (
 	gofmt "go/format"
 	"strconv"
 	"strings"
+
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // A sample is a request in one language. Placeholders in it are those of assets/page.js.
@@ -210,11 +212,9 @@ func indented(text, by string) string { return strings.ReplaceAll(text, "\n", "\
 
 // literal returns a string literal of JSON, which is one of JavaScript and of Python too.
 func literal(text string) string {
-	var out strings.Builder
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	if encoder.Encode(text) != nil { // a string cannot fail
+	encoded, err := web.EncodeJSON(text)
+	if err != nil { // a string cannot fail
 		return `""`
 	}
-	return strings.TrimSpace(out.String())
+	return strings.TrimSpace(string(encoded))
 }

@@ -116,8 +116,8 @@ func rank(title string) int {
 	return len(first)
 }
 
-// isPlumbing reports whether only browsers call the operation: a preflight, or a file that a page loads. The page leaves
-// these out; the JSON description has them.
+// isPlumbing reports whether only browsers call the operation: a preflight, or a file that a page loads. The page
+// leaves these out; the JSON description has them.
 func isPlumbing(d *openapi.Document, o openapi.Operation) bool {
 	if o.Method == "OPTIONS" {
 		return true

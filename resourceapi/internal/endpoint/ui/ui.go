@@ -22,8 +22,8 @@ func Tokens() string { return strings.ReplaceAll(tokens, "@dark;", strings.TrimR
 func Accent(c brand.Colour) string {
 	declare := func(ground brand.Colour) string {
 		a := c.Accent(ground)
-		return "--brand:" + a.Ink.String() + ";--brand-fill:" + a.Fill.String() + ";--brand-strong:" + a.Strong.String() +
-			";--on-brand:" + a.On.String()
+		return "--brand:" + a.Ink.String() + ";--brand-fill:" + a.Fill.String() +
+			";--brand-strong:" + a.Strong.String() + ";--on-brand:" + a.On.String()
 	}
 	onDark := "{" + declare(brand.DarkGround) + "}"
 	return ":root{" + declare(brand.LightGround) + "}@media (prefers-color-scheme:dark){:root:not([data-theme=light])" +
