@@ -56,7 +56,7 @@ func upgrade(t *testing.T, earlier string, answered *atomic.Int64) {
 	ports, err := findPorts()
 	must(t, err)
 	s := &site{stack: harness.Private(t, harness.Options{
-		Durable:     true, // no copy of a home whose schema is new
+		Fresh:       true,
 		Binaries:    earlier,
 		Authservers: 2,
 		Resources:   2,
