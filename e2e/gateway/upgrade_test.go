@@ -75,7 +75,7 @@ func upgrade(t *testing.T, earlier string, answered *atomic.Int64) {
 	})
 	must(t, err)
 	before := answered.Load()
-	stop := s.underLoad(t, answered)
+	stop := s.underLoad(t, 50*time.Millisecond, answered)
 	time.Sleep(underLoad)
 	binaries := filepath.Dir(harness.Program(t, "authserver"))
 	must(t, running.Migrate(context.WithoutCancel(t.Context()), binaries))
