@@ -50,7 +50,7 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 	})
 	must(t, err)
 	s := &site{stack: running, fronts: fronts}
-	stop := s.underLoad(t, &answered)
+	stop := s.underLoad(t, 10*time.Millisecond, &answered)
 	first := []*stack.Service{running.Authservers[0], running.Resources[0]}
 	second := []*stack.Service{running.Authservers[1], running.Resources[1]}
 	for round := range restarts {
@@ -72,9 +72,9 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 	}
 }
 
-// underLoad starts clients that send requests through all gateways until stop, which waits for them. Each request that
-// does not succeed is an error of the test.
-func (s *site) underLoad(t *testing.T, answered *atomic.Int64) (stop func()) {
+// underLoad starts clients that send requests through all gateways, with pauses, until stop, which waits for them. Each
+// request that does not succeed is an error of the test.
+func (s *site) underLoad(t *testing.T, pause time.Duration, answered *atomic.Int64) (stop func()) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
@@ -95,7 +95,7 @@ func (s *site) underLoad(t *testing.T, answered *atomic.Int64) (stop func()) {
 						return
 					}
 					answered.Add(1)
-					time.Sleep(10 * time.Millisecond)
+					time.Sleep(pause)
 				}
 			})
 		}

@@ -56,7 +56,7 @@ func upgrade(t *testing.T, earlier string, answered *atomic.Int64) {
 	ports, err := findPorts()
 	must(t, err)
 	s := &site{stack: harness.Private(t, harness.Options{
-		Durable:     true, // no copy of a home whose schema is new
+		Fresh:       true,
 		Binaries:    earlier,
 		Authservers: 2,
 		Resources:   2,
@@ -75,7 +75,7 @@ func upgrade(t *testing.T, earlier string, answered *atomic.Int64) {
 	})
 	must(t, err)
 	before := answered.Load()
-	stop := s.underLoad(t, answered)
+	stop := s.underLoad(t, 50*time.Millisecond, answered)
 	time.Sleep(underLoad)
 	binaries := filepath.Dir(harness.Program(t, "authserver"))
 	must(t, running.Migrate(context.WithoutCancel(t.Context()), binaries))

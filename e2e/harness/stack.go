@@ -38,6 +38,7 @@ type Options struct {
 	Worker      bool              // process submissions in a separate process
 	Settings    map[string]string // additional settings of the services, ALMONER_… → value
 	Durable     bool              // stores write durably, as in production: for measurements
+	Fresh       bool              // Binaries migrate the schema, which they may not know if it is newer
 	// Binaries is the directory of the services' binaries if they are not built from the repository (see Broken).
 	Binaries string
 	RedisURL string // URL of a running Redis; "" to start one
@@ -200,7 +201,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
-	if !options.Durable {
+	if !options.Durable && !options.Fresh {
 		prepared, err := preparedHome()
 		if err != nil {
 			return nil, err

@@ -3,13 +3,33 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/settings"
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/redisurl"
 )
+
+// buildServices builds one service after the other, and says which and how long it took.
+func buildServices(ctx context.Context, root string, options stack.Options) error {
+	for _, service := range stack.Services() {
+		hint := ""
+		if _, err := os.Stat(filepath.Join(options.Binaries, service)); err != nil {
+			hint = " (the first build takes some minutes)"
+		}
+		options.Progress("building " + service + hint)
+		began := time.Now()
+		if err := stack.BuildSome(ctx, root, options.Binaries, []string{service}); err != nil {
+			return err
+		}
+		options.Progress("built " + service + " in " + time.Since(began).Round(100*time.Millisecond).String())
+	}
+	return nil
+}
 
 func run(ctx context.Context, root string) error {
 	if err := dieWithParent(); err != nil {
@@ -33,20 +53,22 @@ func run(ctx context.Context, root string) error {
 		Mailbox:     true,
 		Progress:    func(line string) { fmt.Println("almoner: " + line) },
 	}
-	if err := stack.Check(options); err != nil {
+	redisurl.LogTo(slog.New(slog.DiscardHandler)) // errors say the same
+	if err := stack.Check(ctx, options); err != nil {
 		return err // before anything is installed or built
 	}
 	if err := ensureStores(ctx, options); err != nil {
 		return err
 	}
-	options.Progress("building the services")
-	if err := stack.Build(ctx, root, options.Binaries); err != nil {
+	began := time.Now()
+	if err := buildServices(ctx, root, options); err != nil {
 		return err
 	}
 	s, err := stack.Start(ctx, options)
 	if err != nil {
 		return err
 	}
+	options.Progress("everything runs, after " + time.Since(began).Round(time.Second).String())
 	printGuide(os.Stdout, s, filepath.Join(home, "demo.json"))
 	watching, endWatch := context.WithCancel(ctx)
 	defer endWatch()

@@ -3,13 +3,13 @@ package stack
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -191,17 +191,23 @@ func (s *Stack) explainDatabase(cause error) error {
 	if config, err := pgx.ParseConfig(s.options.DatabaseURL); err == nil {
 		where = " at " + net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
 	}
+	first, _, _ := strings.Cut(cause.Error(), "\n") // pgx repeats it for each way to connect
 	return fmt.Errorf(
-		"cannot connect to the database of ALMONER_DATABASE_URL%s (%w): start it, correct the URL, or unset "+
+		"cannot connect to the database of ALMONER_DATABASE_URL%s (%s): start it, correct the URL, or unset "+
 			"ALMONER_DATABASE_URL, so that make run starts its own PostgreSQL",
 		where,
-		cause,
+		first,
 	)
 }
 
-// Wait returns nil when ctx ends, and an error when a part ends by itself.
+// Wait returns nil when ctx ends, and an error when a service or the gateway ends by itself. It starts a private store
+// that ends by itself again.
 func (s *Stack) Wait(ctx context.Context) error {
 	ended := make(chan error, len(s.services())+3)
+	healing, stop := context.WithCancel(ctx)
+	var kept sync.WaitGroup
+	defer kept.Wait() // otherwise a store could start after Stop
+	defer stop()
 	watch := func(done <-chan struct{}, why func() error) {
 		go func() {
 			select {
@@ -215,11 +221,18 @@ func (s *Stack) Wait(ctx context.Context) error {
 		process := service.current()
 		watch(process.Done(), func() error { return service.ended(process) })
 	}
+	keep := func(name string, server store) {
+		kept.Go(func() {
+			if err := s.keep(healing, name, server); err != nil {
+				ended <- err
+			}
+		})
+	}
 	if s.Postgres != nil {
-		watch(s.Postgres.Done(), func() error { return errors.New(s.Postgres.Outcome()) })
+		keep("PostgreSQL", s.Postgres)
 	}
 	if s.Redis != nil {
-		watch(s.Redis.Done(), func() error { return errors.New(s.Redis.Outcome()) })
+		keep("Redis", s.Redis)
 	}
 	watch(s.edge.done, func() error { return s.edge.err })
 	select {

@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
@@ -253,6 +254,74 @@ func TestWait_NamesDeadService(t *testing.T) {
 	s.Stop()
 	if left := leftIn(options.Home); len(left) > 0 {
 		t.Errorf("left running: %q", left)
+	}
+}
+
+// A private store that is killed starts again, with its data, and the services work again.
+func TestWait_StartsKilledStoresAgain(t *testing.T) {
+	options := optionsFor(t, usedHome(t))
+	said := make(chan string, 100)
+	options.Progress = func(line string) { said <- line }
+	s := start(t, options)
+	ctx, cancel := context.WithCancel(t.Context())
+	waited := make(chan error, 1)
+	go func() { waited <- s.Wait(ctx) }()
+	for name, kill := range map[string]func(){"PostgreSQL": s.Postgres.Kill, "Redis": s.Redis.Kill} {
+		kill()
+		for line := range said {
+			if strings.HasPrefix(line, name+" runs again") {
+				break
+			}
+		}
+		await.True(t, await.Long, "a request succeeds after "+name+" was killed", func() bool {
+			status, _ := listProgrammes(t, s)
+			return status == http.StatusOK && ask(t.Context(), s.Authservers[0].URL).trouble == ""
+		})
+	}
+	cancel()
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
+}
+
+// A store that cannot be started again, or ends again and again, ends Wait, which says why.
+func TestKeep_GivesUp(t *testing.T) {
+	ended := make(chan struct{})
+	close(ended)
+	s := &Stack{home: &home{stores: "/x/stores"}}
+	err := s.keep(t.Context(), "Redis", endedStore{ended, nil})
+	if err == nil || err.Error() != "Redis ended; it ended 4 times within a minute" {
+		t.Error(err)
+	}
+	err = s.keep(t.Context(), "Redis", endedStore{ended, errors.New("disk full")})
+	if err == nil || !strings.Contains(err.Error(), "cannot be started again: disk full") ||
+		!strings.Contains(err.Error(), "/x/stores") {
+		t.Error(err)
+	}
+}
+
+// An endedStore has always ended. A real store that fails four times within a minute would need a broken disk.
+type endedStore struct {
+	done  chan struct{}
+	fault error
+}
+
+func (e endedStore) Done() <-chan struct{}         { return e.done }
+func (e endedStore) Outcome() string               { return "Redis ended" }
+func (e endedStore) Restart(context.Context) error { return e.fault }
+
+// Check reports a store that does not respond before anything is built.
+func TestCheck_AsksGivenStores(t *testing.T) {
+	options := Options{Home: newHome(t)}
+	for setting, given := range map[string]Options{
+		"ALMONER_REDIS_URL":    {RedisURL: "redis://:hidden@127.0.0.1:1/0"},
+		"ALMONER_DATABASE_URL": {DatabaseURL: "postgres://almoner:hidden@127.0.0.1:1/almoner"},
+	} {
+		options.RedisURL, options.DatabaseURL = given.RedisURL, given.DatabaseURL
+		if err := Check(t.Context(), options); err == nil || !strings.Contains(err.Error(), setting) ||
+			strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", setting, err)
+		}
 	}
 }
 

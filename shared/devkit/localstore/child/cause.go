@@ -26,13 +26,21 @@ const lastLines = 20
 // that names a failure. The lines after it are often about cleaning up. If there is no such line, it returns
 // the last one.
 func Cause(output string) string {
+	if line := failureIn(output); line != "" {
+		return line
+	}
+	return lastLine(output)
+}
+
+// failureIn returns the first of the last lines that names a failure, or "".
+func failureIn(output string) string {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	for _, line := range lines[max(0, len(lines)-lastLines):] {
 		if namesFailure(line) {
 			return strings.TrimSpace(line)
 		}
 	}
-	return lastLine(output)
+	return ""
 }
 
 func lastLine(output string) string {

@@ -32,6 +32,19 @@ func TestCause_IsFirstLineThatNamesFailure(t *testing.T) {
 	}
 }
 
+// The last line of a program that a signal ended does not say why it ended, unless it names a failure.
+func TestOutcome_OfSignalQuotesFailureOnly(t *testing.T) {
+	for script, want := range map[string]string{
+		`echo 'ready'; kill -9 $$`:            "script ended with signal: killed",
+		`echo 'fatal: no memory'; kill -9 $$`: "script ended with signal: killed: fatal: no memory",
+		`echo 'ready'; exit 3`:                "script ended with exit status 3: ready",
+	} {
+		if err := Run(t.Context(), shell(t, script)); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", script, err, want)
+		}
+	}
+}
+
 // The log of an earlier run does not count.
 func TestOutcome_IgnoresEarlierRuns(t *testing.T) {
 	spec := shell(t, `echo 'error: the disk is full'; echo 'clearing up'; exit 3`)

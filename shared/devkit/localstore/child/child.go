@@ -7,6 +7,7 @@ package child
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -127,7 +128,9 @@ func (c *Child) Outcome() string {
 	}
 	text := c.written()
 	why := lastLine(text)
-	if c.err != nil {
+	if failed, ok := errors.AsType[*exec.ExitError](c.err); ok && failed.ExitCode() < 0 {
+		why = failureIn(text) // a signal ended it, so the last line is about something else
+	} else if c.err != nil {
 		why = Cause(text)
 	}
 	if why != "" {
