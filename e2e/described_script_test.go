@@ -16,7 +16,7 @@ const maxDocsWeight = 120_000
 func TestDescribed_PageFitsEachScreenAndScheme(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	looks(t, func(t *testing.T, screen harness.Screen, scheme string) {
+	onEachScreen(t, func(t *testing.T, screen harness.Screen, scheme string) {
 		browser := p.Browser(t, screen)
 		browser.Scheme(scheme)
 		browser.Open(p.BaseURL + "/v1/docs")

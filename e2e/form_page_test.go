@@ -13,8 +13,8 @@ import (
 
 // The page of a public form (contract, section 6) in a real browser: on its own, and on a website.
 
-// looks are the screens and schemes in which each page is tried.
-func looks(t *testing.T, try func(t *testing.T, screen harness.Screen, scheme string)) {
+// onEachScreen are the screens and schemes in which each page is tried.
+func onEachScreen(t *testing.T, try func(t *testing.T, screen harness.Screen, scheme string)) {
 	for name, screen := range map[string]harness.Screen{"laptop": harness.Laptop, "telephone": harness.Telephone} {
 		for _, scheme := range []string{"light", "dark"} {
 			t.Run(name+" "+scheme, func(t *testing.T) { try(t, screen, scheme) })
@@ -74,7 +74,7 @@ func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	key, _ := formWithTexts(t, p, ws, "cy")
-	looks(t, func(t *testing.T, screen harness.Screen, scheme string) {
+	onEachScreen(t, func(t *testing.T, screen harness.Screen, scheme string) {
 		browser := p.Browser(t, screen)
 		browser.Scheme(scheme)
 		browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
