@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -50,11 +51,15 @@ type Kind struct {
 }
 
 // RowsOf returns a Kind without its name and times, of the records of a table whose expression at is in the past. key
-// is the primary key. where is a further condition, or "".
+// is the primary key, its columns separated by commas. where is a further condition, or "".
 func RowsOf(table, key, at, where string) Kind {
 	due := fmt.Sprintf("from %s t where %s < $1", table, at)
 	if where != "" {
 		due += " and " + where
+	}
+	var same []string
+	for column := range strings.SplitSeq(key, ", ") {
+		same = append(same, fmt.Sprintf("t.%[1]s = due.%[1]s", column))
 	}
 	return Kind{
 		Due: fmt.Sprintf("select %s as at %s order by 1", at, due),
@@ -62,8 +67,8 @@ func RowsOf(table, key, at, where string) Kind {
 			with due as materialized (
 				select %[2]s from %[1]s order by %[3]s limit $2 for update of t skip locked
 			), gone as (
-				delete from %[4]s t using due where t.%[2]s = due.%[2]s returning 1)
-			select count(*) from gone`, due[len("from "):], key, at, table),
+				delete from %[4]s t using due where %[5]s returning 1)
+			select count(*) from gone`, due[len("from "):], key, at, table, strings.Join(same, " and ")),
 	}
 }
 

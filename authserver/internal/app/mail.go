@@ -79,12 +79,10 @@ func newMail(
 		Prepare: map[mail.Kind]func(context.Context, *mail.Message) (bool, error){
 			mail.Reset: prepareReset(store),
 		},
-		Periodic: func(ctx context.Context) error {
-			return errors.Join(store.MailExpiringTokens(ctx), store.SweepEmailChanges(ctx))
-		},
-		Count: counts.Count,
-		Now:   now,
-		Log:   log,
+		Periodic: store.MailExpiringTokens,
+		Count:    counts.Count,
+		Now:      now,
+		Log:      log,
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
-// TestUnits_MailDropInIsAccepted adds authserver-mail.conf to authserver.service, whose program checks the settings.
+// TestUnits_MailDropInIsAccepted adds authserver-mail.conf to authserver@1.service, whose program checks the settings.
 func TestUnits_MailDropInIsAccepted(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(folder(), "authserver-mail.conf"))
 	if err != nil {
@@ -23,8 +23,9 @@ func TestUnits_MailDropInIsAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := services(t)
-	i := slices.IndexFunc(all, func(s service) bool { return s.file == "authserver.service" })
-	s := service{"authserver.service with authserver-mail.conf", append(slices.Clone(all[i].options), added...)}
+	i := slices.IndexFunc(all, func(s service) bool { return s.file == "authserver@1.service" })
+	s := all[i]
+	s.options = append(slices.Clone(s.options), added...)
 	secrets := map[string]string{
 		"authserver-database-url": "postgres://user:password@stores.invalid/almoner",
 		"redis-url":               "redis://:password@stores.invalid:6379",

@@ -26,6 +26,8 @@ import (
 const (
 	// Interval is the least time between two requests of a user in a workspace.
 	Interval = 24 * time.Hour
+	// Kept is how long a request fills in the administrator's form.
+	Kept = 30 * 24 * time.Hour
 	// MostByOthers bounds the requests of users who are not members, for each workspace and Interval.
 	MostByOthers = 10
 	// MostRecipients bounds the mails of one request.

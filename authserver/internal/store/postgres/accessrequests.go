@@ -120,10 +120,6 @@ func saveRequest(
 			return accessrequest.TooMany, nil
 		}
 	}
-	if _, err := tx.Exec(ctx, `delete from account.access_requests where tenant_id = $1
-		and asked_at < now() - interval '30 days'`, q.WorkspaceID); err != nil {
-		return "", err
-	}
 	tag, err := tx.Exec(ctx, `
 insert into account.access_requests as a (user_id, tenant_id, permissions, application, member)
 values ($1, $2, $3, $4, $5)
@@ -164,7 +160,8 @@ func (s *Store) AskedForAccess(ctx context.Context, workspaceID, user uuid.UUID)
 	var permissions []string
 	err := s.pool.QueryRow(ctx, `select u.id, u.name, u.email, a.permissions, a.application, a.asked_at
 		from account.access_requests a join account.users u on u.id = a.user_id and u.disabled_at is null
-		where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - interval '30 days'`, workspaceID, user).
+		where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - $3::interval`,
+		workspaceID, user, accessrequest.Kept).
 		Scan(&a.UserID, &a.Name, &a.Email, &permissions, &a.Application, &a.At)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil

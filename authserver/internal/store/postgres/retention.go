@@ -3,6 +3,7 @@ package postgres
 import (
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/shared/retention"
 )
 
@@ -33,6 +34,8 @@ const day = 24 * time.Hour
 // Times that the contract fixes, or that no deployment needs to change.
 const (
 	keepEvents   = 30 * day // contract, section 6a
+	keepRequests = accessrequest.Kept
+	keepChanges  = day      // they name addresses
 	keepSignIns  = 90 * day // for the security page
 	keepMailJobs = 7 * day  // as River keeps discarded jobs
 )
@@ -56,6 +59,10 @@ func (s *Store) Retention(keep Keep) *retention.Store {
 		fixed("expired sign-in states", 0, retention.RowsOf("account.ceremonies", "secret_hash", "t.expires_at", "")),
 		fixed("password resets", keepResets,
 			retention.RowsOf("account.password_resets", "token_hash", "t.expires_at", "")),
+		fixed("requests for access", keepRequests,
+			retention.RowsOf("account.access_requests", "user_id, tenant_id", "t.asked_at", "")),
+		fixed("changes of e-mail addresses", keepChanges,
+			retention.RowsOf("account.email_changes", "id", "t.expires_at", "")),
 		fixed("finished mail jobs", keepMailJobs, retention.RowsOf("account_jobs.river_job", "id", "t.finalized_at",
 			"t.state in ('completed', 'cancelled', 'discarded')")),
 	})

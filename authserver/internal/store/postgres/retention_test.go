@@ -113,6 +113,16 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			values (sha256(gen_random_uuid()::text::bytea), sha256('x'), 'x', '', %s)`, nil},
 		{"password resets", day, `insert into account.password_resets (token_hash, user_id, expires_at)
 			values (sha256(gen_random_uuid()::text::bytea), $1, %s)`, []any{user}},
+		{"requests for access", 30 * day, `with w as (
+				insert into account.tenants (id, organisation_id, name)
+				select gen_random_uuid(), organisation_id, 'x' from account.tenants limit 1 returning id)
+			insert into account.access_requests (user_id, tenant_id, permissions, application, member, asked_at)
+			select $1, id, '{}', '', true, %s from w`, []any{user}},
+		{"changes of e-mail addresses", day, `insert into account.email_changes (id, user_id, old_email, new_email,
+				old_token_hash, new_token_hash, ended_at, outcome, expires_at)
+			values (gen_random_uuid(), $1, 'a@example.org', 'b@example.org',
+				sha256(gen_random_uuid()::text::bytea), sha256(gen_random_uuid()::text::bytea), now(), 'stopped', %s)`,
+			[]any{user}},
 		{"finished mail jobs", 7 * day, `insert into account_jobs.river_job (state, args, kind, finalized_at,
 				max_attempts)
 			values ('completed', '{}', 'x', %s, 1)`, nil},
@@ -124,7 +134,7 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			deletes(t, r, c.kind, 0)
 		})
 	}
-	if len(r.Kinds()) != 13 {
+	if len(r.Kinds()) != 15 {
 		t.Errorf("%d kinds: add a row to this test", len(r.Kinds()))
 	}
 }

@@ -67,9 +67,3 @@ func (s *Store) mailExpiring(ctx context.Context, tx pgx.Tx) (int, error) {
 	}
 	return len(found), nil
 }
-
-// SweepEmailChanges deletes requests to change an address that ended a day ago or more: they name addresses.
-func (s *Store) SweepEmailChanges(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, `delete from account.email_changes where expires_at < now() - interval '1 day'`)
-	return unavailable("delete old changes of addresses", err)
-}

@@ -137,6 +137,17 @@ func TestRetention_ImportsKeysAndJobs(t *testing.T) {
 			values (gen_random_uuid(), gen_random_uuid(), 'POST /', 'k', sha256(''), $1)`},
 		{"finished jobs", 7 * testDay, `insert into river.river_job (state, args, kind, finalized_at, max_attempts)
 			values ('completed', '{}', 'x', $1, 1)`},
+		{"deliveries of webhooks", 7 * testDay, `with t as (
+				insert into account.tenants (id, organisation_id, name)
+				select gen_random_uuid(), organisation_id, 'x' from account.tenants limit 1 returning id
+			), u as (
+				insert into account.users (id, email, name) values (gen_random_uuid(), gen_random_uuid() || '@example.org', 'x')
+				returning id
+			), w as (
+				insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
+				select gen_random_uuid(), t.id, u.id, 'https://example.org', '{x}', '', '', 0, now() from t, u returning id)
+			insert into account.webhook_deliveries (id, webhook_id, cause, type, created_at)
+			select gen_random_uuid(), w.id, 'test', 'webhook.test', $1 from w`},
 	} {
 		r.Exec(c.sql, time.Now().Add(-c.keep-time.Hour))
 		r.Exec(c.sql, time.Now().Add(-c.keep+time.Hour))
@@ -146,7 +157,7 @@ func TestRetention_ImportsKeysAndJobs(t *testing.T) {
 	r.Exec(`insert into resource.imports (id, tenant_id, user_id, content, created_at)
 		values (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'name', now() - interval '1 year')`)
 	r.deletes("finished imports", 0)
-	if len(r.records.Kinds()) != 5 {
+	if len(r.records.Kinds()) != 6 {
 		t.Errorf("%d kinds: add a row to these tests", len(r.records.Kinds()))
 	}
 }
