@@ -93,7 +93,8 @@ const longestEmail = 254 // RFC 5321, section 4.5.3.1.3
 // parseEmail returns an address in lower case, as it is stored.
 func parseEmail(text string) (string, error) {
 	parsed, err := mail.ParseAddress(text)
-	if err != nil || parsed.Address != text || len(text) > longestEmail || strings.ContainsAny(text, " \t\r\n\"") {
+	if err != nil || parsed.Address != text || len(text) > longestEmail || strings.ContainsAny(text, " \t\r\n\"") ||
+		strings.HasSuffix(strings.ToLower(text), "@deleted.invalid") { // the addresses of deleted users
 		return "", refuse("the e-mail address must look like ada@example.org")
 	}
 	return strings.ToLower(text), nil

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/alexedwards/argon2id"
 	"github.com/jackc/pgx/v5"
@@ -146,7 +147,7 @@ func queueClients(batch *pgx.Batch, d Demo) {
 		owner,
 	)
 	batch.Queue(insertClient, c.MCP.ClientID, "connector", c.MCP.WorkspaceID, "Claude for Tideway", redirect,
-		connectors, "claude", c.MCP.Resource, "none", owner)
+		readerPermissions().Strings(), "claude", c.MCP.Resource, "none", owner)
 	batch.Queue(insertClient, c.Service.ClientID, "service", nil, "Case work sync", []string{}, []string{}, nil, nil,
 		"client_secret_basic", nil)
 	for id, secret := range map[string]string{
@@ -158,14 +159,16 @@ func queueClients(batch *pgx.Batch, d Demo) {
 }
 
 // followAddress updates the demo connectors' resource, which contains the address, after `make run` moved to another
-// port: a connector for an address that is not served would be useless.
+// port, and their permissions, which an earlier version stored otherwise.
 func followAddress(ctx context.Context, db *pgx.Conn, d Demo) error {
 	for _, connector := range []Connector{d.Clients.Connector, d.Clients.MCP} {
 		_, err := db.Exec(
 			ctx,
-			"update account.oauth_clients set resource = $2 where id = $1 and resource <> $2",
+			`update account.oauth_clients set resource = $2, required_permissions = $3
+				where id = $1 and (resource, required_permissions) is distinct from ($2, $3)`,
 			connector.ClientID,
 			connector.Resource,
+			strings.Fields(connector.Scope),
 		)
 		if err != nil {
 			return fmt.Errorf("demo data, the connectors' address: %w", err)

@@ -153,19 +153,19 @@ func Describe(s seed.Seed, baseURL, appURL string) (Demo, error) {
 		},
 	}
 	main := d.Workspaces.Main.ID
-	connector := func(key, resource string) Connector {
+	connector := func(key, resource string, permissions perm.Set) Connector {
 		return Connector{
 			ClientID:    s.UUID("client " + key).String(),
 			RedirectURI: RedirectURI,
 			WorkspaceID: main,
 			Resource:    resource,
-			Scope:       connectorPermissions().Scope(),
+			Scope:       permissions.Scope(),
 		}
 	}
 	d.Clients = Clients{
 		Confidential: Confidential{s.UUID("client confidential").String(), secrets["confidential"], RedirectURI, main},
-		Connector:    connector("connector", baseURL+"/v1"),
-		MCP:          connector("mcp", baseURL+"/mcp"),
+		Connector:    connector("connector", baseURL+"/v1", connectorPermissions()),
+		MCP:          connector("mcp", baseURL+"/mcp", readerPermissions()),
 		Service:      Service{s.UUID("client service").String(), secrets["service"]},
 	}
 	var err error

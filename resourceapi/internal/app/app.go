@@ -245,14 +245,15 @@ func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 		return err
 	}
 	defer endMetrics()
-	if a.probes.listen == "" {
-		a.engage.worker.Run(ctx)
-		return nil
-	}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	var group sync.WaitGroup
+	group.Go(func() { a.master.Run(working) })
 	group.Go(func() { a.engage.worker.Run(working) })
+	if a.probes.listen == "" {
+		group.Wait()
+		return nil
+	}
 	err = web.Serve(ctx, web.Server{Address: a.probes.listen}, a.probes.handler, a.log, ready)
 	stop()
 	group.Wait()

@@ -97,8 +97,8 @@ func (p webhookParts) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID
 // publishEvery is the interval between two looks whether the key of secrets must be published.
 const publishEvery = 3 * time.Second
 
-// publishKey publishes the key that authserver seals secrets with, and seals the secrets of other keys with it, once the
-// database answers and whenever the keys were replaced, until ctx ends.
+// publishKey publishes the key that authserver seals secrets with, and seals the secrets of other keys with it, once
+// the database answers and whenever the keys were replaced, until ctx ends.
 func (p webhookParts) publishKey(ctx context.Context) {
 	tick := time.NewTicker(publishEvery)
 	defer tick.Stop()

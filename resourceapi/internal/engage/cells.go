@@ -3,6 +3,7 @@ package engage
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -13,9 +14,26 @@ import (
 // and in the full-width form.
 const formulaStarts = "=+-@|%＝＋－＠"
 
+// separators split a line into cells where a spreadsheet program reads the file with another separator than the comma.
+var separators = regexp.MustCompile(`([;\t\r\n])([^;\t\r\n]+)`)
+
 // Cell returns a text of the public for a cell of a CSV file. A text that a spreadsheet program would run as a formula
-// is preceded by an apostrophe, which marks text there.
+// is preceded by an apostrophe, which marks text there, also after another separator.
 func Cell(text string) string {
+	return separators.ReplaceAllStringFunc(marked(text), func(part string) string {
+		return part[:1] + markedAfterSeparator(part[1:])
+	})
+}
+
+// markedAfterSeparator leaves a text of spaces as it is.
+func markedAfterSeparator(text string) string {
+	if strings.TrimLeftFunc(text, ignoredInCell) == "" {
+		return text
+	}
+	return marked(text)
+}
+
+func marked(text string) string {
 	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(text, ignoredInCell))
 	starts, _ := utf8.DecodeRuneInString(text)
 	if text != "" && (strings.ContainsRune(formulaStarts, first) || unicode.IsControl(starts)) {

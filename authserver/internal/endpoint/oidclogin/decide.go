@@ -43,7 +43,7 @@ func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, ve
 	case linked:
 		return user, welcome, nil
 	}
-	made, err := h.Identities.LinkIdentity(ctx, user.ID, who.Issuer, who.Subject, audit.Event{
+	made, err := h.Identities.LinkIdentity(ctx, user.ID, user.Email, who.Issuer, who.Subject, audit.Event{
 		UserID:    &user.ID,
 		Actor:     "user:" + user.ID.String(),
 		Action:    audit.IdentityLinked,

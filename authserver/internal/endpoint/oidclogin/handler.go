@@ -26,7 +26,7 @@ type Identities interface {
 	session.Users
 	session.Auditor
 	UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error)
-	LinkIdentity(ctx context.Context, user uuid.UUID, issuer, subject string, event audit.Event) (bool, error)
+	LinkIdentity(ctx context.Context, user uuid.UUID, email, issuer, subject string, event audit.Event) (bool, error)
 	// IdentitySince returns when the user was linked to an account of an issuer. false means that the user is not
 	// linked.
 	IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error)

@@ -126,7 +126,8 @@ func TestExchange_ChallengeRequiresVerifier(t *testing.T) {
 		return b.linkCode(code, "code_verifier", verifier)
 	}
 	b.given("the right verifier", exchange(apitest.Verifier))
-	b.refused("no verifier", exchange("-"), 400, "invalid_grant")
+	b.refused("no verifier", exchange("-"), 400, "invalid_request")
+	b.refused("an empty verifier", exchange(""), 400, "invalid_request")
 	b.refused("another verifier", exchange(strings.Repeat("a", 43)), 400, "invalid_grant")
 }
 

@@ -153,8 +153,11 @@ func mapTokenError(err error) error {
 	}
 	var refusal *grant.Refusal
 	if errors.As(err, &refusal) {
-		if refusal.Target {
+		switch {
+		case refusal.Target:
 			return tokenError("invalid_target", refusal.Message)
+		case refusal.Missing:
+			return tokenError("invalid_request", refusal.Message)
 		}
 		return tokenError("invalid_grant", refusal.Message)
 	}

@@ -63,7 +63,7 @@ func (k *Service) Redeem(
 		return k.redeemedMeanwhile(ctx, *g, code, terms, sender)
 	}
 	ending := sender.ending(snapshot, code)
-	if err := k.answerExchange(ctx, *g, result, ending); err != nil {
+	if err := k.answerExchange(ctx, *g, result, terms, ending); err != nil {
 		return Issued{}, err
 	}
 	outcome, err := k.commit(ctx, step, snapshot, k.activates(code, terms))
@@ -135,7 +135,13 @@ func (k *Service) redeemedMeanwhile(
 	return Issued{}, refuse(unknownCode)
 }
 
-func (k *Service) answerExchange(ctx context.Context, g Grant, result ScriptResult, ending *Ending) error {
+func (k *Service) answerExchange(
+	ctx context.Context,
+	g Grant,
+	result ScriptResult,
+	terms CodeTerms,
+	ending *Ending,
+) error {
 	if reason, gone := result.revokedReason(); gone {
 		return k.end(ctx, g, reason, nil)
 	}
@@ -151,6 +157,12 @@ func (k *Service) answerExchange(ctx context.Context, g Grant, result ScriptResu
 	case WrongRedirectURI:
 		return refuse("redirect_uri must exactly match the redirect_uri of the authorization request.")
 	case WrongVerifier:
+		if terms.Challenge == "" { // a confidential client: contract, section 3
+			return &Refusal{
+				Missing: true,
+				Message: "code_verifier is required, because the authorization request had a code_challenge.",
+			}
+		}
 		return refuse("code_verifier does not match the code_challenge of the authorization request.")
 	case Expired, Missing:
 		return refuse(

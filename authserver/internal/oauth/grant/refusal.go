@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// A Refusal is a refusal that the client caused. Target distinguishes invalid_target (RFC 8707, section 2) from
-// invalid_grant (RFC 6749, section 5.2). The message is the error_description: plain words, without input.
+// A Refusal is a refusal that the client caused. Target distinguishes invalid_target (RFC 8707, section 2), and Missing
+// invalid_request, from invalid_grant (RFC 6749, section 5.2). The message is the error_description: plain words, without input.
 type Refusal struct {
 	Target  bool
+	Missing bool // the request lacks a parameter
 	Message string
 	Ended   Reason // why the grant is revoked, if this request revoked it or was refused for it
 	Block   Block  // why the client may not act, if the request was refused for that

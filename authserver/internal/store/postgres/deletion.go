@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -128,7 +129,7 @@ func (s *Store) deleteUser(
 	case err == nil && !exists:
 		err = admin.ErrNoUser
 	case err == nil:
-		err = stillAllowed(ctx, tx, event.Authorization)
+		err = cmp.Or(stillAllowed(ctx, tx, event.Authorization), mayChangeFactors(ctx, tx, event.Authorization))
 	}
 	if err != nil {
 		return ended, err

@@ -179,7 +179,7 @@ func (m *memberTest) refusesDeleted(user uuid.UUID, email string) {
 			m.Errorf("%s: %v", name, err)
 		}
 	}
-	if linked, err := m.LinkIdentity(ctx, user, "i", "s", event); linked || err != nil {
+	if linked, err := m.LinkIdentity(ctx, user, email, "i", "s", event); linked || err != nil {
 		m.Errorf("an account was linked: %v", err)
 	}
 	for _, address := range []string{email, user.String() + "@deleted.invalid"} {
@@ -220,7 +220,12 @@ func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 			return err
 		},
 		"link an account": func(user uuid.UUID) error {
-			_, err := m.LinkIdentity(t.Context(), user, "i", user.String(), deletion(user))
+			var address string
+			err := m.fixture.Owner.QueryRow(t.Context(), `select email from account.users where id = $1`, user).
+				Scan(&address)
+			if err == nil {
+				_, err = m.LinkIdentity(t.Context(), user, address, "i", user.String(), deletion(user))
+			}
 			return err
 		},
 		"join": func(user uuid.UUID) error {

@@ -23,9 +23,14 @@ func (s *Store) BeginEmailChange(ctx context.Context, r useraccount.EmailRequest
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
+		// One at a time for each address, whose requests are limited.
+		_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('address ' || $1, 0))`, r.Email)
+		if err != nil {
+			return err
+		}
 		var repeated, taken bool
 		var own, toAddress int
-		err := tx.QueryRow(ctx, `
+		err = tx.QueryRow(ctx, `
 select exists (select from account.email_changes where id = $1),
   exists (select from account.users where email = $3 and id <> $2),
   (select count(*) from account.email_changes where user_id = $2 and created_at > now() - interval '1 day'),

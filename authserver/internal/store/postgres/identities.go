@@ -93,21 +93,21 @@ func (s *Store) HasIdentity(ctx context.Context, user uuid.UUID, issuer string) 
 	return linked, unavailable("read identity", err)
 }
 
-// LinkIdentity links an account at another provider to an enabled user, with its audit event. It returns
-// false and changes nothing if the account is linked to another user, the user has another account of that
-// issuer, or the user is disabled.
+// LinkIdentity links an account at another provider to an enabled user who has the e-mail address, with its
+// audit event. It returns false and changes nothing if the account is linked to another user, the user has
+// another account of that issuer, or the user is disabled or has another address by now.
 func (s *Store) LinkIdentity(
 	ctx context.Context,
 	user uuid.UUID,
-	issuer, subject string,
+	email, issuer, subject string,
 	event audit.Event,
 ) (bool, error) {
 	linked := false
 	err := s.atomically(ctx, "link identity", func(tx pgx.Tx) error {
 		linked = false
 		tag, err := tx.Exec(ctx, `insert into account.identities (issuer, subject, user_id)
-			select $2, $3, u.id from account.users u where u.id = $1 and u.disabled_at is null for no key update
-			on conflict do nothing`, user, issuer, subject)
+			select $2, $3, u.id from account.users u where u.id = $1 and u.disabled_at is null and u.email = $4
+			for no key update on conflict do nothing`, user, issuer, subject, email)
 		if err != nil {
 			return err
 		}

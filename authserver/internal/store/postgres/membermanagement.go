@@ -127,6 +127,9 @@ func (s *Store) EndMembership(
 		if err == nil && held.Has(perm.AccountWriteMembers) {
 			err = anotherManages(ctx, tx, workspaceID, user)
 		}
+		if err == nil { // a stolen password must not end a membership that a second factor protects
+			err = mayChangeFactors(ctx, tx, event.Authorization)
+		}
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"net/http"
 
+	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -61,6 +62,10 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 	change, err := readChange(r.Header, content)
 	if err != nil {
 		return nil, err
+	}
+	if change.RetentionMonths != nil && !caller.Permissions.Has(perm.EngageWriteSubmissions) {
+		return nil, apierr.New(apierr.Forbidden, "Changing retentionMonths deletes submissions earlier or later, which "+
+			"requires the permission "+string(perm.EngageWriteSubmissions)+" of the user and of the credential.")
 	}
 	conditions, err := precondition.Read(r.Header)
 	if err != nil {

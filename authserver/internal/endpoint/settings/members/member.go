@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -179,6 +180,16 @@ func effects(m membership.Member, first string) []string {
 	}
 }
 
+// cannotLeave is the answer to the last person who can manage the members of a workspace (contract, section 7: 409).
+func cannotLeave(workspace string) *ui.Message {
+	return &ui.Message{
+		Status:  http.StatusConflict,
+		Heading: "You cannot leave yet",
+		Text:    "You are the last person who can manage the members of " + workspace + ".",
+		Next:    "Give that permission to another member before you leave.",
+	}
+}
+
 // leave serves POST /settings/members/leave: confirm. Each member may leave.
 func (h *Handler) leave() http.Handler {
 	return h.Form(Section, func(v *settings.Request) error {
@@ -190,12 +201,15 @@ func (h *Handler) leave() http.Handler {
 			_, err = h.members.Leave(v.R.Context(), actor(v, here.Workspace.ID, nil))
 			switch {
 			case errors.Is(err, membership.ErrLastManager):
-				return h.Done(v, "/settings/user", "You are the last person who can manage the members of "+
-					here.Workspace.Name+". Give that permission to another member before you leave.")
+				h.Pages.ShowError(v.W, v.R, cannotLeave(here.Workspace.Name))
+				return nil
 			case err != nil:
 				return err
 			}
 			return h.Done(v, "/settings/user", "You left "+here.Workspace.Name+".")
+		}
+		if v.Current.SecondFactor.MustConfirm() {
+			return session.ErrSecondFactor
 		}
 		m, err := h.store.WorkspaceMember(v.R.Context(), here.Workspace.ID, v.Current.User.ID)
 		if err != nil {

@@ -56,7 +56,7 @@ func (h *Handler) deletionView(v *settings.Request) (*deletionView, error) {
 		Effects: effects(summary),
 		Stays:   stays(summary),
 		Managed: summary.Managed(),
-		Confirm: !v.Current.Fresh(h.Now()),
+		Confirm: !v.Current.MayChangeFactors(h.Now()),
 	}, nil
 }
 

@@ -7,7 +7,8 @@
 -- Returns: ok | late (this try may not decide any more) | read_first (a direct try: nothing was changed) | missing |
 --      client | replaced | spent (used long ago, its data is gone) |
 --      revoked:reason | again or again:n (repeats the request that stored the nth hash) | reused (revoked now) |
---      expired | redirect, verifier, resource (counted) | burned (the fifth: revoked now) | ended
+--      expired | redirect, verifier, resource (counted, except a missing verifier) | burned (the fifth: revoked now) |
+--      ended
 undo_given_up(ARGV[8])
 local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'cl', 'ch', 'ru', 'rs', 'cc', 'cx', 'en', 'rr', 'rh', 'at',
   'un')
@@ -45,6 +46,7 @@ if state == 'active' then
 end
 if now >= tonumber(dies) then return 'expired' end
 if now >= tonumber(ends) then return 'ended' end
+if wrong == 'verifier' and ARGV[6] == '' then return wrong end
 if wrong then
   if redis.call('HINCRBY', KEYS[1], 'ft', 1) >= 5 then
     revoke('code_guessed')
