@@ -37,7 +37,7 @@ func (h *Settings) Page(serve func(*Request) error) http.Handler {
 		if err == nil {
 			err = serve(&Request{W: w, R: r, Current: current})
 		}
-		h.finish(w, r, err)
+		h.finish(w, r, current, err)
 	})
 }
 
@@ -58,7 +58,7 @@ func (h *Settings) Form(section ui.Section, serve func(*Request) error) http.Han
 		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		switch {
 		case err != nil:
-			h.finish(w, r, err)
+			h.finish(w, r, current, err)
 			return
 		case !signedIn:
 			Redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
@@ -66,10 +66,12 @@ func (h *Settings) Form(section ui.Section, serve func(*Request) error) http.Han
 		}
 		key, ok := h.openKey(r.PostForm.Get("key"), current)
 		if !ok {
-			h.Pages.ShowError(w, r, outdated(back))
+			m := outdated(back)
+			m.Frame = errorFrame(r, current)
+			h.Pages.ShowError(w, r, m)
 			return
 		}
-		h.finish(w, r, serve(&Request{W: w, R: r, Current: current, Form: r.PostForm, Key: key}))
+		h.finish(w, r, current, serve(&Request{W: w, R: r, Current: current, Form: r.PostForm, Key: key}))
 	}))
 }
 

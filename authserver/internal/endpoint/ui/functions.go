@@ -14,8 +14,11 @@ func (p *Pages) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset":    p.asset,
 		"brand":    func() string { return p.brand.Name() },
-		"day":      func(t time.Time) string { return t.UTC().Format("2 January 2006") },
-		"moment":   func(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") },
+		"day":      dayText,
+		"moment":   momentText,
+		"ago":      agoElement,
+		"localday": localDay,
+		"local":    localMoment,
 		"brief":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },
 		"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"initials": initials,

@@ -17,11 +17,11 @@ type Frame struct {
 	Notice      string    // result of the last action
 	Problem     string    // why the last action was refused
 	ProblemAt   string    // the id of the field that Problem concerns, or ""
-	Script      bool      // copy buttons, and protection against double clicks; the page works without
+	Script      bool      // copy buttons, local times, and protection against double clicks; the page works without
 	AsksPasskey bool      // a form of this page requests a passkey with a script
 	Offer       Offer     // set by Show
 	FormTargets []string  // other origins that a form of this page redirects to (CSP form-action)
-	RequestID   string    // set by Show
+	RequestID   string    // set by Show, on pages about an error
 
 	PasskeyOffer string // the key of the form that declines the offer of a passkey, or "" without an offer
 	DeviceName   string // of the browser, for the offer
@@ -81,6 +81,7 @@ type Message struct {
 	List    perm.Set
 	Links   []Link
 	Asks    []Ask
+	Retry   *Retry // of a 503
 	Switch  string // local path to return to after signing in as another user, or ""
 }
 
