@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/seal"
 )
@@ -59,13 +60,14 @@ func New(deps Deps) (*Settings, error) {
 	return &Settings{deps, box}, nil
 }
 
-// Routes serves GET / and GET /settings, and takes the answer to the offer of a passkey.
+// Routes serves GET / and GET /settings, and takes the answer to the offer of a passkey and the choice of a workspace.
 func (h *Settings) Routes() Routes {
 	home := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { Redirect(w, "/settings/user") })
 	return Routes{
 		"/":                       {"GET": home},
 		"/settings":               {"GET": home},
 		"/settings/passkey-offer": {"POST": h.declinePasskey()},
+		"/settings/workspace":     {"POST": h.chooseWorkspace()},
 	}
 }
 
@@ -76,6 +78,33 @@ func (h *Settings) declinePasskey() http.Handler {
 			return err
 		}
 		Redirect(v.W, "/settings/user")
+		return nil
+	})
+}
+
+// chooseWorkspace serves POST /settings/workspace: tenant, section. It stores the workspace and shows the section again.
+func (h *Settings) chooseWorkspace() http.Handler {
+	return h.Form(ui.Section{Name: "user"}, func(v *Request) error {
+		here := Scope{}
+		var err error
+		if here.All, err = h.Members.Memberships(v.R.Context(), v.Current.User.ID); err != nil {
+			return err
+		}
+		id, err := identity.Parse(v.Form.Get("tenant"))
+		if err == nil && here.has(id) {
+			if err := h.Sessions.ChooseWorkspace(v.W, v.R, id); err != nil {
+				return err
+			}
+		}
+		section, found := h.Pages.SectionNamed(v.Form.Get("section"))
+		switch {
+		case !found:
+			Redirect(v.W, "/settings/user")
+		case section.Needs == "" || err != nil:
+			Redirect(v.W, section.Path())
+		default:
+			Redirect(v.W, section.Path()+"?tenant="+id.String())
+		}
 		return nil
 	})
 }

@@ -13,6 +13,7 @@ type Frame struct {
 	Section     string    // the name of the open section of the settings
 	Sections    []Section // set by Show
 	Held        perm.Set  // what the user holds in any workspace, for the sections that need a permission
+	Switcher    *Switcher // of the workspace; nil if the user has one or none
 	WorkspaceID string    // the page's workspace, for the links to its other pages; "" if it has none
 	Notice      string    // result of the last action
 	Problem     string    // why the last action was refused
@@ -28,6 +29,13 @@ type Frame struct {
 }
 
 func (f *Frame) frame() *Frame { return f }
+
+// A Switcher is the form in the header of the settings that chooses the workspace of the pages.
+type Switcher struct {
+	Key        string
+	Section    string // the open one, which is shown again
+	Workspaces []Workspace
+}
 
 // A Person is the signed-in user.
 type Person struct{ Name, Email string }
@@ -100,6 +108,16 @@ type Section struct {
 
 // Path returns the path of the page.
 func (s Section) Path() string { return "/settings/" + s.Name }
+
+// SectionNamed returns the section with the name, and false if there is none.
+func (p *Pages) SectionNamed(name string) (Section, bool) {
+	for _, s := range p.sections {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Section{}, false
+}
 
 // Navigating returns pages whose navigation links to these sections.
 func (p *Pages) Navigating(sections []Section) *Pages {
