@@ -5,7 +5,7 @@ SHELL := /bin/sh
 export GOTOOLCHAIN := local
 OLDEST_GO := 1.26
 
-.PHONY: help run test bench torture fuzz generate sbom release check-go
+.PHONY: help run test bench torture fuzz screenshots generate sbom release check-go
 
 help:
 	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench PART=p    measure speed, floor, growth, soak, startup or cluster, and write the results to e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  run the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
 	@echo 'make fuzz TIME=30s   run every fuzz test for that time; ONLY=FuzzBearer selects by name (make test runs the seeds)'
+	@echo 'make screenshots     write pictures of all pages to .almoner/screenshots'
 	@echo 'make generate        regenerate the tables of settings and the licences'
 	@echo 'make release VERSION=0.1.0   write programs, images, checksums and bills of materials to .almoner/release'
 	@echo 'make sbom PROGRAM=p  print the bill of materials of a built program (CycloneDX)'
@@ -42,6 +43,10 @@ torture: check-go
 fuzz: check-go
 	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
 	@exec .almoner/bin/almoner fuzz '$(TIME)' '$(ONLY)'
+
+screenshots: check-go
+	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
+	@exec .almoner/bin/almoner screenshots
 
 generate: check-go
 	@cd deploy && go run ./cmd/almoner generate

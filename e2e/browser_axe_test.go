@@ -15,14 +15,15 @@ import (
 
 // axe-core in a real browser, on every page.
 
-// An inspector looks at pages with axe-core, on two sizes of the window in light and in dark colours.
+// An inspector visits every page, on two sizes of the window in light and in dark colours.
 type inspector struct {
 	*harness.Browser
-	t     *testing.T
-	pages int
+	t       *testing.T
+	pages   int
+	inspect func(i *inspector, page, size, colours string)
 }
 
-// look inspects the open page, with everything unfolded. In dark colours, only the rules about colours can find more.
+// look inspects the open page, with everything unfolded.
 func (i *inspector) look(page string) {
 	i.t.Helper()
 	i.pages++
@@ -30,10 +31,16 @@ func (i *inspector) look(page string) {
 	for size, screen := range map[string]harness.Screen{"laptop": harness.Laptop, "phone": harness.Telephone} {
 		for _, colours := range []string{"light", "dark"} {
 			i.Show(screen, colours)
-			for _, violation := range i.Violations(colours == "dark") {
-				i.t.Errorf("%s, %s, %s: %s", page, size, colours, violation)
-			}
+			i.inspect(i, page, size, colours)
 		}
+	}
+}
+
+// withAxe inspects a page with axe-core. In dark colours, only the rules about colours can find more.
+func withAxe(i *inspector, page, size, colours string) {
+	i.t.Helper()
+	for _, violation := range i.Violations(colours == "dark") {
+		i.t.Errorf("%s, %s, %s: %s", page, size, colours, violation)
 	}
 }
 
@@ -96,6 +103,15 @@ func links(t *testing.T, p *harness.Product, ws harness.TestWorkspace, user demo
 
 func TestBrowser_AxeFindsNoViolation(t *testing.T) {
 	t.Parallel()
+	i := tour(t, withAxe)
+	if i.pages < 35 {
+		t.Errorf("only %d pages were inspected", i.pages)
+	}
+}
+
+// tour inspects every page.
+func tour(t *testing.T, inspect func(i *inspector, page, size, colours string)) *inspector {
+	t.Helper()
 	site := harness.NewMetadataHost(t)
 	p := harness.NewProduct(t, harness.Private(t, harness.Options{
 		Mailbox:  true,
@@ -108,7 +124,7 @@ func TestBrowser_AxeFindsNoViolation(t *testing.T) {
 	p.Database.Token(t, ws.Workspace, user, harness.ReadProgrammes)
 	ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, user))
 	ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, user))
-	i := &inspector{Browser: p.Browser(t, harness.Laptop), t: t}
+	i := &inspector{Browser: p.Browser(t, harness.Laptop), t: t, inspect: inspect}
 	began := time.Now()
 	i.findsViolations(p)
 	signedOutPages(i, p, to)
@@ -122,9 +138,7 @@ func TestBrowser_AxeFindsNoViolation(t *testing.T) {
 	i.at(p.BaseURL + "/v1/engage/public/forms/alm_embed_unknown/embed")
 	i.at(p.BaseURL + "/v1/docs")
 	t.Logf("%d pages in %s", i.pages, time.Since(began).Round(time.Second))
-	if i.pages < 35 {
-		t.Errorf("only %d pages were inspected", i.pages)
-	}
+	return i
 }
 
 func signedOutPages(i *inspector, p *harness.Product, to linked) {

@@ -210,6 +210,22 @@ func (b *Browser) Picture() []byte {
 	return picture
 }
 
+// EndTransitions ends the transitions of the page: colours in the middle of one are not those of the page.
+func (b *Browser) EndTransitions() {
+	b.t.Helper()
+	Evaluate[bool](b, `document.getAnimations().forEach(a => { a.finish() }) || true`)
+}
+
+// WholePicture returns a screenshot of the whole page as PNG.
+func (b *Browser) WholePicture() []byte {
+	b.t.Helper()
+	picture, err := chromedp.Run(b.window, chromedp.FullScreenshot(100))
+	if err != nil {
+		b.t.Fatalf("take a picture: %v", err)
+	}
+	return picture
+}
+
 // Focused returns the label or text of the focused element, as a screen reader would begin.
 func (b *Browser) Focused() string {
 	b.t.Helper()

@@ -28,3 +28,12 @@ func (b *Browser) Overflow() int {
 	b.t.Helper()
 	return Evaluate[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`)
 }
+
+// TimeZone sets the time zone of the pages, like Europe/London.
+func (b *Browser) TimeZone(name string) {
+	b.t.Helper()
+	parameters := emulation.SetTimezoneOverrideParams{TimezoneID: name}
+	if _, err := chromedp.Call(b.window, emulation.SetTimezoneOverride, parameters); err != nil {
+		b.t.Fatalf("set the time zone: %v", err)
+	}
+}

@@ -25,6 +25,12 @@ const account = "account"
 // OfModule reports whether the permission belongs to a module, which a workspace may have or not.
 func (p Permission) OfModule() bool { return p != "" && p.Module() != account }
 
+// Reads reports whether the permission reads and changes nothing.
+func (p Permission) Reads() bool {
+	parts := strings.Split(string(p), ":")
+	return len(parts) == 3 && parts[1] == "read"
+}
+
 // Modules returns the modules that a workspace may have, in the registry's order.
 func Modules() []string {
 	var out []string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
@@ -41,6 +42,7 @@ type browser struct {
 	invitation     *invitation.Handler
 	accessRequests *accessrequests.Handler
 	settings       settings.Routes
+	notFound       http.Handler
 	signInMethods  signInMethods
 }
 
@@ -103,7 +105,7 @@ func newBrowser(d browserDeps) (browser, error) {
 	if d.offers, err = accessrequest.NewOffers(d.store, d.config.sendsMail(), d.keys); err != nil {
 		return browser{}, err
 	}
-	account, err := newSettings(d, sessions, passwords, attempts, proxies)
+	account, notFound, err := newSettings(d, sessions, passwords, attempts, proxies)
 	if err != nil {
 		return browser{}, err
 	}
@@ -169,6 +171,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		authorize:     consents,
 		invitation:    invitations,
 		settings:      account,
+		notFound:      notFound,
 		signInMethods: others,
 		emailChange: emailchange.New(emailchange.Deps{
 			Accounts: d.accounts,

@@ -81,7 +81,7 @@ func (h handlers) router() http.Handler {
 				"its API.",
 		),
 	)
-	router.NotFoundHandler = http.HandlerFunc(h.browser.pages.NotFound)
+	router.NotFoundHandler = h.browser.sessions.Load(h.browser.notFound)
 	return router
 }
 

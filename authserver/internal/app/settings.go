@@ -3,6 +3,7 @@ package app
 import (
 	"crypto/rand"
 	"maps"
+	"net/http"
 	"net/url"
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
@@ -40,14 +41,15 @@ func hostOf(text string) string {
 	return parsed.Hostname()
 }
 
-// newSettings returns the routes of the settings. Their sessions are not yet read.
+// newSettings returns the routes of the settings, and the handler of paths that do not exist. Their sessions are not yet
+// read.
 func newSettings(
 	d browserDeps,
 	sessions *session.Sessions,
 	passwords *session.Passwords,
 	attempts *session.Attempts,
 	proxies web.Proxies,
-) (settings.Routes, error) {
+) (settings.Routes, http.Handler, error) {
 	common, err := settings.New(settings.Deps{
 		Members:  d.store,
 		Sessions: sessions,
@@ -58,7 +60,7 @@ func newSettings(
 		Log:      d.log,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	own, err := security.New(security.Deps{
 		Settings:  common,
@@ -75,11 +77,11 @@ func newSettings(
 		Random:    rand.Reader,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	network, err := d.config.webhookNetwork()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	routes := settings.Routes{}
 	for _, page := range []interface{ Routes() settings.Routes }{
@@ -110,5 +112,5 @@ func newSettings(
 	} {
 		maps.Copy(routes, page.Routes())
 	}
-	return routes, nil
+	return routes, common.NotFound(), nil
 }

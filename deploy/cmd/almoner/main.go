@@ -17,6 +17,7 @@ import (
 const usage = `usage: almoner run             start everything with demo data and run until Ctrl-C
        almoner test            check and test every module
        almoner generate        regenerate the tables of settings
+       almoner screenshots     write pictures of all pages to .almoner/screenshots
        almoner bench [PART]    measure the speed and write the results to e2e/bench/RESULTS.md
        almoner torture PART    run the long form of a suite, up to 40 minutes, and add the results to e2e/EVIDENCE.md
        almoner fuzz TIME ONLY  run the fuzz tests whose names match ONLY ("" for all), each for a time (30s) or a
@@ -59,6 +60,8 @@ func command(ctx context.Context, root string) error {
 		return test(ctx, root)
 	case slices.Equal(os.Args[1:], []string{"generate"}):
 		return generate(ctx, root)
+	case slices.Equal(os.Args[1:], []string{"screenshots"}):
+		return screenshots(ctx, root)
 	case len(os.Args) == 2 && os.Args[1] == "bench":
 		return bench(ctx, root, "")
 	case len(os.Args) == 3 && os.Args[1] == "bench":

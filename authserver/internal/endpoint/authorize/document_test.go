@@ -132,7 +132,8 @@ func TestChoice_RequiresLLMIntegration(t *testing.T) {
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
 	page := b.Get(request(requestOf(address, web), nil))
-	if !page.HasText("Connectors are switched off in Harbour Advice") || strings.Contains(page.Body, off.String()) {
+	if !page.HasText("Harbour Advice Harbour Advice Trust Connectors are switched off here") ||
+		strings.Contains(page.Body, off.String()) {
 		t.Error(page.Text())
 	}
 	if answer := choose(page, off); answer.Status != http.StatusForbidden ||

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/identity"
@@ -37,7 +38,7 @@ func (h *Settings) Page(serve func(*Request) error) http.Handler {
 		if err == nil {
 			err = serve(&Request{W: w, R: r, Current: current})
 		}
-		h.finish(w, r, err)
+		h.finish(w, r, current, err)
 	})
 }
 
@@ -58,7 +59,7 @@ func (h *Settings) Form(section ui.Section, serve func(*Request) error) http.Han
 		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		switch {
 		case err != nil:
-			h.finish(w, r, err)
+			h.finish(w, r, current, err)
 			return
 		case !signedIn:
 			Redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
@@ -66,10 +67,12 @@ func (h *Settings) Form(section ui.Section, serve func(*Request) error) http.Han
 		}
 		key, ok := h.openKey(r.PostForm.Get("key"), current)
 		if !ok {
-			h.Pages.ShowError(w, r, outdated(back))
+			m := outdated(back)
+			m.Frame = errorFrame(r, current)
+			h.Pages.ShowError(w, r, m)
 			return
 		}
-		h.finish(w, r, serve(&Request{W: w, R: r, Current: current, Form: r.PostForm, Key: key}))
+		h.finish(w, r, current, serve(&Request{W: w, R: r, Current: current, Form: r.PostForm, Key: key}))
 	}))
 }
 
@@ -116,8 +119,34 @@ func (h *Settings) openKey(text string, v session.CurrentUser) (FormKey, bool) {
 	return key, key.SignIn == v.SignInID
 }
 
-// Frame returns the frame of a settings page, with the flash message for it.
+// Frame returns the frame of a settings page that shows no single workspace, with the flash message for it.
 func (h *Settings) Frame(v *Request, section ui.Section) (ui.Frame, error) {
+	frame, err := h.frame(v, section)
+	if err != nil {
+		return ui.Frame{}, err
+	}
+	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
+	if err != nil {
+		return ui.Frame{}, err
+	}
+	frame.Switcher = h.switcher(v, section, memberships, h.Sessions.Workspace(v.R.Context()))
+	return frame, nil
+}
+
+// switcher returns nil if there is nothing to choose.
+func (h *Settings) switcher(
+	v *Request,
+	section ui.Section,
+	memberships []workspace.Membership,
+	open uuid.UUID,
+) *ui.Switcher {
+	if len(memberships) < 2 {
+		return nil
+	}
+	return &ui.Switcher{Key: h.NewKey(v), Section: section.Name, Workspaces: chosen(memberships, open)}
+}
+
+func (h *Settings) frame(v *Request, section ui.Section) (ui.Frame, error) {
 	notice, err := h.Sessions.TakeFlash(v.W, v.R)
 	if err != nil {
 		return ui.Frame{}, err
@@ -145,8 +174,9 @@ func (h *Settings) Frame(v *Request, section ui.Section) (ui.Frame, error) {
 
 // FrameIn returns the frame of a page of one workspace. Its navigation links to the other pages of that workspace.
 func (h *Settings) FrameIn(v *Request, here Scope, section ui.Section) (ui.Frame, error) {
-	frame, err := h.Frame(v, section)
+	frame, err := h.frame(v, section)
 	frame.WorkspaceID = here.Workspace.ID.String()
+	frame.Switcher = h.switcher(v, section, here.All, here.Workspace.ID)
 	return frame, err
 }
 

@@ -2,6 +2,9 @@ package settings
 
 import (
 	"net/http"
+	"slices"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -16,7 +19,8 @@ type Scope struct {
 	Needs perm.Permission
 }
 
-// At returns the workspace whose id is given, or the user's first one if it is "". If there is none, or it requires a
+// At returns the workspace whose id is given. If it is "", a page gets the workspace that the user chose in the header,
+// and otherwise the user's first one. If there is none, or it requires a
 // second factor that the sign-in lacks, it writes a 403 and returns ErrAnswered.
 func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) {
 	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
@@ -30,6 +34,11 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 		}
 	}
 	wanted, malformed := identity.Parse(id)
+	if id == "" && v.R.Method == http.MethodGet {
+		if chosen := h.Sessions.Workspace(v.R.Context()); here.has(chosen) {
+			id, wanted, malformed = chosen.String(), chosen, nil
+		}
+	}
 	for _, m := range here.All {
 		if id == "" || (malformed == nil && m.Workspace.ID == wanted) {
 			here.Membership = m
@@ -43,6 +52,10 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 		}
 	}
 	return Scope{}, h.noAccess(v, section, here.All, lacking)
+}
+
+func (p Scope) has(id uuid.UUID) bool {
+	return slices.ContainsFunc(p.All, func(m workspace.Membership) bool { return m.Workspace.ID == id })
 }
 
 // checkSecondFactor writes the page that leads to a second factor and returns ErrAnswered, if the workspace requires
@@ -119,9 +132,13 @@ func (p Scope) Path(section ui.Section) string {
 
 // Workspaces returns the workspaces that the user can choose on a page, with this one chosen.
 func (p Scope) Workspaces() []ui.Workspace {
-	out := Workspaces(p.All)
+	return chosen(p.All, p.Workspace.ID)
+}
+
+func chosen(memberships []workspace.Membership, id uuid.UUID) []ui.Workspace {
+	out := Workspaces(memberships)
 	for i := range out {
-		out[i].Chosen = p.All[i].Workspace.ID == p.Workspace.ID
+		out[i].Chosen = memberships[i].Workspace.ID == id
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/seal"
 )
@@ -58,13 +60,14 @@ func New(deps Deps) (*Settings, error) {
 	return &Settings{deps, box}, nil
 }
 
-// Routes serves GET / and GET /settings, and takes the answer to the offer of a passkey.
+// Routes serves GET / and GET /settings, and takes the answer to the offer of a passkey and the choice of a workspace.
 func (h *Settings) Routes() Routes {
 	home := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { Redirect(w, "/settings/user") })
 	return Routes{
 		"/":                       {"GET": home},
 		"/settings":               {"GET": home},
 		"/settings/passkey-offer": {"POST": h.declinePasskey()},
+		"/settings/workspace":     {"POST": h.chooseWorkspace()},
 	}
 }
 
@@ -79,33 +82,90 @@ func (h *Settings) declinePasskey() http.Handler {
 	})
 }
 
+// chooseWorkspace serves POST /settings/workspace: tenant, section. It stores the workspace and shows the section again.
+func (h *Settings) chooseWorkspace() http.Handler {
+	return h.Form(ui.Section{Name: "user"}, func(v *Request) error {
+		here := Scope{}
+		var err error
+		if here.All, err = h.Members.Memberships(v.R.Context(), v.Current.User.ID); err != nil {
+			return err
+		}
+		id, err := identity.Parse(v.Form.Get("tenant"))
+		if err == nil && here.has(id) {
+			if err := h.Sessions.ChooseWorkspace(v.W, v.R, id); err != nil {
+				return err
+			}
+		}
+		section, found := h.Pages.SectionNamed(v.Form.Get("section"))
+		switch {
+		case !found:
+			Redirect(v.W, "/settings/user")
+		case section.Needs == "" || err != nil:
+			Redirect(v.W, section.Path())
+		default:
+			Redirect(v.W, section.Path()+"?tenant="+id.String())
+		}
+		return nil
+	})
+}
+
 // ErrAnswered is the error of a request whose response was already written.
 var ErrAnswered = errors.New("answered")
 
+// errorFrame returns the frame of an error page. It reads no store. It is empty for a user who is not signed in.
+func errorFrame(r *http.Request, current session.CurrentUser) ui.Frame {
+	if current.User.ID == uuid.Nil {
+		return ui.Frame{}
+	}
+	section := "error" // none is open
+	if below, found := strings.CutPrefix(r.URL.Path, "/settings/"); found {
+		section, _, _ = strings.Cut(below, "/")
+	}
+	return ui.Frame{
+		Section: section,
+		Held:    current.Held,
+		Script:  true,
+		Person:  &ui.Person{Name: current.User.Name, Email: current.User.Email},
+	}
+}
+
+// NotFound serves the pages that do not exist. A signed-in user sees them with the navigation.
+func (h *Settings) NotFound() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		current, _, err := h.Sessions.CurrentUser(r.Context())
+		if err != nil {
+			h.finish(w, r, current, err)
+			return
+		}
+		h.Pages.NotFoundIn(w, r, errorFrame(r, current))
+	})
+}
+
 // finish writes the response for other errors.
-func (h *Settings) finish(w http.ResponseWriter, r *http.Request, err error) {
+func (h *Settings) finish(w http.ResponseWriter, r *http.Request, current session.CurrentUser, err error) {
 	if err == nil || errors.Is(err, ErrAnswered) {
 		return
 	}
 	if errors.Is(err, audit.ErrNotAuthorized) {
-		h.Pages.ShowError(w, r, noLongerAllowed())
+		h.Pages.ShowError(w, r, noLongerAllowed(errorFrame(r, current)))
 		return
 	}
 	if errors.Is(err, session.ErrSecondFactor) {
-		h.Pages.ShowError(w, r, factorNeeded())
+		h.Pages.ShowError(w, r, factorNeeded(errorFrame(r, current)))
 		return
 	}
 	h.Log.ErrorContext(r.Context(), "settings request failed", "error", err)
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
-		h.Pages.Unavailable(w, r)
+		h.Pages.UnavailableIn(w, r, errorFrame(r, current))
 	default:
-		h.Pages.Internal(w, r)
+		h.Pages.InternalIn(w, r, errorFrame(r, current))
 	}
 }
 
-func factorNeeded() *ui.Message {
+func factorNeeded(frame ui.Frame) *ui.Message {
 	return &ui.Message{
+		Frame:   frame,
 		Status:  http.StatusForbidden,
 		Heading: "Use your second factor first",
 		Text:    "You signed in with your password alone. Nothing was changed.",
@@ -113,8 +173,9 @@ func factorNeeded() *ui.Message {
 	}
 }
 
-func noLongerAllowed() *ui.Message {
+func noLongerAllowed(frame ui.Frame) *ui.Message {
 	return &ui.Message{
+		Frame:   frame,
 		Status:  http.StatusForbidden,
 		Heading: "You no longer have permission to do this",
 		Text:    "You were signed out, or lost a permission, while we processed your request. Nothing was changed.",

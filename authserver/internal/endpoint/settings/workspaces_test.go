@@ -17,10 +17,13 @@ func inTwo(site *browsertest.Server) (browsertest.Person, string) {
 	return ada, first.String()
 }
 
+const switching = "/settings/workspace"
+
 // After a form is sent, the page's URL is the form's, which a GET does not serve.
-func TestWorkspaceChooser_LeadsToThePage(t *testing.T) {
+func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, first := inTwo(site)
+	own := site.Fixture.WorkspaceID.String()
 	browser := site.SignedIn(ada)
 	bad := browser.Post(
 		connectors+"/policy",
@@ -31,20 +34,48 @@ func TestWorkspaceChooser_LeadsToThePage(t *testing.T) {
 		connectors:        bad,
 		"/settings/audit": browser.Get("/settings/audit"),
 	} {
-		choosers := 0
-		for _, form := range page.Elements("form") {
-			if browsertest.Attribute(form, "class") != "chooser" {
-				continue
-			}
-			choosers++
-			if at := browsertest.Attribute(form, "action"); at != section ||
-				browser.Get(at+"?tenant="+first).Status != http.StatusOK {
-				t.Errorf("the workspace chooser of %s leads to %q", section, at)
+		for _, workspace := range []string{own, first} {
+			to := page.Send(switching, browsertest.Fields{"tenant": workspace}).Location()
+			if to != section+"?tenant="+workspace || browser.Get(to).Status != http.StatusOK {
+				t.Errorf("the workspace switcher of %s leads to %q", section, to)
 			}
 		}
-		if choosers != 1 {
-			t.Errorf("%s: %d %d choosers", section, page.Status, choosers)
+	}
+	user := browser.Get("/settings/user")
+	if to := user.Send(switching, browsertest.Fields{"tenant": own}).Location(); to != "/settings/user" {
+		t.Errorf("from a page of no workspace, it leads to %q", to)
+	}
+	for _, page := range []string{developers, connectors, "/settings/audit", "/settings/user"} {
+		if got := browser.Get(page).Form(switching).Get("tenant"); got != own {
+			t.Errorf("%s opens in %q", page, got)
 		}
+	}
+	if got := browser.Get(developers + "?tenant=" + first).Form(switching).Get("tenant"); got != first {
+		t.Errorf("the URL names another workspace, but the page is of %q", got)
+	}
+}
+
+func TestWorkspaceSwitcher_StoresOnlyOwnWorkspaces(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, first := inTwo(site)
+	other := site.Fixture.Workspace("Zion Hall").String()
+	browser := site.SignedIn(ada)
+	for _, tenant := range []string{other, "x", "//elsewhere.example"} {
+		page := browser.Get("/settings/audit").Send(switching, browsertest.Fields{"tenant": tenant})
+		if to := page.Location(); to != "/settings/audit" && to != "/settings/audit?tenant="+other {
+			t.Errorf("%q leads to %q", tenant, to)
+		}
+		if got := browser.Get("/settings/audit").Form(switching).Get("tenant"); got != first {
+			t.Errorf("after %q, the page is of %q", tenant, got)
+		}
+	}
+	if to := browser.Get("/settings/audit").Send(switching, browsertest.Fields{
+		"section": "//elsewhere.example",
+	}).Location(); to != "/settings/user" {
+		t.Errorf("an unknown section leads to %q", to)
+	}
+	if page := browser.Post(switching, url.Values{"tenant": {first}}); page.Status != http.StatusForbidden {
+		t.Errorf("without a key: %d", page.Status)
 	}
 }
 

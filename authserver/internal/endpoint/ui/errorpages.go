@@ -11,8 +11,12 @@ func (p *Pages) ShowError(w http.ResponseWriter, r *http.Request, m *Message) {
 }
 
 // NotFound writes a 404.
-func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) { p.NotFoundIn(w, r, Frame{}) }
+
+// NotFoundIn writes a 404 in a frame.
+func (p *Pages) NotFoundIn(w http.ResponseWriter, r *http.Request, frame Frame) {
 	p.ShowError(w, r, &Message{
+		Frame:   frame,
 		Status:  http.StatusNotFound,
 		Heading: "Page not found",
 		Text:    "The address may be wrong, or the page may have moved.",
@@ -53,20 +57,29 @@ func (p *Pages) Foreign(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Unavailable writes a 503.
-func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request) {
+// Unavailable writes a 503 with a button that sends the request again.
+func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request) { p.UnavailableIn(w, r, Frame{}) }
+
+// UnavailableIn writes a 503 like Unavailable, in a frame.
+func (p *Pages) UnavailableIn(w http.ResponseWriter, r *http.Request, frame Frame) {
 	w.Header().Set("Retry-After", "5")
 	p.ShowError(w, r, &Message{
+		Frame:   frame,
 		Status:  http.StatusServiceUnavailable,
 		Heading: "The service is temporarily unavailable",
 		Text:    "A part of the service does not respond. Nothing was changed, and you were not signed out.",
 		Next:    "Please try again in a few seconds.",
+		Retry:   retry(w, r),
 	})
 }
 
 // Internal writes a 500.
-func (p *Pages) Internal(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) Internal(w http.ResponseWriter, r *http.Request) { p.InternalIn(w, r, Frame{}) }
+
+// InternalIn writes a 500 in a frame.
+func (p *Pages) InternalIn(w http.ResponseWriter, r *http.Request, frame Frame) {
 	p.ShowError(w, r, &Message{
+		Frame:   frame,
 		Status:  http.StatusInternalServerError,
 		Heading: "Something went wrong on our side",
 		Text:    "We have logged the error.",

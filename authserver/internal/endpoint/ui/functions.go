@@ -2,6 +2,7 @@ package ui
 
 import (
 	"html/template"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -13,14 +14,18 @@ func (p *Pages) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset":    p.asset,
 		"brand":    func() string { return p.brand.Name() },
-		"day":      func(t time.Time) string { return t.UTC().Format("2 January 2006") },
-		"moment":   func(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") },
+		"day":      dayText,
+		"moment":   momentText,
+		"ago":      agoElement,
+		"localday": localDay,
+		"local":    localMoment,
 		"brief":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },
 		"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"initials": initials,
 		"describe": describe,
 		"field":    func(id, label, value string) copyField { return copyField{id, label, value} },
 		"boxes":    boxes,
+		"askat":    func(i int, a Ask) askForm { return askForm{a, "ask-" + strconv.Itoa(i)} },
 	}
 }
 
@@ -45,6 +50,7 @@ type Permission struct {
 	Sentence string
 	Risk     string // low, sensitive, high: the style
 	RiskWord string // the same in words, because colour alone must not carry the meaning
+	Reads    bool   // read-only access includes it
 }
 
 // describe returns the titles and descriptions of permissions. A permission that is no longer known is shown by its
@@ -67,7 +73,14 @@ func describe(set perm.Set) []Permission {
 		}
 		out = append(
 			out,
-			Permission{string(id), entry.Title, entry.Sentence, entry.Risk.String(), riskWord(entry.Risk)},
+			Permission{
+				ID:       string(id),
+				Title:    entry.Title,
+				Sentence: entry.Sentence,
+				Risk:     entry.Risk.String(),
+				RiskWord: riskWord(entry.Risk),
+				Reads:    id.Reads(),
+			},
 		)
 	}
 	return out
@@ -81,6 +94,12 @@ func riskWord(risk perm.Risk) string {
 		return "Personal data"
 	}
 	return "Read only"
+}
+
+// An askForm is the form of an Ask whose button is inside another form. Form is its id.
+type askForm struct {
+	Ask
+	Form string
 }
 
 // A copyField is a value that the user can select and copy.

@@ -102,7 +102,10 @@ func signInNotice(r *http.Request) string {
 // Show writes a page. The caller sets other headers, such as Retry-After, before.
 func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view View) {
 	frame := view.frame()
-	frame.RequestID, frame.Offer, frame.Sections = web.RequestID(r.Context()), p.offer, p.sections
+	frame.Offer, frame.Sections = p.offer, p.sections
+	if _, message := view.(*Message); status >= http.StatusInternalServerError || (message && status >= 400) {
+		frame.RequestID = web.RequestID(r.Context())
+	}
 	if _, signIn := view.(*Login); signIn {
 		frame.AsksPasskey = p.offer.Passkeys
 		frame.Notice = cmp.Or(signInNotice(r), frame.Notice)

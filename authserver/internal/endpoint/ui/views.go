@@ -13,21 +13,29 @@ type Frame struct {
 	Section     string    // the name of the open section of the settings
 	Sections    []Section // set by Show
 	Held        perm.Set  // what the user holds in any workspace, for the sections that need a permission
+	Switcher    *Switcher // of the workspace; nil if the user has one or none
 	WorkspaceID string    // the page's workspace, for the links to its other pages; "" if it has none
 	Notice      string    // result of the last action
 	Problem     string    // why the last action was refused
 	ProblemAt   string    // the id of the field that Problem concerns, or ""
-	Script      bool      // copy buttons, and protection against double clicks; the page works without
+	Script      bool      // copy buttons, local times, and protection against double clicks; the page works without
 	AsksPasskey bool      // a form of this page requests a passkey with a script
 	Offer       Offer     // set by Show
 	FormTargets []string  // other origins that a form of this page redirects to (CSP form-action)
-	RequestID   string    // set by Show
+	RequestID   string    // set by Show, on pages about an error
 
 	PasskeyOffer string // the key of the form that declines the offer of a passkey, or "" without an offer
 	DeviceName   string // of the browser, for the offer
 }
 
 func (f *Frame) frame() *Frame { return f }
+
+// A Switcher is the form in the header of the settings that chooses the workspace of the pages.
+type Switcher struct {
+	Key        string
+	Section    string // the open one, which is shown again
+	Workspaces []Workspace
+}
 
 // A Person is the signed-in user.
 type Person struct{ Name, Email string }
@@ -81,6 +89,7 @@ type Message struct {
 	List    perm.Set
 	Links   []Link
 	Asks    []Ask
+	Retry   *Retry // of a 503
 	Switch  string // local path to return to after signing in as another user, or ""
 }
 
@@ -99,6 +108,16 @@ type Section struct {
 
 // Path returns the path of the page.
 func (s Section) Path() string { return "/settings/" + s.Name }
+
+// SectionNamed returns the section with the name, and false if there is none.
+func (p *Pages) SectionNamed(name string) (Section, bool) {
+	for _, s := range p.sections {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Section{}, false
+}
 
 // Navigating returns pages whose navigation links to these sections.
 func (p *Pages) Navigating(sections []Section) *Pages {

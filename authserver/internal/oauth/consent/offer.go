@@ -2,7 +2,6 @@ package consent
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -56,7 +55,7 @@ func ReadOnly(kind client.Kind, set perm.Set) perm.Set {
 	}
 	var out perm.Set
 	for _, p := range set {
-		if parts := strings.Split(string(p), ":"); len(parts) == 3 && parts[1] == "read" {
+		if p.Reads() {
 			out = append(out, p)
 		}
 	}

@@ -39,6 +39,7 @@ const (
 	authenticatedKey = "proved_at"
 	flashKey         = "notice"
 	offerKey         = "passkey_offer"
+	workspaceKey     = "workspace"
 )
 
 // Rows stores the session rows; token is the hash of the cookie. Its errors wrap store.ErrUnavailable.
@@ -212,6 +213,21 @@ func (s *Sessions) TakeFlash(w http.ResponseWriter, r *http.Request) (string, er
 	}
 	notice := s.manager.PopString(r.Context(), flashKey)
 	return notice, s.commit(w, r)
+}
+
+// ChooseWorkspace stores the workspace that pages show if their URL names none.
+func (s *Sessions) ChooseWorkspace(w http.ResponseWriter, r *http.Request, id uuid.UUID) error {
+	s.manager.Put(r.Context(), workspaceKey, id.String())
+	return s.commit(w, r)
+}
+
+// Workspace returns the stored workspace, or the zero UUID.
+func (s *Sessions) Workspace(ctx context.Context) uuid.UUID {
+	id, err := identity.Parse(s.manager.GetString(ctx, workspaceKey))
+	if err != nil {
+		return uuid.Nil
+	}
+	return id
 }
 
 func (s *Sessions) commit(w http.ResponseWriter, r *http.Request) error {

@@ -1,0 +1,33 @@
+// Times in the reader's time zone, and relative if they are of the last or next week. The title keeps UTC.
+(function () {
+  var language = document.documentElement.lang;
+  var relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
+  var day = new Intl.DateTimeFormat(language, { day: "numeric", month: "long", year: "numeric" });
+  var moment = new Intl.DateTimeFormat(language, {
+    day: "numeric", month: "long", year: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23"
+  });
+  var units = [["day", 86400], ["hour", 3600], ["minute", 60]];
+
+  function ago(date) {
+    var seconds = (date - Date.now()) / 1000;
+    if (Math.abs(seconds) >= 7 * 86400) { return moment.format(date); }
+    for (var i = 0; i < units.length; i++) {
+      if (Math.abs(seconds) >= units[i][1]) {
+        return relative.format(Math.trunc(seconds / units[i][1]), units[i][0]);
+      }
+    }
+    return seconds > 0 ? "in less than a minute" : "less than a minute ago";
+  }
+
+  function write() {
+    document.querySelectorAll("time[data-local]").forEach(function (element) {
+      var date = new Date(element.dateTime);
+      if (isNaN(date)) { return; }
+      var kind = element.dataset.local;
+      element.textContent = kind === "ago" ? ago(date) : (kind === "day" ? day : moment).format(date);
+    });
+  }
+
+  write();
+  setInterval(write, 60000);
+})();

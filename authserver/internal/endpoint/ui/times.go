@@ -1,0 +1,30 @@
+package ui
+
+import (
+	"html/template"
+	"time"
+)
+
+// The script times.js writes times in the reader's time zone. Without it, they are in UTC.
+//
+// The attribute data-local says how: "ago" is relative, like "2 minutes ago", for a time of the last or next week.
+
+// momentText returns a moment in UTC, to the minute.
+func momentText(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") }
+
+func dayText(t time.Time) string { return t.UTC().Format("2 January 2006") }
+
+// agoElement returns a time that the script makes relative.
+func agoElement(t time.Time) template.HTML { return timeElement("ago", momentText(t), t) }
+
+// localMoment returns a time that the script writes in the reader's time zone.
+func localMoment(t time.Time) template.HTML { return timeElement("moment", momentText(t), t) }
+
+// localDay returns a day that the script writes as it is in the reader's time zone.
+func localDay(t time.Time) template.HTML { return timeElement("day", dayText(t), t) }
+
+// timeElement returns a time element. Its parts come from formatted times alone and need no escaping.
+func timeElement(kind, text string, t time.Time) template.HTML {
+	return template.HTML(`<time datetime="` + t.UTC().Format(time.RFC3339) + `" title="` + momentText(t) +
+		`" data-local="` + kind + `">` + text + `</time>`)
+}

@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Times in a real browser.
+
+// timesOf returns the text and the title of each time on the page.
+const timesOf = `[...document.querySelectorAll("time[data-local]")].map(e => e.textContent + "|" + e.title)`
+
+func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	user := ws.Member(t, harness.Everything()...)
+	inUTC := regexp.MustCompile(`^\d+ \w+ \d{4}, \d\d:\d\d UTC$`)
+	for _, scripts := range []bool{true, false} {
+		browser := p.Browser(t, harness.Telephone)
+		browser.TimeZone("Asia/Kolkata")
+		if !scripts {
+			browser.WithoutScript()
+		}
+		browser.Open(p.AppURL + "/login?return=/settings/security")
+		browser.SignIn(user.Email, user.Password)
+		browser.See("#sessions")
+		times := harness.Evaluate[[]string](browser, timesOf)
+		if len(times) == 0 {
+			t.Fatal("there are no times on the page")
+		}
+		for _, shown := range times {
+			text, title, _ := strings.Cut(shown, "|")
+			if !inUTC.MatchString(title) || (text == title) == scripts {
+				t.Errorf("scripts %t: %q with the title %q", scripts, text, title)
+			}
+		}
+		if scripts && !slices.ContainsFunc(times, func(shown string) bool { return strings.Contains(shown, " ago|") }) {
+			t.Errorf("no time is relative: %v", times)
+		}
+		if complaints := browser.Complaints(); len(complaints) > 0 {
+			t.Errorf("errors on the console: %v", complaints)
+		}
+		browser.Open(p.AppURL + "/settings/members/member?tenant=" + ws.Workspace.ID + "&id=" + user.ID)
+		browser.See("#may")
+		if local := harness.Evaluate[bool](
+			browser,
+			`[...document.querySelectorAll("time[data-local=day]")].every(e => e.textContent ===
+				new Intl.DateTimeFormat("en-GB", { dateStyle: "long" }).format(new Date(e.dateTime)))`,
+		); scripts && !local {
+			t.Error("a day is not that of the reader's time zone")
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+var screenshots = flag.String("screenshots", "", "write pictures of all pages to this folder")
+
+// TestScreenshots is `make screenshots`. It writes a picture of each page on both sizes of the window in light and in
+// dark colours, and one of the whole page if that is higher than the window.
+func TestScreenshots(t *testing.T) {
+	if *screenshots == "" {
+		t.Skip("run make screenshots")
+	}
+	if err := os.MkdirAll(*screenshots, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tour(t, func(i *inspector, page, size, colours string) {
+		i.t.Helper()
+		file := fmt.Sprintf("%02d-%s-%s-%s", i.pages, fileName(page), size, colours)
+		i.EndTransitions()
+		pictures := map[string][]byte{file: i.Picture()}
+		// The browser takes no picture of 16,384 pixels or more.
+		if harness.Evaluate[bool](i.Browser, `(h => h > innerHeight && h < 16384)(document.documentElement.scrollHeight)`) {
+			pictures[file+"-whole"] = i.WholePicture()
+		}
+		for name, picture := range pictures {
+			if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), picture, 0o644); err != nil {
+				i.t.Fatal(err)
+			}
+		}
+	})
+}
+
+var notInFileNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// fileName returns the name of a page, or its path, as a part of a file name.
+func fileName(page string) string {
+	page, _, _ = strings.Cut(page, "?")
+	if host, path, found := strings.Cut(page, "/"); found && strings.Contains(host, ":") {
+		page = path
+	}
+	return strings.Trim(notInFileNames.ReplaceAllString(strings.ToLower(page), "-"), "-")
+}
