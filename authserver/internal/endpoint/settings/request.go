@@ -136,6 +136,7 @@ func (h *Settings) Frame(v *Request, section ui.Section) (ui.Frame, error) {
 
 		Title:   section.Title,
 		Section: section.Name,
+		Parent:  section.Parent,
 		Held:    v.Current.Held,
 		Notice:  notice,
 		Script:  true,
