@@ -200,6 +200,7 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 		"/settings/developers?tenant=x",
 		"/settings/connectors" + here,
 		"/settings/apps",
+		"/settings/connect",
 		"/settings/security",
 		"/settings/security/password",
 		"/settings/security/authenticator",

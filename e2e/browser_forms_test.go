@@ -112,8 +112,8 @@ func TestBrowser_DoubleClickKeepsSecretVisible(t *testing.T) {
 // The script that prevents a double submission releases the form when the user returns to the page.
 func TestBrowser_FormIsReusableAfterReturn(t *testing.T) {
 	t.Parallel()
-	p, ws, browser := atDevelopers(t, harness.Laptop)
-	browser.Open(p.AppURL + "/settings/webhooks?tenant=" + ws.Workspace.ID)
+	_, _, browser := atDevelopers(t, harness.Laptop)
+	browser.Click(`.tabs a[href^="/settings/webhooks"]`)
 	browser.See(".new summary")
 	sent := harness.Evaluate[[]bool](browser, `(() => {
 		const one = document.querySelector('form[action="/settings/developers/webhooks"]');

@@ -300,6 +300,7 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 			"/settings/webhooks",
 			"/settings/developers?tenant=x",
 			"/settings/apps",
+			"/settings/connect",
 			"/settings/security",
 			"/settings/connectors",
 			"/settings/audit",
