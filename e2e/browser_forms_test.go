@@ -27,8 +27,8 @@ func atDevelopers(t *testing.T, screen harness.Screen) (*harness.Product, harnes
 // fillApplication fills in the form of a new application except its redirect URI, and returns the form's selector.
 func fillApplication(browser *harness.Browser) (form string) {
 	form = `form[action="/settings/developers/apps"]`
-	browser.See(".new summary")
-	harness.Evaluate[bool](browser, `(document.querySelector('`+form+`').closest("details").open = true)`)
+	browser.Click(`.tabs a[href^="/settings/applications"]`)
+	browser.Click(`a[href^="/settings/applications/new"]`)
 	browser.Fill("#app-name", "Gift Aid export")
 	browser.Click(form + ` input[name=permissions][value="` + harness.ReadProgrammes + `"]`)
 	return form
@@ -38,7 +38,7 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 	t.Parallel()
 	p, ws, browser := atDevelopers(t, harness.Telephone)
 	form := fillApplication(browser)
-	browser.Click(form + " > button")
+	browser.Click(form + " button[type=submit]")
 	browser.See("#problem a")
 	typed := harness.Evaluate[string](browser, `document.getElementById("app-name").value`)
 	if typed != "Gift Aid export" {
@@ -49,7 +49,7 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 		t.Errorf("the error summary leads to %q", at)
 	}
 	browser.Fill("#app-redirects", harness.RedirectURI)
-	browser.Click(form + " > button")
+	browser.Click(form + " button[type=submit]")
 	browser.See("#shown-value")
 	secret := harness.Evaluate[string](browser, `document.getElementById("shown-value").value`)
 	met.AddAll(secret)
@@ -66,11 +66,11 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 	if status := programmes(); status != http.StatusOK {
 		t.Errorf("status %d with its token", status)
 	}
-	browser.Open(p.AppURL + "/settings/developers?tenant=" + ws.Workspace.ID)
+	browser.Open(p.AppURL + "/settings/applications?tenant=" + ws.Workspace.ID)
 	harness.Evaluate[bool](
 		browser,
 		`[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Gift Aid export"))
-		.forEach(r => r.querySelector(".button-bad").click()) || true`,
+		.forEach(r => { r.querySelector("summary").click(); r.querySelector(".button-bad").click() }) || true`,
 	)
 	browser.Click(`details[open] form[action="/settings/developers/apps/delete"] button`)
 	browser.See("[role=status]")
@@ -96,7 +96,7 @@ func TestBrowser_DoubleClickKeepsSecretVisible(t *testing.T) {
 	harness.Evaluate[bool](
 		browser,
 		`(button => { button.click(); setTimeout(() => button.click(), 1000); return true })
-				(document.querySelector('`+form+` > button'))`,
+				(document.querySelector('`+form+` button[type=submit]'))`,
 	)
 	browser.See("#shown-client")
 	if !harness.Evaluate[bool](browser, `document.getElementById("shown-value") !== null`) {
@@ -113,10 +113,11 @@ func TestBrowser_DoubleClickKeepsSecretVisible(t *testing.T) {
 func TestBrowser_FormIsReusableAfterReturn(t *testing.T) {
 	t.Parallel()
 	_, _, browser := atDevelopers(t, harness.Laptop)
+	browser.Click(`.tabs a[href^="/settings/webhooks"]`)
 	browser.See(".new summary")
 	sent := harness.Evaluate[[]bool](browser, `(() => {
-				const [one, other] = ["tokens", "apps"]
-					.map(part => document.querySelector('form[action="/settings/developers/' + part + '"]'));
+		const one = document.querySelector('form[action="/settings/developers/webhooks"]');
+		const other = document.querySelector('form[action="/logout"]');
 		const sends = form => form.dispatchEvent(new Event("submit", {bubbles: true, cancelable: true}));
 		const before = [sends(one), sends(one), sends(other)];
 		dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true}));

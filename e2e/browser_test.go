@@ -294,8 +294,13 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 			"/settings/members/member?id=" + ws.Owner.ID,
 			invitation,
 			"/settings/developers",
+			"/settings/developers/new",
+			"/settings/applications",
+			"/settings/applications/new",
+			"/settings/webhooks",
 			"/settings/developers?tenant=x",
 			"/settings/apps",
+			"/settings/connect",
 			"/settings/security",
 			"/settings/connectors",
 			"/settings/audit",
@@ -318,9 +323,9 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 func TestBrowser_CreatesUsesAndRevokesToken(t *testing.T) {
 	t.Parallel()
 	p, ws, browser := atDevelopers(t, harness.Laptop)
-	browser.Click(".new summary")
+	browser.Click(`a[href^="/settings/developers/new"]`)
 	browser.Fill("#token-name", "Quarterly figures")
-	browser.Click(`.new input[name=permissions][value="` + harness.ReadProgrammes + `"]`)
+	browser.Click(`input[name=permissions][value="` + harness.ReadProgrammes + `"]`)
 	browser.Click(`form[action="/settings/developers/tokens"] button`)
 	browser.See("#shown-value")
 	token := harness.Evaluate[string](browser, `document.getElementById("shown-value").value`)
@@ -339,7 +344,7 @@ func TestBrowser_CreatesUsesAndRevokesToken(t *testing.T) {
 	harness.Evaluate[bool](
 		browser,
 		`[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Quarterly figures"))
-		.forEach(r => r.querySelector(".button-bad").click()) || true`,
+		.forEach(r => { r.querySelector("summary").click(); r.querySelector(".button-bad").click() }) || true`,
 	)
 	browser.Click(`details[open] form[action="/settings/developers/tokens/revoke"] button`)
 	browser.See("[role=status]")

@@ -20,6 +20,7 @@ func TestBrowser_AddsWebhook(t *testing.T) {
 			}
 		}
 		address := "https://hooks.example.invalid/" + strings.Repeat("almoner", 20)
+		browser.Click(`.tabs a[href^="/settings/webhooks"]`)
 		browser.See(".new summary")
 		open := `(document.querySelector('` + form + `').closest("details").open = true)`
 		harness.Evaluate[bool](browser, open)

@@ -102,7 +102,7 @@ func TestTie_TokenCreationRechecksAccess(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			ws := p.NewWorkspace(t)
 			owner := p.Person(t, ws.Owner)
-			page := owner.Arrive(t, developersURL(p, ws))
+			page := newTokenPage(t, owner, owner.Arrive(t, developersURL(p, ws)))
 			var answer harness.Page
 			p.Database.Between(
 				t,

@@ -22,6 +22,20 @@ func developersURL(p *harness.Product, o harness.TestWorkspace) string {
 	return p.AppURL + "/settings/developers?tenant=" + o.Workspace.ID
 }
 
+// newTokenPage follows the link "New token" of the list of tokens. Another page is returned as it is.
+func newTokenPage(t *testing.T, who *harness.Person, page harness.Page) harness.Page {
+	t.Helper()
+	link, there := page.Find(`a:contains("New token")`).Attr("href")
+	if !there {
+		return page
+	}
+	target, err := page.URL.Parse(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return who.Arrive(t, target.String())
+}
+
 // makeToken fills in and submits the form for a new token.
 func makeToken(
 	t *testing.T,
@@ -31,7 +45,7 @@ func makeToken(
 	permissions ...string,
 ) harness.Page {
 	t.Helper()
-	form := page.FormWith(t, tokenForm+"input[name=name]")
+	form := newTokenPage(t, who, page).FormWith(t, tokenForm+"input[name=name]")
 	form.Fields.Set("name", name)
 	form.Fields.Set("days", days)
 	form.Fields["permissions"] = permissions
@@ -85,7 +99,7 @@ func TestPAT_LastsSevenThirtyOrNinetyDays(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	owner := p.Person(t, ws.Owner)
-	page := owner.Arrive(t, developersURL(p, ws))
+	page := newTokenPage(t, owner, owner.Arrive(t, developersURL(p, ws)))
 	if got := values(page.Find(tokenForm + "input[name=days]")); !slices.Equal(got, []string{"30", "7", "90"}) {
 		t.Errorf("the choices are %v", got)
 	}
@@ -124,7 +138,7 @@ func TestPAT_LimitedToCreatorsPermissions(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	member := p.Person(t, ws.Member(t, harness.APIAccess, harness.ReadProgrammes))
-	page := member.Arrive(t, developersURL(p, ws))
+	page := newTokenPage(t, member, member.Arrive(t, developersURL(p, ws)))
 	got := values(page.Find(tokenForm + "input[name=permissions]"))
 	if !slices.Equal(got, sorted([]string{harness.APIAccess, harness.ReadProgrammes})) {
 		t.Errorf("the form offers the permissions %v", got)
@@ -160,7 +174,7 @@ func TestPAT_DevelopersNeedsAPIAccess(t *testing.T) {
 	reader.Open(t, developersURL(p, ws)).WantsPage(t, http.StatusForbidden)
 	stranger := p.Person(t, p.Database.User(t)).SignedIn(t)
 	stranger.Open(t, developersURL(p, ws)).WantsPage(t, http.StatusForbidden)
-	page := owner.Arrive(t, developersURL(p, ws)).WantsPage(t, http.StatusOK)
+	page := newTokenPage(t, owner, owner.Arrive(t, developersURL(p, ws))).WantsPage(t, http.StatusOK)
 	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	refused := makeToken(t, owner, page, "Late", "7", harness.ReadProgrammes)
 	if refused.Status != http.StatusForbidden || patPattern.Match(refused.Body) {

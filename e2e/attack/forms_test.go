@@ -37,6 +37,7 @@ func fields(e *target) map[string]url.Values {
 		},
 		"/settings/developers/apps/delete":   about(e.app.ClientID),
 		"/settings/apps/disconnect":          about(e.grant),
+		"/settings/apps/disconnect-all":      about(e.app.ClientID),
 		"/settings/security/sign-out":        about(e.signIn),
 		"/settings/security/sign-out-others": {},
 		"/settings/security/tokens/revoke":   about(e.personal),

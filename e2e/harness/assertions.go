@@ -77,6 +77,13 @@ func (p *Person) TrySubmit(t testing.TB, form Form) (Page, error) {
 	return newPage(t, p, form.Action, answer), err
 }
 
+// TryOpen is like Open for requests that may get no response.
+func (p *Person) TryOpen(t testing.TB, address string) (Page, error) {
+	t.Helper()
+	answer, err := p.product.try(t, p.client, http.MethodGet, address, p.Header.Clone(), "")
+	return newPage(t, p, address, answer), err
+}
+
 // TryExchange is like Exchange for requests that may get no response.
 func (a ConfidentialApp) TryExchange(t testing.TB, code string) (Answer, error) {
 	t.Helper()

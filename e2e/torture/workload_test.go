@@ -102,8 +102,7 @@ func (w *workload) work(ctx context.Context, t *testing.T, s stock) *sync.WaitGr
 	clients.Go(func() { oneByOne(ctx, s.revoked, func(tokens harness.Tokens) { w.revokes(t, tokens) }) })
 	clients.Go(func() { oneByOne(ctx, s.consents, func(c approved) { w.connects(t, c) }) })
 	clients.Go(func() { oneByOne(ctx, s.appCodes, func(code string) { w.connectsApp(t, code) }) })
-	developers := w.owner.Arrive(t, w.AppURL+"/settings/developers?tenant="+w.Workspace.ID)
-	clients.Go(func() { w.makesTokens(ctx, t, developers) })
+	clients.Go(func() { w.makesTokens(ctx, t, w.AppURL+"/settings/developers/new?tenant="+w.Workspace.ID) })
 	for _, client := range []func(*testing.T) bool{w.registers, w.writes, w.submits, w.orders} {
 		clients.Go(func() {
 			for ctx.Err() == nil && client(t) {
@@ -173,8 +172,18 @@ func (w *workload) connectsApp(t *testing.T, code string) {
 var personalToken = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
 
 // makesTokens submits the form for a personal access token until a page acknowledges it.
-func (w *workload) makesTokens(ctx context.Context, t *testing.T, page harness.Page) {
+func (w *workload) makesTokens(ctx context.Context, t *testing.T, address string) {
 	for ctx.Err() == nil {
+		var page harness.Page
+		open := func() (harness.Answer, error) {
+			var err error
+			page, err = w.owner.TryOpen(t, address)
+			return page.Answer, err
+		}
+		if answer, opened := w.insist(open, http.StatusOK); !opened {
+			t.Errorf("the form for a token did not open within %s:\n%s", calmWithin, answer)
+			return
+		}
 		name := "Token " + uuid.NewString()
 		form := page.FormWith(t, `form:has(input[name=days]) input[name=name]`)
 		form.Fields.Set("name", name)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/apps"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/assistants"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/auditlog"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/connectors"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/developers"
@@ -26,6 +27,7 @@ func SettingsSections() []ui.Section {
 		members.Section,
 		developers.Section,
 		connectors.Section,
+		assistants.Section,
 		apps.Section,
 		security.Section,
 		auditlog.Section,
@@ -106,7 +108,8 @@ func newSettings(
 		}),
 		members.New(common, d.members, d.store),
 		connectors.New(common, d.store, d.grants),
-		apps.New(common, d.store, d.grants),
+		assistants.New(common, d.config.BaseURL),
+		apps.New(common, d.store, d.grants, d.config.BaseURL),
 		own,
 		auditlog.New(common, d.store),
 	} {

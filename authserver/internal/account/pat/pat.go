@@ -71,25 +71,33 @@ func (r *Refusal) Error() string { return r.Message }
 // Accept returns the requested token, without identifier, user and workspace, or a *Refusal. held is what the user
 // holds in the workspace now.
 func (r Request) Accept(held perm.Set, now time.Time) (Token, error) {
-	name := strings.TrimSpace(r.Name)
-	if message := displayname.Check(name, displayname.MaxLength); message != "" {
-		return Token{}, &Refusal{
+	if refusals := r.Refusals(held); len(refusals) > 0 {
+		return Token{}, refusals[0]
+	}
+	return Token{
+		Name:        strings.TrimSpace(r.Name),
+		Permissions: perm.FromStrings(r.Permissions),
+		Expires:     now.Add(time.Duration(r.Days) * 24 * time.Hour),
+	}, nil
+}
+
+// Refusals returns a refusal for each invalid field, in the order of the form.
+func (r Request) Refusals(held perm.Set) []*Refusal {
+	var out []*Refusal
+	if message := displayname.Check(strings.TrimSpace(r.Name), displayname.MaxLength); message != "" {
+		out = append(out, &Refusal{
 			"name",
 			"Enter a name of 1 to 100 characters, such as the system that will use the token. " + message,
-		}
+		})
 	}
 	if !slices.Contains(Lifetimes(), r.Days) {
-		return Token{}, &Refusal{"days", "Choose 7, 30 or 90 days."}
+		out = append(out, &Refusal{"days", "Choose 7, 30 or 90 days."})
 	}
-	wanted := perm.FromStrings(r.Permissions)
-	if len(wanted) == 0 {
-		return Token{}, &Refusal{"permissions", "Choose at least one permission."}
+	switch wanted := perm.FromStrings(r.Permissions); {
+	case len(wanted) == 0:
+		out = append(out, &Refusal{"permissions", "Choose at least one permission."})
+	case !held.HasAll(wanted):
+		out = append(out, &Refusal{"permissions", "You can only choose permissions that you have in this workspace."})
 	}
-	if !held.HasAll(wanted) {
-		return Token{}, &Refusal{
-			"permissions",
-			"You can only choose permissions that you have in this workspace.",
-		}
-	}
-	return Token{Name: name, Permissions: wanted, Expires: now.Add(time.Duration(r.Days) * 24 * time.Hour)}, nil
+	return out
 }

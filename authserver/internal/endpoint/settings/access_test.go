@@ -19,13 +19,19 @@ const (
 	tokens     = developers + "/tokens"
 	apps       = developers + "/apps"
 	webhooks   = developers + "/webhooks"
+
+	newToken     = developers + "/new"
+	applications = "/settings/applications"
+	newApp       = applications + "/new"
+	hooks        = "/settings/webhooks"
+
 	connectors = "/settings/connectors"
 	members    = "/settings/members"
 )
 
 var posts = []string{
 	tokens, tokens + "/replace", tokens + "/revoke", apps, apps + "/secret", apps + "/delete",
-	"/settings/apps/disconnect", "/settings/security/sign-out", "/settings/security/sign-out-others",
+	"/settings/apps/disconnect", "/settings/apps/disconnect-all", "/settings/security/sign-out", "/settings/security/sign-out-others",
 	"/settings/security/tokens/revoke", connectors + "/policy", authenticatorPath, authenticatorPath + "/codes",
 	authenticatorPath + "/remove",
 	members + "/invite", members + "/renew", members + "/withdraw", members + "/permissions", members + "/remove",
@@ -40,6 +46,10 @@ func pages() []string {
 		links(perm.AccountAPIAccess, perm.AccountReadMembers),
 		"/settings/audit.jsonl",
 		members+"/member",
+		newToken,
+		applications,
+		newApp,
+		hooks,
 	)
 }
 
@@ -52,6 +62,21 @@ func links(held ...perm.Permission) []string {
 		}
 	}
 	return out
+}
+
+// pageOf returns the page that has the form to a path.
+func pageOf(form string) string {
+	switch {
+	case form == tokens:
+		return newToken
+	case form == apps:
+		return newApp
+	case strings.HasPrefix(form, apps):
+		return applications
+	case strings.HasPrefix(form, webhooks):
+		return hooks
+	}
+	return strings.Join(strings.SplitN(form, "/", 4)[:3], "/")
 }
 
 func developer(site *browsertest.Server, more ...perm.Permission) browsertest.Person {
@@ -80,8 +105,8 @@ func TestForms_OfOtherSessionOrSiteAreRefused(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site)
 	browser := site.SignedIn(ada)
-	own := browser.Get(developers).Form(tokens).Get("key")
-	foreign := site.SignedIn(ada).Get(developers).Form(tokens).Get("key")
+	own := browser.Get(newToken).Form(tokens).Get("key")
+	foreign := site.SignedIn(ada).Get(newToken).Form(tokens).Get("key")
 	for _, path := range posts {
 		for name, key := range map[string]string{"no key": "", "rubbish": "x", "another session's": foreign} {
 			if page := browser.Post(path, url.Values{
@@ -111,7 +136,7 @@ func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	const words = "You were signed out. Nothing was changed, and your input was not saved."
-	form := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
+	form := tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.sign_ins set ended_at = now()`)
 	if page := browser.Get(developers).Follow(); page.HasText(words) {
 		t.Error("the sign-in page reports a lost form although none was sent")
@@ -135,7 +160,9 @@ func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
-	for _, path := range []string{developers, "/settings/audit", "/settings/audit.jsonl", connectors} {
+	for _, path := range []string{
+		developers, newToken, applications, newApp, hooks, "/settings/audit", "/settings/audit.jsonl", connectors,
+	} {
 		for name, c := range map[string]struct {
 			who       browsertest.Person
 			workspace string
@@ -159,7 +186,7 @@ func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 		}
 	}
 	browser := site.SignedIn(mixed)
-	key := browser.Get(developers).Form(tokens).Get("key")
+	key := browser.Get(newToken).Form(tokens).Get("key")
 	for _, path := range posts[:6] {
 		page := browser.Post(
 			path,

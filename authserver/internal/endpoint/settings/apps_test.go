@@ -32,7 +32,7 @@ func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	form := appForm(browser.Get(developers), nil)
+	form := appForm(browser.Get(newApp), nil)
 	page := browser.Post(apps, form)
 	secret := secretPattern.FindString(page.Body)
 	if page.Status != http.StatusOK || !credential.ClientSecret.Matches(secret) {
@@ -49,13 +49,13 @@ func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 		!again.HasText("already registered") {
 		t.Errorf("the same form again: %s", again.Text())
 	}
-	if secretPattern.MatchString(browser.Get(developers).Body) {
+	if secretPattern.MatchString(browser.Get(applications).Body) {
 		t.Error("the secret is shown again")
 	}
 	connector := browser.Post(
 		apps,
 		appForm(
-			browser.Get(developers),
+			browser.Get(newApp),
 			url.Values{"kind": {"connector"}, "platform": {"chatgpt"}, "resource": {browsertest.Issuer + "/mcp"}},
 		),
 	)
@@ -63,7 +63,7 @@ func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 		!connector.HasText("no secret") {
 		t.Errorf("connector: %d %s", connector.Status, connector.Text())
 	}
-	if page := browser.Get(developers); !page.HasText("For ChatGPT") ||
+	if page := browser.Get(applications); !page.HasText("For ChatGPT") ||
 		!page.HasText("Authenticates with client_secret_json") {
 		t.Errorf("listed: %s", page.Text())
 	}
@@ -108,7 +108,7 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 		},
 		"unknown auth method": {url.Values{"method": {"none"}}, "Choose an authentication method."},
 	} {
-		form := appForm(browser.Get(developers), c.changes)
+		form := appForm(browser.Get(newApp), c.changes)
 		page := browser.Post(apps, form)
 		if page.Status != http.StatusBadRequest || !page.HasText(c.words) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
@@ -175,7 +175,7 @@ func TestRegisterApp_UnknownKindOrIncompleteConnectorIsRefused(t *testing.T) {
 			"app-resource",
 		},
 	} {
-		page := browser.Post(apps, appForm(browser.Get(developers), c.changes))
+		page := browser.Post(apps, appForm(browser.Get(newApp), c.changes))
 		if page.Status != http.StatusBadRequest || secretPattern.MatchString(page.Body) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 			continue
@@ -197,7 +197,7 @@ func TestRegisterApp_UnknownKindOrIncompleteConnectorIsRefused(t *testing.T) {
 func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	page := browser.Post(apps, appForm(browser.Get(developers), url.Values{"kind": {"connector"}}))
+	page := browser.Post(apps, appForm(browser.Get(newApp), url.Values{"kind": {"connector"}}))
 	if page.Status != http.StatusOK ||
 		site.Count(
 			`select count(*) from account.oauth_clients where kind = 'connector' and resource = $1`,
@@ -208,7 +208,7 @@ func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
 	refused := browser.Post(
 		apps,
 		appForm(
-			browser.Get(developers),
+			browser.Get(newApp),
 			url.Values{"kind": {"connector"}, "resource": {browsertest.Resource}, "name": {""}},
 		),
 	)
@@ -221,7 +221,7 @@ func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
 func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	form := appForm(browser.Get(developers), nil)
+	form := appForm(browser.Get(newApp), nil)
 	answers := make([]*browsertest.Page, 8)
 	var all sync.WaitGroup
 	for i := range answers {
@@ -259,13 +259,13 @@ func TestReplaceSecret_OldSecretWorksForADay(t *testing.T) {
 	browser := site.SignedIn(developer(site))
 	const good = `select count(*) from account.client_secrets
 		where client_id = $1 and hash = $2 and (expires_at is null or expires_at > now() + interval '23 hours')`
-	page := browser.Post(apps+"/secret", browser.Get(developers).Form(apps+"/secret"))
+	page := browser.Post(apps+"/secret", replacement(browser).Form(apps+"/secret"))
 	second := secretPattern.FindString(page.Body)
 	if page.Status != http.StatusOK || site.Count(good, app.ID, credential.Hash(old.Reveal())) != 1 ||
 		site.Count(good, app.ID, credential.Hash(second)) != 1 {
 		t.Errorf("%d: both should be good for a day", page.Status)
 	}
-	form := browser.Get(developers).Form(apps + "/secret")
+	form := replacement(browser).Form(apps + "/secret")
 	form.Set("expire_old", "yes")
 	third := secretPattern.FindString(browser.Post(apps+"/secret", form).Body)
 	if site.Count(`select count(*) from account.client_secrets where client_id = $1`, app.ID) != 1 ||
@@ -280,7 +280,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	site.Redeemed(app, ada.ID)
 	browser := site.SignedIn(ada)
-	page := browser.Post(apps+"/delete", browser.Get(developers).Form(apps+"/delete")).Follow()
+	page := browser.Post(apps+"/delete", browser.Get(applications).Form(apps+"/delete")).Follow()
 	if !page.HasText("Donor sync was deleted") || !page.HasText("No applications") {
 		t.Errorf("%s", page.Text())
 	}
@@ -301,7 +301,7 @@ func TestApps_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
 	eve := site.Stranger()
 	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
 	browser := site.SignedIn(eve)
-	form := browser.Get(developers).Form(tokens)
+	form := browser.Get(newToken).Form(tokens)
 	for _, path := range []string{apps + "/secret", apps + "/delete"} {
 		page := browser.Post(path, url.Values{"key": form["key"], "tenant": form["tenant"], "id": {app.ID.String()}})
 		if secretPattern.MatchString(page.Body) {

@@ -24,8 +24,8 @@ func TestPages_ButtonNamesAreDistinct(t *testing.T) {
 	site.Redeemed(app, ada.ID) // on the same day, or just after midnight
 	browser := site.SignedIn(ada)
 	for _, name := range []string{"Night", "Day"} {
-		browser.Post(tokens, tokenForm(browser.Get(developers), name, "7", perm.ProgrammesRead))
-		browser.Post(apps, appForm(browser.Get(developers), url.Values{"name": {"Sync by " + name}}))
+		browser.Post(tokens, tokenForm(browser.Get(newToken), name, "7", perm.ProgrammesRead))
+		browser.Post(apps, appForm(browser.Get(newApp), url.Values{"name": {"Sync by " + name}}))
 	}
 	for _, path := range []string{"/settings/user", developers, "/settings/apps", "/settings/security"} {
 		page, names := browser.Get(path), map[string]bool{}

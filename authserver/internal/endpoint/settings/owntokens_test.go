@@ -3,6 +3,7 @@ package settings_test
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,12 +102,18 @@ func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
 		t.Error("a recent authentication is not accepted")
 	}
 	site.Wait(session.Freshness + time.Second)
-	page := browser.Get(developers)
+	page := tokenReplacement(browser)
 	if !page.HasText("confirm your identity") || page.HasText("Your password") {
 		t.Errorf("the page: %s", page.Text())
 	}
 	links := 0
-	for _, a := range page.Elements("a") {
+	pages := slices.Concat(
+		tokenReplacement(browser).Elements("a"),
+		browser.Get(newToken).Elements("a"),
+		replacement(browser).Elements("a"),
+		browser.Get(newApp).Elements("a"),
+	)
+	for _, a := range pages {
 		to, _ := url.Parse(browsertest.Attribute(a, "href"))
 		if to.Path == "/login/again" &&
 			to.Query().Get("return") == developers+"?tenant="+site.Fixture.WorkspaceID.String() {
@@ -117,10 +124,10 @@ func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
 		t.Errorf("%d links to the reauthentication page", links)
 	}
 	for path, form := range map[string]url.Values{
-		tokens:              tokenForm(page, "export", "7", perm.ProgrammesRead),
-		tokens + "/replace": page.Form(tokens + "/replace"),
-		apps:                appForm(page, nil),
-		apps + "/secret":    page.Form(apps + "/secret"),
+		tokens:              tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead),
+		tokens + "/replace": tokenReplacement(browser).Form(tokens + "/replace"),
+		apps:                appForm(browser.Get(newApp), nil),
+		apps + "/secret":    replacement(browser).Form(apps + "/secret"),
 	} {
 		form.Set("password", "")
 		answer := browser.Post(path, form)

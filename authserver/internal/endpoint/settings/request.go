@@ -165,6 +165,7 @@ func (h *Settings) frame(v *Request, section ui.Section) (ui.Frame, error) {
 
 		Title:   section.Title,
 		Section: section.Name,
+		Parent:  section.Parent,
 		Held:    v.Current.Held,
 		Notice:  notice,
 		Script:  true,

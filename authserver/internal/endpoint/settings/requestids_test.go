@@ -36,8 +36,8 @@ func TestAudit_EventsHaveRequestID(t *testing.T) {
 	site.Redeemed(app, ada.ID) // not an HTTP request, so it has no request id
 	do(browser.Get("/settings/apps").Send("/settings/apps/disconnect", nil), http.StatusSeeOther)
 	site.Redeemed(app, ada.ID)
-	do(browser.Get(developers).Send(apps+"/delete", nil), http.StatusSeeOther)
-	do(browser.Post(tokens, tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)), http.StatusOK)
+	do(browser.Get(applications).Send(apps+"/delete", nil), http.StatusSeeOther)
+	do(browser.Post(tokens, tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead)), http.StatusOK)
 	rows, err := site.Fixture.Owner.Query(
 		t.Context(),
 		`select action, request_id from account.audit_events where action <> '`+audit.SignInSucceeded+`'`,

@@ -74,7 +74,7 @@ func TestSecondFactor_EachDoorLeadsToIt(t *testing.T) {
 	consent := consentPath(site)
 	approval := browser.Get(consent).Form("/oauth/authorize")
 	approval.Set("decision", "approve")
-	token := browser.Get(developers).Form(tokens)
+	token := browser.Get(newToken).Form(tokens)
 	for name, value := range map[string]string{
 		"name": "T", "days": "7", "permissions": "programmes:read:programmes", "password": browsertest.Password,
 	} {

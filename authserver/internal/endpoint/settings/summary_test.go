@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,7 +41,7 @@ func summarised(t *testing.T, name string, page *browsertest.Page, field string)
 		browsertest.Attribute(note, "class") != "note" {
 		t.Errorf("%s: the field is not associated with its note", name)
 	}
-	if !strings.Contains(page.Body, "<title>Error: Developers") {
+	if !strings.Contains(page.Body, "<title>Error: ") {
 		t.Errorf("%s: the title does not report the problem", name)
 	}
 }
@@ -48,7 +49,7 @@ func summarised(t *testing.T, name string, page *browsertest.Page, field string)
 func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	page := browser.Get(developers)
+	page := browser.Get(newToken)
 	if strings.Contains(page.Body, "Error: ") || strings.Contains(page.Body, `id="problem"`) {
 		t.Error("there is a problem before anything was sent")
 	}
@@ -61,7 +62,9 @@ func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 	summarised(t, "token's name", token("name", ""), "token-name")
 	summarised(t, "token's days", token("days", "8"), "token-days")
 	summarised(t, "token's permissions", token("permissions", "sudo"), "token-permissions")
-	app := func(changes url.Values) *browsertest.Page { return browser.Post(apps, appForm(page, changes)) }
+	app := func(changes url.Values) *browsertest.Page {
+		return browser.Post(apps, appForm(browser.Get(newApp), changes))
+	}
 	summarised(t, "application's name", app(url.Values{"name": {""}}), "app-name")
 	summarised(t, "application's addresses", app(url.Values{"redirect_uris": {""}}), "app-redirects")
 	summarised(t, "application's permissions", app(url.Values{"permissions": nil}), "app-permissions")
@@ -73,4 +76,117 @@ func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 	site.Wait(session.Freshness)
 	summarised(t, "password for a token", token("password", ""), "password-token")
 	summarised(t, "password for an application", app(url.Values{"password": {"wrong"}}), "password-app")
+}
+
+// All errors are listed, and the first field gets the focus without a script.
+func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
+	site := browsertest.Start(t)
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	for name, c := range map[string]struct {
+		page  *browsertest.Page
+		first string
+		notes []string
+	}{
+		"token": {
+			browser.Post(tokens, tokenForm(browser.Get(newToken), "", "8")),
+			"token-name",
+			[]string{"token-name-note", "token-days-note", "token-permissions-note"},
+		},
+		"token with a name": {
+			browser.Post(tokens, tokenForm(browser.Get(newToken), "export", "8")),
+			"token-days",
+			[]string{"token-days-note", "token-permissions-note"},
+		},
+		"application": {
+			browser.Post(apps, appForm(browser.Get(newApp), url.Values{
+				"name":          {""},
+				"kind":          nil,
+				"redirect_uris": {"x"},
+				"permissions":   nil,
+			})),
+			"app-name",
+			[]string{"app-name-note", "app-kind-note", "app-redirects-note", "app-permissions-note"},
+		},
+		"connector": {
+			browser.Post(apps, appForm(browser.Get(newApp), url.Values{
+				"kind":          {"connector"},
+				"platform":      {"x"},
+				"resource":      {"x"},
+				"redirect_uris": {""},
+			})),
+			"app-platform",
+			[]string{"app-platform-note", "app-resource-note", "app-redirects-note"},
+		},
+		"webhook": {
+			browser.Post(webhooks, webhookForm(browser.Get(hooks), "")),
+			"webhook-url",
+			[]string{"webhook-url-note", "webhook-types-note"},
+		},
+	} {
+		var notes, focused []string
+		for n := range c.page.Elements("body")[0].Descendants() {
+			if browsertest.Attribute(n, "class") == "note" {
+				notes = append(notes, browsertest.Attribute(n, "id"))
+			}
+			if slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == "autofocus" }) {
+				focused = append(focused, browsertest.Attribute(n, "id"))
+			}
+		}
+		if !slices.Equal(notes, c.notes) || !slices.Equal(focused, []string{c.first}) {
+			t.Errorf("%s: the notes are %v, the focus is at %v", name, notes, focused)
+		}
+	}
+}
+
+// A page with 62 tokens or 64 applications has 25 of them and less than 60 KB, and a search finds the others.
+func TestDevelopers_ListsAreShortAndSearchable(t *testing.T) {
+	site := browsertest.Start(t)
+	held := perm.All()
+	permissions := make([]perm.Permission, len(held))
+	for i, entry := range held {
+		permissions[i] = entry.ID
+	}
+	ada := developer(site, permissions...)
+	for range 62 {
+		site.Fixture.Token(ada.ID, permissions...)
+	}
+	for range 64 {
+		site.Fixture.Confidential(permissions...)
+	}
+	site.Fixture.Exec(`update account.personal_access_tokens t set name = 'Export ' || n from (select id,
+		row_number() over (order by id) as n from account.personal_access_tokens) s where s.id = t.id`)
+	site.Fixture.Exec(`update account.oauth_clients t set name = 'Sync ' || n from (select id,
+		row_number() over (order by id) as n from account.oauth_clients) s where s.id = t.id`)
+	browser := site.SignedIn(ada)
+	site.Wait(session.Freshness) // the forms have their fields for the password
+	for path, name := range map[string]string{developers: "Export ", applications: "Sync "} {
+		names := map[string]bool{}
+		path += "?tenant=" + site.Fixture.WorkspaceID.String()
+		for number, want := range map[string]int{"": 25, "&page=2": 25, "&page=3": 0, "&page=0": 25, "&page=x": 25} {
+			page := browser.Get(path + number)
+			rows := 0
+			for _, h3 := range page.Elements("h3") {
+				if h3.FirstChild != nil && strings.HasPrefix(h3.FirstChild.Data, name) {
+					rows, names[h3.FirstChild.Data] = rows+1, true
+				}
+			}
+			if rows != want && (want > 0 || rows != 12 && rows != 14) {
+				t.Errorf("%s%s: %d rows", path, number, rows)
+			}
+			t.Logf("%s%s: %d bytes", path, number, len(page.Body))
+			if len(page.Body) > 60<<10 {
+				t.Errorf("%s%s: %d bytes", path, number, len(page.Body))
+			}
+		}
+		if len(names) != 62 && len(names) != 64 {
+			t.Errorf("%s: %d rows on all pages", path, len(names))
+		}
+		found := browser.Get(path + "&q=+" + url.QueryEscape(strings.ToUpper(name)) + "61")
+		if !found.HasText(name+"61") || found.HasText(name+"60") {
+			t.Errorf("%s: the search finds %s", path, found.Text())
+		}
+		if none := browser.Get(path + "&q=%3Cb%3E"); !none.HasText("matches") || len(none.Elements("b")) != 0 {
+			t.Errorf("%s: a search without results: %s", path, none.Text())
+		}
+	}
 }

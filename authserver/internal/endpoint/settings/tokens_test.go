@@ -31,7 +31,7 @@ func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	form := tokenForm(browser.Get(developers), "  Nightly <b>export</b> ", "7", perm.ProgrammesRead)
+	form := tokenForm(browser.Get(newToken), "  Nightly <b>export</b> ", "7", perm.ProgrammesRead)
 	page := browser.Post(tokens, form)
 	value := tokenPattern.FindString(page.Body)
 	if page.Status != http.StatusOK || !credential.PersonalAccessToken.Matches(value) {
@@ -98,7 +98,7 @@ func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 		},
 		"unknown": {"export", "7", []perm.Permission{"sudo"}, "permissions that you have"},
 	} {
-		page := browser.Post(tokens, tokenForm(browser.Get(developers), c.name, c.days, c.permissions...))
+		page := browser.Post(tokens, tokenForm(browser.Get(newToken), c.name, c.days, c.permissions...))
 		if page.Status != http.StatusBadRequest || !page.HasText(c.words) {
 			t.Errorf("%s: %d", name, page.Status)
 		}
@@ -119,7 +119,7 @@ func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 func TestMakeToken_NeedsPasswordAfterTenMinutes(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	fresh := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
+	fresh := tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead)
 	if fresh.Has("password") {
 		t.Error("the password is required right after sign-in")
 	}
@@ -128,7 +128,7 @@ func TestMakeToken_NeedsPasswordAfterTenMinutes(t *testing.T) {
 		tokenPattern.MatchString(page.Body) {
 		t.Errorf("without the password: %d", page.Status)
 	}
-	form := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
+	form := tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead)
 	if !form.Has("password") {
 		t.Fatal("there is no field for the password")
 	}
@@ -162,7 +162,7 @@ func TestRevokeToken_OnlyOwnTokens(t *testing.T) {
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
 	mine, hers := site.SignedIn(ada), site.SignedIn(eve)
 	form := mine.Get(developers).Form(tokens + "/revoke")
-	stolen := hers.Get(developers).Form(tokens)
+	stolen := hers.Get(newToken).Form(tokens)
 	hers.Post(tokens+"/revoke", url.Values{"key": stolen["key"], "tenant": stolen["tenant"], "id": form["id"]})
 	const active = `select count(*) from account.personal_access_tokens where revoked_at is null`
 	if site.Count(active) != 1 {
@@ -187,7 +187,7 @@ func TestReplaceToken_FirstUseEndsOldToken(t *testing.T) {
 	ada := developer(site, perm.ProgrammesRead)
 	old := site.Fixture.Token(ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	browser := site.SignedIn(ada)
-	page := browser.Post(tokens+"/replace", browser.Get(developers).Form(tokens+"/replace"))
+	page := browser.Post(tokens+"/replace", tokenReplacement(browser).Form(tokens+"/replace"))
 	value := tokenPattern.FindString(page.Body)
 	if page.Status != http.StatusOK || value == "" || !page.HasText("stops working when this one is first used") {
 		t.Fatalf("%d %s", page.Status, page.Text())

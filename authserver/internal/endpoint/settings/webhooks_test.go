@@ -51,7 +51,7 @@ func TestWebhooks_SecretIsShownOnceAndSealed(t *testing.T) {
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	const address = "https://hooks.example.invalid/almoner?key=1"
-	form := webhookForm(browser.Get(developers), " "+address+" ", "programme.created", "connection.ended")
+	form := webhookForm(browser.Get(hooks), " "+address+" ", "programme.created", "connection.ended")
 	page := browser.Post(webhooks, form)
 	secret := webhookSecret.FindString(html.UnescapeString(page.Body))
 	if page.Status != http.StatusOK || secret == "" || !page.HasText(address) {
@@ -79,7 +79,7 @@ func TestWebhooks_SecretIsShownOnceAndSealed(t *testing.T) {
 		site.Count("select count(*) from account.webhooks") != 1 {
 		t.Errorf("the same form again: %s", again.Text())
 	}
-	if strings.Contains(browser.Get(developers).Body, "whsec_") {
+	if strings.Contains(browser.Get(hooks).Body, "whsec_") {
 		t.Error("the secret is shown again")
 	}
 	if strings.Contains(site.Log.String(), secret) || strings.Contains(site.Log.String(), "key=1") {
@@ -106,7 +106,7 @@ func TestWebhooks_BadFormKeepsInput(t *testing.T) {
 			"events that you may read",
 		},
 	} {
-		page := browser.Post(webhooks, webhookForm(browser.Get(developers), c.address, c.types...))
+		page := browser.Post(webhooks, webhookForm(browser.Get(hooks), c.address, c.types...))
 		kept := page.Form(webhooks)
 		offered := slices.DeleteFunc(slices.Clone(c.types), func(one string) bool { return one != "programme.created" })
 		if page.Status != http.StatusBadRequest || !page.HasText("The endpoint was not added.") ||
@@ -114,7 +114,7 @@ func TestWebhooks_BadFormKeepsInput(t *testing.T) {
 			t.Errorf("%s: %d %v %s", name, page.Status, kept, page.Text())
 		}
 	}
-	if page := browser.Get(developers); page.HasText("submission.created") {
+	if page := browser.Get(hooks); page.HasText("submission.created") {
 		t.Error("events that the user may not read are offered")
 	}
 	if site.Count("select count(*) from account.webhooks") != 0 {
@@ -126,7 +126,7 @@ func TestWebhooks_TwentyOfAWorkspaceAndNoKey(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	add := func() *browsertest.Page {
-		page := browser.Get(developers)
+		page := browser.Get(hooks)
 		return browser.Post(webhooks, webhookForm(page, "https://hooks.example.invalid/", "programme.created"))
 	}
 	if page := add(); page.Status != http.StatusServiceUnavailable || !page.HasText("not available yet") {
@@ -151,7 +151,7 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 	site, _ := hookSite(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	form := webhookForm(browser.Get(developers), "https://hooks.example.invalid/", "programme.created")
+	form := webhookForm(browser.Get(hooks), "https://hooks.example.invalid/", "programme.created")
 	page := browser.Post(webhooks, form)
 	id := hookID(t, page)
 	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + id
@@ -204,9 +204,9 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 	if page := browser.Get(log); page.HasText("Disabled on") {
 		t.Error(page.Text())
 	}
-	browser.Post(webhooks+"/delete", browser.Get(developers).Form(webhooks+"/delete"))
+	browser.Post(webhooks+"/delete", browser.Get(hooks).Form(webhooks+"/delete"))
 	page = browser.Get(log)
-	if page.Status != http.StatusNotFound || !browser.Get(developers).HasText("No endpoints") {
+	if page.Status != http.StatusNotFound || !browser.Get(hooks).HasText("No endpoints") {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	actions := []string{audit.WebhookAdded, audit.WebhookDisabled, audit.WebhookEnabled, audit.WebhookDeleted}
@@ -237,7 +237,7 @@ func TestWebhooks_OfOthers(t *testing.T) {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	for _, what := range []string{"delete", "disable", "enable", "test", "resend"} {
-		form := browser.Get(developers).Form(webhooks + "/delete")
+		form := browser.Get(hooks).Form(webhooks + "/delete")
 		form.Set("id", elsewhere.String())
 		form.Set("delivery", uuid.NewString())
 		page := browser.Post(webhooks+"/"+what, form).Follow()
@@ -245,7 +245,7 @@ func TestWebhooks_OfOthers(t *testing.T) {
 			t.Errorf("%s: %s", what, page.Text())
 		}
 	}
-	form := browser.Get(developers).Form(webhooks + "/enable")
+	form := browser.Get(hooks).Form(webhooks + "/enable")
 	if page := browser.Post(webhooks+"/enable", form).Follow(); !page.HasText("The endpoint was not enabled.") {
 		t.Error(page.Text())
 	}

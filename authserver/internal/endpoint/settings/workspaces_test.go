@@ -30,7 +30,9 @@ func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
 		policyForm(browser.Get(connectors), "31", anyPlatform, perm.ProgrammesRead),
 	)
 	for section, page := range map[string]*browsertest.Page{
-		developers:        browser.Post(tokens, browser.Get(developers).Form(tokens)),
+		developers:        browser.Post(tokens+"/revoke", url.Values{"key": browser.Get(newToken).Form(tokens)["key"], "tenant": {first}}).Follow(),
+		applications:      browser.Get(applications),
+		hooks:             browser.Get(hooks),
 		connectors:        bad,
 		"/settings/audit": browser.Get("/settings/audit"),
 	} {
@@ -108,10 +110,10 @@ func TestForms_OutdatedFormLeadsBackToWorkspace(t *testing.T) {
 	browser := site.SignedIn(ada)
 	workspace := site.Fixture.WorkspaceID.String()
 	for _, path := range posts {
-		section := strings.Join(strings.SplitN(path, "/", 4)[:3], "/")
-		if section != developers && section != connectors {
+		if !strings.HasPrefix(path, developers) && !strings.HasPrefix(path, connectors) {
 			continue
 		}
+		section := strings.TrimSuffix(pageOf(path), "/new")
 		page := section + "?tenant=" + workspace
 		outdated := browser.Post(path, url.Values{"key": {"x"}, "tenant": {workspace}})
 		if outdated.Status != http.StatusForbidden || !strings.Contains(outdated.Body, `href="`+page+`"`) {

@@ -12,6 +12,7 @@ type Frame struct {
 	Person      *Person   // the signed-in user; nil if there is none or it is unknown
 	Section     string    // the name of the open section of the settings
 	Sections    []Section // set by Show
+	Parent      string    // the name of the section that the navigation marks, if it is another one
 	Held        perm.Set  // what the user holds in any workspace, for the sections that need a permission
 	Switcher    *Switcher // of the workspace; nil if the user has one or none
 	WorkspaceID string    // the page's workspace, for the links to its other pages; "" if it has none
@@ -104,6 +105,8 @@ type Section struct {
 	Name  string // its path is /settings/ and Name
 	Title string
 	Needs perm.Permission // if not "", it shows one workspace, and the user needs this permission there
+
+	Parent string // name of the section whose link the navigation marks instead; such a page has no link of its own
 }
 
 // Path returns the path of the page.

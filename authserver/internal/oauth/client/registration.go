@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,9 +42,19 @@ func (r *Refusal) Error() string {
 // platforms are the values of connectorPlatform.
 var platforms = []string{"claude", "chatgpt"}
 
-// Accept returns the client that the registration describes, without identifier, workspace and secret, or a *Refusal.
-// resources are the deployment's resource identifiers.
+// Accept returns the client that the registration describes, without identifier, workspace and secret, or the first
+// *Refusal. resources are the deployment's resource identifiers.
 func (r Registration) Accept(resources []string) (Client, error) {
+	c, refusals := r.Check(resources)
+	if len(refusals) > 0 {
+		return Client{}, refusals[0]
+	}
+	return c, nil
+}
+
+// Check returns what Accept returns, with a refusal for each invalid field.
+func (r Registration) Check(resources []string) (Client, []*Refusal) {
+	var refusals []*Refusal
 	c := Client{
 		Kind:      Confidential,
 		Name:      strings.TrimSpace(r.Name),
@@ -52,26 +63,26 @@ func (r Registration) Accept(resources []string) (Client, error) {
 		Redirects: r.Redirects,
 	}
 	if message := displayname.CheckApplication(c.Name); message != "" {
-		return Client{}, &Refusal{
+		refusals = append(refusals, &Refusal{
 			Field:   "name",
 			Message: "Enter a name of 1 to 100 printable characters. " + message,
-		}
+		})
 	}
 	if r.Connector || r.Platform != "" || r.Resource != "" {
 		c.Kind = Connector
 	}
-	if err := checkRedirects(r.Redirects); err != nil {
-		return Client{}, err
+	if refusal, refused := errors.AsType[*Refusal](checkRedirects(r.Redirects)); refused {
+		refusals = append(refusals, refusal)
 	}
-	for _, check := range []func(*Client, []string) error{r.platform, r.permissions, r.authMethod} {
-		if err := check(&c, resources); err != nil {
-			return Client{}, err
+	for _, check := range []func(*Client, []string) *Refusal{r.platform, r.resource, r.permissions, r.authMethod} {
+		if refusal := check(&c, resources); refusal != nil {
+			refusals = append(refusals, refusal)
 		}
 	}
-	return c, nil
+	return c, refusals
 }
 
-func (r Registration) platform(c *Client, resources []string) error {
+func (r Registration) platform(c *Client, _ []string) *Refusal {
 	if c.Kind != Connector {
 		return nil
 	}
@@ -81,13 +92,17 @@ func (r Registration) platform(c *Client, resources []string) error {
 			Message: "connectorPlatform must be claude or chatgpt, and requires resource.",
 		}
 	}
-	if !slices.Contains(resources, r.Resource) {
+	return nil
+}
+
+func (r Registration) resource(c *Client, resources []string) *Refusal {
+	if c.Kind == Connector && !slices.Contains(resources, r.Resource) {
 		return &Refusal{Field: "resource", Message: "resource must be one of: " + strings.Join(resources, ", ") + "."}
 	}
 	return nil
 }
 
-func (r Registration) permissions(c *Client, _ []string) error {
+func (r Registration) permissions(c *Client, resources []string) *Refusal {
 	if len(r.Required) == 0 {
 		return &Refusal{Field: "requiredPermissions", Message: "requiredPermissions must have at least one permission."}
 	}
@@ -105,6 +120,9 @@ func (r Registration) permissions(c *Client, _ []string) error {
 		if entry, _ := perm.Describe(p); c.Kind == Connector && !entry.Connector {
 			return &Refusal{Field: "requiredPermissions", Message: string(p) + " is not available to connectors."}
 		}
+	}
+	if c.Kind == Connector && !slices.Contains(resources, r.Resource) {
+		return nil // which permissions an unknown resource uses is unknown too
 	}
 	if surplus := c.Required.Without(c.At(c.Resource).Required); len(surplus) > 0 {
 		return &Refusal{
@@ -129,7 +147,7 @@ func (c Client) grantable() string {
 	return strings.Join(c.At(c.Resource).Required.Strings(), ", ")
 }
 
-func (r Registration) authMethod(c *Client, _ []string) error {
+func (r Registration) authMethod(c *Client, _ []string) *Refusal {
 	if c.Kind == Connector {
 		if r.AuthMethod != "" && AuthMethod(r.AuthMethod) != AuthNone {
 			return &Refusal{

@@ -1,7 +1,8 @@
 // Package apps serves the settings page with every grant of the user.
 //
 //	GET  /settings/apps
-//	POST /settings/apps/disconnect
+//	POST /settings/apps/disconnect      one approval
+//	POST /settings/apps/disconnect-all  every approval of one application
 package apps
 
 import (
@@ -37,11 +38,17 @@ type Handler struct {
 	*settings.Settings
 	connections Connections
 	grants      Grants
+	address     string // of the MCP endpoint
 }
 
-// New returns a Handler.
-func New(s *settings.Settings, connections Connections, grants Grants) *Handler {
-	return &Handler{s, connections, grants}
+// New returns a Handler. baseURL is the base URL of the API.
+func New(s *settings.Settings, connections Connections, grants Grants, baseURL string) *Handler {
+	return &Handler{
+		Settings:    s,
+		connections: connections,
+		grants:      grants,
+		address:     baseURL + "/mcp",
+	}
 }
 
 // Routes returns the routes of the page and its form.
@@ -49,18 +56,39 @@ func (h *Handler) Routes() settings.Routes {
 	return settings.Routes{
 		Section.Path():                 {"GET": h.show()},
 		Section.Path() + "/disconnect": {"POST": h.disconnect()},
+
+		Section.Path() + "/disconnect-all": {"POST": h.disconnectAll()},
 	}
 }
 
 // A view is Settings → Connected apps.
 type view struct {
 	ui.Frame
-	Key   string
-	Live  []connection
-	Ended []connection
+	Key     string
+	Address string // of the MCP endpoint
+	Live    []application
+	Ended   []connection
 }
 
 func (*view) Template() string { return "apps" }
+
+// An application has the approvals of the user for one client.
+type application struct {
+	ID, Name  string
+	Approvals []connection
+}
+
+// add adds an approval to its application. The application of the latest approval is the first.
+func (d *view) add(clientID uuid.UUID, c connection) {
+	id := clientID.String()
+	for i := range d.Live {
+		if d.Live[i].ID == id {
+			d.Live[i].Approvals = append(d.Live[i].Approvals, c)
+			return
+		}
+	}
+	d.Live = append(d.Live, application{id, c.Application, []connection{c}})
+}
 
 // A connection is one grant.
 type connection struct {
@@ -92,17 +120,18 @@ func (h *Handler) show() http.Handler {
 		if err != nil {
 			return err
 		}
-		view := &view{Frame: frame, Key: h.NewKey(v)}
+		view, shown := &view{Frame: frame, Key: h.NewKey(v), Address: h.address}, 0
 		for _, c := range connections {
 			if c.Live(h.Now()) {
 				live := connectionView(c, "")
 				if live.Paused = paused(c); live.Paused == "" {
 					live.Without = c.Without()
 				}
-				if live.Ask, err = h.ask(v, c, len(view.Live)); err != nil {
+				if live.Ask, err = h.ask(v, c, shown); err != nil {
 					return err
 				}
-				view.Live = append(view.Live, live)
+				view.add(c.Grant.ClientID, live)
+				shown++
 			} else {
 				view.Ended = append(view.Ended, connectionView(c, endedGrant(c)))
 			}
@@ -212,5 +241,31 @@ func (h *Handler) disconnect() http.Handler {
 			return h.Done(v, Section.Path(), c.Application+" was disconnected from "+c.Workspace+".")
 		}
 		return h.Done(v, Section.Path(), "The application is no longer connected.")
+	})
+}
+
+// disconnectAll serves POST /settings/apps/disconnect-all: it ends every approval of the application that the form
+// names. If the store fails in between, the user can send the form again for the others.
+func (h *Handler) disconnectAll() http.Handler {
+	return h.Form(Section, func(v *settings.Request) error {
+		id, ok := v.ID()
+		connections, err := h.connections.ConnectedApps(v.R.Context(), v.Current.User.ID)
+		if err != nil {
+			return err
+		}
+		name := ""
+		for _, c := range connections {
+			if !ok || c.Grant.ClientID != id || !c.Live(h.Now()) {
+				continue
+			}
+			if err := h.grants.Revoke(v.R.Context(), c.Grant, grant.ByUser, v.Current.Actor()); err != nil {
+				return err
+			}
+			name = c.Application
+		}
+		if name == "" {
+			return h.Done(v, Section.Path(), "The application is no longer connected.")
+		}
+		return h.Done(v, Section.Path(), name+" was disconnected from all workspaces.")
 	})
 }

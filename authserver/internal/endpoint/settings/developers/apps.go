@@ -1,10 +1,12 @@
 package developers
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -23,47 +26,61 @@ const overlap = 24 * time.Hour
 
 // registerApp serves POST /settings/developers/apps.
 func (h *Handler) registerApp() http.Handler {
-	return h.developer(func(v *settings.Request, here settings.Scope) error {
+	return h.form(applications, func(v *settings.Request, here settings.Scope) error {
 		wish := registration(v)
-		c, err := h.accept(client.Kind(v.Form.Get("kind")), wish)
-		if err == nil && !here.Permissions.HasAll(c.Required) {
-			err = &client.Refusal{
-				Field:   "requiredPermissions",
-				Message: "You can only require permissions that you have in this workspace.",
+		c, refusals := h.check(client.Kind(v.Form.Get("kind")), wish, here.Permissions)
+		var notes notes
+		for _, refusal := range refusals {
+			notes = append(notes, note{refusal.Field, appField(refusal.Field), whyNotRegistered(refusal, wish)})
+		}
+		status := http.StatusBadRequest
+		if len(notes) == 0 {
+			var text string
+			var err error
+			if status, text, err = h.reauthenticate(v); err != nil {
+				return err
+			}
+			if text != "" {
+				notes = append(notes, note{"password", appField("password"), text})
 			}
 		}
-		refusal, refused := errors.AsType[*client.Refusal](err)
-		if err != nil && !refused {
-			return err
-		}
-		notes, status := map[string]string{}, http.StatusBadRequest
-		if refused {
-			notes[refusal.Field] = whyNotRegistered(refusal, wish)
-		} else if status, notes["password"], err = h.reauthenticate(v); err != nil {
-			return err
-		}
-		if refused || notes["password"] != "" {
-			return h.show(v, here, status, func(page *view) {
-				for field, note := range notes {
-					page.Problem, page.ProblemAt = "The application was not registered. "+note, appField(field)
-				}
-				page.NewApp = typedApp(v, notes)
+		if len(notes) > 0 {
+			return h.newApp(v, here, status, func(page *newAppView) {
+				page.refuse("The application was not registered.", notes)
+				page.appForm = typedApp(v)
 			})
 		}
 		return h.saveApp(v, here, c)
 	})
 }
 
-// accept returns the client that the form describes, or a *client.Refusal. Its kind is the chosen one: a user who asks
-// for a connector never gets a secret.
-func (h *Handler) accept(kind client.Kind, wish client.Registration) (client.Client, error) {
-	if kind == client.Confidential || kind == client.Connector {
-		return wish.Accept(h.Resources)
+// check returns the client that the form describes, with a refusal for each invalid field. Its kind is the chosen one:
+// a user who asks for a connector never gets a secret.
+func (h *Handler) check(
+	kind client.Kind, wish client.Registration, held perm.Set,
+) (client.Client, []*client.Refusal) {
+	c, refusals := wish.Check(h.Resources)
+	if kind != client.Confidential && kind != client.Connector {
+		refusals = slices.DeleteFunc(refusals, func(r *client.Refusal) bool { return ofKind(r.Field) })
+		unknown := &client.Refusal{Field: "kind", Message: "Choose a kind: confidential or connector."}
+		refusals = append(refusals, unknown)
 	}
-	return client.Client{}, &client.Refusal{
-		Field:   "kind",
-		Message: "Choose a kind: confidential or connector.",
+	about := func(r *client.Refusal) bool { return r.Field == "requiredPermissions" }
+	if !held.HasAll(c.Required) && !slices.ContainsFunc(refusals, about) {
+		refusals = append(refusals, &client.Refusal{
+			Field:   "requiredPermissions",
+			Message: "You can only require permissions that you have in this workspace.",
+		})
 	}
+	slices.SortStableFunc(refusals, func(a, b *client.Refusal) int {
+		return slices.Index(appFields, a.Field) - slices.Index(appFields, b.Field)
+	})
+	return c, refusals
+}
+
+// ofKind reports whether a field is shown for one kind of application only.
+func ofKind(field string) bool {
+	return field == "connectorPlatform" || field == "resource" || field == "tokenEndpointAuthMethod"
 }
 
 func registration(v *settings.Request) client.Registration {
@@ -81,9 +98,8 @@ func registration(v *settings.Request) client.Registration {
 	return out
 }
 
-func typedApp(v *settings.Request, notes map[string]string) appForm {
+func typedApp(v *settings.Request) appForm {
 	return appForm{
-		Open:      true,
 		Kind:      v.Form.Get("kind"),
 		Name:      v.Form.Get("name"),
 		Redirects: v.Form.Get("redirect_uris"),
@@ -91,7 +107,6 @@ func typedApp(v *settings.Request, notes map[string]string) appForm {
 		Platform:  v.Form.Get("platform"),
 		Resource:  v.Form.Get("resource"),
 		Method:    v.Form.Get("method"),
-		Notes:     notes,
 	}
 }
 
@@ -125,6 +140,7 @@ func (h *Handler) saveApp(v *settings.Request, here settings.Scope, c client.Cli
 	}
 	result := &outcome{
 		Heading: c.Name + " was registered",
+		ID:      c.ID.String(),
 		Client:  c.ID.String(),
 		Label:   "Client secret",
 		Value:   secret.Reveal(),
@@ -133,7 +149,7 @@ func (h *Handler) saveApp(v *settings.Request, here settings.Scope, c client.Cli
 	if secret != "" {
 		result.Text = "The secret is shown only once. Store it like a password, and never in a repository."
 	}
-	return h.show(v, here, http.StatusOK, func(page *view) { page.Outcome = result })
+	return h.listApps(v, here, http.StatusOK, func(page *appsView) { page.Outcome = result })
 }
 
 // showRegisteredBefore responds to a form that was sent before. The application may have been deleted since.
@@ -150,14 +166,14 @@ func (h *Handler) showRegisteredBefore(v *settings.Request, here settings.Scope,
 	} else if err != nil {
 		return err
 	}
-	return h.show(v, here, http.StatusOK, func(page *view) { page.Outcome = result })
+	return h.listApps(v, here, http.StatusOK, func(page *appsView) { page.Outcome = result })
 }
 
 // ownApp returns the workspace's client that the form names. If there is none, it writes the response and returns
 // answered.
 func (h *Handler) ownApp(v *settings.Request, here settings.Scope) (client.Client, error) {
-	id, ok := v.ID()
-	if !ok {
+	id, err := identity.Parse(cmp.Or(v.Form.Get("id"), v.R.URL.Query().Get("id")))
+	if err != nil {
 		id = uuid.Nil
 	}
 	c, err := h.Store.Client(v.R.Context(), id)
@@ -167,7 +183,7 @@ func (h *Handler) ownApp(v *settings.Request, here settings.Scope) (client.Clien
 	if err != nil && !errors.Is(err, client.ErrUnknown) {
 		return client.Client{}, err
 	}
-	if err := h.Done(v, here.Path(Section), "The application is no longer registered."); err != nil {
+	if err := h.Done(v, here.Path(applications), "The application is no longer registered."); err != nil {
 		return client.Client{}, err
 	}
 	return client.Client{}, settings.ErrAnswered
@@ -175,13 +191,13 @@ func (h *Handler) ownApp(v *settings.Request, here settings.Scope) (client.Clien
 
 // replaceSecret serves POST /settings/developers/apps/secret.
 func (h *Handler) replaceSecret() http.Handler {
-	return h.developer(func(v *settings.Request, here settings.Scope) error {
+	return h.form(applications, func(v *settings.Request, here settings.Scope) error {
 		c, err := h.ownApp(v, here)
 		if err != nil {
 			return err
 		}
 		if c.Kind.Traits().Public {
-			return h.show(v, here, http.StatusBadRequest, func(page *view) {
+			return h.listApps(v, here, http.StatusBadRequest, func(page *appsView) {
 				page.Problem = "The secret was not replaced. A connector is a public client and has no secret."
 			})
 		}
@@ -190,7 +206,7 @@ func (h *Handler) replaceSecret() http.Handler {
 			return err
 		}
 		if note != "" {
-			return h.showRefusal(v, here, c.ID, status, note)
+			return h.showReplacement(v, here, status, ofApp(c), note)
 		}
 		secret, err := credential.ClientSecret.New(rand.Reader)
 		if err != nil {
@@ -209,10 +225,11 @@ func (h *Handler) replaceSecret() http.Handler {
 		if old == 0 {
 			text = "It is shown only once. The old secret no longer works."
 		}
-		return h.show(v, here, http.StatusOK, func(page *view) {
+		return h.listApps(v, here, http.StatusOK, func(page *appsView) {
 			page.Outcome = &outcome{
 				Heading: "New secret of " + c.Name,
 				Text:    text,
+				ID:      c.ID.String(),
 				Client:  c.ID.String(),
 				Label:   "Client secret",
 				Value:   secret.Reveal(),
@@ -223,7 +240,7 @@ func (h *Handler) replaceSecret() http.Handler {
 
 // deleteApp serves POST /settings/developers/apps/delete.
 func (h *Handler) deleteApp() http.Handler {
-	return h.developer(func(v *settings.Request, here settings.Scope) error {
+	return h.form(applications, func(v *settings.Request, here settings.Scope) error {
 		c, err := h.ownApp(v, here)
 		if err != nil {
 			return err
@@ -236,6 +253,6 @@ func (h *Handler) deleteApp() http.Handler {
 		for _, g := range ended {
 			h.Grants.PropagateRevocation(v.R.Context(), g.ID, g.Ends, grant.ClientDeleted)
 		}
-		return h.Done(v, here.Path(Section), c.Name+" was deleted and disconnected for everyone.")
+		return h.Done(v, here.Path(applications), c.Name+" was deleted and disconnected for everyone.")
 	})
 }

@@ -1,6 +1,7 @@
 package developers
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -12,39 +13,39 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // createToken serves POST /settings/developers/tokens: name, days, permissions.
 func (h *Handler) createToken() http.Handler {
-	return h.developer(func(v *settings.Request, here settings.Scope) error {
+	return h.form(Section, func(v *settings.Request, here settings.Scope) error {
 		days, _ := strconv.Atoi(v.Form.Get("days")) // text that is not a number becomes 0, which is not a choice
 		wish := pat.Request{Name: v.Form.Get("name"), Days: days, Permissions: v.Form["permissions"]}
-		token, err := wish.Accept(here.Permissions, h.Now())
-		refusal, refused := errors.AsType[*pat.Refusal](err)
-		if err != nil && !refused {
-			return err
+		var notes notes
+		for _, refusal := range wish.Refusals(here.Permissions) {
+			notes = append(notes, note{refusal.Field, tokenField(refusal.Field), refusal.Message})
 		}
-		notes, status := map[string]string{}, http.StatusBadRequest
-		if refused {
-			notes[refusal.Field] = refusal.Message
-		} else if status, notes["password"], err = h.reauthenticate(v); err != nil {
-			return err
+		status := http.StatusBadRequest
+		if len(notes) == 0 {
+			var text string
+			var err error
+			if status, text, err = h.reauthenticate(v); err != nil {
+				return err
+			}
+			if text != "" {
+				notes = append(notes, note{"password", tokenField("password"), text})
+			}
 		}
-		if refused || notes["password"] != "" {
-			return h.show(v, here, status, func(page *view) {
-				for field, note := range notes {
-					page.Problem, page.ProblemAt = "The token was not created. "+note, tokenField(field)
-				}
-				page.NewToken = tokenForm{
-					Open:     true,
-					Name:     wish.Name,
-					Days:     days,
-					Chosen:   perm.FromStrings(wish.Permissions),
-					Notes:    notes,
-					Lifetime: pat.Lifetimes(),
-				}
+		if len(notes) > 0 {
+			return h.newToken(v, here, status, func(page *newTokenView) {
+				page.refuse("The token was not created.", notes)
+				page.Name, page.Days, page.Chosen = wish.Name, days, perm.FromStrings(wish.Permissions)
 			})
+		}
+		token, err := wish.Accept(here.Permissions, h.Now())
+		if err != nil {
+			return err
 		}
 		return h.saveToken(v, here, token, nil)
 	})
@@ -54,7 +55,7 @@ func (h *Handler) createToken() http.Handler {
 // permissions of another, without permissions that the user has lost. The other token ends when the new one is first
 // used.
 func (h *Handler) replaceToken() http.Handler {
-	return h.developer(func(v *settings.Request, here settings.Scope) error {
+	return h.form(Section, func(v *settings.Request, here settings.Scope) error {
 		former, err := h.ownToken(v, here)
 		if err != nil {
 			return err
@@ -64,13 +65,13 @@ func (h *Handler) replaceToken() http.Handler {
 			return err
 		}
 		if note != "" {
-			return h.showRefusal(v, here, former.ID, status, note)
+			return h.showReplacement(v, here, status, ofToken(former), note)
 		}
 		permissions := former.Permissions.Intersect(here.Permissions)
 		wish := pat.Request{Name: former.Name, Days: former.Days(), Permissions: permissions.Strings()}
 		token, err := wish.Accept(here.Permissions, h.Now())
 		if _, refused := errors.AsType[*pat.Refusal](err); refused {
-			return h.show(v, here, http.StatusBadRequest, func(page *view) {
+			return h.listTokens(v, here, http.StatusBadRequest, func(page *tokensView) {
 				page.Problem = "The token was not replaced, because you no longer have any of its permissions."
 			})
 		}
@@ -105,10 +106,12 @@ func (h *Handler) saveToken(v *settings.Request, here settings.Scope, token pat.
 	}
 	result := &outcome{
 		Heading: "Copy your new token now",
+		ID:      token.ID.String(),
 		Label:   "Token " + token.Name,
 		Value:   value.Reveal(),
-		IsToken: true,
-		Text:    "It is shown only once. Store it like a password, and never in a repository.",
+		Curl: "curl " + h.BaseURL + "/v1/programmes/programmes -H \"Authorization: Bearer " + value.Reveal() +
+			"\" -H \"X-Tenant-Id: " + here.Workspace.ID.String() + "\"",
+		Text: "It is shown only once. Store it like a password, and never in a repository.",
 	}
 	if !saved {
 		result = &outcome{
@@ -117,18 +120,18 @@ func (h *Handler) saveToken(v *settings.Request, here settings.Scope, token pat.
 				"and create another.",
 		}
 	}
-	return h.show(v, here, http.StatusOK, func(page *view) { page.Outcome = result })
+	return h.listTokens(v, here, http.StatusOK, func(page *tokensView) { page.Outcome = result })
 }
 
 // ownToken returns the active token that the form names. If there is none, it writes the response and returns answered.
 func (h *Handler) ownToken(v *settings.Request, here settings.Scope) (pat.Token, error) {
-	id, ok := v.ID()
+	id, invalid := identity.Parse(cmp.Or(v.Form.Get("id"), v.R.URL.Query().Get("id")))
 	tokens, err := h.Store.Tokens(v.R.Context(), v.Current.User.ID, here.Workspace.ID)
 	if err != nil {
 		return pat.Token{}, err
 	}
 	for _, t := range tokens {
-		if ok && t.ID == id && t.Active(h.Now()) {
+		if invalid == nil && t.ID == id && t.Active(h.Now()) {
 			return t, nil
 		}
 	}
@@ -140,7 +143,7 @@ func (h *Handler) ownToken(v *settings.Request, here settings.Scope) (pat.Token,
 
 // revokeToken serves POST /settings/developers/tokens/revoke.
 func (h *Handler) revokeToken() http.Handler {
-	return h.developer(func(v *settings.Request, here settings.Scope) error {
+	return h.form(Section, func(v *settings.Request, here settings.Scope) error {
 		token, err := h.ownToken(v, here)
 		if err != nil {
 			return err

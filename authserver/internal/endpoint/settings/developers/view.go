@@ -9,35 +9,43 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A view is Settings → Developers, for one workspace.
-type view struct {
+// common is what every page of the section has.
+type common struct {
 	ui.Frame
 	Key        string // proves that a form came from this page (endpoint/settings)
 	Workspaces []ui.Workspace
 	Workspace  ui.Workspace
 	BaseURL    string
 	Held       perm.Set
-	Outcome    *outcome
 	Reauth     reauthMethod
-	Tokens     []ui.Token
-	EndedToken []ui.Token
-	NewToken   tokenForm
-	Apps       []app
-	NewApp     appForm
-	Resources  []string
-	Refused    refusedReplacement
-	Webhooks   []endpoint
-	NewWebhook webhookForm
+	Outcome    *outcome
+	Refusal    string // what was not done, because of Problems
+	Problems   notes
 }
 
-func (*view) Template() string { return "developers" }
+// A note is the error of one field.
+type note struct{ Field, At, Text string } // At is the element id of the field
 
-// A refusedReplacement is the replacement of a token or a secret that was refused because the user was not
-// authenticated. Its row is shown open, with its input.
-type refusedReplacement struct {
-	ID        string // of the token or application, or "" if nothing was refused
-	Note      string // the error of the password field
-	ExpireOld bool
+// notes are the errors of a form, in the order of its fields.
+type notes []note
+
+// Of returns the error of a field, or "".
+func (n notes) Of(field string) string {
+	for _, one := range n {
+		if one.Field == field {
+			return one.Text
+		}
+	}
+	return ""
+}
+
+// First reports whether the first error is that of the field, which then gets the focus.
+func (n notes) First(field string) bool { return len(n) > 0 && n[0].Field == field }
+
+// refuse shows that the form was refused, and why.
+func (c *common) refuse(what string, problems notes) {
+	c.Refusal, c.Problems = what, problems
+	c.Title = "Error: " + c.Title
 }
 
 // A reauthMethod is how the user must authenticate before a credential is created.
@@ -53,22 +61,13 @@ const (
 
 // An outcome is what a form did. The page shows it only once, with the credential that the form created.
 type outcome struct {
+	ID      string // of the token or application, or ""
 	Heading string
 	Text    string
 	Label   string
 	Value   string // "" if it cannot be shown, or not again
 	Client  string // client id of the value, or ""
-	IsToken bool
-}
-
-// A tokenForm is the submitted form for a new token, with its errors.
-type tokenForm struct {
-	Open     bool
-	Name     string
-	Days     int
-	Chosen   perm.Set
-	Notes    map[string]string // field → its error
-	Lifetime []int
+	Curl    string // a command that uses the token, or ""
 }
 
 // An app is an OAuth application in the list.
@@ -97,9 +96,8 @@ func appView(c client.Client) app {
 	}
 }
 
-// An appForm is the submitted form for a new application, with its errors.
+// An appForm is the submitted form for a new application.
 type appForm struct {
-	Open      bool
 	Kind      string // confidential or connector
 	Name      string
 	Redirects string // one per line
@@ -107,7 +105,6 @@ type appForm struct {
 	Platform  string
 	Resource  string
 	Method    string
-	Notes     map[string]string
 }
 
 // reauthField is the password field, or the link to reauthentication, if the user must authenticate.
@@ -116,12 +113,15 @@ type reauthField struct {
 	ID, Note, WorkspaceID string
 }
 
-// ReauthField returns the field of the form with this id, with the note of a refused replacement.
-func (d *view) ReauthField(id, note string) reauthField {
-	if id == d.Refused.ID {
-		note = d.Refused.Note
+// ReauthField returns the field of the form with this id, with its error.
+func (c *common) ReauthField(id string) reauthField {
+	field := reauthField{c.Reauth == byPassword, c.Reauth == onOtherPage, id, "", c.Workspace.ID}
+	for _, problem := range c.Problems {
+		if problem.At == passwordField(id) {
+			field.Note = problem.Text
+		}
 	}
-	return reauthField{d.Reauth == byPassword, d.Reauth == onOtherPage, id, note, d.Workspace.ID}
+	return field
 }
 
 // tokenField returns the element id of a field in the form for a new token, by the field names of pat.Refusal and
@@ -132,8 +132,14 @@ func tokenField(name string) string {
 	}[name]
 }
 
-// passwordField returns the element id of the password field in the row of a token or an application.
+// passwordField returns the element id of the password field of a form.
 func passwordField(id string) string { return "password-" + id }
+
+// appFields are the field names of client.Refusal and "password", in the order of the form.
+var appFields = []string{
+	"name", "kind", "connectorPlatform", "resource", "tokenEndpointAuthMethod", "redirectUris", "requiredPermissions",
+	"password",
+}
 
 // appField returns the element id of a field in the form for a new application, by the field names of client.Refusal
 // and "password", or "".

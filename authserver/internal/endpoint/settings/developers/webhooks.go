@@ -37,7 +37,7 @@ type Webhooks interface {
 
 // addWebhook serves POST /settings/developers/webhooks: url, types.
 func (h *Handler) addWebhook() http.Handler {
-	return h.developer(func(v *settings.Request, here settings.Scope) error {
+	return h.form(hooks, func(v *settings.Request, here settings.Scope) error {
 		e := webhook.Endpoint{
 			ID:          v.Key.Makes,
 			WorkspaceID: here.Workspace.ID,
@@ -95,7 +95,7 @@ func (h *Handler) saveWebhook(v *settings.Request, here settings.Scope, e webhoo
 			"url": "This workspace has 20 endpoints, which is the maximum. Delete one first.",
 		})
 	case errors.Is(err, webhook.ErrTaken):
-		return h.show(v, here, http.StatusOK, func(page *view) {
+		return h.listWebhooks(v, here, http.StatusOK, func(page *webhooksView) {
 			page.Outcome = &outcome{
 				Heading: "This endpoint was already added",
 				Text: "Its secret was shown once and cannot be shown again. If you did not save it, delete the " +
@@ -105,7 +105,7 @@ func (h *Handler) saveWebhook(v *settings.Request, here settings.Scope, e webhoo
 	case err != nil:
 		return err
 	}
-	return h.show(v, here, http.StatusOK, func(page *view) {
+	return h.listWebhooks(v, here, http.StatusOK, func(page *webhooksView) {
 		page.Outcome = &outcome{
 			Heading: "The endpoint was added",
 			Label:   "Signing secret",
@@ -117,16 +117,18 @@ func (h *Handler) saveWebhook(v *settings.Request, here settings.Scope, e webhoo
 }
 
 func (h *Handler) showWebhookRefusal(
-	v *settings.Request, here settings.Scope, status int, notes map[string]string,
+	v *settings.Request, here settings.Scope, status int, refused map[string]string,
 ) error {
-	return h.show(v, here, status, func(page *view) {
-		for _, field := range []string{"types", "url"} { // the first field of the form is named
-			if note := notes[field]; note != "" {
-				page.Problem, page.ProblemAt = "The endpoint was not added. "+note, "webhook-"+field
-			}
+	var texts notes
+	for _, field := range []string{"url", "types"} { // in the order of the form
+		if text := refused[field]; text != "" {
+			texts = append(texts, note{field, "webhook-" + field, text})
 		}
-		page.NewWebhook.Open, page.NewWebhook.URL, page.NewWebhook.Notes = true, v.Form.Get("url"), notes
-		page.NewWebhook.Groups = eventGroups(here.Permissions, v.Form["types"])
+	}
+	return h.listWebhooks(v, here, status, func(page *webhooksView) {
+		page.refuse("The endpoint was not added.", texts)
+		page.New.Open, page.New.URL = true, v.Form.Get("url")
+		page.New.Groups = eventGroups(here.Permissions, v.Form["types"])
 	})
 }
 
@@ -134,12 +136,12 @@ func (h *Handler) showWebhookRefusal(
 func (h *Handler) changeWebhook(
 	change func(v *settings.Request, here settings.Scope, id uuid.UUID) (notice string, err error),
 ) http.Handler {
-	return h.developer(func(v *settings.Request, here settings.Scope) error {
+	return h.form(hooks, func(v *settings.Request, here settings.Scope) error {
 		id, ok := v.ID()
 		if !ok {
 			id = uuid.Nil
 		}
-		back := here.Path(Section) + "#webhooks"
+		back := here.Path(hooks)
 		if v.Form.Get("from") == "log" {
 			back = webhookPath(here, id)
 		}

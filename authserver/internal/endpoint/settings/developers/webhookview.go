@@ -71,7 +71,6 @@ type webhookForm struct {
 	Open   bool
 	URL    string
 	Groups []eventGroup
-	Notes  map[string]string // field → its error
 }
 
 // An eventGroup is the checkboxes of the types of events about one subject.
@@ -100,6 +99,41 @@ func eventGroups(held perm.Set, chosen []string) []eventGroup {
 		groups = append(groups, group)
 	}
 	return groups
+}
+
+// A webhooksView is the page of the endpoints of one workspace.
+type webhooksView struct {
+	common
+	Webhooks []endpoint
+	New      webhookForm
+}
+
+func (*webhooksView) Template() string { return "webhooks" }
+
+// showWebhooks serves GET /settings/webhooks.
+func (h *Handler) showWebhooks(v *settings.Request, here settings.Scope) error {
+	return h.listWebhooks(v, here, http.StatusOK, func(*webhooksView) {})
+}
+
+// listWebhooks shows the endpoints, changed by adjust.
+func (h *Handler) listWebhooks(
+	v *settings.Request, here settings.Scope, status int, adjust func(*webhooksView),
+) error {
+	endpoints, err := h.Store.Webhooks(v.R.Context(), here.Workspace.ID)
+	if err != nil {
+		return err
+	}
+	common, err := h.common(v, here, hooks)
+	if err != nil {
+		return err
+	}
+	view := &webhooksView{common: common, New: webhookForm{Groups: eventGroups(here.Permissions, nil)}}
+	for _, e := range endpoints {
+		view.Webhooks = append(view.Webhooks, endpointView(e))
+	}
+	adjust(view)
+	h.Pages.Show(v.W, v.R, status, view)
+	return nil
 }
 
 // A webhookView is the page of one endpoint with its log.
@@ -177,7 +211,7 @@ func (h *Handler) webhookPage() http.Handler {
 				Status:  http.StatusNotFound,
 				Heading: "There is no such endpoint",
 				Text:    "It was deleted, or it belongs to another workspace.",
-				Links:   []ui.Link{{Href: here.Path(Section), Text: "Back to Developers"}},
+				Links:   []ui.Link{{Href: here.Path(hooks), Text: "Back to the webhooks"}},
 			})
 			return nil
 		}
@@ -193,7 +227,7 @@ func (h *Handler) showWebhook(v *settings.Request, here settings.Scope, e webhoo
 	if err != nil {
 		return err
 	}
-	frame, err := h.FrameIn(v, here, Section)
+	frame, err := h.FrameIn(v, here, hooks)
 	if err != nil {
 		return err
 	}

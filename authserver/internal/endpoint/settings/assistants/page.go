@@ -1,0 +1,97 @@
+// Package assistants serves the settings page that tells a user how to connect an assistant.
+//
+//	GET /settings/connect
+package assistants
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// Section is the page's link in the navigation.
+var Section = ui.Section{Name: "connect", Title: "Connect an assistant"}
+
+// A Handler serves the page. It is safe for concurrent use.
+type Handler struct {
+	*settings.Settings
+	address string
+}
+
+// New returns a Handler. baseURL is the base URL of the API.
+func New(s *settings.Settings, baseURL string) *Handler { return &Handler{s, baseURL + "/mcp"} }
+
+// Routes returns the route of the page.
+func (h *Handler) Routes() settings.Routes {
+	return settings.Routes{Section.Path(): {"GET": h.show()}}
+}
+
+// A view is Settings → Connect an assistant.
+type view struct {
+	ui.Frame
+	Address    string // of the MCP endpoint
+	Workspaces []place
+}
+
+func (*view) Template() string { return "connect" }
+
+// A place is what an assistant can do in one workspace.
+type place struct {
+	Name    string
+	On      bool     // the LLM integration is on
+	Allowed perm.Set // what the user can let an assistant do
+	Refused []string // platforms that the workspace does not allow
+	Days    int      // how long a connection lasts
+	Ask     *ui.Ask  // nil if the LLM integration is on
+}
+
+// mostAsks limits the buttons of the page.
+const mostAsks = 20
+
+// show serves GET /settings/connect.
+func (h *Handler) show() http.Handler {
+	return h.Page(func(v *settings.Request) error {
+		memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
+		if err != nil {
+			return err
+		}
+		frame, err := h.Frame(v, Section)
+		if err != nil {
+			return err
+		}
+		page := &view{Frame: frame, Address: h.address}
+		for i, m := range memberships {
+			one := h.placeOf(m)
+			if !one.On && i < mostAsks {
+				ask, err := h.Ask(v, m, nil, "", Section.Path())
+				if err != nil {
+					return err
+				}
+				one.Ask = &ask
+			}
+			page.Workspaces = append(page.Workspaces, one)
+		}
+		h.Pages.Show(v.W, v.R, http.StatusOK, page)
+		return nil
+	})
+}
+
+func (h *Handler) placeOf(m workspace.Membership) place {
+	policy := m.Workspace.Connectors
+	out := place{
+		Name:    m.Workspace.Name,
+		On:      m.Workspace.LLMIntegration,
+		Allowed: m.Permissions.Intersect(policy.Permissions).Usable(h.address),
+		Days:    policy.Days,
+	}
+	for _, platform := range workspace.Platforms() {
+		if !slices.Contains(policy.Platforms, platform) {
+			out.Refused = append(out.Refused, platform.Name())
+		}
+	}
+	return out
+}
