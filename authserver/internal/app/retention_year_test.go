@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
@@ -95,7 +96,7 @@ func (y *year) addDay() {
 		where created_at = $1 and client_id = $2 and user_id = $3 and tenant_id = $4 and $5 > 0
 			and get_byte(uuid_send(id), 0) < 26`,
 		`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject, detail)
-		select gen_random_uuid(), $1, $4, $3, 'user:' || $3::uuid, 'grant.consented', 'grant:' || id,
+		select gen_random_uuid(), $1, $4, $3, 'user:' || $3::uuid, '` + string(audit.GrantConsented) + `', 'grant:' || id,
 			jsonb_build_object('client_id', $2::uuid, 'permissions', permissions)
 		from account.grants where created_at = $1 and $5 > 0`,
 		`update account.events set created_at = $1

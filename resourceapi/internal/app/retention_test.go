@@ -27,6 +27,13 @@ func TestForms_RetentionMonths(t *testing.T) {
 		!strings.Contains(a.Body, `"retentionMonths":120`) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
+	workspaceID, user := s.member(perm.EngageWriteForms)
+	formsOnly := as(s.PAT(workspaceID, user, perm.EngageWriteForms).Reveal(), workspaceID).json()
+	own := s.makeForm(formsOnly, allTypes)
+	s.patch(own, formsOnly, `{"retentionMonths":1}`).refused(t, 403, "FORBIDDEN")
+	if a := s.patch(own, formsOnly, `{"title":"Another"}`); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
 	if a := s.patch(f, h, `{"title":"Another"}`); !strings.Contains(a.Body, `"retentionMonths":120`) {
 		t.Errorf("%s", a.Body)
 	}

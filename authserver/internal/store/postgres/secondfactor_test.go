@@ -57,6 +57,14 @@ func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 	if err := l.RequireSecondFactor(t.Context(), other, false, event(weak, other)); err != nil {
 		t.Errorf("a write in another workspace: %v", err)
 	}
+	left := event(weak, uuid.Nil)
+	left.Authorization.WorkspaceID = other
+	if _, err := l.EndMembership(t.Context(), other, user, left); !errors.Is(err, session.ErrSecondFactor) {
+		t.Errorf("leave with a password alone: %v", err)
+	}
+	if _, err := l.DeleteOwnUser(t.Context(), user, event(weak, uuid.Nil)); !errors.Is(err, session.ErrSecondFactor) {
+		t.Errorf("delete the account with a password alone: %v", err)
+	}
 	key := passkey.Passkey{ID: uuid.New(), UserID: user, Name: "Thief", PublicKey: []byte{1}, AAGUID: []byte{0}}
 	key.CredentialID, key.Transports = key.ID[:], []string{}
 	changes := map[string]func(signIn uuid.UUID) error{

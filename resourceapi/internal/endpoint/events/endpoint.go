@@ -83,7 +83,8 @@ func read(guard *gate.Gate, store Store, cursors *list.Cursors) http.Handler {
 	})
 }
 
-// readRange reads the query parameters after, limit, cursor and fields. A cursor replaces after.
+// readRange reads the query parameters after, limit, cursor and fields. A cursor continues behind the
+// event that it names, and never at or before after.
 func readRange(raw, name string, cursors *list.Cursors) (wanted list.Range, after int64, err error) {
 	if err := unknown.Parameters(raw, "after", "limit", "cursor", "fields"); err != nil {
 		return list.Range{}, 0, err
@@ -100,7 +101,7 @@ func readRange(raw, name string, cursors *list.Cursors) (wanted list.Range, afte
 		}
 	}
 	if wanted.After != nil {
-		after = wanted.After.CreatedAt.UnixMicro()
+		after = max(after, wanted.After.CreatedAt.UnixMicro())
 	}
 	return wanted, after, problems.OrNil()
 }
