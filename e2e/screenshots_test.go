@@ -29,7 +29,8 @@ func TestScreenshots(t *testing.T) {
 		i.EndTransitions()
 		pictures := map[string][]byte{file: i.Picture()}
 		// The browser takes no picture of 16,384 pixels or more.
-		if harness.Evaluate[bool](i.Browser, `(h => h > innerHeight && h < 16384)(document.documentElement.scrollHeight)`) {
+		height := harness.Evaluate[int](i.Browser, `document.documentElement.scrollHeight`)
+		if height > harness.Evaluate[int](i.Browser, `innerHeight`) && height < 16384 {
 			pictures[file+"-whole"] = i.WholePicture()
 		}
 		for name, picture := range pictures {

@@ -30,7 +30,7 @@ func TestForms_RetentionMonths(t *testing.T) {
 	workspaceID, user := s.member(perm.EngageWriteForms)
 	formsOnly := as(s.PAT(workspaceID, user, perm.EngageWriteForms).Reveal(), workspaceID).json()
 	own := s.makeForm(formsOnly, allTypes)
-	s.patch(own, formsOnly, `{"retentionMonths":1}`).refused(t, 403, "FORBIDDEN")
+	s.patch(own, formsOnly, `{"retentionMonths":1}`).expect(t, 403, "FORBIDDEN", "")
 	if a := s.patch(own, formsOnly, `{"title":"Another"}`); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}

@@ -58,6 +58,26 @@ func TestColours_HaveContrastInBothSchemes(t *testing.T) {
 	}
 }
 
+var (
+	ownSize = regexp.MustCompile(`(?:font-size|border-radius): [^;}]*\d(?:rem|px)`)
+	named   = regexp.MustCompile(`var\(--([a-z0-9-]+)\)`)
+)
+
+func TestStyle_SizesAndCornersAreThoseOfTheScales(t *testing.T) {
+	sheet, err := staticFiles.ReadFile("static/site.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range ownSize.FindAllString(string(sheet), -1) {
+		t.Errorf("a size that is not in the scales: %s", found)
+	}
+	for _, match := range named.FindAllStringSubmatch(string(sheet), -1) {
+		if !strings.Contains(string(sheet), "\n  --"+match[1]+": ") {
+			t.Errorf("--%s is not declared", match[1])
+		}
+	}
+}
+
 func contrast(a, b string) float64 {
 	lighter, darker := luminance(a), luminance(b)
 	if lighter < darker {
