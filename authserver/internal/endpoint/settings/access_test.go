@@ -45,6 +45,7 @@ func pages() []string {
 	return append(
 		links(perm.AccountAPIAccess, perm.AccountReadMembers),
 		"/settings/audit.jsonl",
+		"/settings/audit.csv",
 		members+"/member",
 		newToken,
 		applications,
