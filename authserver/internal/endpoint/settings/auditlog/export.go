@@ -2,9 +2,9 @@ package auditlog
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -70,9 +70,10 @@ func cells(e audit.Entry) []string {
 		}
 		return id.String()
 	}
-	detail, _ := json.Marshal(e.Detail) // it was JSON in the database
+	var detail strings.Builder
+	_ = web.NewEncoder(&detail).Encode(e.Detail) // it was JSON in the database
 	row := []string{
-		e.At.UTC().Format(time.RFC3339), e.Action, e.Actor, e.Person, e.Application, e.Subject, string(detail),
+		e.At.UTC().Format(time.RFC3339), e.Action, e.Actor, e.Person, e.Application, e.Subject, strings.TrimSpace(detail.String()),
 		e.RequestID, id(e.UserID), id(e.WorkspaceID), e.ID.String(),
 	}
 	for i, text := range row {

@@ -86,7 +86,8 @@ func (h *Handler) show() http.Handler {
 		}
 		if len(entries) > pageSize {
 			entries = entries[:pageSize]
-			view.Older = here.Path(Section) + search.Query() + "&before=" + url.QueryEscape(writeMark(entries[pageSize-1].Cursor()))
+			view.Older = here.Path(Section) + search.Query() +
+				"&before=" + url.QueryEscape(writeMark(entries[pageSize-1].Cursor()))
 		}
 		for _, e := range entries {
 			view.Events = append(view.Events, settings.EventView(e, nil))
