@@ -73,8 +73,17 @@ func cells(e audit.Entry) []string {
 	var detail strings.Builder
 	_ = web.NewEncoder(&detail).Encode(e.Detail) // it was JSON in the database
 	row := []string{
-		e.At.UTC().Format(time.RFC3339), e.Action, e.Actor, e.Person, e.Application, e.Subject, strings.TrimSpace(detail.String()),
-		e.RequestID, id(e.UserID), id(e.WorkspaceID), e.ID.String(),
+		e.At.UTC().Format(time.RFC3339),
+		e.Action,
+		e.Actor,
+		e.Person,
+		e.Application,
+		e.Subject,
+		strings.TrimSpace(detail.String()),
+		e.RequestID,
+		id(e.UserID),
+		id(e.WorkspaceID),
+		e.ID.String(),
 	}
 	for i, text := range row {
 		row[i] = spreadsheet.Cell(text)
