@@ -314,6 +314,7 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		"/settings/developers",
 		"/settings/audit",
 		"/settings/audit.jsonl",
+		"/settings/audit.csv",
 		"/settings/connectors",
 		"/settings/members",
 	} {

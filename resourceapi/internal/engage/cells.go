@@ -3,49 +3,14 @@ package engage
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/shared/spreadsheet"
 )
 
-// formulaStarts are the characters with which a spreadsheet program begins to read a cell as a formula, in the usual
-// and in the full-width form.
-const formulaStarts = "=+-@|%＝＋－＠"
-
-// separators split a line into cells where a spreadsheet program reads the file with another separator than the comma.
-var separators = regexp.MustCompile(`([;\t\r\n])([^;\t\r\n]+)`)
-
-// Cell returns a text of the public for a cell of a CSV file. A text that a spreadsheet program would run as a formula
-// is preceded by an apostrophe, which marks text there, also after another separator.
-func Cell(text string) string {
-	return separators.ReplaceAllStringFunc(marked(text), func(part string) string {
-		return part[:1] + markedAfterSeparator(part[1:])
-	})
-}
-
-// markedAfterSeparator leaves a text of spaces as it is.
-func markedAfterSeparator(text string) string {
-	if strings.TrimLeftFunc(text, ignoredInCell) == "" {
-		return text
-	}
-	return marked(text)
-}
-
-func marked(text string) string {
-	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(text, ignoredInCell))
-	starts, _ := utf8.DecodeRuneInString(text)
-	if text != "" && (strings.ContainsRune(formulaStarts, first) || unicode.IsControl(starts)) {
-		return "'" + text
-	}
-	return text
-}
-
-// ignoredInCell reports whether a spreadsheet program may drop r at the start of a cell.
-func ignoredInCell(r rune) bool {
-	return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
-}
+// Cell returns a text of the public for a cell of a CSV file.
+func Cell(text string) string { return spreadsheet.Cell(text) }
 
 // CellsOf returns a cell for the answer to each field, and an empty one where there is none.
 func CellsOf(fields []Field, stored json.RawMessage) ([]string, error) {

@@ -15,6 +15,14 @@ type Entry struct {
 	ActorName   string // name of the user who acted, or ""
 }
 
+// A Search selects entries of a log. The zero Search selects all.
+type Search struct {
+	RequestID    string
+	Person       string // part of the name or address of the user who acted, or whom the event concerns
+	Application  string // part of its name
+	Since, Until time.Time
+}
+
 // A Cursor is a position in a log that is read from the latest entry back: entries after it are older. The zero Cursor
 // is the beginning.
 type Cursor struct {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,12 @@ left join account.users a on a.id = case when named.actor ~ ` + isUUID + ` then 
 left join account.oauth_clients c on c.id = case when named.client ~ ` + isUUID + ` then named.client::uuid end
 where `
 
+const searched = `
+  and (@request = '' or e.request_id = @request)
+  and (@person = '' or strpos(lower(concat_ws(' ', u.name, u.email, a.name, a.email)), lower(@person)) > 0)
+  and (@application = '' or strpos(lower(c.name), lower(@application)) > 0)
+  and (@since::timestamptz is null or e.at >= @since) and (@until::timestamptz is null or e.at < @until)`
+
 const newestFirst = ` and (@at::timestamptz is null or (e.at, e.id) < (@at, @id)) order by e.at desc, e.id desc
 	limit @limit`
 
@@ -32,31 +39,40 @@ const newestFirst = ` and (@at::timestamptz is null or (e.at, e.id) < (@at, @id)
 func (s *Store) EventsOfWorkspace(
 	ctx context.Context,
 	workspaceID uuid.UUID,
+	search audit.Search,
 	from audit.Cursor,
 	limit int,
 ) ([]audit.Entry, error) {
-	return s.entries(ctx, `e.tenant_id = @of`, workspaceID, from, limit)
+	return s.entries(ctx, `e.tenant_id = @of`, workspaceID, search, from, limit)
 }
 
 // EventsOfUser reads the latest events that concern a user, inside and outside workspaces.
 func (s *Store) EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error) {
-	return s.entries(ctx, `e.user_id = @of`, user, audit.Cursor{}, limit)
+	return s.entries(ctx, `e.user_id = @of`, user, audit.Search{}, audit.Cursor{}, limit)
 }
 
 func (s *Store) entries(
 	ctx context.Context,
 	of string,
 	id uuid.UUID,
+	search audit.Search,
 	from audit.Cursor,
 	limit int,
 ) ([]audit.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	args := pgx.NamedArgs{"of": id, "at": nil, "id": from.ID, "limit": limit}
-	if !from.At.IsZero() {
-		args["at"] = from.At
+	args := pgx.NamedArgs{
+		"of":          id,
+		"at":          orNull(from.At),
+		"id":          from.ID,
+		"limit":       limit,
+		"request":     search.RequestID,
+		"person":      search.Person,
+		"application": search.Application,
+		"since":       orNull(search.Since),
+		"until":       orNull(search.Until),
 	}
-	rows, err := s.pool.Query(ctx, entrySQL+of+newestFirst, args)
+	rows, err := s.pool.Query(ctx, entrySQL+of+searched+newestFirst, args)
 	if err != nil {
 		return nil, unavailable("read audit log", err)
 	}
@@ -79,4 +95,12 @@ func (s *Store) entries(
 		return e, err
 	})
 	return found, unavailable("read audit log", err)
+}
+
+// orNull returns the time, or null for the zero time.
+func orNull(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
 }

@@ -149,7 +149,7 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 			t.Errorf("%s: %d events", action, n)
 		}
 	}
-	entries, err := m.EventsOfWorkspace(t.Context(), second, audit.Cursor{}, 1)
+	entries, err := m.EventsOfWorkspace(t.Context(), second, audit.Search{}, audit.Cursor{}, 1)
 	if err != nil || len(entries) != 1 || entries[0].ActorName != "Deleted user" || *entries[0].UserID != user {
 		t.Errorf("%+v %v", entries, err)
 	}

@@ -2,6 +2,9 @@
 //
 //	GET /settings/audit?tenant=&before=   the log, latest first
 //	GET /settings/audit.jsonl?tenant=     all of its events, one JSON object a line
+//	GET /settings/audit.csv?tenant=       the same for a spreadsheet
+//
+// Each of them takes a search: request (id), person, application, since and until (days, in UTC).
 package auditlog
 
 import (
@@ -19,7 +22,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Section is the page's link in the navigation.
@@ -28,7 +30,13 @@ var Section = ui.Section{Name: "audit", Title: "Audit log", Needs: perm.AccountA
 // Log is the audit log.
 type Log interface {
 	session.Auditor
-	EventsOfWorkspace(ctx context.Context, workspaceID uuid.UUID, from audit.Cursor, limit int) ([]audit.Entry, error)
+	EventsOfWorkspace(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		search audit.Search,
+		from audit.Cursor,
+		limit int,
+	) ([]audit.Entry, error)
 }
 
 // A Handler serves the page. It is safe for concurrent use.
@@ -44,15 +52,13 @@ func New(s *settings.Settings, events Log) *Handler { return &Handler{s, events}
 func (h *Handler) Routes() settings.Routes {
 	return settings.Routes{
 		Section.Path():            {"GET": h.show()},
-		Section.Path() + ".jsonl": {"GET": h.export()},
+		Section.Path() + ".jsonl": {"GET": h.export(jsonLines)},
+		Section.Path() + ".csv":   {"GET": h.export(csvFile)},
 	}
 }
 
-const (
-	pageSize   = 50
-	exportPage = 500
-	exportTime = 5 * time.Minute
-)
+// pageSize is how many events a page shows.
+const pageSize = 50
 
 // show serves GET /settings/audit.
 func (h *Handler) show() http.Handler {
@@ -61,8 +67,9 @@ func (h *Handler) show() http.Handler {
 		if err != nil {
 			return err
 		}
-		from := readMark(v.R.URL.Query().Get("before"))
-		entries, err := h.events.EventsOfWorkspace(v.R.Context(), here.Workspace.ID, from, pageSize+1)
+		query := v.R.URL.Query()
+		from, search := readMark(query.Get("before")), readSearch(query)
+		entries, err := h.events.EventsOfWorkspace(v.R.Context(), here.Workspace.ID, search.of(), from, pageSize+1)
 		if err != nil {
 			return err
 		}
@@ -75,10 +82,12 @@ func (h *Handler) show() http.Handler {
 			Workspaces: here.Workspaces(),
 			Workspace:  here.View(),
 			Later:      from != audit.Cursor{},
+			Search:     search,
 		}
 		if len(entries) > pageSize {
 			entries = entries[:pageSize]
-			view.Older = here.Path(Section) + "&before=" + url.QueryEscape(writeMark(entries[pageSize-1].Cursor()))
+			view.Older = here.Path(Section) + search.Query() +
+				"&before=" + url.QueryEscape(writeMark(entries[pageSize-1].Cursor()))
 		}
 		for _, e := range entries {
 			view.Events = append(view.Events, settings.EventView(e, nil))
@@ -96,6 +105,17 @@ type view struct {
 	Events     []ui.Event
 	Older      string // path to older events, or ""
 	Later      bool   // this is not the first page
+	Search     search
+}
+
+// Export returns the path of an export of the search.
+func (d *view) Export(extension string) string {
+	return Section.Path() + "." + extension + "?tenant=" + d.Workspace.ID + d.Search.Query()
+}
+
+// Latest returns the path of the first page of the search.
+func (d *view) Latest() string {
+	return Section.Path() + "?tenant=" + d.Workspace.ID + d.Search.Query()
 }
 
 func (*view) Template() string { return "audit" }
@@ -113,72 +133,4 @@ func readMark(text string) audit.Cursor {
 		return audit.Cursor{}
 	}
 	return audit.Cursor{At: moment, ID: entry}
-}
-
-// A line is the exported JSON of one event.
-type line struct {
-	ID          uuid.UUID      `json:"id"`
-	At          time.Time      `json:"at"`
-	WorkspaceID *uuid.UUID     `json:"tenantId"`
-	UserID      *uuid.UUID     `json:"userId"`
-	Actor       string         `json:"actor"`
-	Action      string         `json:"action"`
-	Subject     string         `json:"subject"`
-	Detail      map[string]any `json:"detail"`
-	RequestID   string         `json:"requestId"`
-}
-
-// export serves GET /settings/audit.jsonl, with the latest event first.
-func (h *Handler) export() http.Handler {
-	return h.Page(func(v *settings.Request) error {
-		here, err := h.At(v, v.R.URL.Query().Get("tenant"), Section)
-		if err != nil {
-			return err
-		}
-		workspaceID := here.Workspace.ID
-		if v.R.Method == http.MethodGet {
-			exported := v.Event(&workspaceID, audit.AuditExported, "tenant:"+workspaceID.String(), nil)
-			if err := h.events.Record(v.R.Context(), exported); err != nil {
-				return err
-			}
-		}
-		entries, err := h.events.EventsOfWorkspace(v.R.Context(), workspaceID, audit.Cursor{}, exportPage)
-		if err != nil {
-			return err
-		}
-		v.W.Header().Set("Content-Type", "application/jsonl; charset=utf-8")
-		v.W.Header().Set("Content-Disposition", `attachment; filename="audit-`+workspaceID.String()+`.jsonl"`)
-		v.W.Header().Set("X-Content-Type-Options", "nosniff")
-		v.W.Header().Set("Cache-Control", "no-store")
-		// The error means that the writer has no deadlines.
-		_ = http.NewResponseController(v.W).SetWriteDeadline(time.Now().Add(exportTime))
-		h.write(v, workspaceID, entries)
-		return nil
-	})
-}
-
-// write writes page after page. If the store fails after the response has begun, no status can report it. The
-// connection is then aborted, so that the client does not take a part for the whole.
-func (h *Handler) write(v *settings.Request, workspaceID uuid.UUID, entries []audit.Entry) {
-	encoder := web.NewEncoder(v.W)
-	for len(entries) > 0 {
-		for _, e := range entries {
-			err := encoder.Encode(
-				line{e.ID, e.At.UTC(), e.WorkspaceID, e.UserID, e.Actor, e.Action, e.Subject, e.Detail, e.RequestID},
-			)
-			if err != nil {
-				return // the client has closed the connection
-			}
-		}
-		if len(entries) < exportPage {
-			return
-		}
-		var err error
-		last := entries[len(entries)-1].Cursor()
-		entries, err = h.events.EventsOfWorkspace(v.R.Context(), workspaceID, last, exportPage)
-		if err != nil {
-			h.Log.ErrorContext(v.R.Context(), "audit export aborted", "error", err)
-			panic(http.ErrAbortHandler)
-		}
-	}
 }

@@ -1,0 +1,69 @@
+package auditlog
+
+import (
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+)
+
+// A search is the submitted form.
+type search struct{ Request, Person, Application, Since, Until string }
+
+// maxWords bounds a field of the search.
+const maxWords = 200
+
+// readSearch reads the form. A field that cannot be searched for is empty.
+func readSearch(query url.Values) search {
+	words := func(name string) string {
+		text := strings.TrimSpace(strings.ToValidUTF8(query.Get(name), ""))
+		if len(text) > maxWords || strings.ContainsRune(text, 0) {
+			return ""
+		}
+		return text
+	}
+	day := func(name string) string {
+		if _, err := time.Parse(time.DateOnly, query.Get(name)); err != nil {
+			return ""
+		}
+		return query.Get(name)
+	}
+	return search{
+		Request:     words("request"),
+		Person:      words("person"),
+		Application: words("application"),
+		Since:       day("since"),
+		Until:       day("until"),
+	}
+}
+
+// Query returns the search as a part of a query, with its separator.
+func (s search) Query() string {
+	query := url.Values{}
+	for name, text := range map[string]string{
+		"request":     s.Request,
+		"person":      s.Person,
+		"application": s.Application,
+		"since":       s.Since,
+		"until":       s.Until,
+	} {
+		if text != "" {
+			query.Set(name, text)
+		}
+	}
+	if len(query) == 0 {
+		return ""
+	}
+	return "&" + query.Encode()
+}
+
+// of returns the search for the store. The last day is included.
+func (s search) of() audit.Search {
+	out := audit.Search{RequestID: s.Request, Person: s.Person, Application: s.Application}
+	out.Since, _ = time.Parse(time.DateOnly, s.Since) // "" is the zero time
+	if until, err := time.Parse(time.DateOnly, s.Until); err == nil {
+		out.Until = until.AddDate(0, 0, 1)
+	}
+	return out
+}
