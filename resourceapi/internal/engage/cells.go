@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// formulaStarts are the characters with which a spreadsheet program begins to read a cell as a formula, in the usual
-// and in the full-width form.
+// formulaStarts are the characters, in normal and full-width form, that make a spreadsheet program read a cell as a
+// formula.
 const formulaStarts = "=+-@|%＝＋－＠"
 
-// separators split a line into cells where a spreadsheet program reads the file with another separator than the comma.
+// separators split a line into cells if a spreadsheet program reads the file with a separator other than the comma.
 var separators = regexp.MustCompile(`([;\t\r\n])([^;\t\r\n]+)`)
 
-// Cell returns a text of the public for a cell of a CSV file. A text that a spreadsheet program would run as a formula
-// is preceded by an apostrophe, which marks text there, also after another separator.
+// Cell returns text for a cell of a CSV file. If a spreadsheet program would run the text, or a part after another
+// separator, as a formula, Cell adds an apostrophe before it, which marks the cell as text.
 func Cell(text string) string {
 	return separators.ReplaceAllStringFunc(marked(text), func(part string) string {
 		return part[:1] + markedAfterSeparator(part[1:])
@@ -47,7 +47,7 @@ func ignoredInCell(r rune) bool {
 	return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
 }
 
-// CellsOf returns a cell for the answer to each field, and an empty one where there is none.
+// CellsOf returns a cell for each field: the answer, or "" if there is none.
 func CellsOf(fields []Field, stored json.RawMessage) ([]string, error) {
 	var answers map[string]json.RawMessage
 	if err := json.Unmarshal(stored, &answers); err != nil {
@@ -68,7 +68,7 @@ func CellsOf(fields []Field, stored json.RawMessage) ([]string, error) {
 	return cells, nil
 }
 
-// cellOf returns the cell of one answer. A number or a boolean stays as it is: it cannot be a formula.
+// cellOf returns the cell of one answer. It does not change numbers and booleans, which cannot be formulas.
 func cellOf(answer json.RawMessage) (string, error) {
 	if strings.HasPrefix(string(answer), "[") {
 		var chosen []string

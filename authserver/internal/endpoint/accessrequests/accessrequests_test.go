@@ -227,7 +227,7 @@ func TestAsk_LLMIntegration(t *testing.T) {
 	}
 }
 
-func TestAsk_WithoutMailPageNamesWhomToAsk(t *testing.T) {
+func TestAsk_WithoutMailPageNamesManagers(t *testing.T) {
 	site := browsertest.Start(t)
 	boss := site.Member(perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesWrite, perm.ProgrammesRead)
 	program, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)

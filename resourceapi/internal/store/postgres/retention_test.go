@@ -34,7 +34,7 @@ func newRetentionTest(t *testing.T) *retentionTest {
 		t.Fatal(err)
 	}
 	store := open(t, w)
-	records := store.Retention(Keep{Imports: keepImported, Supporters: keepLeft})
+	records := store.Retention(RetentionPeriods{Imports: keepImported, Supporters: keepLeft})
 	return &retentionTest{w, t, store, records, w.Workspace()}
 }
 
