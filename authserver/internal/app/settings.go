@@ -43,8 +43,8 @@ func hostOf(text string) string {
 	return parsed.Hostname()
 }
 
-// newSettings returns the routes of the settings, and the handler of paths that do not exist. Their sessions are not yet
-// read.
+// newSettings returns the routes of the settings, and the handler of paths that do not exist. Their sessions are not
+// yet read.
 func newSettings(
 	d browserDeps,
 	sessions *session.Sessions,

@@ -82,7 +82,8 @@ func (h *Settings) declinePasskey() http.Handler {
 	})
 }
 
-// chooseWorkspace serves POST /settings/workspace: tenant, section. It stores the workspace and shows the section again.
+// chooseWorkspace serves POST /settings/workspace: tenant, section. It stores the workspace and shows the section
+// again.
 func (h *Settings) chooseWorkspace() http.Handler {
 	return h.Form(ui.Section{Name: "user"}, func(v *Request) error {
 		here := Scope{}
