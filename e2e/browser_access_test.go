@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// sound reports what a browser test finds on every page: layout faults, errors on the console, foreign hosts.
+// sound fails the test if the browser reported errors or layout faults, or sent requests to other hosts.
 func sound(t *testing.T, name string, browser *harness.Browser) {
 	t.Helper()
 	for _, complaint := range browser.Complaints() {
@@ -82,7 +82,7 @@ func TestBrowser_AsksAdministrator(t *testing.T) {
 	sound(t, "office", office)
 }
 
-// setUp sets an authenticator app up on the page that the browser shows.
+// setUp sets up an authenticator app on the open page.
 func setUp(t *testing.T, browser *harness.Browser) {
 	t.Helper()
 	browser.See("#setup-key")

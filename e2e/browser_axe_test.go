@@ -23,7 +23,7 @@ type inspector struct {
 	inspect func(i *inspector, page, size, colours string)
 }
 
-// look inspects the open page, with everything unfolded.
+// look inspects the open page with all details opened.
 func (i *inspector) look(page string) {
 	i.t.Helper()
 	i.pages++
@@ -52,7 +52,7 @@ func (i *inspector) at(address string) {
 	i.look(path[strings.Index(path, "//")+2:])
 }
 
-// findsViolations requires that axe-core finds a missing label and a bad contrast.
+// findsViolations requires that axe-core reports a missing label and insufficient contrast.
 func (i *inspector) findsViolations(p *harness.Product) {
 	i.t.Helper()
 	i.Open(p.AppURL + "/login")
@@ -166,7 +166,7 @@ func signedOutPages(i *inspector, p *harness.Product, to linked) {
 	i.look("forgotten, without an address")
 }
 
-// consentPages signs in on the way.
+// consentPages signs in while it opens the pages.
 func consentPages(
 	i *inspector, p *harness.Product, site *harness.MetadataHost, ws harness.TestWorkspace, user demo.User,
 ) {

@@ -21,7 +21,7 @@ func TestDescribed_PageFitsEachScreenAndScheme(t *testing.T) {
 		browser.Scheme(scheme)
 		browser.Open(p.BaseURL + "/v1/docs")
 		browser.See(".tabs button")
-		if weight := browser.Weight(); weight > maxDocsWeight || weight < 20_000 {
+		if weight := browser.TransferSize(); weight > maxDocsWeight || weight < 20_000 {
 			t.Errorf("%d bytes", weight)
 		}
 		ground := map[string]string{"light": "rgb(255, 255, 255)", "dark": "rgb(23, 29, 27)"}[scheme]
@@ -35,7 +35,7 @@ func TestDescribed_PageFitsEachScreenAndScheme(t *testing.T) {
 	})
 }
 
-// wantsQuiet checks that the page asked no other host and that the browser has nothing to complain about.
+// wantsQuiet checks that the page sent no request to other hosts and that the browser reported no errors.
 func wantsQuiet(t *testing.T, p *harness.Product, browser *harness.Browser) {
 	t.Helper()
 	if hosts := browser.Hosts(); len(hosts) != 1 || !strings.HasSuffix(p.BaseURL, hosts[0]) {
@@ -113,7 +113,7 @@ func wantsLine(t *testing.T, browser *harness.Browser, line string) {
 	t.Fatalf("the line says %q, not %q", got, line)
 }
 
-// wantsToken checks where the page has put a pasted token: nowhere but in its field and in the tab's storage.
+// wantsToken checks that a pasted token is only in its field and in sessionStorage.
 func wantsToken(t *testing.T, browser *harness.Browser, token string) {
 	t.Helper()
 	if kept := harness.Evaluate[string](browser, `sessionStorage.getItem("almoner.token")`); kept != token {
@@ -131,8 +131,8 @@ func wantsToken(t *testing.T, browser *harness.Browser, token string) {
 	}
 }
 
-// The token goes to the API alone, whatever the path says, and nothing is sent without need.
-func TestDescribed_TokenIsSentToThisAPIAlone(t *testing.T) {
+// The token is sent only to the API, whatever the path is, and only with requests that need it.
+func TestDescribed_TokenIsSentOnlyToThisAPI(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
@@ -188,7 +188,7 @@ func TestDescribed_CopiesExampleWithToken(t *testing.T) {
 	browser := p.Browser(t, harness.Laptop)
 	browser.Open(p.BaseURL + "/v1/docs#listProgrammes")
 	browser.See(".tabs button")
-	// The clipboard of a browser without a window may be closed, so the page writes to this one.
+	// A browser without a window may have no clipboard, so the page writes to this one.
 	harness.Evaluate[bool](browser, `(Object.defineProperty(navigator, "clipboard", {value: {
 		writeText: text => { window.copied = text; return Promise.resolve(); }}}), true)`)
 	copied := func() string {

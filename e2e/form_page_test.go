@@ -13,7 +13,7 @@ import (
 
 // The page of a public form (contract, section 6) in a real browser: on its own, and on a website.
 
-// onEachScreen are the screens and schemes in which each page is tried.
+// onEachScreen are the screens and colour schemes for which each page is tested.
 func onEachScreen(t *testing.T, try func(t *testing.T, screen harness.Screen, scheme string)) {
 	for name, screen := range map[string]harness.Screen{"laptop": harness.Laptop, "telephone": harness.Telephone} {
 		for _, scheme := range []string{"light", "dark"} {
@@ -88,7 +88,7 @@ func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
 		if over := browser.Overflow(); over > 0 {
 			t.Errorf("%d pixels wider than the screen", over)
 		}
-		if weight := browser.Weight(); weight > maxFormWeight || weight < 5000 {
+		if weight := browser.TransferSize(); weight > maxFormWeight || weight < 5000 {
 			t.Errorf("%d bytes", weight)
 		}
 		paper := map[string]string{"light": "rgb(245, 246, 244)", "dark": "rgb(15, 20, 18)"}[scheme]
@@ -103,7 +103,7 @@ func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
 		if text := browser.Text(); !strings.Contains(text, "Nifer yr atebion i'w cywiro: 3.") {
 			t.Errorf("%s", text)
 		}
-		// A website decides about a page in its frame.
+		// A website chooses the theme of a page in its frame.
 		browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed?frame=1&accent=f2c14e")
 		browser.See("button")
 		if got := background(browser, "main"); got != "rgb(255, 255, 255)" {
@@ -123,7 +123,7 @@ func background(b *harness.Browser, element string) string {
 	return harness.Evaluate[string](b, `getComputedStyle(document.querySelector("`+element+`")).backgroundColor`)
 }
 
-// newWebsite starts a website with a form on its page. The attributes are further ones of its script.
+// newWebsite starts a website with a form on its page. attributes are additional attributes of the script element.
 func newWebsite(
 	t *testing.T,
 	p *harness.Product,
@@ -144,7 +144,7 @@ func newWebsite(
 	return site.URL, formID
 }
 
-// A person fills in and sends the form on a website with the keyboard alone.
+// A user fills in and sends the form on a website, using only the keyboard.
 func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 	t.Parallel()
 	p := enter(t)

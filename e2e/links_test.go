@@ -36,7 +36,7 @@ var (
 	fence = regexp.MustCompile("(?s)\n```.*?\n```")
 )
 
-// Every relative link of every page has a target, with the heading that it names.
+// Every relative link in a page leads to an existing file and heading.
 func TestPages_LinksHaveTargets(t *testing.T) {
 	t.Parallel()
 	found := 0
@@ -78,7 +78,7 @@ func headings(page []byte) []string {
 	return anchors
 }
 
-// deploy/README.md leads to each page about running Almoner, and each can be read at once.
+// deploy/README.md links to each page about running Almoner, and each page has at most 150 lines.
 func TestDeployPages_AreShortAndLinked(t *testing.T) {
 	t.Parallel()
 	overview, err := os.ReadFile("../deploy/README.md")
@@ -100,7 +100,7 @@ func TestDeployPages_AreShortAndLinked(t *testing.T) {
 	}
 }
 
-// The described variables of the gateway are those that the Caddyfile reads.
+// SETTINGS.md describes exactly the variables that the Caddyfile reads.
 func TestSettings_DescribeVariablesOfCaddyfile(t *testing.T) {
 	t.Parallel()
 	var described []string

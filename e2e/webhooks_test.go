@@ -25,14 +25,13 @@ func hook(address string, types ...string) map[string]any {
 	return map[string]any{"url": address, "types": types}
 }
 
-// names returns the content of the file of host names of this machine.
+// names returns the content of /etc/hosts.
 func names() string {
 	content, _ := os.ReadFile("/etc/hosts") // a machine without the file knows no other names of itself
 	return string(content)
 }
 
-// Without the setting of development, every address of this machine and of private networks is refused, in any
-// spelling.
+// Without ALMONER_WEBHOOK_CA, every address of this machine and of private networks is refused, in any spelling.
 func TestWebhooks_Addresses(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -173,8 +172,8 @@ func addOnPage(t *testing.T, p *harness.Product, ws harness.TestWorkspace, addre
 	return client.Secret(secret)
 }
 
-// workerDies kills the worker while an endpoint has got an event and not answered. The event is sent again, with the
-// same id, and none is lost.
+// workerDies kills the worker after an endpoint has received an event and before it responds. The event is sent again
+// with the same id, and no event is lost.
 func workerDies(t *testing.T, worker *stack.Service, receiver *harness.Receiver, api harness.API) {
 	t.Helper()
 	before := len(receiver.At("/api"))

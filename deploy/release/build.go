@@ -32,8 +32,8 @@ func (b build) file() string {
 	return fmt.Sprintf("%s-%s-linux-%s", b.program, version.Number, b.architecture)
 }
 
-// compile builds the program of the repository at root into a file. The same sources and the same Go version give the
-// same file, on any machine and in any directory: it contains no path, no time and no build id. It needs no C.
+// compile builds the program of the repository at root into a file. The same sources and Go version produce the same
+// file on any machine and in any directory, since the file contains no path, time or build id. It needs no C compiler.
 func (b build) compile(ctx context.Context, root, commit, file string) error {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -71,8 +71,8 @@ func (b build) compile(ctx context.Context, root, commit, file string) error {
 	return nil
 }
 
-// commitOf returns the commit of the repository. It returns an error if a file differs from it, because a release must
-// be what others can build from the commit.
+// commitOf returns the commit of the repository. It returns an error if a file differs from the commit, because others
+// must be able to reproduce a release from it.
 func commitOf(ctx context.Context, root string) (string, error) {
 	changed, err := git(ctx, root, "status", "--porcelain")
 	if err != nil {
@@ -103,7 +103,7 @@ func checkVersion(number string) error {
 	return nil
 }
 
-// isDated reports whether the changelog has a section of this version with its date. Without it the build is a trial.
+// isDated reports whether the changelog has a dated section for this version. Without one, the build is a trial.
 func isDated(changelog, number string) bool {
 	section := regexp.MustCompile(`(?m)^## \[` + regexp.QuoteMeta(number) + `\] - \d{4}-\d{2}-\d{2}$`)
 	return section.MatchString(changelog)

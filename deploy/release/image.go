@@ -113,7 +113,7 @@ func imageOf(b build, commit, file string, licences []byte) (v1.Image, error) {
 	return mutate.ConfigFile(image, withConfig(image, b.architecture, config))
 }
 
-// withConfig returns the configuration of an image with its layers. It has no time.
+// withConfig returns the configuration of an image with its layers and without a time.
 func withConfig(image v1.Image, architecture string, config v1.Config) *v1.ConfigFile {
 	file, err := image.ConfigFile()
 	if err != nil {

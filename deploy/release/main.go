@@ -3,8 +3,8 @@
 // materials of a built program to standard output (CycloneDX 1.6, JSON); licences rewrites deploy/LICENCES.md and
 // deploy/LICENCES.txt (make generate).
 //
-// Images are made by go-containerregistry, the library of ko and crane, which needs no daemon and no network. ko itself
-// would pull a base image; ours have none.
+// It makes images with go-containerregistry, the library of ko and crane, without a daemon or a network. ko is not
+// used, because it would pull a base image.
 //
 // cyclonedx-gomod (1.10.0) cannot replace the first: in a program built as the images are, it names our module
 // shared "../shared", at version "(devel)". go-licenses (2.0.1) cannot replace the second: its report has neither

@@ -105,8 +105,8 @@ func TestImport_FormulasStayText(t *testing.T) {
 	}
 }
 
-// TestExport_FormulasAreMarkedAsText checks that an export of submissions for a spreadsheet marks formulas as text, and
-// that it is the only response for a spreadsheet.
+// TestExport_FormulasAreMarkedAsText checks that a CSV export of submissions marks formulas as text, and that no other
+// response is a CSV file.
 func TestExport_FormulasAreMarkedAsText(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// landed is the commit that TestUpgrades_FailNoRequest upgrades from: the last one that was installed anywhere. The
-// variable names another.
+// landed is the commit from which TestUpgrades_FailNoRequest upgrades: the last commit that was installed anywhere. The
+// environment variable can name another commit.
 const (
 	landed          = "4fecc471fcdc441e5b9366d284d83a4aad766739"
 	earlierVariable = "ALMONER_UPGRADE_FROM"

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/axe"
 )
 
-// Show changes the size of the window and the colours that the user prefers: "light" or "dark".
+// Show sets the size of the window and the colour scheme that the user prefers: "light" or "dark".
 func (b *Browser) Show(screen Screen, colours string) {
 	b.t.Helper()
 	b.do("resize the window", chromedp.EmulateViewport(screen.Width, screen.Height))
@@ -23,8 +23,8 @@ func (b *Browser) Show(screen Screen, colours string) {
 	}
 }
 
-// violationsScript runs axe-core and reports each element that violates one. Transitions end first:
-// the colours in the middle of one are not those of the page.
+// violationsScript runs axe-core and reports each element that violates a rule. It waits for the end of transitions,
+// because they change colours.
 const violationsScript = `(async () => {
 	for (const a of document.getAnimations()) a.finish();
 	const options = { resultTypes: ["violations"] };
@@ -33,10 +33,11 @@ const violationsScript = `(async () => {
 	return result.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.failureSummary + " " + n.html));
 })()`
 
-// axePatience is longer than browserPatience: axe-core needs the processor, which other tests use too.
+// axePatience is longer than browserPatience, because axe-core is slow while other tests run.
 const axePatience = 2 * time.Minute
 
-// Violations returns what axe-core finds wrong with the page, or only with its colours.
+// Violations returns the violations that axe-core finds in the page. If onlyColours is true, it runs only the rules
+// about colours.
 func (b *Browser) Violations(onlyColours bool) []string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.window, axePatience)

@@ -5,7 +5,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Scheme makes the system of the browser light or dark.
+// Scheme sets the colour scheme that the browser prefers: "light" or "dark".
 func (b *Browser) Scheme(scheme string) {
 	b.t.Helper()
 	parameters := emulation.SetEmulatedMediaParams{
@@ -16,8 +16,8 @@ func (b *Browser) Scheme(scheme string) {
 	}
 }
 
-// Weight returns how many bytes the page and what it loaded had on the wire.
-func (b *Browser) Weight() int {
+// TransferSize returns the number of bytes transferred for the page and its files.
+func (b *Browser) TransferSize() int {
 	b.t.Helper()
 	return Evaluate[int](b, `["navigation", "resource"].flatMap(kind => performance.getEntriesByType(kind))
 		.reduce((sum, entry) => sum + entry.transferSize, 0)`)

@@ -29,7 +29,7 @@ type Received struct {
 	Body   []byte
 }
 
-// NewReceiver starts a receiver that accepts everything.
+// NewReceiver starts a receiver that responds to every request with a success status.
 func NewReceiver(t testing.TB) *Receiver {
 	t.Helper()
 	r := &Receiver{status: http.StatusNoContent}
@@ -46,14 +46,14 @@ func (r *Receiver) Settings() map[string]string {
 	return map[string]string{"ALMONER_WEBHOOK_CA": string(content)}
 }
 
-// Answer sets the status of the following answers.
+// Answer sets the status of the following responses.
 func (r *Receiver) Answer(status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status = status
 }
 
-// Pause makes the receiver take requests without an answer until Resume.
+// Pause makes the receiver accept requests without responding until Resume is called.
 func (r *Receiver) Pause() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,7 +28,8 @@ const (
 	deathDefinition      = "\n\nfunc dieAt(step string) {\n" +
 		"\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n" +
 		"\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
-	checkedExchange = "	if err := k.answerExchange(ctx, *g, result, ending); err != nil {\n\t\treturn Issued{}, " +
+	checkedExchange = "	if err := k.answerExchange(ctx, *g, result, terms, ending); err != nil {\n" +
+		"\t\treturn Issued{}, " +
 		"err\n\t}\n"
 	checkedRotation = "	if err := k.answerRotation(ctx, *g, result, ending); err != nil {\n\t\treturn Issued{}, " +
 		"err\n\t}\n"

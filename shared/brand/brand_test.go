@@ -39,7 +39,7 @@ func TestAccent_KeepsColourThatHasContrast(t *testing.T) {
 	}
 }
 
-func TestContrast_IsThatOfWCAG(t *testing.T) {
+func TestContrast_MatchesWCAG(t *testing.T) {
 	grey, _ := Parse("#767676")
 	if got := Contrast(white, black); got != 21 {
 		t.Error(got)
@@ -113,7 +113,7 @@ func TestOptions_MistakesNameTheSettingAndNoValue(t *testing.T) {
 	}
 }
 
-func TestRead_LogoIsOfTheDeploymentOrOursInItsColour(t *testing.T) {
+func TestRead_LogoDefaultsToAlmonersInBrandColour(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logo.png")
 	image := "\x89PNG\r\n\x1a\nrest"
 	if err := os.WriteFile(path, []byte(image), 0o600); err != nil {

@@ -19,14 +19,14 @@ var (
 	black = Colour{0, 0, 0}
 )
 
-// Grounds are the grounds of the pages on which an accent has the least contrast: the darkest of light pages, and the
-// lightest of dark pages. The style sheets have them as --sunken.
+// Backgrounds on which an accent has the least contrast: the darkest one of light pages and the lightest one of dark
+// pages. The style sheets define them as --sunken.
 var (
 	LightGround = Colour{0xf0, 0xf2, 0xf0}
 	DarkGround  = Colour{0x1e, 0x26, 0x23}
 )
 
-// Parse reads a colour of 3 or 6 hexadecimal digits, with or without a number sign.
+// Parse parses a colour of 3 or 6 hexadecimal digits, with or without a leading "#".
 func Parse(text string) (Colour, error) {
 	digits := strings.TrimPrefix(text, "#")
 	if len(digits) == 3 {
@@ -39,7 +39,7 @@ func Parse(text string) (Colour, error) {
 	return Colour{uint8(number >> 16), uint8(number >> 8), uint8(number)}, nil
 }
 
-// String returns the colour like #1f5f54.
+// String returns the colour as "#" and 6 hexadecimal digits, such as "#1f5f54".
 func (c Colour) String() string { return fmt.Sprintf("#%02x%02x%02x", c.red, c.green, c.blue) }
 
 // Contrast returns the contrast ratio of two colours, 1 to 21 (WCAG 2.2).
@@ -62,24 +62,25 @@ func (c Colour) luminance() float64 {
 	return 0.2126*linear(c.red) + 0.7152*linear(c.green) + 0.0722*linear(c.blue)
 }
 
-// mix returns c with a share of other, 0 to 1.
+// mix returns a mixture of c and other. share is the part of other, 0 to 1.
 func (c Colour) mix(other Colour, share float64) Colour {
 	channel := func(a, b uint8) uint8 { return uint8(math.Round(float64(a) + (float64(b)-float64(a))*share)) }
 	return Colour{channel(c.red, other.red), channel(c.green, other.green), channel(c.blue, other.blue)}
 }
 
-// An Accent is a colour with what goes with it on a ground.
+// An Accent is a colour together with its variants for one background.
 type Accent struct {
-	Ink    Colour // links and borders: a shade of the colour that can be read on the ground
-	Fill   Colour // ground of buttons: the colour itself
-	Strong Colour // Fill under the pointer
+	Ink    Colour // links and borders: a shade of the colour with enough contrast to the background
+	Fill   Colour // background of buttons: the colour itself
+	Strong Colour // background of a button under the pointer
 	On     Colour // text on Fill and Strong
 }
 
 // steps is the number of shades that Accent tries.
 const steps = 50
 
-// Accent returns the accent of c on a ground. Its texts have a contrast of at least 4.5:1.
+// Accent returns the accent of c on a background. Ink on the background and On on Fill have a contrast of at least
+// 4.5:1.
 func (c Colour) Accent(ground Colour) Accent {
 	a := Accent{Ink: c, Fill: c, Strong: c.mix(black, 0.15), On: white}
 	if Contrast(c, black) > Contrast(c, white) { // the better one has at least 4.58:1

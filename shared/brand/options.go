@@ -15,7 +15,7 @@ import (
 const DefaultName = "Almoner"
 
 const (
-	defaultColour = "#1f5f54" // the ground of logo.svg too
+	defaultColour = "#1f5f54" // also the background of logo.svg
 	maxName       = 40        // characters
 	maxLogo       = 32 << 10  // bytes
 )
@@ -27,7 +27,7 @@ type Options struct {
 	BrandLogo   string `env:"ALMONER_BRAND_LOGO" doc:"File with the logo, which is the icon in the browser's tab too: a square SVG or PNG of up to 32 KiB. Empty: the logo of Almoner in the brand's colour."`
 }
 
-// Check reports mistakes that the types cannot show. It quotes no value. An empty setting is that of Almoner.
+// Check reports settings that are not valid, without quoting their values. An empty setting means Almoner's default.
 func (o *Options) Check() []error {
 	var mistakes []error
 	if message := displayname.Check(o.BrandName, maxName); o.BrandName != "" && message != "" {
@@ -63,7 +63,7 @@ type Logo struct {
 	ContentType string
 }
 
-// Read returns the brand, with the logo as it is in its file now.
+// Read returns the brand. It reads the file of the logo.
 func (o *Options) Read() (Brand, error) {
 	b := Brand{name: o.BrandName}
 	if o.BrandColour != "" && o.BrandColour != defaultColour {
@@ -86,7 +86,7 @@ func (b Brand) Name() string {
 	return b.name
 }
 
-// Colour returns the colour of the deployment, and whether it is its own rather than that of Almoner.
+// Colour returns the colour of the deployment, and false if it is Almoner's default.
 func (b Brand) Colour() (colour Colour, own bool) {
 	if b.colour == nil {
 		return Colour{0x1f, 0x5f, 0x54}, false
@@ -97,7 +97,7 @@ func (b Brand) Colour() (colour Colour, own bool) {
 //go:embed logo.svg
 var ownLogo string
 
-// Logo returns the logo of the deployment, by default ours in its colour.
+// Logo returns the logo of the deployment. The default is Almoner's logo in the colour of the deployment.
 func (b Brand) Logo() Logo {
 	if len(b.logo.Content) > 0 {
 		return b.logo

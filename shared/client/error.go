@@ -55,10 +55,11 @@ type Error struct {
 	source string // method and path of the request, or the consent page
 }
 
-// maxFieldsShown bounds the fields in the text of an error.
+// maxFieldsShown is the maximum number of fields in the text of an error.
 const maxFieldsShown = 10
 
-// Error names the request and its refusal, with up to 10 fields. It contains no query, header or body of the request.
+// Error returns the method, the path and the error of the response, with up to 10 fields. It contains no query, header
+// or body of the request.
 func (e *Error) Error() string {
 	var text strings.Builder
 	text.WriteString("almoner: " + e.source + ":")

@@ -136,8 +136,8 @@ func (f Forms) Submissions(ctx context.Context, form string, filter ...Submissio
 	return list[Submission](ctx, f.c, f.submissions(form, chosen))
 }
 
-// SubmissionsPage returns one page of Submissions. A program that stops between pages stores the cursor, and continues
-// with the same filter.
+// SubmissionsPage returns one page of Submissions, at a cursor or the first one if cursor is "". A program that stops
+// between pages must store Next and continue with the same filter.
 func (f Forms) SubmissionsPage(
 	ctx context.Context,
 	form string,

@@ -31,7 +31,7 @@ type Page[T any] struct {
 	Next    string // cursor of the next page, or "" after the last one
 }
 
-// pageOf returns the page at a cursor; "" is the first one.
+// pageOf returns the page at a cursor, or the first page if the cursor is "".
 func pageOf[T any](ctx context.Context, c *caller, r request, cursor string) (Page[T], error) {
 	query := url.Values{}
 	maps.Copy(query, r.query)

@@ -56,8 +56,8 @@ func (p Programmes) List(ctx context.Context, f ProgrammeFilter) iter.Seq2[Progr
 	return list[Programme](ctx, p.c, p.listed(f))
 }
 
-// Page returns one page of List. A program that stops between pages stores the cursor, and continues with the same
-// filter.
+// Page returns one page of List, at a cursor or the first one if cursor is "". A program that stops between pages must
+// store Next and continue with the same filter.
 func (p Programmes) Page(ctx context.Context, f ProgrammeFilter, cursor string) (Page[Programme], error) {
 	return pageOf[Programme](ctx, p.c, p.listed(f), cursor)
 }

@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// WebhookTolerance is by how much the timestamp of a webhook may differ from the clock of the program.
+// WebhookTolerance is the maximum difference between the timestamp of a webhook and the clock of the program.
 const WebhookTolerance = 5 * time.Minute
 
 // ErrWebhook matches the error of a request that is not a webhook of Almoner, or is too old or too new. Answer it with
 // status 400 or 401.
 var ErrWebhook = errors.New("almoner: not a valid webhook")
 
-// A WebhookEvent is what Almoner sent to a webhook endpoint.
+// A WebhookEvent is an event that Almoner sent to a webhook endpoint.
 type WebhookEvent struct {
-	// ID is the same each time the event is sent. Store it, and ignore an event whose ID is stored.
+	// ID is the same each time the event is sent. Store it, and ignore events whose ID is already stored.
 	ID        string    `json:"-"`
 	Type      string    `json:"type"` // such as programme.created, or webhook.test
 	Timestamp time.Time `json:"timestamp"`
 	Data      struct {
 		ID      string   `json:"id"`
-		Changed []string `json:"changed"` // names of the changed fields of an update
+		Changed []string `json:"changed"` // names of the changed fields, for an update
 	} `json:"data"`
 	WorkspaceID string `json:"workspaceId"`
 	Sequence    int64  `json:"sequence"` // 0 for webhook.test
@@ -43,8 +43,9 @@ type WebhookVerifier struct {
 
 const webhookPrefix = "whsec_"
 
-// NewWebhookVerifier returns the verifier of an endpoint with this secret. With several secrets, such as those of
-// endpoints of several workspaces at one URL, any of them is accepted.
+// NewWebhookVerifier returns a verifier for an endpoint with this secret. If several secrets are given, for example
+// because endpoints of several workspaces have one URL, a signature with any of them is accepted. It returns an error
+// if there is no secret or a secret does not begin with "whsec_".
 func NewWebhookVerifier(secrets ...Secret) (*WebhookVerifier, error) {
 	v := &WebhookVerifier{Now: time.Now}
 	for _, secret := range secrets {
@@ -61,8 +62,8 @@ func NewWebhookVerifier(secrets ...Secret) (*WebhookVerifier, error) {
 	return v, nil
 }
 
-// Verify returns the event of a request with this header and this body, as it was received. Its error matches
-// ErrWebhook.
+// Verify checks the signature of a request and returns its event. body must be the body exactly as received. The error
+// matches ErrWebhook.
 func (v *WebhookVerifier) Verify(header http.Header, body []byte) (WebhookEvent, error) {
 	id, sent := header.Get("Webhook-Id"), header.Get("Webhook-Timestamp")
 	if id == "" || strings.Contains(id, ".") {
@@ -80,12 +81,13 @@ func (v *WebhookVerifier) Verify(header http.Header, body []byte) (WebhookEvent,
 	}
 	e := WebhookEvent{ID: id}
 	if err := json.Unmarshal(body, &e); err != nil {
-		return WebhookEvent{}, fmt.Errorf("%w: the body is no JSON", ErrWebhook)
+		return WebhookEvent{}, fmt.Errorf("%w: the body is not JSON", ErrWebhook)
 	}
 	return e, nil
 }
 
-// signed reports whether one of the signatures, which spaces separate, is that of the content with one of the keys.
+// signed reports whether any of the space-separated signatures is a valid signature of the content with any of the
+// keys.
 func (v *WebhookVerifier) signed(signatures, prefix string, body []byte) bool {
 	for _, key := range v.keys {
 		mac := hmac.New(sha256.New, key)

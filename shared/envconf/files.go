@@ -20,8 +20,8 @@ const (
 	maxFile = 1 << 20
 )
 
-// ReadFile returns the content of a file that NAME_FILE names, without a line feed at its end. Its error continues "a
-// file that …".
+// ReadFile returns the content of a file that NAME_FILE names, without a trailing line feed. The text of its error is a
+// clause that continues "a file that".
 func ReadFile(path string) (string, error) {
 	content, err := readSmall(path)
 	if err != nil {

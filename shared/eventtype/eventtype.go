@@ -1,4 +1,4 @@
-// Package eventtype lists the types of events, each with the permission that reading it needs (contract, section 6a).
+// Package eventtype lists the types of events and the permission for reading each type (contract, section 6a).
 package eventtype
 
 import (
@@ -8,11 +8,11 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Subject is what an event is about, the first part of its type.
+// A Subject is the kind of record that an event is about. Its name is the first part of the type.
 type Subject struct {
 	Name  string
-	Need  perm.Permission // to read the events
-	Title string          // of its types on pages
+	Need  perm.Permission // permission for reading the events
+	Title string          // shown on pages
 	verbs []string
 }
 
@@ -70,7 +70,7 @@ func All() []string {
 	return all
 }
 
-// Need returns the permission that reading events of the type needs, and false for an unknown type.
+// Need returns the permission for reading events of the type, and false for an unknown type.
 func Need(eventType string) (perm.Permission, bool) {
 	name, _, _ := strings.Cut(eventType, ".")
 	for _, s := range Subjects() {
@@ -81,7 +81,7 @@ func Need(eventType string) (perm.Permission, bool) {
 	return "", false
 }
 
-// Needs returns the permissions that reading events of the types needs.
+// Needs returns the permissions for reading events of the types.
 func Needs(types []string) perm.Set {
 	var needs []perm.Permission
 	for _, one := range types {
@@ -92,7 +92,7 @@ func Needs(types []string) perm.Set {
 	return perm.NewSet(needs...)
 }
 
-// Readable returns the types of those given that may be read with these permissions.
+// Readable returns those of the given types that a caller with the permissions held may read.
 func Readable(types []string, held perm.Set) []string {
 	readable := []string{}
 	for _, one := range types {
@@ -103,7 +103,7 @@ func Readable(types []string, held perm.Set) []string {
 	return readable
 }
 
-// ReadableSubjects returns the names of the subjects whose events may be read with these permissions.
+// ReadableSubjects returns the names of the subjects whose events a caller with the permissions held may read.
 func ReadableSubjects(held perm.Set) []string {
 	names := []string{}
 	for _, s := range Subjects() {

@@ -22,7 +22,7 @@ func (p Permission) Module() string {
 // it.
 const account = "account"
 
-// OfModule reports whether the permission belongs to a module, which a workspace may have or not.
+// OfModule reports whether the permission belongs to a module, which may be provisioned for a workspace or not.
 func (p Permission) OfModule() bool { return p != "" && p.Module() != account }
 
 // Reads reports whether the permission reads and changes nothing.

@@ -1,8 +1,8 @@
-// Package publicnet connects to public addresses only, for URLs that a user or a program outside has chosen.
+// Package publicnet connects to public addresses only, for URLs that come from users or other parties.
 //
-// The address is checked when it is dialled, after the name was resolved, so no name, redirect or later DNS answer
-// leads into the network of the deployment. authserver reads client metadata documents with it, and resourceapi
-// delivers webhooks.
+// It checks the address when it is dialled, after the name was resolved, so that no name, redirect or later DNS
+// response leads into the network of the deployment. authserver uses it to read client metadata documents, and
+// resourceapi to deliver webhooks.
 package publicnet
 
 import (
@@ -58,8 +58,8 @@ func New(o Options) *Network {
 	return &Network{ssrf.New(options...), o}
 }
 
-// Transport returns an http.Transport that dials allowed addresses only. It uses no proxy, which would dial without the
-// check, and keeps no connection.
+// Transport returns an http.Transport that dials allowed addresses only. It uses no proxy, because a proxy would dial
+// without the check, and keeps no idle connections.
 func (n *Network) Transport() *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTimeout, Control: n.guardian.Safe}
 	return &http.Transport{
@@ -72,10 +72,10 @@ func (n *Network) Transport() *http.Transport {
 	}
 }
 
-// CheckHost returns ErrNotPublic for a host of a URL that is known not to be public: an address, localhost, or a name
-// that now resolves to such addresses alone. It returns ErrMalformed for a host that programs read in different ways,
-// such as an address as one number. A name that cannot be resolved is accepted, since its address is checked when it is
-// dialled.
+// CheckHost checks the host of a URL. It returns ErrNotPublic if the host is localhost, an address that is not public,
+// or a name that currently resolves only to such addresses. It returns ErrMalformed for a host that programs parse in
+// different ways, such as an address written as one number. It accepts a name that cannot be resolved, since the
+// address is checked again when it is dialled.
 func (n *Network) CheckHost(ctx context.Context, host string) error {
 	if strings.Contains(host, ":") {
 		return n.checkAddress(host)

@@ -9,12 +9,12 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// credentials returns the function with which go-redis asks for user and password of each new connection.
+// credentials returns a function that go-redis calls for the user and password of each new connection.
 func credentials(source credential.Source) func(context.Context) (user, password string, err error) {
 	return func(context.Context) (string, string, error) { return login(source()) }
 }
 
-// login returns the user and password that the URL has for Redis, not for Sentinels.
+// login returns the user and password for Redis, not for Sentinels, in a URL.
 func login(address credential.Secret) (user, password string, err error) {
 	parsed, err := url.Parse(address.Reveal())
 	if err != nil {
@@ -31,7 +31,8 @@ func login(address credential.Secret) (user, password string, err error) {
 	return options.Username, options.Password, nil
 }
 
-// SameServers reports whether two URLs differ at most in the user and password of Redis. The error is ErrURL.
+// SameServers reports whether two URLs are equal except for the user and password of Redis. It returns ErrURL if a
+// URL is not valid.
 func SameServers(one, other credential.Secret) (bool, error) {
 	client, err := Open(other, Limits{Connections: 1}) // checks the format; it does not dial
 	if err != nil {

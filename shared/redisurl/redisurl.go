@@ -48,12 +48,12 @@ const (
 // Open makes the client for a URL. It does not dial. The hooks see every try to reach a server, also the
 // several tries of a cluster client for one command. The error is ErrURL.
 func Open(address credential.Secret, limits Limits, hooks ...goredis.Hook) (goredis.UniversalClient, error) {
-	return OpenSource(credential.Fixed(address), limits, hooks...)
+	return OpenFromSource(credential.Fixed(address), limits, hooks...)
 }
 
-// OpenSource is Open for a URL whose user and password may change: each new connection to Redis uses the present
-// ones. Connections to Sentinels use the first ones.
-func OpenSource(source credential.Source, limits Limits, hooks ...goredis.Hook) (goredis.UniversalClient, error) {
+// OpenFromSource is like Open, for a URL whose user and password may change. Each new connection to Redis uses the
+// current ones. Connections to Sentinels use the first ones.
+func OpenFromSource(source credential.Source, limits Limits, hooks ...goredis.Hook) (goredis.UniversalClient, error) {
 	address := source()
 	parsed, err := url.Parse(address.Reveal())
 	if err != nil {

@@ -2,12 +2,12 @@
 //
 // Both services run it, each for the tables of its own schema. Its rules:
 //
-//   - R1: a record is deleted once its kind's time has passed, by the clock of the database. A clock of the process
-//     that runs ahead deletes nothing early.
-//   - R2: a statement deletes at most batch records and skips those that another transaction has locked, so that
-//     requests do not wait for it. Between two statements there is a pause.
-//   - R3: any number of processes may run. One of them works on a kind within an hour. What a process leaves when it
-//     stops, the next run deletes.
+//   - R1: a record is deleted when its period has passed by the clock of the database. A process whose clock is fast
+//     deletes nothing early.
+//   - R2: a statement deletes at most batch records and skips records that another transaction has locked, so that
+//     requests do not wait for it. There is a pause between two statements.
+//   - R3: any number of processes may run. Each kind is processed once per hour, by one of them. If a process stops
+//     during a run, the next run deletes the rest.
 package retention
 
 import (
@@ -25,33 +25,33 @@ import (
 const (
 	batch = 500
 	pause = 50 * time.Millisecond
-	// longestRun bounds the work on one kind, so that a long backlog of one does not hold up the others.
-	longestRun = 10 * time.Minute
-	// every is how often a kind is worked on, and lookEvery how often a process looks for kinds to work on.
-	every     = time.Hour
-	lookEvery = 5 * time.Minute
-	// patience bounds one statement. A deletion has more time than a request: it may read many rows to find few.
-	patience = 30 * time.Second
-	// maxCounted bounds the count of due records.
+	// maxRunTime is the maximum time for one kind in a run, so that a long backlog does not delay the other kinds.
+	maxRunTime = 10 * time.Minute
+	// runInterval is how often a kind is processed. pollInterval is how often a process checks which kinds are due.
+	runInterval  = time.Hour
+	pollInterval = 5 * time.Minute
+	// statementTimeout is longer than the timeout of a request, since a deletion may read many rows to find few.
+	statementTimeout = 30 * time.Second
+	// maxCounted is the maximum number of due records that are counted.
 	maxCounted = 100_000
 )
 
 // A Kind is one kind of record that is deleted when it is no longer needed.
 type Kind struct {
-	Name    string        // as an operator reads it
-	Setting string        // the setting that Keep comes from; "" if there is none
-	Keep    time.Duration // how long a record is kept after its time
-	Forever bool          // nothing is deleted
-	Rule    string        // what Keep cannot say; "" if nothing
-	// Due is a select of one column, at, the times of the due records, the oldest first. $1 is the time until which
-	// records are due.
+	Name    string        // shown to operators
+	Setting string        // the setting that determines Keep; "" if there is none
+	Keep    time.Duration // how long a record is kept after the time that Due selects
+	Forever bool          // records are never deleted
+	Rule    string        // shown instead of Keep, if the period differs by record; otherwise ""
+	// Due is a SELECT with one column, at: the times of the due records, oldest first. Records with a time before $1
+	// are due.
 	Due string
-	// Delete deletes at most $2 of them and selects how many.
+	// Delete is a statement that deletes at most $2 of them and selects their number.
 	Delete string
 }
 
-// RowsOf returns a Kind without its name and times, of the records of a table whose expression at is in the past. key
-// is the primary key, its columns separated by commas. where is a further condition, or "".
+// RowsOf returns a Kind for the rows of a table, without its name and period. at is the SQL expression for the time of
+// a row t. key has the columns of the primary key, separated by commas. where is an additional condition, or "".
 func RowsOf(table, key, at, where string) Kind {
 	due := fmt.Sprintf("from %s t where %s < $1", table, at)
 	if where != "" {
@@ -85,7 +85,7 @@ func NewStore(pool *pgxpool.Pool, schema string, kinds []Kind) *Store {
 	return &Store{pool: pool, runs: pgx.Identifier{schema, "retention_runs"}.Sanitize(), kinds: kinds}
 }
 
-// At makes the store take a time of clock for now unless it is in the future. Tests simulate a year with it.
+// At makes the store use clock instead of the clock of the database, if it is behind. Tests simulate a year with it.
 func (s *Store) At(clock func() time.Time) *Store {
 	s.clock = clock
 	return s
@@ -94,11 +94,11 @@ func (s *Store) At(clock func() time.Time) *Store {
 // Kinds returns the kinds, in order.
 func (s *Store) Kinds() []Kind { return s.kinds }
 
-// until returns the time until which records of the kind are due.
+// until returns the time before which records of the kind are due.
 func (s *Store) until(ctx context.Context, k Kind) (time.Time, error) {
 	var now time.Time
 	if err := s.pool.QueryRow(ctx, "select now()").Scan(&now); err != nil {
-		return time.Time{}, fmt.Errorf("ask the database for the time: %w", err)
+		return time.Time{}, fmt.Errorf("read the time of the database: %w", err)
 	}
 	if s.clock != nil && s.clock().Before(now) {
 		now = s.clock()
@@ -106,12 +106,12 @@ func (s *Store) until(ctx context.Context, k Kind) (time.Time, error) {
 	return now.Add(-k.Keep), nil
 }
 
-// inTurn runs work in a transaction whose statements may take as long as patience.
-func (s *Store) inTurn(ctx context.Context, work func(context.Context, pgx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// withTimeout runs work in a transaction with statementTimeout.
+func (s *Store) withTimeout(ctx context.Context, work func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		limit := fmt.Sprintf("set local statement_timeout = %d", patience.Milliseconds())
+		limit := fmt.Sprintf("set local statement_timeout = %d", statementTimeout.Milliseconds())
 		if _, err := tx.Exec(ctx, limit); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (s *Store) inTurn(ctx context.Context, work func(context.Context, pgx.Tx) e
 	})
 }
 
-// A Status is what is due of a kind, and how its last run ended.
+// A Status describes the due records of a kind and its last run.
 type Status struct {
 	Due      int // counted up to 100,000
 	Oldest   *time.Time
@@ -134,7 +134,7 @@ func (s *Store) Status(ctx context.Context, k Kind) (status Status, err error) {
 	if err != nil {
 		return Status{}, err
 	}
-	err = s.inTurn(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if !k.Forever {
 			text := fmt.Sprintf("select count(*), min(at) from (select at from (%s) d limit %d) c", k.Due, maxCounted)
 			if err := tx.QueryRow(ctx, text, until).Scan(&status.Due, &status.Oldest); err != nil {
@@ -152,8 +152,8 @@ func (s *Store) Status(ctx context.Context, k Kind) (status Status, err error) {
 	return status, err
 }
 
-// Delete deletes the due records of a kind, for up to ten minutes, and returns their number. It reports whether none is
-// left, but for those that other transactions had locked.
+// Delete deletes the due records of a kind, for up to ten minutes, and returns their number. complete is true if it
+// deleted all of them except those that other transactions had locked.
 func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete bool, err error) {
 	if k.Forever {
 		return 0, true, nil
@@ -162,9 +162,9 @@ func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete boo
 	if err != nil {
 		return 0, false, err
 	}
-	for begun := time.Now(); time.Since(begun) < longestRun; {
+	for begun := time.Now(); time.Since(begun) < maxRunTime; {
 		var n int64
-		err := s.inTurn(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		err := s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			return tx.QueryRow(ctx, k.Delete, until, batch).Scan(&n)
 		})
 		if err != nil {
@@ -183,22 +183,23 @@ func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete boo
 	return deleted, false, nil
 }
 
-// claim reports whether no process has worked on the kind within an hour, and that this one now does.
+// claim reports whether no process has processed the kind within an hour, and reserves it for this process.
 func (s *Store) claim(ctx context.Context, k Kind) (bool, error) {
 	tag, err := s.pool.Exec(ctx, `
 		insert into `+s.runs+` as r (kind, started_at, deleted, complete) values ($1, now(), 0, false)
 		on conflict (kind) do update set started_at = now(), deleted = 0, complete = false
-			where r.started_at <= now() - $2::interval`, k.Name, every)
+			where r.started_at <= now() - $2::interval`, k.Name, runInterval)
 	if err != nil {
 		return false, fmt.Errorf("begin a run: %w", err)
 	}
 	return tag.RowsAffected() == 1, nil
 }
 
-// A Report receives how many records of a kind a run deleted.
+// A Report is called with the number of records of a kind that a run deleted.
 type Report func(kind string, deleted int64)
 
-// RunOnce works on the kinds that no process has worked on within an hour. A failure of one does not stop the others.
+// RunOnce deletes the due records of each kind that no process has processed within an hour. An error of one kind does
+// not stop the others.
 func (s *Store) RunOnce(ctx context.Context, report Report, log *slog.Logger) error {
 	var failures []error
 	for _, k := range s.kinds {
@@ -232,9 +233,9 @@ func (s *Store) runKind(ctx context.Context, k Kind, report Report, log *slog.Lo
 	return nil
 }
 
-// Run works until ctx ends. A failure is logged; the next run continues.
+// Run calls RunOnce every five minutes until ctx ends, and logs its errors.
 func (s *Store) Run(ctx context.Context, report Report, log *slog.Logger) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		if err := s.RunOnce(ctx, report, log); err != nil && ctx.Err() == nil {

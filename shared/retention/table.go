@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// A Row is one kind of record as an operator sees it.
+// A Row describes one kind of record for operators.
 type Row struct {
 	Kind     string     `json:"kind"`
 	Setting  string     `json:"setting"`  // "" if there is none
-	KeepDays *int       `json:"keepDays"` // null for ever, or if Rule says it
+	KeepDays *int       `json:"keepDays"` // null if records are kept for ever or Rule is not ""
 	Rule     string     `json:"rule"`
 	Due      int        `json:"due"`     // counted up to 100,000
 	Oldest   *time.Time `json:"oldest"`  // of the due ones
@@ -80,17 +80,17 @@ func (t Table) Text(out io.Writer) error {
 	return write(out, []string{"KIND", "SETTING", "KEPT", "DUE", "OLDEST", "LAST RUN", "DELETED"}, rows)
 }
 
-// A DeletedRow is how many records of a kind were deleted.
+// A DeletedRow has the number of deleted records of a kind.
 type DeletedRow struct {
 	Kind    string `json:"kind"`
 	Deleted int64  `json:"deleted"`
 	Left    bool   `json:"left"` // more are due
 }
 
-// A DeletedTable has a row for each kind that was worked on.
+// A DeletedTable has a row for each kind that was processed.
 type DeletedTable []DeletedRow
 
-// DeleteAll deletes the due records of every kind now. If it fails, the table has what was deleted before.
+// DeleteAll deletes the due records of every kind now. If it fails, the table counts the records deleted until then.
 func (s *Store) DeleteAll(ctx context.Context) (DeletedTable, error) {
 	var all DeletedTable
 	for _, k := range s.kinds {
@@ -103,7 +103,7 @@ func (s *Store) DeleteAll(ctx context.Context) (DeletedTable, error) {
 	return all, nil
 }
 
-// Counts returns how many records were deleted, by kind, without the kinds of which none was.
+// Counts returns the numbers of deleted records by kind, without zeros.
 func (t DeletedTable) Counts() map[string]int64 {
 	counts := map[string]int64{}
 	for _, r := range t {

@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// Keys are master keys of 32 bytes each, newest first. Copies share them: Replace replaces the keys of all copies
-// and of everything that is derived from them. It is safe for concurrent use.
+// Keys are master keys of 32 bytes each, newest first. Copies of a Keys share them: Replace replaces the keys of all
+// copies, and the keys derived from them. Keys are safe for concurrent use.
 type Keys struct{ masters *atomic.Pointer[[][]byte] }
 
 // NewKeys returns the keys, newest first.
@@ -38,7 +38,7 @@ func ParseKeys(text credential.Secret) (Keys, error) {
 	return NewKeys(masters...), nil
 }
 
-// Replace makes k and all its copies use the master keys of with from now on.
+// Replace replaces the master keys of k and all its copies by the master keys of with.
 func (k Keys) Replace(with Keys) { k.masters.Store(with.masters.Load()) }
 
 // deriveKeys returns a key of 32 bytes for the purpose, for each master key.
@@ -54,8 +54,8 @@ func deriveKeys(masters [][]byte, purpose string) ([][]byte, error) {
 	return out, nil
 }
 
-// Purposes returns a function for Derive. It derives a key of 32 bytes for each purpose and each master key: the
-// keys of the first purpose in the order of the master keys, then those of the next.
+// Purposes returns a function for Derive. It derives a key of 32 bytes for each purpose and each master key. The result
+// has an element for each purpose: the keys in the order of the master keys.
 func Purposes(names ...string) func(masters [][]byte) ([][][]byte, error) {
 	return func(masters [][]byte) ([][][]byte, error) {
 		out := make([][][]byte, len(names))
@@ -69,7 +69,7 @@ func Purposes(names ...string) func(masters [][]byte) ([][][]byte, error) {
 	}
 }
 
-// A Derived is a value derived from master keys. It is derived again after the keys were replaced.
+// A Derived is a value derived from master keys. It is derived again when the keys are replaced.
 type Derived[T any] struct {
 	keys   Keys
 	derive func(masters [][]byte) (T, error)
@@ -81,8 +81,8 @@ type derivation[T any] struct {
 	value T
 }
 
-// Derive derives a value. derive is also called when the keys were replaced; if it fails then, which it must not for
-// keys that ParseKeys accepts, the former value stays.
+// Derive derives a value. derive is called again after the keys were replaced. It must not fail for keys that ParseKeys
+// accepts; if it does, the former value is used.
 func Derive[T any](keys Keys, derive func(masters [][]byte) (T, error)) (*Derived[T], error) {
 	if keys.masters == nil || len(*keys.masters.Load()) == 0 {
 		return nil, errors.New("at least one key is needed")
@@ -97,7 +97,7 @@ func Derive[T any](keys Keys, derive func(masters [][]byte) (T, error)) (*Derive
 	return d, nil
 }
 
-// Now returns the value derived from the present keys.
+// Now returns the value derived from the current keys.
 func (d *Derived[T]) Now() T {
 	last, masters := d.last.Load(), d.keys.masters.Load()
 	if last.from == masters {

@@ -20,7 +20,7 @@ import (
 // ErrForeign reports that a text was not sealed by this server for this purpose, or was altered.
 var ErrForeign = errors.New("not sealed by this server for this purpose")
 
-// A Box seals and opens for one purpose. It is safe for concurrent use, and follows keys that are replaced.
+// A Box seals and opens for one purpose. It is safe for concurrent use, and uses the new keys after Keys.Replace.
 type Box struct {
 	purpose []byte
 	ciphers *Derived[[]cipher.AEAD]

@@ -93,7 +93,7 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
-// A box follows its keys: what the replaced key sealed opens as long as that key is in the list.
+// After a replacement, a box seals with the new key and opens texts of the old key while the list contains it.
 func TestReplace_BoxesFollow(t *testing.T) {
 	old, fresh := newKey(t), newKey(t)
 	keys := NewKeys(old)

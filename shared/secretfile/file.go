@@ -19,11 +19,11 @@ type File struct {
 
 	mu    sync.Mutex
 	valid credential.Secret
-	wrong string // why the file cannot be used, as logged last; "" if it can
+	wrong string // the error that was logged last; "" if the file is valid
 }
 
-// New returns the file of a setting whose value was read at the start. path is "" if the setting was no file. check
-// returns why a new value is invalid, without quoting it.
+// New returns the File of a setting. value is its value at the start. path is "" if the value is from elsewhere. check
+// returns an error if a new value is invalid; the error must not quote it.
 func New(name, path string, value credential.Secret, check func(credential.Secret) error, log *slog.Logger) *File {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() { // a pipe can be read once
 		path = ""
@@ -46,7 +46,7 @@ func (f *File) Current() credential.Secret {
 	return value
 }
 
-// present is Current. It reports whether the value differs from the last one, and does not log that.
+// present is like Current. It reports whether the value has changed instead of logging it.
 func (f *File) present() (value credential.Secret, changed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,7 +55,7 @@ func (f *File) present() (value credential.Secret, changed bool) {
 	}
 	value, err := f.read()
 	if err != nil {
-		f.complain(err)
+		f.logProblem(err)
 		return f.valid, false
 	}
 	if f.wrong != "" {
@@ -82,7 +82,7 @@ func (f *File) read() (credential.Secret, error) {
 	return value, f.check(value)
 }
 
-func (f *File) complain(err error) {
+func (f *File) logProblem(err error) {
 	if f.wrong == err.Error() {
 		return
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// keysEvery is the interval between readings of the keys.
-const keysEvery = 2 * time.Second
+// keysInterval is how often the keys are read.
+const keysInterval = 2 * time.Second
 
 // A Keys replaces master keys when their file changes.
 type Keys struct {
@@ -20,7 +20,7 @@ type Keys struct {
 	seen credential.Secret // by the last reading
 }
 
-// NewKeys returns the Keys for keys, which were parsed from value.
+// NewKeys returns a Keys that replaces keys. value is the text from which they were parsed.
 func NewKeys(name, path string, value credential.Secret, keys seal.Keys, log *slog.Logger) *Keys {
 	file := New(name, path, value, func(text credential.Secret) error {
 		_, err := seal.ParseKeys(text)
@@ -39,7 +39,7 @@ func (k *Keys) Run(ctx context.Context) {
 	if k.file.path == "" {
 		return
 	}
-	ticker := time.NewTicker(keysEvery)
+	ticker := time.NewTicker(keysInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -51,7 +51,7 @@ func (k *Keys) Run(ctx context.Context) {
 	}
 }
 
-// update uses what the file contains if the last reading was the same.
+// update uses the content of the file if the previous reading was the same.
 func (k *Keys) update() {
 	text, _ := k.file.present()
 	stable := text == k.seen

@@ -10,10 +10,10 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// errOther reports that a new URL names another server than the one in use.
-var errOther = errors.New("names another server or database, which takes effect when the process starts")
+// errOtherServer reports that a new URL names a different server or database.
+var errOtherServer = errors.New("names another server or database, which takes effect when the process starts")
 
-// Postgres returns the source of a Postgres URL.
+// Postgres returns a Source for a PostgreSQL URL with the current user and password.
 func Postgres(name, path string, url credential.Secret, log *slog.Logger) credential.Source {
 	used, err := pgx.ParseConfig(url.Reveal())
 	if err != nil { // the store reports it
@@ -25,13 +25,13 @@ func Postgres(name, path string, url credential.Secret, log *slog.Logger) creden
 		case err != nil:
 			return errors.New("is not a PostgreSQL URL") // the library's error quotes it
 		case config.Host != used.Host || config.Port != used.Port || config.Database != used.Database:
-			return errOther
+			return errOtherServer
 		}
 		return nil
 	}, log).Current
 }
 
-// BeforeConnect is for pgxpool: it makes each new connection use the present user and password.
+// BeforeConnect returns a hook for pgxpool that makes each new connection use the current user and password.
 func BeforeConnect(url credential.Source) func(context.Context, *pgx.ConnConfig) error {
 	return func(_ context.Context, config *pgx.ConnConfig) error {
 		present, err := pgx.ParseConfig(url().Reveal())

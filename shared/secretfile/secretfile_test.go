@@ -142,7 +142,7 @@ func TestRedis_NewConnectionsUsePresentPassword(t *testing.T) {
 		Connections: 1,
 	}
 	open := func() goredis.UniversalClient {
-		client, err := redisurl.OpenSource(source, limits)
+		client, err := redisurl.OpenFromSource(source, limits)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestRedis_FollowsPasswordOfRedisBehindSentinels(t *testing.T) {
 	}
 }
 
-// Nothing that can be wrong with the file changes the value, and each is logged once.
+// No problem with the file changes the value, and each problem is logged once.
 func TestFile_KeepsLastValidValue(t *testing.T) {
 	const valid = "postgres://u:hush@localhost:5432/almoner"
 	for name, spoil := range map[string]func(m *mount){
@@ -234,7 +234,7 @@ func TestFile_LogsThatItCanBeReadAgain(t *testing.T) {
 }
 
 // A setting without a file, and one from a pipe, keep their value. A pipe can be read once.
-func TestFile_FollowsOnlyFiles(t *testing.T) {
+func TestFile_ReadsOnlyRegularFilesAgain(t *testing.T) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -278,10 +278,10 @@ func TestKeys_FollowFile(t *testing.T) {
 		}
 		before := box.Seal(nil)
 		readings := func(n int) {
-			time.Sleep(time.Duration(n) * keysEvery)
+			time.Sleep(time.Duration(n) * keysInterval)
 			synctest.Wait()
 		}
-		time.Sleep(keysEvery / 2)
+		time.Sleep(keysInterval / 2)
 		m.put(fresh + "," + old)
 		if readings(1); !opens(old, box.Seal(nil)) || strings.Contains(log.String(), "changed") {
 			t.Error("the file is used after one reading")

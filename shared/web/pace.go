@@ -63,8 +63,8 @@ func (w *pacedWriter) Write(b []byte) (written int, err error) {
 	}
 }
 
-// SetWriteDeadline is used by http.ResponseController. A handler that streams a long response sets with it when the
-// whole response must have been read; the time for each chunk stays.
+// SetWriteDeadline implements http.ResponseController's interface. A handler that streams a long response sets the
+// deadline for the whole response; the time for each chunk does not change.
 func (w *pacedWriter) SetWriteDeadline(end time.Time) error {
 	w.end = end
 	return w.control.SetWriteDeadline(end)

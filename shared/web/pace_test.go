@@ -96,7 +96,7 @@ func TestPace_ReadersGetEveryByte(t *testing.T) {
 	}
 }
 
-// A handler that streams a long response may set a later end; without one, the response is cut at its usual end.
+// A handler that streams a long response can set a later deadline. Otherwise the response ends at the usual deadline.
 func TestPace_HandlerSetsLaterEnd(t *testing.T) {
 	for name, longer := range map[string]bool{"usual end": false, "later end": true} {
 		t.Run(name, func(t *testing.T) {

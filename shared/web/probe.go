@@ -13,21 +13,21 @@ import (
 // probeTimeout is longer than /readyz waits for its stores.
 const probeTimeout = 3 * time.Second
 
-// betweenProbes is the pause of AwaitReady.
-const betweenProbes = 100 * time.Millisecond
+// probeInterval is the pause between two calls of AskReady.
+const probeInterval = 100 * time.Millisecond
 
-// AwaitReady calls AskReady until it returns nil, and at least once. It returns the last error when wait is over.
+// AwaitReady calls AskReady, at least once, until it returns nil. After wait, it returns the last error.
 func AwaitReady(ctx context.Context, listen string, wait time.Duration) error {
 	over := time.Now().Add(wait)
 	for {
 		err := AskReady(ctx, listen)
-		if err == nil || !time.Now().Add(betweenProbes).Before(over) {
+		if err == nil || !time.Now().Add(probeInterval).Before(over) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(betweenProbes):
+		case <-time.After(probeInterval):
 		}
 	}
 }

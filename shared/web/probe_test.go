@@ -46,7 +46,7 @@ func TestAwaitReady_AsksUntilReady(t *testing.T) {
 		t.Errorf("asked %d times, %v", asked.Load(), err)
 	}
 	asked.Store(-1000)
-	if err := AwaitReady(t.Context(), server.Listener.Addr().String(), 2*betweenProbes); err == nil {
+	if err := AwaitReady(t.Context(), server.Listener.Addr().String(), 2*probeInterval); err == nil {
 		t.Error("no error when the wait is over")
 	}
 }

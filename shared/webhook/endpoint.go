@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// An Endpoint is a URL that gets the events of a workspace.
+// An Endpoint is a URL to which events of a workspace are sent.
 type Endpoint struct {
 	ID           uuid.UUID
 	WorkspaceID  uuid.UUID
-	UserID       uuid.UUID // added it, or enabled it last; only events that this user may read are sent
+	UserID       uuid.UUID // who added it or enabled it last; only events that this user may read are sent
 	URL          string
 	Types        []string
 	Enabled      bool
@@ -26,7 +26,7 @@ type Endpoint struct {
 	CreatedAt    time.Time
 }
 
-// A Cause is why something is sent.
+// A Cause is the reason for a delivery.
 type Cause string
 
 // The causes.
@@ -36,14 +36,14 @@ const (
 	ByTest   Cause = "test"
 )
 
-// A Delivery is one attempt to send something to an endpoint, or a test or repeated delivery that waits.
+// A Delivery is an attempt to send an event to an endpoint, or a requested test or resend that is pending.
 type Delivery struct {
 	ID        uuid.UUID
 	CreatedAt time.Time
 	Cause     Cause
 	Type      string
 	Sequence  *int64     // nil for a test
-	TriedAt   *time.Time // nil while it waits
+	TriedAt   *time.Time // nil while it is pending
 	Status    *int       // of the response; nil if there was none
 	Problem   string     // why it was not accepted, or ""
 	Took      time.Duration
@@ -69,7 +69,7 @@ func Scan(row pgx.CollectableRow) (e Endpoint, err error) {
 	return e, err
 }
 
-// Targets returns where Columns are to be stored.
+// Targets returns the destinations of a scan of Columns.
 func (e *Endpoint) Targets() []any {
 	return []any{
 		&e.ID,
@@ -108,7 +108,7 @@ func ScanDelivery(row pgx.CollectableRow) (d Delivery, err error) {
 	return d, err
 }
 
-// Add stores an endpoint, which gets the events from now on. It returns ErrTooMany or ErrTaken.
+// Add stores an endpoint. Events that happen after that are sent to it. It returns ErrTooMany or ErrTaken.
 func Add(ctx context.Context, q Querier, e Endpoint, secret Sealed) error {
 	var result string
 	err := q.QueryRow(
@@ -140,27 +140,28 @@ func Find(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint, 
 		workspaceID, id)
 }
 
-// Delete deletes an endpoint of the workspace, and returns what it was, or ErrNotFound.
+// Delete deletes an endpoint of the workspace and returns it, or returns ErrNotFound.
 func Delete(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint, error) {
 	return one(ctx, q, "delete from account.webhooks w where w.tenant_id = $1 and w.id = $2 returning "+Columns,
 		workspaceID, id)
 }
 
-// Enable makes the endpoint go on where it stopped, with what the user may read. It returns ErrNotFound.
+// Enable enables an endpoint, which then gets the events that it missed and that the user may read. It returns
+// ErrNotFound.
 func Enable(ctx context.Context, q Querier, workspaceID, id, user uuid.UUID) (Endpoint, error) {
 	return one(ctx, q, `update account.webhooks w set enabled = true, user_id = $3, reason = null, disabled_at = null,
 		mail_due = false, failures = 0, failing_since = null, next_try_at = now()
 		where w.tenant_id = $1 and w.id = $2 returning `+Columns, workspaceID, id, user)
 }
 
-// Disable stops the deliveries to an enabled endpoint at a user's request. It returns ErrNotFound.
+// Disable disables an endpoint at a user's request. It returns ErrNotFound.
 func Disable(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint, error) {
 	return one(ctx, q, `update account.webhooks w set enabled = false, reason = coalesce(w.reason, 'user'),
 		disabled_at = coalesce(w.disabled_at, now()) where w.tenant_id = $1 and w.id = $2 returning `+Columns,
 		workspaceID, id)
 }
 
-// RequestTest adds a test event to the deliveries of an endpoint, enabled or not. It returns ErrNotFound or ErrWaiting.
+// RequestTest queues a test event for an endpoint, even if it is disabled. It returns ErrNotFound or ErrWaiting.
 func RequestTest(ctx context.Context, q Querier, workspaceID, id, delivery uuid.UUID) error {
 	if _, err := Find(ctx, q, workspaceID, id); err != nil {
 		return err
@@ -168,8 +169,8 @@ func RequestTest(ctx context.Context, q Querier, workspaceID, id, delivery uuid.
 	return request(ctx, q, delivery, id, ByTest, TestType, nil)
 }
 
-// RequestResend sends the event of an earlier delivery again. need checks the type of the event. It returns
-// ErrNotFound, ErrDisabled or ErrWaiting, or the error of need.
+// RequestResend queues the event of an earlier delivery again. need checks whether the user may read events of its
+// type. RequestResend returns ErrNotFound, ErrDisabled or ErrWaiting, or the error of need.
 func RequestResend(
 	ctx context.Context,
 	q Querier,

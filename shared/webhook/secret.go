@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// SecretPrefix begins every secret (Standard Webhooks).
+// SecretPrefix is the prefix of every secret (Standard Webhooks).
 const SecretPrefix = "whsec_"
 
 const secretBytes = 32
@@ -28,7 +28,7 @@ func NewSecret(random io.Reader) (credential.Secret, error) {
 	return credential.Secret(SecretPrefix + base64.StdEncoding.EncodeToString(key)), nil
 }
 
-// A Sealed is the secret of an endpoint as it is stored: encrypted to a public key of resourceapi (HPKE, RFC 9180).
+// A Sealed is the stored secret of an endpoint: encrypted to a public key of resourceapi (HPKE, RFC 9180).
 type Sealed struct {
 	Secret []byte
 	Key    []byte // the public key
@@ -54,7 +54,7 @@ func Seal(publicKey []byte, endpoint uuid.UUID, secret credential.Secret) (Seale
 // info binds a sealed secret to its endpoint.
 func info(endpoint uuid.UUID) []byte { return []byte("almoner webhook secret " + endpoint.String()) }
 
-// Keys are the private keys of resourceapi, newest first. They follow master keys that are replaced.
+// Keys are the private keys of resourceapi, newest first. They change when the master keys are replaced.
 type Keys struct {
 	private *seal.Derived[[]*ecdh.PrivateKey]
 }
@@ -80,7 +80,7 @@ func NewKeys(master seal.Keys) (*Keys, error) {
 	return &Keys{private}, err
 }
 
-// Public returns the public key that secrets are to be sealed with.
+// Public returns the public key for sealing secrets.
 func (k *Keys) Public() []byte { return k.private.Now()[0].PublicKey().Bytes() }
 
 // Open returns the secret of an endpoint, or seal.ErrForeign if it was sealed with a key that is not configured.

@@ -1,7 +1,8 @@
 // Package webhook defines the endpoints of webhooks (contract, section 6a).
 //
-// A workspace adds an endpoint at resourceapi (POST /v1/webhooks) or on authserver's page Settings → Developers. Both
-// check and seal with this package. Only resourceapi delivers, so only resourceapi can open the secrets.
+// A user adds an endpoint with resourceapi (POST /v1/webhooks) or on authserver's page Settings → Developers. Both
+// services check the endpoint and seal its secret with this package. Only resourceapi can open the secrets, because
+// only resourceapi sends the events.
 package webhook
 
 import (
@@ -20,7 +21,7 @@ import (
 const (
 	MaxEndpoints = 20 // of a workspace
 	MaxURL       = 2048
-	MaxWaiting   = 10 // tests and repeated deliveries of one endpoint that are not sent yet
+	MaxWaiting   = 10 // pending tests and resends of one endpoint
 	// LogDays is how long a delivery stays in the log.
 	LogDays = 7
 )
@@ -39,7 +40,7 @@ const (
 	NoRight Reason = "permission"
 )
 
-// Errors of storing.
+// Errors of the functions that read and change endpoints.
 var (
 	ErrNotFound = errors.New("no such webhook endpoint")
 	ErrTooMany  = errors.New("the workspace has the maximum number of webhook endpoints")
@@ -50,12 +51,12 @@ var (
 	ErrNotReady = errors.New("no key to seal the secrets of webhook endpoints with")
 )
 
-// Errors returns the errors of storing.
+// Errors returns the errors of this package.
 func Errors() []error {
 	return []error{ErrNotFound, ErrTooMany, ErrDisabled, ErrWaiting, ErrTaken, ErrNotReady}
 }
 
-// CheckURL returns what is wrong with the URL of an endpoint, in words for the user, or "".
+// CheckURL returns a message for the user if text is not valid as the URL of an endpoint, or "".
 func CheckURL(ctx context.Context, network *publicnet.Network, text string) string {
 	parsed, err := url.Parse(text)
 	switch {
@@ -88,7 +89,7 @@ func isPort(parsed *url.URL) bool {
 	return err == nil && port > 0
 }
 
-// CheckTypes returns what is wrong with the types of an endpoint, in words for the user, or "".
+// CheckTypes returns a message for the user if the types of an endpoint are not valid, or "".
 func CheckTypes(types []string) string {
 	sorted := slices.Sorted(slices.Values(types))
 	for _, one := range types {
@@ -100,7 +101,7 @@ func CheckTypes(types []string) string {
 	case len(types) == 0:
 		return "Must have at least one type of event."
 	case len(slices.Compact(sorted)) != len(types):
-		return "Must have each type once."
+		return "Must not contain a type more than once."
 	}
 	return ""
 }

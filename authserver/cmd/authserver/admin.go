@@ -32,13 +32,13 @@ type adminCommands struct {
 	Users           userCommands   `cmd:"" help:"Manage users."`
 	Members         memberCommands `cmd:"" help:"Manage the members of a workspace and their permissions."`
 	Clients         clientCommands `cmd:"" help:"Manage OAuth clients."`
-	Apply           apply          `cmd:"" help:"Create and change clients as a file describes them."`
+	Apply           apply          `cmd:"" help:"Create and change clients to match a YAML file."`
 	ConnectorPolicy policyCommands `cmd:"" help:"Manage what connectors may be granted in a workspace."`
 	Keys            keyCommands    `cmd:"" help:"Manage the keys that sign access tokens."`
 	Grants          grantCommands  `cmd:"" help:"Manage grants: what users consented to."`
 	Retention       struct {
 		Show retentionShow `cmd:"" help:"Show how long records are kept, and how many are due to be deleted."`
-		Run  retentionRun  `cmd:"" help:"Delete the records that are due now. The service does so by itself every hour."`
+		Run  retentionRun  `cmd:"" help:"Delete the records that are due now. The service also does this every hour."`
 	} `cmd:"" help:"Manage the deletion of records that are no longer needed."`
 }
 
@@ -122,7 +122,7 @@ func (retentionShow) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type retentionRun struct {
-	DryRun bool `name:"dry-run" help:"Delete nothing: show what is due."`
+	DryRun bool `name:"dry-run" help:"Delete nothing; show what is due."`
 }
 
 func (c retentionRun) Run(ctx context.Context, a *adminCommands) error {

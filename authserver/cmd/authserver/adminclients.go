@@ -60,8 +60,8 @@ func (c clientsAddService) Run(ctx context.Context, a *adminCommands) error {
 type clientsSet struct {
 	Client      string   `arg:"" help:"Id of the client."`
 	Name        *string  `help:"New name."`
-	RedirectURI []string `name:"redirect-uri" sep:"none" placeholder:"URI" help:"All redirect URIs that the client has from now on."`
-	Permission  []string `placeholder:"P" help:"All permissions that the client requires from now on."`
+	RedirectURI []string `name:"redirect-uri" sep:"none" placeholder:"URI" help:"Redirect URI; repeat it for several. They replace all present ones."`
+	Permission  []string `placeholder:"P" help:"Required permission; repeat it for several. They replace all present ones."`
 	AuthMethod  *string  `placeholder:"METHOD" help:"Authentication at the token endpoint."`
 	Platform    *string  `help:"Platform of a connector: claude or chatgpt."`
 	Resource    *string  `placeholder:"URL" help:"Resource identifier of a connector."`
@@ -82,7 +82,7 @@ func (c clientsSet) Run(ctx context.Context, a *adminCommands) error {
 
 type clientsReplaceSecret struct {
 	Client    string `arg:"" help:"Id of the client."`
-	ExpireOld bool   `help:"End the previous secret immediately, for example because it was stolen."`
+	ExpireOld bool   `help:"Revoke the previous secret immediately, for example if it was stolen."`
 }
 
 func (c clientsReplaceSecret) Run(ctx context.Context, a *adminCommands) error {
@@ -109,7 +109,7 @@ func (c clientsDelete) Run(ctx context.Context, a *adminCommands) error {
 
 type apply struct {
 	File   string `short:"f" required:"" placeholder:"FILE" help:"File with the clients in YAML; - for standard input."`
-	DryRun bool   `help:"Change nothing, and show what would change."`
+	DryRun bool   `help:"Change nothing; show what would change."`
 }
 
 func (c apply) Run(ctx context.Context, a *adminCommands) error {
@@ -119,7 +119,7 @@ func (c apply) Run(ctx context.Context, a *adminCommands) error {
 		if err != nil {
 			return fmt.Errorf("open the clients file: %w", err)
 		}
-		defer func() { _ = file.Close() }() // it was only read
+		defer func() { _ = file.Close() }() // the file was only read
 		from = file
 	}
 	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Apply(ctx, from, c.DryRun) })

@@ -16,9 +16,9 @@ type userCommands struct {
 
 	ResetLink usersResetLink `cmd:"" help:"Make a link with which a user sets a new password. It works once, for 30 minutes. Needs ALMONER_APP_URL."`
 
-	SetEmail usersSetEmail `cmd:"" help:"Change the e-mail address of a user who has lost the old mailbox. Both addresses get a mail. Users with both mailboxes do it in Settings."`
+	SetEmail usersSetEmail `cmd:"" help:"Change the e-mail address of a user who has lost the old mailbox. Both addresses get a mail. Users who can read both mailboxes change it in Settings."`
 
-	Delete usersDelete `cmd:"" help:"Delete a user: end their memberships, grants, tokens, sign-ins and sign-in methods, and remove their name and address. It cannot be undone. Audit events and applications stay. See first what ends with --dry-run."`
+	Delete usersDelete `cmd:"" help:"Delete a user: end their memberships, grants, tokens, sign-ins and sign-in methods, and remove their name and address. This cannot be undone. Audit events and applications stay. Use --dry-run first to see what would end."`
 
 	SignInMethods      usersSignInMethods      `cmd:"" help:"List a user's passkeys, linked accounts and authenticator app."`
 	RemoveSignInMethod usersRemoveSignInMethod `cmd:"" help:"Remove a passkey or linked account, even the last sign-in method, or the authenticator app, and sign the user out everywhere."`
@@ -88,7 +88,7 @@ func (c usersSetEmail) Run(ctx context.Context, a *adminCommands) error {
 
 type usersDelete struct {
 	User   string `arg:"" help:"Id or e-mail address of the user."`
-	DryRun bool   `help:"Change nothing, and say what would end."`
+	DryRun bool   `help:"Change nothing; show what would end."`
 }
 
 func (c usersDelete) Run(ctx context.Context, a *adminCommands) error {

@@ -80,7 +80,7 @@ func (c settings) Run() error {
 
 type healthcheck struct {
 	Address string        `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8081" help:"Address and port of the service."`
-	Wait    time.Duration `default:"0s" help:"Ask again until it is ready, for this long."`
+	Wait    time.Duration `default:"0s" help:"Keep checking for up to this long until the service is ready."`
 }
 
 func (h healthcheck) Run(ctx context.Context) error { return web.AwaitReady(ctx, h.Address, h.Wait) }

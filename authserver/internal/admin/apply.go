@@ -26,7 +26,7 @@ type ClientChange struct {
 	Event      audit.Event
 }
 
-// maxClientsFile bounds a clients file, in bytes.
+// maxClientsFile is the maximum size of a clients file, in bytes.
 const maxClientsFile = 1 << 20
 
 // Actions of an AppliedClient.
@@ -36,13 +36,13 @@ const (
 	actionNone   = "none"
 )
 
-// An AppliedClient is what Apply did, or with a dry run would do, with one entry.
+// An AppliedClient is what Apply did with one entry or, with dryRun, what it would do.
 type AppliedClient struct {
 	ID      uuid.UUID `json:"clientId"`
 	Kind    string    `json:"kind"`
 	Name    string    `json:"name"`
 	Action  string    `json:"action"`            // create, change or none
-	Changed []string  `json:"changed,omitempty"` // names of the members
+	Changed []string  `json:"changed,omitempty"` // names of the changed members
 	// Secret is the secret of a client that was created. It is shown only once.
 	Secret string `json:"clientSecret,omitempty"`
 }
@@ -80,9 +80,9 @@ func (a Applied) Text(out io.Writer) error {
 	return nil
 }
 
-// Apply makes the clients of a clients file exist as the file describes them, in one transaction. It creates missing
-// clients and changes those that differ. Clients that are not in the file stay as they are, and so do grants. With
-// dryRun it changes nothing and shows what it would do.
+// Apply creates the clients of a clients file that do not exist and changes those that differ from it, in one
+// transaction. It does not change clients that are not in the file, or grants. With dryRun it changes nothing and
+// returns what it would do. Its error is a *Refusal if the file is not valid.
 func (d *Service) Apply(ctx context.Context, file io.Reader, dryRun bool) (Result, error) {
 	specs, err := readClientsFile(file)
 	if err != nil {
@@ -124,7 +124,7 @@ func readClientsFile(file io.Reader) ([]ClientSpec, error) {
 	var content struct {
 		Clients []ClientSpec `yaml:"clients"`
 	}
-	// Strict refuses unknown members, and the decoder refuses duplicate ones.
+	// Strict refuses unknown members. The decoder refuses duplicate ones.
 	decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
 	if err := decoder.Decode(&content); err != nil && !errors.Is(err, io.EOF) {
 		first, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")

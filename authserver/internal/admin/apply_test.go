@@ -222,7 +222,7 @@ func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
 	b.refused("an id in use", result, err)
 }
 
-func TestReplaceClientSecret_OldOneEnds(t *testing.T) {
+func TestReplaceClientSecret_PreviousSecretExpires(t *testing.T) {
 	b := newTestEnv(t)
 	added := b.values(b.service.AddService(t.Context(), "Reporting"))
 	id := b.text(added, "clientId")

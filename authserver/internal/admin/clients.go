@@ -30,8 +30,8 @@ type Client struct {
 type Clients interface {
 	// Client reads a client without its secrets, or returns client.ErrUnknown.
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
-	// ChangeClients creates and changes clients in one transaction. It refuses an id that a deleted client had, and an
-	// unknown workspace.
+	// ChangeClients creates and changes clients in one transaction. It returns a *Refusal for the id of a deleted
+	// client and for an unknown workspace.
 	ChangeClients(ctx context.Context, changes []ClientChange) error
 	// ReplaceSecret gives a client a new secret. The previous one stays valid for overlap.
 	ReplaceSecret(
@@ -66,7 +66,7 @@ func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
 	return d.AddClient(ctx, ClientSpec{Kind: string(client.Service), Name: name})
 }
 
-// AddClient registers a client. If spec has no id, it gets a random one. Its secret is only in the result.
+// AddClient registers a client, with a random id if spec has none. Only the result contains its secret.
 func (d *Service) AddClient(ctx context.Context, spec ClientSpec) (Result, error) {
 	if spec.ID == "" {
 		spec.ID = uuid.NewString()
@@ -95,7 +95,7 @@ func (d *Service) AddClient(ctx context.Context, spec ClientSpec) (Result, error
 	return shownOnce(c, secret), nil
 }
 
-// shownOnce is the outcome with a client's secret, if it has one.
+// shownOnce returns an outcome with the id of a client and its secret, if it has one.
 func shownOnce(c client.Client, secret credential.Secret) Outcome {
 	sentence, values := "Client id:     "+c.ID.String(), map[string]any{"clientId": c.ID, "name": c.Name}
 	if secret != "" {
@@ -105,7 +105,7 @@ func shownOnce(c client.Client, secret credential.Secret) Outcome {
 	return Outcome{sentence, values}
 }
 
-// A ClientUpdate holds the members of a client to replace; nil leaves a member as it is.
+// A ClientUpdate holds the members of a client to replace. A nil member is not changed.
 type ClientUpdate struct {
 	Name        *string
 	Redirects   []string
@@ -115,7 +115,7 @@ type ClientUpdate struct {
 	Resource    *string
 }
 
-// SetClient changes a registered client or a service. Grants and secrets stay as they are.
+// SetClient changes a registered client or a service, without its grants and secrets.
 func (d *Service) SetClient(ctx context.Context, id string, update ClientUpdate) (Result, error) {
 	parsed, err := parseID("client", id)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // A ClientSpec describes a registered client or a service: the arguments of clients add, or an entry of a clients
-// file. The names are those of the API (contract, section 5).
+// file. Its members have the names of the API (contract, section 5).
 type ClientSpec struct {
 	// ID is the client_id, a UUID that the operator chooses. It identifies the client in every later run.
 	ID          string   `yaml:"id"`
@@ -52,7 +52,7 @@ func (s ClientSpec) client(resources []string) (client.Client, error) {
 
 func (s ClientSpec) registered(kind client.Kind, resources []string) (client.Client, error) {
 	if kind == client.Connector && resources == nil {
-		return client.Client{}, refuse("a connector needs ALMONER_BASE_URL, to which its resource belongs")
+		return client.Client{}, refuse("set ALMONER_BASE_URL: it determines the resource identifiers of connectors")
 	}
 	workspaceID, err := parseID("workspace", s.Workspace)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s ClientSpec) service() (client.Client, error) {
 	return c, nil
 }
 
-// specOf returns the spec of a client that exists.
+// specOf returns the spec of an existing client.
 func specOf(c client.Client) ClientSpec {
 	s := ClientSpec{
 		ID:          c.ID.String(),

@@ -12,16 +12,17 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// Accounts changes accounts as a whole.
+// Accounts changes addresses and deletes accounts.
 type Accounts interface {
 	// SetEmail replaces the address of a user, and mails both addresses.
 	SetEmail(ctx context.Context, user uuid.UUID, email string, event audit.Event) error
 	DeletionSummary(ctx context.Context, user uuid.UUID) (useraccount.Summary, error)
-	// DeleteUser ends an account: memberships, grants, tokens, sign-ins and sign-in methods, and its name and address.
+	// DeleteUser ends the memberships, grants, tokens, sign-ins and sign-in methods of a user, and removes the name and
+	// the address.
 	DeleteUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error)
 }
 
-// DeleteUser deletes a user. With dryRun it changes nothing, and says what would end.
+// DeleteUser deletes a user. With dryRun it changes nothing and returns what would end.
 func (d *Service) DeleteUser(ctx context.Context, user string, dryRun bool) (Result, error) {
 	id, err := d.user(ctx, user)
 	if err != nil {
@@ -66,7 +67,7 @@ func deletion(sentence string, id uuid.UUID, s useraccount.Summary, deleted bool
 		"Stays: " + plural(s.Applications, "application", "applications") + " that the user registered, and the " +
 			"audit events with the id of the user. They show no name.",
 	}
-	for _, w := range s.Managed() {
+	for _, w := range s.Unmanaged() {
 		lines = append(lines, fmt.Sprintf("No member manages the members of %s (%s): run members set-permissions or "+
 			"members add.", w.Name, w.ID))
 	}

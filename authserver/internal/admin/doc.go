@@ -6,17 +6,17 @@
 //
 //	workspaces.go  organisations, workspaces, their modules and features
 //	users.go       users and passwords
-//	deletion.go    the end of a user
-//	email.go       the address of a user
+//	deletion.go    deletion of users
+//	email.go       the e-mail address of a user
 //	signin.go      passkeys and linked accounts of users
 //	members.go     memberships and permissions
 //	managers.go    who manages members, after an upgrade
 //	clients.go     clients and services
 //	clientspec.go  the description of a client
-//	apply.go       clients as a file describes them
+//	apply.go       clients from a YAML file
 //	grants.go      grants and their revocation
 //	policies.go    connector policies of workspaces
-//	retention.go   records that are no longer needed
+//	retention.go   deletion of old records
 //	keys.go        signing keys (package keyring)
 //	result.go      output of a command
 //	times.go       times in JSON

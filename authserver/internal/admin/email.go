@@ -7,7 +7,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
-// SetEmail changes the address of a user who has lost the old mailbox. Both addresses are told.
+// SetEmail changes the address of a user who has lost the old mailbox, and mails both addresses.
 func (d *Service) SetEmail(ctx context.Context, user, email string) (Result, error) {
 	email, err := parseEmail(email)
 	if err != nil {

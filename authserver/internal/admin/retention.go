@@ -10,7 +10,7 @@ import (
 // ShowRetention lists how long records are kept, and how many are due.
 func (d *Service) ShowRetention(ctx context.Context) (Result, error) { return d.Retention.Show(ctx) }
 
-// RunRetention deletes the due records now, with one audit event that has their numbers.
+// RunRetention deletes the due records now and records their numbers in one audit event.
 func (d *Service) RunRetention(ctx context.Context) (Result, error) {
 	all, failed := d.Retention.DeleteAll(ctx)
 	if counts := all.Counts(); len(counts) > 0 {

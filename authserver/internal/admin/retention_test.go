@@ -18,7 +18,7 @@ func (b *testEnv) row(rows []map[string]any, kind string) map[string]any {
 	return nil
 }
 
-func TestRetention_IsShownAndRun(t *testing.T) {
+func TestRetention_ShowAndRun(t *testing.T) {
 	b := newTestEnv(t)
 	ctx := t.Context()
 	b.Connected(b.app, b.user)

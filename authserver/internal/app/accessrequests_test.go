@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// The mail of a request has a link that opens the form with what was asked for. Text of the user adds no header.
+// The mail of a request has a link to a form with the requested access. Text of the user cannot add a header.
 func TestAccessRequest_MailOpensForm(t *testing.T) {
 	p := serveMail(t)
 	boss, reader, muted := p.person(), p.person(), p.person()

@@ -73,7 +73,7 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 		Keyring:             ring,
 		AppURL:              config.AppURL,
 		Resources:           resources,
-		Retention:           store.Retention(config.RetentionSettings.keep()),
+		Retention:           store.Retention(config.RetentionSettings.periods()),
 		Audit:               store,
 		PropagateRevocation: propagateRevocation(rdb, log),
 	}), done, nil

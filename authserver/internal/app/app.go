@@ -79,7 +79,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		return nil, err
 	}
 	database := secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log)
-	store, err := postgres.OpenSource(ctx, database, c.StoreWait, watch.statements()...)
+	store, err := postgres.OpenFromSource(ctx, database, c.StoreWait, watch.statements()...)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		return nil, err
 	}
 	redisURL := secretfile.Redis("ALMONER_REDIS_URL", c.files.redis, c.RedisURL, log)
-	rdb, err := redis.ConnectSource(redisURL, c.StoreWait)
+	rdb, err := redis.ConnectFromSource(redisURL, c.StoreWait)
 	if err != nil {
 		return nil, err
 	}
@@ -215,14 +215,14 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		jwks:           wellknown.Document(ring.JWKS),
 		metadata:       wellknown.Document(func() ([]byte, error) { return metadata, nil }),
 		clients: oauthclients.New(oauthclients.Deps{
-			Authorizer: tenants,
-			Store:      store,
-			Resources:  resources,
-			Forget:     grants.PropagateRevocation,
-			Variables:  variables,
-			Cursors:    lists,
-			Now:        o.now,
-			Log:        log,
+			Authorizer:          tenants,
+			Store:               store,
+			Resources:           resources,
+			PropagateRevocation: grants.PropagateRevocation,
+			Variables:           variables,
+			Cursors:             lists,
+			Now:                 o.now,
+			Log:                 log,
 		}),
 		members: members.New(members.Deps{
 			Authorizer: tenants,
@@ -248,7 +248,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			Sessions:  b.sessions,
 			Passwords: b.passwords,
 			Failures:  failed,
-			Retention: store.Retention(c.RetentionSettings.keep()),
+			Retention: store.Retention(c.RetentionSettings.periods()),
 		},
 		Handler: watch.traces.Server(
 			web.Observe(web.RecordAddress(h.router(), proxies), log, lastResort(), watch.requests()...),
@@ -270,7 +270,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 func membersOf(store *postgres.Store, grants *grant.Service, c Config) *membership.Service {
 	return membership.New(membership.Deps{
 		Store: store,
-		Forget: func(ctx context.Context, id uuid.UUID, ends time.Time) {
+		PropagateRevocation: func(ctx context.Context, id uuid.UUID, ends time.Time) {
 			grants.PropagateRevocation(ctx, id, ends, grant.MembershipOver)
 		},
 		AppURL: c.AppURL,
@@ -279,11 +279,11 @@ func membersOf(store *postgres.Store, grants *grant.Service, c Config) *membersh
 	})
 }
 
-// accountsOf returns the service that changes accounts.
+// accountsOf returns the service that changes and deletes accounts.
 func accountsOf(store *postgres.Store, grants *grant.Service) *useraccount.Service {
 	return useraccount.New(useraccount.Deps{
 		Store: store,
-		Forget: func(ctx context.Context, id uuid.UUID, ends time.Time) {
+		PropagateRevocation: func(ctx context.Context, id uuid.UUID, ends time.Time) {
 			grants.PropagateRevocation(ctx, id, ends, grant.MembershipOver)
 		},
 		Random: rand.Reader,
@@ -333,8 +333,8 @@ func (a *App) sendMails(ctx context.Context) (wait func()) {
 	}
 }
 
-// deleteOldRecords starts the deletion of records that are no longer needed. The returned function waits until it has
-// stopped, which it begins when ctx ends.
+// deleteOldRecords starts the deletion of records that are no longer needed. It stops when ctx ends. The returned
+// function waits until it has stopped.
 func (a *App) deleteOldRecords(ctx context.Context) (wait func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var worker sync.WaitGroup

@@ -8,7 +8,7 @@ import (
 
 const deletePath = "/settings/user/delete"
 
-// TestDeletion_NeedsFreshSignIn also requires the mail about a deletion.
+// TestDeletion_NeedsFreshSignIn also checks that the user gets a mail about the deletion.
 func TestDeletion_NeedsFreshSignIn(t *testing.T) {
 	p := serveMail(t)
 	who := p.person()

@@ -67,7 +67,7 @@ func (c *Config) servesDocuments() bool {
 // documentCA returns nil, except in development.
 func (c *Config) documentCA() (*x509.CertPool, error) { return trusting(c.ClientDocumentCA) }
 
-// trusting returns the system's certificates and these, or nil if there are none.
+// trusting returns a pool of the system's certificates and the given ones, or nil if none are given.
 func trusting(certificates string) (*x509.CertPool, error) {
 	if certificates == "" {
 		return nil, nil

@@ -51,7 +51,8 @@ func (p post) emailOf(user uuid.UUID) (email string) {
 	return email
 }
 
-// TestP3_AddressChangesAfterBothLinks confirms the links in both orders, and opens them before as other programs do.
+// TestP3_AddressChangesAfterBothLinks confirms the links in both orders. Before that it opens them, as mail programs
+// do.
 func TestP3_AddressChangesAfterBothLinks(t *testing.T) {
 	p := serveMail(t)
 	for name, oldFirst := range map[string]bool{"old first": true, "new first": false} {
@@ -148,7 +149,7 @@ func TestP3_EachLinkStopsTheChange(t *testing.T) {
 	}
 }
 
-// TestP4_ResponseDoesNotTellWhetherAddressIsTaken also requires that the owner of the address is told, without a link.
+// TestP4_ResponseDoesNotTellWhetherAddressIsTaken also checks that the owner of the address gets a mail without a link.
 func TestP4_ResponseDoesNotTellWhetherAddressIsTaken(t *testing.T) {
 	p := serveMail(t)
 	who, owner := p.person(), p.person()
@@ -173,7 +174,7 @@ func TestP4_ResponseDoesNotTellWhetherAddressIsTaken(t *testing.T) {
 	if page := p.decide(old, "confirm"); !page.HasText("Now open the link that we sent to " + owner.Email) {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
-	// An address that is taken after the request is not changed either, and says so to a person who reads its mail.
+	// If the address is taken after the request, the change fails, and the page of the link says so.
 	late := newAddress()
 	old, to := p.links(who, b, late, 2)
 	p.fixture.User(late)

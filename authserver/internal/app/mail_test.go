@@ -353,7 +353,7 @@ func TestMembers_ChangesAreMailed(t *testing.T) {
 	p.mail(eve.Email, "You were removed from a workspace", 1)
 }
 
-func TestMail_WebhookWasDisabled(t *testing.T) {
+func TestMail_ReportsDisabledWebhook(t *testing.T) {
 	p := serveMail(t)
 	who := p.person()
 	add := func(reason string) string {

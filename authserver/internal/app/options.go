@@ -55,5 +55,5 @@ type Parts struct {
 	Sessions  *session.Sessions
 	Passwords *session.Passwords
 	Failures  *ratelimit.Limiter // its Share runs only in Serve
-	Retention *retention.Store   // its Run runs only in Serve
+	Retention *retention.Store   // Serve calls its Run
 }

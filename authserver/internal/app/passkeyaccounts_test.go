@@ -104,8 +104,8 @@ func TestInvitation_PasskeyInsteadOfPassword(t *testing.T) {
 	}
 }
 
-// A response counts for the invitation, the browser and the moment that it was requested for, and once.
-func TestInvitation_PasskeyOfAnotherCeremonyIsRefused(t *testing.T) {
+// A response is valid once, for the invitation, browser and time of its challenge.
+func TestInvitation_RefusesPasskeyForOtherChallenge(t *testing.T) {
 	s := serve(t, withPasskeys)
 	path, other := s.invited("sam@example.org"), s.invited("eve@example.org")
 	victim, thief := s.browser(), s.browser()
@@ -144,8 +144,8 @@ func TestInvitation_PasskeyOfAnotherCeremonyIsRefused(t *testing.T) {
 	}
 }
 
-// Two accounts for one invitation, by a passkey and by a password at the same time, are one.
-func TestInvitation_ConcurrentAccountsAreOne(t *testing.T) {
+// Concurrent answers to one invitation, with a passkey and with a password, create one account.
+func TestInvitation_ConcurrentAnswersCreateOneAccount(t *testing.T) {
 	s := serve(t, withPasskeys)
 	for range 4 {
 		s.fixture.Exec(`delete from account.invitation_messages`)
@@ -175,7 +175,7 @@ func TestInvitation_ConcurrentAccountsAreOne(t *testing.T) {
 
 const removal = "/settings/security/password/remove"
 
-func TestPassword_IsRemovedUnlessItIsOnlyWayIn(t *testing.T) {
+func TestPassword_LastSignInMethodIsNotRemoved(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	b := s.signedIn(ada)
@@ -216,7 +216,7 @@ func TestPassword_IsRemovedUnlessItIsOnlyWayIn(t *testing.T) {
 }
 
 // A user who removes the password and the passkey at the same time keeps one of them.
-func TestPassword_RemovedWithPasskeyAtSameTimeKeepsOne(t *testing.T) {
+func TestPassword_ConcurrentRemovalsKeepOneSignInMethod(t *testing.T) {
 	s := serve(t, withPasskeys)
 	for range 4 {
 		ada := s.person()
@@ -285,9 +285,9 @@ func TestPasskeyOffer_OnceForEachBrowserAndUser(t *testing.T) {
 	}
 }
 
-// A member of a workspace that requires a second factor adds a passkey and gets back. A sign-in by the password alone
-// can then neither use the workspace nor change the passkeys, until the passkey is used.
-func TestSecondFactor_PasskeyLeadsBackAndIsNotReplaced(t *testing.T) {
+// A member of a workspace that requires a second factor adds a passkey and returns to the page. After that, a sign-in
+// with the password alone can neither use the workspace nor change the passkeys until the passkey is used.
+func TestSecondFactor_PasskeyReturnsToPageAndIsNotReplaced(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	s.fixture.Join(s.fixture.WorkspaceID, ada.ID, perm.AccountReadMembers)

@@ -7,12 +7,12 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 )
 
-// RetentionSettings are how many days records are kept after they have ended.
+// RetentionSettings say how many days records are kept after they have ended.
 type RetentionSettings struct {
 	AuditDays         int `env:"ALMONER_RETENTION_AUDIT_DAYS" envDefault:"400" doc:"Days that events of the audit log are kept: 90 or more, or 0 to keep them for ever."`
 	GrantsDays        int `env:"ALMONER_RETENTION_GRANTS_DAYS" envDefault:"90" doc:"Days that grants are kept after the end of their life, which is 30 or 90 days after the consent: 2 or more, or 0 to keep them for ever."`
-	TokensDays        int `env:"ALMONER_RETENTION_TOKENS_DAYS" envDefault:"90" doc:"Days that personal access tokens are kept after they have expired, revoked and replaced ones too; 0 keeps them for ever."`
-	ClientsDays       int `env:"ALMONER_RETENTION_CLIENTS_DAYS" envDefault:"400" doc:"Days that applications are kept after they were deleted, so that the audit log can name them; 0 keeps them for ever. One with grants stays until they are deleted."`
+	TokensDays        int `env:"ALMONER_RETENTION_TOKENS_DAYS" envDefault:"90" doc:"Days that personal access tokens are kept after they have expired, even if they were revoked or replaced; 0 keeps them for ever."`
+	ClientsDays       int `env:"ALMONER_RETENTION_CLIENTS_DAYS" envDefault:"400" doc:"Days that applications are kept after they were deleted, so that the audit log can name them; 0 keeps them for ever. An application that has grants is kept until they are deleted."`
 	KeysDays          int `env:"ALMONER_RETENTION_KEYS_DAYS" envDefault:"120" doc:"Days that removed signing keys are kept, without their private part: 91 or more, since access tokens live up to 90 days, or 0 to keep them for ever."`
 	InvitationsDays   int `env:"ALMONER_RETENTION_INVITATIONS_DAYS" envDefault:"90" doc:"Days that invitations are kept after they were answered, withdrawn or expired; 0 keeps them for ever."`
 	ConnectionLogDays int `env:"ALMONER_RETENTION_CONNECTION_LOG_DAYS" envDefault:"90" doc:"Days that the connection log keeps attempts that did not lead to a grant; 0 keeps them for ever."`
@@ -25,13 +25,13 @@ func (s RetentionSettings) Check() []error {
 		name          string
 		days, atLeast int
 	}{
-		{postgres.KeepAuditEvents, s.AuditDays, 90},
-		{postgres.KeepGrants, s.GrantsDays, 2},
-		{postgres.KeepTokens, s.TokensDays, 1},
-		{postgres.KeepClients, s.ClientsDays, 1},
-		{postgres.KeepKeys, s.KeysDays, 91},
-		{postgres.KeepInvitations, s.InvitationsDays, 1},
-		{postgres.KeepConnectionLog, s.ConnectionLogDays, 1},
+		{postgres.SettingAuditEvents, s.AuditDays, 90},
+		{postgres.SettingGrants, s.GrantsDays, 2},
+		{postgres.SettingTokens, s.TokensDays, 1},
+		{postgres.SettingClients, s.ClientsDays, 1},
+		{postgres.SettingKeys, s.KeysDays, 91},
+		{postgres.SettingInvitations, s.InvitationsDays, 1},
+		{postgres.SettingConnectionLog, s.ConnectionLogDays, 1},
 	} {
 		if one.days != 0 && (one.days < one.atLeast || one.days > maxRetentionDays) {
 			mistakes = append(mistakes, fmt.Errorf("%s must be 0, or between %d and %d",
@@ -44,9 +44,9 @@ func (s RetentionSettings) Check() []error {
 // maxRetentionDays is a hundred years.
 const maxRetentionDays = 36_500
 
-func (s RetentionSettings) keep() postgres.Keep {
+func (s RetentionSettings) periods() postgres.RetentionPeriods {
 	days := func(n int) time.Duration { return time.Duration(n) * 24 * time.Hour }
-	return postgres.Keep{
+	return postgres.RetentionPeriods{
 		AuditEvents:   days(s.AuditDays),
 		Grants:        days(s.GrantsDays),
 		Tokens:        days(s.TokensDays),

@@ -31,7 +31,7 @@ const (
 	grantsADay   = grantsAYear/yearDays + 1
 	connectorDay = 30
 	keepDays     = 90 // of grants after their end, and of the audit log
-	// flatFrom is the day from which as much is deleted as is added: the longest life of a grant, and keepDays.
+	// flatFrom is the day after which as many records are deleted as added: the longest life of a grant plus keepDays.
 	flatFrom = 90 + keepDays + 5
 )
 
@@ -57,7 +57,7 @@ func newYear(t *testing.T) *year {
 	}
 	t.Cleanup(stored.Close)
 	const day = 24 * time.Hour
-	y.records = stored.Retention(postgres.Keep{
+	y.records = stored.Retention(postgres.RetentionPeriods{
 		AuditEvents:   keepDays * day,
 		Grants:        keepDays * day,
 		Tokens:        keepDays * day,
@@ -96,7 +96,7 @@ func (y *year) addDay() {
 		where created_at = $1 and client_id = $2 and user_id = $3 and tenant_id = $4 and $5 > 0
 			and get_byte(uuid_send(id), 0) < 26`,
 		`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject, detail)
-		select gen_random_uuid(), $1, $4, $3, 'user:' || $3::uuid, '` + string(audit.GrantConsented) + `', 'grant:' || id,
+		select gen_random_uuid(), $1, $4, $3, 'user:' || $3::uuid, '` + audit.GrantConsented + `', 'grant:' || id,
 			jsonb_build_object('client_id', $2::uuid, 'permissions', permissions)
 		from account.grants where created_at = $1 and $5 > 0`,
 		`update account.events set created_at = $1
@@ -207,11 +207,11 @@ func (y *year) sizes() (rows, bytes map[string]int) {
 	return rows, bytes
 }
 
-// A year of grants stays flat: once as much ends as begins, tables and Redis do not grow.
+// Tables and Redis do not grow in a year of grants, once as many grants end as begin.
 func TestRetention_YearOfGrantsStaysFlat(t *testing.T) {
 	t.Parallel()
 	y := newYear(t)
-	// Autovacuum looks once a minute, which is many days here.
+	// Autovacuum runs once a minute, which is many simulated days.
 	vacuum := func() {
 		for _, table := range yearTables() {
 			y.Exec("vacuum account." + table)

@@ -41,7 +41,7 @@ func (c *Config) offer() ui.Offer {
 	return offer
 }
 
-// passkeyAccounts returns what creates accounts with a passkey, or nil if the deployment offers no passkeys.
+// passkeyAccounts returns the dependencies for creating accounts with a passkey, or nil if passkeys are off.
 func (d browserDeps) passkeyAccounts() (*invitation.PasskeyDeps, error) {
 	if !d.config.offersPasskeys() {
 		return nil, nil

@@ -33,7 +33,7 @@ func (p post) periodic() {
 	await.True(p.t, await.Long, "the periodic jobs ran", func() bool { return p.jobs("periodic") == 0 })
 }
 
-// TestTokens_ExpiryIsMailedOnce is about tokens of 90, 30 and 7 days, and about those whose owner is not told.
+// TestTokens_ExpiryIsMailedOnce covers tokens of 90, 30 and 7 days, and tokens whose owner gets no mail.
 func TestTokens_ExpiryIsMailedOnce(t *testing.T) {
 	p := serveMail(t)
 	await.True(t, await.Long, "the job runs at the start", func() bool {

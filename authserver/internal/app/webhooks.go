@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/publicnet"
 )
 
-// webhookNetwork returns the network that webhook endpoints may be in.
+// webhookNetwork returns the network in which webhook endpoints are allowed.
 func (c *Config) webhookNetwork() (*publicnet.Network, error) {
 	trusted, err := trusting(c.WebhookCA)
 	if err != nil {
@@ -24,7 +24,8 @@ func (c *Config) checkWebhooks() []error {
 	if _, err := c.webhookNetwork(); err != nil {
 		mistakes = append(mistakes, err)
 	}
-	// With this setting, users choose URLs of the local machine. A server that others can reach must not accept them.
+	// With this setting, users can enter URLs of the local machine. A server that other machines can reach must not
+	// accept them.
 	if c.WebhookCA != "" && !(onThisMachine(c.BaseURL) && onThisMachine(c.AppURL)) {
 		mistakes = append(
 			mistakes,
@@ -37,12 +38,12 @@ func (c *Config) checkWebhooks() []error {
 	return mistakes
 }
 
-// webhookMailsEvery is the interval between two looks for webhook endpoints that resourceapi has disabled.
-const webhookMailsEvery = 10 * time.Second
+// webhookMailInterval is how often the database is queried for webhook endpoints that resourceapi has disabled.
+const webhookMailInterval = 10 * time.Second
 
 // queueWebhookMails queues the mails about disabled webhook endpoints until ctx ends.
 func (a *App) queueWebhookMails(ctx context.Context) {
-	tick := time.NewTicker(webhookMailsEvery)
+	tick := time.NewTicker(webhookMailInterval)
 	defer tick.Stop()
 	failing := false
 	for {

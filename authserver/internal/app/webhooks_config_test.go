@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/metadatatest"
 )
 
-// A deployment that others can reach refuses the setting that lets webhook endpoints be on this machine.
+// A deployment with public URLs refuses the setting that allows webhook endpoints on this machine.
 func TestConfig_WebhookCAIsForDevelopment(t *testing.T) {
 	t.Parallel()
 	good := app.Config{

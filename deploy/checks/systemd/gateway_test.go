@@ -14,9 +14,9 @@ import (
 	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
-// TestGateways_KnowBothProcesses checks that nginx.conf and the drop-in of Caddy's unit have the addresses of the two
-// instances of each service: otherwise the restart of one would fail requests.
-func TestGateways_KnowBothProcesses(t *testing.T) {
+// TestGateways_ListBothProcesses checks that nginx.conf and the drop-in of Caddy's unit list the addresses of both
+// instances of each service. Otherwise requests would fail while one instance restarts.
+func TestGateways_ListBothProcesses(t *testing.T) {
 	want := map[string][]string{}
 	for _, s := range services(t) {
 		if s.instance != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/shared/redisurl"
 )
 
-// buildServices builds one service after the other, and says which and how long it took.
+// buildServices builds the services one after the other, and reports each with its duration.
 func buildServices(ctx context.Context, root string, options stack.Options) error {
 	for _, service := range stack.Services() {
 		hint := ""

@@ -31,7 +31,7 @@ type commands struct {
 	Migrate   migrate `cmd:"" help:"Migrate the database schema, after authserver migrate. Needs the owner of the database in ALMONER_DATABASE_URL."`
 	Retention struct {
 		Show retentionShow `cmd:"" help:"Show how long records are kept, and how many are due to be deleted."`
-		Run  retentionRun  `cmd:"" help:"Delete the records that are due now. The service does so by itself every hour."`
+		Run  retentionRun  `cmd:"" help:"Delete the records that are due now. The service also does this every hour."`
 	} `cmd:"" help:"Manage the deletion of records that are no longer needed."`
 	CheckConfig checkConfig `cmd:"" help:"Check the settings and print them without secrets."`
 	Settings    settings    `cmd:"" help:"List the settings."`
@@ -61,7 +61,7 @@ type (
 	}
 	healthcheck struct {
 		Address string        `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8082" help:"Address and port of the service."`
-		Wait    time.Duration `default:"0s" help:"Ask again until it is ready, for this long."`
+		Wait    time.Duration `default:"0s" help:"Keep checking for up to this long until the service is ready."`
 	}
 )
 

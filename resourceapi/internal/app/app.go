@@ -91,7 +91,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := postgres.OpenSource(
+	store, err := postgres.OpenFromSource(
 		ctx,
 		secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log),
 		c.Connections,
@@ -187,7 +187,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		},
 		engage:    engaged,
 		webhooks:  hooks,
-		retention: store.Retention(c.RetentionSettings.keep()),
+		retention: store.Retention(c.RetentionSettings.periods()),
 		deleted:   metrics.CountDeleted(watch.registry),
 		profiles:  c.Profiles,
 		processes: c.Worker,

@@ -48,7 +48,7 @@ type Config struct {
 	files secretFiles
 }
 
-// secretFiles are the files of the secrets that may change while the process runs; "" for one that was in no file.
+// secretFiles are the files of the secrets that may change while the process runs; "" for a value from elsewhere.
 type secretFiles struct{ database, redis, keys string }
 
 // LoadConfig reads the settings (shared/envconf). Its error lists every mistake and quotes no value.

@@ -66,7 +66,7 @@ func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 	}
 }
 
-// A deployment that others can reach refuses the setting that lets webhooks go to this machine.
+// A deployment with a public URL refuses the setting that allows webhook endpoints on this machine.
 func TestConfig_WebhookCAIsForDevelopment(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)

@@ -65,7 +65,7 @@ func newEngage(
 		return nil, err
 	}
 	redisURL := secretfile.Redis("ALMONER_REDIS_URL", c.files.redis, c.RedisURL, log)
-	limits, err := redis.ConnectSource(redisURL, c.StoreWait, log, time.Now)
+	limits, err := redis.ConnectFromSource(redisURL, c.StoreWait, log, time.Now)
 	if err != nil {
 		return nil, err
 	}

@@ -113,7 +113,7 @@ func TestForms_TextsHaveRules(t *testing.T) {
 	}
 }
 
-func TestPublicPage_SpeaksLanguageOfForm(t *testing.T) {
+func TestPublicPage_UsesLanguageOfForm(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()

@@ -260,7 +260,7 @@ func TestBatch_EachCallIsAdmitted(t *testing.T) {
 	s.post(old, batch).expect(t, 403, "FORBIDDEN", "")
 }
 
-// The longest pages of ten calls in one request would take hundreds of megabytes while they are written.
+// Ten calls with the longest pages in one request would need hundreds of megabytes of memory.
 func TestBatch_AnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

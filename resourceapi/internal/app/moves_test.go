@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestTransitions_AnswerForEachItem(t *testing.T) {
+func TestTransitions_ReturnResultForEachItem(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()

@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
-// RetentionSettings are how many days records are kept after they have ended. Submissions are kept as long as their
-// form says.
+// RetentionSettings say how many days records are kept after they have ended. The retentionMonths of a form determine
+// how long its submissions are kept.
 type RetentionSettings struct {
 	ImportsDays    int `env:"ALMONER_RETENTION_IMPORTS_DAYS" envDefault:"90" doc:"Days that finished imports are kept, with their errors; 0 keeps them for ever."`
 	SupportersDays int `env:"ALMONER_RETENTION_SUPPORTERS_DAYS" envDefault:"30" doc:"Days that supporters are kept after their last submission was deleted; 0 keeps them for ever."`
@@ -28,8 +28,8 @@ const maxRetentionDays = 36_500
 func (s RetentionSettings) Check() []error {
 	var mistakes []error
 	for name, days := range map[string]int{
-		postgres.KeepImports:    s.ImportsDays,
-		postgres.KeepSupporters: s.SupportersDays,
+		postgres.SettingImports:    s.ImportsDays,
+		postgres.SettingSupporters: s.SupportersDays,
 	} {
 		if days < 0 || days > maxRetentionDays {
 			mistakes = append(mistakes, fmt.Errorf("%s must be between 0 and %d", name, maxRetentionDays))
@@ -38,9 +38,9 @@ func (s RetentionSettings) Check() []error {
 	return mistakes
 }
 
-func (s RetentionSettings) keep() postgres.Keep {
+func (s RetentionSettings) periods() postgres.RetentionPeriods {
 	const day = 24 * time.Hour
-	return postgres.Keep{
+	return postgres.RetentionPeriods{
 		Imports:    time.Duration(s.ImportsDays) * day,
 		Supporters: time.Duration(s.SupportersDays) * day,
 	}
@@ -68,7 +68,7 @@ func (c RetentionCommand) Run(ctx context.Context, environ []string, out io.Writ
 		return err
 	}
 	defer store.Close()
-	records := store.Retention(config.keep())
+	records := store.Retention(config.periods())
 	if c.Delete {
 		deleted, err := records.DeleteAll(ctx)
 		return errors.Join(err, c.write(out, deleted))

@@ -124,7 +124,7 @@ func (a answer) wants(t *testing.T, status int) {
 // retryNow makes the endpoints due now.
 func (s *service) retryNow() { s.Exec("update account.webhooks set next_try_at = now()") }
 
-// failures reports whether an endpoint failed that often.
+// failures reports whether an endpoint has this number of failures.
 func (s *service) failures(n int) func() bool {
 	return func() bool { return s.Count("select count(*) from account.webhooks where failures = $1", n) == 1 }
 }
@@ -189,7 +189,7 @@ func TestDeliveries_AreSignedAndInOrder(t *testing.T) {
 	}
 }
 
-func TestDeliveries_AreRepeatedWithTheSameID(t *testing.T) {
+func TestDeliveries_RetriesHaveSameID(t *testing.T) {
 	t.Parallel()
 	var failing sync.Map
 	failing.Store("status", 500)
@@ -275,7 +275,7 @@ func TestDeliveries_EndpointIsDisabled(t *testing.T) {
 	}
 }
 
-func TestDeliveries_AreWhatTheUserMayRead(t *testing.T) {
+func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
 	s := newWebhookService(t, r)
@@ -306,7 +306,7 @@ func TestDeliveries_AreWhatTheUserMayRead(t *testing.T) {
 		s.Count("select count(*) from account.webhooks where mail_due") != 0 {
 		t.Errorf("%+v, %q", now, got)
 	}
-	// The member who enables it again is from then on the one whose permissions count.
+	// After a member enables it again, the permissions of that member apply.
 	s.do("PATCH", webhooksPath+"/"+made.ID, h, `{"enabled":true}`).wants(t, 200)
 	within(t, "the missed event", func() bool { return len(r.all()) == 4 && r.types()[3] == "programme.created" })
 }
@@ -348,8 +348,8 @@ func TestDeliveries_TestAndResend(t *testing.T) {
 	wantsRefused(t, s.do("POST", path+"/deliveries/"+uuid.NewString()+"/resend", h, ""), 404, "NOT_FOUND")
 }
 
-// An endpoint that does not answer holds up no other one.
-func TestDeliveries_SlowEndpointsHoldUpNoOther(t *testing.T) {
+// An endpoint that does not answer does not delay others.
+func TestDeliveries_SlowEndpointDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	r := newReceiver(t, func(got received) int {
@@ -380,8 +380,7 @@ func TestDeliveries_SlowEndpointsHoldUpNoOther(t *testing.T) {
 	}
 }
 
-// Only the development setting lets deliveries reach this machine. Without it, they do not, whatever a name resolves to
-// when it is dialled.
+// Without ALMONER_WEBHOOK_CA, no delivery reaches this machine, even if a name resolves to it when it is dialled.
 func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)

@@ -26,7 +26,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
-// webhookParts are the parts of webhooks.
+// webhookParts serve and deliver webhooks.
 type webhookParts struct {
 	endpoint *webhooks.Endpoint
 	keys     *webhook.Keys
@@ -94,13 +94,13 @@ func (p webhookParts) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID
 	return p.store.DueWebhooks(ctx, limit)
 }
 
-// publishEvery is the interval between two looks whether the key of secrets must be published.
-const publishEvery = 3 * time.Second
+// publishInterval is how often the key for sealing secrets is compared with the published one.
+const publishInterval = 3 * time.Second
 
-// publishKey publishes the key that authserver seals secrets with, and seals the secrets of other keys with it, once
-// the database answers and whenever the keys were replaced, until ctx ends.
+// publishKey publishes the public key with which authserver seals secrets, and reseals secrets that are sealed with
+// other keys. It does so at the start and after each change of the keys, until ctx ends.
 func (p webhookParts) publishKey(ctx context.Context) {
-	tick := time.NewTicker(publishEvery)
+	tick := time.NewTicker(publishInterval)
 	defer tick.Stop()
 	var published []byte
 	for {
@@ -117,7 +117,7 @@ func (p webhookParts) publishKey(ctx context.Context) {
 	}
 }
 
-// reseal seals the secrets of other keys with this public key.
+// reseal seals secrets that are sealed with other keys with this public key.
 func (p webhookParts) reseal(ctx context.Context, key []byte) {
 	err := p.store.ResealWebhooks(ctx, key, func(
 		id uuid.UUID, sealed webhook.Sealed,
@@ -154,7 +154,8 @@ func (c *Config) checkWebhooks() []error {
 	if _, err := c.webhookCA(); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_WEBHOOK_CA %w", err))
 	}
-	// With this setting, users choose URLs of the local machine. A server that others can reach must not call them.
+	// With this setting, users can enter URLs of the local machine. A server that other machines can reach must not
+	// call them.
 	if c.WebhookCA != "" && !onThisMachine(c.BaseURL) {
 		mistakes = append(
 			mistakes,

@@ -35,7 +35,7 @@ type webhookPage struct {
 	}
 }
 
-// developer creates a workspace with a member who may do everything.
+// developer creates a workspace with a member who holds all permissions.
 func (s *service) developer() (uuid.UUID, header) {
 	s.t.Helper()
 	var all []perm.Permission
@@ -182,7 +182,7 @@ func TestWebhooks_RefuseInvalid(t *testing.T) {
 	}
 }
 
-func TestWebhooks_TwentyOfAWorkspace(t *testing.T) {
+func TestWebhooks_LimitPerWorkspace(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.developer()

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// turn is how long one call of Deliver begins deliveries. Endpoints of other workspaces wait meanwhile.
+	// turn is how long one call of Deliver starts new deliveries. Endpoints of other workspaces may wait meanwhile.
 	turn = 5 * time.Second
-	// GivenUpAfter is how long an endpoint may accept nothing (W5).
-	GivenUpAfter = 72 * time.Hour
+	// DisableAfter is how long an endpoint may accept no event (W5).
+	DisableAfter = 72 * time.Hour
 
 	firstWait   = 5 * time.Second
 	longestWait = 6 * time.Hour
 )
 
-// A Target is an endpoint with what the next delivery needs.
+// A Target is an endpoint with the data for its next delivery.
 type Target struct {
 	webhook.Endpoint
 	Secret      webhook.Sealed
-	Position    int64    // sequence of the last event that was sent or left out
-	Failures    int      // since the last success
-	Ready       bool     // an attempt may be made now
+	Position    int64    // sequence of the last event that was accepted or skipped
+	Failures    int      // failed attempts since the last success
+	Ready       bool     // the wait after the last failure is over
 	Permissions perm.Set // of the user in the workspace; none if the user is no member
 }
 
@@ -42,7 +42,7 @@ type Target struct {
 type Store interface {
 	// Target returns webhook.ErrNotFound for an endpoint that was deleted.
 	Target(ctx context.Context, id uuid.UUID) (Target, error)
-	// Requested returns the oldest delivery of an endpoint that a user requested and that waits.
+	// Requested returns the oldest pending delivery of an endpoint that a user requested.
 	Requested(ctx context.Context, id uuid.UUID) (d webhook.Delivery, waits bool, err error)
 	// Event returns an event of the workspace, and false if it is no longer stored.
 	Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (e event.Event, stored bool, err error)
@@ -62,7 +62,8 @@ type Store interface {
 	Skip(ctx context.Context, t Target, sequence int64) error
 	// Retry makes the endpoint wait before the event is sent again.
 	Retry(ctx context.Context, t Target, e event.Event, a Attempt, wait time.Duration) error
-	// Disable disables the endpoint, with the attempt that caused it, or nil. Its user gets a mail if mail is true.
+	// Disable disables the endpoint and records the attempt that caused it, if not nil. If mail is true, its user gets
+	// a mail.
 	Disable(ctx context.Context, t Target, reason webhook.Reason, e event.Event, a *Attempt, mail bool) error
 }
 
@@ -75,7 +76,7 @@ type Deps struct {
 	Now     func() time.Time
 }
 
-// A Deliverer sends what endpoints are to get. It is safe for concurrent use.
+// A Deliverer sends events to endpoints. It is safe for concurrent use.
 type Deliverer struct {
 	Deps
 	sender *sender
@@ -84,8 +85,8 @@ type Deliverer struct {
 // New returns a Deliverer.
 func New(d Deps) *Deliverer { return &Deliverer{d, newSender(d.Network, d.Now)} }
 
-// Deliver sends to one endpoint until there is nothing to send, a delivery fails or the turn is over. Its error is that
-// of the store or of ctx.
+// Deliver sends to one endpoint until nothing is pending, a delivery fails, or 5 seconds have passed. It returns an
+// error of the store or of ctx. A failed delivery is not an error.
 func (d *Deliverer) Deliver(ctx context.Context, id uuid.UUID) error {
 	for end := d.Now().Add(turn); d.Now().Before(end) && ctx.Err() == nil; {
 		more, err := d.deliverNext(ctx, id)
@@ -99,7 +100,7 @@ func (d *Deliverer) Deliver(ctx context.Context, id uuid.UUID) error {
 	return nil
 }
 
-// deliverNext sends one thing. It reports whether there may be more.
+// deliverNext makes one delivery. It reports whether more may be pending.
 func (d *Deliverer) deliverNext(ctx context.Context, id uuid.UUID) (more bool, err error) {
 	t, err := d.Store.Target(ctx, id) // read before each delivery (W3)
 	if err != nil {
@@ -145,13 +146,13 @@ func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e event.Event) (
 		return true, d.Store.Accept(ctx, t, e, a)
 	case a.Status == http.StatusGone:
 		return false, d.Store.Disable(ctx, t, webhook.Gone, e, &a, true)
-	case t.FailingSince != nil && d.Now().Sub(*t.FailingSince) >= GivenUpAfter:
+	case t.FailingSince != nil && d.Now().Sub(*t.FailingSince) >= DisableAfter:
 		return false, d.Store.Disable(ctx, t, webhook.Failing, e, &a, true)
 	}
 	return false, d.Store.Retry(ctx, t, e, a, waitAfter(t.Failures))
 }
 
-// deliverRequested sends a test event, or an event again, once. A 410 is its result and nothing more.
+// deliverRequested makes one attempt to send a test event or to resend an event. A 410 does not disable the endpoint.
 func (d *Deliverer) deliverRequested(ctx context.Context, t Target, requested webhook.Delivery) error {
 	m, problem, err := d.requestedMessage(ctx, t, requested)
 	if err != nil {
@@ -167,7 +168,7 @@ func (d *Deliverer) deliverRequested(ctx context.Context, t Target, requested we
 	return d.Store.Finish(ctx, requested.ID, a)
 }
 
-// requestedMessage returns the message of a requested delivery, or why there is none.
+// requestedMessage returns the message of a requested delivery, or the reason why there is none.
 func (d *Deliverer) requestedMessage(
 	ctx context.Context, t Target, requested webhook.Delivery,
 ) (m message, problem string, err error) {
@@ -192,7 +193,7 @@ func (d *Deliverer) requestedMessage(
 
 func (d *Deliverer) send(ctx context.Context, t Target, m message) (Attempt, error) {
 	secret, err := d.Keys.Open(t.ID, t.Secret)
-	if err != nil { // the service logs it when it seals secrets again
+	if err != nil { // app logs this when it reseals the secrets
 		return Attempt{
 			Problem: "The secret of the endpoint can no longer be read. Delete the endpoint and add it again.",
 			Outcome: Unreachable,
@@ -206,8 +207,9 @@ func (d *Deliverer) send(ctx context.Context, t Target, m message) (Attempt, err
 	return a, nil
 }
 
-// waitAfter returns the time until the next attempt after some failures before this one: four times as long each time,
-// and a tenth more or less, so that endpoints of one host are not all called at once.
+// waitAfter returns the time until the next attempt, after a number of failures before the latest one. It grows by a
+// factor of four, from 5 seconds to 6 hours, with a random difference of up to a tenth, so that the endpoints of one
+// host are not all called at the same time.
 func waitAfter(failures int) time.Duration {
 	wait := longestWait
 	if failures < 8 {

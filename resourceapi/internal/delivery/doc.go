@@ -1,16 +1,16 @@
 // Package delivery sends the events of a workspace to its webhook endpoints (contract, section 6a).
 //
-//	writer.go     Writer: how endpoints are changed
-//	deliverer.go  Deliverer: what is sent next to an endpoint, and what follows from the answer
+//	writer.go     Writer changes endpoints
+//	deliverer.go  Deliverer sends the next delivery of an endpoint and records the result
 //	request.go    the signed request
 //
-// Package worker calls the Deliverer for each endpoint that has something to send. Its invariants:
+// Package worker calls the Deliverer for each endpoint that has pending deliveries. Its invariants:
 //
-//	W1 Events are sent in the order of their sequence, the next one only after the one before was accepted.
-//	W2 An event is sent at least once, each time with the same webhook-id, whenever a process dies.
-//	W3 Only events are sent that the endpoint's user may read at that moment. An endpoint whose user may not manage
-//	   API access any more is disabled.
+//	W1 Events are sent in the order of their sequence. An event is sent after the previous one was accepted.
+//	W2 An event is sent at least once, with the same webhook-id each time, even if a process crashes.
+//	W3 An event is sent only if the endpoint's user may read it at that moment. If the user loses account:api:access,
+//	   the endpoint is disabled.
 //	W4 Only public addresses are dialled, and redirects are not followed (shared/publicnet).
-//	W5 An endpoint that does not accept an event for three days is disabled, and one that answers 410 at once.
-//	W6 No log, error or record of a delivery contains a secret, a URL or what the endpoint answered.
+//	W5 An endpoint is disabled if it accepts no event for three days, and immediately if it answers 410.
+//	W6 No log, error or record of a delivery contains a secret, a URL or the body of the response.
 package delivery

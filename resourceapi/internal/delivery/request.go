@@ -24,16 +24,16 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/event"
 )
 
-// Timeout bounds one attempt, from name resolution to the header of the answer.
+// Timeout is the maximum duration of an attempt, from name resolution to the header of the response.
 const Timeout = 10 * time.Second
 
-// A message is what is sent.
+// A message is the content of a delivery.
 type message struct {
 	id   string // the same at each attempt (W2)
 	body []byte
 }
 
-// payload is the body of a message. It has no values of the record that changed.
+// payload is the body of a message. It names the record that changed and does not contain its values.
 type payload struct {
 	Type        string          `json:"type"`
 	Timestamp   jsontime.Time   `json:"timestamp"`
@@ -68,10 +68,10 @@ func testMessage(e webhook.Endpoint, d webhook.Delivery) (message, error) {
 	return message{"test_" + d.ID.String(), body}, err
 }
 
-// An Attempt is the result of sending something once.
+// An Attempt is the result of one request to an endpoint.
 type Attempt struct {
-	Status  int    // of the answer; 0 if there was none
-	Problem string // why it was not accepted, in words for the user, or ""
+	Status  int    // of the response; 0 if there was none
+	Problem string // message for the user that says why it was not accepted, or ""
 	Outcome Outcome
 	Took    time.Duration
 }
@@ -82,8 +82,8 @@ type Outcome string
 // The outcomes.
 const (
 	Accepted    Outcome = "accepted"
-	Refused     Outcome = "refused"     // another status than 2xx
-	Unreachable Outcome = "unreachable" // no answer
+	Refused     Outcome = "refused"     // the status was not 2xx
+	Unreachable Outcome = "unreachable" // there was no response
 	NotPublic   Outcome = "not_public"  // W4
 )
 
@@ -104,7 +104,7 @@ func newSender(network *publicnet.Network, now func() time.Time) *sender {
 	}}
 }
 
-// send posts the message, signed as Standard Webhooks describe. It does not read the body of the answer.
+// send posts the message with a signature (Standard Webhooks). It does not read the body of the response.
 func (s *sender) send(ctx context.Context, address string, secret credential.Secret, m message) (Attempt, error) {
 	signer, err := standardwebhooks.NewWebhook(secret.Reveal())
 	if err != nil {
@@ -128,19 +128,19 @@ func (s *sender) send(ctx context.Context, address string, secret credential.Sec
 	took := s.now().Sub(began)
 	if err != nil {
 		if ctx.Err() != nil {
-			return Attempt{}, context.Cause(ctx) // the process stops: the endpoint is not to blame
+			return Attempt{}, context.Cause(ctx) // the process is stopping, so this is not a failure of the endpoint
 		}
-		attempt := unanswered(err)
+		attempt := errorAttempt(err)
 		attempt.Took = took
 		return attempt, nil
 	}
 	_ = response.Body.Close()
-	attempt := answered(response.StatusCode)
+	attempt := statusAttempt(response.StatusCode)
 	attempt.Took = took
 	return attempt, nil
 }
 
-func answered(status int) Attempt {
+func statusAttempt(status int) Attempt {
 	switch {
 	case status >= 200 && status < 300:
 		return Attempt{Status: status, Outcome: Accepted}
@@ -158,15 +158,16 @@ func answered(status int) Attempt {
 	}
 }
 
-// unanswered describes an error of the HTTP client without its text, which quotes the URL (W6).
-func unanswered(err error) Attempt {
+// errorAttempt returns the attempt for an error of the HTTP client. It omits the text of the error, which quotes the
+// URL (W6).
+func errorAttempt(err error) Attempt {
 	a := Attempt{Outcome: Unreachable, Problem: "The connection failed."}
 	var timeout interface{ Timeout() bool }
 	if errors.Is(err, publicnet.ErrProhibited) {
 		return Attempt{Outcome: NotPublic, Problem: "The host has no public address."}
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		a.Problem = "The name of the host could not be resolved."
+		a.Problem = "The host name could not be resolved."
 		return a
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
@@ -174,7 +175,7 @@ func unanswered(err error) Attempt {
 		return a
 	}
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		a.Problem = "There was no answer within 10 seconds."
+		a.Problem = "The endpoint did not answer within 10 seconds."
 	}
 	return a
 }

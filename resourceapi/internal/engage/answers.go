@@ -36,7 +36,7 @@ type ConsentAnswer struct {
 	Given         bool   `json:"given"`
 }
 
-// Problems are what can be wrong with an answer.
+// Problems are the messages about invalid answers.
 type Problems struct {
 	Missing string `json:"missing"`
 	Agree   string `json:"agree"`
@@ -50,7 +50,7 @@ type Problems struct {
 	Options string `json:"options"`
 }
 
-// Read checks the answers to the form. It returns invalid.Fields (E2), with the given texts for people.
+// Read checks the answers to the form. Its error is an invalid.Fields (E2) with messages from texts.
 func (f Form) Read(given RawAnswers, texts Problems) (Answers, []ConsentAnswer, error) {
 	answers, consents, problems := Answers{}, []ConsentAnswer{}, invalid.Fields{}
 	known := map[string]bool{}

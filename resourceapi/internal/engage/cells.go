@@ -12,7 +12,7 @@ import (
 // Cell returns a text of the public for a cell of a CSV file.
 func Cell(text string) string { return spreadsheet.Cell(text) }
 
-// CellsOf returns a cell for the answer to each field, and an empty one where there is none.
+// CellsOf returns a cell for each field: the answer, or "" if there is none.
 func CellsOf(fields []Field, stored json.RawMessage) ([]string, error) {
 	var answers map[string]json.RawMessage
 	if err := json.Unmarshal(stored, &answers); err != nil {
@@ -33,7 +33,7 @@ func CellsOf(fields []Field, stored json.RawMessage) ([]string, error) {
 	return cells, nil
 }
 
-// cellOf returns the cell of one answer. A number or a boolean stays as it is: it cannot be a formula.
+// cellOf returns the cell of one answer. It does not change numbers and booleans, which cannot be formulas.
 func cellOf(answer json.RawMessage) (string, error) {
 	if strings.HasPrefix(string(answer), "[") {
 		var chosen []string

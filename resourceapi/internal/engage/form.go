@@ -33,18 +33,18 @@ const (
 	maxOrigin  = 300 // bytes
 )
 
-// maxNotes is the maximum length of an introduction and of a thank-you text, in characters.
-const maxNotes = 2000
+// maxFormText is the maximum length of an introduction or a thank-you text, in characters.
+const maxFormText = 2000
 
 // A Definition describes a new form.
 type Definition struct {
 	Title          string
 	Introduction   string // shown above the fields; may be empty
-	ThankYou       string // shown after the form was sent; empty for that of the language
+	ThankYou       string // shown after the form was sent; empty for the built-in text
 	Lang           string // of the built-in texts (package formtext)
 	Fields         []Field
 	AllowedOrigins []string // websites that may embed the form and submit to it from scripts
-	// RetentionMonths is how many months after their creation submissions are deleted.
+	// RetentionMonths is the number of months after which submissions are deleted.
 	RetentionMonths int
 }
 
@@ -78,8 +78,8 @@ func (f Form) Allows(origin string) bool { return slices.Contains(f.AllowedOrigi
 func (d Definition) Check() error {
 	problems := invalid.Fields{}
 	checkTitle(d.Title, problems)
-	checkNotes("introduction", d.Introduction, problems)
-	checkNotes("thankYou", d.ThankYou, problems)
+	checkFormText("introduction", d.Introduction, problems)
+	checkFormText("thankYou", d.ThankYou, problems)
 	if len(d.Fields) == 0 || len(d.Fields) > MaxFields {
 		problems["fields"] = fmt.Sprintf("A form must have 1 to %d fields.", MaxFields)
 		return problems
@@ -108,17 +108,17 @@ func checkTitle(title string, problems invalid.Fields) {
 	}
 }
 
-// checkNotes checks a text of several lines. Each line has the rules of a title, and may be empty.
-func checkNotes(member, text string, problems invalid.Fields) {
-	if utf8.RuneCountInString(text) > maxNotes {
-		problems[member] = fmt.Sprintf("Must have at most %d characters.", maxNotes)
+// checkFormText checks a text of several lines. A line may be empty; otherwise the rules for titles apply to it.
+func checkFormText(member, text string, problems invalid.Fields) {
+	if utf8.RuneCountInString(text) > maxFormText {
+		problems[member] = fmt.Sprintf("Must have at most %d characters.", maxFormText)
 		return
 	}
 	for line := range strings.SplitSeq(text, "\n") {
 		if strings.Trim(line, " ") == "" {
 			continue
 		}
-		if message := displayname.Check(line, maxNotes); message != "" {
+		if message := displayname.Check(line, maxFormText); message != "" {
 			problems[member] = "A line is not valid: " + message
 			return
 		}
@@ -152,7 +152,7 @@ type Change struct {
 	Lang           *string
 	AllowedOrigins *[]string
 	Enabled        *bool // false closes the form, which then appears not to exist
-	// RetentionMonths also applies to the submissions that the form has.
+	// RetentionMonths also applies to existing submissions.
 	RetentionMonths *int
 }
 
@@ -163,10 +163,10 @@ func (c Change) Check() error {
 		checkTitle(*c.Title, problems)
 	}
 	if c.Introduction != nil {
-		checkNotes("introduction", *c.Introduction, problems)
+		checkFormText("introduction", *c.Introduction, problems)
 	}
 	if c.ThankYou != nil {
-		checkNotes("thankYou", *c.ThankYou, problems)
+		checkFormText("thankYou", *c.ThankYou, problems)
 	}
 	if c.AllowedOrigins != nil {
 		checkOrigins(*c.AllowedOrigins, problems)

@@ -1,7 +1,7 @@
-// Package formtext has the built-in texts of forms by language.
+// Package formtext contains the built-in texts of forms in each language.
 //
-// Each language is a file in the folder languages, whose name is the value of a form's lang. The endpoints of forms use
-// it; a form's own texts are shown as they are.
+// Each language is a file in the folder languages. The name of the file, without ".json", is the value of a form's
+// lang. The endpoints of forms use the package. It does not translate the texts that a workspace has entered.
 package formtext
 
 import (
@@ -23,7 +23,7 @@ const Default = "en"
 
 // A Language is the built-in texts of forms in one language.
 type Language struct {
-	Name      string `json:"-"`         // of the file
+	Name      string `json:"-"`         // name of the file without .json
 	Tag       string `json:"tag"`       // BCP 47, for the page's lang attribute
 	Direction string `json:"direction"` // ltr or rtl, for its dir attribute
 
@@ -72,12 +72,12 @@ type Pages struct {
 	NotProvisioned    PageText `json:"notProvisioned"`
 	Unavailable       PageText `json:"unavailable"`
 	Internal          PageText `json:"internal"`
-	UnsentUnavailable PageText `json:"unsentUnavailable"` // the page has the answers
+	UnsentUnavailable PageText `json:"unsentUnavailable"` // the page still has the answers
 	UnsentInternal    PageText `json:"unsentInternal"`    // the page has the answers
 	StatusUnknown     PageText `json:"statusUnknown"`
 }
 
-// Reason returns the text of a stored reason in the language. Other reasons stay as they are.
+// Reason translates a stored reason. It returns other texts unchanged.
 func (l *Language) Reason(stored string) string {
 	switch stored {
 	case engage.ReasonTrapped:
@@ -109,7 +109,7 @@ func mustReadAll() map[string]*Language {
 	return out
 }
 
-// Read reads the file of a language. Each text must be there.
+// Read parses the file of a language. It returns an error if a text is missing.
 func Read(name string, content []byte) (*Language, error) {
 	language := &Language{Name: name}
 	decoder := json.NewDecoder(strings.NewReader(string(content)))
@@ -143,7 +143,7 @@ func emptyTexts(value reflect.Value, under string) []string {
 	return out
 }
 
-// Of returns the language with the name, and the default one if there is none.
+// Of returns the language with the name, or the default language if there is none.
 func Of(name string) *Language {
 	if language := languages[name]; language != nil {
 		return language

@@ -12,7 +12,7 @@ import (
 
 var verb = regexp.MustCompile(`%.`)
 
-// Each language has each text, and the same verbs in it as English.
+// Each language has every text, with the same formatting verbs as in English.
 func TestLanguages_HaveEachTextWithItsVerbs(t *testing.T) {
 	if got := Names(); !slices.Equal(got, []string{"cy", "en"}) {
 		t.Errorf("%q", got)
@@ -54,8 +54,8 @@ func TestRead_RefusesFileWithoutAText(t *testing.T) {
 	}
 }
 
-// The reasons that are stored, in English, are those of the English file.
-func TestLanguage_ReasonsAreThoseStored(t *testing.T) {
+// The stored reasons, which are in English, are equal to the texts of the English file.
+func TestLanguage_ReasonsMatchStoredOnes(t *testing.T) {
 	english, welsh := Of("en"), Of("cy")
 	for _, stored := range []string{engage.ReasonTrapped, engage.ReasonFailed} {
 		if english.Reason(stored) != stored || welsh.Reason(stored) == stored {

@@ -19,7 +19,7 @@ import (
 const (
 	MaxInFlight = inflight.MaxPerCredential
 	MaxSearches = 2
-	// MaxExports is how many exports of one credential are in flight.
+	// MaxExports is the maximum number of concurrent exports of one credential.
 	MaxExports = 2
 	// maxWait bounds the wait for the reads of other credentials of the workspace.
 	maxWait = 10 * time.Second
@@ -140,7 +140,7 @@ func (b *Bounds) enterSearch(
 	}, nil
 }
 
-// enterExport counts an export of the credential.
+// enterExport counts an export of the credential until the Turn ends. It returns an error if there are MaxExports.
 func (b *Bounds) enterExport(ctx context.Context, held presented) (inflight.Turn, error) {
 	turn, err := b.exports.Enter(ctx, held.key())
 	if err != nil {

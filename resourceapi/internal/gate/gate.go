@@ -50,7 +50,7 @@ type Plan struct {
 	// Search runs a search for Serve. A credential and a workspace may run only a few at once. It runs after all
 	// steps passed and before Serve, and must not wait for the client. If nil, there is no search.
 	Search func(ctx context.Context, caller Caller) error
-	// Export means that Serve streams records for a long time. A credential has only a few exports at once.
+	// Export means that Serve streams records for a long time. MaxExports limits the exports of a credential.
 	Export bool
 	// Serve writes the response. It runs only after all steps passed; its error is step 6.
 	Serve func(w http.ResponseWriter, r *http.Request, caller Caller) error

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
-// Filters are the filters that a list has.
+// Filters are the filters that a list supports.
 type Filters struct {
 	Updated  bool     // updatedSince
 	Statuses []string // values of status; none if empty
@@ -32,7 +32,7 @@ func (f Filters) Names() []string {
 	return names
 }
 
-// read returns the filter that values select. It adds to problems.
+// read parses the filters in values. It adds messages about invalid values to problems.
 func (f Filters) read(values map[string]string, problems invalid.Fields) Filter {
 	status, given := values["status"]
 	if given && !slices.Contains(f.Statuses, status) {
@@ -58,7 +58,7 @@ func readTime(values map[string]string, name string, problems invalid.Fields) ti
 	return t
 }
 
-// suffix follows the name of the list in a cursor, so that a cursor continues only the list with the same filter.
+// suffix returns text that is added to the name of the list in a cursor. A cursor is valid only with the same filter.
 func (f Filter) suffix() string {
 	suffix := ""
 	if !f.UpdatedSince.IsZero() {

@@ -97,8 +97,8 @@ func (c *Cursors) open(r Range, text string) (Position, error) {
 	return position, nil
 }
 
-// ReadRange parses cursor, limit, fields and the filters of a query string. Each may appear at most once; others are
-// ignored. fields are the members of the records. The error is an invalid.Fields.
+// ReadRange parses cursor, limit, fields and the filters in a query string. Each may appear at most once; other
+// parameters are ignored. fields are the members of the records. The error is an invalid.Fields.
 func ReadRange(raw, list string, cursors *Cursors, fields []string, filters Filters) (Range, error) {
 	values, problems := ReadParameters(raw, append([]string{"cursor", "limit", "fields"}, filters.Names()...)...)
 	r := Range{

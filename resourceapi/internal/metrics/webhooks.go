@@ -16,7 +16,8 @@ type Webhooks struct {
 	seconds    prometheus.Histogram
 }
 
-// NewWebhooks registers the metrics of webhooks. count returns the endpoints by state; it is called at each scrape.
+// NewWebhooks registers the metrics of webhooks. It calls count, which returns the number of endpoints by state, at
+// each scrape.
 func NewWebhooks(
 	registry *metrics.Registry,
 	outcomes []string,
@@ -67,7 +68,7 @@ type endpoints struct {
 // Describe implements prometheus.Collector.
 func (e *endpoints) Describe(to chan<- *prometheus.Desc) { to <- e.states }
 
-// Collect implements prometheus.Collector. If the query fails, it reports nothing, since 0 would be wrong.
+// Collect implements prometheus.Collector. If the query fails, it reports no value, since 0 would be wrong.
 func (e *endpoints) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

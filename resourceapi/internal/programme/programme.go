@@ -100,7 +100,7 @@ type Writer interface {
 	LockExternalIDs(ctx context.Context, workspaceID uuid.UUID) error
 	// Upsert runs all, in order. A result with an error wrote nothing; the others are written.
 	Upsert(ctx context.Context, workspaceID uuid.UUID, all []Upsert) ([]Upserted, error)
-	// Move runs all transitions, in order. A result with an error, ErrNotFound or ErrTransition, changed nothing.
+	// Move runs all transitions, in order. A transition whose result is ErrNotFound or ErrTransition changed nothing.
 	Move(ctx context.Context, workspaceID uuid.UUID, all []Move) ([]Upserted, error)
 	// AcceptImport stores a file that CheckImport accepted, to be processed later, and returns its id.
 	AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error)

@@ -60,7 +60,7 @@ type Move struct {
 	To Status
 }
 
-// An Upserted is the result of an Upsert or a Move: a programme, or the error for which nothing was written.
+// An Upserted is the result of an Upsert or a Move: a programme, or an error if nothing was written.
 type Upserted struct {
 	Programme Programme
 	Created   bool

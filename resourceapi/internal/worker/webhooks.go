@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	webhookQueue   = "webhooks"
-	webhooksAtOnce = 64 // endpoints that one process calls at once: it holds no connection to Postgres meanwhile
-	// ofWorkspace bounds the endpoints of one workspace that one process calls at once, so that slow ones do not hold
-	// up those of others.
-	ofWorkspace   = 4
-	webhooksEvery = time.Second // between two looks for endpoints with something to send
-	webhooksAdded = 1000        // at each look
-	webhookTries  = 5           // of a job; then the next look adds another
-	longestRetry  = time.Minute
+	webhookQueue       = "webhooks"
+	webhookConcurrency = 64 // concurrent calls of one process; a call holds no connection to Postgres
+	// maxPerWorkspace is the maximum number of concurrent calls to endpoints of one workspace, so that slow endpoints
+	// do not delay other workspaces.
+	maxPerWorkspace     = 4
+	webhookPollInterval = time.Second // between two queries for endpoints with pending deliveries
+	maxWebhookJobs      = 1000        // added after one query
+	webhookAttempts     = 5           // of a job; after that, the next query adds another job
+	longestRetry        = time.Minute
 )
 
-// Webhooks sends what endpoints are to get.
+// Webhooks sends events to webhook endpoints; package app implements it with a delivery.Deliverer.
 type Webhooks interface {
-	// DueWebhooks returns up to limit endpoints with something to send, each with its workspace.
+	// DueWebhooks returns up to limit endpoints with pending deliveries, each with its workspace.
 	DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uuid.UUID, error)
-	// Deliver sends to one endpoint, for some seconds at most.
+	// Deliver sends pending deliveries to one endpoint, for a few seconds at most.
 	Deliver(ctx context.Context, endpoint uuid.UUID) error
 }
 
@@ -45,7 +45,7 @@ func (webhookJob) Kind() string { return "webhook_deliveries" }
 func (webhookJob) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{
 		Queue:       webhookQueue,
-		MaxAttempts: webhookTries,
+		MaxAttempts: webhookAttempts,
 		UniqueOpts: river.UniqueOpts{ByArgs: true, ByState: []rivertype.JobState{
 			rivertype.JobStateAvailable,
 			rivertype.JobStatePending,
@@ -56,10 +56,10 @@ func (webhookJob) InsertOpts() river.InsertOpts {
 	}
 }
 
-// addDueWebhooks adds a job for each endpoint with something to send, until ctx ends. The state of deliveries is that
-// of the endpoints, so a job that is lost is added again.
+// addDueWebhooks adds a job for each endpoint with pending deliveries, until ctx ends. The state of deliveries is
+// stored with the endpoints, so a job that is lost is added again.
 func addDueWebhooks[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webhooks, log *slog.Logger) {
-	tick := time.NewTicker(webhooksEvery)
+	tick := time.NewTicker(webhookPollInterval)
 	defer tick.Stop()
 	failing := false
 	for {
@@ -77,7 +77,7 @@ func addDueWebhooks[Tx any](ctx context.Context, client *river.Client[Tx], webho
 }
 
 func addDue[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webhooks) error {
-	due, err := webhooks.DueWebhooks(ctx, webhooksAdded)
+	due, err := webhooks.DueWebhooks(ctx, maxWebhookJobs)
 	if err != nil || len(due) == 0 {
 		return err
 	}
@@ -97,7 +97,7 @@ type deliveries struct {
 }
 
 func newDeliveries(webhooks Webhooks) *deliveries {
-	bounds := inflight.Bounds{InFlight: ofWorkspace, AtOnce: ofWorkspace}
+	bounds := inflight.Bounds{InFlight: maxPerWorkspace, AtOnce: maxPerWorkspace}
 	return &deliveries{webhooks: webhooks, turns: inflight.New[uuid.UUID](bounds)}
 }
 
@@ -105,7 +105,7 @@ func newDeliveries(webhooks Webhooks) *deliveries {
 func (d *deliveries) Work(ctx context.Context, j *river.Job[webhookJob]) error {
 	turn, err := d.turns.Enter(ctx, j.Args.Workspace)
 	if err != nil {
-		return river.JobSnooze(webhooksEvery)
+		return river.JobSnooze(webhookPollInterval)
 	}
 	defer turn.Leave(false)
 	return d.webhooks.Deliver(ctx, j.Args.Endpoint)

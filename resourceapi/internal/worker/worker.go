@@ -1,5 +1,4 @@
-// Package worker processes accepted submissions, and calls the webhook endpoints that have something to get
-// (webhooks.go).
+// Package worker processes accepted submissions, and delivers events to webhook endpoints (webhooks.go).
 //
 // The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process
 // may run it. A job may run more than once, for example after a crash; Submissions.Process has one effect anyway (E5
@@ -117,7 +116,7 @@ func New[Tx any](driver riverdriver.Driver[Tx], d Deps) (*Worker[Tx], error) {
 			Logger:  d.Log,
 			Queues: map[string]river.QueueConfig{
 				river.QueueDefault: {MaxWorkers: atOnce},
-				webhookQueue:       {MaxWorkers: webhooksAtOnce},
+				webhookQueue:       {MaxWorkers: webhookConcurrency},
 			},
 			FetchPollInterval:    pollEvery,
 			JobTimeout:           longest,

@@ -1,13 +1,14 @@
-// Package accessrequest lets a user who lacks access to a workspace ask those who can give it.
+// Package accessrequest lets a user ask the administrators of a workspace for access that the user lacks.
 //
-//	R1 A user asks only for what a page of this server said that the user lacks: the form has a sealed ticket, bound
-//	   to the sign-in. Pages offer it for workspaces of the user, and for the workspace that a valid authorization
-//	   request names. So no request tells whether a workspace exists.
-//	R2 A user sends at most one request in a workspace and day. Users who are not members together send at most
-//	   MostByOthers, so that they cannot flood the administrators; members have no common limit.
-//	R3 The request changes nothing else. The administrators get a link that fills in a form.
+//	R1 A user can ask only for access that a page of this server reported as missing: the form contains a sealed
+//	   ticket that is bound to the sign-in. Pages offer the form for workspaces of the user, and for the workspace
+//	   that a valid authorization request names. So a request does not reveal whether a workspace exists.
+//	R2 A user sends at most one request per workspace and day. All users who are not members together send at most
+//	   MaxByNonMembers per workspace and day, so that they cannot flood the administrators. Members have no common
+//	   limit.
+//	R3 The request changes nothing else. The administrators get a link to a form that is filled in.
 //
-// Pages (endpoint/authorize, endpoint/settings) offer, endpoint/accessrequests sends.
+// endpoint/authorize and endpoint/settings show the form, endpoint/accessrequests sends the request.
 package accessrequest
 
 import (
@@ -24,15 +25,15 @@ import (
 )
 
 const (
-	// Interval is the least time between two requests of a user in a workspace.
+	// Interval is the minimum time between two requests of one user in one workspace.
 	Interval = 24 * time.Hour
-	// Kept is how long a request fills in the administrator's form.
+	// Kept is how long a request is stored and fills in the administrator's form.
 	Kept = 30 * 24 * time.Hour
-	// MostByOthers bounds the requests of users who are not members, for each workspace and Interval.
-	MostByOthers = 10
-	// MostRecipients bounds the mails of one request.
-	MostRecipients = 20
-	// TicketLife is how long the page with the form may stay open.
+	// MaxByNonMembers is the maximum number of requests of users who are not members, per workspace and Interval.
+	MaxByNonMembers = 10
+	// MaxRecipients is the maximum number of mails that one request sends.
+	MaxRecipients = 20
+	// TicketLife is how long a ticket is valid after its page was opened.
 	TicketLife = 24 * time.Hour
 )
 
@@ -41,14 +42,14 @@ type Request struct {
 	SignInID       uuid.UUID `json:"s"`
 	UserID         uuid.UUID `json:"u"`
 	WorkspaceID    uuid.UUID `json:"w"`
-	Permissions    perm.Set  `json:"p,omitempty"` // missing; a user who is not a member lacks the membership too
+	Permissions    perm.Set  `json:"p,omitempty"` // missing permissions; a user who is no member also lacks the membership
 	LLMIntegration bool      `json:"l,omitempty"` // the workspace's LLM integration is off
-	Application    string    `json:"a,omitempty"` // which needs the access, or ""
+	Application    string    `json:"a,omitempty"` // the application that needs the access, or ""
 	Back           []byte    `json:"b,omitempty"` // local path to return to; bytes, like consent.Ticket.Request
 	Issued         time.Time `json:"i"`
 }
 
-// Needs returns what a member should hold, besides account:write:members, to give what the user asks for.
+// Needs returns the permissions that a member needs, besides account:write:members, to give the requested access.
 func (q Request) Needs() perm.Set {
 	if q.LLMIntegration {
 		return perm.NewSet(perm.AccountAPIAccess) // for Settings → Connectors
@@ -70,13 +71,13 @@ const (
 	Sent         Outcome = "sent"
 	AlreadySent  Outcome = "already sent" // R2
 	TooMany      Outcome = "too many"     // R2
-	NoManager    Outcome = "no manager"   // no other member can be asked by mail
+	NoManager    Outcome = "no manager"   // no other member gets the mail
 	AlreadyGiven Outcome = "already given"
-	NoMail       Outcome = "no mail" // the deployment sends none
+	NoMail       Outcome = "no mail" // the deployment sends no mail
 )
 
-// An Asked is a request that was sent, as the page of an administrator shows it.
-type Asked struct {
+// A SentRequest is a request that was sent, as the page of an administrator shows it.
+type SentRequest struct {
 	UserID      uuid.UUID
 	Name, Email string
 	Permissions perm.Set
@@ -86,12 +87,12 @@ type Asked struct {
 
 // A Store reads who can give access; postgres.Store implements it.
 type Store interface {
-	// Managers lists the enabled members with account:write:members, except but. If some of them hold needs, it lists
-	// only those.
+	// Managers lists the enabled members with account:write:members, except the user but. If any of them hold the
+	// permissions needs, it lists only these.
 	Managers(ctx context.Context, workspaceID, but uuid.UUID, needs perm.Set) ([]Manager, error)
 }
 
-// Offers makes the forms on the pages. It is safe for concurrent use.
+// Offers creates the forms of the pages. It is safe for concurrent use.
 type Offers struct {
 	store Store
 	mails bool
@@ -110,7 +111,7 @@ func NewOffers(store Store, mails bool, keys seal.Keys) (*Offers, error) {
 // An Offer is what a page offers to a user who lacks access.
 type Offer struct {
 	Ticket string    // for the form, or "" if the deployment sends no mail
-	People []Manager // whom to ask instead, if the user may see the members
+	People []Manager // the managers to ask instead, if the user may see the members
 }
 
 // Offer returns the offer for a request. held are the user's permissions in the workspace.
@@ -129,7 +130,7 @@ func (o *Offers) Offer(ctx context.Context, q Request, held perm.Set) (Offer, er
 	return Offer{Ticket: o.box.Seal(text)}, nil
 }
 
-// ErrTicket reports that a text is not a valid ticket of the sign-in.
+// ErrTicket reports that a ticket is not valid for the sign-in.
 var ErrTicket = errors.New("the ticket of the access request is not valid")
 
 // Open returns the request in a ticket of this sign-in, or ErrTicket.

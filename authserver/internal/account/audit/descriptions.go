@@ -88,7 +88,7 @@ var descriptions = []Description{
 	{
 		Action:  ClientChanged,
 		Text:    "Changed the application {application}",
-		Meaning: "An operator changed a registered application. The details have the names of what changed.",
+		Meaning: "An operator changed a registered application. The details name the members that changed.",
 	},
 	{Action: ClientSecretReplaced, Text: "Replaced the secret of the application {application}"},
 	{Action: ClientDeleted, Text: "Deleted the application {application}"},
@@ -100,7 +100,7 @@ var descriptions = []Description{
 	{Action: FeatureChanged, Text: "Switched {feature} {state}"},
 	{
 		Action:  SecondFactorChanged,
-		Text:    "Switched {state} that members need a second factor",
+		Text:    "Switched {state} the second-factor requirement for members",
 		Meaning: "With `state` on, members need a passkey or an authenticator app at the pages of the workspace.",
 	},
 	{
@@ -164,7 +164,7 @@ var descriptions = []Description{
 	{
 		Action:   UserEmailStopped,
 		Text:     "Stopped the change of the e-mail address",
-		Meaning:  "With the link to the `old` or the `new` address, which `by` tells.",
+		Meaning:  "`by` says whether the link to the `old` or to the `new` address was used.",
 		Alarming: true,
 	},
 	{
@@ -214,7 +214,7 @@ var descriptions = []Description{
 	{
 		Action:  RetentionRun,
 		Text:    "An operator deleted records that were no longer needed",
-		Meaning: "`deleted` has their number by kind. What a service deletes by itself is in its log and its metrics.",
+		Meaning: "`deleted` counts them by kind. The hourly deletions of a service are in its log and metrics instead.",
 	},
 }
 

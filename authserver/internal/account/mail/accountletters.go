@@ -36,7 +36,7 @@ func emailChangeNew(s site, m Message) letter {
 		Subject: "Confirm your new e-mail address",
 		Lines: []string{
 			"A person asked to use this address for their account at " + s.host() + ". If it was you, confirm it.",
-			"The address changes only when you have also confirmed it with the link that we sent to the present " +
+			"The address changes only when you have also confirmed it with the link that we sent to your current " +
 				"address.",
 		},
 		Button: "Confirm the address",
@@ -64,9 +64,9 @@ func emailChanged(s site, m Message) letter {
 	return letter{
 		Subject: "Your e-mail address was changed",
 		Lines: []string{
-			"You sign in to your account at " + s.host() + " with the address " + m.Data.Email + " since " +
-				moment(m.Data.At) + ".",
-			"Links to set a password that you requested before no longer work.",
+			"The address of your account at " + s.host() + " was changed on " + moment(m.Data.At) +
+				". You now sign in with " + m.Data.Email + ".",
+			"Links to set a password that you requested before the change no longer work.",
 			"If this was not you, tell the operator of " + s.host() + " or an administrator of your workspaces now.",
 		},
 	}

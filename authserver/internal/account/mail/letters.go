@@ -217,7 +217,7 @@ func passwordRemoved(s site, m Message) letter {
 		Subject: "Your password was removed",
 		Lines: []string{
 			"The password of your account at " + s.host() + " was removed on " + moment(m.Data.At) +
-				where(m.Data) + ". You sign in without it from now on.",
+				where(m.Data) + ". You now sign in without it.",
 			"If this was not you, set a new password now.",
 		},
 		Button: "Set a new password",
@@ -339,7 +339,8 @@ func accessRequested(s site, m Message) letter {
 	if len(d.Permissions) > 0 {
 		lines = append(lines, "Requested: "+strings.Join(d.Permissions, ", ")+".")
 	}
-	lines = append(lines, "Nothing changes until you do it. If you do not know this person, ignore this message.")
+	lines = append(lines,
+		"Nothing changes unless you give this access. If you do not know this person, ignore this message.")
 	return letter{
 		Subject:  "Request for access to " + d.Workspace,
 		Lines:    lines,
@@ -351,9 +352,9 @@ func accessRequested(s site, m Message) letter {
 
 func webhookDisabled(s site, m Message) letter {
 	d := m.Data
-	why := "because it accepted nothing for three days"
+	why := "because it has accepted no event for three days"
 	if d.Gone {
-		why = "because it answered that it is gone (status 410)"
+		why = "because it answered with status 410 (gone)"
 	}
 	return letter{
 		Subject: "A webhook endpoint was disabled",

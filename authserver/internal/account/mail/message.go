@@ -5,7 +5,7 @@
 //	render.go    the plain text and HTML of a letter
 //	queue.go     Queue.Add: the job of a message, in the caller's transaction
 //	worker.go    Worker: sends the jobs, and retries
-//	periodic.go  the job that queues the mails whose cause is a time
+//	periodic.go  the job that queues the mails that depend on the time
 //	smtp.go      the mail server's URL and the Sender
 //
 // Its invariants:
@@ -78,7 +78,7 @@ type Data struct {
 	Network     string    `json:"network,omitempty"`     // IP address of a browser
 	Permissions []string  `json:"permissions,omitempty"` // titles
 	Ends        time.Time `json:"ends,omitzero"`         // of a token or a link
-	Path        string    `json:"path,omitempty"`        // local path of the link, if the kind does not decide it
+	Path        string    `json:"path,omitempty"`        // local path of the link, if the kind does not determine it
 
 	LLMIntegration bool   `json:"llm_integration,omitempty"` // a request to switch it on
 	Host           string `json:"host,omitempty"`            // of a webhook endpoint

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// periodicQueue is a queue of its own: a process of an earlier release does not know the job, and leaves it alone.
+	// periodicQueue is a separate queue, because a process of an earlier release does not know the job.
 	periodicQueue    = "periodic"
 	periodicPoll     = 3 * time.Second
 	periodicEvery    = 10 * time.Minute
-	periodicAttempts = 3 // the next job does what this one did not
+	periodicAttempts = 3 // the next job does what a failed one did not
 )
 
-// periodicJob makes one process, which River elects, queue the mails whose cause is a time.
+// periodicJob makes one process, which River elects, queue the mails that depend on the time.
 type periodicJob struct{}
 
 // Kind returns the type of the job in the database.

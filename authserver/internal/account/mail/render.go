@@ -35,7 +35,7 @@ func (s site) render(m Message) (rendered, error) {
 		"Letter": l,
 		"Name":   m.Name,
 		"Place":  s.place(),
-		"Colour": colour.String(), // white text on it can be read: the setting is checked
+		"Colour": colour.String(), // white text on it is readable: the setting is checked
 	}); err != nil {
 		return rendered{}, fmt.Errorf("render a message: %w", err)
 	}

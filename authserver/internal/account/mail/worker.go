@@ -55,7 +55,7 @@ type WorkerDeps struct {
 	// Prepare completes a message of a kind before it is sent, or returns false if it must not be sent. It may be
 	// called several times for one message, and has one effect.
 	Prepare map[Kind]func(ctx context.Context, m *Message) (bool, error)
-	// Periodic queues the mails whose cause is a time. One of the processes calls it every few minutes.
+	// Periodic queues the mails that depend on the time. One process calls it every few minutes.
 	Periodic func(ctx context.Context) error
 	Count    func(k Kind, outcome string)
 	Now      func() time.Time

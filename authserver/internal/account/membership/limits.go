@@ -6,16 +6,16 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// LimitWindow is the time for which sent invitations are counted. A message counts even if its invitation was
+// LimitWindow is the period in which sent invitations are counted. A message counts even if its invitation was
 // withdrawn.
 const LimitWindow = 24 * time.Hour
 
-// A Limit bounds how many invitations are sent within LimitWindow, including those that are sent again. Refused
-// requests do not count.
+// A Limit is the maximum number of invitations sent within LimitWindow. An invitation that is sent again counts again.
+// A refused request does not count.
 type Limit struct {
 	Name string // in the header RateLimit
 	Most int
-	Text string // what is too much, for people
+	Text string // message for the user
 }
 
 // The limits (M5).
@@ -35,8 +35,8 @@ var (
 		Most: 5,
 		Text: "The workspace has sent 5 invitations to this address within 24 hours, which is the maximum.",
 	}
-	// PerAddress counts all workspaces. The first message of a workspace to an address is never refused for it, so that
-	// other workspaces cannot keep a person from being invited.
+	// PerAddress counts the messages of all workspaces. It never applies to the first message of a workspace to an
+	// address, so that other workspaces cannot prevent the invitation of a person.
 	PerAddress = Limit{
 		Name: "invitations-per-address-in-all-workspaces",
 		Most: 20,
@@ -47,7 +47,7 @@ var (
 // A LimitError reports that a limit was reached. Nothing was sent.
 type LimitError struct {
 	Limit
-	Wait time.Duration // until one more invitation can be sent
+	Wait time.Duration // until another invitation can be sent
 }
 
 func (e *LimitError) Error() string { return "limit reached: " + e.Name }

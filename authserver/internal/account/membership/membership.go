@@ -7,8 +7,8 @@
 //	   that the user sent, in one transaction.
 //	M4 An invitation is accepted at most once, within 7 days, by the user with its address, and only while its inviter
 //	   could still send it.
-//	M5 The invitations that a user, a workspace, or all workspaces send to an address within 24 hours are limited.
-//	   The limits of one workspace cannot be used up by another.
+//	M5 Invitations within 24 hours are limited per user, per workspace, and per address, from one workspace and from
+//	   all. One workspace cannot exhaust the limits of another.
 //
 // Taking permissions away needs account:write:members alone: a member who leaves an organisation can be removed by each
 // administrator, also by one who holds less.

@@ -72,11 +72,11 @@ type Deps struct {
 		Invitations
 		Answers
 	}
-	// Forget propagates the end of a grant to Redis.
-	Forget func(ctx context.Context, id uuid.UUID, ends time.Time)
-	AppURL string
-	Mails  bool // the store queues mails, which the deployment sends
-	Random io.Reader
+	// PropagateRevocation propagates the end of a grant to Redis.
+	PropagateRevocation func(ctx context.Context, id uuid.UUID, ends time.Time)
+	AppURL              string
+	Mails               bool // the store queues mails, which the deployment sends
+	Random              io.Reader
 }
 
 // A Service changes members and invitations by the rules of the package comment. It is safe for concurrent use.
@@ -160,7 +160,7 @@ func (s *Service) end(ctx context.Context, workspaceID, user uuid.UUID, event au
 		return Removal{}, err
 	}
 	for _, g := range ended.Grants {
-		s.Forget(ctx, g.ID, g.Ends)
+		s.PropagateRevocation(ctx, g.ID, g.Ends)
 	}
 	return ended, nil
 }
@@ -174,7 +174,7 @@ type Sent struct {
 // Mailed reports whether this deployment sends invitations by e-mail. If not, the inviter sees the link.
 func (s *Service) Mailed() bool { return s.Mails }
 
-// Invite invites an address, in place of an open invitation for it. It returns a *Refusal, *NotHeld, *LimitError (M5),
+// Invite invites an address, and replaces an open invitation for it. It returns a *Refusal, *NotHeld, *LimitError (M5),
 // or ErrMember if a member has the address.
 func (s *Service) Invite(ctx context.Context, by Actor, email string, identifiers []string) (Sent, error) {
 	email, err := ParseEmail(email)

@@ -6,26 +6,26 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Workspace is one that a user is a member of.
+// A Workspace is a workspace that the user is a member of.
 type Workspace struct {
 	ID          uuid.UUID `json:"id"`
 	Name        string    `json:"name"`
 	LastManager bool      `json:"lastManager"` // no other enabled member has account:write:members
 }
 
-// A Summary is what ends with an account, and what stays.
+// A Summary counts what ends with an account, and what stays.
 type Summary struct {
 	Workspaces    []Workspace `json:"workspaces"`
 	Connections   int         `json:"connections"`   // active grants
 	Tokens        int         `json:"tokens"`        // active personal access tokens
 	SignIns       int         `json:"signIns"`       // valid
 	SignInMethods int         `json:"signInMethods"` // passkeys, linked accounts and the authenticator app
-	Invitations   int         `json:"invitations"`   // open, that the user sent
-	Applications  int         `json:"applications"`  // that the user registered; they stay with their workspaces
+	Invitations   int         `json:"invitations"`   // open ones that the user sent
+	Applications  int         `json:"applications"`  // registered by the user; they stay with their workspaces
 }
 
-// Managed returns the workspaces that would have no member who manages their members.
-func (s Summary) Managed() (left []Workspace) {
+// Unmanaged returns the workspaces in which no other member can manage the members.
+func (s Summary) Unmanaged() (left []Workspace) {
 	for _, w := range s.Workspaces {
 		if w.LastManager {
 			left = append(left, w)
@@ -34,10 +34,10 @@ func (s Summary) Managed() (left []Workspace) {
 	return left
 }
 
-// Ended is what ended with an account.
+// Ended describes what ended with an account.
 type Ended struct {
 	Summary
-	Grants []EndedGrant // for Redis
+	Grants []EndedGrant // to be revoked in Redis
 }
 
 // An EndedGrant is a grant that ended with an account.

@@ -12,16 +12,16 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// EmailChangeLife is how long the links of a change of address work.
+// EmailChangeLife is how long the two links of a change of address are valid.
 const EmailChangeLife = 24 * time.Hour
 
-// Limits of requests in a day: each sends a mail to an address that the user chose.
+// Maximum numbers of requests per day. Each request sends a mail to an address that the user chose.
 const (
-	MaxEmailChanges          = 5 // of one user
-	MaxEmailChangesToAddress = 3 // to one address, of all users
+	MaxEmailChanges          = 5 // by one user
+	MaxEmailChangesToAddress = 3 // to one address, by all users
 )
 
-// Errors of a change of address. Nothing was changed.
+// Errors of a change of address. The address was not changed.
 var (
 	ErrLinkInvalid    = errors.New("the link to change an address is not valid")
 	ErrEmailTaken     = errors.New("another user has the address")
@@ -42,7 +42,7 @@ type EmailRequest struct {
 	Network  string
 }
 
-// An EmailChange is an open request, as its pages show it.
+// An EmailChange is an open request as shown on its pages.
 type EmailChange struct {
 	Old, New     string // addresses
 	ToNew        bool   // the link was sent to the new address
@@ -59,8 +59,8 @@ func (c EmailChange) Confirmed() bool {
 // EmailChanges stores changes of addresses. Its errors are Errors and audit.ErrNotAuthorized, or wrap
 // store.ErrUnavailable.
 type EmailChanges interface {
-	// BeginEmailChange stores a request in place of an open one, and mails both addresses. If a user has the new
-	// address, its mail has no link, and nothing else differs (P4).
+	// BeginEmailChange stores a request, replaces an open one, and mails both addresses. If another user has the new
+	// address, the mail to it has no link; nothing else differs (P4).
 	BeginEmailChange(ctx context.Context, r EmailRequest, event audit.Event) error
 	// OpenEmailChange returns the open request of a user, or nil.
 	OpenEmailChange(ctx context.Context, user uuid.UUID) (*EmailChange, error)

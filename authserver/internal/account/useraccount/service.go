@@ -10,11 +10,11 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
-// Deletions stores the ends of accounts. Its errors are membership.ErrLastManager and audit.ErrNotAuthorized, or wrap
+// Deletions deletes accounts. Its errors are membership.ErrLastManager and audit.ErrNotAuthorized, or wrap
 // store.ErrUnavailable.
 type Deletions interface {
 	DeletionSummary(ctx context.Context, user uuid.UUID) (Summary, error)
-	// DeleteOwnUser ends an account with the event, if the event's authorization still holds (P1, P2).
+	// DeleteOwnUser deletes an account and records the event, if the event's authorization is still valid (P1, P2).
 	DeleteOwnUser(ctx context.Context, user uuid.UUID, event audit.Event) (Ended, error)
 }
 
@@ -24,9 +24,9 @@ type Deps struct {
 		Deletions
 		EmailChanges
 	}
-	// Forget propagates the end of a grant to Redis.
-	Forget func(ctx context.Context, id uuid.UUID, ends time.Time)
-	Random io.Reader
+	// PropagateRevocation propagates the end of a grant to Redis.
+	PropagateRevocation func(ctx context.Context, id uuid.UUID, ends time.Time)
+	Random              io.Reader
 }
 
 // A Service changes accounts. It is safe for concurrent use.
@@ -35,19 +35,19 @@ type Service struct{ Deps }
 // New returns a Service.
 func New(d Deps) *Service { return &Service{d} }
 
-// Summary returns what would end with an account.
+// Summary returns what would end if the account was deleted.
 func (s *Service) Summary(ctx context.Context, user uuid.UUID) (Summary, error) {
 	return s.Store.DeletionSummary(ctx, user)
 }
 
-// Delete ends the account of the user who asks for it. It returns membership.ErrLastManager.
+// Delete deletes the account of a user at the user's request. It returns membership.ErrLastManager.
 func (s *Service) Delete(ctx context.Context, user uuid.UUID, event audit.Event) error {
 	ended, err := s.Store.DeleteOwnUser(ctx, user, event)
 	if err != nil {
 		return err
 	}
 	for _, g := range ended.Grants {
-		s.Forget(ctx, g.ID, g.Ends)
+		s.PropagateRevocation(ctx, g.ID, g.Ends)
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
-// Package accessrequests serves the button "Ask an administrator" of the pages that say what a user lacks.
+// Package accessrequests serves the button "Ask an administrator" on pages that say which access a user lacks.
 //
 //	POST /access-requests   ticket
 //
-// The ticket decides what the user asks for, and in which workspace (account/accessrequest).
+// The ticket contains the requested access and the workspace (account/accessrequest).
 package accessrequests
 
 import (
@@ -21,7 +21,7 @@ import (
 
 // Store sends requests; postgres.Store implements it.
 type Store interface {
-	AskForAccess(ctx context.Context, q accessrequest.Request, event audit.Event) (accessrequest.Outcome, error)
+	SendAccessRequest(ctx context.Context, q accessrequest.Request, event audit.Event) (accessrequest.Outcome, error)
 }
 
 // Deps are the dependencies of a Handler.
@@ -61,7 +61,7 @@ func (h *Handler) ask(w http.ResponseWriter, r *http.Request) {
 	event := current.Event(r.Context(), audit.AccessRequested, "user:"+current.User.ID.String())
 	event.WorkspaceID = &q.WorkspaceID
 	event.Detail = map[string]any{"permissions": q.Permissions.Strings(), "llm_integration": q.LLMIntegration}
-	outcome, err := h.Store.AskForAccess(r.Context(), q, event)
+	outcome, err := h.Store.SendAccessRequest(r.Context(), q, event)
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -82,13 +82,13 @@ func answer(outcome accessrequest.Outcome) *ui.Message {
 			Status:  http.StatusOK,
 			Heading: "We asked the administrators",
 			Text:    "They got an e-mail with your name, your address and what you need.",
-			Next:    "They decide. You can ask again after 24 hours.",
+			Next:    "An administrator decides. You can ask again after 24 hours.",
 		}
 	case accessrequest.AlreadySent:
 		return &ui.Message{
 			Status:  http.StatusOK,
 			Heading: "You have already asked",
-			Text:    "You asked the administrators of this workspace within 24 hours. No other e-mail was sent.",
+			Text:    "You asked the administrators of this workspace less than 24 hours ago. No other e-mail was sent.",
 			Next:    "You can ask again a day after your last request.",
 		}
 	case accessrequest.TooMany:
@@ -109,7 +109,7 @@ func answer(outcome accessrequest.Outcome) *ui.Message {
 		return &ui.Message{
 			Status:  http.StatusOK,
 			Heading: "No e-mail was sent",
-			Text:    "This deployment sends no e-mails.",
+			Text:    "This deployment sends no e-mail.",
 			Next:    "Ask an administrator of the workspace yourself.",
 		}
 	}
@@ -117,7 +117,7 @@ func answer(outcome accessrequest.Outcome) *ui.Message {
 		Status:  http.StatusOK,
 		Heading: "No administrator can be asked",
 		Text:    "No other member of this workspace can give you this access by e-mail. No e-mail was sent.",
-		Next:    "Ask a person in the workspace, or the people who run this deployment.",
+		Next:    "Ask a person in the workspace, or the operator of this deployment.",
 	}
 }
 
@@ -125,8 +125,8 @@ func outdated() *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusForbidden,
 		Heading: "This form is out of date",
-		Text:    "It was opened in another session, or more than a day ago. No e-mail was sent.",
-		Next:    "Open the page again, and ask again.",
+		Text:    "It was opened in another session or more than a day ago. No e-mail was sent.",
+		Next:    "Go back to the page, reload it and ask again.",
 		Links:   []ui.Link{{Href: "/settings/user", Text: "Go to your settings"}},
 	}
 }

@@ -1,9 +1,9 @@
 // Package emailchange serves the page of the links that confirm or stop a change of an e-mail address.
 //
-//	GET  /email  Open    ?token=: what would change; changes nothing, so that programs that follow links do no harm
+//	GET  /email  Open    ?token=: shows the change; changes nothing, because mail programs open links in advance
 //	POST /email  Answer  token, decision=confirm or stop: 200; 400, 404, 409, 503
 //
-// The pages need no sign-in: a link proves that its mailbox can be read, and nothing else.
+// The pages need no sign-in. A link proves only that the user can read its mailbox.
 package emailchange
 
 import (
@@ -114,14 +114,14 @@ func confirmed(change useraccount.EmailChange, changed bool) *ui.Message {
 		return &ui.Message{
 			Status:  http.StatusOK,
 			Heading: "The address was changed",
-			Text:    "You sign in with " + change.New + " from now on.",
+			Text:    "You now sign in with " + change.New + ".",
 			Links:   []ui.Link{{Href: "/settings/user", Text: "Go to your settings"}},
 		}
 	case change.ToNew:
 		return &ui.Message{
 			Status:  http.StatusOK,
 			Heading: "This address is confirmed",
-			Text:    "Now open the link that we sent to your present address. Your address changes after that.",
+			Text:    "Now open the link that we sent to your current address. Your address changes after that.",
 		}
 	}
 	return &ui.Message{
@@ -139,7 +139,7 @@ func stopped(change useraccount.EmailChange) *ui.Message {
 	}
 	if !change.ToNew {
 		page.Next = "If another person requested the change, they were signed in to your account. Set a new " +
-			"password: that signs out all browsers."
+			"password to sign out all browsers."
 		page.Links = []ui.Link{{Href: "/login/forgotten", Text: "Set a new password"}}
 	}
 	return page
@@ -152,8 +152,9 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		h.Pages.ShowError(w, r, &ui.Message{
 			Status:  http.StatusNotFound,
 			Heading: "This link does not work",
-			Text:    "It was already used, has ended, was stopped, or is incomplete. Nothing was changed.",
-			Links:   []ui.Link{{Href: "/settings/user", Text: "Go to your settings"}},
+			Text: "The link was used already, has expired or is incomplete, or the change was stopped. " +
+				"Nothing was changed.",
+			Links: []ui.Link{{Href: "/settings/user", Text: "Go to your settings"}},
 		})
 	case errors.Is(err, useraccount.ErrEmailTaken):
 		h.Pages.ShowError(w, r, &ui.Message{

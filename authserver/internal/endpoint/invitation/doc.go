@@ -7,7 +7,7 @@
 //	POST /invitation/passkey/options   PasskeyOptions: token, name; the challenge for the page's script
 //
 // Answers are limited by token and network (session.Attempts.Answered), so that a stranger cannot lock out the
-// invited person. The link is a secret, but of a user with an account it is useless without that user's sign-in. The
-// token is only in this server's own URLs and forms: the pages send no Referer to other sites, and logs have no query
-// strings.
+// invited person. The link is a secret. If the address has an account, the link works only for its signed-in user. The
+// token is only in this server's own URLs and forms: the pages send no Referer to other sites, and logs contain no
+// query strings.
 package invitation

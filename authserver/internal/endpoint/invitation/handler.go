@@ -170,8 +170,8 @@ func (h *Handler) form(serve func(visit) error) http.Handler {
 		wait, limit := h.Attempts.Answered(r.Context(), credential.Secret(v.token), h.Proxies.ClientAddress(r))
 		if wait > 0 {
 			web.SetRateLimited(w.Header(), wait, limit)
-			h.refuse(v, http.StatusTooManyRequests, "This invitation was answered too often. Nothing was changed. "+
-				"Please try again in a few minutes.", "", "")
+			h.refuse(v, http.StatusTooManyRequests, "There were too many attempts to answer this "+
+				"invitation. Nothing was changed. Please try again in a few minutes.", "", "")
 			return
 		}
 		if err := serve(v); err != nil {
@@ -253,9 +253,9 @@ func (h *Handler) arrive(v visit, by session.SignIn, event audit.Event) error {
 func tooManyLinks() *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusTooManyRequests,
-		Heading: "Too many links that do not exist",
-		Text:    "Too many links to invitations that do not exist were opened from your network.",
-		Next:    "A complete link still works. Otherwise, please try again in a few minutes.",
+		Heading: "Too many invalid links",
+		Text:    "Too many invalid links to invitations were opened from your network.",
+		Next:    "A valid link still works if you open it completely. Otherwise, please try again in a few minutes.",
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// PasskeyDeps create accounts that sign in with a passkey and have no password.
+// PasskeyDeps are the dependencies for creating accounts that have a passkey and no password.
 type PasskeyDeps struct {
 	Store interface {
 		AcceptWithPasskey(
@@ -37,7 +37,7 @@ type PasskeyDeps struct {
 	Ceremonies   *loginstate.States
 }
 
-// A registration is what a challenge was made for. Its response is good for this invitation alone.
+// A registration is stored with a challenge. The response is valid only for this invitation.
 type registration struct {
 	User       uuid.UUID       `json:"user"`
 	Invitation uuid.UUID       `json:"invitation"`
@@ -49,7 +49,7 @@ type refusal struct {
 	Message string `json:"message"`
 }
 
-// nameOf returns the name in the form, or the note of its field.
+// nameOf returns the name in the form, or an error message for its field.
 func nameOf(v visit) (name, note string) {
 	name = strings.TrimSpace(v.form.Get("name"))
 	if problem := displayname.Check(name, displayname.MaxLength); problem != "" {
@@ -91,7 +91,7 @@ func (h *Handler) failScript(w http.ResponseWriter, r *http.Request, err error) 
 	web.JSON(w, http.StatusInternalServerError, refusal{"Something went wrong on our side. Please try again."})
 }
 
-// sendChallenge stores a challenge and sends it to the script, unless the address has begun too many.
+// sendChallenge stores a challenge and sends it to the script, unless the address has requested too many.
 func (h *Handler) sendChallenge(v visit, name string) {
 	if wait := h.Attempts.Begun(v.r.Context(), h.Proxies.ClientAddress(v.r)); wait > 0 {
 		web.SetRateLimited(v.w.Header(), wait, session.BegunLimit(wait))
@@ -113,7 +113,7 @@ func (h *Handler) sendChallenge(v visit, name string) {
 	web.JSON(v.w, http.StatusOK, challenge.Options)
 }
 
-// CreateWithPasskey serves POST /invitation/passkey. The account gets the invitation's address and no password.
+// CreateWithPasskey serves POST /invitation/passkey. The account has the invitation's address and no password.
 func (h *Handler) CreateWithPasskey() http.Handler {
 	return h.form(func(v visit) error {
 		name, note := nameOf(v)

@@ -41,14 +41,14 @@ type Store interface {
 
 // Deps are the dependencies of the endpoint.
 type Deps struct {
-	Authorizer authorizer.Deps
-	Store      Store
-	Resources  []string
-	Forget     func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
-	Variables  func(*http.Request) map[string]string // of the path: tenantId, clientId
-	Cursors    *listing.Cursors
-	Now        func() time.Time
-	Log        *slog.Logger
+	Authorizer          authorizer.Deps
+	Store               Store
+	Resources           []string
+	PropagateRevocation func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
+	Variables           func(*http.Request) map[string]string // of the path: tenantId, clientId
+	Cursors             *listing.Cursors
+	Now                 func() time.Time
+	Log                 *slog.Logger
 }
 
 // A Handler serves the routes listed in the package comment.
@@ -205,7 +205,7 @@ func (h *Handler) Delete() http.Handler {
 			return err
 		}
 		for _, g := range ended {
-			h.Forget(r.Context(), g.ID, g.Ends, grant.ClientDeleted)
+			h.PropagateRevocation(r.Context(), g.ID, g.Ends, grant.ClientDeleted)
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return nil

@@ -142,7 +142,7 @@ func (h *Handler) Remove() http.Handler {
 	})
 }
 
-// done redirects to a page, which shows notice.
+// done redirects to a page that shows notice.
 func (h *Handler) done(v request, path, notice string) error {
 	if err := h.Sessions.Flash(v.w, v.r, notice); err != nil {
 		return err

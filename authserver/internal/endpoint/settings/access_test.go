@@ -31,8 +31,8 @@ const (
 
 var posts = []string{
 	tokens, tokens + "/replace", tokens + "/revoke", apps, apps + "/secret", apps + "/delete",
-	"/settings/apps/disconnect", "/settings/apps/disconnect-all",
-	"/settings/security/sign-out", "/settings/security/sign-out-others",
+	"/settings/apps/disconnect", "/settings/apps/disconnect-all", "/settings/security/sign-out",
+	"/settings/security/sign-out-others",
 	"/settings/security/tokens/revoke", connectors + "/policy", authenticatorPath, authenticatorPath + "/codes",
 	authenticatorPath + "/remove",
 	members + "/invite", members + "/renew", members + "/withdraw", members + "/permissions", members + "/remove",

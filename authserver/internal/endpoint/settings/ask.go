@@ -7,8 +7,9 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Ask returns the button "Ask an administrator" for permissions that a member lacks, or for the LLM integration if
-// there are none. application is the application that needs them, or "". back is the local path of the page.
+// Ask returns the button "Ask an administrator" for the permissions that a member lacks. Without permissions, the
+// button asks for the LLM integration. application is the name of the application that needs the access, or "". back
+// is the local path of the page.
 func (h *Settings) Ask(
 	v *Request, m workspace.Membership, missing perm.Set, application, back string,
 ) (ui.Ask, error) {

@@ -54,9 +54,9 @@ func detail(e audit.Entry, name string) string {
 func stopped(reason webhook.Reason) string {
 	switch reason {
 	case webhook.Failing:
-		return "because it accepted nothing for three days"
+		return "because it has accepted no event for three days"
 	case webhook.Gone:
-		return "because it answered that it is gone (410)"
+		return "because it answered with status 410 (gone)"
 	case webhook.NoRight:
 		return "because its user may no longer manage API access"
 	}

@@ -19,9 +19,9 @@ type Scope struct {
 	Needs perm.Permission
 }
 
-// At returns the workspace whose id is given. If it is "", a page gets the workspace that the user chose in the header,
-// and otherwise the user's first one. If there is none, or it requires a
-// second factor that the sign-in lacks, it writes a 403 and returns ErrAnswered.
+// At returns the workspace with the id. If id is "", it returns the workspace that the user chose in the header of the
+// page, or else the user's first one. It writes a 403 and returns ErrAnswered if there is none, or if the workspace
+// requires a second factor that the sign-in lacks.
 func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) {
 	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
 	if err != nil {
@@ -45,7 +45,7 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 			return here, h.checkSecondFactor(v, here, section)
 		}
 	}
-	var lacking []workspace.Membership // of which the request is, or all if it names none
+	var lacking []workspace.Membership // the requested workspace, or all workspaces if the request names none
 	for _, m := range memberships {
 		if !m.Permissions.Has(section.Needs) && (id == "" || (malformed == nil && m.Workspace.ID == wanted)) {
 			lacking = append(lacking, m)
@@ -58,8 +58,8 @@ func (p Scope) has(id uuid.UUID) bool {
 	return slices.ContainsFunc(p.All, func(m workspace.Membership) bool { return m.Workspace.ID == id })
 }
 
-// checkSecondFactor writes the page that leads to a second factor and returns ErrAnswered, if the workspace requires
-// one that the sign-in lacks.
+// checkSecondFactor returns ErrAnswered if the workspace requires a second factor that the sign-in lacks. It then
+// writes a page with a link for using or adding one.
 func (h *Settings) checkSecondFactor(v *Request, here Scope, section ui.Section) error {
 	if !here.Workspace.SecondFactor || v.Current.SecondFactor.Satisfies() {
 		return nil
@@ -83,7 +83,7 @@ func (h *Settings) checkSecondFactor(v *Request, here Scope, section ui.Section)
 	return ErrAnswered
 }
 
-// mostAsks limits the buttons of a page.
+// mostAsks is the maximum number of buttons on a page.
 const mostAsks = 5
 
 func (h *Settings) noAccess(v *Request, section ui.Section, others, lacking []workspace.Membership) error {

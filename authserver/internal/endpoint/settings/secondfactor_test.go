@@ -65,9 +65,9 @@ func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
 	wantsWords(t, browser.Get(members).Send(secondFactor, nil).Follow(), http.StatusOK, "no longer need")
 }
 
-// Each door of a workspace that requires a second factor refuses a sign-in by the password alone, at the page and at
-// the form, and leads to a second factor and back. What exists keeps working.
-func TestSecondFactor_EachDoorLeadsToIt(t *testing.T) {
+// Each page and form of a workspace that requires a second factor refuses a sign-in with the password alone, and has a
+// link to a second factor that returns to the page. Existing tokens keep working.
+func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := administrator(site)
 	browser := site.SignedIn(ada)
@@ -141,7 +141,7 @@ func linksTo(page *browsertest.Page, path string) (found []string) {
 	return found
 }
 
-// A thief who has the password of a user with a passkey can neither add a factor of their own nor remove the passkey.
+// With only the password of a user who has a passkey, a thief can neither add a second factor nor remove the passkey.
 func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := administrator(site)

@@ -29,7 +29,7 @@ type Members interface {
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
 }
 
-// Offers makes the form that asks an administrator; accessrequest.Offers implements it.
+// Offers creates the form that asks an administrator; accessrequest.Offers implements it.
 type Offers interface {
 	Offer(ctx context.Context, q accessrequest.Request, held perm.Set) (accessrequest.Offer, error)
 }

@@ -122,7 +122,7 @@ func TestWebhooks_BadFormKeepsInput(t *testing.T) {
 	}
 }
 
-func TestWebhooks_TwentyOfAWorkspaceAndNoKey(t *testing.T) {
+func TestWebhooks_LimitPerWorkspaceAndMissingKey(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	add := func() *browsertest.Page {
@@ -216,9 +216,9 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 	}
 }
 
-// An endpoint of another workspace does not exist for the user, and one that gets what the user may not read cannot be
-// enabled.
-func TestWebhooks_OfOthers(t *testing.T) {
+// A user gets 404 for an endpoint of another workspace, and cannot enable an endpoint for events that the user may not
+// read.
+func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
 	site, _ := hookSite(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	elsewhere, here := uuid.New(), uuid.New()

@@ -30,7 +30,9 @@ func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
 		policyForm(browser.Get(connectors), "31", anyPlatform, perm.ProgrammesRead),
 	)
 	for section, page := range map[string]*browsertest.Page{
-		developers:        browser.Get(developers),
+		developers: browser.Post(tokens+"/revoke", url.Values{
+			"key": browser.Get(newToken).Form(tokens)["key"], "tenant": {first},
+		}).Follow(),
 		applications:      browser.Get(applications),
 		hooks:             browser.Get(hooks),
 		connectors:        bad,

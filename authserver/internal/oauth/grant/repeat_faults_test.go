@@ -13,7 +13,7 @@ import (
 
 // Redis is restored to the state before the rotation. The repeated request is no rotation, because Postgres holds the
 // successor. It cannot get the same token, because Redis does not know when the first request was.
-func TestG11_RestoredRedisRepeatsNothing(t *testing.T) {
+func TestG11_RestoredRedisDoesNotRepeat(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()
 	key := b.key(g.ID.String())

@@ -59,7 +59,7 @@ func NewTokenCodec(keys seal.Keys) (*TokenCodec, error) {
 	return &TokenCodec{derived}, nil
 }
 
-// current returns the keys of tokens, and the keys that derive successors, from the same master keys in the same order.
+// current returns the keys of tokens and the keys of successors, each in the order of the current master keys.
 func (c *TokenCodec) current() (tokens, successors [][]byte) {
 	keys := c.keys.Now()
 	return keys[0], keys[1]

@@ -28,7 +28,7 @@ type Change struct {
 // ErrLinkInvalid reports that a link to set a password does not exist, has ended or was used. Nothing was written.
 var ErrLinkInvalid = errors.New("the link to set a password is not valid")
 
-// A Removal is a user who removes the password, and the other ways to sign in of the deployment.
+// A Removal is the request of a user to remove the password, with the other sign-in methods of the deployment.
 type Removal struct {
 	UserID   uuid.UUID
 	Passkeys bool   // the deployment offers passkeys
@@ -37,8 +37,8 @@ type Removal struct {
 	Address  string
 }
 
-// ErrOnlyWayIn reports that the user could not sign in without the password. Nothing was written.
-var ErrOnlyWayIn = errors.New("the password is the only way to sign in")
+// ErrLastSignInMethod reports that the user has no sign-in method besides the password. Nothing was written.
+var ErrLastSignInMethod = errors.New("the password is the last sign-in method")
 
 // A Link is a valid link to set a password.
 type Link struct {

@@ -24,8 +24,8 @@ const (
 	begunPerAddress   = 600 // an office behind one address signs in within minutes
 	askedPerAddress   = 30
 	answersPerLink    = 30  // to one invitation from one address
-	unknownPerAddress = 300 // links of invitations that do not exist
-	codesPerUser      = 20  // those who try codes know the password
+	unknownPerAddress = 300 // invalid links of invitations
+	codesPerUser      = 20  // an attacker who tries codes knows the password
 	distrustAfterFail = 5 * time.Second
 )
 
@@ -119,9 +119,9 @@ func AskedLimit(wait time.Duration) web.RateLimit {
 	return exhausted("links-per-address", askedPerAddress, wait)
 }
 
-// Answered counts an answer to an open invitation, by its token and the address: strangers do not have the token, and
-// those who have it elsewhere do not keep its recipient out. If the limit was already reached, it returns how long the
-// address must wait.
+// Answered counts an answer to an open invitation, by token and address. Clients at other addresses, and clients
+// without the token, cannot lock out the recipient. If the limit was already reached, it returns how long the address
+// must wait.
 func (a *Attempts) Answered(
 	ctx context.Context, token credential.Secret, address netip.Addr,
 ) (time.Duration, web.RateLimit) {
@@ -130,8 +130,8 @@ func (a *Attempts) Answered(
 	return wait, exhausted("answers-per-invitation", answersPerLink, wait)
 }
 
-// UnknownLink counts a request with the link of an invitation that does not exist, after it was looked up: a link that
-// exists always works. If the limit was already reached, it returns how long the address must wait.
+// UnknownLink counts a request whose link names no invitation. It is called after the lookup, so that valid links
+// always work. If the limit was already reached, it returns how long the address must wait.
 func (a *Attempts) UnknownLink(ctx context.Context, address netip.Addr) (time.Duration, web.RateLimit) {
 	wait := a.countBoth(ctx, "unknown:"+digest(web.Network(address)), unknownPerAddress, true)
 	return wait, exhausted("unknown-links-per-address", unknownPerAddress, wait)

@@ -42,18 +42,18 @@ type CurrentUser struct {
 	HasPasskey      bool   // also one that is stopped
 }
 
-// A SecondFactor tells which factors besides the password a user has and used. A passkey is one, as it verifies the
-// user itself, and so is an authenticator app.
+// A SecondFactor says whether a user has and used a second factor: an authenticator app, or a passkey, because the
+// authenticator verifies the user.
 type SecondFactor struct {
 	Has      bool // the user has one
-	Used     bool // at this sign-in, which was not by the password alone
+	Used     bool // at this sign-in: it was not made with the password alone
 	Required bool // by a workspace of the user
 }
 
-// Satisfies reports whether the sign-in is enough for a workspace that requires a second factor.
+// Satisfies reports whether the sign-in may use a workspace that requires a second factor.
 func (f SecondFactor) Satisfies() bool { return f.Has && f.Used }
 
-// MustConfirm reports whether the user must use the second factor before any factor is changed.
+// MustConfirm reports whether the user must use the second factor before changing any factor.
 func (f SecondFactor) MustConfirm() bool { return f.Required && f.Has && !f.Used }
 
 // Freshness is how long after an authentication a browser may create new credentials.

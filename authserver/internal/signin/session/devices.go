@@ -39,7 +39,8 @@ func NewDevices(keys seal.Keys, secure bool, now func() time.Time) (*Devices, er
 	return &Devices{box: box, cookie: deviceCookie, secure: secure, now: now}, nil
 }
 
-// NewPasskeyOffers returns Devices in another cookie: it remembers to which accounts a browser has offered a passkey.
+// NewPasskeyOffers returns Devices with a separate cookie, which lists the accounts to which a browser has offered a
+// passkey.
 func NewPasskeyOffers(keys seal.Keys, secure bool, now func() time.Time) (*Devices, error) {
 	box, err := seal.NewBox(keys, "passkey offer cookie")
 	if err != nil {

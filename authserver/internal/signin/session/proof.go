@@ -26,7 +26,7 @@ var ErrCodeNeeded = errors.New("a code of the authenticator app is needed")
 // ErrCodeInvalid reports that the code of a proof is wrong or was used. Nothing was written.
 var ErrCodeInvalid = errors.New("the code is not valid")
 
-// ErrSecondFactor reports that the user has not used a second factor at this sign-in, and must. Nothing was written.
+// ErrSecondFactor reports that the sign-in lacks a required second factor. Nothing was written.
 var ErrSecondFactor = errors.New("a second factor is needed")
 
 // ErrProofInvalid reports that a proof no longer holds, because what it was made with was replaced or removed since.

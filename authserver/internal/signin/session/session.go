@@ -240,7 +240,8 @@ func (s *Sessions) commit(w http.ResponseWriter, r *http.Request) error {
 }
 
 // OffersPasskey reports whether the pages offer a passkey at this sign-in: it was made with a password, the user has no
-// passkey, and this browser has not offered one to this user at an earlier sign-in. It remembers that it was offered.
+// passkey, and this browser has not offered one to this user at an earlier sign-in. If so, it records the offer in a
+// cookie.
 func (s *Sessions) OffersPasskey(w http.ResponseWriter, r *http.Request, current CurrentUser) (bool, error) {
 	if current.HasPasskey || current.Method != Password || s.deps.Offers == nil {
 		return false, nil
@@ -263,7 +264,7 @@ func (s *Sessions) OffersPasskey(w http.ResponseWriter, r *http.Request, current
 	return answer == "yes", nil
 }
 
-// DeclinePasskey ends the offer.
+// DeclinePasskey ends the offer of a passkey at this sign-in.
 func (s *Sessions) DeclinePasskey(w http.ResponseWriter, r *http.Request) error {
 	s.manager.Put(r.Context(), offerKey, "no")
 	return s.commit(w, r)

@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// managersSQL selects the members who can give access: those who hold what they would give, or all who manage members
-// if there are none. With @mailed, it leaves out those who turned the mail off.
+// managersSQL selects the members who can give access: the managers who hold the requested permissions or, if there are
+// none, all managers. With @mailed, it omits members who turned this mail off.
 const managersSQL = `
 with managers as (
   select u.id, u.name, u.email, m.created_at, m.permissions @> @needs as holds
@@ -33,7 +33,7 @@ func managersArgs(workspaceID, but uuid.UUID, needs perm.Set, mailed bool) pgx.N
 		"needs":  append([]string{}, needs.Strings()...),
 		"mailed": mailed,
 		"kind":   string(mail.AccessRequested),
-		"most":   accessrequest.MostRecipients,
+		"most":   accessrequest.MaxRecipients,
 	}
 }
 
@@ -48,9 +48,9 @@ func (s *Store) Managers(
 	return listed(ctx, s, "list managers", managersSQL, managersArgs(workspaceID, but, needs, false), scanManager)
 }
 
-// AskForAccess mails the request to the members who can give the access, with the event. If its outcome is not
-// accessrequest.Sent, it has changed nothing.
-func (s *Store) AskForAccess(
+// SendAccessRequest mails the request to the members who can give the access, and records the event. It changes nothing
+// if the outcome is not accessrequest.Sent.
+func (s *Store) SendAccessRequest(
 	ctx context.Context, q accessrequest.Request, event audit.Event,
 ) (outcome accessrequest.Outcome, err error) {
 	if s.mails == nil {
@@ -116,7 +116,7 @@ func saveRequest(
 		if err != nil {
 			return "", err
 		}
-		if others >= accessrequest.MostByOthers {
+		if others >= accessrequest.MaxByNonMembers {
 			return accessrequest.TooMany, nil
 		}
 	}
@@ -152,11 +152,13 @@ func requestData(q accessrequest.Request, member bool) mail.Data {
 	return d
 }
 
-// AskedForAccess reads the last request of a user in a workspace, or returns nil.
-func (s *Store) AskedForAccess(ctx context.Context, workspaceID, user uuid.UUID) (*accessrequest.Asked, error) {
+// LastAccessRequest reads the last request of a user in a workspace, or returns nil.
+func (s *Store) LastAccessRequest(
+	ctx context.Context, workspaceID, user uuid.UUID,
+) (*accessrequest.SentRequest, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	var a accessrequest.Asked
+	var a accessrequest.SentRequest
 	var permissions []string
 	err := s.pool.QueryRow(ctx, `select u.id, u.name, u.email, a.permissions, a.application, a.asked_at
 		from account.access_requests a join account.users u on u.id = a.user_id and u.disabled_at is null

@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// ChangeClients creates and changes clients with their events, in one transaction. It returns an *admin.Refusal if a
-// new client has the id of a deleted one, if a client to change was deleted, or if a workspace does not exist.
+// ChangeClients creates and changes clients and records the events, in one transaction. It returns an *admin.Refusal if
+// a new client has the id of a deleted one, if a client to change was deleted, or if a workspace does not exist.
 func (s *Store) ChangeClients(ctx context.Context, changes []admin.ClientChange) error {
 	return s.administer(ctx, "change clients", func(tx pgx.Tx) error {
 		for _, change := range changes {
@@ -36,7 +36,7 @@ func changeClient(ctx context.Context, tx pgx.Tx, change admin.ClientChange) err
 	}
 	if err == nil && !saved {
 		return &admin.Refusal{
-			Message: fmt.Sprintf("%s is the id of another or of a deleted client: choose a new one", change.Client.ID),
+			Message: fmt.Sprintf("%s is the id of another or a deleted client: choose a new one", change.Client.ID),
 		}
 	}
 	return err

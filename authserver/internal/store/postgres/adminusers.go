@@ -27,7 +27,7 @@ func (s *Store) AddUser(ctx context.Context, id uuid.UUID, email, name string, e
 	})
 }
 
-// Users lists all users by e-mail address, without those that were deleted.
+// Users lists all users by e-mail address, without deleted users.
 func (s *Store) Users(ctx context.Context) ([]admin.User, error) {
 	return listed(ctx, s, "list users", `
 select id, email, name, password_hash is not null, created_at, disabled_at from account.users

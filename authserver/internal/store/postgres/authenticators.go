@@ -136,8 +136,8 @@ func (s *Store) RemoveAuthenticator(
 }
 
 // useCode checks the code of a proof by password, if the user has an authenticator app, and makes it unusable. It
-// reports whether a code was used, or returns session.ErrCodeNeeded or session.ErrCodeInvalid. event is that of the
-// sign-in: a used recovery code is recorded with the same user, actor and request.
+// reports whether a code was used, or returns session.ErrCodeNeeded or session.ErrCodeInvalid. event is the event of
+// the sign-in: a used recovery code is recorded with the same user, actor and request.
 func (s *Store) useCode(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.Proof, event audit.Event,
 ) (used bool, err error) {

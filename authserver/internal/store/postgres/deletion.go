@@ -21,10 +21,10 @@ import (
 
 var _ useraccount.Deletions = (*Store)(nil)
 
-// deletedName takes the place of the name of a deleted user.
+// deletedName replaces the name of a deleted user.
 const deletedName = "Deleted user"
 
-// DeletionSummary counts what would end with an account.
+// DeletionSummary returns what would end if the account was deleted.
 func (s *Store) DeletionSummary(ctx context.Context, user uuid.UUID) (useraccount.Summary, error) {
 	var summary useraccount.Summary
 	err := s.atomically(ctx, "read what ends with a user", func(tx pgx.Tx) (err error) {
@@ -70,11 +70,11 @@ select
 // written.
 var errJoined = errors.New("the user joined another workspace meanwhile")
 
-// DeleteOwnUser ends an account, as its user wants, with the event. It returns membership.ErrLastManager or
-// audit.ErrNotAuthorized.
+// DeleteOwnUser deletes an account at the user's request and records the event. It returns membership.ErrLastManager
+// or audit.ErrNotAuthorized.
 func (s *Store) DeleteOwnUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error) {
 	var ended useraccount.Ended
-	err := whileJoining(func() error {
+	err := retryIfJoined(func() error {
 		return s.atomically(ctx, "delete own user", func(tx pgx.Tx) (err error) {
 			ended, err = s.deleteUser(ctx, tx, user, event)
 			return err
@@ -83,11 +83,11 @@ func (s *Store) DeleteOwnUser(ctx context.Context, user uuid.UUID, event audit.E
 	return ended, err
 }
 
-// DeleteUser ends an account for an operator, with the event, or returns admin.ErrNoUser. The user may be the last who
-// manages the members of a workspace.
+// DeleteUser deletes an account for an operator and records the event, or returns admin.ErrNoUser. The user may be the
+// last manager of a workspace.
 func (s *Store) DeleteUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error) {
 	var ended useraccount.Ended
-	err := whileJoining(func() error {
+	err := retryIfJoined(func() error {
 		return s.administer(ctx, "delete user", func(tx pgx.Tx) (err error) {
 			ended, err = s.deleteUser(ctx, tx, user, event)
 			return err
@@ -96,8 +96,8 @@ func (s *Store) DeleteUser(ctx context.Context, user uuid.UUID, event audit.Even
 	return ended, err
 }
 
-// whileJoining repeats a transaction that returns errJoined.
-func whileJoining(do func() error) (err error) {
+// retryIfJoined retries a transaction that returns errJoined.
+func retryIfJoined(do func() error) (err error) {
 	for range deadlockTries {
 		if err = do(); !errors.Is(err, errJoined) {
 			return err
@@ -106,8 +106,9 @@ func whileJoining(do func() error) (err error) {
 	return err
 }
 
-// deleteUser locks the members of the user's workspaces, in one order, and then the user, as each change of members
-// does. What was authorized before waits for these locks or is waited for, and then sees the other.
+// deleteUser locks the members of the user's workspaces, in the order of their ids, and then the user, as every change
+// of members does. A concurrent transaction that holds or needs one of these locks commits either before the deletion,
+// which then includes its changes, or after it, and is then refused.
 func (s *Store) deleteUser(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, event audit.Event,
 ) (ended useraccount.Ended, err error) {
@@ -120,7 +121,7 @@ func (s *Store) deleteUser(
 			return ended, err
 		}
 	}
-	// The strongest lock first: a new address changes a key, which waits for each row that refers to the user.
+	// "for update", since the new address changes a key: a weaker lock would be upgraded later, which can deadlock.
 	exists, err := found(tx.QueryRow(ctx, `select true from account.users where id = $1 and deleted_at is null
 		for update`, user))
 	switch {
@@ -146,7 +147,7 @@ func (s *Store) deleteUser(
 	if ended.Summary, err = deletionSummary(ctx, tx, user); err != nil {
 		return ended, err
 	}
-	if event.Authorization != nil && len(ended.Managed()) > 0 {
+	if event.Authorization != nil && len(ended.Unmanaged()) > 0 {
 		return ended, membership.ErrLastManager
 	}
 	if err := s.mailDeletion(ctx, tx, user); err != nil {
@@ -155,7 +156,7 @@ func (s *Store) deleteUser(
 	if err := endAccess(ctx, tx, user, current, event, &ended); err != nil {
 		return ended, err
 	}
-	if err := emptyUser(ctx, tx, user, event); err != nil {
+	if err := eraseUser(ctx, tx, user, event); err != nil {
 		return ended, err
 	}
 	event.Detail = map[string]any{
@@ -164,7 +165,7 @@ func (s *Store) deleteUser(
 	return ended, record(ctx, tx, event)
 }
 
-// workspacesOf returns the workspaces of a user, in the order in which transactions lock them.
+// workspacesOf returns the workspaces of a user in the order in which transactions lock them.
 func workspacesOf(ctx context.Context, tx pgx.Tx, user uuid.UUID) ([]uuid.UUID, error) {
 	rows, err := tx.Query(ctx, `select tenant_id from account.memberships where user_id = $1 order by tenant_id`, user)
 	if err != nil {
@@ -173,7 +174,7 @@ func workspacesOf(ctx context.Context, tx pgx.Tx, user uuid.UUID) ([]uuid.UUID, 
 	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 }
 
-// mailDeletion tells the address of an account that the account ends, also if the user is disabled.
+// mailDeletion queues the mail that tells a user of the deletion, even if the user is disabled.
 func (s *Store) mailDeletion(ctx context.Context, tx pgx.Tx, user uuid.UUID) error {
 	if s.mails == nil {
 		return nil
@@ -187,7 +188,7 @@ func (s *Store) mailDeletion(ctx context.Context, tx pgx.Tx, user uuid.UUID) err
 	return s.mails.Add(ctx, tx, m)
 }
 
-// endAccess ends memberships, grants, tokens and sent invitations, with an event in each workspace.
+// endAccess ends memberships, grants, tokens and sent invitations, and records an event in each workspace.
 func endAccess(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, workspaces []uuid.UUID, event audit.Event, ended *useraccount.Ended,
 ) error {
@@ -216,7 +217,7 @@ func endAccess(
 			return err
 		}
 	}
-	// A grant, token or invitation without a membership is left only by a program that ended the membership alone.
+	// Grants, tokens and invitations without a membership exist only if another program ended the membership alone.
 	grants, err := revokeWhere(ctx, tx, `g.user_id = @user`, pgx.NamedArgs{"user": user}, grant.MembershipOver,
 		event.Actor)
 	if err != nil {
@@ -231,8 +232,8 @@ func endAccess(
 	return err
 }
 
-// emptyUser deletes what signs the user in and what names the user. Invitations to the user's address are declined.
-func emptyUser(ctx context.Context, tx pgx.Tx, user uuid.UUID, event audit.Event) error {
+// eraseUser deletes the sign-in methods, the name and the address of the user, and declines invitations to the address.
+func eraseUser(ctx context.Context, tx pgx.Tx, user uuid.UUID, event audit.Event) error {
 	_, err := tx.Exec(ctx, `
 with gone as (
   delete from account.invitations where email = (select email from account.users where id = $1)

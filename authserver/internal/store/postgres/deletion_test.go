@@ -19,7 +19,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// deletion returns the event of a user who deletes the own account.
+// deletion returns the event of a user who deletes their own account.
 func deletion(user uuid.UUID) audit.Event {
 	return audit.Event{
 		UserID:        &user,
@@ -108,7 +108,7 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 	summary, err := m.DeletionSummary(t.Context(), user)
 	if err != nil || len(summary.Workspaces) != 2 || summary.Connections != 1 || summary.Tokens != 2 ||
 		summary.SignIns != 1 || summary.SignInMethods != 3 || summary.Invitations != 1 || summary.Applications != 1 ||
-		len(summary.Managed()) != 0 {
+		len(summary.Unmanaged()) != 0 {
 		t.Errorf("%+v %v", summary, err)
 	}
 
@@ -159,7 +159,7 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 	}
 }
 
-// refusesDeleted requires that no command and no sign-in brings a deleted user back.
+// refusesDeleted checks that no command and no sign-in restores a deleted user.
 func (m *memberTest) refusesDeleted(user uuid.UUID, email string) {
 	m.Helper()
 	ctx := m.Context()
@@ -194,7 +194,7 @@ func (m *memberTest) refusesDeleted(user uuid.UUID, email string) {
 	}
 }
 
-// What was authorized before a deletion waits for it and is refused.
+// A write that was authorized before a deletion waits for the deletion and is then refused.
 func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 	m := newMemberTest(t)
 	const password = "a hash"
@@ -247,8 +247,8 @@ func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 	}
 }
 
-// whileDeleting stops a deletion before its last statements, runs write until it ends or waits, and lets both go on. It
-// returns the error of write.
+// whileDeleting stops a deletion before its last statements, runs write until it ends or waits, and then continues
+// both. It returns the error of write.
 func (m *memberTest) whileDeleting(user uuid.UUID, write func() error) error {
 	m.Helper()
 	stop, err := m.fixture.Owner.Begin(m.Context())
@@ -329,7 +329,7 @@ func TestP2_LastManagerCannotDeleteOwnAccount(t *testing.T) {
 		}
 		event := audit.Event{Actor: "admin", Action: audit.UserDeleted, Subject: "user:" + stays.String()}
 		ended, err := m.DeleteUser(t.Context(), stays, event)
-		if err != nil || len(ended.Managed()) != 1 || ended.Managed()[0].ID != m.workspaceID {
+		if err != nil || len(ended.Unmanaged()) != 1 || ended.Unmanaged()[0].ID != m.workspaceID {
 			t.Errorf("an operator: %+v %v", ended.Summary, err)
 		}
 	}

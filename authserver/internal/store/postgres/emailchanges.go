@@ -16,7 +16,7 @@ import (
 
 var _ useraccount.EmailChanges = (*Store)(nil)
 
-// BeginEmailChange stores a request to change an address in place of an open one, with the event, and mails both
+// BeginEmailChange stores a request to change an address, replaces an open one, records the event and mails both
 // addresses. A repeated call stores one request. It returns useraccount.ErrTooManyChanges or audit.ErrNotAuthorized.
 func (s *Store) BeginEmailChange(ctx context.Context, r useraccount.EmailRequest, event audit.Event) error {
 	return s.atomically(ctx, "begin change of address", func(tx pgx.Tx) error {
@@ -60,7 +60,7 @@ select exists (select from account.email_changes where id = $1),
 	})
 }
 
-// mailEmailChange sends a link to the old and one to the new address. An address that a user has gets no link.
+// mailEmailChange mails a link to the old address and one to the new. If the new address is taken, it gets no link.
 func (s *Store) mailEmailChange(ctx context.Context, tx pgx.Tx, r useraccount.EmailRequest, taken bool) error {
 	if s.mails == nil {
 		return nil
@@ -91,7 +91,7 @@ func endEmailChange(ctx context.Context, tx pgx.Tx, user uuid.UUID, outcome stri
 	return err
 }
 
-// emailChangeSQL selects valid requests. A request ends with another change of the address.
+// emailChangeSQL selects valid requests. Any other change of the address ends a request.
 const emailChangeSQL = `
 select c.old_email, c.new_email, c.new_token_hash = $1, c.old_confirmed_at is not null, c.new_confirmed_at is not null,
   c.expires_at
@@ -129,7 +129,7 @@ func (s *Store) OpenEmailChange(ctx context.Context, user uuid.UUID) (*useraccou
 	return &c, unavailable("read change of address", err)
 }
 
-// lockEmailChange locks the user of a valid link, and then the request. The lock on the user is the strongest: a new
+// lockEmailChange locks the user of a valid link and then the request. It locks the user "for update", because a new
 // address changes a key.
 func lockEmailChange(
 	ctx context.Context, tx pgx.Tx, tokenHash []byte,
@@ -147,8 +147,8 @@ func lockEmailChange(
 	return user, c, err
 }
 
-// ConfirmEmailChange confirms a link. If the other one is confirmed, it changes the address with the event, ends the
-// user's links to set a password, which were sent to the old address, and returns true. It returns
+// ConfirmEmailChange confirms a link. If the other link is confirmed, it changes the address, records the event, ends
+// the user's links to set a password, since they were sent to the old address, and returns true. It returns
 // useraccount.ErrLinkInvalid or ErrEmailTaken.
 func (s *Store) ConfirmEmailChange(
 	ctx context.Context, tokenHash []byte, event audit.Event,
@@ -192,14 +192,14 @@ func emailTaken(ctx context.Context, tx pgx.Tx, user uuid.UUID, email string) (b
 	return found(tx.QueryRow(ctx, `select true from account.users where email = $2 and id <> $1`, user, email))
 }
 
-// changeEmail replaces the address of a locked user, with the event, and tells both addresses.
+// changeEmail replaces the address of a locked user, records the event and mails both addresses.
 func (s *Store) changeEmail(ctx context.Context, tx pgx.Tx, user uuid.UUID, email string, event audit.Event) error {
 	changed := mail.Message{Kind: mail.EmailChanged, Data: mail.Data{Email: email}}
 	if err := s.queueMail(ctx, tx, user, changed); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, `update account.users set email = $2 where id = $1`, user, email)
-	if violates(err, "users_email_key") { // taken since it was read
+	if violates(err, "users_email_key") { // another user took it meanwhile
 		return useraccount.ErrEmailTaken
 	}
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *Store) changeEmail(ctx context.Context, tx pgx.Tx, user uuid.UUID, emai
 	return record(ctx, tx, event)
 }
 
-// StopEmailChange ends a request with one of its links, with the event, or returns useraccount.ErrLinkInvalid.
+// StopEmailChange ends the request of a link and records the event, or returns useraccount.ErrLinkInvalid.
 func (s *Store) StopEmailChange(ctx context.Context, tokenHash []byte, event audit.Event) error {
 	return s.atomically(ctx, "stop change of address", func(tx pgx.Tx) error {
 		user, c, err := lockEmailChange(ctx, tx, tokenHash)
@@ -233,8 +233,8 @@ func (s *Store) StopEmailChange(ctx context.Context, tokenHash []byte, event aud
 	})
 }
 
-// SetEmail replaces the address of a user for an operator, with the event, or returns admin.ErrNoUser or
-// admin.ErrEmailTaken. It ends an open request of the user.
+// SetEmail replaces the address of a user for an operator, records the event, and ends an open request of the user. It
+// returns admin.ErrNoUser or admin.ErrEmailTaken.
 func (s *Store) SetEmail(ctx context.Context, user uuid.UUID, email string, event audit.Event) error {
 	return s.administer(ctx, "set address", func(tx pgx.Tx) error {
 		exists, err := found(tx.QueryRow(ctx, `select true from account.users where id = $1 and deleted_at is null

@@ -58,7 +58,7 @@ func (s *Store) AcceptAsNewUser(
 	return s.acceptAsNewUser(ctx, o, user, added, joined, func(pgx.Tx) error { return nil })
 }
 
-// AcceptWithPasskey is AcceptAsNewUser for a user who signs in with a passkey and has no password.
+// AcceptWithPasskey is like AcceptAsNewUser, for a user with a passkey and no password.
 func (s *Store) AcceptWithPasskey(
 	ctx context.Context,
 	o membership.Offer,
@@ -81,8 +81,7 @@ func (s *Store) AcceptWithPasskey(
 	})
 }
 
-// acceptAsNewUser creates the user, whose ways to sign in credentials completes, in one transaction with the
-// membership.
+// acceptAsNewUser creates the user and the membership in one transaction. credentials adds the sign-in methods.
 func (s *Store) acceptAsNewUser(
 	ctx context.Context,
 	o membership.Offer,

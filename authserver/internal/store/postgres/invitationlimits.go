@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// limitedSQL selects the limits that the next invitation would exceed, each with the seconds until it would not: until
-// the message that fills the limit leaves the window.
+// limitedSQL selects the limits that the next invitation would exceed, each with the number of seconds until the window
+// contains fewer messages than the limit.
 const limitedSQL = `
 select which, extract(epoch from sent_at + @window::interval - now())::float8 from (
   (select 0 as which, sent_at from account.invitation_messages
@@ -34,9 +34,9 @@ select which, extract(epoch from sent_at + @window::interval - now())::float8 fr
     order by sent_at desc offset @perAddress - 1 limit 1)
 ) as reached`
 
-// countInvitation counts the message of an invitation in the transaction that stores it, or returns a
-// *membership.LimitError. The workspace's members and the inviter are locked; the lock on the address is the last one
-// of the transaction.
+// countInvitation counts the message of an invitation in the transaction that stores the invitation, or returns a
+// *membership.LimitError. The caller has locked the workspace's members and the inviter. The lock on the address is the
+// last one of the transaction.
 func countInvitation(ctx context.Context, tx pgx.Tx, i membership.Invitation) error {
 	email := credential.Hash(i.Email)
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('invited ' || encode($1, 'hex'), 0))`,

@@ -174,8 +174,8 @@ func endMembership(
 	return ended, tokens, err
 }
 
-// revokeTokens revokes a user's personal access tokens in a workspace, or in all if workspaceID is nil, with an event
-// each, and returns their number.
+// revokeTokens revokes a user's personal access tokens in a workspace, or in all workspaces if workspaceID is nil. It
+// records an event for each token and returns their number.
 func revokeTokens(ctx context.Context, tx pgx.Tx, workspaceID *uuid.UUID, user uuid.UUID, actor string) (int, error) {
 	tag, err := tx.Exec(ctx, `
 with ended as (

@@ -34,10 +34,10 @@ func newMemberTest(t *testing.T) *memberTest {
 		storeTest:   l,
 		workspaceID: l.fixture.Workspace("Hillside Youth Club"),
 		Service: membership.New(membership.Deps{
-			Store:  l.Store,
-			Forget: func(context.Context, uuid.UUID, time.Time) {},
-			AppURL: "https://app.example.org",
-			Random: rand.Reader,
+			Store:               l.Store,
+			PropagateRevocation: func(context.Context, uuid.UUID, time.Time) {},
+			AppURL:              "https://app.example.org",
+			Random:              rand.Reader,
 		}),
 	}
 }

@@ -63,9 +63,9 @@ func (s *Store) ChangePassword(ctx context.Context, c password.Change, event aud
 	})
 }
 
-// RemovePassword removes the password of a signed-in user, with the event, and ends the user's links to set one. It
-// returns password.ErrOnlyWayIn if the user could not sign in without it: passkeys count if the deployment offers them,
-// and a linked account if it is at the issuer.
+// RemovePassword removes the password of a signed-in user, records the event, and ends the user's links to set one. It
+// returns password.ErrLastSignInMethod if the user has no other sign-in method. Passkeys count if the deployment offers
+// them; a linked account counts if it is at the issuer.
 func (s *Store) RemovePassword(ctx context.Context, r password.Removal, event audit.Event) error {
 	return s.atomically(ctx, "remove password", func(tx pgx.Tx) error {
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil { // locks the user
@@ -79,7 +79,7 @@ func (s *Store) RemovePassword(ctx context.Context, r password.Removal, event au
 			or exists (select from account.identities where user_id = $1 and issuer = $3)`,
 			r.UserID, r.Passkeys, r.Issuer))
 		if err == nil && !another {
-			err = password.ErrOnlyWayIn
+			err = password.ErrLastSignInMethod
 		}
 		if err != nil {
 			return err

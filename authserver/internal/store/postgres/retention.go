@@ -7,10 +7,10 @@ import (
 	"github.com/almonerhq/almoner/shared/retention"
 )
 
-// Keep is how long records are kept after they have ended. Zero keeps them for ever.
-type Keep struct {
+// RetentionPeriods say how long records are kept after they have ended. Zero keeps them for ever.
+type RetentionPeriods struct {
 	AuditEvents   time.Duration
-	Grants        time.Duration // after the end of their life, so that a superseded token is recognised until then (G3)
+	Grants        time.Duration // after the end of their life; until then a superseded token is recognised (G3)
 	Tokens        time.Duration
 	Clients       time.Duration
 	Keys          time.Duration // longer than an access token lives
@@ -18,20 +18,20 @@ type Keep struct {
 	ConnectionLog time.Duration
 }
 
-// Names of the settings of Keep.
+// Names of the settings of RetentionPeriods.
 const (
-	KeepAuditEvents   = "ALMONER_RETENTION_AUDIT_DAYS"
-	KeepGrants        = "ALMONER_RETENTION_GRANTS_DAYS"
-	KeepTokens        = "ALMONER_RETENTION_TOKENS_DAYS"
-	KeepClients       = "ALMONER_RETENTION_CLIENTS_DAYS"
-	KeepKeys          = "ALMONER_RETENTION_KEYS_DAYS"
-	KeepInvitations   = "ALMONER_RETENTION_INVITATIONS_DAYS"
-	KeepConnectionLog = "ALMONER_RETENTION_CONNECTION_LOG_DAYS"
+	SettingAuditEvents   = "ALMONER_RETENTION_AUDIT_DAYS"
+	SettingGrants        = "ALMONER_RETENTION_GRANTS_DAYS"
+	SettingTokens        = "ALMONER_RETENTION_TOKENS_DAYS"
+	SettingClients       = "ALMONER_RETENTION_CLIENTS_DAYS"
+	SettingKeys          = "ALMONER_RETENTION_KEYS_DAYS"
+	SettingInvitations   = "ALMONER_RETENTION_INVITATIONS_DAYS"
+	SettingConnectionLog = "ALMONER_RETENTION_CONNECTION_LOG_DAYS"
 )
 
 const day = 24 * time.Hour
 
-// Times that the contract fixes, or that no deployment needs to change.
+// Periods that the contract prescribes, or that no deployment needs to change.
 const (
 	keepEvents   = 30 * day // contract, section 6a
 	keepRequests = accessrequest.Kept
@@ -41,17 +41,18 @@ const (
 )
 
 // Retention returns the store that deletes the records of the account schema that are no longer needed.
-func (s *Store) Retention(keep Keep) *retention.Store {
+func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 	return retention.NewStore(s.pool, "account", []retention.Kind{
-		kept("audit events", KeepAuditEvents, keep.AuditEvents, auditEvents()),
-		kept("ended grants", KeepGrants, keep.Grants, retention.RowsOf("account.grants", "id", "t.ends_at", "")),
-		kept("expired personal access tokens", KeepTokens, keep.Tokens, personalAccessTokens()),
-		kept("deleted clients", KeepClients, keep.Clients, deletedClients()),
-		kept("removed signing keys", KeepKeys, keep.Keys,
+		configured("audit events", SettingAuditEvents, periods.AuditEvents, auditEvents()),
+		configured("ended grants", SettingGrants, periods.Grants,
+			retention.RowsOf("account.grants", "id", "t.ends_at", "")),
+		configured("expired personal access tokens", SettingTokens, periods.Tokens, personalAccessTokens()),
+		configured("deleted clients", SettingClients, periods.Clients, deletedClients()),
+		configured("removed signing keys", SettingKeys, periods.Keys,
 			retention.RowsOf("account.signing_keys", "kid", "t.removed_at", "t.state = 'removed'")),
-		kept("ended invitations", KeepInvitations, keep.Invitations,
+		configured("ended invitations", SettingInvitations, periods.Invitations,
 			retention.RowsOf("account.invitations", "id", "coalesce(t.ended_at, t.expires_at)", "")),
-		kept("connection log", KeepConnectionLog, keep.ConnectionLog,
+		configured("connection log", SettingConnectionLog, periods.ConnectionLog,
 			retention.RowsOf("account.connection_stops", "id", "t.at", "")),
 		fixed("events", keepEvents, events()),
 		fixed("expired sessions", 0, retention.RowsOf("account.sessions", "token", "t.expiry", "")),
@@ -68,19 +69,19 @@ func (s *Store) Retention(keep Keep) *retention.Store {
 	})
 }
 
-// kept completes a kind whose time is a setting.
-func kept(name, setting string, keep time.Duration, k retention.Kind) retention.Kind {
+// configured sets the name and the period of a kind whose period is a setting.
+func configured(name, setting string, keep time.Duration, k retention.Kind) retention.Kind {
 	k.Name, k.Setting, k.Keep, k.Forever = name, setting, keep, keep == 0
 	return k
 }
 
-// fixed completes a kind whose time does not change.
+// fixed sets the name and the period of a kind whose period is not configurable.
 func fixed(name string, keep time.Duration, k retention.Kind) retention.Kind {
 	k.Name, k.Keep = name, keep
 	return k
 }
 
-// auditEvents are deleted by a function, since this role may only append to the audit log.
+// auditEvents returns the kind of audit events. A function deletes them, since this role may only append events.
 func auditEvents() retention.Kind {
 	return retention.Kind{
 		Due:    "select at from account.audit_events where at < $1 order by at",
@@ -95,8 +96,9 @@ func events() retention.Kind {
 	}
 }
 
-// personalAccessTokens are deleted from the oldest of a chain of replaced tokens on: a token whose predecessor is
-// stored stays, since its successor ends both at its first use. The successor of a deleted one replaces nothing.
+// personalAccessTokens returns the kind of personal access tokens. In a chain of replaced tokens, the oldest is deleted
+// first: a token stays while its predecessor is stored, because the first use of its successor revokes both.
+// The successor of a deleted token no longer names a predecessor.
 func personalAccessTokens() retention.Kind {
 	const due = "from account.personal_access_tokens t where t.expires_at < $1 and t.replaces_id is null"
 	return retention.Kind{
@@ -112,7 +114,7 @@ func personalAccessTokens() retention.Kind {
 	}
 }
 
-// deletedClients are deleted after all their grants.
+// deletedClients returns the kind of deleted clients. A client is deleted after all its grants.
 func deletedClients() retention.Kind {
 	const due = `from account.oauth_clients t where t.deleted_at < $1
 		and not exists (select from account.grants g where g.client_id = t.id)`

@@ -15,8 +15,8 @@ import (
 )
 
 // keepAll is a time for each kind that has a setting.
-func keepAll() postgres.Keep {
-	return postgres.Keep{
+func keepAll() postgres.RetentionPeriods {
+	return postgres.RetentionPeriods{
 		AuditEvents:   400 * day,
 		Grants:        90 * day,
 		Tokens:        60 * day,
@@ -67,7 +67,7 @@ func ago(keep time.Duration, hours int) string {
 	return fmt.Sprintf("now() - interval '%d hours'", int(keep/time.Hour)+hours)
 }
 
-// For each kind, a record whose time has passed is deleted, and one whose time has an hour left is not.
+// For each kind, a record that is due is deleted, and a record that will be due in an hour is not.
 func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 	l := newStoreTest(t)
 	keep := keepAll()
@@ -161,8 +161,8 @@ func TestRetention_RevokedGrantStaysUntilItsLifeEnds(t *testing.T) {
 	}
 }
 
-// A chain of replaced tokens is deleted from its oldest on, and the successor of a deleted one works.
-func TestRetention_ReplacedTokensGoOldestFirst(t *testing.T) {
+// In a chain of replaced tokens, the oldest is deleted first, and its successor keeps working.
+func TestRetention_ReplacedTokensAreDeletedOldestFirst(t *testing.T) {
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	ids := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
@@ -188,7 +188,7 @@ func TestRetention_ReplacedTokensGoOldestFirst(t *testing.T) {
 	deletes(t, r, "expired personal access tokens", 1)
 }
 
-func TestRetention_ClientGoesAfterItsGrants(t *testing.T) {
+func TestRetention_ClientIsDeletedAfterItsGrants(t *testing.T) {
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	l.grantEnding("revoked", time.Now().Add(-100*day))
@@ -201,8 +201,8 @@ func TestRetention_ClientGoesAfterItsGrants(t *testing.T) {
 	deletes(t, r, "deleted clients", 1)
 }
 
-// A key that is removed gets the time of its removal, by whatever program removes it, and stays for longer than an
-// access token lives.
+// A removed key has the time of its removal, even if an older program removed it, and is kept for longer than the
+// lifetime of an access token.
 func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
@@ -239,7 +239,7 @@ func TestRetention_AuditEventsStayForNinetyDays(t *testing.T) {
 
 func TestRetention_ZeroKeepsForEver(t *testing.T) {
 	l := newStoreTest(t)
-	r := l.Retention(postgres.Keep{})
+	r := l.Retention(postgres.RetentionPeriods{})
 	l.grantEnding("active", time.Now().Add(-9999*day))
 	deletes(t, r, "ended grants", 0)
 	if n := l.count(`select count(*) from account.grants`); n != 1 {
@@ -247,7 +247,7 @@ func TestRetention_ZeroKeepsForEver(t *testing.T) {
 	}
 }
 
-// R1: a clock of the process that runs ahead deletes nothing early.
+// R1: a process whose clock is fast deletes nothing early.
 func TestRetention_ClockAheadDeletesNothing(t *testing.T) {
 	l := newStoreTest(t)
 	r := l.Retention(keepAll()).At(func() time.Time { return time.Now().AddDate(10, 0, 0) })
@@ -293,7 +293,7 @@ func TestRetention_SkipsLockedRowsAndDeletesBacklog(t *testing.T) {
 }
 
 // R3: one process works on a kind within an hour. A run that was interrupted is continued.
-func TestRetention_OneRunAnHour(t *testing.T) {
+func TestRetention_RunsOncePerHour(t *testing.T) {
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	run := func() map[string]int64 {

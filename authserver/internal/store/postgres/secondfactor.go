@@ -10,18 +10,18 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
-// Conditions on a sign-in s: its user has a second factor, it was made with one, and a workspace of the user requires
-// one. A linked account counts as used: its provider decides how the user signs in there.
+// Conditions on a sign-in s: its user has a second factor, a second factor was used at it, and a workspace of the user
+// requires one. A sign-in with a linked account counts as used: its provider decides how the user signs in there.
 const (
 	hasSecondFactor = `(exists (select from account.passkeys k where k.user_id = s.user_id and k.copied_at is null)
   or exists (select from account.authenticators a where a.user_id = s.user_id))`
 	usedSecondFactor     = `(s.method <> 'password' or s.second_factor_at is not null)`
-	secondFactorDemanded = `exists (select from account.memberships d join account.tenants t on t.id = d.tenant_id
+	secondFactorRequired = `exists (select from account.memberships d join account.tenants t on t.id = d.tenant_id
   where d.user_id = s.user_id and t.second_factor_required)`
 )
 
-// RequireSecondFactor switches the requirement of a second factor for the members of a workspace, with the event. It
-// returns session.ErrSecondFactor if it is switched on by a user who has not used one at this sign-in.
+// RequireSecondFactor switches the second-factor requirement of a workspace on or off, and records the event. It
+// returns session.ErrSecondFactor if a user who has not used a second factor at this sign-in switches it on.
 func (s *Store) RequireSecondFactor(
 	ctx context.Context, workspaceID uuid.UUID, required bool, event audit.Event,
 ) error {
@@ -47,20 +47,21 @@ func (s *Store) RequireSecondFactor(
 }
 
 // mayChangeFactors returns session.ErrSecondFactor if a workspace requires a second factor of the user, and the user
-// has one but did not use it at this sign-in: a password alone must not replace it. The user's row is locked.
+// has one but did not use it at this sign-in: the password alone must not be enough to replace it. The caller has
+// locked the user's row.
 func mayChangeFactors(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error {
 	if a == nil || a.SignInID == uuid.Nil {
 		return nil
 	}
 	missing, err := found(tx.QueryRow(ctx, `select true from account.sign_ins s where s.id = $1
-		and `+hasSecondFactor+` and not `+usedSecondFactor+` and `+secondFactorDemanded, a.SignInID))
+		and `+hasSecondFactor+` and not `+usedSecondFactor+` and `+secondFactorRequired, a.SignInID))
 	if err == nil && missing {
 		err = session.ErrSecondFactor
 	}
 	return err
 }
 
-// firstFactor reports whether the user has no second factor yet. The one that is added next counts as used.
+// firstFactor reports whether the user has no second factor yet. Adding the first one counts as using it.
 func firstFactor(ctx context.Context, tx pgx.Tx, a *audit.Authorization) (bool, error) {
 	if a == nil || a.SignInID == uuid.Nil {
 		return false, nil

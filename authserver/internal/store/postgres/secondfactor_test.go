@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// What the pages checked is checked again in the transaction that writes, for each change of factors and for each write
-// in a workspace that requires a second factor.
+// Each change of factors, and each write in a workspace that requires a second factor, repeats the check of the page in
+// its transaction.
 func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 	l := newStoreTest(t)
 	l.withKeys(make([]byte, 32))

@@ -97,7 +97,7 @@ func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, 
 	err := s.pool.QueryRow(ctx, `
 with counting as (
   select s.id, s.last_seen_at, u.id as user_id, u.email, u.name, `+hasSecondFactor+` as has,
-    `+usedSecondFactor+` as used, `+secondFactorDemanded+` as demanded, s.method,
+    `+usedSecondFactor+` as used, `+secondFactorRequired+` as demanded, s.method,
     exists (select from account.passkeys k where k.user_id = s.user_id) as has_passkey
   from account.sign_ins s join account.users u on u.id = s.user_id
   where s.id = $2 and u.disabled_at is null and `+signInCounts+`

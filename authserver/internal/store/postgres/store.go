@@ -90,11 +90,12 @@ func OpenWithWait(
 	wait time.Duration,
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
-	return OpenSource(ctx, credential.Fixed(url), wait, tracers...)
+	return OpenFromSource(ctx, credential.Fixed(url), wait, tracers...)
 }
 
-// OpenSource is OpenWithWait for a URL whose user and password may change. Each new connection uses the present ones.
-func OpenSource(
+// OpenFromSource is like OpenWithWait, for a URL whose user and password may change. Each new connection uses the
+// current ones.
+func OpenFromSource(
 	ctx context.Context,
 	url credential.Source,
 	wait time.Duration,

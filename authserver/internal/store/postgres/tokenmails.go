@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 )
 
-// mailedAtMost bounds the tokens of one transaction.
-const mailedAtMost = 200
+// maxMailed is the maximum number of tokens in one transaction.
+const maxMailed = 200
 
 // expiringSQL marks active tokens that expire within 7 days, or within 1 day if they were created for about a week.
 const expiringSQL = `
@@ -24,8 +24,8 @@ where t.id = p.tenant_id and p.id in (
   order by expires_at limit $1 for update skip locked)
 returning p.user_id, p.name, t.name, p.expires_at`
 
-// MailExpiringTokens tells the users of personal access tokens that are about to expire, once for each token. A user
-// who turned these mails off, or is disabled, is not told.
+// MailExpiringTokens queues a mail about each personal access token that is about to expire, once for each token. Users
+// who are disabled or turned these mails off get none.
 func (s *Store) MailExpiringTokens(ctx context.Context) error {
 	for {
 		marked := 0
@@ -33,7 +33,7 @@ func (s *Store) MailExpiringTokens(ctx context.Context) error {
 			marked, err = s.mailExpiring(ctx, tx)
 			return err
 		})
-		if err != nil || marked < mailedAtMost {
+		if err != nil || marked < maxMailed {
 			return err
 		}
 	}
@@ -45,7 +45,7 @@ func (s *Store) mailExpiring(ctx context.Context, tx pgx.Tx) (int, error) {
 		token, workspace string
 		ends             time.Time
 	}
-	rows, err := tx.Query(ctx, expiringSQL, mailedAtMost)
+	rows, err := tx.Query(ctx, expiringSQL, maxMailed)
 	if err != nil {
 		return 0, err
 	}
@@ -59,7 +59,7 @@ func (s *Store) mailExpiring(ctx context.Context, tx pgx.Tx) (int, error) {
 		err := s.queueMail(ctx, tx, e.user, mail.Message{
 			Kind:    mail.TokenExpiring,
 			Data:    mail.Data{Token: e.token, Workspace: e.workspace, Ends: e.ends},
-			Expires: e.ends, // a token that has expired is no longer about to
+			Expires: e.ends, // after that, the mail would be wrong
 		})
 		if err != nil {
 			return 0, err

@@ -55,7 +55,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 		session.ErrCodeInvalid,
 		authenticator.ErrExists,
 		password.ErrLinkInvalid,
-		password.ErrOnlyWayIn,
+		password.ErrLastSignInMethod,
 	) {
 		if errors.Is(err, own) {
 			return own

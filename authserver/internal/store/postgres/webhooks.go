@@ -40,7 +40,7 @@ func (s *Store) WebhookDeliveries(ctx context.Context, endpoint uuid.UUID, limit
 		pgx.NamedArgs{"endpoint": endpoint, "limit": limit}, webhook.ScanDelivery)
 }
 
-// WebhookKey returns the key that secrets are to be sealed with, or webhook.ErrNotReady.
+// WebhookKey returns the public key for sealing secrets, or webhook.ErrNotReady.
 func (s *Store) WebhookKey(ctx context.Context) (key []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -52,36 +52,37 @@ func (s *Store) WebhookKey(ctx context.Context) (key []byte, err error) {
 	return key, unavailable("read the key of webhook secrets", err)
 }
 
-// AddWebhook stores an endpoint with the event. It returns webhook.ErrTooMany or webhook.ErrTaken.
+// AddWebhook stores an endpoint and records the event. It returns webhook.ErrTooMany or webhook.ErrTaken.
 func (s *Store) AddWebhook(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed, event audit.Event) error {
 	return s.changeWebhook(ctx, "add a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
 		return e, webhook.Add(ctx, tx, e, secret)
 	})
 }
 
-// DeleteWebhook deletes an endpoint with the event. It returns webhook.ErrNotFound.
+// DeleteWebhook deletes an endpoint and records the event. It returns webhook.ErrNotFound.
 func (s *Store) DeleteWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error {
 	return s.changeWebhook(ctx, "delete a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
 		return webhook.Delete(ctx, tx, workspaceID, id)
 	})
 }
 
-// EnableWebhook makes an endpoint go on where it stopped, with what the user may read. It returns webhook.ErrNotFound.
+// EnableWebhook enables an endpoint, which then gets the events that it missed and that the user may read. It records
+// the event and returns webhook.ErrNotFound.
 func (s *Store) EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UUID, event audit.Event) error {
 	return s.changeWebhook(ctx, "enable a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
 		return webhook.Enable(ctx, tx, workspaceID, id, user)
 	})
 }
 
-// DisableWebhook disables an endpoint with the event. It returns webhook.ErrNotFound.
+// DisableWebhook disables an endpoint and records the event. It returns webhook.ErrNotFound.
 func (s *Store) DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error {
 	return s.changeWebhook(ctx, "disable a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
 		return webhook.Disable(ctx, tx, workspaceID, id)
 	})
 }
 
-// changeWebhook runs a change and records the event with the host of the endpoint. The rest of its URL may contain a
-// secret.
+// changeWebhook runs a change and records the event with the host of the endpoint only, since the rest of its URL may
+// contain a secret.
 func (s *Store) changeWebhook(
 	ctx context.Context, op string, event audit.Event, change func(pgx.Tx) (webhook.Endpoint, error),
 ) error {
@@ -129,11 +130,11 @@ func (s *Store) ResendWebhook(
 	})
 }
 
-// webhookMailsLate is how long after an endpoint was disabled its user is still told.
+// webhookMailsLate is how long after an endpoint was disabled a mail is still sent.
 const webhookMailsLate = 48 * time.Hour
 
-// QueueWebhookMails queues the mails about endpoints that resourceapi has disabled. It returns how many there were.
-// Each is queued once, whatever number of processes call this.
+// QueueWebhookMails queues the mails about endpoints that resourceapi has disabled and returns their number. Each mail
+// is queued once, even if several processes call QueueWebhookMails at the same time.
 func (s *Store) QueueWebhookMails(ctx context.Context) (queued int, err error) {
 	err = s.atomically(ctx, "queue mails about webhooks", func(tx pgx.Tx) error {
 		queued = 0

@@ -23,11 +23,11 @@ const (
 // may run twice: the grant service retries with a nonce. A cluster client must retry to follow moved slots,
 // so a connectionGuard observes each try. Connect does not dial. The error is redisurl.ErrURL.
 func Connect(url credential.Secret, wait time.Duration) (goredis.UniversalClient, error) {
-	return ConnectSource(credential.Fixed(url), wait)
+	return ConnectFromSource(credential.Fixed(url), wait)
 }
 
-// ConnectSource is Connect for a URL whose user and password may change.
-func ConnectSource(url credential.Source, wait time.Duration) (goredis.UniversalClient, error) {
+// ConnectFromSource is like Connect, for a URL whose user and password may change.
+func ConnectFromSource(url credential.Source, wait time.Duration) (goredis.UniversalClient, error) {
 	return connect(url, connections, wait)
 }
 
@@ -36,7 +36,7 @@ func ConnectSource(url credential.Source, wait time.Duration) (goredis.Universal
 func ConnectProbe(url credential.Source) (goredis.UniversalClient, error) { return connect(url, 1, 0) }
 
 func connect(url credential.Source, most int, wait time.Duration) (goredis.UniversalClient, error) {
-	return redisurl.OpenSource(url, redisurl.Limits{
+	return redisurl.OpenFromSource(url, redisurl.Limits{
 		Dial:        max(dialTimeout, wait),
 		Call:        max(callTimeout, wait),
 		Pool:        max(poolTimeout, wait),

@@ -117,7 +117,7 @@ func TestPage_UsefulOperationsComeFirst(t *testing.T) {
 	}
 }
 
-// Names, texts and colours of a deployment cannot leave their place in the page.
+// Names, texts and colours of a deployment are escaped in the page.
 func TestPage_ShowsBrandOfDeployment(t *testing.T) {
 	b, err := (&brand.Options{BrandName: "A<b>&Co", BrandColour: "#7a1fa2"}).Read()
 	if err != nil {

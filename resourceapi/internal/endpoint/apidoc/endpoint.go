@@ -1,8 +1,8 @@
 // Package apidoc serves the OpenAPI description of package openapi, as JSON and as an HTML page.
 //
 // Both are built once at startup and are the same for every caller. The page works without its script, which adds a
-// filter, copy buttons and requests with a token that the user pastes. The token stays in the tab: the script stores it
-// in sessionStorage and sends it only to this API, and the policy of the page allows no other host.
+// filter, copy buttons and requests with a token that the user pastes. The script stores the token in sessionStorage
+// and sends it only to this API. The page's Content-Security-Policy allows no other host.
 package apidoc
 
 import (

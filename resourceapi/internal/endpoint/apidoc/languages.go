@@ -9,10 +9,10 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A sample is a request in one language. Placeholders in it are those of assets/page.js.
+// A sample is a request in one language. assets/page.js replaces the placeholders in its text.
 type sample struct{ Language, Text string }
 
-// samples returns the request in each language. The first one is shown without scripts.
+// samples returns the request in each language. Without scripts, the page shows the first one.
 func (r request) samples() []sample {
 	return []sample{{"curl", r.curl()}, {"Go", r.golang()}, {"JavaScript", r.javaScript()}, {"Python", r.python()}}
 }
@@ -100,7 +100,7 @@ func (r request) golang() string {
 	out.WriteString("response, err := http.DefaultClient.Do(request)\nif err != nil {\n\treturn err\n}\n" +
 		"defer response.Body.Close()")
 	formatted, err := gofmt.Source([]byte(out.String()))
-	if err != nil { // a test formats each example
+	if err != nil { // a test formats every example
 		return out.String()
 	}
 	return string(formatted)
@@ -194,7 +194,7 @@ func (r request) python() string {
 	return imports + "response = " + call + "\nprint(response.status_code, response.text)"
 }
 
-// pythonText returns a string literal, over several lines if it can be read better so.
+// pythonText returns a string literal, on several lines if that is easier to read.
 func pythonText(text string) string {
 	if strings.ContainsAny(text, `\'`) {
 		return literal(text)
@@ -207,13 +207,13 @@ func (r request) isObject() bool {
 	return strings.HasSuffix(r.kind, "json") && json.Valid([]byte(r.body))
 }
 
-// indented indents all lines but the first.
+// indented indents all lines except the first.
 func indented(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"+by) }
 
-// literal returns a string literal of JSON, which is one of JavaScript and of Python too.
+// literal returns a string literal that is valid in JSON, JavaScript and Python.
 func literal(text string) string {
 	encoded, err := web.EncodeJSON(text)
-	if err != nil { // a string cannot fail
+	if err != nil { // not possible for a string
 		return `""`
 	}
 	return strings.TrimSpace(string(encoded))

@@ -36,7 +36,7 @@ func TestSamples_GoCanBeParsed(t *testing.T) {
 	}
 }
 
-func TestSamples_SayWhatCurlSays(t *testing.T) {
+func TestSamples_SendSameRequestAsCurl(t *testing.T) {
 	const transitions = "/v1/programmes/programmes/0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80/transitions"
 	wants := map[string][]string{
 		"POST /v1/programmes/programmes/7/transitions": {
@@ -135,8 +135,8 @@ print(response.status_code, response.text)`,
 	}
 }
 
-// The page can send reads of the API: with the user's token or without any, never those of a service.
-func TestOperation_PageSendsReadsAlone(t *testing.T) {
+// The page can send GET requests with the user's token or without one, but no requests with service credentials.
+func TestOperation_PageSendsOnlyReads(t *testing.T) {
 	for sent, want := range map[string]string{
 		"GET /v1/me":                                "/v1/me",
 		"GET /v1/engage/public/forms/{embedKey}":    "/v1/engage/public/forms/alm_embed_3fJ0QkYw7LrT1mZsXc9dVb",

@@ -88,7 +88,7 @@ func render(d *openapi.Document, baseURL string, b brand.Brand) ([]byte, error) 
 		name := tag.Text("name")
 		g := group{Anchor: anchor(name), Title: name, Text: prose(tag.Text("description"))}
 		for _, o := range d.Operations() {
-			if slices.Contains(o.List("tags"), any(name)) && !isPlumbing(d, o) {
+			if slices.Contains(o.List("tags"), any(name)) && !isForBrowsersOnly(d, o) {
 				g.Operations = append(g.Operations, reader.operation(o))
 			}
 		}
@@ -104,7 +104,7 @@ func render(d *openapi.Document, baseURL string, b brand.Brand) ([]byte, error) 
 	return out.Bytes(), nil
 }
 
-// rank orders the groups: those that most readers look for, then the others, then those about the service itself.
+// rank orders the groups: first the groups that most readers need, then the others, then groups about the service.
 func rank(title string) int {
 	first := []string{"Programmes", "Forms", "Public forms", "Credential and events", "Webhooks"}
 	if at := slices.Index(first, title); at >= 0 {
@@ -116,9 +116,9 @@ func rank(title string) int {
 	return len(first)
 }
 
-// isPlumbing reports whether only browsers call the operation: a preflight, or a file that a page loads. The page
-// leaves these out; the JSON description has them.
-func isPlumbing(d *openapi.Document, o openapi.Operation) bool {
+// isForBrowsersOnly reports whether only browsers call the operation: a preflight, or a file that a page loads. The
+// page leaves these out; the JSON description has them.
+func isForBrowsersOnly(d *openapi.Document, o openapi.Operation) bool {
 	if o.Method == "OPTIONS" {
 		return true
 	}

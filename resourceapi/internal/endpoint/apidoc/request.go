@@ -7,13 +7,13 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// A request is an example request, which the page shows in several languages.
+// A request is an example request. The page shows it in several languages.
 type request struct {
 	method  string
 	address string // absolute, with the query
 	access  string
 	headers []pair
-	body    string // of the content type; empty if there is none
+	body    string // in the content type kind; empty if there is none
 	kind    string // content type
 	form    []pair // fields of a form, instead of body
 }
@@ -57,9 +57,9 @@ func (r reader) request(o openapi.Operation, parameters []openapi.Object, bodies
 		text, _ := value.(string)
 		switch {
 		case name == tenantHeader:
-			out.headers = append(out.headers, pair{name: name}) // its value is the reader's own
+			out.headers = append(out.headers, pair{name: name}) // each client has its own value
 		case !has || text == "":
-		// Parameters that may be left out of a read would hide what it returns without them.
+		// An example of a read omits optional parameters, so that it returns everything.
 		case p.Value("required") != true && (o.Method == "GET" || p.Text("in") == "query"):
 		case p.Text("in") == "path":
 			path = strings.ReplaceAll(path, "{"+name+"}", text)

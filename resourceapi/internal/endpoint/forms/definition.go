@@ -19,8 +19,8 @@ var formMembers = []string{
 	"title", "introduction", "thankYou", "lang", "fields", "allowedOrigins", "enabled", "retentionMonths",
 }
 
-// readForm reads the body of POST. enabled defaults to true, lang to formtext.Default, retentionMonths to 24, and the
-// other texts but the title to none. The error is an *apierr.Error or invalid.Fields.
+// readForm reads the body of POST. enabled defaults to true, lang to formtext.Default, retentionMonths to 24, and
+// introduction and thankYou to "". The error is an *apierr.Error or invalid.Fields.
 func readForm(h http.Header, content []byte) (engage.Form, error) {
 	object, err := strictjson.ReadBody(h, content, "application/json")
 	if err != nil {
@@ -44,7 +44,8 @@ func readEnabled(object strictjson.Object, problems invalid.Fields) *bool {
 	return &enabled
 }
 
-// readRetention returns nil if object has no member "retentionMonths", and 0, which is not valid, if it is no integer.
+// readRetention returns nil if object has no member "retentionMonths", and 0, which is not valid, if the member is not
+// an integer.
 func readRetention(object strictjson.Object) *int {
 	if !object.Has("retentionMonths") {
 		return nil

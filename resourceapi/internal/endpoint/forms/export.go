@@ -23,19 +23,19 @@ import (
 )
 
 const (
-	// exportTime is the longest time of one export.
+	// exportTime is the maximum duration of an export.
 	exportTime = 10 * time.Minute
-	// longPart is the number of bytes of an export that are held in memory at once, if there is room for them.
+	// longPart is the number of bytes that an export buffers if the limit on buffered responses permits it.
 	longPart = 1 << 20
-	// shortPart is that number if there is no room.
+	// shortPart is the number of bytes that it buffers otherwise.
 	shortPart = 128 << 10
 )
 
 // exportFilters are the filters of an export.
 func exportFilters() list.Filters { return list.Filters{Statuses: engage.Statuses(), Created: true} }
 
-// Export handles GET of all submissions of one form, newest first, as CSV or JSON Lines. It streams them: a page is
-// read, written and forgotten before the next one is read. Submissions that arrive meanwhile are not in it.
+// Export handles GET of all submissions of one form, newest first, as CSV or JSON Lines. It streams them: it reads and
+// writes one page before it reads the next one. Submissions that arrive during the export are not included.
 func (e *Endpoint) Export() http.Handler {
 	return e.gate.Guard(perm.EngageReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
 		known := append([]string{"format"}, exportFilters().Names()...)
@@ -65,7 +65,7 @@ func (e *Endpoint) Export() http.Handler {
 }
 
 // export writes all submissions of the range. If the store fails after the response has begun, no status can report it.
-// The connection is then aborted, so that the client does not take a part for the whole.
+// export then aborts the connection, so that the client notices that the response is incomplete.
 func (e *Endpoint) export(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -106,7 +106,7 @@ func (e *Endpoint) export(
 	}
 }
 
-// readPart appends submissions to part until it has most bytes, and moves the range behind them.
+// readPart appends submissions to part until it has most bytes, and advances the range past them.
 func (e *Endpoint) readPart(
 	ctx context.Context,
 	form uuid.UUID,
@@ -165,7 +165,7 @@ func readFormat(raw string) (func(engage.Form) encoder, error) {
 	}
 }
 
-// jsonLines has one submission a line, as in the list.
+// jsonLines writes one submission per line, as in the list.
 type jsonLines struct{}
 
 func (jsonLines) contentType() string { return "application/jsonl; charset=utf-8" }
@@ -177,7 +177,7 @@ func (jsonLines) append(b []byte, s engage.Submission) ([]byte, error) {
 	return append(append(b, content...), '\n'), err
 }
 
-// csvTable has one submission a row (RFC 4180), with a column for each field of the form.
+// csvTable writes one submission per row (RFC 4180), with a column for each field of the form.
 type csvTable struct{ fields []engage.Field }
 
 func newCSV(f engage.Form) encoder { return csvTable{f.Fields} }

@@ -64,8 +64,8 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 		return nil, err
 	}
 	if change.RetentionMonths != nil && !caller.Permissions.Has(perm.EngageWriteSubmissions) {
-		return nil, apierr.New(apierr.Forbidden, "Changing retentionMonths deletes submissions earlier or later, which "+
-			"requires the permission "+string(perm.EngageWriteSubmissions)+" of the user and of the credential.")
+		return nil, apierr.New(apierr.Forbidden, "Changing retentionMonths deletes submissions earlier or later, "+
+			"which requires the permission "+string(perm.EngageWriteSubmissions)+" of the user and of the credential.")
 	}
 	conditions, err := precondition.Read(r.Header)
 	if err != nil {

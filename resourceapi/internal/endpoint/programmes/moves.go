@@ -16,7 +16,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
-// MoveAll handles POST …/transitions: 200 with a result for each item, in order. A bad item stops no other.
+// MoveAll handles POST …/transitions: 200 with a result for each item, in order. An error of one item does not affect
+// the others.
 func (e *Endpoint) MoveAll() http.Handler { return e.write(records.UpTo(maxBatchBody), e.decodeMoves) }
 
 func (e *Endpoint) decodeMoves(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
@@ -45,7 +46,7 @@ func (e *Endpoint) decodeMoves(r *http.Request, caller gate.Caller, content []by
 	}, nil
 }
 
-// readMoveItem reads an item: id and to. An id that is no id names no programme.
+// readMoveItem reads an item: id and to. An id that is not a UUID is treated as the id of no programme.
 func readMoveItem(item json.RawMessage) (programme.Move, error) {
 	object, err := strictjson.ReadObject(item)
 	if err != nil {
@@ -71,8 +72,8 @@ func readMoveItem(item json.RawMessage) (programme.Move, error) {
 	return programme.Move{ID: id, To: to}, nil
 }
 
-// answerItems returns the results of a batch: the error of each item that has one, and the results of the others, in
-// order.
+// answerItems returns the results of a batch in the order of its items. all has the results of the items without an
+// error in failures.
 func answerItems(failures []error, all []programme.Upserted) (idempotency.Answer, error) {
 	results := make([]itemResult, len(failures))
 	for i, failure := range failures {

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 )
 
-// A language that is written from right to left is one more file.
+// A language that is written from right to left needs only its file.
 func TestPage_LanguageFromRightToLeft(t *testing.T) {
 	content, err := os.ReadFile("../../formtext/languages/en.json")
 	if err != nil {

@@ -111,8 +111,8 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-// policy returns the page's Content-Security-Policy: no external resources, no inline style but the one with the given
-// hash, and frames only on the given origins.
+// policy returns the page's Content-Security-Policy. It allows no external resources, only the inline style with the
+// given hash, and only the given origins to frame the page.
 func policy(origins []string, styleHash string) string {
 	ancestors := "'none'"
 	if len(origins) > 0 {

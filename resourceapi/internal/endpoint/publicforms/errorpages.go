@@ -74,8 +74,8 @@ func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view
 	}
 }
 
-// refusePage writes the page of an error. ofForm is the language of the form; it is empty for a form that is not open,
-// which must look like one that does not exist.
+// refusePage writes the page of an error. ofForm is the language of the form, or "" for a form that is closed: a closed
+// form must look like one that does not exist.
 func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []string, ofForm string, err error) {
 	answer := apierr.Of(refusal(err))
 	style := styleOf(r)

@@ -32,7 +32,7 @@ func (e *Endpoint) Height() http.Handler {
 	return asset("text/javascript; charset=utf-8", heightJS, nil)
 }
 
-// Logo handles GET of the deployment's logo. An SVG that a browser opens as a page runs no script.
+// Logo handles GET of the deployment's logo. Its policy stops scripts if a browser opens an SVG as a page.
 func (e *Endpoint) Logo() http.Handler {
 	logo := e.Brand.Logo()
 	return asset(logo.ContentType, logo.Content, map[string]string{

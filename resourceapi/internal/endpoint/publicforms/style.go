@@ -10,17 +10,17 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 )
 
-// A pageStyle is how the website that shows the page wants it to look. It comes from the query, and values that are not
-// valid are ignored: the page must not fail for the sake of a colour.
+// A pageStyle is the style that the website around the page requests in the query. Values that are not valid are
+// ignored, since a wrong colour must not make the page fail.
 type pageStyle struct {
 	Framed bool
 	Theme  string        // light or dark; empty to follow the system
-	accent *brand.Colour // nil for that of the deployment
-	lang   string        // empty for that of the form
+	accent *brand.Colour // nil for the colour of the deployment
+	lang   string        // empty for the language of the form
 }
 
-// styleOf reads the style. A page in a frame is light unless the website says otherwise, since most websites are; a
-// page of its own follows the system.
+// styleOf reads the style from the query. By default, a page in a frame is light, as most websites are, and other pages
+// follow the system.
 func styleOf(r *http.Request) pageStyle {
 	query := r.URL.Query()
 	s := pageStyle{Framed: query.Get("frame") == "1"}
@@ -42,12 +42,12 @@ func styleOf(r *http.Request) pageStyle {
 	return s
 }
 
-// language returns the language that the website wants or, if it names none, that of the form.
+// language returns the language that the website requests or else the language of the form.
 func (s pageStyle) language(ofForm string) *formtext.Language {
 	return formtext.Of(cmp.Or(s.lang, ofForm))
 }
 
-// query returns the query that leads to the same style.
+// query returns the query that requests this style.
 func (s pageStyle) query() url.Values {
 	query := url.Values{}
 	if s.Framed {

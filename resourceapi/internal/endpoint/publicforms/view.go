@@ -42,11 +42,11 @@ type view struct {
 	Title  string
 	// Paragraphs of the form's own texts.
 	Introduction, ThankYou []string
-	Action                 string // path of the form's page; empty if there is none to go to
+	Action                 string // path of the form's page; empty for no link
 	Token                  string
 	Alert                  string     // about the whole form
 	Problem                string     // replaces the form
-	Kept                   url.Values // answers that could not be stored, to be sent again
+	Kept                   url.Values // answers that could not be stored; the page can send them again
 	Sent                   string     // status of the submission, replaces the form
 	Reasons                []string
 	Fields                 []*fieldView
@@ -220,7 +220,7 @@ func (e *Endpoint) render(w http.ResponseWriter, status int, origins []string, v
 	}
 	if own {
 		accent := ui.Accent(colour)
-		v.Accent, hash = template.CSS(accent), ui.Hash(accent) // made of colours that were parsed
+		v.Accent, hash = template.CSS(accent), ui.Hash(accent) // consists of parsed colours, so it is safe
 	}
 	var page bytes.Buffer
 	if err := pageTemplate.Execute(&page, v); err != nil {

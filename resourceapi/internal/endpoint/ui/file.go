@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// minCompressed is the length in bytes from which a file is compressed.
+// minCompressed is the minimum length, in bytes, of a file to compress.
 const minCompressed = 1 << 10
 
 // File serves content that clients may cache for five minutes, compressed with gzip if they accept it. The content must
-// have no secret and be the same for every caller.
+// not contain secrets and must be the same for every caller.
 func File(content []byte, header map[string]string) http.Handler {
 	sum := sha256.Sum256(content)
-	tag := `"` + hex.EncodeToString(sum[:8]) + `"` // names the content, compressed or not, as everywhere in the API
+	tag := `"` + hex.EncodeToString(sum[:8]) + `"` // the same for both encodings, as everywhere in the API
 	packed := pack(content)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range header {
@@ -39,7 +39,7 @@ func File(content []byte, header map[string]string) http.Handler {
 	})
 }
 
-// pack compresses content once, as small as it can. It returns nil if that saves nothing.
+// pack compresses content at the highest level. It returns nil if the result is not smaller.
 func pack(content []byte) []byte {
 	if len(content) < minCompressed {
 		return nil

@@ -1,4 +1,4 @@
-// Package ui has what the pages of this service share: scales, colours, the deployment's accent, and files.
+// Package ui has the shared parts of this service's pages: sizes, colours, the deployment's accent, and static files.
 package ui
 
 import (
@@ -14,11 +14,11 @@ var tokens string
 //go:embed assets/dark.css
 var dark string
 
-// Tokens returns the style sheet that defines the custom properties of every page. It goes before a page's own.
+// Tokens returns the style sheet that defines the custom properties of every page. A page's own styles follow it.
 func Tokens() string { return strings.ReplaceAll(tokens, "@dark;", strings.TrimRight(dark, "\n")) }
 
-// Accent returns a style sheet that replaces the colour of buttons by c, and that of links and borders by a shade of it
-// that can be read. It goes after Tokens.
+// Accent returns a style sheet that sets the colour of buttons to c, and the colour of links and borders to a readable
+// shade of c. It follows Tokens.
 func Accent(c brand.Colour) string {
 	declare := func(ground brand.Colour) string {
 		a := c.Accent(ground)

@@ -31,7 +31,7 @@ const Path = "/v1/webhooks"
 // Store stores endpoints. Its errors are those of package webhook, or *apierr.Error.
 type Store interface {
 	Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error)
-	// Webhooks and Deliveries pass the records of a page to take until it returns false.
+	// Webhooks and Deliveries call take with each record of a page until it returns false.
 	Webhooks(
 		ctx context.Context,
 		workspaceID uuid.UUID,
@@ -58,12 +58,12 @@ type Deps struct {
 	Gate    *gate.Gate
 	Store   Store
 	Cursors *list.Cursors
-	Network *publicnet.Network // that endpoints may be in
+	Network *publicnet.Network // in which endpoints are allowed
 	Keys    *webhook.Keys
 	Answers *seal.Box // seals stored answers that contain a secret
 }
 
-// NewAnswers returns the box of stored answers.
+// NewAnswers returns a Box that seals stored answers.
 func NewAnswers(keys seal.Keys) (*seal.Box, error) { return seal.NewBox(keys, "webhook answer") }
 
 // An Endpoint makes the handlers.
@@ -105,7 +105,7 @@ var refusals = records.Refusals{
 		Err: webhook.ErrWaiting,
 		As: apierr.New(
 			apierr.Conflict,
-			"10 deliveries that were requested for this webhook endpoint still wait. Try again in a minute.",
+			"10 requested deliveries to this webhook endpoint are still waiting. Try again in a minute.",
 		),
 	},
 }

@@ -28,7 +28,7 @@ const maxBody = 16 << 10
 
 type effect = records.Effect[delivery.Writer]
 
-// added is the answer of Create, the only one with the secret.
+// added is the response of Create, the only response with the secret.
 type added struct {
 	record
 	Secret string `json:"secret"`
@@ -59,7 +59,7 @@ func (e *Endpoint) write(decode records.Decoder[delivery.Writer], once once) htt
 	}.Handler(records.UpTo(maxBody), decode)
 }
 
-// onceSealed is Store.Once for an answer that contains a secret: the stored answer is sealed.
+// onceSealed is like Store.Once, but seals the stored answer, which contains a secret.
 func (e *Endpoint) onceSealed(
 	ctx context.Context,
 	key idempotency.Key,
@@ -118,8 +118,8 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 	}, nil
 }
 
-// readTypes reads the member types. It refuses the types that the caller may not read before it reports any mistake,
-// since permissions are checked first (contract, section 6).
+// readTypes reads the member types. It checks the permissions for the types before it reports invalid fields (contract,
+// section 6).
 func readTypes(object strictjson.Object, caller gate.Caller) (invalid.Fields, []string, error) {
 	problems := invalid.Fields(unknown.Members(object, "url", "types"))
 	var types []string
@@ -136,7 +136,7 @@ func readTypes(object strictjson.Object, caller gate.Caller) (invalid.Fields, []
 	return problems, types, nil
 }
 
-// needsOf refuses a caller who may not read events of the types.
+// needsOf returns an error if the caller may not read events of the types.
 func needsOf(caller gate.Caller, types ...string) error {
 	missing := eventtype.Needs(types).Without(caller.Permissions)
 	if len(missing) == 0 {

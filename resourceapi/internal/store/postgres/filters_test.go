@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// A list filtered by status or time costs only what it finds, however many submissions the form has.
+// A list filtered by status or time reads only matching rows, even if the form has many submissions.
 func TestSubmissions_FiltersUseIndexes(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)

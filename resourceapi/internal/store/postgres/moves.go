@@ -32,7 +32,7 @@ func (w *writing) Move(
 	return p.results, p.write(ctx, w.tx, workspaceID, last)
 }
 
-// move adds a transition of a programme, which is nil if there is none.
+// move adds the transition of a programme to the plan. before is nil if there is no such programme.
 func (p *upsertPlan) move(before *programme.Programme, to programme.Status) programme.Upserted {
 	switch {
 	case before == nil:
@@ -47,7 +47,7 @@ func (p *upsertPlan) move(before *programme.Programme, to programme.Status) prog
 	return programme.Upserted{Programme: *before}
 }
 
-// lockProgrammes locks and returns the programmes of all, by id.
+// lockProgrammes locks the programmes that all names and returns them by id.
 func (w *writing) lockProgrammes(
 	ctx context.Context, workspaceID uuid.UUID, all []programme.Move,
 ) (map[uuid.UUID]*programme.Programme, error) {

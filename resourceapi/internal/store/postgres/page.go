@@ -87,8 +87,8 @@ func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err er
 	return page, nil
 }
 
-// readRange adds the filter, the position and the limit to a select of one list, whose first parameter selects the
-// list. It fetches one row more than the page holds, to know whether more follow.
+// readRange adds the filter, the position and the limit to the SELECT of a list, whose first parameter selects the
+// list. It fetches one row more than the page holds, to know whether there is a next page.
 func readRange[T any](
 	ctx context.Context,
 	pool *pgxpool.Pool,
@@ -119,8 +119,8 @@ func readRange[T any](
 	return list.End{More: more}, outcome(err)
 }
 
-// filterSQL returns the conditions of a filter, each preceded by "and ", without UpdatedSince. prefix precedes the
-// columns. The status is a constant in the text, so that a partial index on it can serve every plan.
+// filterSQL returns the conditions of a filter except UpdatedSince, each preceded by "and ". prefix precedes the names
+// of columns. The status is a constant in the text, so that PostgreSQL can use a partial index on it in a generic plan.
 func filterSQL(f list.Filter, prefix string, add func(any) string) string {
 	text := ""
 	if f.Status != "" {
@@ -135,7 +135,7 @@ func filterSQL(f list.Filter, prefix string, add func(any) string) string {
 	return text
 }
 
-// quoteLiteral returns text, which has no backslash, as an SQL literal.
+// quoteLiteral returns text as an SQL literal. text must not contain a backslash.
 func quoteLiteral(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // takeRows passes up to limit rows to take until it returns false. It reports whether more follow, and closes rows. A

@@ -73,11 +73,12 @@ func OpenWithWait(
 	wait time.Duration,
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
-	return OpenSource(ctx, credential.Fixed(credential.Secret(url)), connections, wait, tracers...)
+	return OpenFromSource(ctx, credential.Fixed(credential.Secret(url)), connections, wait, tracers...)
 }
 
-// OpenSource is OpenWithWait for a URL whose user and password may change. Each new connection uses the present ones.
-func OpenSource(
+// OpenFromSource is like OpenWithWait, for a URL whose user and password may change. Each new connection uses the
+// current ones.
+func OpenFromSource(
 	ctx context.Context,
 	url credential.Source,
 	connections int32,

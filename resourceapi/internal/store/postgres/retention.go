@@ -9,30 +9,30 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 )
 
-// Keep is how long records are kept after they have ended. Zero keeps them for ever.
-type Keep struct {
+// RetentionPeriods say how long records are kept after they have ended. Zero keeps them for ever.
+type RetentionPeriods struct {
 	Imports    time.Duration
 	Supporters time.Duration // after their last submission was deleted
 }
 
-// Names of the settings of Keep.
+// Names of the settings of RetentionPeriods.
 const (
-	KeepImports    = "ALMONER_RETENTION_IMPORTS_DAYS"
-	KeepSupporters = "ALMONER_RETENTION_SUPPORTERS_DAYS"
+	SettingImports    = "ALMONER_RETENTION_IMPORTS_DAYS"
+	SettingSupporters = "ALMONER_RETENTION_SUPPORTERS_DAYS"
 )
 
 // keepJobs is how long River keeps discarded jobs.
 const keepJobs = 7 * 24 * time.Hour
 
 // Retention returns the store that deletes the records of the resource schema that are no longer needed.
-func (s *Store) Retention(keep Keep) *retention.Store {
+func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 	imports := retention.RowsOf("resource.imports", "id", "t.finished_at", "")
-	imports.Name, imports.Setting, imports.Keep = "finished imports", KeepImports, keep.Imports
-	imports.Forever = keep.Imports == 0
+	imports.Name, imports.Setting, imports.Keep = "finished imports", SettingImports, periods.Imports
+	imports.Forever = periods.Imports == 0
 	supporters := supportersLeft()
-	supporters.Name, supporters.Setting = "supporters without submissions", KeepSupporters
-	supporters.Keep = keep.Supporters
-	supporters.Forever = keep.Supporters == 0
+	supporters.Name, supporters.Setting = "supporters without submissions", SettingSupporters
+	supporters.Keep = periods.Supporters
+	supporters.Forever = periods.Supporters == 0
 	jobs := retention.RowsOf("river.river_job", "id", "t.finalized_at",
 		"t.state in ('completed', 'cancelled', 'discarded')")
 	jobs.Name, jobs.Keep = "finished jobs", keepJobs
@@ -43,7 +43,8 @@ func (s *Store) Retention(keep Keep) *retention.Store {
 	})
 }
 
-// oldSubmissions reads each form's list from its oldest submission on, so that it reads only what it deletes.
+// oldSubmissions returns the kind of submissions. It reads each form's list from its oldest submission on, so that it
+// reads only what it deletes.
 func oldSubmissions() retention.Kind {
 	const ofForm = `from resource.submissions s where s.form_id = f.id
 		and s.created_at < $1::timestamptz - make_interval(months => f.retention_months)
@@ -62,8 +63,8 @@ func oldSubmissions() retention.Kind {
 	}
 }
 
-// supportersLeft deletes the supporters whose last submission was deleted, and forgets those that have sent another one
-// since.
+// supportersLeft returns the kind of supporters whose last submission was deleted. Supporters that have sent another
+// submission since then stay; only the note in supporters_left is deleted.
 func supportersLeft() retention.Kind {
 	const (
 		sent = "exists (select from resource.submissions s where s.supporter_id = t.supporter_id)"

@@ -34,7 +34,7 @@ func newRetentionTest(t *testing.T) *retentionTest {
 		t.Fatal(err)
 	}
 	store := open(t, w)
-	records := store.Retention(Keep{Imports: keepImported, Supporters: keepLeft})
+	records := store.Retention(RetentionPeriods{Imports: keepImported, Supporters: keepLeft})
 	return &retentionTest{w, t, store, records, w.Workspace()}
 }
 
@@ -141,7 +141,8 @@ func TestRetention_ImportsKeysAndJobs(t *testing.T) {
 				insert into account.tenants (id, organisation_id, name)
 				select gen_random_uuid(), organisation_id, 'x' from account.tenants limit 1 returning id
 			), u as (
-				insert into account.users (id, email, name) values (gen_random_uuid(), gen_random_uuid() || '@example.org', 'x')
+				insert into account.users (id, email, name)
+				values (gen_random_uuid(), gen_random_uuid() || '@example.org', 'x')
 				returning id
 			), w as (
 				insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)

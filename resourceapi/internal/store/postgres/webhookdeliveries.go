@@ -17,7 +17,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/event"
 )
 
-// DueWebhooks returns up to limit endpoints with something to send, each with its workspace.
+// DueWebhooks returns up to limit endpoints with pending deliveries, each with its workspace.
 func (h *Webhooks) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uuid.UUID, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
@@ -102,8 +102,8 @@ func (h *Webhooks) Next(
 	return e, true, last, nil
 }
 
-// attemptSQL adds an attempt to send an event to the log, if the statement "moved" before it changed the endpoint. Its
-// parameters begin with those of attemptArgs.
+// attemptSQL adds an attempt to send an event to the log, if the preceding CTE "moved" changed the endpoint.
+// attemptArgs returns its parameters.
 const attemptSQL = ` insert into account.webhook_deliveries
 	(id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
 	select $3, moved.id, 'event', $4, $5, clock_timestamp(), $6, $7, $8 from moved`
@@ -158,7 +158,7 @@ func (h *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) 
 		t.ID, t.Position, sequence)
 }
 
-// Retry implements delivery.Store. The last attempt is when the endpoint is to be given up.
+// Retry implements delivery.Store. The wait ends at the latest when the endpoint is due to be disabled (W5).
 func (h *Webhooks) Retry(
 	ctx context.Context, t delivery.Target, e event.Event, a delivery.Attempt, wait time.Duration,
 ) error {
@@ -167,7 +167,7 @@ func (h *Webhooks) Retry(
 				tried_at = now(), next_try_at = least(now() + make_interval(secs => $9),
 					coalesce(failing_since, now()) + make_interval(secs => $10))
 			where id = $1 and position = $2 returning id)`+attemptSQL,
-		append(attemptArgs(t, e, a), wait.Seconds(), delivery.GivenUpAfter.Seconds())...)
+		append(attemptArgs(t, e, a), wait.Seconds(), delivery.DisableAfter.Seconds())...)
 }
 
 // Disable implements delivery.Store.
@@ -208,8 +208,8 @@ func (h *Webhooks) PublishWebhookKey(ctx context.Context, publicKey []byte) erro
 		on conflict (public_key) do update set published_at = clock_timestamp()`, publicKey)
 }
 
-// ResealWebhooks replaces secrets that are sealed with another key, some at a time. It leaves those for which reseal
-// returns an error, and returns the last of these errors.
+// ResealWebhooks replaces secrets that are sealed with another key, in batches. It does not change secrets for which
+// reseal returns an error, and returns the last of these errors.
 func (h *Webhooks) ResealWebhooks(
 	ctx context.Context,
 	publicKey []byte,

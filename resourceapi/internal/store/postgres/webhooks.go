@@ -20,7 +20,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
-// Webhooks is the part of the Store for webhook endpoints and deliveries to them.
+// Webhooks is the part of the Store that stores webhook endpoints and their deliveries.
 type Webhooks struct {
 	pool  *pgxpool.Pool
 	turns *inflight.Requests[uuid.UUID]
@@ -32,7 +32,7 @@ func (s *Store) Webhooks() *Webhooks { return &Webhooks{s.pool, s.turns} }
 // webhookWriting implements delivery.Writer within one transaction.
 type webhookWriting struct{ tx pgx.Tx }
 
-// Once is Store.Once for the writes of webhook endpoints.
+// Once is like Store.Once, for changes of webhook endpoints.
 func (h *Webhooks) Once(
 	ctx context.Context,
 	key idempotency.Key,
@@ -51,7 +51,7 @@ func (h *Webhooks) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webh
 	return e, outcome(err)
 }
 
-// Webhooks passes one page of the workspace's endpoints, newest first, to take until it returns false.
+// Webhooks calls take with each endpoint of one page of the workspace, newest first, until take returns false.
 func (h *Webhooks) Webhooks(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -62,7 +62,7 @@ func (h *Webhooks) Webhooks(
 	return readRange(ctx, h.pool, text, "w", workspaceID, r, webhook.Scan, take)
 }
 
-// Deliveries passes one page of the log of an endpoint, newest first, to take until it returns false.
+// Deliveries calls take with each delivery of one page of an endpoint's log, newest first, until take returns false.
 func (h *Webhooks) Deliveries(
 	ctx context.Context,
 	endpoint uuid.UUID,
@@ -146,8 +146,8 @@ func findDelivery(ctx context.Context, tx pgx.Tx, id uuid.UUID) (webhook.Deliver
 	return d, err
 }
 
-// recordWebhook adds an event to the audit log of the workspace. by is nil if the service acted. The event names the
-// host alone, since the rest of a URL may contain a secret.
+// recordWebhook adds an event to the audit log of the workspace. by is nil if the service acted. The event contains
+// only the host of the URL, since the rest may contain a secret.
 func recordWebhook(ctx context.Context, q webhook.Querier, action string, e webhook.Endpoint, by *uuid.UUID) error {
 	detail := map[string]any{"host": ""}
 	if parsed, err := url.Parse(e.URL); err == nil {

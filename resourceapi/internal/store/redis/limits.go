@@ -46,11 +46,11 @@ func Connect(
 	log *slog.Logger,
 	now func() time.Time,
 ) (*Limits, error) {
-	return ConnectSource(credential.Fixed(address), wait, log, now)
+	return ConnectFromSource(credential.Fixed(address), wait, log, now)
 }
 
-// ConnectSource is Connect for a URL whose user and password may change.
-func ConnectSource(
+// ConnectFromSource is like Connect, for a URL whose user and password may change.
+func ConnectFromSource(
 	address credential.Source,
 	wait time.Duration,
 	log *slog.Logger,
@@ -72,7 +72,7 @@ func ConnectSource(
 		Pool:        l.within,
 		Connections: connections,
 	}
-	if l.client, err = redisurl.OpenSource(address, limits); err != nil {
+	if l.client, err = redisurl.OpenFromSource(address, limits); err != nil {
 		return nil, err
 	}
 	l.script = goredis.NewScript(countLua)

@@ -9,27 +9,27 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// An askedView is a request for access from which a form is filled in.
+// An askedView is a request for access whose values a form contains.
 type askedView struct {
-	accessrequest.Asked
+	accessrequest.SentRequest
 	NotHeld perm.Set // requested permissions that the user of the page cannot give
 }
 
-// askedBy reads the request for access of a user in the workspace, or returns nil if there is none or the user of the
-// page cannot change members. The link in the administrators' mail names the user.
+// askedBy reads the access request of the user id in the workspace. It returns nil if there is none, or if the user of
+// the page cannot change members. The link in the administrators' mail contains the id.
 func (h *Handler) askedBy(v *settings.Request, here settings.Scope, id string) (*askedView, error) {
 	user, err := identity.Parse(id)
 	if err != nil || !here.Permissions.Has(perm.AccountWriteMembers) {
 		return nil, nil
 	}
-	asked, err := h.store.AskedForAccess(v.R.Context(), here.Workspace.ID, user)
+	asked, err := h.store.LastAccessRequest(v.R.Context(), here.Workspace.ID, user)
 	if asked == nil || err != nil {
 		return nil, err
 	}
 	return &askedView{*asked, asked.Permissions.Without(here.Permissions)}, nil
 }
 
-// fillIn fills in the form of an invitation for a user who asked for it and is not a member.
+// fillIn fills in the invitation form for a user who asked for access and is not a member.
 func (page *view) fillIn(asked *askedView) {
 	if asked == nil || slices.ContainsFunc(page.Members, func(m memberView) bool { return m.UserID == asked.UserID }) {
 		return

@@ -38,8 +38,8 @@ type Store interface {
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
 	// RequireSecondFactor returns session.ErrSecondFactor if a user without one switches it on.
 	RequireSecondFactor(ctx context.Context, workspaceID uuid.UUID, required bool, event audit.Event) error
-	// AskedForAccess reads the last request of a user in the workspace, or returns nil.
-	AskedForAccess(ctx context.Context, workspaceID, user uuid.UUID) (*accessrequest.Asked, error)
+	// LastAccessRequest reads the last request of a user in the workspace, or returns nil.
+	LastAccessRequest(ctx context.Context, workspaceID, user uuid.UUID) (*accessrequest.SentRequest, error)
 }
 
 // A Handler serves the pages. It is safe for concurrent use.

@@ -32,8 +32,8 @@ func (*view) Template() string { return "members" }
 // A secondFactorForm switches whether members need a second factor.
 type secondFactorForm struct {
 	Required bool
-	Without  int  // members who have none
-	May      bool // the user has used one, and may switch it on
+	Without  int  // number of members without a second factor
+	May      bool // the user has used a second factor, and may switch it on
 }
 
 // A memberView is a member in the list.

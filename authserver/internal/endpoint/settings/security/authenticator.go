@@ -35,8 +35,8 @@ type authenticatorView struct {
 	QR       template.URL // the new secret, as a data URL of an image
 	CodeNote string       // the error of this field
 	Codes    []string     // new recovery codes, which are shown once
-	Return   string       // local path that follows when an app was set up, or ""
-	Again    string       // local path of the reauthentication that leads back here
+	Return   string       // local path to redirect to after an app was set up, or ""
+	Again    string       // local path of the reauthentication that returns to this page
 }
 
 func (*authenticatorView) Template() string { return "authenticator" }

@@ -10,8 +10,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
-// removePassword serves POST /settings/security/password/remove. A user who could not sign in without the password
-// keeps it.
+// removePassword serves POST /settings/security/password/remove. It refuses to remove the last sign-in method.
 func (h *Handler) removePassword() http.Handler {
 	return h.Form(passwordSection, func(v *settings.Request) error {
 		view, err := h.passwordView(v)
@@ -31,12 +30,12 @@ func (h *Handler) removePassword() http.Handler {
 		}
 		err = h.Store.RemovePassword(v.R.Context(), removal, h.ownEvent(v, audit.UserPasswordRemoved))
 		switch {
-		case errors.Is(err, password.ErrOnlyWayIn):
+		case errors.Is(err, password.ErrLastSignInMethod):
 			view.Problem = "You need your password to sign in. Add a passkey before you remove it."
 			return h.again(v, view, http.StatusConflict)
 		case err != nil:
 			return err
 		}
-		return h.Done(v, Section.Path(), "Your password was removed. You sign in without it from now on.")
+		return h.Done(v, Section.Path(), "Your password was removed. You now sign in without it.")
 	})
 }

@@ -21,8 +21,8 @@ type deletionView struct {
 	Key     string
 	Effects []string                // what ends
 	Stays   []string                // what does not
-	Managed []useraccount.Workspace // these need another member who manages members first (P2)
-	Confirm bool                    // the user must authenticate again first
+	Managed []useraccount.Workspace // workspaces that need another member who manages members (P2)
+	Confirm bool                    // the user must reauthenticate first
 	Note    string                  // the error of the checkbox
 }
 
@@ -55,7 +55,7 @@ func (h *Handler) deletionView(v *settings.Request) (*deletionView, error) {
 		Key:     h.NewKey(v),
 		Effects: effects(summary),
 		Stays:   stays(summary),
-		Managed: summary.Managed(),
+		Managed: summary.Unmanaged(),
 		Confirm: !v.Current.MayChangeFactors(h.Now()),
 	}, nil
 }
@@ -80,7 +80,7 @@ func (h *Handler) deleteAccount() http.Handler {
 		}
 		event := v.Event(nil, audit.UserDeleted, v.Current.Actor(), nil)
 		err = h.Accounts.Delete(v.R.Context(), v.Current.User.ID, event)
-		if errors.Is(err, membership.ErrLastManager) { // since the page was shown
+		if errors.Is(err, membership.ErrLastManager) { // another manager left after the page was shown
 			return h.Done(v, deletionSection.Path(), "Nothing was deleted.")
 		}
 		if err != nil {
@@ -101,17 +101,17 @@ func effects(s useraccount.Summary) []string {
 		lines = append(lines, "You leave the workspace "+w.Name+".")
 	}
 	if s.Connections+s.Tokens > 0 {
-		lines = append(lines, fmt.Sprintf("Ends: %s and %s. Programs that use them stop working.",
+		lines = append(lines, fmt.Sprintf("%s and %s stop working.",
 			count(s.Connections, "connected app"), count(s.Tokens, "personal access token")))
 	}
 	if s.SignInMethods > 0 {
-		lines = append(lines, fmt.Sprintf("Removed: %s, such as passkeys, linked accounts and the authenticator app.",
+		lines = append(lines, fmt.Sprintf("Your passkeys, linked accounts and authenticator app are removed (%s).",
 			count(s.SignInMethods, "sign-in method")))
 	}
 	if s.Invitations > 0 {
-		lines = append(lines, fmt.Sprintf("Withdrawn: %s from you.", count(s.Invitations, "open invitation")))
+		lines = append(lines, "Invitations that you sent and that are still open are withdrawn.")
 	}
-	return append(lines, "Invitations that wait for you are declined.")
+	return append(lines, "Invitations that you have not answered are declined.")
 }
 
 // stays returns what does not end with the account, in words.

@@ -23,7 +23,7 @@ type emailView struct {
 	Mails   bool   // the deployment sends mail
 	Email   string // as typed
 	Note    string // the error of the field
-	Confirm string // where the user authenticates again first, or ""
+	Confirm string // path at which the user must reauthenticate first, or ""
 	Open    *useraccount.EmailChange
 }
 
@@ -97,7 +97,8 @@ func (h *Handler) changeEmail() http.Handler {
 		if err != nil {
 			return err
 		}
-		return h.Done(v, emailSection.Path(), "We sent a link to both addresses. Open both to change your address.")
+		return h.Done(v, emailSection.Path(), "We sent a link to both addresses. Open both links to change "+
+			"your address.")
 	})
 }
 

@@ -1,5 +1,5 @@
-// Adds to the page what needs a script: a filter, copy buttons, a choice of language, and requests with a token that the
-// user pastes. The token is kept in sessionStorage, so that it ends with the tab, and sent to this API alone.
+// Adds a filter, copy buttons, a choice of language, and requests with a token that the user pastes. The token is stored
+// in sessionStorage, which the browser deletes with the tab, and is sent only to this API.
 (function () {
   "use strict";
 
@@ -24,7 +24,7 @@
     return element;
   }
 
-  // What the user pasted. Without storage it lasts as long as the page.
+  // The pasted values. Without sessionStorage they are lost when the page is reloaded.
   var values = { token: "", tenant: "" };
   var valid = { token: /^[A-Za-z0-9._~+\/=-]{1,4096}$/, tenant: /^[0-9a-fA-F-]{36}$/ };
   function keep(name, value) {
@@ -41,7 +41,7 @@
     } catch (refused) { /* the page works without */ }
   });
 
-  // fill replaces the placeholders of an example by what the user pasted.
+  // fill replaces the placeholders of an example with the pasted values.
   function fill(text) {
     Object.keys(values).forEach(function (name) {
       var value = values[name], variable = name.toUpperCase();
@@ -162,8 +162,8 @@
   var keys = document.getElementById("keys");
   var wrong = keys.querySelector(".wrong");
   var says = {
-    token: "A token has letters, digits and the characters . _ ~ + / = - alone.",
-    tenant: "A workspace is named by its identifier, like 0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80."
+    token: "A token contains only letters, digits and the characters . _ ~ + / = -",
+    tenant: "Enter the identifier of a workspace, like 0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80."
   };
   all("input", keys).forEach(function (input) {
     input.value = values[input.name];
@@ -208,7 +208,7 @@
     });
     document.querySelector(".intro").hidden = words.length > 0;
     document.querySelector(".found").textContent = words.length === 0 ? "" :
-      found === 0 ? "No operation has these words." : found === 1 ? "1 operation" : found + " operations";
+      found === 0 ? "No operation matches." : found === 1 ? "1 operation" : found + " operations";
   }
   inputs.forEach(function (input) {
     input.parentNode.hidden = false;

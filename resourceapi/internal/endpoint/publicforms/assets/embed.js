@@ -2,9 +2,9 @@
 //   <script src="…/v1/engage/public/embed.js" data-form="alm_embed_…" async></script>
 // The form appears in place of the script, in a frame with the height of the form. Further attributes, all optional:
 //   data-theme   "dark", or "auto" to follow the system; otherwise the form is light
-//   data-accent  colour of the button, like "#7a1fa2"; links have a shade of it that can be read
-//   data-lang    language of the built-in texts, instead of that of the form
-//   data-title   title of the frame for screen readers, instead of that of the form
+//   data-accent  colour of the button, like "#7a1fa2"; links have a readable shade of it
+//   data-lang    language of the built-in texts, instead of the form's language
+//   data-title   title of the frame for screen readers, instead of the form's title
 (function () {
   "use strict";
   var script = document.currentScript;
@@ -25,7 +25,7 @@
   frame.src = address.href;
   frame.title = title || "Form";
   frame.style.cssText = "display:block;width:100%;height:32rem;border:0";
-  // A frame is transparent only if its scheme is that of its page.
+  // A frame is transparent only if it has the same color-scheme as its page.
   frame.style.colorScheme = theme === "auto" ? "light dark" : theme;
   var pages = 0;
   frame.addEventListener("load", function () {
