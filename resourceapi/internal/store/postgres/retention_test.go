@@ -145,8 +145,10 @@ func TestRetention_ImportsKeysAndJobs(t *testing.T) {
 				values (gen_random_uuid(), gen_random_uuid() || '@example.org', 'x')
 				returning id
 			), w as (
-				insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
-				select gen_random_uuid(), t.id, u.id, 'https://example.org', '{x}', '', '', 0, now() from t, u returning id)
+				insert into account.webhooks
+					(id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
+				select gen_random_uuid(), t.id, u.id, 'https://example.org', '{x}', '', '', 0, now() from t, u
+				returning id)
 			insert into account.webhook_deliveries (id, webhook_id, cause, type, created_at)
 			select gen_random_uuid(), w.id, 'test', 'webhook.test', $1 from w`},
 	} {
