@@ -157,7 +157,8 @@ func (e *target) inventory(t *testing.T) string {
 		rows("account.tenant_features", "tenant_id = $1"),
 		rows("account.connector_policies", "tenant_id = $1"),
 		rows("resource.supporters", "tenant_id = $1"),
-		rows("account.webhooks", "tenant_id = $1", "position", "tried_at"),
+		rows("account.webhooks", "tenant_id = $1",
+			"position", "tried_at", "next_try_at", "failures", "failing_since"),
 	}
 	return e.product.Database.Text(
 		t,

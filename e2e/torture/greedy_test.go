@@ -2,7 +2,9 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -193,6 +195,9 @@ type unit struct {
 func readUnit(t *testing.T, name string) unit {
 	t.Helper()
 	content, err := os.ReadFile("../../deploy/systemd/" + name + "@.service")
+	if errors.Is(err, fs.ErrNotExist) { // it has one instance
+		content, err = os.ReadFile("../../deploy/systemd/" + name + ".service")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

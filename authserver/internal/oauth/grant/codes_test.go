@@ -93,7 +93,7 @@ func TestRedeem_FifthMismatchRevokesCode(t *testing.T) {
 			case 0:
 				terms.RedirectURI += "x"
 			case 1:
-				terms.Challenge = ""
+				terms.Challenge = grant.ChallengeOf("another")
 			case 2:
 				terms.Resource += "x"
 			}
@@ -111,6 +111,16 @@ func TestRedeem_FifthMismatchRevokesCode(t *testing.T) {
 	}
 	if _, err := b.redeem(code, b.terms()); err != nil {
 		t.Errorf("after four mismatches: %v", err)
+	}
+	_, code = b.consent()
+	for range 6 { // a missing verifier is not a guess
+		terms := b.terms()
+		terms.Challenge = ""
+		_, err := b.redeem(code, terms)
+		b.refused("no verifier", err)
+	}
+	if _, err := b.redeem(code, b.terms()); err != nil {
+		t.Errorf("after missing verifiers: %v", err)
 	}
 	g, code := b.consent()
 	wrong(code, 5)
