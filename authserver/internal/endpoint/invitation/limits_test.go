@@ -22,7 +22,7 @@ func TestInvitation_AnswersAreLimitedByTokenAndNetwork(t *testing.T) {
 	}
 	answer["password"] = password
 	refused := page.Send("/invitation/account", answer)
-	e.wants("the 31st", refused, 429, "answered too often")
+	e.wants("the 31st", refused, 429, "too many attempts to answer this invitation")
 	wait, _ := strconv.Atoi(refused.Header.Get("Retry-After"))
 	if wait < 1 || refused.Form("/invitation/account").Get("name") != "Sam Reed" {
 		t.Errorf("Retry-After %d, or the name is lost", wait)
@@ -47,7 +47,7 @@ func TestInvitation_UnknownLinksAreLimitedAndValidOnesWork(t *testing.T) {
 		}
 	}
 	refused := browser.Get("/invitation?token=alm_inv_x")
-	e.wants("one more", refused, 429, "links that do not exist")
+	e.wants("one more", refused, 429, "Too many invalid links")
 	if refused.Header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
