@@ -18,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/invitation"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/developers"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
@@ -68,7 +69,7 @@ type browserDeps struct {
 }
 
 func newBrowser(d browserDeps) (browser, error) {
-	d.pages = d.pages.Offering(d.config.offer()).Navigating(SettingsSections())
+	d.pages = d.pages.Offering(d.config.offer()).Navigating(SettingsSections(), developers.Subsections())
 	proxies, err := web.ParseProxies(d.config.TrustedProxies)
 	if err != nil {
 		return browser{}, err

@@ -34,7 +34,9 @@ type Pages struct {
 	offer     Offer
 	brand     brand.Brand
 	sections  []Section
-	log       *slog.Logger
+
+	subsections []Section
+	log         *slog.Logger
 }
 
 // New parses every template. Each page is layout.html with the definitions of the page's file and of the part_ files.

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"slices"
 	"time"
 
 	"github.com/almonerhq/almoner/shared/perm"
@@ -114,7 +115,7 @@ func (s Section) Path() string { return "/settings/" + s.Name }
 
 // SectionNamed returns the section with the name, and false if there is none.
 func (p *Pages) SectionNamed(name string) (Section, bool) {
-	for _, s := range p.sections {
+	for _, s := range slices.Concat(p.sections, p.subsections) {
 		if s.Name == name {
 			return s, true
 		}
@@ -122,9 +123,9 @@ func (p *Pages) SectionNamed(name string) (Section, bool) {
 	return Section{}, false
 }
 
-// Navigating returns pages whose navigation links to these sections.
-func (p *Pages) Navigating(sections []Section) *Pages {
+// Navigating returns pages whose navigation links to these sections. The subsections have no link of their own.
+func (p *Pages) Navigating(sections, subsections []Section) *Pages {
 	navigating := *p
-	navigating.sections = sections
+	navigating.sections, navigating.subsections = sections, subsections
 	return &navigating
 }

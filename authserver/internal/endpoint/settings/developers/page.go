@@ -61,6 +61,9 @@ var (
 	}
 )
 
+// Subsections returns the pages of the section that have no link in the navigation.
+func Subsections() []ui.Section { return []ui.Section{applications, hooks} }
+
 // Tokens stores personal access tokens.
 type Tokens interface {
 	settings.TokenRevoker
