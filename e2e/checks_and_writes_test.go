@@ -126,7 +126,12 @@ func TestTie_RevokedTokenIsNotReplaced(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	owner := p.Person(t, ws.Owner)
-	form := owner.Arrive(t, developersURL(p, ws)).FormWith(t, `form[action*="tokens/replace"] button[type=submit]`)
+	list := owner.Arrive(t, developersURL(p, ws))
+	link, there := list.Find(`a[href*="/settings/developers/replace"]`).Attr("href")
+	if !there {
+		t.Fatalf("no token can be replaced:\n%s", list)
+	}
+	form := owner.Open(t, p.AppURL+link).FormWith(t, `form[action*="tokens/replace"] button[type=submit]`)
 	var answer harness.Page
 	p.Database.Between(t, func() { answer = owner.Submit(t, form) }, ending(sqlRevoked, ws.Owner.ID))
 	made := p.Database.Count(

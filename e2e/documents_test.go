@@ -65,7 +65,8 @@ func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Metada
 		"From "+site.Host(),
 		p.Demo.Workspaces.Main.Name,
 		p.Demo.Workspaces.Empty.Name,
-		"switched off in "+p.Demo.Workspaces.LLMDisabled.Name,
+		p.Demo.Workspaces.LLMDisabled.Name,
+		"Connectors are switched off here.",
 	)
 	consent := page.Choose(t, p.Demo.Workspaces.Empty)
 	consent.WantsText(

@@ -157,10 +157,11 @@ var webhookSecret = regexp.MustCompile(`whsec_[A-Za-z0-9+/]{43}=`)
 func addOnPage(t *testing.T, p *harness.Product, ws harness.TestWorkspace, address string) client.Secret {
 	t.Helper()
 	owner := p.Person(t, ws.Owner)
-	form := owner.Arrive(t, developersURL(p, ws)).WantsPage(t, http.StatusOK).FormWith(t, "#webhook-url")
+	page := owner.Arrive(t, p.AppURL+"/settings/webhooks?tenant="+ws.Workspace.ID).WantsPage(t, http.StatusOK)
+	form := page.FormWith(t, "#webhook-url")
 	form.Fields.Set("url", address)
 	form.Fields["types"] = []string{"programme.created"}
-	page := owner.Submit(t, form).WantsPage(t, http.StatusOK)
+	page = owner.Submit(t, form).WantsPage(t, http.StatusOK)
 	secret := webhookSecret.FindString(html.UnescapeString(string(page.Body)))
 	if secret == "" {
 		t.Fatalf("no secret:\n%s", page)
