@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -55,6 +56,14 @@ func TestProgrammes_ExternalIDsBatchesAndErasure(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	id, _ := batch[2].(map[string]any)["id"].(string)
+	moved := keyed(t, api, http.MethodPost, programmes+"/transitions", map[string]any{"items": []any{
+		map[string]any{"id": batch[0].(map[string]any)["id"], "to": "active"},
+		map[string]any{"id": id, "to": "completed"},
+	}}, http.StatusOK).Object(t)["data"].([]any)
+	if len(moved) != 2 || moved[0].(map[string]any)["status"] != float64(http.StatusOK) ||
+		moved[1].(map[string]any)["status"] != float64(http.StatusConflict) {
+		t.Errorf("%v", moved)
+	}
 	deleted(t, api, programmes+"/"+id, http.StatusNoContent)
 	api.Send(t, http.MethodDelete, programmes+"/"+id, "", "").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 
@@ -95,6 +104,12 @@ func TestEngage_SubmissionsAndSupportersAreErased(t *testing.T) {
 	first, second := submit(), submit()
 	processed(first)
 	processed(second)
+	export := "/v1/engage/forms/" + form.ID + "/submissions/export?format="
+	for format, lines := range map[string]int{"csv": 3, "jsonl": 2} {
+		if body := string(api.Get(t, export+format).Wants(t, http.StatusOK).Body); strings.Count(body, "\n") != lines {
+			t.Errorf("%s has %d lines, want %d", format, strings.Count(body, "\n"), lines)
+		}
+	}
 	deleted(t, api, first, http.StatusNoContent)
 	api.Get(t, first).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 	supporter := func() string {
