@@ -91,8 +91,10 @@ func (s stage) diesAtWork(t *testing.T, at step, service *stack.Service, order f
 func aMinutePasses(t *testing.T, p *harness.Product, running *stack.Stack) {
 	t.Helper()
 	running.Worker.Kill()
-	p.Database.Exec(t, `with leader as (delete from river.river_leader)
-		update river.river_job set attempted_at = attempted_at - interval '1 minute' where state = 'running'`)
+	// The killed worker may have had no job.
+	p.Database.Exec(t, `with leader as (delete from river.river_leader), aged as (update river.river_job
+		set attempted_at = attempted_at - interval '1 minute' where state = 'running' returning 1)
+		select count(*) from aged`)
 	if err := running.Worker.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
