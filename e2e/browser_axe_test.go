@@ -161,7 +161,7 @@ func signedOutPages(i *inspector, p *harness.Product, to linked) {
 		i.at(page)
 	}
 	i.Open(p.AppURL + "/login/forgotten")
-	i.Press(harness.EnterKey)
+	i.Click("button[type=submit]")
 	i.See("#email-note")
 	i.look("forgotten, without an address")
 }

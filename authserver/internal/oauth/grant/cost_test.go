@@ -13,6 +13,7 @@ var garbage = string(Refresh) + strings.Repeat("A", 100)
 
 // A token that this server did not issue causes no slow hash and no store access. The fastest of many runs is its cost.
 func TestReadToken_GarbageCostsMicroseconds(t *testing.T) {
+	t.Parallel()
 	c := newCodec(t)
 	forged, _ := newCodec(t).New(Refresh, uuid.New(), 1)
 	for name, text := range map[string]string{"garbage": garbage, "another server's": forged.Reveal()} {

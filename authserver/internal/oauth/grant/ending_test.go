@@ -11,6 +11,7 @@ import (
 )
 
 func TestEnding_DescribesProbableCause(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		ending      grant.Ending
 		likelyRetry bool
@@ -47,6 +48,7 @@ func TestEnding_DescribesProbableCause(t *testing.T) {
 }
 
 func TestEnding_IsRecorded(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	thief := grant.Sender{Network: "203.0.113.0/24", UserAgent: "curl/8"}
 	replay := func(refresh credential.Secret) {

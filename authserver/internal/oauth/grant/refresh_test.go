@@ -10,6 +10,7 @@ import (
 )
 
 func TestG3_SupersededTokenRevokesGrantAndForgedDoesNot(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	refresh := first
@@ -31,6 +32,7 @@ func TestG3_SupersededTokenRevokesGrantAndForgedDoesNot(t *testing.T) {
 }
 
 func TestRotate_DetectsReplayBeforeStanding(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	b.mustRotate(first)
@@ -41,6 +43,7 @@ func TestRotate_DetectsReplayBeforeStanding(t *testing.T) {
 }
 
 func TestStandingRefusal_ConsumesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	off := map[string][2]string{
@@ -85,6 +88,7 @@ func TestStandingRefusal_ConsumesNothing(t *testing.T) {
 }
 
 func TestG4_NothingSucceedsAtTheEnd(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	b.fixture.Exec(`update account.grants set ends_at = now() where id = $1`, g.ID)
@@ -99,6 +103,7 @@ func TestG4_NothingSucceedsAtTheEnd(t *testing.T) {
 }
 
 func TestG5_ConfidentialGrantHasNoRefreshToken(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.app, _ = b.fixture.Confidential(perm.ProgrammesRead)
 	g, refresh := b.active()
@@ -111,6 +116,7 @@ func TestG5_ConfidentialGrantHasNoRefreshToken(t *testing.T) {
 }
 
 func TestG6_OnlyHashesAreStored(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
@@ -129,6 +135,7 @@ func TestG6_OnlyHashesAreStored(t *testing.T) {
 }
 
 func TestG2_RaceHasOneWinnerAndRevokesGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for range 10 {
 		g, refresh := b.active()

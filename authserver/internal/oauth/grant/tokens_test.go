@@ -31,6 +31,7 @@ func freshKey() []byte {
 }
 
 func TestTokenCodec_ReadsWhatItCreates(t *testing.T) {
+	t.Parallel()
 	c, id := newCodec(t), uuid.New()
 	secret, want := c.New(Refresh, id, 7)
 	got, err := c.Read(Refresh, secret.Reveal())
@@ -43,6 +44,7 @@ func TestTokenCodec_ReadsWhatItCreates(t *testing.T) {
 }
 
 func TestG3_ForgedTokensAreRefused(t *testing.T) {
+	t.Parallel()
 	c := newCodec(t)
 	secret, _ := c.New(Refresh, uuid.New(), 1)
 	text := secret.Reveal()
@@ -77,6 +79,7 @@ func TestG3_ForgedTokensAreRefused(t *testing.T) {
 }
 
 func TestTokenCodec_KeysRotate(t *testing.T) {
+	t.Parallel()
 	old, fresh := freshKey(), freshKey()
 	secret, _ := newCodec(t, old).New(Refresh, uuid.New(), 1)
 	rotated := newCodec(t, fresh, old)
@@ -90,6 +93,7 @@ func TestTokenCodec_KeysRotate(t *testing.T) {
 }
 
 func TestBinding_DependsOnEveryPart(t *testing.T) {
+	t.Parallel()
 	hash := make([]byte, 32)
 	base := Binding(hash, "https://a.example/cb", "challenge")
 	for _, other := range [][]byte{

@@ -63,6 +63,7 @@ func concurrently(n int, work func(int)) {
 
 // Concurrent queries return each caller its own grant and client.
 func TestSnapshot_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	grants := l.many(24)
 	concurrently(len(grants)*4, func(i int) {
@@ -82,6 +83,7 @@ func TestSnapshot_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
 }
 
 func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	grants := l.many(12)
 	tokens := make([][]byte, len(grants))
@@ -134,6 +136,7 @@ func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
 }
 
 func TestAdvance_ConcurrentGrantsAdvanceIndependently(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	grants := l.many(24)
 	const last = 40
@@ -162,6 +165,7 @@ func TestAdvance_ConcurrentGrantsAdvanceIndependently(t *testing.T) {
 // Two processes, or a retry that overtakes, may write two steps of one grant at once: the later generation
 // wins.
 func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	one := l.many(1)[0]
 	for generation := uint32(2); generation < 200; generation += 4 {
@@ -181,6 +185,7 @@ func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
 }
 
 func TestAdvance_LockedGrantDoesNotDelayOthers(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	grants := l.many(12)
 	held := grants[0]
@@ -203,6 +208,7 @@ func TestAdvance_LockedGrantDoesNotDelayOthers(t *testing.T) {
 // A statement that was never sent is certainly not committed, so the rotation can be undone (G8). This holds
 // if no connection became free, and if the remaining time would end during the statement.
 func TestG8_UnsentStepIsNotCommitted(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	one := l.many(1)[0]
 	release, err := l.TakeAll(t.Context())
@@ -229,6 +235,7 @@ func TestG8_UnsentStepIsNotCommitted(t *testing.T) {
 
 // A batch of queries returns the same results as each query alone.
 func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	g := l.many(1)[0]
 	token := credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())
@@ -282,6 +289,7 @@ func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
 // Every standing equals the result of the first version of the rules, which programs older than
 // account.standings use. The function they call and the function it calls are both compared.
 func TestStanding_EqualsFirstVersionOfRules(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	g := l.many(1)[0]
 	hash := credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())

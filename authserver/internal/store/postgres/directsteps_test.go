@@ -36,6 +36,7 @@ func (l *storeTest) complete(snapshot grant.Snapshot, result grant.UpdateResult)
 // Every cause for which Blocked refuses a grant, alone and with others, refuses a direct step. Without a cause, the
 // step is taken.
 func TestDirectSteps_AreRefusedWhereSnapshotIsBlocked(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	causes := []string{
@@ -95,6 +96,7 @@ func (l *storeTest) agrees(sql string) {
 
 // A client that was deleted, or that must authenticate now, and a request for another client or resource get nothing.
 func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, own := t.Context(), l.grant
 	l.wantState(grant.Pending)(l.approve(ctx, own))
@@ -132,6 +134,7 @@ func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
 
 // Redis decides a direct step anew. If another try took the same step in Postgres, Redis has lost data.
 func TestDirectSteps_OnlyOwnStepIsRepeated(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	for generation := uint32(1); generation <= 2; generation++ {
@@ -146,6 +149,7 @@ func TestDirectSteps_OnlyOwnStepIsRepeated(t *testing.T) {
 
 // Concurrent direct steps share a statement, and each gets its own grant.
 func TestDirectSteps_AreBatched(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	grants := make([]grant.Grant, 3)
 	for i := range grants {
@@ -175,6 +179,7 @@ func TestDirectSteps_AreBatched(t *testing.T) {
 
 // A grant that is revoked during the step is a race. One that was revoked before is refused.
 func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	step := grant.Step{

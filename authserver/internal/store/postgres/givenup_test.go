@@ -25,6 +25,7 @@ func (l *storeTest) wantStored(state grant.State, generation uint32, hash []byte
 }
 
 func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
@@ -55,6 +56,7 @@ func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 
 // A try is given up again until Postgres has answered. That must not push out the nonces of other tries.
 func TestG10_NonceIsStoredOnce(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	step := func(nonce string) grant.Step {
@@ -71,6 +73,7 @@ func TestG10_NonceIsStoredOnce(t *testing.T) {
 // Postgres stores the last eight nonces in the order in which they were given up, and does not change a
 // revoked grant.
 func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 11))
@@ -95,6 +98,7 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 
 // Tries that repeat a step share it. It is reverted when all of them were given up, and never if there were too many.
 func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))

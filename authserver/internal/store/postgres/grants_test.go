@@ -100,6 +100,7 @@ func (l *storeTest) wantResult(want grant.UpdateResult) func(grant.UpdateResult,
 }
 
 func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	second := l.grant
@@ -126,6 +127,7 @@ func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
 }
 
 func TestOpen_EarlierApprovalDoesNotOverwriteLater(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	early, err := l.Approve(t.Context(), l.grant.ID)
 	if err != nil || early.State != grant.Pending {
@@ -142,6 +144,7 @@ func TestOpen_EarlierApprovalDoesNotOverwriteLater(t *testing.T) {
 }
 
 func TestAdvance_EachGenerationIsAcceptedOnce(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantResult(grant.Refused)(l.activate(ctx, uuid.New(), 11))
@@ -163,6 +166,7 @@ func TestAdvance_EachGenerationIsAcceptedOnce(t *testing.T) {
 }
 
 func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
@@ -189,6 +193,7 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 }
 
 func TestFacts_ReturnsClientAndGrant(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.ID)
@@ -210,6 +215,7 @@ func TestFacts_ReturnsClientAndGrant(t *testing.T) {
 }
 
 func TestAudit_RoleCannotRewriteLog(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	for _, sql := range []string{
@@ -227,6 +233,7 @@ func TestAudit_RoleCannotRewriteLog(t *testing.T) {
 // Another transaction holds the grant's row. Nothing was certainly written, so the rotation can be undone
 // (G8).
 func TestG8_LockTimeoutIsNotCommitted(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))

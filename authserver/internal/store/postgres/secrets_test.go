@@ -39,6 +39,7 @@ func replaced(id uuid.UUID) audit.Event {
 
 // Concurrent replacements leave the newest secret and the previous one.
 func TestReplaceSecret_ConcurrentCallsLeaveTwoSecrets(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app, _ := l.fixture.Confidential(perm.ProgrammesRead)
 	for i := range 20 { // as an earlier release left them
@@ -84,6 +85,7 @@ func TestReplaceSecret_ConcurrentCallsLeaveTwoSecrets(t *testing.T) {
 // A client with thousands of live secrets costs a shared statement no more than any other client: it reads
 // only the hash that was presented.
 func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app, _ := l.fixture.Confidential(perm.ProgrammesRead)
 	l.fixture.Exec(`insert into account.client_secrets (client_id, hash)
@@ -129,6 +131,7 @@ func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
 
 // The migration leaves each client its current secret and the one that expires last.
 func TestMigration_EndsSurplusSecrets(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	busy, _ := l.fixture.Confidential(perm.ProgrammesRead) // has one secret, which is the current one
 	calm, _ := l.fixture.Confidential(perm.ProgrammesRead)

@@ -20,6 +20,7 @@ func (l *storeTest) publish(kid string) {
 // An access token with a removed key, an unknown key or no key is refused at once. Tokens of other keys and
 // personal access tokens stay valid.
 func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	g := l.many(1)[0]
 	pat := standing.Query{PATHash: credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())}

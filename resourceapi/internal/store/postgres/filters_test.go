@@ -13,6 +13,7 @@ import (
 
 // A list filtered by status or time reads only matching rows, even if the form has many submissions.
 func TestSubmissions_FiltersUseIndexes(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID, form := w.Workspace(), uuid.New()

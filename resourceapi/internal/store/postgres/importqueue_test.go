@@ -29,6 +29,7 @@ func acceptImport(ctx context.Context, store *Store, workspaceID uuid.UUID) (id 
 
 // F17: a workspace's import waits for at most one of another workspace, however many the other has.
 func TestImports_WorkspacesTakeTurns(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	greedy, second, third := w.Workspace(), w.Workspace(), w.Workspace()
@@ -72,6 +73,7 @@ func TestImports_WorkspacesTakeTurns(t *testing.T) {
 }
 
 func TestImports_OneWorkerPerWorkspace(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	greedy, other := w.Workspace(), w.Workspace()
@@ -103,6 +105,7 @@ func TestImports_OneWorkerPerWorkspace(t *testing.T) {
 }
 
 func TestImports_LimitsWaitingPerWorkspace(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	greedy := w.Workspace()
@@ -131,6 +134,7 @@ func TestImports_LimitsWaitingPerWorkspace(t *testing.T) {
 }
 
 func TestImports_RejectedAfterRepeatedFailures(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -167,6 +171,7 @@ func TestImports_RejectedAfterRepeatedFailures(t *testing.T) {
 
 // The time of the import is over when it is postponed.
 func TestImports_OutOfTimeIsPostponed(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()

@@ -36,6 +36,7 @@ func (c *batchCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchE
 
 // Each of many concurrent requests gets the standing of its own credential and the programmes of its own workspace.
 func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	counter := &batchCounter{}
 	store, err := Open(t.Context(), w.Database.Resourceapi, 4, counter)
@@ -109,6 +110,7 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 
 // A query that fails or blocks in a batch affects only its own request.
 func TestReads_FailureOfOneDoesNotAffectOthers(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	store.reads.AtOnce = 0 // no query starts at once, so that each is batched
