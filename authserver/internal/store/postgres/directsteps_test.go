@@ -195,6 +195,8 @@ func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
 	l.wantResult(grant.Overtaken)(l.directly(step))
 	l.fixture.Exec(`update account.grants set revoked_at = revoked_at - interval '1 minute'`)
 	l.wantResult(grant.Refused)(l.directly(step))
-	l.fixture.Exec(`update account.grants set revoked_at = now(), generation = 1`)
-	l.wantResult(grant.Refused)(l.directly(step))
+	l.fixture.Exec(`update account.grants set revoked_at = now()`)
+	l.wantResult(grant.Overtaken)(l.directly(step)) // the same step, tried again
+	step.Nonce, step.Hash = uuid.NewString(), hash(61)
+	l.wantResult(grant.Refused)(l.directly(step)) // a second success of the generation
 }

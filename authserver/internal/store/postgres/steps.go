@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -257,17 +258,32 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep,
 	if err != nil {
 		return takenStep{}, grant.Refused, uncommitted(s.op, err)
 	}
-	if refused := (takenStep{now, row.grant()}); refused.overtaken(one.Step) {
-		return refused, grant.Overtaken, nil
+	refused := takenStep{now, row.grant()}
+	if !refused.overtaken(one.Step) {
+		return takenStep{}, grant.Refused, nil
 	}
-	return takenStep{}, grant.Refused, nil
+	claimed, err := connection.Exec(ctx, claimRevokedSQL, one.GrantID, int32(one.Generation), one.Hash)
+	if err != nil {
+		return takenStep{}, grant.Refused, uncommitted(s.op, err)
+	}
+	if claimed.RowsAffected() == 0 {
+		return takenStep{}, grant.Refused, nil
+	}
+	return refused, grant.Overtaken, nil
 }
 
+// claimRevokedSQL gives the generation of a revoked grant to the first step. If Redis was restored from an older copy,
+// two steps to the same generation may meet the revocation, and only one may succeed (G2).
+const claimRevokedSQL = `update account.grants set generation = $2, refresh_hash = $3
+	where id = $1 and state = 'revoked' and (generation = $2 - 1 or (generation = $2 and refresh_hash = $3))`
+
 // overtaken reports whether the grant was revoked during the step: the winner of a race returns its tokens, which are
-// already invalid. A step that is not direct began after a snapshot in which the grant was not revoked.
+// already invalid. A repeated try finds the step. A step that is not direct began after a snapshot in which the grant
+// was not revoked.
 func (t takenStep) overtaken(step grant.Step) bool {
 	g := t.grant
-	if g.State != grant.Revoked || g.Generation != step.Generation-1 {
+	again := g.Generation == step.Generation && bytes.Equal(g.RefreshHash, step.Hash)
+	if g.State != grant.Revoked || (g.Generation != step.Generation-1 && !again) {
 		return false
 	}
 	return step.Began.IsZero() || (g.RevokedAt != nil && t.now.Sub(*g.RevokedAt) <= time.Since(step.Began))
