@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,4 +201,38 @@ func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
 	l.wantResult(grant.Overtaken)(l.directly(step)) // the same step, tried again
 	step.Nonce, step.Hash = uuid.NewString(), hash(61)
 	l.wantResult(grant.Refused)(l.directly(step)) // a second success of the generation
+}
+
+func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	began := time.Now()
+	if err := l.Revoke(t.Context(), l.grant.ID, grant.Replayed, "client:x", nil); err != nil {
+		t.Fatal(err)
+	}
+	var succeeded atomic.Int32
+	var group sync.WaitGroup
+	for i := range 8 {
+		step := grant.Step{
+			GrantID:    l.grant.ID,
+			Nonce:      uuid.NewString(),
+			Generation: 1,
+			Hash:       hash(byte(70 + i)),
+			Began:      began,
+		}
+		group.Go(func() {
+			result, err := l.directly(step)
+			if err != nil {
+				t.Error(err)
+			}
+			if result == grant.Overtaken {
+				succeeded.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if succeeded.Load() != 1 {
+		t.Errorf("%d steps succeeded", succeeded.Load())
+	}
 }
