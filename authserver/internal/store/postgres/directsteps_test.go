@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // directly takes a step without a snapshot.
@@ -205,15 +207,24 @@ func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
 
 func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 	t.Parallel()
+	const steps = 2
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	began := time.Now()
 	if err := l.Revoke(t.Context(), l.grant.ID, grant.Replayed, "client:x", nil); err != nil {
 		t.Fatal(err)
 	}
+	locked, err := l.fixture.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = locked.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := locked.Exec(t.Context(), `select from account.grants for no key update`); err != nil {
+		t.Fatal(err)
+	}
 	var succeeded atomic.Int32
 	var group sync.WaitGroup
-	for i := range 8 {
+	for i := range steps {
 		step := grant.Step{
 			GrantID:    l.grant.ID,
 			Nonce:      uuid.NewString(),
@@ -230,6 +241,15 @@ func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 				succeeded.Add(1)
 			}
 		})
+	}
+	await.True(t, await.Long, "every step waits for the lock", func() bool {
+		var waiting int
+		l.fixture.Read(`select count(*) from pg_locks join pg_stat_activity using (pid)
+			where datname = current_database() and not granted`, &waiting)
+		return waiting == steps
+	})
+	if err := locked.Commit(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	group.Wait()
 	if succeeded.Load() != 1 {
