@@ -72,7 +72,7 @@ func TestSnapshot_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
 			if round%4 == 3 {
 				id = uuid.Nil
 			}
-			snapshot, err := l.Snapshot(t.Context(), own.ClientID, id)
+			snapshot, err := l.Snapshot(t.Context(), own.ClientID, l.key(id))
 			if err != nil || snapshot.Client.ID != own.ClientID || (snapshot.Grant == nil) != (id == uuid.Nil) ||
 				(snapshot.Grant != nil && snapshot.Grant.ID != own.ID) {
 				t.Errorf("queried %s, got %+v %v", own.ID, snapshot, err)
@@ -152,7 +152,7 @@ func TestAdvance_ConcurrentGrantsAdvanceIndependently(t *testing.T) {
 		}
 	})
 	for i, g := range grants {
-		stored, err := l.Grant(t.Context(), g.ID)
+		stored, err := l.Grant(t.Context(), g.Key())
 		if err != nil || stored.Generation != last || !bytes.Equal(stored.RefreshHash, hash(byte(100+i))) {
 			t.Errorf("%+v %v", stored, err)
 		}
@@ -172,7 +172,7 @@ func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		stored, err := l.Grant(t.Context(), one.ID)
+		stored, err := l.Grant(t.Context(), one.Key())
 		if err != nil || results[3] != grant.Updated || stored.Generation != generation+3 ||
 			!bytes.Equal(stored.RefreshHash, hash(3)) {
 			t.Errorf("%v, stored generation %d, want %d: %v", results, stored.Generation, generation+3, err)
