@@ -45,3 +45,23 @@ func Migrate(ctx context.Context, environ []string, check bool, out io.Writer) e
 	_, err := fmt.Fprintln(out, "the account schema is up to date")
 	return err
 }
+
+// FinishUpgrade takes the steps of an upgrade that wait until no process of the previous release is left.
+func FinishUpgrade(ctx context.Context, environ []string, out io.Writer) error {
+	var config migrateConfig
+	if _, err := envconf.Load(&config, environ); err != nil {
+		return err
+	}
+	state, err := postgres.SchemaState(ctx, config.DatabaseURL)
+	if err == nil {
+		err = state.Err()
+	}
+	if err == nil {
+		err = postgres.FinishUpgrade(ctx, config.DatabaseURL)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, "the upgrade is finished; the previous release no longer works with this database")
+	return err
+}
