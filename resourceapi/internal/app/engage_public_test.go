@@ -380,7 +380,8 @@ func TestStatus_RequiresItsToken(t *testing.T) {
 		}
 	}
 	unknown := uuid.New()
-	address := fmt.Sprintf("%s/submissions/%s?token=%s", publicPath, unknown, s.tokens.ForStatus(uuid.Nil, unknown, now))
+	unknownToken := s.tokens.ForStatus(workspaceID, unknown, now)
+	address := fmt.Sprintf("%s/submissions/%s?token=%s", publicPath, unknown, unknownToken)
 	if a := s.get(address, nil); a.Status != 404 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}

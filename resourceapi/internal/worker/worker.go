@@ -2,8 +2,8 @@
 //
 // The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process
 // may run it. A job may run more than once, for example after a crash; Submissions.Process has one effect anyway (E5
-// of package engage). No job is lost (sweep.go): a job whose process died is restarted after a minute, and a failed one is
-// retried with growing delays, until its submission is rejected.
+// of package engage). No job is lost: a job whose process died is restarted after a minute, and a failed one is retried
+// with growing delays, until its submission is rejected. A sweep adds jobs that are missing (sweep.go).
 package worker
 
 import (
@@ -177,7 +177,8 @@ func (p *processor) Work(ctx context.Context, j *river.Job[job]) error {
 	if err == nil || j.Attempt < tries {
 		return err
 	}
-	if rejecting := p.submissions.Reject(ctx, j.Args.Workspace, j.Args.Submission, engage.ReasonFailed); rejecting != nil {
+	rejecting := p.submissions.Reject(ctx, j.Args.Workspace, j.Args.Submission, engage.ReasonFailed)
+	if rejecting != nil {
 		return errors.Join(err, rejecting)
 	}
 	return river.JobCancel(err)

@@ -48,7 +48,8 @@ func TestSubmissions_FiltersUseIndexes(t *testing.T) {
 				args = append(args, value)
 				return "$" + string(rune('0'+len(args)))
 			}
-			text := "select " + submissionColumns + " from resource.submissions s where s.tenant_id = $1 and s.form_id = $2" +
+			text := "select " + submissionColumns +
+				" from resource.submissions s where s.tenant_id = $1 and s.form_id = $2" +
 				filterSQL(c.filter, "s.", add) + " order by s.created_at desc, s.id desc limit $3"
 			for which, plan := range map[string]string{
 				"now":  explained(t, store.pool, text, args),

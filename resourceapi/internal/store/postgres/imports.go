@@ -109,7 +109,8 @@ func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error)
 	ctx, cancel := bounded(ctx, patience) // the time of the import may be over
 	defer cancel()
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "update resource.import_turns set last_at = now() where tenant_id = $1", failed.workspaceID)
+		_, err := tx.Exec(ctx, "update resource.import_turns set last_at = now() where tenant_id = $1",
+			failed.workspaceID)
 		if err != nil {
 			return err
 		}

@@ -95,7 +95,8 @@ func supportersLeft() retention.Kind {
 }
 
 func idempotencyKeys() retention.Kind {
-	keys := retention.RowsOfWorkspaces("resource.idempotency_keys", "tenant_id, user_id, route, key", "t.created_at", "")
+	const key = "tenant_id, user_id, route, key"
+	keys := retention.RowsOfWorkspaces("resource.idempotency_keys", key, "t.created_at", "")
 	keys.Name, keys.Keep = "idempotency keys", idempotency.Retention
 	return keys
 }

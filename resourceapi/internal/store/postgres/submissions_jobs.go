@@ -24,7 +24,8 @@ type Queue interface {
 	Add(ctx context.Context, tx pgx.Tx, workspaceID, submission uuid.UUID, waiting int) error
 }
 
-// Accepted returns up to limit submissions that have waited for at least that long, oldest first, each with its workspace.
+// Accepted returns up to limit submissions that have waited for at least that long, oldest first, each with its
+// workspace.
 func (e *Engage) Accepted(
 	ctx context.Context, waiting time.Duration, limit int,
 ) (map[uuid.UUID]uuid.UUID, error) {

@@ -42,8 +42,8 @@ func unavailable(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
 }
 
-// refusedBy reports whether a constraint of the table refused a statement with the SQLSTATE. In a distributed database the
-// name of the table may end in the number of a shard.
+// refusedBy reports whether a constraint of the table refused a statement with the SQLSTATE. In a distributed database
+// the name of the table may end in the number of a shard.
 func refusedBy(err error, code, table string) bool {
 	fault, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || fault.Code != code {

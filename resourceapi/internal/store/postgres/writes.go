@@ -83,8 +83,8 @@ func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempoten
 	}
 }
 
-// insertKey inserts the key's row, or replaces one that is older than a day. It reports whether it did. The time is that
-// of the database.
+// insertKey inserts the key's row, or replaces one that is older than a day. It reports whether it did. The time is
+// that of the database.
 func insertKey(ctx context.Context, tx pgx.Tx, key idempotency.Key) (bool, error) {
 	tag, err := tx.Exec(ctx, `
 		insert into resource.idempotency_keys (tenant_id, user_id, route, key, body_hash)
@@ -103,7 +103,8 @@ func insertKey(ctx context.Context, tx pgx.Tx, key idempotency.Key) (bool, error
 	return tag.RowsAffected() == 1, nil
 }
 
-// storedAnswer returns the answer of a known key. It returns idempotency.ErrReused if the key was used for another body.
+// storedAnswer returns the answer of a known key. It returns idempotency.ErrReused if the key was used for another
+// body.
 func storedAnswer(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempotency.Answer, err error) {
 	var same bool
 	err = tx.QueryRow(
