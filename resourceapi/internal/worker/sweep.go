@@ -20,7 +20,8 @@ const (
 
 // addMissingJobs adds a job for each submission that waits and has none, until ctx ends. A submission gets its job when
 // it is accepted. In a distributed database the two are stored by two nodes: a worker may take the job before it can
-// see the submission, and finish it without effect. The jobs of submissions that wait behind others are not added again.
+// see the submission, and finish it without effect. The jobs of submissions that wait behind others are not added
+// again.
 func addMissingJobs[Tx any](
 	ctx context.Context, client *river.Client[Tx], submissions Submissions, log *slog.Logger,
 ) {
