@@ -54,11 +54,12 @@ func (serve) Run(ctx context.Context) error {
 }
 
 type migrate struct {
-	Check bool `help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
+	Check      bool `help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
+	Distribute bool `help:"Then distribute the tables among the nodes of a Citus cluster (deploy/citus/README.md)."`
 }
 
 func (m migrate) Run(ctx context.Context) error {
-	return app.Migrate(ctx, os.Environ(), m.Check, os.Stdout)
+	return app.Migrate(ctx, os.Environ(), m.Check, m.Distribute, os.Stdout)
 }
 
 type checkConfig struct {
