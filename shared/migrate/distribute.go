@@ -67,6 +67,23 @@ func (d Distribution) Apply(ctx context.Context, url string, out io.Writer) erro
 	return nil
 }
 
+const hasCitus = "select exists (select from pg_extension where extname = 'citus')"
+
+// HasCitus reports whether the database has the extension citus.
+func HasCitus(ctx context.Context, url string) (bool, error) {
+	config, err := Config(url)
+	if err != nil {
+		return false, err
+	}
+	connection, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return false, fmt.Errorf("look for Citus: %w", err)
+	}
+	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }()
+	w := &distributing{owner: connection}
+	return w.is(ctx, hasCitus)
+}
+
 // distributing is a run of Apply.
 type distributing struct {
 	Distribution
@@ -96,7 +113,7 @@ func (w *distributing) is(ctx context.Context, question string, args ...any) (an
 
 // prepare checks that the cluster can take the tables, and waits for other processes that distribute.
 func (w *distributing) prepare(ctx context.Context) error {
-	found, err := w.is(ctx, "select exists (select from pg_extension where extname = 'citus')")
+	found, err := w.is(ctx, hasCitus)
 	if err != nil {
 		return err
 	}

@@ -47,3 +47,23 @@ func Migrate(ctx context.Context, environ []string, check, distribute bool, out 
 	}
 	return postgres.Distribute(ctx, config.DatabaseURL, out)
 }
+
+// FinishUpgrade takes the steps of an upgrade that wait until no process of the previous release is left.
+func FinishUpgrade(ctx context.Context, environ []string, out io.Writer) error {
+	var config migrateConfig
+	if _, err := envconf.Load(&config, environ); err != nil {
+		return err
+	}
+	state, err := postgres.SchemaState(ctx, config.DatabaseURL)
+	if err == nil {
+		err = state.Err()
+	}
+	if err == nil {
+		err = postgres.FinishUpgrade(ctx, config.DatabaseURL)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, "the upgrade is finished; the previous release no longer works with this database")
+	return err
+}

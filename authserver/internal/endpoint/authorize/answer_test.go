@@ -508,17 +508,17 @@ func TestConsentPage_ProposesFormerChoice(t *testing.T) {
 	narrow.Required = perm.NewSet(perm.ProgrammesRead)
 	g := site.Redeemed(narrow, ada.ID)
 	proposed("while it is connected", "all")
-	if err := site.Store.Revoke(t.Context(), g.ID, grant.Replayed, "client", &grant.Ending{}); err != nil {
+	if err := site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client", &grant.Ending{}); err != nil {
 		t.Fatal(err)
 	}
 	proposed("after a replay", "read")
 	g = site.Redeemed(app, ada.ID)
-	if err := site.Store.Revoke(t.Context(), g.ID, grant.Replayed, "client", &grant.Ending{}); err != nil {
+	if err := site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client", &grant.Ending{}); err != nil {
 		t.Fatal(err)
 	}
 	proposed("after a replay of more", "all")
 	g = site.Redeemed(narrow, ada.ID)
-	if err := site.Store.Revoke(t.Context(), g.ID, grant.ByUser, "user", nil); err != nil {
+	if err := site.Store.Revoke(t.Context(), g.Key(), grant.ByUser, "user", nil); err != nil {
 		t.Fatal(err)
 	}
 	proposed("after it was disconnected", "all")

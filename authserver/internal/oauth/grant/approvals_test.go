@@ -30,11 +30,11 @@ func (h pausingStore) Open(ctx context.Context, g grant.Grant, approval int) (gr
 	return h.GrantStore.Open(ctx, g, approval)
 }
 
-func (h pausingStore) Deny(ctx context.Context, id uuid.UUID, actor string) error {
+func (h pausingStore) Deny(ctx context.Context, key grant.Key, actor string) error {
 	if h.beforeDeny != nil {
 		h.beforeDeny()
 	}
-	return h.GrantStore.Deny(ctx, id, actor)
+	return h.GrantStore.Deny(ctx, key, actor)
 }
 
 // held returns a testEnv whose Service pauses where h says. The Service of b does not.

@@ -37,7 +37,7 @@ func TestG1_DelayedReuseRevokesGrant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := b.grants.Snapshot(t.Context(), b.app.ID, g.ID)
+	before, err := b.grants.Snapshot(t.Context(), b.app.ID, g.Key())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func TestDirect_EarlierRevocationIsRefused(t *testing.T) {
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh)
-	if err := b.store.Revoke(t.Context(), g.ID, grant.ByUser, "user:x", nil); err != nil {
+	if err := b.store.Revoke(t.Context(), g.Key(), grant.ByUser, "user:x", nil); err != nil {
 		t.Fatal(err)
 	}
 	b.fixture.Exec(`update account.grants set revoked_at = now() - interval '1 minute' where id = $1`, g.ID)
@@ -204,7 +204,7 @@ func TestDirect_RaceWithRevocationNeedsStanding(t *testing.T) {
 		raced.grants = grant.NewService(&aroundStore{b.store, func(
 			_ context.Context, step grant.Step, take stepFunc,
 		) (grant.UpdateResult, error) {
-			if err := b.store.Revoke(t.Context(), g.ID, grant.ByClient, "client:x", nil); err != nil {
+			if err := b.store.Revoke(t.Context(), g.Key(), grant.ByClient, "client:x", nil); err != nil {
 				t.Error(err)
 			}
 			return take(step)

@@ -89,7 +89,7 @@ func TestEnding_IsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	token, _ := b.grants.ReadToken(grant.Code, code)
-	snapshot, err := b.grants.Snapshot(t.Context(), b.app.ID, g.ID)
+	snapshot, err := b.grants.Snapshot(t.Context(), b.app.ID, g.Key())
 	if err != nil {
 		t.Fatal(err)
 	}

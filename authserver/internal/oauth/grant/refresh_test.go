@@ -16,7 +16,7 @@ func TestG3_SupersededTokenRevokesGrantAndForgedDoesNot(t *testing.T) {
 	for range 3 {
 		refresh = b.mustRotate(refresh)
 	}
-	forged, _ := newForeignCodec(t).New(grant.Refresh, g.ID, 1)
+	forged, _ := newForeignCodec(t).New(grant.Refresh, g.Key(), 1)
 	_, err := b.rotate(forged)
 	b.refused("forged", err)
 	other := b.fixture.Connector(resource, perm.ProgrammesRead)
@@ -105,7 +105,7 @@ func TestG5_ConfidentialGrantHasNoRefreshToken(t *testing.T) {
 	if refresh != "" {
 		t.Error("a refresh token was issued")
 	}
-	forged, _ := b.codec.New(grant.Refresh, g.ID, 1)
+	forged, _ := b.codec.New(grant.Refresh, g.Key(), 1)
 	_, err := b.rotate(forged)
 	b.refused("refresh of a confidential grant", err)
 }

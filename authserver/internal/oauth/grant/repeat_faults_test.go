@@ -216,7 +216,8 @@ func TestG10_RepeatedStepIsUndoneWhenNoneAnswered(t *testing.T) {
 	}
 	for _, process := range processes { // until they have undone the exchange
 		for {
-			if _, err := process.grants.Snapshot(t.Context(), b.app.ID, g.ID); err == nil || t.Context().Err() != nil {
+			_, err := process.grants.Snapshot(t.Context(), b.app.ID, g.Key())
+			if err == nil || t.Context().Err() != nil {
 				break
 			}
 		}

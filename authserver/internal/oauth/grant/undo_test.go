@@ -66,7 +66,7 @@ func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
 	unavailable(t, "refresh, while the exchange is still to be undone", err)
 	grants.stalled.Store(false)
 	for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil { // until it has undone the exchange
-		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.ID)
+		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.Key())
 	}
 	second := b.mustRotate(issued.Refresh)
 	grants.stalled.Store(true)
@@ -161,7 +161,7 @@ func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 
 	grants.stalled.Store(false)
 	for err = store.ErrUnavailable; errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil; {
-		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.ID)
+		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.Key())
 	}
 	grants.stalled.Store(true)
 	rotations.silent.Store(true)

@@ -167,7 +167,7 @@ func TestNoteUse_FirstCallTimeIsStored(t *testing.T) {
 	g := l.consented(app, 0)
 	recordUse := func() {
 		t.Helper()
-		l.fixture.Exec(`select account.note_use('{}', $1)`, []uuid.UUID{g.ID})
+		l.fixture.Exec(`select account.note_use('{}', $1, $2)`, []uuid.UUID{g.ID}, []uuid.UUID{g.WorkspaceID})
 	}
 	recordUse()
 	if w := l.attempts(app, 1); !w[0].Taken[connectionlog.Called] || w[0].Taken[connectionlog.Refreshed] ||

@@ -73,13 +73,19 @@ func (l *storeTest) agrees(sql string) {
 	if _, err := l.fixture.Owner.Exec(ctx, sql); err != nil {
 		l.Fatal(err)
 	}
-	snapshot, err := l.Snapshot(ctx, l.grant.ClientID, l.grant.ID)
+	snapshot, err := l.Snapshot(ctx, l.grant.ClientID, l.grant.Key())
 	if err != nil {
 		l.Fatal(err)
 	}
 	allowed := snapshot.Blocked() == grant.NotBlocked
 	for generation := range uint32(2) {
-		step := grant.Step{GrantID: l.grant.ID, Nonce: uuid.NewString(), Generation: generation + 1, Hash: hash(20)}
+		step := grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     l.grant.ID,
+			Nonce:       uuid.NewString(),
+			Generation:  generation + 1,
+			Hash:        hash(20),
+		}
 		if generation == 1 {
 			l.fixture.Exec(`update account.grants set state = 'active', generation = 1`)
 		}
@@ -99,7 +105,13 @@ func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
 	ctx, own := t.Context(), l.grant
 	l.wantState(grant.Pending)(l.approve(ctx, own))
 	step := func(generation uint32) grant.Step {
-		return grant.Step{GrantID: own.ID, Nonce: uuid.NewString(), Generation: generation, Hash: hash(30)}
+		return grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     own.ID,
+			Nonce:       uuid.NewString(),
+			Generation:  generation,
+			Hash:        hash(30),
+		}
 	}
 	for generation := uint32(1); generation <= 2; generation++ {
 		for _, sql := range [][2]string{
@@ -135,7 +147,13 @@ func TestDirectSteps_OnlyOwnStepIsRepeated(t *testing.T) {
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	for generation := uint32(1); generation <= 2; generation++ {
-		own := grant.Step{GrantID: l.grant.ID, Nonce: uuid.NewString(), Generation: generation, Hash: hash(40)}
+		own := grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     l.grant.ID,
+			Nonce:       uuid.NewString(),
+			Generation:  generation,
+			Hash:        hash(40),
+		}
 		l.wantResult(grant.Updated)(l.directly(own))
 		l.wantResult(grant.Updated)(l.directly(own)) // G8
 		other := own
@@ -155,7 +173,13 @@ func TestDirectSteps_AreBatched(t *testing.T) {
 	}
 	steps := make([]grant.Step, len(grants))
 	for i, g := range grants {
-		steps[i] = grant.Step{GrantID: g.ID, Nonce: uuid.NewString(), Generation: 1, Hash: hash(byte(50 + i))}
+		steps[i] = grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     g.ID,
+			Nonce:       uuid.NewString(),
+			Generation:  1,
+			Hash:        hash(byte(50 + i)),
+		}
 	}
 	steps[1].GrantID = uuid.New()
 	taken, err := l.TakeDirectly(t.Context(), steps, l.grant.CodeBinding, l.grant.ClientID, l.grant.Resource)
@@ -178,13 +202,14 @@ func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	step := grant.Step{
-		GrantID:    l.grant.ID,
-		Nonce:      uuid.NewString(),
-		Generation: 1,
-		Hash:       hash(60),
-		Began:      time.Now(),
+		WorkspaceID: l.fixture.WorkspaceID,
+		GrantID:     l.grant.ID,
+		Nonce:       uuid.NewString(),
+		Generation:  1,
+		Hash:        hash(60),
+		Began:       time.Now(),
 	}
-	if err := l.Revoke(t.Context(), l.grant.ID, grant.CodeReused, "client:x", nil); err != nil {
+	if err := l.Revoke(t.Context(), l.grant.Key(), grant.CodeReused, "client:x", nil); err != nil {
 		t.Fatal(err)
 	}
 	l.wantResult(grant.Overtaken)(l.directly(step))

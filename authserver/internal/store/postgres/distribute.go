@@ -10,7 +10,18 @@ import (
 
 // Distribute divides what belongs to workspaces among the nodes of a Citus cluster, as the owner of the database, and
 // writes what it does to out. Other tables are copied to each node or stay on the first one, as sign-ins and jobs do.
+// It finishes the upgrade first: the previous release does not work with a distributed database.
 func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error {
+	found, err := migrate.HasCitus(ctx, url.Reveal())
+	if err != nil {
+		return err
+	}
+	if !found {
+		return migrate.ErrNoCitus
+	}
+	if err := FinishUpgrade(ctx, url); err != nil {
+		return err
+	}
 	return migrate.Distribution{
 		Reference: []string{
 			"account.organisations",

@@ -33,7 +33,7 @@ func TestAdvance_AloneCommitsAsynchronously(t *testing.T) {
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
 	l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
-	if err := l.Revoke(t.Context(), l.grant.ID, grant.ByUser, "user", nil); err != nil {
+	if err := l.Revoke(t.Context(), l.grant.Key(), grant.ByUser, "user", nil); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := l.fixture.Owner.Query(

@@ -53,12 +53,23 @@ func newStoreTest(t *testing.T) *storeTest {
 	return l
 }
 
+// key returns the key of a grant of the fixture's workspace.
+func (l *storeTest) key(id uuid.UUID) grant.Key {
+	return grant.Key{WorkspaceID: l.fixture.WorkspaceID, ID: id}
+}
+
 func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
 // activate and advance take a step whose nonce is derived from its hash: the same step has the same nonce.
 // activate redeems the code of l.grant.
 func (l *storeTest) activate(ctx context.Context, id uuid.UUID, b byte) (grant.UpdateResult, error) {
-	return l.Activate(ctx, grant.Step{GrantID: id, Nonce: nonce(hash(b)), Generation: 1, Hash: hash(b)}, hash(1))
+	return l.Activate(ctx, grant.Step{
+		WorkspaceID: l.fixture.WorkspaceID,
+		GrantID:     id,
+		Nonce:       nonce(hash(b)),
+		Generation:  1,
+		Hash:        hash(b),
+	}, hash(1))
 }
 
 func (l *storeTest) advance(
@@ -67,14 +78,20 @@ func (l *storeTest) advance(
 	generation uint32,
 	hash []byte,
 ) (grant.UpdateResult, error) {
-	return l.Advance(ctx, grant.Step{GrantID: id, Nonce: nonce(hash), Generation: generation, Hash: hash})
+	return l.Advance(ctx, grant.Step{
+		WorkspaceID: l.fixture.WorkspaceID,
+		GrantID:     id,
+		Nonce:       nonce(hash),
+		Generation:  generation,
+		Hash:        hash,
+	})
 }
 
 func nonce(hash []byte) string { return hex.EncodeToString(hash[:4]) }
 
 // approve opens a grant as its next approval.
 func (l *storeTest) approve(ctx context.Context, g grant.Grant) (grant.State, error) {
-	approval, err := l.Approve(ctx, g.ID)
+	approval, err := l.Approve(ctx, g.Key())
 	if err != nil {
 		return "", err
 	}
@@ -107,14 +124,20 @@ func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
 	second.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
 	second.Ends = second.Ends.Add(-time.Minute).Truncate(time.Second)
 	l.wantState(grant.Pending)(l.approve(t.Context(), second))
-	stored, err := l.Grant(t.Context(), l.grant.ID) // every field comes from the last approval
+	stored, err := l.Grant(t.Context(), l.grant.Key()) // every field comes from the last approval
 	if err != nil || !bytes.Equal(stored.CodeBinding, hash(2)) || len(stored.Permissions) != 2 ||
 		!stored.Ends.Equal(second.Ends) {
 		t.Errorf("%+v %v", stored, err)
 	}
 	l.wantResult(grant.Refused)(l.activate(t.Context(), l.grant.ID, 11)) // the code of the previous approval
 	l.wantResult(grant.Updated)(
-		l.Activate(t.Context(), grant.Step{GrantID: l.grant.ID, Nonce: "n", Generation: 1, Hash: hash(11)}, hash(2)),
+		l.Activate(t.Context(), grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     l.grant.ID,
+			Nonce:       "n",
+			Generation:  1,
+			Hash:        hash(11),
+		}, hash(2)),
 	)
 	l.wantState(grant.Active)(l.approve(t.Context(), second))
 	var events int
@@ -127,7 +150,7 @@ func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
 
 func TestOpen_EarlierApprovalDoesNotOverwriteLater(t *testing.T) {
 	l := newStoreTest(t)
-	early, err := l.Approve(t.Context(), l.grant.ID)
+	early, err := l.Approve(t.Context(), l.grant.Key())
 	if err != nil || early.State != grant.Pending {
 		t.Fatalf("%+v %v", early, err)
 	}
@@ -135,7 +158,7 @@ func TestOpen_EarlierApprovalDoesNotOverwriteLater(t *testing.T) {
 	wider := l.grant
 	wider.CodeBinding, wider.Permissions = hash(2), perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
 	l.wantState(grant.Pending)(l.Open(t.Context(), wider, early.Number))
-	stored, err := l.Grant(t.Context(), l.grant.ID)
+	stored, err := l.Grant(t.Context(), l.grant.Key())
 	if err != nil || !bytes.Equal(stored.CodeBinding, hash(1)) || len(stored.Permissions) != 1 {
 		t.Errorf("%+v %v", stored, err)
 	}
@@ -156,7 +179,7 @@ func TestAdvance_EachGenerationIsAcceptedOnce(t *testing.T) {
 	l.wantResult(grant.Refused)(l.activate(ctx, id, 11))
 	l.wantResult(grant.Updated)(l.advance(ctx, id, 5, hash(15)))
 	l.wantResult(grant.Refused)(l.advance(ctx, id, 4, hash(14)))
-	stored, err := l.Grant(ctx, id)
+	stored, err := l.Grant(ctx, l.key(id))
 	if err != nil || stored.Generation != 5 || !bytes.Equal(stored.RefreshHash, hash(15)) || stored.LastUsed == nil {
 		t.Errorf("%+v %v", stored, err)
 	}
@@ -168,7 +191,7 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantResult(grant.Updated)(l.activate(ctx, id, 11))
 	for _, reason := range []grant.Reason{grant.Replayed, grant.ByUser} {
-		if err := l.Revoke(ctx, id, reason, "client:x", nil); err != nil {
+		if err := l.Revoke(ctx, l.key(id), reason, "client:x", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,7 +199,7 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 	l.wantResult(grant.Refused)(l.advance(ctx, id, 5, hash(15)))
 	l.wantResult(grant.Refused)(l.activate(ctx, id, 11))
 	l.wantState(grant.Revoked)(l.approve(ctx, l.grant))
-	stored, err := l.Grant(ctx, id)
+	stored, err := l.Grant(ctx, l.key(id))
 	if err != nil || stored.State != grant.Revoked || stored.Reason != grant.Replayed || stored.Generation != 1 {
 		t.Errorf("%+v %v", stored, err)
 	}
@@ -191,7 +214,7 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 func TestFacts_ReturnsClientAndGrant(t *testing.T) {
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.ID)
+	snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key())
 	if err != nil || snapshot.Client == nil || snapshot.Grant == nil || !snapshot.Member ||
 		!snapshot.LLMEnabled ||
 		snapshot.UserDisabled ||
@@ -199,11 +222,11 @@ func TestFacts_ReturnsClientAndGrant(t *testing.T) {
 		snapshot.Now.IsZero() {
 		t.Errorf("%+v %v", snapshot, err)
 	}
-	snapshot, err = l.Snapshot(t.Context(), l.grant.ClientID, uuid.Nil)
+	snapshot, err = l.Snapshot(t.Context(), l.grant.ClientID, grant.Key{})
 	if err != nil || snapshot.Client == nil || snapshot.Grant != nil || snapshot.Member {
 		t.Errorf("%+v %v", snapshot, err)
 	}
-	snapshot, err = l.Snapshot(t.Context(), uuid.New(), l.grant.ID)
+	snapshot, err = l.Snapshot(t.Context(), uuid.New(), l.grant.Key())
 	if err != nil || snapshot.Client != nil || snapshot.Grant == nil {
 		t.Errorf("%+v %v", snapshot, err)
 	}

@@ -45,7 +45,7 @@ func (l *storeTest) consented(app client.Client, age time.Duration) grant.Grant 
 
 func (l *storeTest) stored(g grant.Grant) grant.Grant {
 	l.Helper()
-	found, err := l.Grant(l.Context(), g.ID)
+	found, err := l.Grant(l.Context(), g.Key())
 	if err != nil {
 		l.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
@@ -102,14 +103,14 @@ func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
 				t.Errorf("%s with %x: %d hashes were read, %v", how, presented, len(found), err)
 			}
 		}
-		snapshot, err := l.SnapshotWithSecret(t.Context(), app.ID, l.grant.ID, presented)
+		snapshot, err := l.SnapshotWithSecret(t.Context(), app.ID, l.grant.Key(), presented)
 		check("snapshot", snapshot.Client.Secrets, err)
 		caller, _, _, err := l.Introspection(t.Context(), app.ID, presented, standing.Query{GrantID: l.grant.ID})
 		check("introspection", caller.Secrets, err)
 		c, err := l.ClientWithSecret(t.Context(), app.ID, presented)
 		check("client", c.Secrets, err)
 	})
-	snapshot, err := l.Snapshot(t.Context(), app.ID, uuid.Nil)
+	snapshot, err := l.Snapshot(t.Context(), app.ID, grant.Key{})
 	if err != nil || snapshot.Client.Secrets != nil {
 		t.Errorf("snapshot without a secret: %d hashes, %v", len(snapshot.Client.Secrets), err)
 	}

@@ -57,7 +57,12 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 		}
 		if i%2 == 0 {
 			grant := w.Grant(standing.Connector, workspaceID, user, "https://api.example/mcp", perm.ProgrammesRead)
-			question = standing.Query{GrantID: grant.ID, KeyID: postgrestest.KeyID, WorkspaceID: workspaceID}
+			question = standing.Query{
+				GrantID:     grant.ID,
+				GrantIn:     workspaceID,
+				KeyID:       postgrestest.KeyID,
+				WorkspaceID: workspaceID,
+			}
 		}
 		all.Go(func() {
 			own := func(what string, s standing.Standing, err error) {
