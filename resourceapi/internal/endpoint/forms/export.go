@@ -78,7 +78,7 @@ func (e *Endpoint) export(
 		most = longPart
 	}
 	part := encode.header()
-	more, err := e.readPart(r.Context(), form.ID, &wanted, encode, &part, most)
+	more, err := e.readPart(r.Context(), form, &wanted, encode, &part, most)
 	if err != nil {
 		return refusals.Of(err)
 	}
@@ -97,7 +97,7 @@ func (e *Endpoint) export(
 			return nil // a client that disconnected is not an error
 		}
 		part = part[:0]
-		if more, err = e.readPart(r.Context(), form.ID, &wanted, encode, &part, most); err != nil {
+		if more, err = e.readPart(r.Context(), form, &wanted, encode, &part, most); err != nil {
 			if r.Context().Err() == nil {
 				e.gate.LogServerError(r, apierr.Of(err))
 			}
@@ -109,7 +109,7 @@ func (e *Endpoint) export(
 // readPart appends submissions to part until it has most bytes, and advances the range past them.
 func (e *Endpoint) readPart(
 	ctx context.Context,
-	form uuid.UUID,
+	form engage.Form,
 	wanted *list.Range,
 	encode encoder,
 	part *[]byte,
@@ -119,7 +119,7 @@ func (e *Endpoint) readPart(
 		var end list.End
 		failed := gate.ReadInTurn(ctx, func() (failed error) {
 			after := wanted.After
-			end, failed = e.store.Submissions(ctx, form, *wanted, func(s engage.Submission) bool {
+			end, failed = e.store.Submissions(ctx, form.WorkspaceID, form.ID, *wanted, func(s engage.Submission) bool {
 				if len(*part) >= most {
 					return false
 				}

@@ -44,13 +44,14 @@ func TestSubmissions_FiltersUseIndexes(t *testing.T) {
 		}, "submissions_page"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			args := []any{form, 51}
+			args := []any{workspaceID, form, 51}
 			add := func(value any) string {
 				args = append(args, value)
 				return "$" + string(rune('0'+len(args)))
 			}
-			text := "select " + submissionColumns + " from resource.submissions s where s.form_id = $1" +
-				filterSQL(c.filter, "s.", add) + " order by s.created_at desc, s.id desc limit $2"
+			text := "select " + submissionColumns +
+				" from resource.submissions s where s.tenant_id = $1 and s.form_id = $2" +
+				filterSQL(c.filter, "s.", add) + " order by s.created_at desc, s.id desc limit $3"
 			for which, plan := range map[string]string{
 				"now":  explained(t, store.pool, text, args),
 				"kept": keptPlan(t, store, text, args),

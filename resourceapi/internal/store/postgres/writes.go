@@ -71,19 +71,41 @@ func onceNow(
 // claim inserts the key's row, or returns the stored answer. The insert waits for a transaction that inserts the same
 // row; a row older than a day is replaced.
 func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempotency.Answer, known bool, err error) {
+	for {
+		claimed, err := insertKey(ctx, tx, key)
+		if err != nil || claimed {
+			return idempotency.Answer{}, false, err
+		}
+		first, err = storedAnswer(ctx, tx, key)
+		if !errors.Is(err, pgx.ErrNoRows) { // otherwise the old row was deleted meanwhile
+			return first, err == nil, err
+		}
+	}
+}
+
+// insertKey inserts the key's row, or replaces one that is older than a day. It reports whether it did. The time is
+// that of the database.
+func insertKey(ctx context.Context, tx pgx.Tx, key idempotency.Key) (bool, error) {
 	tag, err := tx.Exec(ctx, `
-		insert into resource.idempotency_keys as k (tenant_id, user_id, route, key, body_hash)
-		values ($1, $2, $3, $4, $5)
-		on conflict (tenant_id, user_id, route, key) do update
-			set body_hash = excluded.body_hash, created_at = now(), status = null
-			where k.created_at <= now() - make_interval(secs => $6)`,
-		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], idempotency.Retention.Seconds())
+		insert into resource.idempotency_keys (tenant_id, user_id, route, key, body_hash)
+		values ($1, $2, $3, $4, $5) on conflict (tenant_id, user_id, route, key) do nothing`,
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:])
+	if err == nil && tag.RowsAffected() == 0 {
+		tag, err = tx.Exec(ctx, `
+			update resource.idempotency_keys set body_hash = $5, created_at = now(), status = null
+			where tenant_id = $1 and user_id = $2 and route = $3 and key = $4
+				and created_at <= now() - make_interval(secs => $6)`,
+			key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], idempotency.Retention.Seconds())
+	}
 	if err != nil {
-		return idempotency.Answer{}, false, fmt.Errorf("claim an idempotency key: %w", err)
+		return false, fmt.Errorf("claim an idempotency key: %w", err)
 	}
-	if tag.RowsAffected() == 1 {
-		return idempotency.Answer{}, false, nil
-	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// storedAnswer returns the answer of a known key. It returns idempotency.ErrReused if the key was used for another
+// body.
+func storedAnswer(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempotency.Answer, err error) {
 	var same bool
 	err = tx.QueryRow(
 		ctx,
@@ -97,13 +119,13 @@ func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempoten
 		key.Body[:],
 	).Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body)
 	if err != nil {
-		return idempotency.Answer{}, false, fmt.Errorf("read the answer of an idempotency key: %w", err)
+		return idempotency.Answer{}, fmt.Errorf("read the answer of an idempotency key: %w", err)
 	}
 	if !same {
-		return idempotency.Answer{}, false, idempotency.ErrReused
+		return idempotency.Answer{}, idempotency.ErrReused
 	}
 	first.Replayed = true
-	return first, true, nil
+	return first, nil
 }
 
 func storeAnswer(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer idempotency.Answer) error {
