@@ -81,11 +81,13 @@ func fixed(name string, keep time.Duration, k retention.Kind) retention.Kind {
 	return k
 }
 
-// auditEvents returns the kind of audit events. A function deletes them, since this role may only append events.
+// auditEvents returns the kind of audit events. Functions add the months and delete events, since this role may only
+// append events. A month is dropped when all its events are due.
 func auditEvents() retention.Kind {
 	return retention.Kind{
-		Due:    "select at from account.audit_events where at < $1 order by at",
-		Delete: "select account.delete_audit_events($1, $2)",
+		Prepare: "select account.make_audit_months()",
+		Due:     "select at from account.audit_events where at < account.audit_events_due($1) order by at",
+		Delete:  "select account.delete_audit_events($1, $2)",
 	}
 }
 

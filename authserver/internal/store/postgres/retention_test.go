@@ -324,3 +324,35 @@ func TestRetention_RunsOncePerHour(t *testing.T) {
 		t.Errorf("the next hour: %v", got)
 	}
 }
+
+// The table of events stays as large as the events of 30 days.
+func TestRetention_EventsStayFlat(t *testing.T) {
+	l := newStoreTest(t)
+	const (
+		days   = 120
+		flatAt = 40
+		aDay   = 400
+	)
+	began, today := time.Now().AddDate(0, 0, -days), 0
+	r := l.Retention(keepAll()).At(func() time.Time { return began.AddDate(0, 0, today) })
+	size := func() int { return l.count(`select pg_total_relation_size('account.events')`) }
+	var flat int
+	for today = 1; today <= days; today++ {
+		l.fixture.Exec(`insert into account.events (tenant_id, type, data, created_at)
+			select $1, 'programme.updated', '{"id": "00000000-0000-0000-0000-000000000000", "changed": ["name"]}', $2
+			from generate_series(1, $3::integer)`, l.grant.WorkspaceID, began.AddDate(0, 0, today), aDay)
+		l.fixture.Exec(`select account.number_events($1)`, l.grant.WorkspaceID)
+		if _, complete, err := r.Delete(t.Context(), kindOf(t, r, "events")); err != nil || !complete {
+			t.Fatal(complete, err)
+		}
+		l.fixture.Exec(`vacuum account.events`)
+		if today == flatAt {
+			flat = size()
+		}
+	}
+	rows := l.count(`select count(*) from account.events`)
+	if last := size(); rows > aDay*32 || rows < aDay*29 || last > flat*11/10 {
+		t.Errorf("%d rows, %d bytes, and %d on day %d", rows, last, flat, flatAt)
+	}
+	t.Logf("%d rows, %d bytes, and %d on day %d", rows, size(), flat, flatAt)
+}
