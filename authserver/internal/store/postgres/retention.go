@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/retention"
 )
 
@@ -55,6 +56,7 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 		configured("connection log", SettingConnectionLog, periods.ConnectionLog,
 			retention.RowsOf("account.connection_stops", "id", "t.at", "")),
 		fixed("events", keepEvents, events()),
+		idempotency.Table{Name: answersTable}.Kind(),
 		fixed("expired sessions", 0, retention.RowsOf("account.sessions", "token", "t.expiry", "")),
 		fixed("ended sign-ins", keepSignIns, retention.RowsOf("account.sign_ins", "id", "t.expires_at", "")),
 		fixed("expired sign-in states", 0, retention.RowsOf("account.ceremonies", "secret_hash", "t.expires_at", "")),

@@ -103,6 +103,9 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			values (gen_random_uuid(), $1, $2, false, 'refused', 'x', 'x', %s)`, []any{workspace, client}},
 		{"events", 30 * day, `insert into account.events (tenant_id, type, data, created_at)
 			values ($1, 'x.y', '{}', %s)`, []any{workspace}},
+		{"idempotency keys", day, `insert into account.idempotency_keys (tenant_id, user_id, route, key, body_hash,
+				created_at)
+			values ($1, $2, 'x', gen_random_uuid()::text, sha256('x'), %s)`, []any{workspace, user}},
 		{"expired sessions", 0, `insert into account.sessions (token, data, expiry)
 			values (gen_random_uuid()::text, '', %s)`, nil},
 		{"ended sign-ins", 90 * day, `insert into account.sign_ins (id, user_id, expires_at, method, address,
@@ -134,7 +137,7 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			deletes(t, r, c.kind, 0)
 		})
 	}
-	if len(r.Kinds()) != 15 {
+	if len(r.Kinds()) != 16 {
 		t.Errorf("%d kinds: add a row to this test", len(r.Kinds()))
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"

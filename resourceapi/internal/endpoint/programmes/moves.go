@@ -6,11 +6,11 @@ import (
 	"net/http"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"

@@ -14,13 +14,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/publicnet"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/webhook"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )

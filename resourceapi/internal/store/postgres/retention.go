@@ -5,8 +5,6 @@ import (
 
 	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/webhook"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 )
 
 // RetentionPeriods say how long records are kept after they have ended. Zero keeps them for ever.
@@ -39,7 +37,7 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 	deliveries := retention.RowsOf("account.webhook_deliveries", "id", "t.created_at", "")
 	deliveries.Name, deliveries.Keep = "deliveries of webhooks", webhook.LogDays*24*time.Hour
 	return retention.NewStore(s.pool, "resource", []retention.Kind{
-		oldSubmissions(), supporters, imports, idempotencyKeys(), jobs, deliveries,
+		oldSubmissions(), supporters, imports, answers.Kind(), jobs, deliveries,
 	})
 }
 
@@ -83,20 +81,6 @@ func supportersLeft() retention.Kind {
 					limit $2 for update skip locked)
 			), gone as (
 				delete from resource.supporters p using due where p.id = due.id returning 1)
-			select count(*) from gone`,
-	}
-}
-
-func idempotencyKeys() retention.Kind {
-	const due = "from resource.idempotency_keys where created_at <= $1 order by created_at"
-	return retention.Kind{
-		Name: "idempotency keys",
-		Keep: idempotency.Retention,
-		Due:  "select created_at as at " + due,
-		Delete: `
-			with gone as (
-				delete from resource.idempotency_keys where ctid = any (array(
-					select ctid ` + due + ` limit $2 for update skip locked)) returning 1)
 			select count(*) from gone`,
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/web"
 	"github.com/almonerhq/almoner/shared/webhook"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 

@@ -1,0 +1,104 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/retention"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// A Table stores answers in Postgres. It has the columns tenant_id, user_id, route and key, which are its primary key,
+// body_hash, status, etag, location, body and created_at.
+type Table struct {
+	Name string    // with its schema
+	Box  *seal.Box // seals the bodies, or nil
+}
+
+// Once runs effect in tx and stores its answer under key, if one was given. For a known key it returns the first answer
+// without running effect, or ErrReused if the body differs. Of two concurrent requests with one key, the second waits
+// for the first. An error of effect is returned unchanged; the caller then rolls tx back, and nothing is stored.
+func (t Table) Once(
+	ctx context.Context,
+	tx pgx.Tx,
+	key Key,
+	effect func(context.Context, pgx.Tx) (Answer, error),
+) (Answer, error) {
+	if !key.Given() {
+		return effect(ctx, tx)
+	}
+	first, known, err := t.claim(ctx, tx, key)
+	if err != nil || known {
+		return first, err
+	}
+	answer, err := effect(ctx, tx)
+	if err != nil {
+		return Answer{}, err
+	}
+	return answer, t.store(ctx, tx, key, answer)
+}
+
+// claim inserts the key's row, or returns the stored answer. The insert waits for a transaction that inserts the same
+// row; a row older than Retention is replaced.
+func (t Table) claim(ctx context.Context, tx pgx.Tx, key Key) (first Answer, known bool, err error) {
+	tag, err := tx.Exec(ctx, `
+		insert into `+t.Name+` as k (tenant_id, user_id, route, key, body_hash)
+		values ($1, $2, $3, $4, $5)
+		on conflict (tenant_id, user_id, route, key) do update
+			set body_hash = excluded.body_hash, created_at = now(), status = null
+			where k.created_at <= now() - make_interval(secs => $6)`,
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], Retention.Seconds())
+	if err != nil {
+		return Answer{}, false, fmt.Errorf("claim an idempotency key: %w", err)
+	}
+	if tag.RowsAffected() == 1 {
+		return Answer{}, false, nil
+	}
+	var same bool
+	err = tx.QueryRow(ctx, `
+		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
+		from `+t.Name+` where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:]).
+		Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body)
+	if err != nil {
+		return Answer{}, false, fmt.Errorf("read the answer of an idempotency key: %w", err)
+	}
+	if !same {
+		return Answer{}, false, ErrReused
+	}
+	if t.Box != nil {
+		if first.Body, err = t.Box.OpenBytes(first.Body); err != nil {
+			return Answer{}, false, fmt.Errorf("open the answer of an idempotency key: %w", err)
+		}
+	}
+	first.Replayed = true
+	return first, true, nil
+}
+
+func (t Table) store(ctx context.Context, tx pgx.Tx, key Key, answer Answer) error {
+	body := answer.Body
+	if t.Box != nil {
+		body = t.Box.SealBytes(body)
+	}
+	tag, err := tx.Exec(ctx, `
+		update `+t.Name+` set status = $5, etag = $6, location = $7, body = $8
+		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
+		key.WorkspaceID, key.User, key.Route, key.Text, answer.Status, answer.ETag, answer.Location, body)
+	if err != nil {
+		return fmt.Errorf("keep the answer of an idempotency key: %w", err)
+	}
+	if tag.RowsAffected() != 1 {
+		return errors.New("the idempotency key went away within its transaction")
+	}
+	return nil
+}
+
+// Kind returns the kind of the keys that are older than Retention.
+func (t Table) Kind() retention.Kind {
+	k := retention.RowsOf(t.Name, "tenant_id, user_id, route, key", "t.created_at", "")
+	k.Name, k.Keep = "idempotency keys", Retention
+	return k
+}
