@@ -141,8 +141,8 @@ func (h *Handler) Register() http.Handler {
 			return idempotency.Answer{}, err
 		}
 		if !caller.Permissions.HasAll(c.Required) {
-			return idempotency.Answer{}, apierr.New(apierr.Forbidden, "You can only require permissions that you and your credential have. "+
-				"Missing: "+c.Required.Without(caller.Permissions).Scope()+".")
+			return idempotency.Answer{}, apierr.New(apierr.Forbidden, "You can only require permissions that you and "+
+				"your credential have. Missing: "+c.Required.Without(caller.Permissions).Scope()+".")
 		}
 		c.ID, c.WorkspaceID, c.CreatedBy = uuid.New(), caller.WorkspaceID, &caller.UserID
 		c.CreatedAt = h.Now().UTC().Truncate(time.Microsecond)

@@ -26,8 +26,8 @@ import (
 const deadlockTries = 5
 
 // atomically runs do in one transaction, which is that of ctx if it has one (Once). It retries a transaction that
-// Postgres aborted for a deadlock, a lock timeout or a serialization failure. Domain errors are returned unchanged; all others wrap
-// store.ErrUnavailable.
+// Postgres aborted for a deadlock, a lock timeout or a serialization failure. Domain errors are returned unchanged; all
+// others wrap store.ErrUnavailable.
 func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*acquireTimeout)
 	defer cancel()
