@@ -19,6 +19,7 @@ func rooms() map[string][]string {
 			"shared/secretfile",
 			"shared/pguuid",
 			"shared/retention",
+			"shared/idempotency",
 			"shared/migrate",
 			"shared/metrics",
 			"shared/tracing",

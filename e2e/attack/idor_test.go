@@ -85,6 +85,7 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"GET", "/v1/webhooks/{id}"}:            {id: hook},
 		{"PATCH", "/v1/webhooks/{id}"}:          {id: hook, body: `{"enabled":false}`},
 		{"DELETE", "/v1/webhooks/{id}"}:         {id: hook},
+		{"POST", "/v1/webhooks/{id}/secret"}:    {id: hook},
 		{"POST", "/v1/webhooks/{id}/test"}:      {id: hook},
 		{"GET", "/v1/webhooks/{id}/deliveries"}: {id: hook},
 	}

@@ -44,6 +44,8 @@ type Kind struct {
 	Keep    time.Duration // how long a record is kept after the time that Due selects
 	Forever bool          // records are never deleted
 	Rule    string        // shown instead of Keep, if the period differs by record; otherwise ""
+	// Prepare is a statement that a run executes first, even if records are never deleted; "" if there is none.
+	Prepare string
 	// Due is a SELECT with one column, at: the times of the due records, oldest first. Records with a time before $1
 	// are due.
 	Due string
@@ -261,6 +263,20 @@ func (s *Store) claim(ctx context.Context, k Kind) (bool, error) {
 	return tag.RowsAffected() == 1, nil
 }
 
+func (s *Store) prepare(ctx context.Context, k Kind) error {
+	if k.Prepare == "" {
+		return nil
+	}
+	err := s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, k.Prepare)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("prepare %s: %w", k.Name, err)
+	}
+	return nil
+}
+
 // A Report is called with the number of records of a kind that a run deleted.
 type Report func(kind string, deleted int64)
 
@@ -269,7 +285,7 @@ type Report func(kind string, deleted int64)
 func (s *Store) RunOnce(ctx context.Context, report Report, log *slog.Logger) error {
 	var failures []error
 	for _, k := range s.kinds {
-		if k.Forever || ctx.Err() != nil {
+		if k.Forever && k.Prepare == "" || ctx.Err() != nil {
 			continue
 		}
 		if err := s.runKind(ctx, k, report, log); err != nil {
@@ -281,6 +297,9 @@ func (s *Store) RunOnce(ctx context.Context, report Report, log *slog.Logger) er
 
 func (s *Store) runKind(ctx context.Context, k Kind, report Report, log *slog.Logger) error {
 	if mine, err := s.claim(ctx, k); err != nil || !mine {
+		return err
+	}
+	if err := s.prepare(ctx, k); err != nil {
 		return err
 	}
 	deleted, complete, err := s.Delete(ctx, k)

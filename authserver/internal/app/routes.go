@@ -115,6 +115,7 @@ func (h handlers) accountRoutes(router *mux.Router) {
 			"WWW-Authenticate",
 			"Idempotency-Replayed",
 			web.RequestIDHeader,
+			apierr.CodeHeader,
 		},
 	})
 	for path, handler := range map[string]http.Handler{

@@ -179,7 +179,7 @@ func listed[T any](
 ) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*acquireTimeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, query, args)
+	rows, err := s.reader(ctx).Query(ctx, query, args)
 	if err != nil {
 		return nil, unavailable(op, err)
 	}

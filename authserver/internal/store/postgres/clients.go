@@ -105,7 +105,7 @@ func (s *Store) readClient(ctx context.Context, sql string, args ...any) (client
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var row clientRow
-	err := s.pool.QueryRow(ctx, sql, args...).Scan(row.targets()...)
+	err := s.reader(ctx).QueryRow(ctx, sql, args...).Scan(row.targets()...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return client.Client{}, client.ErrUnknown
 	}

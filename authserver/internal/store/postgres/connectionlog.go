@@ -113,9 +113,11 @@ left join account.users u on u.id = w.user_id and (w.stray is null
   and m.user_id = w.user_id)) -- hide names of non-members
 left join account.grants g on g.id = w.id and w.stray is null
 left join lateral (select e.at, e.detail ->> 'description' as words from account.audit_events e
-  where e.subject = 'grant:' || g.id and e.action = '` + audit.GrantRefused + `' order by e.at desc limit 1) f on true
+  where e.subject = 'grant:' || g.id and e.at >= g.created_at
+    and e.action = '` + audit.GrantRefused + `' order by e.at desc limit 1) f on true
 left join lateral (select e.request_id from account.audit_events e
-  where e.subject = 'grant:' || g.id and e.request_id <> '' order by e.at desc limit 1) r on true
+  where e.subject = 'grant:' || g.id and e.at >= g.created_at
+    and e.request_id <> '' order by e.at desc limit 1) r on true
 order by max(w.at) over (partition by c.id) desc nulls last, c.name, c.id, w.at desc`
 
 type attemptRow struct {

@@ -247,7 +247,7 @@ from gone where ended_at is null`, user, event.Actor, event.RequestID)
 	}
 	for _, table := range []string{
 		"sign_ins", "passkeys", "identities", "authenticators", "password_resets", "email_changes", "unwanted_mails",
-		"access_requests",
+		"access_requests", "idempotency_keys",
 	} {
 		if _, err := tx.Exec(ctx, `delete from account.`+table+` where user_id = $1`, user); err != nil {
 			return err

@@ -126,7 +126,7 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 	}
 	// These keep the identifier.
 	want := []string{
-		"audit_events.user_id", "events.", "grants.user_id", "invitations.invited_by",
+		"audit_events.user_id", "audit_events_earlier.user_id", "events.", "grants.user_id", "invitations.invited_by",
 		"invitation_messages.inviter_id", // for 24 hours
 		"oauth_clients.created_by",
 		"personal_access_tokens.user_id", "users.id",

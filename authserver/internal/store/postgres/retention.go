@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/retention"
 )
 
@@ -55,6 +56,7 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 		configured("connection log", SettingConnectionLog, periods.ConnectionLog,
 			retention.RowsOf("account.connection_stops", "id", "t.at", "")),
 		fixed("events", keepEvents, events()),
+		idempotency.Table{Name: answersTable}.Kind(),
 		fixed("expired sessions", 0, retention.RowsOf("account.sessions", "token", "t.expiry", "")),
 		fixed("ended sign-ins", keepSignIns, retention.RowsOf("account.sign_ins", "id", "t.expires_at", "")),
 		fixed("expired sign-in states", 0, retention.RowsOf("account.ceremonies", "secret_hash", "t.expires_at", "")),
@@ -81,11 +83,13 @@ func fixed(name string, keep time.Duration, k retention.Kind) retention.Kind {
 	return k
 }
 
-// auditEvents returns the kind of audit events. A function deletes them, since this role may only append events.
+// auditEvents returns the kind of audit events. Functions add the months and delete events, since this role may only
+// append events. A month is dropped when all its events are due.
 func auditEvents() retention.Kind {
 	return retention.Kind{
-		Due:    "select at from account.audit_events where at < $1 order by at",
-		Delete: "select account.delete_audit_events($1, $2)",
+		Prepare: "select account.make_audit_months()",
+		Due:     "select at from account.audit_events where at < account.audit_events_due($1) order by at",
+		Delete:  "select account.delete_audit_events($1, $2)",
 	}
 }
 

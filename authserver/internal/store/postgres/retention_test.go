@@ -104,6 +104,9 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			values (gen_random_uuid(), $1, $2, false, 'refused', 'x', 'x', %s)`, []any{workspace, client}},
 		{"events", 30 * day, `insert into account.events (tenant_id, type, data, created_at)
 			values ($1, 'x.y', '{}', %s)`, []any{workspace}},
+		{"idempotency keys", day, `insert into account.idempotency_keys (tenant_id, user_id, route, key, body_hash,
+				created_at)
+			values ($1, $2, 'x', gen_random_uuid()::text, sha256('x'), %s)`, []any{workspace, user}},
 		{"expired sessions", 0, `insert into account.sessions (token, data, expiry)
 			values (gen_random_uuid()::text, '', %s)`, nil},
 		{"ended sign-ins", 90 * day, `insert into account.sign_ins (id, user_id, expires_at, method, address,
@@ -135,7 +138,7 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			deletes(t, r, c.kind, 0)
 		})
 	}
-	if len(r.Kinds()) != 15 {
+	if len(r.Kinds()) != 16 {
 		t.Errorf("%d kinds: add a row to this test", len(r.Kinds()))
 	}
 }
@@ -333,4 +336,36 @@ func TestRetention_RunsOncePerHour(t *testing.T) {
 	if got := run(); len(got) != 1 || got["ended grants"] != 1 {
 		t.Errorf("the next hour: %v", got)
 	}
+}
+
+// The table of events stays as large as the events of 30 days.
+func TestRetention_EventsStayFlat(t *testing.T) {
+	l := newStoreTest(t)
+	const (
+		days   = 120
+		flatAt = 40
+		aDay   = 400
+	)
+	began, today := time.Now().AddDate(0, 0, -days), 0
+	r := l.Retention(keepAll()).At(func() time.Time { return began.AddDate(0, 0, today) })
+	size := func() int { return l.count(`select pg_total_relation_size('account.events')`) }
+	var flat int
+	for today = 1; today <= days; today++ {
+		l.fixture.Exec(`insert into account.events (tenant_id, type, data, created_at)
+			select $1, 'programme.updated', '{"id": "00000000-0000-0000-0000-000000000000", "changed": ["name"]}', $2
+			from generate_series(1, $3::integer)`, l.grant.WorkspaceID, began.AddDate(0, 0, today), aDay)
+		l.fixture.Exec(`select account.number_events($1)`, l.grant.WorkspaceID)
+		if _, complete, err := r.Delete(t.Context(), kindOf(t, r, "events")); err != nil || !complete {
+			t.Fatal(complete, err)
+		}
+		l.fixture.Exec(`vacuum account.events`)
+		if today == flatAt {
+			flat = size()
+		}
+	}
+	rows := l.count(`select count(*) from account.events`)
+	if last := size(); rows > aDay*32 || rows < aDay*29 || last > flat*11/10 {
+		t.Errorf("%d rows, %d bytes, and %d on day %d", rows, last, flat, flatAt)
+	}
+	t.Logf("%d rows, %d bytes, and %d on day %d", rows, size(), flat, flatAt)
 }

@@ -18,21 +18,26 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/web"
 	"github.com/almonerhq/almoner/shared/webhook"
 )
 
 const deadlockTries = 5
 
-// atomically runs do in one transaction. It retries a transaction that Postgres aborted for a deadlock, a
-// lock timeout or a serialization failure. Domain errors are returned unchanged; all others wrap
-// store.ErrUnavailable.
+// atomically runs do in one transaction, which is that of ctx if it has one (Once). It retries a transaction that
+// Postgres aborted for a deadlock, a lock timeout or a serialization failure. Domain errors are returned unchanged; all
+// others wrap store.ErrUnavailable.
 func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*acquireTimeout)
 	defer cancel()
 	defer s.recent.Purge()
 	var err error
 	for range deadlockTries {
+		if w := writingOf(ctx); w != nil { // Once tries the whole transaction again
+			err = do(w.tx)
+			break
+		}
 		err = pgx.BeginFunc(ctx, s.pool, do)
 		var refused *pgconn.PgError
 		if !errors.As(err, &refused) ||
@@ -45,6 +50,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 	}
 	for _, own := range append(
 		slices.Concat(membership.Errors(), useraccount.Errors(), webhook.Errors()),
+		error(idempotency.ErrReused),
 		client.ErrUnknown,
 		grant.ErrPolicy,
 		policy.ErrChanged,

@@ -27,6 +27,18 @@ func recordErasure(
 	return nil
 }
 
+// RecordExport adds an event to the audit log of the workspace: by exports the submissions of a form.
+func (s *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, "select account.record_export($1, $2, $3, $4, $5, $6)",
+		identity.New(), workspaceID, by, form, map[string]string{"format": format}, web.RequestID(ctx))
+	if err != nil {
+		return outcome(fmt.Errorf("record an export: %w", err))
+	}
+	return nil
+}
+
 // DeleteDraft implements programme.Writer.
 func (w *writing) DeleteDraft(ctx context.Context, workspaceID, id, by uuid.UUID) error {
 	p, err := oneProgramme(ctx, w.tx, programmeSQL+" for update", workspaceID, id)

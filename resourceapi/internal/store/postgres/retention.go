@@ -5,8 +5,6 @@ import (
 
 	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/webhook"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 )
 
 // RetentionPeriods say how long records are kept after they have ended. Zero keeps them for ever.
@@ -39,7 +37,7 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 	deliveries := retention.RowsOf("account.webhook_deliveries", "id", "t.created_at", "")
 	deliveries.Name, deliveries.Keep = "deliveries of webhooks", webhook.LogDays*24*time.Hour
 	return retention.NewStore(s.pool, "resource", []retention.Kind{
-		oldSubmissions(), supporters, imports, idempotencyKeys(), jobs, deliveries,
+		oldSubmissions(), supporters, imports, answers.Kind(), jobs, deliveries,
 	})
 }
 
@@ -92,11 +90,4 @@ func supportersLeft() retention.Kind {
 				delete from resource.supporters p using due where p.tenant_id = $3 and p.id = due.id returning 1)
 			select count(*) from gone`,
 	}
-}
-
-func idempotencyKeys() retention.Kind {
-	const key = "tenant_id, user_id, route, key"
-	keys := retention.RowsOfWorkspaces("resource.idempotency_keys", key, "t.created_at", "")
-	keys.Name, keys.Keep = "idempotency keys", idempotency.Retention
-	return keys
 }
