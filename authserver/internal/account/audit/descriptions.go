@@ -131,7 +131,8 @@ var descriptions = []Description{
 		Action: AccessRequested,
 		Text:   "Asked the administrators for access. Permissions: {permissions}",
 		Meaning: "`member` tells whether the user was a member, `llm_integration` whether the user asked to switch " +
-			"it on. `recipients` counts the members who got the e-mail.",
+			"it on, `connector_policy` whether the user asked to change the policy. `recipients` counts the members " +
+			"who got the e-mail.",
 	},
 	{Action: UserAdded, Text: "Created the account"},
 	{Action: UserRenamed, Text: "Changed their name"},
