@@ -146,7 +146,7 @@ var descriptions = []Description{
 	{
 		Action:  UserPasswordReset,
 		Text:    "Set a new password with a link and signed out all browsers",
-		Meaning: "`others_removed` tells whether passkeys and linked accounts were removed.",
+		Meaning: "`others_removed` tells whether passkeys and linked accounts were removed, each with an event.",
 	},
 	{Action: UserPasswordRemoved, Text: "Removed the password"},
 	{
