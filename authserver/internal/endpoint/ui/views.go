@@ -100,7 +100,10 @@ type Message struct {
 func (*Message) Template() string { return "message" }
 
 // A Link is a link to another page of this server.
-type Link struct{ Href, Text string }
+type Link struct {
+	Href, Text string
+	NewTab     bool
+}
 
 // A Section is a page that the navigation of the settings links to.
 type Section struct {
