@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
@@ -25,8 +26,8 @@ func TestBrand_NoOtherNameIsShown(t *testing.T) {
 	who := p.person()
 	p.fixture.Join(p.fixture.WorkspaceID, who.ID, perm.AccountAPIAccess)
 	p.fixture.Exec(`insert into account.audit_events (id, tenant_id, actor, action, subject, detail)
-		values (gen_random_uuid(), $1, 'system', 'token.revoked', 'token:x', '{"reason": "replaced"}')`,
-		p.fixture.WorkspaceID)
+		values (gen_random_uuid(), $1, 'system', $2, 'token:x', '{"reason": "replaced"}')`,
+		p.fixture.WorkspaceID, audit.TokenRevoked)
 	b := p.signedIn(who)
 	p.forgotten(who, 1)
 	letter := p.mail(who.Email, "Set a new password", 1)

@@ -93,6 +93,7 @@ var descriptions = []Description{
 	{Action: ClientSecretReplaced, Text: "Replaced the secret of the application {application}"},
 	{Action: ClientDeleted, Text: "Deleted the application {application}"},
 	{Action: AuditExported, Text: "Exported the audit log"},
+	{Action: ConnectionsExported, Text: "Exported the connection log"},
 
 	{Action: OrganisationAdded, Text: "Created the organisation"},
 	{Action: WorkspaceAdded, Text: "Created the workspace"},

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -13,27 +12,82 @@ import (
 // isUUID guards a cast: a malformed text in the log must not hide the other events.
 const isUUID = `'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'`
 
-// entrySQL reads events e, the latest first, with the names of the affected user, the client and the actor.
-const entrySQL = `
+// clientOf is the client that an event e concerns, as text, or null.
+const clientOf = `case when e.subject like 'client:%' then substr(e.subject, 8) else e.detail ->> 'client_id' end`
+
+// namedSQL and namesSQL, with a statement between them that selects events, add the names of the affected user, the
+// client and the actor.
+const namedSQL = `
 select e.id, e.at, e.tenant_id, e.user_id, e.actor, e.action, e.subject, e.detail, e.request_id,
   coalesce(u.name, ''), coalesce(c.name, ''), coalesce(a.name, '')
-from account.audit_events e
-cross join lateral (select
-  case when e.subject like 'client:%' then substr(e.subject, 8) else e.detail ->> 'client_id' end as client,
+from (`
+
+const namesSQL = `) e
+cross join lateral (select ` + clientOf + ` as client,
   case when e.actor like 'user:%' then substr(e.actor, 6) end as actor) named
 left join account.users u on u.id = e.user_id
 left join account.users a on a.id = case when named.actor ~ ` + isUUID + ` then named.actor::uuid end
 left join account.oauth_clients c on c.id = case when named.client ~ ` + isUUID + ` then named.client::uuid end
-where `
+order by e.at desc, e.id desc`
 
-const searched = `
-  and (@request = '' or e.request_id = @request)
-  and (@person = '' or strpos(lower(concat_ws(' ', u.name, u.email, a.name, a.email)), lower(@person)) > 0)
-  and (@application = '' or strpos(lower(c.name), lower(@application)) > 0)
-  and (@since::timestamptz is null or e.at >= @since) and (@until::timestamptz is null or e.at < @until)`
+// peopleSQL and applicationsSQL select the users and applications that a search names.
+const (
+	peopleSQL       = `select p.id from account.users p where strpos(lower(p.name || ' ' || p.email), lower(@person)) > 0`
+	applicationsSQL = `select n.id from account.oauth_clients n where strpos(lower(n.name), lower(@application)) > 0`
+)
 
-const newestFirst = ` and (@at::timestamptz is null or (e.at, e.id) < (@at, @id)) order by e.at desc, e.id desc
-	limit @limit`
+// eventsSQL selects the latest events for which the condition of holds. The statement contains only the conditions that
+// the search has, so that each statement has its own plan.
+func eventsSQL(of string, search audit.Search, from audit.Cursor) string {
+	text := `select * from account.audit_events e where ` + of
+	if search.RequestID != "" {
+		text += ` and e.request_id = @request and e.request_id <> ''`
+	}
+	if search.Person != "" {
+		text += ` and (e.user_id in (` + peopleSQL + `)
+			or e.actor in (select 'user:' || id from (` + peopleSQL + `) as actors))`
+	}
+	if search.Application != "" {
+		text += ` and ` + clientOf + ` in (select id::text from (` + applicationsSQL + `) as named)`
+	}
+	text += between("e.at", search) + before("(e.at, e.id)", from)
+	return text + ` order by e.at desc, e.id desc limit @limit`
+}
+
+// between returns the condition that a time is in the period of a search.
+func between(at string, search audit.Search) string {
+	text := ""
+	if !search.Since.IsZero() {
+		text += ` and ` + at + ` >= @since`
+	}
+	if !search.Until.IsZero() {
+		text += ` and ` + at + ` < @until`
+	}
+	return text
+}
+
+// before returns the condition that a position is after the cursor, in a log that is read back from the latest entry.
+func before(position string, from audit.Cursor) string {
+	if from == (audit.Cursor{}) {
+		return ""
+	}
+	return ` and ` + position + ` < (@at, @id)`
+}
+
+// searchArgs returns the arguments of these conditions.
+func searchArgs(of uuid.UUID, search audit.Search, from audit.Cursor, limit int) pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"of":          of,
+		"at":          from.At,
+		"id":          from.ID,
+		"limit":       limit,
+		"request":     search.RequestID,
+		"person":      search.Person,
+		"application": search.Application,
+		"since":       search.Since,
+		"until":       search.Until,
+	}
+}
 
 // EventsOfWorkspace reads the audit log of a workspace backwards from a cursor.
 func (s *Store) EventsOfWorkspace(
@@ -61,18 +115,8 @@ func (s *Store) entries(
 ) ([]audit.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	args := pgx.NamedArgs{
-		"of":          id,
-		"at":          orNull(from.At),
-		"id":          from.ID,
-		"limit":       limit,
-		"request":     search.RequestID,
-		"person":      search.Person,
-		"application": search.Application,
-		"since":       orNull(search.Since),
-		"until":       orNull(search.Until),
-	}
-	rows, err := s.pool.Query(ctx, entrySQL+of+searched+newestFirst, args)
+	text := namedSQL + eventsSQL(of, search, from) + namesSQL
+	rows, err := s.pool.Query(ctx, text, searchArgs(id, search, from, limit))
 	if err != nil {
 		return nil, unavailable("read audit log", err)
 	}
@@ -95,12 +139,4 @@ func (s *Store) entries(
 		return e, err
 	})
 	return found, unavailable("read audit log", err)
-}
-
-// orNull returns the time, or null for the zero time.
-func orNull(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	return &at
 }
