@@ -213,6 +213,7 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 		"/settings/webhooks" + here,
 		"/settings/developers?tenant=x",
 		"/settings/connectors" + here,
+		"/settings/connectors/log" + here,
 		"/settings/apps",
 		"/settings/connect",
 		"/settings/security",

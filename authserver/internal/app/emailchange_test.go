@@ -221,6 +221,26 @@ func TestEmailChange_NeedsFreshSignInAndOneAddress(t *testing.T) {
 	}
 }
 
+// One user cannot use up the limit of an address, so that another user cannot change to it.
+func TestEmailChange_LimitOfAddressCountsUsers(t *testing.T) {
+	p := serveMail(t)
+	email := newAddress()
+	first := p.signedIn(p.person())
+	for range 3 {
+		if page := p.asksFor(first, email); page.Status != 303 {
+			t.Fatalf("%d %s", page.Status, page.Text())
+		}
+	}
+	for i, want := range []int{303, 303, 429} {
+		if page := p.asksFor(p.signedIn(p.person()), email); page.Status != want {
+			t.Errorf("user %d: %d, want %d: %s", i+2, page.Status, want, page.Text())
+		}
+	}
+	if page := p.asksFor(first, email); page.Status != 303 {
+		t.Errorf("the first user again: %d %s", page.Status, page.Text())
+	}
+}
+
 func TestP3_ConcurrentConfirmationsChangeAddressOnce(t *testing.T) {
 	t.Parallel()
 	p := serveMail(t)

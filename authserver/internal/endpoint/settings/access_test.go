@@ -47,6 +47,9 @@ func pages() []string {
 		links(perm.AccountAPIAccess, perm.AccountReadMembers),
 		"/settings/audit.jsonl",
 		"/settings/audit.csv",
+		connectionLog,
+		connectionLog+".jsonl",
+		connectionLog+".csv",
 		members+"/member",
 		newToken,
 		applications,
@@ -168,6 +171,7 @@ func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{
 		developers, newToken, applications, newApp, hooks, "/settings/audit", "/settings/audit.jsonl", connectors,
+		connectionLog, connectionLog + ".csv",
 	} {
 		for name, c := range map[string]struct {
 			who       browsertest.Person

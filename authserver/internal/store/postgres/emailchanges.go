@@ -29,17 +29,18 @@ func (s *Store) BeginEmailChange(ctx context.Context, r useraccount.EmailRequest
 			return err
 		}
 		var repeated, taken bool
-		var own, toAddress int
+		var own, others int
 		err = tx.QueryRow(ctx, `
 select exists (select from account.email_changes where id = $1),
   exists (select from account.users where email = $3 and id <> $2),
   (select count(*) from account.email_changes where user_id = $2 and created_at > now() - interval '1 day'),
-  (select count(*) from account.email_changes where new_email = $3 and created_at > now() - interval '1 day')`,
-			r.ID, r.UserID, r.Email).Scan(&repeated, &taken, &own, &toAddress)
+  (select count(distinct user_id) from account.email_changes
+    where new_email = $3 and user_id <> $2 and created_at > now() - interval '1 day')`,
+			r.ID, r.UserID, r.Email).Scan(&repeated, &taken, &own, &others)
 		if err != nil || repeated {
 			return err
 		}
-		if own >= useraccount.MaxEmailChanges || toAddress >= useraccount.MaxEmailChangesToAddress {
+		if own >= useraccount.MaxEmailChanges || others >= useraccount.MaxEmailChangesToAddress {
 			return useraccount.ErrTooManyChanges
 		}
 		if err := endEmailChange(ctx, tx, r.UserID, "replaced"); err != nil {
