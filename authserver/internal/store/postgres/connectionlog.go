@@ -92,7 +92,7 @@ left join attempts w on w.connector = c.id
 left join account.users u on u.id = w.user_id and (w.stray is null
   or exists (select from account.memberships m where m.tenant_id = @tenant
   and m.user_id = w.user_id)) -- hide names of non-members
-left join account.grants g on g.id = w.id and w.stray is null
+left join account.grants g on g.tenant_id = @tenant and g.id = w.id and w.stray is null
 left join lateral (select e.at, e.detail ->> 'description' as words from account.audit_events e
   where e.subject = 'grant:' || g.id and e.at >= g.created_at
     and e.action = '` + audit.GrantRefused + `' order by e.at desc limit 1) f on true
