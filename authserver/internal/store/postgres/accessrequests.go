@@ -125,7 +125,7 @@ insert into account.access_requests as a (user_id, tenant_id, permissions, appli
 values ($1, $2, $3, $4, $5, now())
 on conflict (user_id, tenant_id) do update set permissions = excluded.permissions,
   application = excluded.application, member = excluded.member, asked_at = excluded.asked_at
-where a.asked_at <= now() - $6::interval`,
+where a.asked_at <= excluded.asked_at - $6::interval`,
 		q.UserID, q.WorkspaceID, append([]string{}, q.Permissions.Strings()...), q.Application, member,
 		accessrequest.Interval)
 	if err != nil {

@@ -82,8 +82,8 @@ with chosen as (
 )
 select ` + grantColumns + ` from g`
 
-// revokeWhere revokes every grant g that matches the condition, in the caller's transaction, with an audit event each. It
-// works through the workspaces in the order of their ids, so that two calls cannot deadlock.
+// revokeWhere revokes every grant g that matches the condition, in the caller's transaction, with an audit event each.
+// It works through the workspaces in the order of their ids, so that two calls cannot deadlock.
 func revokeWhere(
 	ctx context.Context,
 	tx pgx.Tx,
