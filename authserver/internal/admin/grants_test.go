@@ -110,6 +110,7 @@ func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
 			b.Connected(b.app, b.user),
 		}
 		b.Fixture.Exec(`update account.grants set tenant_id = $2 where id = $1`, grants[3].Grant.ID, elsewhere)
+		grants[3].Grant.WorkspaceID = elsewhere
 		want := 0
 		for _, ended := range c.ended {
 			if ended {
