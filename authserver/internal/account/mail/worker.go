@@ -24,7 +24,7 @@ const (
 	keepSent    = time.Minute     // then the job of a message is deleted (M4)
 	stopWithin  = 15 * time.Second
 	leaveFor    = 10 * time.Second // a message of an unknown kind is left to other processes
-	restFor     = 3 * time.Second // pause after the queue could not be reached
+	restFor     = 3 * time.Second  // pause after the queue could not be reached
 )
 
 // Outcomes of a message.
