@@ -91,7 +91,7 @@ func rooms() map[string][]string {
 		"github.com/agnivade/levenshtein":       {"shared/envconf"},
 		"github.com/santhosh-tekuri/jsonschema": {"e2e/openapicheck"},
 		"github.com/pb33f/libopenapi/datamodel": {"e2e/openapicheck"},
-		"github.com/goccy/go-yaml":              {"shared/openapi", "authserver/internal/admin"},
+		"github.com/goccy/go-yaml":              {"shared/openapi", "authserver/internal/admin", "resourceapi/internal/app"},
 		"github.com/yuin/goldmark":              {"resourceapi/internal/endpoint/apidoc"},
 		"github.com/IBM/pgxpoolprometheus":      {"shared/metrics"},
 		"github.com/prometheus/client_golang":   {"shared/metrics", "*/internal/metrics"},

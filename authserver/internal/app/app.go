@@ -33,6 +33,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/shared/deprecation"
 	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -234,10 +235,11 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			Cursors:    lists,
 			Log:        log,
 		}),
-		browser:  b,
-		alive:    live(),
-		ready:    ready(log, parts),
-		withKeys: func(next http.Handler) http.Handler { return withKeys(ring, log, next) },
+		browser:    b,
+		deprecated: deprecation.All(),
+		alive:      live(),
+		ready:      ready(log, parts),
+		withKeys:   func(next http.Handler) http.Handler { return withKeys(ring, log, next) },
 	}
 	return &App{
 		Parts: Parts{
