@@ -32,12 +32,13 @@ order by e.at desc, e.id desc`
 
 // peopleSQL and applicationsSQL select the users and applications that a search names.
 const (
-	peopleSQL       = `select p.id from account.users p where strpos(lower(p.name || ' ' || p.email), lower(@person)) > 0`
+	peopleSQL = `select p.id from account.users p
+		where strpos(lower(p.name || ' ' || p.email), lower(@person)) > 0`
 	applicationsSQL = `select n.id from account.oauth_clients n where strpos(lower(n.name), lower(@application)) > 0`
 )
 
-// eventsSQL selects the latest events for which the condition of holds. The statement contains only the conditions that
-// the search has, so that each statement has its own plan.
+// eventsSQL selects the latest events for which the condition of holds. The statement contains only the conditions
+// that the search has, so that each statement has its own plan.
 func eventsSQL(of string, search audit.Search, from audit.Cursor) string {
 	text := `select * from account.audit_events e where ` + of
 	if search.RequestID != "" {
