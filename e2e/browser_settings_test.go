@@ -141,8 +141,8 @@ func (v *settingsTour) leaves() {
 	v.See("#email")
 }
 
-// entersWithPasskey signs out, in with the passkey of a device, and out again. Otherwise the device does not answer: the
-// sign-in page asks for a passkey by itself (autofill).
+// entersWithPasskey signs out, in with the passkey of a device, and out again. Otherwise the device does not answer:
+// the sign-in page asks for a passkey by itself (autofill).
 func (v *settingsTour) entersWithPasskey(device harness.Authenticator, email string) {
 	v.Helper()
 	device.Answers(false)

@@ -71,7 +71,8 @@ type browserDeps struct {
 }
 
 func newBrowser(d browserDeps) (browser, error) {
-	d.pages = d.pages.Offering(d.config.offer()).Navigating(SettingsSections(), slices.Concat(developers.Subsections(), connectors.Subsections()))
+	subsections := slices.Concat(developers.Subsections(), connectors.Subsections())
+	d.pages = d.pages.Offering(d.config.offer()).Navigating(SettingsSections(), subsections)
 	proxies, err := web.ParseProxies(d.config.TrustedProxies)
 	if err != nil {
 		return browser{}, err

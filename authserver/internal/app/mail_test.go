@@ -155,8 +155,8 @@ func TestForgotten_ThievesPasskeyGoesOnRequest(t *testing.T) {
 	}
 }
 
-// TestForgotten_LinkByMailKeepsRequiredPasskeys (F5): where a workspace requires a second factor, a link by mail removes
-// linked accounts only, and a link of an operator removes passkeys too.
+// TestForgotten_LinkByMailKeepsRequiredPasskeys (F5): where a workspace requires a second factor, a link by mail
+// removes linked accounts only, and a link of an operator removes passkeys too.
 func TestForgotten_LinkByMailKeepsRequiredPasskeys(t *testing.T) {
 	p := serveMail(t)
 	who := p.person()

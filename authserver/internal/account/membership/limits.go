@@ -10,8 +10,8 @@ import (
 // withdrawn.
 const LimitWindow = 24 * time.Hour
 
-// A Limit is the maximum number of invitations sent within LimitWindow, or of users who sent them. An invitation that is
-// sent again counts again. A refused request does not count.
+// A Limit is the maximum number of invitations sent within LimitWindow, or of users who sent them. An invitation that
+// is sent again counts again. A refused request does not count.
 type Limit struct {
 	Name string // in the header RateLimit
 	Most int

@@ -291,8 +291,8 @@ func TestAsk_RefusedForms(t *testing.T) {
 	} {
 		who := site.Member(perm.AccountWriteMembers, perm.AccountReadMembers, perm.AccountAPIAccess)
 		page := site.SignedIn(who).Get(path)
-		site.Fixture.Exec(`update account.memberships set permissions = array_remove(permissions, 'account:write:members')
-			where user_id = $1`, who.ID)
+		site.Fixture.Exec(`update account.memberships
+			set permissions = array_remove(permissions, 'account:write:members') where user_id = $1`, who.ID)
 		refused := page.Send(form, nil)
 		if refused.Status != http.StatusForbidden || asks(refused) != 1 {
 			t.Errorf("%s: %d, %d forms: %s", form, refused.Status, asks(refused), refused.Text())

@@ -26,7 +26,8 @@ type asker struct {
 
 // ask returns the button for missing permissions, or for the LLM integration if there are none.
 func (a asker) ask(in workspace.Workspace, missing, held perm.Set) (ui.Ask, error) {
-	return a.offer(in, accessrequest.Request{Permissions: missing.Without(held), LLMIntegration: len(missing) == 0}, held)
+	q := accessrequest.Request{Permissions: missing.Without(held), LLMIntegration: len(missing) == 0}
+	return a.offer(in, q, held)
 }
 
 // offer returns the button for the access that q names.

@@ -28,9 +28,9 @@ func TestConnectionLog_SearchSelectsAttemptsOfPageAndExports(t *testing.T) {
 	site.Fixture.Exec(`update account.oauth_clients set name = 'Sorter' where id = $1`, sorter.ID)
 	site.Fixture.Exec(`update account.oauth_clients set name = '=Finder' where id = $1`, finder.ID)
 	live := uuid.New()
-	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
-		created_at, ends_at, generation) values ($1, 'connector', $2, $3, $4, '{programmes:read:programmes}', $5, 'active',
-		'2026-03-02T23:59:59Z', '2099-01-01', 1)`, live, sorter.ID, eve.ID, in, browsertest.Resource)
+	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource,
+		state, created_at, ends_at, generation) values ($1, 'connector', $2, $3, $4, '{programmes:read:programmes}', $5,
+		'active', '2026-03-02T23:59:59Z', '2099-01-01', 1)`, live, sorter.ID, eve.ID, in, browsertest.Resource)
 	site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, request_id)
 		values (gen_random_uuid(), $1, $2, 'system', 'test.step', $3, 'req-grant')`, in, eve.ID,
 		"grant:"+live.String())
@@ -106,8 +106,8 @@ func TestConnectionLog_IsPagedAndLight(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
-	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
-			created_at, ends_at, generation)
+	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource,
+			state, created_at, ends_at, generation)
 		select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', 'r', 'active',
 			date_trunc('second', now()) - (n / 3) * interval '1 minute', now() + interval '9 days', 1
 		from generate_series(1, 60) n`, app.ID, ada.ID, site.Fixture.WorkspaceID)

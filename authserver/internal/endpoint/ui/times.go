@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The script times.js writes times in the reader's time zone, and the time in UTC as their title. Without it, they are in
-// UTC.
+// The script times.js writes times in the reader's time zone, and the time in UTC as their title. Without it, they are
+// in UTC.
 //
 // The attribute data-local says how: "ago" is relative, like "2 minutes ago", for a time of the last or next week.
 

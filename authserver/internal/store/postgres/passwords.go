@@ -218,8 +218,8 @@ func (s *Store) ResetLink(ctx context.Context, tokenHash []byte) (password.Link,
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var l password.Link
-	err := s.pool.QueryRow(ctx, linkSQL, tokenHash).Scan(&l.UserID, &l.Name, &l.Email, &l.Expires, &l.Passkeys, &l.Identities,
-		&l.PasskeysStay)
+	row := s.pool.QueryRow(ctx, linkSQL, tokenHash)
+	err := row.Scan(&l.UserID, &l.Name, &l.Email, &l.Expires, &l.Passkeys, &l.Identities, &l.PasskeysStay)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return password.Link{}, password.ErrLinkInvalid
 	}
