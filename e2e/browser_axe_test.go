@@ -161,7 +161,7 @@ func signedOutPages(i *inspector, p *harness.Product, to linked) {
 		i.at(page)
 	}
 	i.Open(p.AppURL + "/login/forgotten")
-	i.Press(harness.EnterKey)
+	i.Click("button[type=submit]")
 	i.See("#email-note")
 	i.look("forgotten, without an address")
 }
@@ -213,6 +213,7 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 		"/settings/webhooks" + here,
 		"/settings/developers?tenant=x",
 		"/settings/connectors" + here,
+		"/settings/connectors/log" + here,
 		"/settings/apps",
 		"/settings/connect",
 		"/settings/security",

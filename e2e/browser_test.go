@@ -303,6 +303,7 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 			"/settings/connect",
 			"/settings/security",
 			"/settings/connectors",
+			"/settings/connectors/log",
 			"/settings/audit",
 			"/oauth/authorize?client_id=x",
 			"/nothing",

@@ -337,6 +337,9 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		"/settings/audit.jsonl",
 		"/settings/audit.csv",
 		"/settings/connectors",
+		"/settings/connectors/log",
+		"/settings/connectors/log.jsonl",
+		"/settings/connectors/log.csv",
 		"/settings/members",
 	} {
 		for name, who := range map[string]*harness.Person{
@@ -379,6 +382,7 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 		"/settings/developers",
 		"/settings/audit",
 		"/settings/connectors",
+		"/settings/connectors/log",
 		"/settings/members",
 		"/settings/members/member",
 	} {

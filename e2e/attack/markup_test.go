@@ -88,14 +88,17 @@ func newMarkedTarget(t *testing.T, p *harness.Product) *target {
 func pagesOf(p *harness.Product, e *target) map[string][]string {
 	in := "?tenant=" + e.Workspace.ID
 	return map[string][]string{
-		p.AppURL + "/settings/user":               {"person", "workspace", "organisation"},
-		p.AppURL + "/settings/developers" + in:    {"token", "workspace"},
-		p.AppURL + "/settings/applications" + in:  {"application", "workspace"},
-		p.AppURL + "/settings/webhooks" + in:      {"workspace"},
-		p.AppURL + "/settings/apps":               {"application", "workspace"},
-		p.AppURL + "/settings/security":           {"token", "event of a token"},
-		p.AppURL + "/settings/audit" + in:         {"event", "workspace"},
-		p.AppURL + "/settings/connectors" + in:    {"workspace"},
+		p.AppURL + "/settings/user":              {"person", "workspace", "organisation"},
+		p.AppURL + "/settings/developers" + in:   {"token", "workspace"},
+		p.AppURL + "/settings/applications" + in: {"application", "workspace"},
+		p.AppURL + "/settings/webhooks" + in:     {"workspace"},
+		p.AppURL + "/settings/apps":              {"application", "workspace"},
+		p.AppURL + "/settings/security":          {"token", "event of a token"},
+		p.AppURL + "/settings/audit" + in:        {"event", "workspace"},
+		p.AppURL + "/settings/connectors" + in:   {"workspace"},
+
+		p.AppURL + "/settings/connectors/log" + in: {"workspace"},
+
 		p.AppURL + "/settings/members" + in:       {"person", "workspace"},
 		p.AppURL + "/settings/passkeys":           {"passkey"},
 		p.AppURL + "/login/again":                 nil,

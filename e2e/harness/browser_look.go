@@ -2,6 +2,7 @@ package harness
 
 import (
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 )
 
@@ -35,5 +36,52 @@ func (b *Browser) TimeZone(name string) {
 	parameters := emulation.SetTimezoneOverrideParams{TimezoneID: name}
 	if _, err := chromedp.Call(b.window, emulation.SetTimezoneOverride, parameters); err != nil {
 		b.t.Fatalf("set the time zone: %v", err)
+	}
+}
+
+// An Authenticator is a device of a browser that holds passkeys.
+type Authenticator struct {
+	b  *Browser
+	id webauthn.AuthenticatorID
+}
+
+// AddAuthenticator adds a device that creates passkeys and signs in with them. It verifies its user without a dialogue.
+func (b *Browser) AddAuthenticator() Authenticator {
+	b.t.Helper()
+	_, err := chromedp.Call(b.window, webauthn.Enable, webauthn.EnableParams{})
+	if err != nil {
+		b.t.Fatalf("add an authenticator: %v", err)
+	}
+	added, err := chromedp.Call(b.window, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{
+		Options: &webauthn.VirtualAuthenticatorOptions{
+			Protocol:                    webauthn.AuthenticatorProtocolCtap2,
+			Transport:                   webauthn.AuthenticatorTransportInternal,
+			HasResidentKey:              true,
+			HasUserVerification:         true,
+			IsUserVerified:              true,
+			AutomaticPresenceSimulation: true,
+		},
+	})
+	if err != nil {
+		b.t.Fatalf("add an authenticator: %v", err)
+	}
+	return Authenticator{b, added.AuthenticatorID}
+}
+
+// Answers sets whether the device answers requests, as if its user touched it. Without an answer, requests wait.
+func (a Authenticator) Answers(answers bool) {
+	a.b.t.Helper()
+	parameters := webauthn.SetAutomaticPresenceSimulationParams{AuthenticatorID: a.id, Enabled: answers}
+	if _, err := chromedp.Call(a.b.window, webauthn.SetAutomaticPresenceSimulation, parameters); err != nil {
+		a.b.t.Fatalf("set up an authenticator: %v", err)
+	}
+}
+
+// Remove removes the device with its passkeys.
+func (a Authenticator) Remove() {
+	a.b.t.Helper()
+	parameters := webauthn.RemoveVirtualAuthenticatorParams{AuthenticatorID: a.id}
+	if _, err := chromedp.Call(a.b.window, webauthn.RemoveVirtualAuthenticator, parameters); err != nil {
+		a.b.t.Fatalf("remove an authenticator: %v", err)
 	}
 }

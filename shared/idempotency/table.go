@@ -44,19 +44,40 @@ func (t Table) Once(
 // claim inserts the key's row, or returns the stored answer. The insert waits for a transaction that inserts the same
 // row; a row older than Retention is replaced.
 func (t Table) claim(ctx context.Context, tx pgx.Tx, key Key) (first Answer, known bool, err error) {
+	for {
+		claimed, err := t.insert(ctx, tx, key)
+		if err != nil || claimed {
+			return Answer{}, false, err
+		}
+		first, err = t.stored(ctx, tx, key)
+		if !errors.Is(err, pgx.ErrNoRows) { // otherwise the old row was deleted meanwhile
+			return first, err == nil, err
+		}
+	}
+}
+
+// insert inserts the key's row, or replaces one that is older than Retention. It reports whether it did. The time is
+// that of the database. Two statements, since a distributed Postgres accepts no now() in "on conflict do update".
+func (t Table) insert(ctx context.Context, tx pgx.Tx, key Key) (bool, error) {
 	tag, err := tx.Exec(ctx, `
-		insert into `+t.Name+` as k (tenant_id, user_id, route, key, body_hash)
-		values ($1, $2, $3, $4, $5)
-		on conflict (tenant_id, user_id, route, key) do update
-			set body_hash = excluded.body_hash, created_at = now(), status = null
-			where k.created_at <= now() - make_interval(secs => $6)`,
-		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], Retention.Seconds())
+		insert into `+t.Name+` (tenant_id, user_id, route, key, body_hash)
+		values ($1, $2, $3, $4, $5) on conflict (tenant_id, user_id, route, key) do nothing`,
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:])
+	if err == nil && tag.RowsAffected() == 0 {
+		tag, err = tx.Exec(ctx, `
+			update `+t.Name+` set body_hash = $5, created_at = now(), status = null
+			where tenant_id = $1 and user_id = $2 and route = $3 and key = $4
+				and created_at <= now() - make_interval(secs => $6)`,
+			key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], Retention.Seconds())
+	}
 	if err != nil {
-		return Answer{}, false, fmt.Errorf("claim an idempotency key: %w", err)
+		return false, fmt.Errorf("claim an idempotency key: %w", err)
 	}
-	if tag.RowsAffected() == 1 {
-		return Answer{}, false, nil
-	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// stored returns the answer of a known key. It returns ErrReused if the key was used for another body.
+func (t Table) stored(ctx context.Context, tx pgx.Tx, key Key) (first Answer, err error) {
 	var same bool
 	err = tx.QueryRow(ctx, `
 		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
@@ -64,18 +85,18 @@ func (t Table) claim(ctx context.Context, tx pgx.Tx, key Key) (first Answer, kno
 		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:]).
 		Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body)
 	if err != nil {
-		return Answer{}, false, fmt.Errorf("read the answer of an idempotency key: %w", err)
+		return Answer{}, fmt.Errorf("read the answer of an idempotency key: %w", err)
 	}
 	if !same {
-		return Answer{}, false, ErrReused
+		return Answer{}, ErrReused
 	}
 	if t.Box != nil {
 		if first.Body, err = t.Box.OpenBytes(first.Body); err != nil {
-			return Answer{}, false, fmt.Errorf("open the answer of an idempotency key: %w", err)
+			return Answer{}, fmt.Errorf("open the answer of an idempotency key: %w", err)
 		}
 	}
 	first.Replayed = true
-	return first, true, nil
+	return first, nil
 }
 
 func (t Table) store(ctx context.Context, tx pgx.Tx, key Key, answer Answer) error {
@@ -98,7 +119,7 @@ func (t Table) store(ctx context.Context, tx pgx.Tx, key Key, answer Answer) err
 
 // Kind returns the kind of the keys that are older than Retention.
 func (t Table) Kind() retention.Kind {
-	k := retention.RowsOf(t.Name, "tenant_id, user_id, route, key", "t.created_at", "")
+	k := retention.RowsOfWorkspaces(t.Name, "tenant_id, user_id, route, key", "t.created_at", "")
 	k.Name, k.Keep = "idempotency keys", Retention
 	return k
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // ResetLink makes a link with which a user sets a new password, as the mail of /login/forgotten has it. The operator
-// gives it to the user.
+// gives it to the user. With this link, the user can also remove passkeys that a workspace requires.
 func (d *Service) ResetLink(ctx context.Context, user string) (Result, error) {
 	if d.AppURL == "" {
 		return nil, refuse("set ALMONER_APP_URL: the link leads to the pages of the deployment")

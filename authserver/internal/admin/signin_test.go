@@ -49,6 +49,7 @@ func (b *testEnv) wantsMethods(what, user string, want ...string) {
 }
 
 func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	other, otherPasskey := b.withSignInMethods("eve@example.org")
@@ -86,6 +87,7 @@ func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
 }
 
 func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	other, otherPasskey := b.withSignInMethods("eve@example.org")
@@ -124,4 +126,15 @@ func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
 	b.wantsMethods("of another user", other, otherPasskey, upstream)
 	b.events(audit.PasskeyRemoved, "passkey:"+passkey, 1)
 	b.events(audit.IdentityUnlinked, "user:"+user, 1)
+}
+
+// The link of an operator may remove passkeys that a workspace requires.
+func TestResetLink_IsStoredAsOperators(t *testing.T) {
+	b := newTestEnv(t)
+	user, _ := b.withSignInMethods("ada@example.org")
+	b.service.AppURL = "https://app.example.org"
+	b.values(b.service.ResetLink(t.Context(), user))
+	if n := b.Count(`select count(*) from account.password_resets where user_id = $1 and by_operator`, user); n != 1 {
+		t.Errorf("%d links of an operator", n)
+	}
 }

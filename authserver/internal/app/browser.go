@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/invitation"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/connectors"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/developers"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
@@ -69,7 +71,8 @@ type browserDeps struct {
 }
 
 func newBrowser(d browserDeps) (browser, error) {
-	d.pages = d.pages.Offering(d.config.offer()).Navigating(SettingsSections(), developers.Subsections())
+	subsections := slices.Concat(developers.Subsections(), connectors.Subsections())
+	d.pages = d.pages.Offering(d.config.offer()).Navigating(SettingsSections(), subsections)
 	proxies, err := web.ParseProxies(d.config.TrustedProxies)
 	if err != nil {
 		return browser{}, err

@@ -61,6 +61,9 @@ func paths() []string {
 		"/settings/audit.jsonl",
 		"/settings/audit.csv",
 		"/settings/connectors",
+		"/settings/connectors/log",
+		"/settings/connectors/log.jsonl",
+		"/settings/connectors/log.csv",
 		"/settings/developers/tokens",
 		"/settings/developers/tokens/replace",
 		"/settings/developers/tokens/revoke",
@@ -500,6 +503,9 @@ func settingsSeeds() []routeSeed {
 		get("/settings/audit.jsonl", "tenant=<tenant>", 200),
 		get("/settings/audit.csv", "tenant=<tenant>&person=%25%27%ff&since=x&until=2026-02-30", 200),
 		get("/settings/connectors", "tenant=<tenant>&client=<connector>", 200),
+		get("/settings/connectors/log", "tenant=<tenant>&before=x&person=%25%27%ff&since=x", 200),
+		get("/settings/connectors/log.jsonl", "tenant=<tenant>&until=2026-02-30", 200),
+		get("/settings/connectors/log.csv", "tenant=<tenant>&request=x&application=%00", 200),
 		get("/settings/passkeys", "", 200),
 		get("/settings/provider", "", 200),
 		{"GET", "/settings/user", "", "", "Cookie: almoner=x; almoner=y\n", "", 303},
@@ -564,6 +570,7 @@ func FuzzRoutes(f *testing.F) {
 }
 
 func TestFuzzRoutes_SeedsGetTheirStatus(t *testing.T) {
+	t.Parallel()
 	s := newFuzzed(t)
 	for _, seed := range routeSeeds() {
 		if answer := s.ask(t, seed); answer.Status != seed.status {

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -85,6 +87,7 @@ func (p post) forgotten(who browsertest.Person, n int) string {
 
 // TestForgotten_LinkSetsPasswordOnceAndEndsSignIns (F2, F3, F4) also checks that earlier links end with the first use.
 func TestForgotten_LinkSetsPasswordOnceAndEndsSignIns(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	earlier := p.signedIn(who)
@@ -134,6 +137,7 @@ func TestForgotten_LinkSetsPasswordOnceAndEndsSignIns(t *testing.T) {
 
 // TestForgotten_ThievesPasskeyGoesOnRequest checks that sign-in methods survive a reset only without the request.
 func TestForgotten_ThievesPasskeyGoesOnRequest(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	const link = `insert into account.identities (issuer, subject, user_id) values ('https://id.test', 'x', $1)`
@@ -151,9 +155,61 @@ func TestForgotten_ThievesPasskeyGoesOnRequest(t *testing.T) {
 	}
 }
 
+// TestForgotten_LinkByMailKeepsRequiredPasskeys (F5): where a workspace requires a second factor, a link by mail
+// removes linked accounts only, and a link of an operator removes passkeys too.
+func TestForgotten_LinkByMailKeepsRequiredPasskeys(t *testing.T) {
+	p := serveMail(t)
+	who := p.person()
+	p.fixture.Exec(`insert into account.identities (issuer, subject, user_id) values ('https://id.test', 'x', $1)`,
+		who.ID)
+	p.fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+		transports, backup_eligible, backed_up)
+		values (gen_random_uuid(), $1, 'Laptop', 'a credential', 'k', 0, '', '{}', false, false)`, who.ID)
+	p.fixture.Join(p.fixture.WorkspaceID, who.ID, perm.ProgrammesRead)
+	p.fixture.Exec(`update account.tenants set second_factor_required = true where id = $1`, p.fixture.WorkspaceID)
+	left := func() string {
+		return fmt.Sprintf("%d passkeys, %d linked accounts",
+			p.count(`select count(*) from account.passkeys where user_id = $1`, who.ID),
+			p.count(`select count(*) from account.identities where user_id = $1`, who.ID))
+	}
+	form := p.browser().Get(p.forgotten(who, 1))
+	if !form.HasText("Your passkeys stay") || form.HasText("Remove my passkeys") {
+		t.Errorf("the page of a link by mail: %s", form.Text())
+	}
+	form.Send("/login/reset", browsertest.Fields{"new-password": newPassword, "remove": "yes"})
+	if now := left(); now != "1 passkeys, 0 linked accounts" {
+		t.Errorf("after a link by mail: %s", now)
+	}
+	form = p.browser().Get(p.forgotten(who, 2))
+	form.Send("/login/reset", browsertest.Fields{"new-password": newPassword + " two", "remove": "yes"})
+	if now := left(); now != "1 passkeys, 0 linked accounts" || p.count(`select count(*) from account.audit_events
+		where user_id = $1 and action = $2 and detail->>'others_removed' = 'true'`, who.ID,
+		audit.UserPasswordReset) != 1 {
+		t.Errorf("after a second link by mail: %s, or the event says that it removed something", now)
+	}
+	link := p.operatorsLink(who)
+	if form = p.browser().Get(link); form.HasText("Your passkeys stay") {
+		t.Errorf("the page of an operator's link: %s", form.Text())
+	}
+	form.Send("/login/reset", browsertest.Fields{"new-password": newPassword + " three", "remove": "yes"})
+	if now := left(); now != "0 passkeys, 0 linked accounts" || p.events(who.ID, audit.PasskeyRemoved) != 1 {
+		t.Errorf("after an operator's link: %s", now)
+	}
+}
+
+// operatorsLink stores a link as the command users reset-link does, and returns its path.
+func (p post) operatorsLink(who browsertest.Person) string {
+	p.t.Helper()
+	const token = "the token of an operator's link"
+	p.fixture.Exec(`insert into account.password_resets (token_hash, user_id, expires_at, by_operator)
+		values ($1, $2, now() + interval '1 hour', true)`, password.HashToken(token), who.ID)
+	return "/login/reset?token=" + url.QueryEscape(token)
+}
+
 // TestForgotten_UnknownAddressDoesTheSame (F1) checks that the response and the written rows of an address without an
 // account, and of a disabled one, are those of a known one, and that nothing is sent.
 func TestForgotten_UnknownAddressDoesTheSame(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	known, disabled := p.person(), p.person()
 	p.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled.ID)
@@ -179,6 +235,7 @@ func TestForgotten_UnknownAddressDoesTheSame(t *testing.T) {
 
 // TestForgotten_OneOfTwoUsesWins (F3).
 func TestForgotten_OneOfTwoUsesWins(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	form := p.browser().Get(p.forgotten(who, 1))
@@ -207,6 +264,7 @@ func TestForgotten_OneOfTwoUsesWins(t *testing.T) {
 
 // TestForgotten_EndedLinkIsRefused moves the end of a link into the past.
 func TestForgotten_EndedLinkIsRefused(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	link := p.forgotten(who, 1)
@@ -223,6 +281,7 @@ func TestForgotten_EndedLinkIsRefused(t *testing.T) {
 // TestForgotten_ManyRequestsFillNoMailbox checks the limit per account, which the response does not show, and the limit
 // per network.
 func TestForgotten_ManyRequestsFillNoMailbox(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	statuses := map[int]int{}
@@ -241,6 +300,7 @@ func TestForgotten_ManyRequestsFillNoMailbox(t *testing.T) {
 }
 
 func TestForgotten_WithoutMailSaysSo(t *testing.T) {
+	t.Parallel()
 	s := serve(t, func(*app.Config) {})
 	for _, page := range []*browsertest.Page{
 		s.browser().Get("/login/forgotten"),
@@ -255,6 +315,7 @@ func TestForgotten_WithoutMailSaysSo(t *testing.T) {
 // TestChangePassword_AsksForCurrentOne checks the refusals, the change, and that other browsers are signed out by
 // default.
 func TestChangePassword_AsksForCurrentOne(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	here, other := p.signedIn(who), p.signedIn(who)
@@ -290,6 +351,7 @@ func TestChangePassword_AsksForCurrentOne(t *testing.T) {
 
 // TestSignIn_NewBrowserIsMailed checks that the first sign-in of an account, and a browser that is known, are not.
 func TestSignIn_NewBrowserIsMailed(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	first := p.signedIn(who)
@@ -309,6 +371,7 @@ func TestSignIn_NewBrowserIsMailed(t *testing.T) {
 // TestMembers_ChangesAreMailed checks the mails of an invitation, and of a member whose permissions change and who is
 // removed.
 func TestMembers_ChangesAreMailed(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	ada, eve := p.person(), p.person()
 	manages := []perm.Permission{perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead}
@@ -354,6 +417,7 @@ func TestMembers_ChangesAreMailed(t *testing.T) {
 }
 
 func TestMail_ReportsDisabledWebhook(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	add := func(reason string) string {

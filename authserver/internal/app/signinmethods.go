@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -28,8 +30,13 @@ type signInMethods struct {
 // offersPasskeys reports whether users can sign in with passkeys: the setting is true, and the pages have a host name
 // (Web Authentication Level 3, 5.1.3: an IP address is no valid domain).
 func (c *Config) offersPasskeys() bool {
-	_, err := webauthn.New(c.AppURL)
+	_, err := c.relyingParty()
 	return c.Passkeys && err == nil
+}
+
+// relyingParty returns the relying party of passkeys.
+func (c *Config) relyingParty() (*webauthn.RelyingParty, error) {
+	return webauthn.New(c.AppURL, cmp.Or(c.BrandName, brand.DefaultName))
 }
 
 // offer returns the methods that the sign-in page shows.
@@ -46,7 +53,7 @@ func (d browserDeps) passkeyAccounts() (*invitation.PasskeyDeps, error) {
 	if !d.config.offersPasskeys() {
 		return nil, nil
 	}
-	party, err := webauthn.New(d.config.AppURL)
+	party, err := d.config.relyingParty()
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +86,7 @@ func newSignInMethods(
 		Log:       d.log,
 	})}
 	if c.offersPasskeys() {
-		party, err := webauthn.New(c.AppURL)
+		party, err := c.relyingParty()
 		if err != nil {
 			return signInMethods{}, err
 		}

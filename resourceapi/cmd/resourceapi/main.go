@@ -45,7 +45,8 @@ type (
 	serve   struct{}
 	work    struct{}
 	migrate struct {
-		Check bool `help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
+		Check      bool `help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
+		Distribute bool `help:"Then distribute the tables among the nodes of a Citus cluster (deploy/citus/README.md)."`
 	}
 	checkConfig struct {
 		JSON bool `name:"json" help:"Write JSON, including mistakes and warnings."`
@@ -118,7 +119,7 @@ func (m migrate) Run() error {
 	if err != nil {
 		return err
 	}
-	return app.Migrate(context.Background(), config, m.Check, os.Stdout)
+	return app.Migrate(context.Background(), config, m.Check, m.Distribute, os.Stdout)
 }
 
 func (c settings) Run() error {

@@ -55,11 +55,11 @@ func TestSubmissions_FilterByStatusAndTime(t *testing.T) {
 		sent[i] = s.accepted(f)
 	}
 	for _, i := range []int{1, 3} {
-		if err := kept.Process(t.Context(), sent[i].ID); err != nil {
+		if err := kept.Process(t.Context(), uuid.Nil, sent[i].ID); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := kept.Reject(t.Context(), sent[4].ID, "no"); err != nil {
+	if err := kept.Reject(t.Context(), uuid.Nil, sent[4].ID, "no"); err != nil {
 		t.Fatal(err)
 	}
 	all := s.pages(f, h, "") // newest first

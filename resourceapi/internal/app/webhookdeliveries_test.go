@@ -295,6 +295,11 @@ func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	within(t, "the change of the member", func() bool {
 		return slices.Equal(r.types(), []string{"programme.created", "member.updated"})
 	})
+	within(t, "the second programme is skipped", func() bool {
+		return s.Count(`select count(*) from account.webhooks where id = $1 and position >=
+			(select max(sequence) from account.events where type = 'programme.created' having count(sequence) = 2)`,
+			made.ID) == 1
+	})
 	s.Member(workspaceID, user, held...)
 	within(t, "the second change of the member", func() bool { return len(r.all()) == 3 })
 	s.RemoveMember(workspaceID, user)

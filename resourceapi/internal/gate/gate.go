@@ -78,7 +78,7 @@ type Standings interface {
 	// EndReplaced revokes the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
 	// Askable returns the permissions that the client of a grant may request from its user.
-	Askable(ctx context.Context, grant uuid.UUID) (perm.Set, error)
+	Askable(ctx context.Context, grant, workspaceID uuid.UUID) (perm.Set, error)
 }
 
 // A Resource is what a gate protects (contract, section 1).

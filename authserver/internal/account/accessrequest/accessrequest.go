@@ -44,12 +44,21 @@ type Request struct {
 	WorkspaceID    uuid.UUID `json:"w"`
 	Permissions    perm.Set  `json:"p,omitempty"` // missing permissions; a user who is no member also lacks the membership
 	LLMIntegration bool      `json:"l,omitempty"` // the workspace's LLM integration is off
+	Policy         bool      `json:"c,omitempty"` // the workspace's connector policy refuses the application
 	Application    string    `json:"a,omitempty"` // the application that needs the access, or ""
 	Back           []byte    `json:"b,omitempty"` // local path to return to; bytes, like consent.Ticket.Request
 	Issued         time.Time `json:"i"`
 }
 
-// Needs returns the permissions that a member needs, besides account:write:members, to give the requested access.
+// Decides returns the permission of the members who get the request.
+func (q Request) Decides() perm.Permission {
+	if q.Policy {
+		return perm.AccountAPIAccess
+	}
+	return perm.AccountWriteMembers
+}
+
+// Needs returns the permissions that a member needs, besides Decides, to give the requested access.
 func (q Request) Needs() perm.Set {
 	if q.LLMIntegration {
 		return perm.NewSet(perm.AccountAPIAccess) // for Settings → Connectors
@@ -87,9 +96,9 @@ type SentRequest struct {
 
 // A Store reads who can give access; postgres.Store implements it.
 type Store interface {
-	// Managers lists the enabled members with account:write:members, except the user but. If any of them hold the
-	// permissions needs, it lists only these.
-	Managers(ctx context.Context, workspaceID, but uuid.UUID, needs perm.Set) ([]Manager, error)
+	// Managers lists the enabled members with the permission that Request.Decides names, except the user who asks. If
+	// any of them hold the permissions that Request.Needs names, it lists only these.
+	Managers(ctx context.Context, q Request) ([]Manager, error)
 }
 
 // Offers creates the forms of the pages. It is safe for concurrent use.
@@ -120,7 +129,7 @@ func (o *Offers) Offer(ctx context.Context, q Request, held perm.Set) (Offer, er
 		if !held.Has(perm.AccountReadMembers) {
 			return Offer{}, nil
 		}
-		people, err := o.store.Managers(ctx, q.WorkspaceID, q.UserID, q.Needs())
+		people, err := o.store.Managers(ctx, q)
 		return Offer{People: people}, err
 	}
 	text, err := json.Marshal(q)

@@ -35,6 +35,7 @@ const (
 	ClientChanged          Action = "client.changed"
 	ClientSecretReplaced   Action = "client.secret_replaced"
 	ClientDeleted          Action = "client.deleted"
+	ConnectionsExported    Action = "connections.exported"
 	AuditExported          Action = "audit.exported"
 
 	OrganisationAdded        Action = "organisation.added"

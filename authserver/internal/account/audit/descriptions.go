@@ -93,6 +93,7 @@ var descriptions = []Description{
 	{Action: ClientSecretReplaced, Text: "Replaced the secret of the application {application}"},
 	{Action: ClientDeleted, Text: "Deleted the application {application}"},
 	{Action: AuditExported, Text: "Exported the audit log"},
+	{Action: ConnectionsExported, Text: "Exported the connection log"},
 
 	{Action: OrganisationAdded, Text: "Created the organisation"},
 	{Action: WorkspaceAdded, Text: "Created the workspace"},
@@ -131,7 +132,8 @@ var descriptions = []Description{
 		Action: AccessRequested,
 		Text:   "Asked the administrators for access. Permissions: {permissions}",
 		Meaning: "`member` tells whether the user was a member, `llm_integration` whether the user asked to switch " +
-			"it on. `recipients` counts the members who got the e-mail.",
+			"it on, `connector_policy` whether the user asked to change the policy. `recipients` counts the members " +
+			"who got the e-mail.",
 	},
 	{Action: UserAdded, Text: "Created the account"},
 	{Action: UserRenamed, Text: "Changed their name"},
@@ -145,7 +147,7 @@ var descriptions = []Description{
 	{
 		Action:  UserPasswordReset,
 		Text:    "Set a new password with a link and signed out all browsers",
-		Meaning: "`others_removed` tells whether passkeys and linked accounts were removed.",
+		Meaning: "`others_removed` tells whether passkeys and linked accounts were removed, each with an event.",
 	},
 	{Action: UserPasswordRemoved, Text: "Removed the password"},
 	{

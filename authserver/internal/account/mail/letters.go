@@ -332,6 +332,11 @@ func accessRequested(s site, m Message) letter {
 			d.Person, d.Email, d.Workspace)
 		button = "Open the connector settings"
 	}
+	if d.Policy {
+		asks = fmt.Sprintf("%s (%s) asks you to change the connector policy of the workspace %s. It refuses an "+
+			"application that this person wants to connect.", d.Person, d.Email, d.Workspace)
+		button = "Open the connector policy"
+	}
 	lines := []string{asks}
 	if d.Application != "" {
 		lines = append(lines, "It is needed to connect this application: "+d.Application+".")

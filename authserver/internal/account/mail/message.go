@@ -81,6 +81,7 @@ type Data struct {
 	Path        string    `json:"path,omitempty"`        // local path of the link, if the kind does not determine it
 
 	LLMIntegration bool   `json:"llm_integration,omitempty"` // a request to switch it on
+	Policy         bool   `json:"policy,omitempty"`          // a request to change the connector policy
 	Host           string `json:"host,omitempty"`            // of a webhook endpoint
 	Gone           bool   `json:"gone,omitempty"`            // a webhook endpoint answered 410
 }

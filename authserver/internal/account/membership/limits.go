@@ -10,8 +10,8 @@ import (
 // withdrawn.
 const LimitWindow = 24 * time.Hour
 
-// A Limit is the maximum number of invitations sent within LimitWindow. An invitation that is sent again counts again.
-// A refused request does not count.
+// A Limit is the maximum number of invitations sent within LimitWindow, or of users who sent them. An invitation that
+// is sent again counts again. A refused request does not count.
 type Limit struct {
 	Name string // in the header RateLimit
 	Most int
@@ -30,17 +30,23 @@ var (
 		Most: 200,
 		Text: "The workspace has sent 200 invitations within 24 hours, which is the maximum.",
 	}
-	PerAddressInWorkspace = Limit{
+	PerAddressOfInviter = Limit{
 		Name: "invitations-per-address",
 		Most: 5,
-		Text: "The workspace has sent 5 invitations to this address within 24 hours, which is the maximum.",
+		Text: "You have sent 5 invitations to this address within 24 hours, which is the maximum.",
 	}
-	// PerAddress counts the messages of all workspaces. It never applies to the first message of a workspace to an
+	// PerAddressInWorkspace and PerAddress count users, so that one user cannot exhaust the limit of the others.
+	PerAddressInWorkspace = Limit{
+		Name: "inviters-per-address",
+		Most: 5,
+		Text: "5 people of the workspace have invited this address within 24 hours, which is the maximum.",
+	}
+	// PerAddress counts the users of all workspaces. It never applies to the first message of a workspace to an
 	// address, so that other workspaces cannot prevent the invitation of a person.
 	PerAddress = Limit{
-		Name: "invitations-per-address-in-all-workspaces",
+		Name: "inviters-per-address-in-all-workspaces",
 		Most: 20,
-		Text: "This address has received too many invitations within 24 hours.",
+		Text: "Too many people have invited this address within 24 hours.",
 	}
 )
 

@@ -7,8 +7,9 @@
 //	   that the user sent, in one transaction.
 //	M4 An invitation is accepted at most once, within 7 days, by the user with its address, and only while its inviter
 //	   could still send it.
-//	M5 Invitations within 24 hours are limited per user, per workspace, and per address, from one workspace and from
-//	   all. One workspace cannot exhaust the limits of another.
+//	M5 Invitations within 24 hours are limited per user, per workspace, and per user and address. The number of users
+//	   who invite one address is limited, in one workspace and in all. One user cannot exhaust the limit of an address
+//	   for others, and one workspace cannot exhaust the limits of another.
 //
 // Taking permissions away needs account:write:members alone: a member who leaves an organisation can be removed by each
 // administrator, also by one who holds less.

@@ -18,7 +18,7 @@ const EmailChangeLife = 24 * time.Hour
 // Maximum numbers of requests per day. Each request sends a mail to an address that the user chose.
 const (
 	MaxEmailChanges          = 5 // by one user
-	MaxEmailChangesToAddress = 3 // to one address, by all users
+	MaxEmailChangesToAddress = 3 // users who request a change to one address
 )
 
 // Errors of a change of address. The address was not changed.

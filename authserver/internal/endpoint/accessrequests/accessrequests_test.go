@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
@@ -248,5 +249,55 @@ func TestAsk_WithoutMailPageNamesManagers(t *testing.T) {
 			!page.HasText("dministrator of") {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
+	}
+}
+
+// The members who can change the policy get the mail. Those who only manage members do not.
+func TestAsk_ConnectorPolicy(t *testing.T) {
+	site := start(t)
+	site.Member(perm.AccountWriteMembers, perm.AccountReadMembers)
+	caller := site.SignedIn(site.Member(perm.ProgrammesRead))
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
+	open := caller.Get(consent(assistant))
+	site.LimitConnectors(workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 30})
+	refused := caller.Get(consent(assistant))
+	wants(t, "consent", refused, http.StatusForbidden, "people who manage API access in Riverside Food Bank")
+	approved := open.Send("/oauth/authorize", browsertest.Fields{"decision": "approve"})
+	if asks(refused) != 1 || asks(approved) != 1 {
+		t.Errorf("%d and %d forms, want 1 on each page", asks(refused), asks(approved))
+	}
+	wants(t, "no recipient", refused.Send(asking, nil), http.StatusOK, "No administrator can be asked")
+	manager := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
+	wants(t, "asked", refused.Send(asking, nil), http.StatusOK, "We asked the administrators")
+	if n := site.Count(`select count(*) from account.audit_events where action = $1
+		and detail->>'connector_policy' = 'true' and detail->>'recipients' = '1'`, audit.AccessRequested); n != 1 ||
+		mails(site) != 1 {
+		t.Errorf("%d events, %d mails", n, mails(site))
+	}
+	page := site.SignedIn(manager).Get(consent(assistant))
+	wants(t, "of a user who may change it", page, http.StatusForbidden, "Open the policy")
+	if asks(page) != 0 {
+		t.Error("a user who can change the policy is told to ask")
+	}
+}
+
+// A form that a user may no longer send offers to ask for the missing permission.
+func TestAsk_RefusedForms(t *testing.T) {
+	site := start(t)
+	site.Member(perm.AccountWriteMembers, perm.AccountReadMembers)
+	for path, form := range map[string]string{
+		"/settings/members":    "/settings/members/invite",
+		"/settings/connectors": "/settings/connectors/llm",
+	} {
+		who := site.Member(perm.AccountWriteMembers, perm.AccountReadMembers, perm.AccountAPIAccess)
+		page := site.SignedIn(who).Get(path)
+		site.Fixture.Exec(`update account.memberships
+			set permissions = array_remove(permissions, 'account:write:members') where user_id = $1`, who.ID)
+		refused := page.Send(form, nil)
+		if refused.Status != http.StatusForbidden || asks(refused) != 1 {
+			t.Errorf("%s: %d, %d forms: %s", form, refused.Status, asks(refused), refused.Text())
+			continue
+		}
+		wants(t, form, refused.Send(asking, nil), http.StatusOK, "We asked the administrators")
 	}
 }

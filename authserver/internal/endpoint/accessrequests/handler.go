@@ -60,7 +60,11 @@ func (h *Handler) ask(w http.ResponseWriter, r *http.Request) {
 	}
 	event := current.Event(r.Context(), audit.AccessRequested, "user:"+current.User.ID.String())
 	event.WorkspaceID = &q.WorkspaceID
-	event.Detail = map[string]any{"permissions": q.Permissions.Strings(), "llm_integration": q.LLMIntegration}
+	event.Detail = map[string]any{
+		"permissions":      q.Permissions.Strings(),
+		"llm_integration":  q.LLMIntegration,
+		"connector_policy": q.Policy,
+	}
 	outcome, err := h.Store.SendAccessRequest(r.Context(), q, event)
 	if err != nil {
 		h.fail(w, r, err)

@@ -51,7 +51,8 @@ func (h *Handler) answered(
 	if refused {
 		return true
 	}
-	snapshot, err := h.Grants.Snapshot(r.Context(), ticket.ClientID, ticket.GrantID)
+	snapshot, err := h.Grants.Snapshot(
+		r.Context(), ticket.ClientID, grant.Key{WorkspaceID: ticket.WorkspaceID, ID: ticket.GrantID})
 	if err != nil {
 		h.fail(w, r, err)
 		return true
@@ -173,7 +174,9 @@ func (h *Handler) approve(
 	granted, _, err = consent.ApplyPolicy(c, granted, membership.Workspace)
 	if err != nil {
 		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.ShowError(w, r, notAllowed(err, user, c, membership, ""))
+		m, err := asker{h, r, user, c, string(ticket.Request)}.
+			askForPolicy(notAllowed(err, user, c, membership, ""), membership)
+		h.showAsking(w, r, m, err)
 		return true
 	}
 	web.RecordGrant(r.Context(), ticket.GrantID)
@@ -198,7 +201,9 @@ func (h *Handler) approve(
 	}
 	if errors.Is(err, grant.ErrPolicy) { // the policy became narrower after the check
 		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.ShowError(w, r, notAllowed(err, user, c, membership, ""))
+		m, err := asker{h, r, user, c, string(ticket.Request)}.
+			askForPolicy(notAllowed(err, user, c, membership, ""), membership)
+		h.showAsking(w, r, m, err)
 		return true
 	}
 	if errors.Is(err, grant.ErrAlreadyUsed) {

@@ -26,18 +26,16 @@ type asker struct {
 
 // ask returns the button for missing permissions, or for the LLM integration if there are none.
 func (a asker) ask(in workspace.Workspace, missing, held perm.Set) (ui.Ask, error) {
-	llm := len(missing) == 0
-	offer, err := a.h.Offers.Offer(a.r.Context(), accessrequest.Request{
-		SignInID:       a.user.SignInID,
-		UserID:         a.user.User.ID,
-		WorkspaceID:    in.ID,
-		Permissions:    missing.Without(held),
-		LLMIntegration: llm,
-		Application:    spoken(a.app),
-		Back:           []byte(a.back),
-		Issued:         a.h.Now(),
-	}, held)
-	out := ui.Ask{Workspace: in.Name, Ticket: offer.Ticket}
+	q := accessrequest.Request{Permissions: missing.Without(held), LLMIntegration: len(missing) == 0}
+	return a.offer(in, q, held)
+}
+
+// offer returns the button for the access that q names.
+func (a asker) offer(in workspace.Workspace, q accessrequest.Request, held perm.Set) (ui.Ask, error) {
+	q.SignInID, q.UserID, q.WorkspaceID = a.user.SignInID, a.user.User.ID, in.ID
+	q.Application, q.Back, q.Issued = spoken(a.app), []byte(a.back), a.h.Now()
+	offer, err := a.h.Offers.Offer(a.r.Context(), q, held)
+	out := ui.Ask{Workspace: in.Name, Ticket: offer.Ticket, Policy: q.Policy}
 	for _, m := range offer.People {
 		out.People = append(out.People, ui.Person{Name: m.Name, Email: m.Email})
 	}
@@ -66,6 +64,16 @@ func (a asker) askFor(m *ui.Message, err error, member workspace.Membership) (*u
 	return m, err
 }
 
+// askForPolicy adds the button to the page that notAllowed has made, unless the member can change the policy.
+func (a asker) askForPolicy(m *ui.Message, member workspace.Membership) (*ui.Message, error) {
+	if member.Permissions.Has(perm.AccountAPIAccess) {
+		return m, nil
+	}
+	ask, err := a.offer(member.Workspace, accessrequest.Request{Policy: true}, member.Permissions)
+	m.Asks = []ui.Ask{ask}
+	return m, err
+}
+
 // askToOpen returns a button for each workspace whose LLM integration is off, for the first few.
 func (a asker) askToOpen(closed []workspace.Membership) (asks []ui.Ask, err error) {
 	for _, m := range closed[:min(len(closed), mostAsks)] {
@@ -80,7 +88,7 @@ func (a asker) askToOpen(closed []workspace.Membership) (asks []ui.Ask, err erro
 
 const mostAsks = 5
 
-// showAsking shows a page that askFor or askForMembership has made.
+// showAsking shows a page that a method of asker has made.
 func (h *Handler) showAsking(w http.ResponseWriter, r *http.Request, m *ui.Message, err error) {
 	if err != nil {
 		h.fail(w, r, err)

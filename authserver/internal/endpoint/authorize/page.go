@@ -112,7 +112,9 @@ func (h *Handler) offer(
 	granted, withheld, err := consent.ApplyPolicy(req.Client, granted, membership.Workspace)
 	if err != nil {
 		h.recordStopped(r, req.Client, membership.Workspace.ID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.ShowError(w, r, notAllowed(err, user, req.Client, membership, returnPath))
+		m, err := asker{h, r, user, req.Client, returnPath}.
+			askForPolicy(notAllowed(err, user, req.Client, membership, returnPath), membership)
+		h.showAsking(w, r, m, err)
 		return
 	}
 	ticket, err := h.Tickets.Seal(consent.Ticket{

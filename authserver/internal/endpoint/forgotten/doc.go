@@ -12,4 +12,6 @@
 //	F2 A GET changes nothing: programs that follow the links in mails do not use a link up.
 //	F3 A link works once and for 30 minutes. Of two concurrent uses one wins.
 //	F4 A new password ends every sign-in of the user and every other link.
+//	F5 If a workspace of the user requires a second factor, a link by mail removes no passkey: access to the mailbox
+//	   alone does not replace the second factor. A link of an operator may remove passkeys.
 package forgotten

@@ -122,7 +122,8 @@ func newPage(link password.Link, token credential.Secret) *ui.NewPassword {
 		Frame:  ui.Frame{Title: "Set a new password"},
 		Email:  link.Email,
 		Token:  token.Reveal(),
-		Others: link.Others,
+		Others: link.Removable(),
+		Stay:   link.PasskeysStay,
 	}
 }
 
@@ -170,7 +171,10 @@ func (h *Handler) set(w http.ResponseWriter, r *http.Request) {
 		}, audit.Event{
 			Action:    audit.UserPasswordReset,
 			RequestID: web.RequestID(r.Context()),
-			Detail:    map[string]any{"address": from.String(), "others_removed": page.RemoveOthers},
+			Detail: map[string]any{
+				"address":        from.String(),
+				"others_removed": page.RemoveOthers && link.Removable(),
+			},
 		})
 	}
 	if err != nil {

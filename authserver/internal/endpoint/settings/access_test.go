@@ -47,6 +47,9 @@ func pages() []string {
 		links(perm.AccountAPIAccess, perm.AccountReadMembers),
 		"/settings/audit.jsonl",
 		"/settings/audit.csv",
+		connectionLog,
+		connectionLog+".jsonl",
+		connectionLog+".csv",
 		members+"/member",
 		newToken,
 		applications,
@@ -86,6 +89,7 @@ func developer(site *browsertest.Server, more ...perm.Permission) browsertest.Pe
 }
 
 func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	for _, path := range append(pages(), developers+"?tenant=x") {
 		if to := site.Browser().Get(path).Location(); to != "/login?return="+url.QueryEscape(path) {
@@ -104,6 +108,7 @@ func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
 }
 
 func TestForms_OfOtherSessionOrSiteAreRefused(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site)
 	browser := site.SignedIn(ada)
@@ -134,6 +139,7 @@ func TestForms_OfOtherSessionOrSiteAreRefused(t *testing.T) {
 
 // A user whose session ended before the form was sent sees on the sign-in page that nothing was changed.
 func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -158,12 +164,14 @@ func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
 }
 
 func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{
 		developers, newToken, applications, newApp, hooks, "/settings/audit", "/settings/audit.jsonl", connectors,
+		connectionLog, connectionLog + ".csv",
 	} {
 		for name, c := range map[string]struct {
 			who       browsertest.Person
@@ -201,6 +209,7 @@ func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 }
 
 func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
@@ -226,6 +235,7 @@ func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
 }
 
 func TestPages_OutageIs503(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	restore := site.CutPostgres()

@@ -29,7 +29,7 @@ func EventView(e audit.Entry, reader *uuid.UUID) ui.Event {
 	case e.Actor == "admin":
 		out.Who = "An administrator of the deployment"
 	case e.Actor == "system":
-		out.Who = "Almoner"
+		out.Who = "This service"
 	case e.Actor == "anonymous":
 		out.Who = "Not signed in"
 	default:

@@ -35,6 +35,7 @@ func consentPath(site *browsertest.Server) string {
 }
 
 func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := administrator(site)
 	site.Member(perm.ProgrammesRead)
@@ -68,6 +69,7 @@ func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
 // Each page and form of a workspace that requires a second factor refuses a sign-in with the password alone, and has a
 // link to a second factor that returns to the page. Existing tokens keep working.
 func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := administrator(site)
 	browser := site.SignedIn(ada)
@@ -124,7 +126,18 @@ func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
 	if foreign.Form(authenticatorPath).Has("return") {
 		t.Error("the page returns to another site")
 	}
+	long := consent + "&surplus=" + strings.Repeat("x", 2000) // too long for the URL of another page
+	waiting := browser.Get(long)
+	wantsWords(t, waiting, http.StatusForbidden, "come back to this page and continue")
+	if found := linksTo(waiting, authenticatorPath); len(found) != 1 || found[0] != authenticatorPath {
+		t.Errorf("a long request leads to %v", found)
+	}
 	withApp(t, browser)
+	resumed := linksTo(waiting, "/oauth/authorize")
+	if len(resumed) != 1 || resumed[0] != long {
+		t.Fatalf("a long request is continued at %v", resumed)
+	}
+	wantsWords(t, browser.Get(resumed[0]), http.StatusOK, "asks for access")
 	wantsWords(t, browser.Get(consent), http.StatusOK, "asks for access")
 	if answer := browser.Post("/oauth/authorize", approval); answer.Status != http.StatusSeeOther {
 		t.Errorf("approved with a second factor: %d %s", answer.Status, answer.Text())
@@ -143,6 +156,7 @@ func linksTo(page *browsertest.Page, path string) (found []string) {
 
 // With only the password of a user who has a passkey, a thief can neither add a second factor nor remove the passkey.
 func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := administrator(site)
 	key := uuid.New()

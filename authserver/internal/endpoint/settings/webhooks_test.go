@@ -48,6 +48,7 @@ func hookID(t *testing.T, page *browsertest.Page) string {
 }
 
 func TestWebhooks_SecretIsShownOnceAndSealed(t *testing.T) {
+	t.Parallel()
 	site, keys := hookSite(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -89,6 +90,7 @@ func TestWebhooks_SecretIsShownOnceAndSealed(t *testing.T) {
 }
 
 func TestWebhooks_BadFormKeepsInput(t *testing.T) {
+	t.Parallel()
 	site, _ := hookSite(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
@@ -124,6 +126,7 @@ func TestWebhooks_BadFormKeepsInput(t *testing.T) {
 }
 
 func TestWebhooks_LimitPerWorkspaceAndMissingKey(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	add := func() *browsertest.Page {
@@ -149,6 +152,7 @@ func TestWebhooks_LimitPerWorkspaceAndMissingKey(t *testing.T) {
 }
 
 func TestWebhooks_ChangeAndLog(t *testing.T) {
+	t.Parallel()
 	site, _ := hookSite(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -220,6 +224,7 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 // A user gets 404 for an endpoint of another workspace, and cannot enable an endpoint for events that the user may not
 // read.
 func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
+	t.Parallel()
 	site, _ := hookSite(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	elsewhere, here := uuid.New(), uuid.New()

@@ -20,7 +20,7 @@ func (p *Pages) NotFoundIn(w http.ResponseWriter, r *http.Request, frame Frame) 
 		Status:  http.StatusNotFound,
 		Heading: "Page not found",
 		Text:    "The address may be wrong, or the page may have moved.",
-		Links:   []Link{{"/settings/user", "Go to your settings"}},
+		Links:   []Link{{Href: "/settings/user", Text: "Go to your settings"}},
 	})
 }
 
@@ -42,7 +42,7 @@ func (p *Pages) NoPage(back string) http.Handler {
 			Status:  http.StatusMethodNotAllowed,
 			Heading: "There is no page at this address",
 			Text:    "This address only accepts submitted forms. Nothing was submitted or changed.",
-			Links:   []Link{{back, "Open the page with the form"}},
+			Links:   []Link{{Href: back, Text: "Open the page with the form"}},
 		})
 	})
 }

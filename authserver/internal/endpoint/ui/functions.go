@@ -17,6 +17,7 @@ func (p *Pages) functions() template.FuncMap {
 		"day":      dayText,
 		"moment":   momentText,
 		"ago":      agoElement,
+		"agoexact": agoExact,
 		"localday": localDay,
 		"local":    localMoment,
 		"brief":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },

@@ -20,6 +20,7 @@ type Frame struct {
 	Notice      string    // result of the last action
 	Problem     string    // why the last action was refused
 	ProblemAt   string    // the id of the field that Problem concerns, or ""
+	ProblemAsk  *Ask      // the button of a problem that an administrator can solve
 	Script      bool      // copy buttons, local times, and protection against double clicks; the page works without
 	AsksPasskey bool      // a form of this page requests a passkey with a script
 	Offer       Offer     // set by Show
@@ -99,7 +100,10 @@ type Message struct {
 func (*Message) Template() string { return "message" }
 
 // A Link is a link to another page of this server.
-type Link struct{ Href, Text string }
+type Link struct {
+	Href, Text string
+	NewTab     bool
+}
 
 // A Section is a page that the navigation of the settings links to.
 type Section struct {

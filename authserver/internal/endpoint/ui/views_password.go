@@ -17,7 +17,8 @@ type NewPassword struct {
 	Frame
 	Email        string // of the account
 	Token        string // the secret of the link
-	Others       bool   // the account has passkeys or linked accounts
+	Others       bool   // the link can remove passkeys or linked accounts
+	Stay         bool   // the link removes no passkey, because a workspace requires a second factor
 	RemoveOthers bool   // the choice about them
 	PasswordNote string // the error of this field
 }

@@ -5,8 +5,8 @@ import (
 	"net/url"
 )
 
-// maxReturn bounds the path to which the pages that set up a second factor return: it becomes part of their URLs. Their
-// users open a longer request again themselves.
+// maxReturn bounds the path to which the pages that set up a second factor return: it becomes part of their URLs. For a
+// longer request, these pages open in a new tab, and the first page has a link that continues the request.
 const maxReturn = 1500
 
 // SecondFactorNeeded writes the page that leads to a second factor, because the workspace requires one. has tells
@@ -29,16 +29,26 @@ func (p *Pages) SecondFactorNeeded(
 		Next: "Set one up now. Then you get back here.",
 	}
 	if p.offer.Passkeys {
-		m.Links = append(m.Links, Link{"/settings/passkeys" + query, "Add a passkey"})
+		m.Links = append(m.Links, Link{Href: "/settings/passkeys" + query, Text: "Add a passkey"})
 	}
-	m.Links = append(m.Links, Link{"/settings/security/authenticator" + query, "Set up an authenticator app"})
+	m.Links = append(m.Links, Link{
+		Href: "/settings/security/authenticator" + query,
+		Text: "Set up an authenticator app",
+	})
 	if has {
 		m.Text = "You signed in with your password alone. Nothing was changed."
 		m.Next = "Use your passkey or authenticator app now. Then you get back here."
-		m.Links = []Link{{"/login/again" + query, "Confirm with your second factor"}}
+		m.Links = []Link{{Href: "/login/again" + query, Text: "Confirm with your second factor"}}
 	}
-	if query == "" {
+	switch {
+	case back == "":
 		m.Next = "Do this now, and then open the page or the application again."
+	case query == "":
+		m.Next = "Do this now, in the new tab. Then come back to this page and continue."
+		for i := range m.Links {
+			m.Links[i].NewTab = true
+		}
+		m.Links = append(m.Links, Link{Href: back, Text: "Continue"})
 	}
 	m.Links = append(m.Links, others...)
 	p.ShowError(w, r, m)

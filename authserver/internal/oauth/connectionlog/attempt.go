@@ -50,6 +50,7 @@ type Attempt struct {
 	Taken     [Refreshed + 1]bool // the steps that were reached
 	Orphan    bool                // a token request that belongs to no known approval; it reached no step
 	Outcome   Outcome
+	Live      bool   // its grant is active and has not expired
 	Reason    string // in plain words, or ""
 	RequestID string // of the last known request, or ""
 }
@@ -65,6 +66,12 @@ type Connector struct {
 	Attempts  []Attempt
 }
 
+// A Found is an attempt that a search found, with its connector, whose Attempts are not read.
+type Found struct {
+	Connector Connector
+	Attempt   Attempt
+}
+
 // A Refusal is the last refused token request of a grant.
 type Refusal struct {
 	At     time.Time
@@ -74,7 +81,7 @@ type Refusal struct {
 // OfGrant returns the attempt that led to a grant of an application. firstUsed is when the grant was first used for a
 // call, or nil.
 func OfGrant(g grant.Grant, application string, firstUsed *time.Time, last *Refusal, now time.Time) Attempt {
-	a := Attempt{ID: g.ID, At: g.Created}
+	a := Attempt{ID: g.ID, At: g.Created, Live: g.State == grant.Active && now.Before(g.Ends)}
 	a.Taken = [...]bool{
 		Requested: true,
 		Consented: true,

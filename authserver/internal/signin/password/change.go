@@ -42,18 +42,23 @@ var ErrLastSignInMethod = errors.New("the password is the last sign-in method")
 
 // A Link is a valid link to set a password.
 type Link struct {
-	UserID  uuid.UUID
-	Name    string
-	Email   string
-	Others  bool // the user has passkeys or linked accounts
-	Expires time.Time
+	UserID       uuid.UUID
+	Name         string
+	Email        string
+	Passkeys     bool // the user has passkeys
+	Identities   bool // the user has linked accounts
+	PasskeysStay bool // the link removes no passkey: a workspace of the user requires a second factor
+	Expires      time.Time
 }
+
+// Removable reports whether a reset with this link can remove passkeys or linked accounts.
+func (l Link) Removable() bool { return l.Identities || (l.Passkeys && !l.PasskeysStay) }
 
 // A Reset is a new password that is set with a link.
 type Reset struct {
 	TokenHash    []byte
 	Hash         credential.Secret
-	RemoveOthers bool // also remove the user's passkeys and linked accounts
+	RemoveOthers bool // also remove the user's linked accounts and, unless Link.PasskeysStay, passkeys
 	Device       string
 	Address      string
 }

@@ -29,8 +29,9 @@ var ErrRefused = errors.New("passkey response refused")
 // A RelyingParty requests and verifies signatures. It is safe for concurrent use.
 type RelyingParty struct{ library *library.WebAuthn }
 
-// New returns the relying party of an app URL. Its host must be a name: browsers support no passkeys for IP addresses.
-func New(appURL string) (*RelyingParty, error) {
+// New returns the relying party of an app URL. Browsers may show the name. The host of the URL must be a name: browsers
+// support no passkeys for IP addresses.
+func New(appURL, name string) (*RelyingParty, error) {
 	parsed, err := url.Parse(appURL)
 	if err != nil || parsed.Hostname() == "" || net.ParseIP(parsed.Hostname()) != nil {
 		return nil, errors.New("passkeys require a host name in the app URL")
@@ -38,7 +39,7 @@ func New(appURL string) (*RelyingParty, error) {
 	timeout := library.TimeoutConfig{Timeout: passkey.ChallengeLife, TimeoutUVD: passkey.ChallengeLife}
 	lib, err := library.New(&library.Config{
 		RPID:                  parsed.Hostname(),
-		RPDisplayName:         "Almoner",
+		RPDisplayName:         name,
 		RPOrigins:             []string{parsed.Scheme + "://" + parsed.Host},
 		AttestationPreference: protocol.PreferNoAttestation,
 		AuthenticatorSelection: protocol.AuthenticatorSelection{

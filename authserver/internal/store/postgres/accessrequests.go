@@ -13,27 +13,28 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// managersSQL selects the members who can give access: the managers who hold the requested permissions or, if there are
-// none, all managers. With @mailed, it omits members who turned this mail off.
+// managersSQL selects the members who can give access: those with the permission @decides who hold the requested
+// permissions or, if there are none, all with @decides. With @mailed, it omits members who turned this mail off.
 const managersSQL = `
 with managers as (
   select u.id, u.name, u.email, m.created_at, m.permissions @> @needs as holds
   from account.memberships m join account.users u on u.id = m.user_id and u.disabled_at is null
-  where m.tenant_id = @tenant and u.id <> @but and 'account:write:members' = any(m.permissions)
+  where m.tenant_id = @tenant and u.id <> @but and @decides = any(m.permissions)
     and not (@mailed and exists (select from account.unwanted_mails w where w.user_id = u.id and w.kind = @kind))
 )
 select id, name, email from managers
 where holds or not exists (select from managers where holds)
 order by created_at, id limit @most`
 
-func managersArgs(workspaceID, but uuid.UUID, needs perm.Set, mailed bool) pgx.NamedArgs {
+func managersArgs(q accessrequest.Request, mailed bool) pgx.NamedArgs {
 	return pgx.NamedArgs{
-		"tenant": workspaceID,
-		"but":    but,
-		"needs":  append([]string{}, needs.Strings()...),
-		"mailed": mailed,
-		"kind":   string(mail.AccessRequested),
-		"most":   accessrequest.MaxRecipients,
+		"tenant":  q.WorkspaceID,
+		"but":     q.UserID,
+		"decides": string(q.Decides()),
+		"needs":   append([]string{}, q.Needs().Strings()...),
+		"mailed":  mailed,
+		"kind":    string(mail.AccessRequested),
+		"most":    accessrequest.MaxRecipients,
 	}
 }
 
@@ -42,10 +43,8 @@ func scanManager(row pgx.CollectableRow) (m accessrequest.Manager, err error) {
 }
 
 // Managers implements accessrequest.Store.
-func (s *Store) Managers(
-	ctx context.Context, workspaceID, but uuid.UUID, needs perm.Set,
-) ([]accessrequest.Manager, error) {
-	return listed(ctx, s, "list managers", managersSQL, managersArgs(workspaceID, but, needs, false), scanManager)
+func (s *Store) Managers(ctx context.Context, q accessrequest.Request) ([]accessrequest.Manager, error) {
+	return listed(ctx, s, "list managers", managersSQL, managersArgs(q, false), scanManager)
 }
 
 // SendAccessRequest mails the request to the members who can give the access, and records the event. It changes nothing
@@ -64,11 +63,11 @@ func (s *Store) SendAccessRequest(
 		if err != nil {
 			return err
 		}
-		if member && !q.LLMIntegration && held.HasAll(q.Permissions) {
+		if member && !q.LLMIntegration && !q.Policy && held.HasAll(q.Permissions) {
 			outcome = accessrequest.AlreadyGiven
 			return nil
 		}
-		rows, err := tx.Query(ctx, managersSQL, managersArgs(q.WorkspaceID, q.UserID, q.Needs(), true))
+		rows, err := tx.Query(ctx, managersSQL, managersArgs(q, true))
 		if err != nil {
 			return err
 		}
@@ -121,11 +120,11 @@ func saveRequest(
 		}
 	}
 	tag, err := tx.Exec(ctx, `
-insert into account.access_requests as a (user_id, tenant_id, permissions, application, member)
-values ($1, $2, $3, $4, $5)
-on conflict (user_id, tenant_id) do update
-set permissions = excluded.permissions, application = excluded.application, member = excluded.member, asked_at = now()
-where a.asked_at <= now() - $6::interval`,
+insert into account.access_requests as a (user_id, tenant_id, permissions, application, member, asked_at)
+values ($1, $2, $3, $4, $5, now())
+on conflict (user_id, tenant_id) do update set permissions = excluded.permissions,
+  application = excluded.application, member = excluded.member, asked_at = excluded.asked_at
+where a.asked_at <= excluded.asked_at - $6::interval`,
 		q.UserID, q.WorkspaceID, append([]string{}, q.Permissions.Strings()...), q.Application, member,
 		accessrequest.Interval)
 	if err != nil {
@@ -139,9 +138,16 @@ where a.asked_at <= now() - $6::interval`,
 
 // requestData returns what the mail says and where its link leads.
 func requestData(q accessrequest.Request, member bool) mail.Data {
-	d := mail.Data{Permissions: titles(q.Permissions), Application: q.Application, LLMIntegration: q.LLMIntegration}
+	d := mail.Data{
+		Permissions:    titles(q.Permissions),
+		Application:    q.Application,
+		LLMIntegration: q.LLMIntegration,
+		Policy:         q.Policy,
+	}
 	at := "?tenant=" + q.WorkspaceID.String()
 	switch {
+	case q.Policy:
+		d.Path = "/settings/connectors" + at + "#policy"
 	case q.LLMIntegration:
 		d.Path = "/settings/connectors" + at
 	case member:

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,26 +13,84 @@ import (
 // isUUID guards a cast: a malformed text in the log must not hide the other events.
 const isUUID = `'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'`
 
-// entrySQL reads events, the latest first, with the names of the affected user, the client and the actor. Its first %s
-// selects events e by their own columns, the second one by the names.
-const entrySQL = `
+// clientOf is the client that an event e concerns, as text, or null.
+const clientOf = `case when e.subject like 'client:%' then substr(e.subject, 8) else e.detail ->> 'client_id' end`
+
+// namedSQL and namesSQL, with a statement between them that selects events, add the names of the affected user, the
+// client and the actor.
+const namedSQL = `
 select e.id, e.at, nullif(e.tenant_id, '00000000-0000-0000-0000-000000000000'), e.user_id, e.actor, e.action,
-  e.subject, e.detail, e.request_id, coalesce(u.name, ''), coalesce(c.name, ''), coalesce(a.name, '')
-from (select * from account.audit_events e where %s) e
-cross join lateral (select
-  case when e.subject like 'client:%%' then substr(e.subject, 8) else e.detail ->> 'client_id' end as client,
-  case when e.actor like 'user:%%' then substr(e.actor, 6) end as actor) named
+  e.subject, e.detail, e.request_id,
+  coalesce(u.name, ''), coalesce(c.name, ''), coalesce(a.name, '')
+from (`
+
+const namesSQL = `) e
+cross join lateral (select ` + clientOf + ` as client,
+  case when e.actor like 'user:%' then substr(e.actor, 6) end as actor) named
 left join account.users u on u.id = e.user_id
 left join account.users a on a.id = case when named.actor ~ ` + isUUID + ` then named.actor::uuid end
 left join account.oauth_clients c on c.id = case when named.client ~ ` + isUUID + ` then named.client::uuid end
-where %s order by e.at desc, e.id desc limit @limit`
+order by e.at desc, e.id desc`
 
+// peopleSQL and applicationsSQL select the users and applications that a search names.
 const (
-	ofPerson = `(@person = '' or strpos(lower(concat_ws(' ', u.name, u.email, a.name, a.email)), lower(@person)) > 0)
-  and (@application = '' or strpos(lower(c.name), lower(@application)) > 0)`
-	// newestOfEach is for a search without names: the names are read of the selected events alone.
-	newestOfEach = ` order by e.at desc, e.id desc limit @limit`
+	peopleSQL = `select p.id from account.users p
+		where strpos(lower(p.name || ' ' || p.email), lower(@person)) > 0`
+	applicationsSQL = `select n.id from account.oauth_clients n where strpos(lower(n.name), lower(@application)) > 0`
 )
+
+// eventsSQL selects the latest events for which the condition of holds. The statement contains only the conditions
+// that the search has, so that each statement has its own plan.
+func eventsSQL(of string, search audit.Search, from audit.Cursor) string {
+	text := `select * from account.audit_events e where ` + of
+	if search.RequestID != "" {
+		text += ` and e.request_id = @request and e.request_id <> ''`
+	}
+	if search.Person != "" {
+		text += ` and (e.user_id in (` + peopleSQL + `)
+			or e.actor in (select 'user:' || id from (` + peopleSQL + `) as actors))`
+	}
+	if search.Application != "" {
+		text += ` and ` + clientOf + ` in (select id::text from (` + applicationsSQL + `) as named)`
+	}
+	text += between("e.at", search) + before("(e.at, e.id)", from)
+	return text + ` order by e.at desc, e.id desc limit @limit`
+}
+
+// between returns the condition that a time is in the period of a search.
+func between(at string, search audit.Search) string {
+	text := ""
+	if !search.Since.IsZero() {
+		text += ` and ` + at + ` >= @since`
+	}
+	if !search.Until.IsZero() {
+		text += ` and ` + at + ` < @until`
+	}
+	return text
+}
+
+// before returns the condition that a position is after the cursor, in a log that is read back from the latest entry.
+func before(position string, from audit.Cursor) string {
+	if from == (audit.Cursor{}) {
+		return ""
+	}
+	return ` and ` + position + ` < (@at, @id)`
+}
+
+// searchArgs returns the arguments of these conditions.
+func searchArgs(of uuid.UUID, search audit.Search, from audit.Cursor, limit int) pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"of":          of,
+		"at":          from.At,
+		"id":          from.ID,
+		"limit":       limit,
+		"request":     search.RequestID,
+		"person":      search.Person,
+		"application": search.Application,
+		"since":       search.Since,
+		"until":       search.Until,
+	}
+}
 
 // EventsOfWorkspace reads the audit log of a workspace backwards from a cursor.
 func (s *Store) EventsOfWorkspace(
@@ -63,25 +120,14 @@ func (s *Store) entries(
 ) ([]audit.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	args := pgx.NamedArgs{
-		"of":          id,
-		"at":          from.At,
-		"id":          from.ID,
-		"limit":       limit,
-		"request":     search.RequestID,
-		"person":      search.Person,
-		"application": search.Application,
-		"since":       search.Since,
-		"until":       search.Until,
-		"recent":      recentMonths(from.At, search.Until),
-	}
-	events, names := conditions(of, search, from)
-	found, err := s.read(ctx, fmt.Sprintf(entrySQL, `e.at >= @recent and `+events, names), args)
+	args := searchArgs(id, search, from, limit)
+	args["recent"] = recentMonths(from.At, search.Until)
+	found, err := s.readEntries(ctx, namedSQL+eventsSQL(of+` and e.at >= @recent`, search, from)+namesSQL, args)
 	if err != nil || len(found) == limit {
 		return found, err
 	}
 	args["limit"] = limit - len(found)
-	older, err := s.read(ctx, fmt.Sprintf(entrySQL, `e.at < @recent and `+events, names), args)
+	older, err := s.readEntries(ctx, namedSQL+eventsSQL(of+` and e.at < @recent`, search, from)+namesSQL, args)
 	if err != nil {
 		return nil, err
 	}
@@ -100,29 +146,7 @@ func recentMonths(ends ...time.Time) time.Time {
 	return time.Date(latest.Year(), latest.Month()-1, 1, 0, 0, 0, 0, time.UTC)
 }
 
-// conditions returns the SQL conditions of a search: those on the events, and those on the names.
-func conditions(of string, search audit.Search, from audit.Cursor) (events, names string) {
-	events = of
-	for _, one := range []struct {
-		asked     bool
-		condition string
-	}{
-		{search.RequestID != "", `e.request_id = @request`},
-		{!search.Since.IsZero(), `e.at >= @since`},
-		{!search.Until.IsZero(), `e.at < @until`},
-		{!from.At.IsZero(), `(e.at, e.id) < (@at, @id)`},
-	} {
-		if one.asked {
-			events += ` and ` + one.condition
-		}
-	}
-	if search.Person == "" && search.Application == "" {
-		return events + newestOfEach, `true`
-	}
-	return events, ofPerson
-}
-
-func (s *Store) read(ctx context.Context, sql string, args pgx.NamedArgs) ([]audit.Entry, error) {
+func (s *Store) readEntries(ctx context.Context, sql string, args pgx.NamedArgs) ([]audit.Entry, error) {
 	rows, err := s.pool.Query(ctx, sql, args)
 	if err != nil {
 		return nil, unavailable("read audit log", err)

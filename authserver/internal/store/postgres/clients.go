@@ -245,8 +245,8 @@ func (s *Store) ReplaceSecret(
 			order by `+secretOrder+` limit 1))`, id, overlap); err != nil {
 			return err
 		}
-		if _, err = tx.Exec(ctx, `update account.client_secrets set expires_at = least(expires_at, now() + $2)
-			where client_id = $1`, id, overlap); err != nil {
+		if _, err = tx.Exec(ctx, `update account.client_secrets set expires_at = now() + $2
+			where client_id = $1 and (expires_at is null or expires_at > now() + $2)`, id, overlap); err != nil {
 			return err
 		}
 		if _, err = tx.Exec(ctx, `insert into account.client_secrets (client_id, hash)

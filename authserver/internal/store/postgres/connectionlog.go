@@ -81,6 +81,25 @@ func answered(ctx context.Context, tx pgx.Tx, workspaceID, client, user uuid.UUI
 	return err
 }
 
+// attemptDetails reads attempts w of connectors c, with the names of their users. The query defines both.
+const attemptDetails = `
+select now(), c.id, c.name, c.platform, c.address, c.redirect_uris, c.deleted,
+  w.id, w.at, coalesce(u.name, ''), coalesce(case when u.deleted_at is null then u.email end, ''),
+  w.stray, w.outcome, w.reason, coalesce(r.request_id, w.request),
+  g.first_used_at, f.at, coalesce(f.words, ''), ` + grantColumns + `
+from connectors c
+left join attempts w on w.connector = c.id
+left join account.users u on u.id = w.user_id and (w.stray is null
+  or exists (select from account.memberships m where m.tenant_id = @tenant
+  and m.user_id = w.user_id)) -- hide names of non-members
+left join account.grants g on g.tenant_id = @tenant and g.id = w.id and w.stray is null
+left join lateral (select e.at, e.detail ->> 'description' as words from account.audit_events e
+  where e.subject = 'grant:' || g.id and e.at >= g.created_at
+    and e.action = '` + audit.GrantRefused + `' order by e.at desc limit 1) f on true
+left join lateral (select e.request_id from account.audit_events e
+  where e.subject = 'grant:' || g.id and e.at >= g.created_at
+    and e.request_id <> '' order by e.at desc limit 1) r on true`
+
 // attemptsSQL reads the latest attempts of each connector: stopped attempts, and grants with their last
 // refusal and their last known request ID.
 const attemptsSQL = `
@@ -102,22 +121,7 @@ with connectors as (
       from account.connection_stops s where s.tenant_id = @tenant and s.client_id = c.id order by s.at desc limit @each)
     order by at desc limit @each) w
 )
-select now(), c.id, c.name, c.platform, c.address, c.redirect_uris, c.deleted,
-  w.id, w.at, coalesce(u.name, ''), coalesce(case when u.deleted_at is null then u.email end, ''),
-  w.stray, w.outcome, w.reason, coalesce(r.request_id, w.request),
-  g.first_used_at, f.at, coalesce(f.words, ''), ` + grantColumns + `
-from connectors c
-left join attempts w on w.connector = c.id
-left join account.users u on u.id = w.user_id and (w.stray is null
-  or exists (select from account.memberships m where m.tenant_id = @tenant
-  and m.user_id = w.user_id)) -- hide names of non-members
-left join account.grants g on g.id = w.id and w.stray is null
-left join lateral (select e.at, e.detail ->> 'description' as words from account.audit_events e
-  where e.subject = 'grant:' || g.id and e.at >= g.created_at
-    and e.action = '` + audit.GrantRefused + `' order by e.at desc limit 1) f on true
-left join lateral (select e.request_id from account.audit_events e
-  where e.subject = 'grant:' || g.id and e.at >= g.created_at
-    and e.request_id <> '' order by e.at desc limit 1) r on true
+` + attemptDetails + `
 order by max(w.at) over (partition by c.id) desc nulls last, c.name, c.id, w.at desc`
 
 type attemptRow struct {

@@ -253,7 +253,11 @@ from gone where ended_at is null`, user, event.Actor, event.RequestID)
 			return err
 		}
 	}
+	if _, err = tx.Exec(ctx, `update account.users set disabled_at = now() where id = $1 and disabled_at is null`,
+		user); err != nil {
+		return err
+	}
 	_, err = tx.Exec(ctx, `update account.users set email = id || '@deleted.invalid', name = $2, password_hash = null,
-		disabled_at = coalesce(disabled_at, now()), deleted_at = now() where id = $1`, user, deletedName)
+		deleted_at = now() where id = $1`, user, deletedName)
 	return err
 }

@@ -68,6 +68,7 @@ func (m *memberTest) rows(dataType, value string) (found []string) {
 
 // TestP1_DeletedUserHasNoNameAndNoAccess fills every table that refers to a user.
 func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	other := m.person(manages...)
 	leaver := m.person(manages...)
@@ -196,6 +197,7 @@ func (m *memberTest) refusesDeleted(user uuid.UUID, email string) {
 
 // A write that was authorized before a deletion waits for the deletion and is then refused.
 func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	const password = "a hash"
 	for name, write := range map[string]func(user uuid.UUID) error{
@@ -307,6 +309,7 @@ func (m *memberTest) access(user uuid.UUID) int {
 
 // TestP2_LastManagerCannotDeleteOwnAccount also deletes two managers at the same time, of whom one stays.
 func TestP2_LastManagerCannotDeleteOwnAccount(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	for range 5 {
 		m.fixture.Exec(`delete from account.memberships where tenant_id = $1`, m.workspaceID)

@@ -29,17 +29,18 @@ func (s *Store) BeginEmailChange(ctx context.Context, r useraccount.EmailRequest
 			return err
 		}
 		var repeated, taken bool
-		var own, toAddress int
+		var own, others int
 		err = tx.QueryRow(ctx, `
 select exists (select from account.email_changes where id = $1),
   exists (select from account.users where email = $3 and id <> $2),
   (select count(*) from account.email_changes where user_id = $2 and created_at > now() - interval '1 day'),
-  (select count(*) from account.email_changes where new_email = $3 and created_at > now() - interval '1 day')`,
-			r.ID, r.UserID, r.Email).Scan(&repeated, &taken, &own, &toAddress)
+  (select count(distinct user_id) from account.email_changes
+    where new_email = $3 and user_id <> $2 and created_at > now() - interval '1 day')`,
+			r.ID, r.UserID, r.Email).Scan(&repeated, &taken, &own, &others)
 		if err != nil || repeated {
 			return err
 		}
-		if own >= useraccount.MaxEmailChanges || toAddress >= useraccount.MaxEmailChangesToAddress {
+		if own >= useraccount.MaxEmailChanges || others >= useraccount.MaxEmailChangesToAddress {
 			return useraccount.ErrTooManyChanges
 		}
 		if err := endEmailChange(ctx, tx, r.UserID, "replaced"); err != nil {
@@ -161,10 +162,11 @@ func (s *Store) ConfirmEmailChange(
 			return err
 		}
 		c = found
-		_, err = tx.Exec(ctx, `update account.email_changes c set
-			old_confirmed_at = case when old_token_hash = $1 then now() else old_confirmed_at end,
-			new_confirmed_at = case when new_token_hash = $1 then now() else new_confirmed_at end
-			where `+byToken, tokenHash)
+		confirm := `update account.email_changes c set old_confirmed_at = now() where `
+		if c.ToNew {
+			confirm = `update account.email_changes c set new_confirmed_at = now() where `
+		}
+		_, err = tx.Exec(ctx, confirm+byToken, tokenHash)
 		if err != nil || c.ToNew && !c.OldConfirmed || !c.ToNew && !c.NewConfirmed {
 			return err
 		}
@@ -199,7 +201,7 @@ func (s *Store) changeEmail(ctx context.Context, tx pgx.Tx, user uuid.UUID, emai
 		return err
 	}
 	_, err := tx.Exec(ctx, `update account.users set email = $2 where id = $1`, user, email)
-	if violates(err, "users_email_key") { // another user took it meanwhile
+	if violates(err, uniqueViolation, "users") { // another user took it meanwhile
 		return useraccount.ErrEmailTaken
 	}
 	if err != nil {

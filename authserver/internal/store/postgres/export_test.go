@@ -2,10 +2,13 @@ package postgres
 
 import (
 	"context"
+	"strings"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
@@ -49,4 +52,30 @@ func (s *Store) TakeDirectly(
 		grants[i] = one.grant
 	}
 	return grants, err
+}
+
+// PlanOfEvents returns the plan of a search of the audit log, as executed.
+func (s *Store) PlanOfEvents(
+	ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor,
+) (string, error) {
+	text := namedSQL + eventsSQL(`e.tenant_id = @of`, search, from) + namesSQL
+	return s.plan(ctx, text, searchArgs(workspaceID, search, from, 51))
+}
+
+// PlanOfConnections returns the plan of a search of the connection log, as executed.
+func (s *Store) PlanOfConnections(
+	ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor,
+) (string, error) {
+	args := searchArgs(workspaceID, search, from, 51)
+	args["tenant"] = workspaceID
+	return s.plan(ctx, foundSQL(search, from), args)
+}
+
+func (s *Store) plan(ctx context.Context, text string, args pgx.NamedArgs) (string, error) {
+	rows, err := s.pool.Query(ctx, "explain (analyze, buffers) "+text, args)
+	if err != nil {
+		return "", err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return strings.Join(lines, "\n"), err
 }

@@ -12,8 +12,14 @@ import (
 )
 
 // limitedSQL selects the limits that the next invitation would exceed, each with the number of seconds until the window
-// contains fewer messages than the limit.
+// contains fewer messages, or messages of fewer other users, than the limit.
 const limitedSQL = `
+with others as (
+  select inviter_id, max(sent_at) as sent_at, max(sent_at) filter (where tenant_id = @tenant) as here_at
+  from account.invitation_messages
+  where email_hash = @email and inviter_id <> @inviter and sent_at > now() - @window::interval
+  group by inviter_id
+)
 select which, extract(epoch from sent_at + @window::interval - now())::float8 from (
   (select 0 as which, sent_at from account.invitation_messages
     where inviter_id = @inviter and sent_at > now() - @window::interval
@@ -24,13 +30,15 @@ select which, extract(epoch from sent_at + @window::interval - now())::float8 fr
     order by sent_at desc offset @perWorkspace - 1 limit 1)
   union all
   (select 2, sent_at from account.invitation_messages
-    where email_hash = @email and tenant_id = @tenant and sent_at > now() - @window::interval
-    order by sent_at desc offset @perAddressInWorkspace - 1 limit 1)
+    where email_hash = @email and inviter_id = @inviter and sent_at > now() - @window::interval
+    order by sent_at desc offset @perAddressOfInviter - 1 limit 1)
   union all
-  (select 3, sent_at from account.invitation_messages
-    where email_hash = @email and sent_at > now() - @window::interval
-      and exists (select from account.invitation_messages own
-        where own.email_hash = @email and own.tenant_id = @tenant and own.sent_at > now() - @window::interval)
+  (select 3, here_at from others where here_at is not null
+    order by here_at desc offset @perAddressInWorkspace - 1 limit 1)
+  union all
+  (select 4, sent_at from others
+    where exists (select from account.invitation_messages own
+      where own.email_hash = @email and own.tenant_id = @tenant and own.sent_at > now() - @window::interval)
     order by sent_at desc offset @perAddress - 1 limit 1)
 ) as reached`
 
@@ -44,7 +52,8 @@ func countInvitation(ctx context.Context, tx pgx.Tx, i membership.Invitation) er
 		return err
 	}
 	limits := []membership.Limit{
-		membership.PerInviter, membership.PerWorkspace, membership.PerAddressInWorkspace, membership.PerAddress,
+		membership.PerInviter, membership.PerWorkspace, membership.PerAddressOfInviter,
+		membership.PerAddressInWorkspace, membership.PerAddress,
 	}
 	rows, err := tx.Query(ctx, limitedSQL, pgx.NamedArgs{
 		"inviter":               i.InviterID,
@@ -53,8 +62,9 @@ func countInvitation(ctx context.Context, tx pgx.Tx, i membership.Invitation) er
 		"window":                membership.LimitWindow,
 		"perInviter":            limits[0].Most,
 		"perWorkspace":          limits[1].Most,
-		"perAddressInWorkspace": limits[2].Most,
-		"perAddress":            limits[3].Most,
+		"perAddressOfInviter":   limits[2].Most,
+		"perAddressInWorkspace": limits[3].Most,
+		"perAddress":            limits[4].Most,
 	})
 	if err != nil {
 		return err
@@ -78,8 +88,9 @@ func countInvitation(ctx context.Context, tx pgx.Tx, i membership.Invitation) er
 	batch := &pgx.Batch{}
 	batch.Queue(`insert into account.invitation_messages (tenant_id, inviter_id, email_hash) values ($1, $2, $3)`,
 		i.WorkspaceID, i.InviterID, email)
-	batch.Queue(`delete from account.invitation_messages where ctid in (select ctid from account.invitation_messages
-		where sent_at <= now() - $1::interval order by sent_at limit 100 for update skip locked)`,
+	batch.Queue(`delete from account.invitation_messages where (tenant_id, id) in (
+		select tenant_id, id from account.invitation_messages where sent_at <= now() - $1::interval
+		order by sent_at limit 100 for update skip locked)`,
 		membership.LimitWindow)
 	return tx.SendBatch(ctx, batch).Close()
 }

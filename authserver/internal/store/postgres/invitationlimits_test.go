@@ -38,6 +38,7 @@ func wantsLimit(t *testing.T, what string, err error, limit membership.Limit, wa
 }
 
 func TestM5_InvitationsAreLimited(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	other, nobody := m.fixture.Workspace("Elsewhere"), uuid.New()
 	const hour = time.Hour
@@ -53,7 +54,7 @@ func TestM5_InvitationsAreLimited(t *testing.T) {
 	}
 
 	sam := m.person(manages...)
-	for i := range membership.PerAddressInWorkspace.Most {
+	for i := range membership.PerAddressOfInviter.Most {
 		var err error
 		if i%2 == 0 {
 			err = m.invites(sam, "sam@example.org")
@@ -68,16 +69,30 @@ func TestM5_InvitationsAreLimited(t *testing.T) {
 			t.Fatalf("message %d to an address: %v", i, err)
 		}
 	}
-	wantsLimit(t, "address", m.invites(m.person(manages...), "SAM@example.org"),
-		membership.PerAddressInWorkspace, 24*hour)
+	wantsLimit(t, "address", m.invites(sam, "SAM@example.org"), membership.PerAddressOfInviter, 24*hour)
+	if err := m.invites(m.person(manages...), "sam@example.org"); err != nil {
+		t.Errorf("one user exhausts the limit of an address for another: %v", err)
+	}
 	before := m.count(`select count(*) from account.audit_events`)
 	_, err := m.Renew(t.Context(), sam, m.open("sam@example.org"))
-	wantsLimit(t, "renewed", err, membership.PerAddressInWorkspace, 24*hour)
+	wantsLimit(t, "renewed", err, membership.PerAddressOfInviter, 24*hour)
 	if m.count(`select count(*) from account.audit_events`) != before {
 		t.Error("a refused invitation is recorded")
 	}
 
-	m.sentBefore(membership.PerAddress.Most, other, nobody, "eve@example.org", 2*hour)
+	for i := range membership.PerAddressInWorkspace.Most { // twice as many messages as users
+		m.sentBefore(2, m.workspaceID, uuid.New(), "tom@example.org", time.Duration(i+4)*hour)
+	}
+	wantsLimit(t, "users in the workspace", m.invites(sam, "tom@example.org"), membership.PerAddressInWorkspace,
+		16*hour)
+	m.fixture.Exec(`delete from account.invitation_messages where sent_at < now() - interval '7 hours 30 minutes'`)
+	if err := m.invites(sam, "tom@example.org"); err != nil {
+		t.Errorf("the last user of the workspace: %v", err)
+	}
+
+	for range membership.PerAddress.Most {
+		m.sentBefore(1, other, uuid.New(), "eve@example.org", 2*hour)
+	}
 	if err := m.invites(sam, "eve@example.org"); err != nil {
 		t.Errorf("other workspaces keep this one from inviting: %v", err)
 	}
@@ -111,6 +126,7 @@ func (m *memberTest) open(email string) (id uuid.UUID) {
 
 // Two workspaces that invite one address at the same time do not exceed its limit.
 func TestM5_ConcurrentWorkspacesShareLimitOfAddress(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	actors := make([]membership.Actor, 6)
 	for i := range actors {
@@ -119,7 +135,9 @@ func TestM5_ConcurrentWorkspacesShareLimitOfAddress(t *testing.T) {
 		m.fixture.Join(actors[i].WorkspaceID, actors[i].UserID, manages...)
 		m.sentBefore(1, actors[i].WorkspaceID, uuid.New(), "sam@example.org", time.Minute)
 	}
-	m.sentBefore(membership.PerAddress.Most-len(actors)-2, uuid.New(), uuid.New(), "sam@example.org", time.Minute)
+	for range membership.PerAddress.Most - len(actors) - 2 {
+		m.sentBefore(1, uuid.New(), uuid.New(), "sam@example.org", time.Minute)
+	}
 	var functions []func() error
 	for _, by := range actors {
 		functions = append(functions, func() error { return m.invites(by, "sam@example.org") })

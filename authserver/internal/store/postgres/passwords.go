@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -156,12 +157,12 @@ select exists (select from account.password_resets where token_hash = $2),
 			return err
 		}
 		made = true
-		return addReset(ctx, tx, user, tokenHash, expires, event)
+		return addReset(ctx, tx, user, tokenHash, expires, false, event)
 	})
 	return name, made && err == nil, err
 }
 
-// AddReset stores a link for a user, with the event, or returns admin.ErrNoUser.
+// AddReset stores a link of an operator for a user, with the event, or returns admin.ErrNoUser.
 func (s *Store) AddReset(
 	ctx context.Context,
 	user uuid.UUID,
@@ -173,7 +174,7 @@ func (s *Store) AddReset(
 		if err := holdUser(ctx, tx, user, new(bool)); err != nil {
 			return err
 		}
-		return addReset(ctx, tx, user, tokenHash, expires, event)
+		return addReset(ctx, tx, user, tokenHash, expires, true, event)
 	})
 }
 
@@ -183,6 +184,7 @@ func addReset(
 	user uuid.UUID,
 	tokenHash []byte,
 	expires time.Time,
+	byOperator bool,
 	event audit.Event,
 ) error {
 	_, err := tx.Exec(ctx, `delete from account.password_resets where user_id = $1
@@ -190,8 +192,8 @@ func addReset(
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `insert into account.password_resets (token_hash, user_id, expires_at)
-		values ($1, $2, $3)`, tokenHash, user, expires)
+	_, err = tx.Exec(ctx, `insert into account.password_resets (token_hash, user_id, expires_at, by_operator)
+		values ($1, $2, $3, $4)`, tokenHash, user, expires, byOperator)
 	if err != nil {
 		return err
 	}
@@ -199,10 +201,15 @@ func addReset(
 	return record(ctx, tx, event)
 }
 
+// keepsPasskeys is the condition under which a link r removes no passkey (F5).
+const keepsPasskeys = `(not r.by_operator
+  and exists (select from account.passkeys k where k.user_id = r.user_id and k.copied_at is null)
+  and exists (select from account.memberships d join account.tenants t on t.id = d.tenant_id
+    where d.user_id = r.user_id and t.second_factor_required))`
+
 const linkSQL = `
-select u.id, u.name, u.email, r.expires_at,
-  exists (select from account.passkeys where user_id = u.id)
-  or exists (select from account.identities where user_id = u.id)
+select u.id, u.name, u.email, r.expires_at, exists (select from account.passkeys where user_id = u.id),
+  exists (select from account.identities where user_id = u.id), ` + keepsPasskeys + `
 from account.password_resets r join account.users u on u.id = r.user_id
 where r.token_hash = $1 and r.used_at is null and r.expires_at > now() and u.disabled_at is null`
 
@@ -211,7 +218,8 @@ func (s *Store) ResetLink(ctx context.Context, tokenHash []byte) (password.Link,
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var l password.Link
-	err := s.pool.QueryRow(ctx, linkSQL, tokenHash).Scan(&l.UserID, &l.Name, &l.Email, &l.Expires, &l.Others)
+	row := s.pool.QueryRow(ctx, linkSQL, tokenHash)
+	err := row.Scan(&l.UserID, &l.Name, &l.Email, &l.Expires, &l.Passkeys, &l.Identities, &l.PasskeysStay)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return password.Link{}, password.ErrLinkInvalid
 	}
@@ -219,8 +227,8 @@ func (s *Store) ResetLink(ctx context.Context, tokenHash []byte) (password.Link,
 }
 
 // ResetPassword sets a password with a link, uses the link up, ends the user's sign-ins and, on request, removes the
-// user's passkeys and linked accounts, with events. Of two concurrent uses of a link one returns
-// password.ErrLinkInvalid.
+// user's passkeys, unless the link keeps them (F5), and linked accounts, with events. Of two concurrent uses of a link
+// one returns password.ErrLinkInvalid.
 func (s *Store) ResetPassword(ctx context.Context, r password.Reset, event audit.Event) error {
 	return s.atomically(ctx, "reset password", func(tx pgx.Tx) error {
 		var user uuid.UUID
@@ -253,15 +261,29 @@ func (s *Store) ResetPassword(ctx context.Context, r password.Reset, event audit
 		}
 		event.UserID, event.Actor, event.Subject = &user, "user:"+user.String(), "user:"+user.String()
 		if r.RemoveOthers {
-			others, err := readSignInMethods(ctx, tx, user)
-			if err == nil {
-				err = removeSignInMethods(ctx, tx, user, others, event.Actor)
-			}
-			if err != nil {
+			if err := removeOthers(ctx, tx, user, r.TokenHash, event.Actor); err != nil {
 				return err
 			}
 		}
 		browser := mail.Data{Device: r.Device, Network: r.Address}
 		return s.storePassword(ctx, tx, user, r.Hash, event, browser)
 	})
+}
+
+// removeOthers removes the passkeys and linked accounts that a link may remove. The caller's transaction must hold the
+// user's row.
+func removeOthers(ctx context.Context, tx pgx.Tx, user uuid.UUID, tokenHash []byte, actor string) error {
+	others, err := readSignInMethods(ctx, tx, user)
+	if err != nil {
+		return err
+	}
+	kept, err := found(tx.QueryRow(ctx, `select true from account.password_resets r where r.token_hash = $1
+		and `+keepsPasskeys, tokenHash))
+	if err != nil {
+		return err
+	}
+	if kept {
+		others = slices.DeleteFunc(others, func(m admin.SignInMethod) bool { return m.Kind == admin.Passkey })
+	}
+	return removeSignInMethods(ctx, tx, user, others, actor)
 }

@@ -45,8 +45,7 @@ const (
 func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 	return retention.NewStore(s.pool, "account", []retention.Kind{
 		configured("audit events", SettingAuditEvents, periods.AuditEvents, auditEvents()),
-		configured("ended grants", SettingGrants, periods.Grants,
-			retention.RowsOf("account.grants", "id", "t.ends_at", "")),
+		configured("ended grants", SettingGrants, periods.Grants, endedGrants()),
 		configured("expired personal access tokens", SettingTokens, periods.Tokens, personalAccessTokens()),
 		configured("deleted clients", SettingClients, periods.Clients, deletedClients()),
 		configured("removed signing keys", SettingKeys, periods.Keys,
@@ -118,21 +117,20 @@ func personalAccessTokens() retention.Kind {
 	}
 }
 
+// endedGrants returns the kind of ended grants. A function deletes them, workspace by workspace.
+func endedGrants() retention.Kind {
+	return retention.Kind{
+		Due:    "select t.ends_at as at from account.grants t where t.ends_at < $1 order by 1",
+		Delete: "select account.delete_grants($1, $2)",
+	}
+}
+
 // deletedClients returns the kind of deleted clients. A client is deleted after all its grants.
 func deletedClients() retention.Kind {
-	const due = `from account.oauth_clients t where t.deleted_at < $1
-		and not exists (select from account.grants g where g.client_id = t.id)`
 	return retention.Kind{
-		Due: "select t.deleted_at as at " + due + " order by 1",
-		Delete: `
-			with due as materialized (
-				select t.id ` + due + ` order by t.deleted_at limit $2 for update skip locked
-			), secrets as (
-				delete from account.client_secrets s using due where s.client_id = due.id
-			), stops as (
-				delete from account.connection_stops s using due where s.client_id = due.id
-			), gone as (
-				delete from account.oauth_clients t using due where t.id = due.id returning 1)
-			select count(*) from gone`,
+		Due: `select t.deleted_at as at from account.oauth_clients t where t.deleted_at < $1 and t.id not in (
+			select g.client_id from account.grants g
+			where g.client_id in (select c.id from account.oauth_clients c where c.deleted_at < $1)) order by 1`,
+		Delete: "select account.delete_clients($1, $2)",
 	}
 }

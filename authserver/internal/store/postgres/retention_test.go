@@ -69,6 +69,7 @@ func ago(keep time.Duration, hours int) string {
 
 // For each kind, a record that is due is deleted, and a record that will be due in an hour is not.
 func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	keep := keepAll()
 	r := l.Retention(keep)
@@ -144,6 +145,7 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 
 // G3, G7: a grant stays until its life has ended, even a revoked one, so that a superseded token is recognised.
 func TestRetention_RevokedGrantStaysUntilItsLifeEnds(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	keep := keepAll()
 	keep.Grants = 2 * day
@@ -166,6 +168,7 @@ func TestRetention_RevokedGrantStaysUntilItsLifeEnds(t *testing.T) {
 
 // In a chain of replaced tokens, the oldest is deleted first, and its successor keeps working.
 func TestRetention_ReplacedTokensAreDeletedOldestFirst(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	ids := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
@@ -192,6 +195,7 @@ func TestRetention_ReplacedTokensAreDeletedOldestFirst(t *testing.T) {
 }
 
 func TestRetention_ClientIsDeletedAfterItsGrants(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	l.grantEnding("revoked", time.Now().Add(-100*day))
@@ -207,6 +211,7 @@ func TestRetention_ClientIsDeletedAfterItsGrants(t *testing.T) {
 // A removed key has the time of its removal, even if an older program removed it, and is kept for longer than the
 // lifetime of an access token.
 func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	for _, state := range []string{"current", "retired"} {
@@ -229,6 +234,7 @@ func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
 }
 
 func TestRetention_AuditEventsStayForNinetyDays(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	for _, before := range []string{"now()", "now() - interval '89 days'", "null", "'infinity'"} {
 		if err := l.Try(t.Context(), "select account.delete_audit_events("+before+", 500)"); err == nil {
@@ -241,6 +247,7 @@ func TestRetention_AuditEventsStayForNinetyDays(t *testing.T) {
 }
 
 func TestRetention_ZeroKeepsForEver(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(postgres.RetentionPeriods{})
 	l.grantEnding("active", time.Now().Add(-9999*day))
@@ -252,6 +259,7 @@ func TestRetention_ZeroKeepsForEver(t *testing.T) {
 
 // R1: a process whose clock is fast deletes nothing early.
 func TestRetention_ClockAheadDeletesNothing(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll()).At(func() time.Time { return time.Now().AddDate(10, 0, 0) })
 	l.grantEnding("active", time.Now().Add(-89*day))
@@ -260,6 +268,7 @@ func TestRetention_ClockAheadDeletesNothing(t *testing.T) {
 
 // R2: a row that another transaction has locked is skipped, and a long backlog is deleted in parts.
 func TestRetention_SkipsLockedRowsAndDeletesBacklog(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	l.fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
@@ -297,6 +306,7 @@ func TestRetention_SkipsLockedRowsAndDeletesBacklog(t *testing.T) {
 
 // R3: one process works on a kind within an hour. A run that was interrupted is continued.
 func TestRetention_RunsOncePerHour(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	run := func() map[string]int64 {

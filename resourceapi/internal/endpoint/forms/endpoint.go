@@ -32,7 +32,12 @@ type Store interface {
 	Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error)
 	// Forms and Submissions pass the records of a page to take until it returns false.
 	Forms(ctx context.Context, workspaceID uuid.UUID, r list.Range, take func(engage.Form) bool) (list.End, error)
-	Submissions(ctx context.Context, form uuid.UUID, r list.Range, take func(engage.Submission) bool) (list.End, error)
+	Submissions(
+		ctx context.Context,
+		workspaceID, form uuid.UUID,
+		r list.Range,
+		take func(engage.Submission) bool,
+	) (list.End, error)
 	Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error)
 	Supporters(
 		ctx context.Context,

@@ -86,7 +86,7 @@ func (e *Endpoint) export(
 		most = longPart
 	}
 	part := encode.header()
-	more, err := e.readPart(r.Context(), form.ID, &wanted, encode, &part, most)
+	more, err := e.readPart(r.Context(), form, &wanted, encode, &part, most)
 	if err != nil {
 		return refusals.Of(err)
 	}
@@ -106,7 +106,7 @@ func (e *Endpoint) export(
 		}
 		part = part[:0]
 		if err = gate.StillAdmitted(r.Context()); err == nil {
-			more, err = e.readPart(r.Context(), form.ID, &wanted, encode, &part, most)
+			more, err = e.readPart(r.Context(), form, &wanted, encode, &part, most)
 		}
 		if err != nil {
 			if r.Context().Err() == nil && apierr.Of(err).Status() >= http.StatusInternalServerError {
@@ -120,7 +120,7 @@ func (e *Endpoint) export(
 // readPart appends submissions to part until it has most bytes, and advances the range past them.
 func (e *Endpoint) readPart(
 	ctx context.Context,
-	form uuid.UUID,
+	form engage.Form,
 	wanted *list.Range,
 	encode encoder,
 	part *[]byte,
@@ -130,7 +130,7 @@ func (e *Endpoint) readPart(
 		var end list.End
 		failed := gate.ReadInTurn(ctx, func() (failed error) {
 			after := wanted.After
-			end, failed = e.store.Submissions(ctx, form, *wanted, func(s engage.Submission) bool {
+			end, failed = e.store.Submissions(ctx, form.WorkspaceID, form.ID, *wanted, func(s engage.Submission) bool {
 				if len(*part) >= most {
 					return false
 				}

@@ -84,7 +84,7 @@ func (e *Endpoint) Send() http.Handler {
 		}
 		query := view.pageStyle.query()
 		query.Set("submission", submission.ID.String())
-		query.Set("token", e.Tokens.ForStatus(submission.ID, e.Now()))
+		query.Set("token", e.Tokens.ForStatus(form.WorkspaceID, submission.ID, e.Now()))
 		w.Header().Set("Location", FormsPath+"/"+form.EmbedKey+"/embed?"+query.Encode())
 		w.WriteHeader(http.StatusSeeOther)
 		return nil

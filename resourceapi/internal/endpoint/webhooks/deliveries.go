@@ -69,7 +69,7 @@ func (e *Endpoint) Deliveries() http.Handler {
 			return err
 		},
 		Fields:   listquery.FieldsOf[deliveryRecord](),
-		Read:     e.Store.Deliveries,
+		ReadOf:   e.Store.Deliveries,
 		Record:   func(d webhook.Delivery) any { return deliveryRecordOf(d) },
 		Position: func(d webhook.Delivery) list.Position { return list.Position{CreatedAt: d.CreatedAt, ID: d.ID} },
 	}.Handler()

@@ -41,7 +41,7 @@ type Store interface {
 	) (list.End, error)
 	Deliveries(
 		ctx context.Context,
-		endpoint uuid.UUID,
+		workspaceID, endpoint uuid.UUID,
 		r list.Range,
 		take func(webhook.Delivery) bool,
 	) (list.End, error)

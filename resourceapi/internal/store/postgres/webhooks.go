@@ -60,18 +60,18 @@ func (h *Webhooks) Webhooks(
 	take func(webhook.Endpoint) bool,
 ) (list.End, error) {
 	text := "select " + webhook.Columns + " from account.webhooks w where w.tenant_id = $1"
-	return readRange(ctx, h.pool, text, "w", workspaceID, r, webhook.Scan, take)
+	return readRange(ctx, h.pool, text, "w", []any{workspaceID}, r, webhook.Scan, take)
 }
 
 // Deliveries calls take with each delivery of one page of an endpoint's log, newest first, until take returns false.
 func (h *Webhooks) Deliveries(
 	ctx context.Context,
-	endpoint uuid.UUID,
+	_, endpoint uuid.UUID,
 	r list.Range,
 	take func(webhook.Delivery) bool,
 ) (list.End, error) {
 	text := "select " + webhook.DeliveryColumns + " from account.webhook_deliveries d where d.webhook_id = $1"
-	return readRange(ctx, h.pool, text, "d", endpoint, r, webhook.ScanDelivery, take)
+	return readRange(ctx, h.pool, text, "d", []any{endpoint}, r, webhook.ScanDelivery, take)
 }
 
 // Add implements delivery.Writer.

@@ -10,9 +10,6 @@ package auditlog
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -20,7 +17,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -52,8 +48,8 @@ func New(s *settings.Settings, events Log) *Handler { return &Handler{s, events}
 func (h *Handler) Routes() settings.Routes {
 	return settings.Routes{
 		Section.Path():            {"GET": h.show()},
-		Section.Path() + ".jsonl": {"GET": h.export(jsonLines)},
-		Section.Path() + ".csv":   {"GET": h.export(csvFile)},
+		Section.Path() + ".jsonl": {"GET": h.export(settings.JSONLines)},
+		Section.Path() + ".csv":   {"GET": h.export(settings.CSV)},
 	}
 }
 
@@ -68,8 +64,8 @@ func (h *Handler) show() http.Handler {
 			return err
 		}
 		query := v.R.URL.Query()
-		from, search := readMark(query.Get("before")), readSearch(query)
-		entries, err := h.events.EventsOfWorkspace(v.R.Context(), here.Workspace.ID, search.of(), from, pageSize+1)
+		from, search := settings.ReadMark(query.Get("before")), settings.ReadSearch(query)
+		entries, err := h.events.EventsOfWorkspace(v.R.Context(), here.Workspace.ID, search.Of(), from, pageSize+1)
 		if err != nil {
 			return err
 		}
@@ -87,7 +83,7 @@ func (h *Handler) show() http.Handler {
 		if len(entries) > pageSize {
 			entries = entries[:pageSize]
 			view.Older = here.Path(Section) + search.Query() +
-				"&before=" + url.QueryEscape(writeMark(entries[pageSize-1].Cursor()))
+				"&before=" + settings.WriteMark(entries[pageSize-1].Cursor())
 		}
 		for _, e := range entries {
 			view.Events = append(view.Events, settings.EventView(e, nil))
@@ -105,7 +101,7 @@ type view struct {
 	Events     []ui.Event
 	Older      string // path to older events, or ""
 	Later      bool   // this is not the first page
-	Search     search
+	Search     settings.Search
 }
 
 // Export returns the path of an export of the search.
@@ -118,19 +114,7 @@ func (d *view) Latest() string {
 	return Section.Path() + "?tenant=" + d.Workspace.ID + d.Search.Query()
 }
 
+// All returns the path of the page without a search.
+func (d *view) All() string { return Section.Path() + "?tenant=" + d.Workspace.ID }
+
 func (*view) Template() string { return "audit" }
-
-func writeMark(m audit.Cursor) string {
-	return m.At.UTC().Format(time.RFC3339Nano) + "~" + m.ID.String()
-}
-
-// readMark parses a mark of writeMark. Other text is the beginning of the log.
-func readMark(text string) audit.Cursor {
-	at, id, _ := strings.Cut(text, "~")
-	moment, atErr := time.Parse(time.RFC3339Nano, at)
-	entry, idErr := identity.Parse(id)
-	if atErr != nil || idErr != nil {
-		return audit.Cursor{}
-	}
-	return audit.Cursor{At: moment, ID: entry}
-}

@@ -66,13 +66,18 @@ func paused(c consent.Connection) string {
 }
 
 // disconnect serves POST /settings/connectors/disconnect: it ends a connection of any member of the workspace.
+// from is log if the form is on the page with the connection log.
 func (h *Handler) disconnect() http.Handler {
 	return h.Form(Section, func(v *settings.Request) error {
 		here, err := h.At(v, v.Form.Get("tenant"), Section)
 		if err != nil {
 			return err
 		}
-		gone := func() error { return h.Done(v, here.Path(Section), "The application is no longer connected.") }
+		back := here.Path(Section)
+		if v.Form.Get("from") == "log" {
+			back = here.Path(logSection)
+		}
+		gone := func() error { return h.Done(v, back, "The application is no longer connected.") }
 		id, ok := v.ID()
 		if !ok {
 			return gone()
@@ -105,6 +110,6 @@ func (h *Handler) disconnect() http.Handler {
 		for _, g := range ended {
 			h.grants.PropagateRevocation(v.R.Context(), g.ID, g.Ends, reason)
 		}
-		return h.Done(v, here.Path(Section), c.Application+" was disconnected from the account of "+c.Person+".")
+		return h.Done(v, back, c.Application+" was disconnected from the account of "+c.Person+".")
 	})
 }

@@ -20,7 +20,12 @@ func (h *Handler) setLLM() http.Handler {
 		switch on := here.Workspace.LLMIntegration; {
 		case !here.Permissions.Has(perm.AccountWriteMembers):
 			needed, _ := perm.Describe(perm.AccountWriteMembers)
+			ask, err := h.Ask(v, here.Membership, perm.NewSet(perm.AccountWriteMembers), "", here.Path(Section))
+			if err != nil {
+				return err
+			}
 			return h.show(v, here, http.StatusForbidden, func(page *view) {
+				page.ProblemAsk = &ask
 				page.Problem = "To switch the LLM integration on or off, you need the permission “" + needed.Title +
 					"”. An administrator of the workspace can give it to you."
 			})

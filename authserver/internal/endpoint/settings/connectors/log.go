@@ -66,9 +66,7 @@ func logView(connectors []connectionlog.Connector, shown int, here settings.Scop
 			Platform: workspace.PlatformOf(c.Platform).Name(),
 			Deleted:  c.Deleted,
 		}
-		if one.Host = (client.Client{Address: c.Address}).Domain(); one.Host == "" && len(c.Redirects) > 0 {
-			one.Host = consent.Callback{URI: c.Redirects[0]}.Host()
-		}
+		one.Host = hostOf(c)
 		for i, w := range c.Attempts {
 			if i == shown {
 				if shown < attemptsOfOne {
@@ -81,6 +79,15 @@ func logView(connectors []connectionlog.Connector, shown int, here settings.Scop
 		out = append(out, one)
 	}
 	return out
+}
+
+// hostOf returns the host of a connector's metadata document or its callback, or "".
+func hostOf(c connectionlog.Connector) string {
+	host := (client.Client{Address: c.Address}).Domain()
+	if host == "" && len(c.Redirects) > 0 {
+		host = consent.Callback{URI: c.Redirects[0]}.Host()
+	}
+	return host
 }
 
 var stepNames = [...]string{

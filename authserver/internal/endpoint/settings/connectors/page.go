@@ -5,6 +5,11 @@
 //	POST /settings/connectors/policy
 //	POST /settings/connectors/disconnect
 //	POST /settings/connectors/llm
+//	GET  /settings/connectors/log?tenant=&before=   the log of all connectors, latest first
+//	GET  /settings/connectors/log.jsonl?tenant=     all of it, one JSON object a line
+//	GET  /settings/connectors/log.csv?tenant=       the same for a spreadsheet
+//
+// The log takes a search: request (id), person, application, since and until (days, in UTC).
 package connectors
 
 import (
@@ -26,6 +31,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -52,6 +58,13 @@ type Policies interface {
 		only *uuid.UUID,
 		each int,
 	) ([]connectionlog.Connector, error)
+	SearchConnections(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		search audit.Search,
+		from audit.Cursor,
+		limit int,
+	) ([]connectionlog.Found, error)
 }
 
 // Connections reads and ends the connections of a workspace, and switches its LLM integration.
@@ -73,6 +86,7 @@ type Connections interface {
 
 // A Store is what the page reads and changes.
 type Store interface {
+	session.Auditor
 	Policies
 	Connections
 }
@@ -85,6 +99,7 @@ type Grants interface {
 // A Handler serves the page. It is safe for concurrent use.
 type Handler struct {
 	*settings.Settings
+	auditor     session.Auditor
 	policies    Policies
 	connections Connections
 	grants      Grants
@@ -94,6 +109,7 @@ type Handler struct {
 func New(s *settings.Settings, store Store, grants Grants) *Handler {
 	return &Handler{
 		Settings:    s,
+		auditor:     store,
 		policies:    store,
 		connections: store,
 		grants:      grants,
@@ -107,6 +123,9 @@ func (h *Handler) Routes() settings.Routes {
 		Section.Path() + "/policy":     {"POST": h.setPolicy()},
 		Section.Path() + "/disconnect": {"POST": h.disconnect()},
 		Section.Path() + "/llm":        {"POST": h.setLLM()},
+		logSection.Path():              {"GET": h.showLog()},
+		logSection.Path() + ".jsonl":   {"GET": h.exportLog(settings.JSONLines)},
+		logSection.Path() + ".csv":     {"GET": h.exportLog(settings.CSV)},
 	}
 }
 

@@ -139,7 +139,12 @@ func (h *Handler) changing(serve func(*settings.Request, settings.Scope) error) 
 			return err
 		}
 		if !here.Permissions.Has(perm.AccountWriteMembers) {
+			ask, err := h.Ask(v, here.Membership, perm.NewSet(perm.AccountWriteMembers), "", here.Path(Section))
+			if err != nil {
+				return err
+			}
 			return h.show(v, here, http.StatusForbidden, func(page *view) {
+				page.ProblemAsk = &ask
 				page.Problem = "You can see the members of this workspace, but not change them. Nothing was changed."
 			})
 		}

@@ -1,10 +1,13 @@
-// Times in the reader's time zone, and relative if they are of the last or next week. The title keeps UTC.
+// Times in the reader's time zone, and relative if they are of the last or next week. The title is in UTC.
 (function () {
   var language = document.documentElement.lang;
   var relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
   var day = new Intl.DateTimeFormat(language, { day: "numeric", month: "long", year: "numeric" });
   var moment = new Intl.DateTimeFormat(language, {
     day: "numeric", month: "long", year: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23"
+  });
+  var inUTC = new Intl.DateTimeFormat(language, {
+    hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone: "UTC"
   });
   var units = [["day", 86400], ["hour", 3600], ["minute", 60]];
 
@@ -24,6 +27,9 @@
       var date = new Date(element.dateTime);
       if (isNaN(date)) { return; }
       var kind = element.dataset.local;
+      if (!element.title) {
+        element.title = element.textContent + (kind === "day" ? ", " + inUTC.format(date) + " UTC" : "");
+      }
       element.textContent = kind === "ago" ? ago(date) : (kind === "day" ? day : moment).format(date);
     });
   }

@@ -121,6 +121,7 @@ begin
     alter index account.audit_events_by_user rename to audit_events_earlier_by_user;
     alter index account.audit_events_by_subject rename to audit_events_earlier_by_subject;
     alter index account.audit_events_by_time rename to audit_events_earlier_by_time;
+    alter index account.audit_events_by_request rename to audit_events_earlier_by_request;
     alter index account.audit_events_refusals rename to audit_events_earlier_refusals;
 
     create table account.audit_events (like account.audit_events_earlier including defaults, primary key (tenant_id, at, id))
@@ -128,6 +129,7 @@ begin
     create index audit_events_by_user on account.audit_events (user_id, at desc, id desc);
     create index audit_events_by_subject on account.audit_events (subject, at desc);
     create index audit_events_by_time on account.audit_events (at);
+    create index audit_events_by_request on account.audit_events (tenant_id, request_id, at desc, id desc) where request_id <> '';
     create trigger set_audit_workspace before insert on account.audit_events
       for each row when (new.tenant_id is null) execute function account.set_audit_workspace();
     grant select, insert (id, tenant_id, user_id, actor, action, subject, detail, request_id)

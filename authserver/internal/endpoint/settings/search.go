@@ -1,4 +1,4 @@
-package auditlog
+package settings
 
 import (
 	"net/url"
@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// A search is the submitted form.
-type search struct{ Request, Person, Application, Since, Until string }
+// A Search is the submitted form that searches a log.
+type Search struct{ Request, Person, Application, Since, Until string }
 
 // maxWords bounds a field of the search.
 const maxWords = 200
 
-// readSearch reads the form. A field that cannot be searched for is empty.
-func readSearch(query url.Values) search {
+// ReadSearch reads the form. A field that cannot be searched for is empty.
+func ReadSearch(query url.Values) Search {
 	words := func(name string) string {
 		text := strings.TrimSpace(strings.ToValidUTF8(query.Get(name), ""))
 		if len(text) > maxWords || strings.ContainsRune(text, 0) {
@@ -29,7 +30,7 @@ func readSearch(query url.Values) search {
 		}
 		return query.Get(name)
 	}
-	return search{
+	return Search{
 		Request:     words("request"),
 		Person:      words("person"),
 		Application: words("application"),
@@ -39,7 +40,7 @@ func readSearch(query url.Values) search {
 }
 
 // Query returns the search as a part of a query, with its separator.
-func (s search) Query() string {
+func (s Search) Query() string {
 	query := url.Values{}
 	for name, text := range map[string]string{
 		"request":     s.Request,
@@ -58,12 +59,28 @@ func (s search) Query() string {
 	return "&" + query.Encode()
 }
 
-// of returns the search for the store. The last day is included.
-func (s search) of() audit.Search {
+// Of returns the search for the store. The last day is included.
+func (s Search) Of() audit.Search {
 	out := audit.Search{RequestID: s.Request, Person: s.Person, Application: s.Application}
 	out.Since, _ = time.Parse(time.DateOnly, s.Since) // "" is the zero time
 	if until, err := time.Parse(time.DateOnly, s.Until); err == nil {
 		out.Until = until.AddDate(0, 0, 1)
 	}
 	return out
+}
+
+// WriteMark returns a position in a log as a parameter of its page.
+func WriteMark(m audit.Cursor) string {
+	return url.QueryEscape(m.At.UTC().Format(time.RFC3339Nano) + "~" + m.ID.String())
+}
+
+// ReadMark parses a mark of WriteMark. Other text is the beginning of the log.
+func ReadMark(text string) audit.Cursor {
+	at, id, _ := strings.Cut(text, "~")
+	moment, atErr := time.Parse(time.RFC3339Nano, at)
+	entry, idErr := identity.Parse(id)
+	if atErr != nil || idErr != nil {
+		return audit.Cursor{}
+	}
+	return audit.Cursor{At: moment, ID: entry}
 }

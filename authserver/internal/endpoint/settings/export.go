@@ -1,0 +1,87 @@
+package settings
+
+import (
+	"encoding/csv"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/spreadsheet"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// ExportPage is how many lines Export.Page returns, except for the last page.
+const ExportPage = 500
+
+const exportTime = 5 * time.Minute
+
+// A Format is the format of an export.
+type Format struct{ Extension, contentType string }
+
+// The formats.
+var (
+	JSONLines = Format{"jsonl", "application/jsonl; charset=utf-8"}
+	CSV       = Format{"csv", "text/csv; charset=utf-8; header=present"}
+)
+
+// An Export is a file with a list.
+type Export[T any] struct {
+	Name    string           // of the file, without its extension
+	Columns []string         // of the CSV file
+	Cells   func(T) []string // of the CSV file; a text that a spreadsheet would run as a formula is marked as text
+	Line    func(T) any      // the JSON object
+	// Page returns the ExportPage lines after one, or the first ones.
+	Page func(after *T) ([]T, error)
+}
+
+// Write writes the file, page after page. If the store fails after the response has begun, no status can report it. The
+// connection is then aborted, so that the client does not take a part for the whole.
+func (x Export[T]) Write(h *Settings, v *Request, as Format) error {
+	lines, err := x.Page(nil)
+	if err != nil {
+		return err
+	}
+	v.W.Header().Set("Content-Type", as.contentType)
+	v.W.Header().Set("Content-Disposition", `attachment; filename="`+x.Name+"."+as.Extension+`"`)
+	v.W.Header().Set("X-Content-Type-Options", "nosniff")
+	v.W.Header().Set("Cache-Control", "no-store")
+	// The error means that the writer has no deadlines.
+	_ = http.NewResponseController(v.W).SetWriteDeadline(time.Now().Add(exportTime))
+	encode := x.encoder(v.W, as)
+	for len(lines) > 0 {
+		for _, one := range lines {
+			if encode(one) != nil {
+				return nil // the client has closed the connection
+			}
+		}
+		if len(lines) < ExportPage {
+			return nil
+		}
+		if lines, err = x.Page(&lines[len(lines)-1]); err != nil {
+			h.Log.ErrorContext(v.R.Context(), "export aborted", "error", err)
+			panic(http.ErrAbortHandler)
+		}
+	}
+	return nil
+}
+
+func (x Export[T]) encoder(w io.Writer, as Format) func(T) error {
+	if as == JSONLines {
+		encoder := web.NewEncoder(w)
+		return func(one T) error { return encoder.Encode(x.Line(one)) }
+	}
+	writer := csv.NewWriter(w)
+	_ = writer.Write(x.Columns) // Flush reports an error
+	writer.Flush()
+	return func(one T) error {
+		row := x.Cells(one)
+		for i, text := range row {
+			row[i] = spreadsheet.Cell(text)
+		}
+		if err := writer.Write(row); err != nil {
+			return err
+		}
+		writer.Flush()
+		return writer.Error()
+	}
+}

@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// A settingsTour is one browser that goes through the settings of one installation.
+type settingsTour struct {
+	*testing.T
+	*harness.Browser
+	p  *harness.Product
+	s  *stack.Stack
+	ws harness.TestWorkspace
+}
+
+// TestBrowser_Settings uses each form of the settings that no other test uses in a browser.
+func TestBrowser_Settings(t *testing.T) {
+	t.Parallel()
+	s := harness.Private(t, harness.Options{Mailbox: true})
+	p := harness.NewProduct(t, s, &met)
+	tour := &settingsTour{t, p.Browser(t, harness.Laptop), p, s, p.NewWorkspace(t)}
+	member := tour.ws.Member(t, harness.ReadProgrammes)
+	tour.ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, member))
+
+	tour.Open(p.AppURL + "/settings/connectors?tenant=" + tour.ws.Workspace.ID)
+	tour.Browser.SignIn(tour.ws.Owner.Email, tour.ws.Owner.Password)
+	tour.See("#connections")
+	tour.endsConnectionOf(member)
+	tour.switchesLLM()
+	byPassword, byPasskey := tour.invites("by.password@example.org"), tour.invites("by.passkey@example.org")
+	tour.changesName()
+	tour.choosesMails()
+	tour.changesPassword()
+	tour.addsPasskey()
+	tour.acceptsWithPassword(byPassword)
+	tour.acceptsWithPasskey(byPasskey)
+	sound(t, "settings", tour.Browser)
+}
+
+// sends presses the button of a form, and waits for the notice.
+func (v *settingsTour) sends(action string, words ...string) {
+	v.Helper()
+	v.Click(`form[action="` + action + `"] button[type=submit]`)
+	v.See(".alert-good")
+	wantsText(v.T, action, v.Browser, words...)
+}
+
+// wants fails unless exactly one row matches the query.
+func (v *settingsTour) wants(what, query string, args ...any) {
+	v.Helper()
+	if n := v.p.Database.Count(v.T, query, args...); n != 1 {
+		v.Errorf("%s: %d rows, want 1", what, n)
+	}
+}
+
+func (v *settingsTour) endsConnectionOf(member demo.User) {
+	v.Helper()
+	wantsText(v.T, "the connections", v.Browser, member.Email)
+	v.Click("#connections ~ ul summary")
+	v.sends("/settings/connectors/disconnect", "was disconnected from the account of", "No connections")
+	v.wants("ended", `select count(*) from account.grants where user_id = $1 and state = 'revoked'`, member.ID)
+}
+
+func (v *settingsTour) switchesLLM() {
+	v.Helper()
+	const form = "/settings/connectors/llm"
+	v.Click(`form[action="` + form + `"] button`)
+	v.See("#llm-off")
+	v.sends(form, "is now off", "is switched off")
+	v.sends(form, "is now on")
+}
+
+// invites invites an address and returns the link in the mail.
+func (v *settingsTour) invites(address string) string {
+	v.Helper()
+	v.Open(v.p.AppURL + "/settings/members?tenant=" + v.ws.Workspace.ID)
+	v.Fill("#invite-email", address)
+	v.Click(`button[name=preset][value=sees]`)
+	v.See(`input[name=permissions][value="` + harness.ReadProgrammes + `"]:checked`)
+	v.Click(`form[action="/settings/members/invite"] .button-main`)
+	v.See("#sent")
+	mail := mailTo(v.T, v.s.Mailbox(), address, "Invitation to "+v.ws.Workspace.Name)
+	link := linkIn(v.T, mail, v.p.AppURL+"/invitation?token=")
+	_, token, _ := strings.Cut(link, "token=")
+	met.Add("invitation token", token)
+	return link
+}
+
+func (v *settingsTour) changesName() {
+	v.Helper()
+	v.Open(v.p.AppURL + "/settings/user")
+	v.Click("#you ~ .row-actions summary")
+	harness.Evaluate[bool](v.Browser, `!(document.getElementById("name").value = "")`)
+	v.Fill("#name", "Morgan Reed")
+	v.sends("/settings/user/name", "Morgan Reed")
+	v.wants("name", `select count(*) from account.users where id = $1 and name = 'Morgan Reed'`, v.ws.Owner.ID)
+}
+
+func (v *settingsTour) choosesMails() {
+	v.Helper()
+	v.Open(v.p.AppURL + "/settings/security")
+	const box = `input[name=mail][value=token_expiring]`
+	v.See(box + ":checked")
+	v.Click(box)
+	v.sends("/settings/security/mails")
+	v.See(box + ":not(:checked)")
+	v.wants("unwanted", `select count(*) from account.unwanted_mails where user_id = $1`, v.ws.Owner.ID)
+}
+
+func (v *settingsTour) changesPassword() {
+	v.Helper()
+	const chosen = "tide lantern quarry"
+	met.Add("password", chosen)
+	v.Open(v.p.AppURL + "/settings/security/password")
+	v.Fill("#password", v.ws.Owner.Password)
+	v.Fill("#new-password", chosen)
+	v.sends("/settings/security/password")
+	v.leaves()
+	v.Browser.SignIn(v.ws.Owner.Email, chosen)
+	v.See("#workspaces")
+}
+
+func (v *settingsTour) addsPasskey() {
+	v.Helper()
+	device := v.AddAuthenticator()
+	v.Open(v.p.AppURL + "/settings/passkeys")
+	v.See("#passkey-name")
+	v.sends("/settings/passkeys", "was added")
+	v.entersWithPasskey(device, v.ws.Owner.Email)
+}
+
+// leaves signs out.
+func (v *settingsTour) leaves() {
+	v.Helper()
+	v.Click(`form[action="/logout"] button`)
+	v.See("#email")
+}
+
+// entersWithPasskey signs out, in with the passkey of a device, and out again. Otherwise the device does not answer:
+// the sign-in page asks for a passkey by itself (autofill).
+func (v *settingsTour) entersWithPasskey(device harness.Authenticator, email string) {
+	v.Helper()
+	device.Answers(false)
+	v.leaves()
+	v.Click(`form[action="/login/passkey"] button`)
+	device.Answers(true)
+	v.See("#workspaces")
+	wantsText(v.T, "after the passkey", v.Browser, email)
+	device.Remove()
+	v.leaves()
+}
+
+func (v *settingsTour) acceptsWithPassword(link string) {
+	v.Helper()
+	const chosen = "violet harbour nine"
+	met.Add("password", chosen)
+	v.Open(link)
+	v.Fill("#name", "Pat Lane")
+	v.Fill("#password", chosen)
+	v.Click(`form[action="/invitation/account"] button`)
+	v.See(".alert-good")
+	wantsText(v.T, "after the invitation", v.Browser, "You are now a member of "+v.ws.Workspace.Name)
+	v.leaves()
+	v.Browser.SignIn("by.password@example.org", chosen)
+	v.See("#workspaces")
+	v.leaves()
+}
+
+func (v *settingsTour) acceptsWithPasskey(link string) {
+	v.Helper()
+	device := v.AddAuthenticator()
+	v.Open(link)
+	v.Fill("#name", "Sam Reed")
+	v.Click(`form[action="/invitation/passkey"] button`)
+	v.See(".alert-good")
+	wantsText(v.T, "after the invitation", v.Browser, "You are now a member of "+v.ws.Workspace.Name)
+	v.wants("no password", `select count(*) from account.users u where u.email = 'by.passkey@example.org'
+		and u.password_hash is null and exists (select from account.passkeys where user_id = u.id)`)
+	v.entersWithPasskey(device, "by.passkey@example.org")
+}
