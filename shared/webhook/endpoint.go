@@ -161,8 +161,9 @@ func Disable(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoin
 		workspaceID, id)
 }
 
-// ReplaceSecret replaces the secret of an endpoint. Events are signed with the former secret too for overlap. replacement
-// identifies the request. ReplaceSecret returns ErrNotFound, or ErrReplaced if the same request has replaced the secret.
+// ReplaceSecret replaces the secret of an endpoint. Events are signed with the former secret too for overlap.
+// replacement identifies the request. ReplaceSecret returns ErrNotFound, or ErrReplaced if the same request has
+// replaced the secret.
 func ReplaceSecret(
 	ctx context.Context, q Querier, workspaceID, id, replacement uuid.UUID, sealed Sealed, overlap time.Duration,
 ) (Endpoint, error) {
