@@ -50,12 +50,14 @@ func (d Distribution) Apply(ctx context.Context, url string, out io.Writer) erro
 	work := &distributing{Distribution: d, owner: owner, out: out}
 	for _, step := range []func(context.Context) error{
 		work.prepare,
+		work.readColumnGrants,
 		work.addWorkspaceToKeys,
 		work.setFunctions,
 		work.copyReferences,
 		work.divide,
 		work.addConstraints,
 		work.copyFunctions,
+		work.grantColumns,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("distribute the tables: %w", Explain(err))
@@ -90,6 +92,8 @@ type distributing struct {
 	owner *pgx.Conn
 	out   io.Writer
 	steps int
+
+	columnGrants []string // statements
 }
 
 func (w *distributing) say(format string, args ...any) error {
@@ -147,6 +151,32 @@ const (
 	isDivided = `select exists (
 		select from pg_dist_partition where logicalrelid = $1::text::regclass and partmethod = 'h')`
 )
+
+// readColumnGrants notes the privileges on columns, which Citus forgets when it converts some tables. The privilege to
+// insert some columns becomes one to insert rows, since Citus inserts the defaults of the others as values.
+func (w *distributing) readColumnGrants(ctx context.Context) error {
+	rows, err := w.owner.Query(ctx, `
+		select distinct format(
+			case g.privilege_type when 'INSERT' then 'grant %s on %3$s to %4$I' else 'grant %s (%I) on %s to %I' end,
+			g.privilege_type, a.attname, a.attrelid::regclass, g.grantee::regrole)
+		from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+		cross join lateral aclexplode(a.attacl) g
+		where n.nspname in ('account', 'resource') and g.grantee <> 0`)
+	if err != nil {
+		return err
+	}
+	w.columnGrants, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	return err
+}
+
+func (w *distributing) grantColumns(ctx context.Context) error {
+	for _, statement := range w.columnGrants {
+		if _, err := w.owner.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (w *distributing) copyReferences(ctx context.Context) error {
 	for _, table := range w.Reference {

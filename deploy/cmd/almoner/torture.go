@@ -34,6 +34,7 @@ func parts() map[string]suite {
 		"gateways": {"^TestRestarts", "./gateway"},
 		"upgrade":  {"^TestUpgrades_", "./gateway"},
 		"stalls":   {"^TestStalls_", folder},
+		"citus":    {"^TestCitus_", folder},
 		"greedy":   {"^TestGreedyCallers_", folder},
 		"time":     {"_DoesNotReveal(Accounts|Clients)$", "./attack"},
 	}

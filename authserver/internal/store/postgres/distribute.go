@@ -40,6 +40,7 @@ func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error
 			"account.events",
 			"account.event_sequences",
 			"account.grants",
+			"account.connection_stops",
 		},
 		Functions: []string{
 			"account.is_coordinator()",

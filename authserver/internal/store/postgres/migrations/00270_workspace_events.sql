@@ -14,8 +14,10 @@ begin
 end
 $$;
 
+-- The functions that add events run as the service that changes the record: a distributed transaction writes the rows of a
+-- workspace as one role.
 create or replace function account.note_membership() returns trigger
-language plpgsql security definer set search_path = account, pg_temp as $$
+language plpgsql set search_path = account, pg_temp as $$
 begin
   if not is_coordinator() then
     return null;
@@ -33,7 +35,7 @@ $$;
 
 -- delete_events deletes old events, which add_event therefore need not do.
 create or replace function account.add_event(tenant uuid, kind text, subject uuid, changed text[]) returns void
-language plpgsql volatile security definer
+language plpgsql volatile
 set search_path = account, pg_temp
 as $$
 begin
@@ -66,7 +68,7 @@ end
 $$;
 
 create or replace function account.number_events(tenant uuid) returns bigint
-language plpgsql volatile security definer
+language plpgsql volatile
 set search_path = account, pg_temp
 as $$
 declare
@@ -102,6 +104,28 @@ begin
 end
 $$;
 
+create or replace function account.add_webhook(
+  webhook uuid, tenant uuid, by_user uuid, address text, kinds text[], sealed bytea, sealed_for bytea, most integer
+) returns text
+language plpgsql volatile
+set search_path = account, pg_temp
+as $$
+begin
+  -- One at a time for each workspace: the list is in the order of created_at, and the number is bounded. The endpoints are on the
+  -- coordinator, and so is this lock.
+  perform pg_advisory_xact_lock(hashtextextended('webhooks of ' || tenant, 0));
+  if exists (select from webhooks w where w.tenant_id = tenant and w.id = webhook) then
+    return 'exists';
+  end if;
+  if (select count(*) from webhooks w where w.tenant_id = tenant) >= most then
+    return 'full';
+  end if;
+  insert into webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
+  values (webhook, tenant, by_user, address, kinds, sealed, sealed_for, number_events(tenant), clock_timestamp());
+  return 'added';
+end
+$$;
+
 create or replace function account.webhooks_due(most integer) returns table (webhook uuid, tenant uuid)
 language plpgsql stable security definer
 set search_path = account, pg_temp
@@ -123,7 +147,11 @@ end
 $$;
 -- +goose StatementEnd
 
+alter function account.note_connection() security invoker;
+grant select, insert, update on account.events, account.event_sequences to almoner_authserver, almoner_resourceapi;
+grant execute on function account.number_events to almoner_authserver, almoner_resourceapi;
 revoke all on function account.is_coordinator() from public;
+grant execute on function account.is_coordinator() to almoner_authserver;
 
 -- +goose Down
 select 1 / 0; -- forward only
