@@ -36,9 +36,23 @@ func (i *inspector) look(page string) {
 	}
 }
 
-// withAxe inspects a page with axe-core. In dark colours, only the rules about colours can find more.
+// weightOf is the size of a page with its files as they are sent, in bytes. Files count that the browser has already.
+const weightOf = `[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+	.reduce((n, e) => n + e.encodedBodySize, 0)`
+
+// maxWeight is the maximum weight of a page.
+const maxWeight = 60 << 10
+
+// withAxe inspects a page with axe-core, and weighs it. In dark colours, only the rules about colours can find more.
 func withAxe(i *inspector, page, size, colours string) {
 	i.t.Helper()
+	if size == "laptop" && colours == "light" && !strings.HasSuffix(page, "/v1/docs") { // weighed in its own test
+		weight := harness.Evaluate[int](i.Browser, weightOf)
+		i.t.Logf("%s: %d bytes", page, weight)
+		if weight > maxWeight || weight < 1000 {
+			i.t.Errorf("%s has %d bytes, want at most %d", page, weight, maxWeight)
+		}
+	}
 	for _, violation := range i.Violations(colours == "dark") {
 		i.t.Errorf("%s, %s, %s: %s", page, size, colours, violation)
 	}
