@@ -102,6 +102,7 @@ func pointsUpOrSideways(importer, imported string) string {
 		"authserver/internal/endpoint/ui",
 		"authserver/internal/endpoint/token",
 		"authserver/internal/endpoint/listing",
+		"authserver/internal/endpoint/writes",
 		"resourceapi/internal/endpoint/ui",
 	}
 	if matches(importer, []string{"authserver/internal/endpoint/settings/*"}) {

@@ -41,6 +41,7 @@ func TestWebhooks_Addresses(t *testing.T) {
 		"http://hooks.example.invalid/",
 		"https://user:password@hooks.example.invalid/",
 		"https://hooks.example.invalid/#part",
+		"https://hooks/",
 		"https://localhost/",
 		"https://LOCALHOST.:8443/",
 		"https://api.localhost/",
@@ -94,6 +95,12 @@ func TestWebhooks_ManageByAPI(t *testing.T) {
 	p.In(ws.Workspace, reader).JSON(t, http.MethodPost, webhooks, body).
 		WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 
+	replaced := keyed(t, api, http.MethodPost, path+"/secret", map[string]any{"expireOld": true}, http.StatusOK)
+	if secret := replaced.Object(t)["secret"]; secret == made["secret"] {
+		t.Error("the secret was not replaced")
+	}
+	api.JSON(t, http.MethodPost, path+"/secret", map[string]any{"expireOld": "yes"}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	test := keyed(t, api, http.MethodPost, path+"/test", "", http.StatusAccepted).Object(t)
 	api.Get(t, path+"/deliveries").Wants(t, http.StatusOK)
 	resend := path + "/deliveries/" + test["id"].(string) + "/resend"

@@ -42,6 +42,7 @@ func fields(e *target) map[string]url.Values {
 		"/settings/developers/webhooks/delete":  about(e.webhook),
 		"/settings/developers/webhooks/disable": about(e.webhook),
 		"/settings/developers/webhooks/enable":  about(e.webhook),
+		"/settings/developers/webhooks/secret":  about(e.webhook),
 		"/settings/developers/webhooks/test":    about(e.webhook),
 		"/settings/developers/webhooks/resend": {
 			"id":       {e.webhook},
@@ -279,6 +280,7 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		"/settings/developers/webhooks/disable",
 		"/settings/developers/webhooks/enable",
 		"/settings/developers/webhooks/resend",
+		"/settings/developers/webhooks/secret",
 		"/settings/developers/webhooks/test",
 		"/settings/connectors/policy",
 		"/settings/connectors/disconnect",

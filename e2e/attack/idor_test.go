@@ -85,6 +85,7 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"GET", "/v1/webhooks/{id}"}:            {id: hook},
 		{"PATCH", "/v1/webhooks/{id}"}:          {id: hook, body: `{"enabled":false}`},
 		{"DELETE", "/v1/webhooks/{id}"}:         {id: hook},
+		{"POST", "/v1/webhooks/{id}/secret"}:    {id: hook},
 		{"POST", "/v1/webhooks/{id}/test"}:      {id: hook},
 		{"GET", "/v1/webhooks/{id}/deliveries"}: {id: hook},
 	}
@@ -278,8 +279,11 @@ func TestPublicRoutes_RevealNothingOfOthers(t *testing.T) {
 	victim, stranger := newTarget(t, p), newTarget(t, p)
 	api := p.API()
 	api.Get(t, victim.statusPath()).Wants(t, http.StatusOK)
+	sent := victim.submit(t, "bea@example.org").Wants(t, http.StatusAccepted)
+	_, second, _ := strings.Cut(sent.Object(t)["statusUrl"].(string), "?token=")
 	for name, token := range map[string]string{
-		"another submission's token": stranger.status,
+		"another submission's token": second,
+		"a stranger's token":         stranger.status,
 		"the submission's id":        victim.submission,
 		"none":                       "",
 		"a token to submit":          victim.submissionToken(t),

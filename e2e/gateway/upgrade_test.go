@@ -19,7 +19,7 @@ import (
 // landed is the commit from which TestUpgrades_FailNoRequest upgrades: the last commit that was installed anywhere. The
 // environment variable can name another commit.
 const (
-	landed          = "4fecc471fcdc441e5b9366d284d83a4aad766739"
+	landed          = "c1a2c578cf49d2db33f6e61ec36c0268b8db5a0d"
 	earlierVariable = "ALMONER_UPGRADE_FROM"
 )
 
@@ -84,6 +84,8 @@ func upgrade(t *testing.T, earlier string, answered *atomic.Int64) {
 		service.Use(binaries)
 		restartTogether(t, service)
 	}
+	time.Sleep(underLoad)
+	must(t, running.FinishUpgrade(context.WithoutCancel(t.Context()), binaries))
 	time.Sleep(underLoad)
 	stop()
 	if n := answered.Load() - before; n < 500 {

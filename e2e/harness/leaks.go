@@ -118,7 +118,7 @@ func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
 				service != s.Resourceapi // may have no metrics
 	}))
 	add("the metrics", []byte(metrics), err)
-	if !gone(s.Postgres.Done()) {
+	if s.Postgres == nil || !gone(s.Postgres.Done()) {
 		rows, err := everyRow(ctx, s.DatabaseURL)
 		add("Postgres", rows, err)
 	}

@@ -100,7 +100,9 @@ func (s *Secrets) noteStore(text string) {
 // noteStack records the secrets in the settings of a stack's services and the passwords of its stores.
 func (s *Secrets) noteStack(of *stack.Stack) {
 	s.noteStore(of.DatabaseURL)
-	s.noteStore(of.Postgres.URL)
+	if of.Postgres != nil {
+		s.noteStore(of.Postgres.URL)
+	}
 	for _, service := range slices.Concat(of.Authservers, of.Resources) {
 		for _, name := range []string{
 			"ALMONER_KEYS",

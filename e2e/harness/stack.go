@@ -201,7 +201,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
-	if !options.Durable && !options.Fresh {
+	if !options.Durable && !options.Fresh && os.Getenv(citusVariable) == "" {
 		prepared, err := preparedHome()
 		if err != nil {
 			return nil, err
@@ -223,7 +223,12 @@ func start(home string, options Options) (*stack.Stack, error) {
 		}
 		traces = taking.URL
 	}
+	database, err := distributedDatabase(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s, err := stack.Start(ctx, stack.Options{
+		DatabaseURL:     database,
 		Home:            home,
 		Binaries:        binaries,
 		Tools:           os.Getenv(toolsVariable),
@@ -241,10 +246,14 @@ func start(home string, options Options) (*stack.Stack, error) {
 		Observed:        true,
 		Collector:       traces,
 	})
-	if err == nil {
-		recordOf(s).options = options
+	if err == nil && database != "" {
+		err = distribute(ctx, binaries, database)
 	}
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	recordOf(s).options = options
+	return s, nil
 }
 
 // withStoreWait returns the settings of a stack. A busy machine is not an outage, so the services wait longer for their

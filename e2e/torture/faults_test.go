@@ -33,7 +33,7 @@ var fenceOff = harness.Fault{
 	File: stepsFile,
 	Old:  "	if taken.grant != nil {\n		return taken, grant.Updated, nil\n	}\n	return s.updateOne(",
 	New: `	if taken.grant == nil {
-		known, _ := s.store.Grant(ctx, one.GrantID)
+		known, _ := s.store.Grant(ctx, one.Key())
 		taken = takenStep{time.Now(), &known}
 	}
 	if err == nil {

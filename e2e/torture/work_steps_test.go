@@ -26,8 +26,8 @@ const (
 	importsFile     = "resourceapi/internal/store/postgres/imports.go"
 
 	definitionsOfSubmissions = "// statusColumns are"
-	beginOfProcess           = "	return e.end(ctx, id, func(ctx context.Context) error {\n		return " +
-		"pgx.BeginFunc("
+	beginOfProcess           = "	return e.end(ctx, workspaceID, id, " +
+		"func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {\n		return process("
 	submissionFinished     = "		return fmt.Errorf(\"finish a submission: %w\", err)\n	}\n"
 	importFound            = "		if err != nil || taken == nil {\n			return err\n		}\n"
 	importFinished         = "		return fmt.Errorf(\"finish an import: %w\", err)\n	}\n"

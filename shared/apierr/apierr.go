@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -103,6 +104,17 @@ func (e *Error) SayWhen(h http.Header) {
 	}
 }
 
+// CodeHeader has the code of an error, whatever its shape. The shape {"message"} has no other place for one.
+const CodeHeader = "X-Error-Code"
+
+// StableCode returns the code of the error for CodeHeader: that of the nested shape, or an OAuth code in capitals.
+func (e *Error) StableCode() string {
+	if e.Code != "" {
+		return strings.ToUpper(e.Code)
+	}
+	return kinds[e.Kind].code
+}
+
 // A Shape writes an error's body (spec 7.1).
 type Shape func(*Error) any
 
@@ -140,5 +152,6 @@ func Gateway(e *Error) any { return map[string]string{"message": e.Message} }
 // Allow) first.
 func Write(w http.ResponseWriter, shape Shape, e *Error) {
 	e.SayWhen(w.Header())
+	w.Header().Set(CodeHeader, e.StableCode())
 	web.JSON(w, e.Status(), shape(e))
 }

@@ -23,6 +23,14 @@ func TestWrite_ShapesMatchSpec(t *testing.T) {
 		if got := strings.TrimSpace(recorder.Body.String()); got != c.want || recorder.Code != 403 {
 			t.Errorf("%s: %d %s", c.name, recorder.Code, got)
 		}
+		if code := recorder.Header().Get(CodeHeader); code != "FORBIDDEN" {
+			t.Errorf("%s: the code is %s", c.name, code)
+		}
+	}
+	recorder := httptest.NewRecorder()
+	Write(recorder, Flat, &Error{Kind: Invalid, Code: "invalid_grant", Message: "The code has expired."})
+	if code := recorder.Header().Get(CodeHeader); code != "INVALID_GRANT" {
+		t.Errorf("the code is %s", code)
 	}
 }
 

@@ -91,14 +91,39 @@ func (r Retries) wait(err error, tried int) (time.Duration, bool) {
 }
 
 func (c *caller) once(ctx context.Context, r request, into any) (http.Header, error) {
-	address := c.base + r.path
-	if len(r.query) > 0 {
-		address += "?" + r.query.Encode()
-	}
 	if r.within > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, r.within)
 		defer cancel()
+	}
+	response, err := c.send(ctx, r, c.http)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	return response.Header, read(r, response, into)
+}
+
+// stream returns the body of a successful response, which the caller closes. It has no time limit but that of ctx.
+func (c *caller) stream(ctx context.Context, r request) (io.ReadCloser, error) {
+	unlimited := *c.http
+	unlimited.Timeout = 0
+	response, err := c.send(ctx, r, &unlimited)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		defer func() { _ = response.Body.Close() }()
+		return nil, read(r, response, nil)
+	}
+	return response.Body, nil
+}
+
+// send sends one try of the request. The caller closes the body of the response.
+func (c *caller) send(ctx context.Context, r request, with *http.Client) (*http.Response, error) {
+	address := c.base + r.path
+	if len(r.query) > 0 {
+		address += "?" + r.query.Encode()
 	}
 	sent, err := http.NewRequestWithContext(ctx, r.method, address, bytes.NewReader(r.body))
 	if err != nil {
@@ -116,12 +141,11 @@ func (c *caller) once(ctx context.Context, r request, into any) (http.Header, er
 		}
 		token.SetAuthHeader(sent)
 	}
-	response, err := c.http.Do(sent)
+	response, err := with.Do(sent)
 	if err != nil {
 		return nil, silence{fmt.Errorf("almoner: %s %s: no response: %w", r.method, r.path, withoutAddress(err))}
 	}
-	defer func() { _ = response.Body.Close() }()
-	return response.Header, read(r, response, into)
+	return response, nil
 }
 
 // read reads a response.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -156,6 +157,30 @@ func (f Forms) submissions(form string, one SubmissionFilter) request {
 	setTime(query, "createdSince", one.CreatedSince)
 	setTime(query, "createdBefore", one.CreatedBefore)
 	return f.c.get(f.path(form)+"/submissions", query)
+}
+
+// An ExportFormat is the format of an export.
+type ExportFormat string
+
+// The formats: a table with a column for each field, and one JSON object per line.
+const (
+	CSV       ExportFormat = "csv"
+	JSONLines ExportFormat = "jsonl"
+)
+
+// Export returns all submissions of a form that the filter matches, newest first. The filter's PageSize and UpdatedSince
+// must be zero. The caller reads the result to its end and closes it. Reading fails if the export breaks off, because the
+// credential was revoked, for example; what was read until then is incomplete.
+func (f Forms) Export(
+	ctx context.Context,
+	form string,
+	format ExportFormat,
+	filter SubmissionFilter,
+) (io.ReadCloser, error) {
+	r := f.submissions(form, filter)
+	r.path += "/export"
+	r.query.Set("format", string(format))
+	return f.c.stream(ctx, r)
 }
 
 func (Forms) path(id string) string { return formsPath + "/" + url.PathEscape(id) }

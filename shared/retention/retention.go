@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -43,11 +44,16 @@ type Kind struct {
 	Keep    time.Duration // how long a record is kept after the time that Due selects
 	Forever bool          // records are never deleted
 	Rule    string        // shown instead of Keep, if the period differs by record; otherwise ""
+	// Prepare is a statement that a run executes first, even if records are never deleted; "" if there is none.
+	Prepare string
 	// Due is a SELECT with one column, at: the times of the due records, oldest first. Records with a time before $1
 	// are due.
 	Due string
 	// Delete is a statement that deletes at most $2 of them and selects their number.
 	Delete string
+	// Workspaces, if set, is a SELECT of the workspaces that may have due records. Delete then deletes records of the
+	// workspace $3 alone, so that in a distributed database one node runs it.
+	Workspaces string
 }
 
 // RowsOf returns a Kind for the rows of a table, without its name and period. at is the SQL expression for the time of
@@ -70,6 +76,19 @@ func RowsOf(table, key, at, where string) Kind {
 				delete from %[4]s t using due where %[5]s returning 1)
 			select count(*) from gone`, due[len("from "):], key, at, table, strings.Join(same, " and ")),
 	}
+}
+
+// RowsOfWorkspaces is RowsOf for a table whose rows belong to workspaces. key includes tenant_id.
+func RowsOfWorkspaces(table, key, at, where string) Kind {
+	k := RowsOf(table, key, at, where)
+	from := fmt.Sprintf("from %s t where %s < $1", table, at)
+	if where != "" {
+		from += " and " + where
+	}
+	k.Workspaces = "select distinct t.tenant_id " + from
+	k.Delete = RowsOf(table, key, at, strings.TrimPrefix(where+" and t.tenant_id = $3", " and ")).Delete
+	k.Delete = strings.Replace(k.Delete, "using due where ", "using due where t.tenant_id = $3 and ", 1)
+	return k
 }
 
 // A Store deletes the records of one schema.
@@ -162,13 +181,58 @@ func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete boo
 	if err != nil {
 		return 0, false, err
 	}
-	for begun := time.Now(); time.Since(begun) < maxRunTime; {
-		var n int64
-		err := s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, k.Delete, until, batch).Scan(&n)
-		})
+	parts, err := s.parts(ctx, k, until)
+	if err != nil {
+		return 0, false, fmt.Errorf("delete %s: %w", k.Name, err)
+	}
+	end := time.Now().Add(maxRunTime)
+	complete = true
+	for _, args := range parts {
+		n, all, err := s.deletePart(ctx, k.Delete, args, end)
+		deleted += n
+		complete = complete && all
 		if err != nil {
 			return deleted, false, fmt.Errorf("delete %s: %w", k.Name, err)
+		}
+	}
+	return deleted, complete, nil
+}
+
+// parts returns the arguments of Delete: for each workspace, or once if the kind has no workspaces.
+func (s *Store) parts(ctx context.Context, k Kind, until time.Time) (all [][]any, err error) {
+	if k.Workspaces == "" {
+		return [][]any{{until, batch}}, nil
+	}
+	var args []any
+	if strings.Contains(k.Workspaces, "$1") {
+		args = append(args, until)
+	}
+	err = s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, k.Workspaces, args...)
+		if err != nil {
+			return err
+		}
+		var workspaceID uuid.UUID
+		_, err = pgx.ForEachRow(rows, []any{&workspaceID}, func() error {
+			all = append(all, []any{until, batch, workspaceID})
+			return nil
+		})
+		return err
+	})
+	return all, err
+}
+
+// deletePart repeats a Delete with the same arguments until it deletes less than batch records, or until end.
+func (s *Store) deletePart(
+	ctx context.Context, text string, args []any, end time.Time,
+) (deleted int64, complete bool, err error) {
+	for time.Now().Before(end) {
+		var n int64
+		err := s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			return tx.QueryRow(ctx, text, args...).Scan(&n)
+		})
+		if err != nil {
+			return deleted, false, err
 		}
 		deleted += n
 		if n < batch {
@@ -186,13 +250,31 @@ func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete boo
 // claim reports whether no process has processed the kind within an hour, and reserves it for this process.
 func (s *Store) claim(ctx context.Context, k Kind) (bool, error) {
 	tag, err := s.pool.Exec(ctx, `
-		insert into `+s.runs+` as r (kind, started_at, deleted, complete) values ($1, now(), 0, false)
-		on conflict (kind) do update set started_at = now(), deleted = 0, complete = false
-			where r.started_at <= now() - $2::interval`, k.Name, runInterval)
+		insert into `+s.runs+` (kind, started_at, deleted, complete) values ($1, now(), 0, false)
+		on conflict (kind) do nothing`, k.Name)
+	if err == nil && tag.RowsAffected() == 0 {
+		tag, err = s.pool.Exec(ctx, `
+			update `+s.runs+` set started_at = now(), deleted = 0, complete = false
+			where kind = $1 and started_at <= now() - $2::interval`, k.Name, runInterval)
+	}
 	if err != nil {
 		return false, fmt.Errorf("begin a run: %w", err)
 	}
 	return tag.RowsAffected() == 1, nil
+}
+
+func (s *Store) prepare(ctx context.Context, k Kind) error {
+	if k.Prepare == "" {
+		return nil
+	}
+	err := s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, k.Prepare)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("prepare %s: %w", k.Name, err)
+	}
+	return nil
 }
 
 // A Report is called with the number of records of a kind that a run deleted.
@@ -203,7 +285,7 @@ type Report func(kind string, deleted int64)
 func (s *Store) RunOnce(ctx context.Context, report Report, log *slog.Logger) error {
 	var failures []error
 	for _, k := range s.kinds {
-		if k.Forever || ctx.Err() != nil {
+		if k.Forever && k.Prepare == "" || ctx.Err() != nil {
 			continue
 		}
 		if err := s.runKind(ctx, k, report, log); err != nil {
@@ -215,6 +297,9 @@ func (s *Store) RunOnce(ctx context.Context, report Report, log *slog.Logger) er
 
 func (s *Store) runKind(ctx context.Context, k Kind, report Report, log *slog.Logger) error {
 	if mine, err := s.claim(ctx, k); err != nil || !mine {
+		return err
+	}
+	if err := s.prepare(ctx, k); err != nil {
 		return err
 	}
 	deleted, complete, err := s.Delete(ctx, k)

@@ -18,10 +18,10 @@ type Names struct {
 }
 
 // NamesSQL is the query, for callers that batch it with SQL. Its arguments are NamesArgs.
-const NamesSQL = `select * from account.names($1, $2)`
+const NamesSQL = `select * from account.names($1, $2, $3)`
 
 // NamesArgs returns the arguments of NamesSQL.
-func (q Query) NamesArgs() []any { return []any{q.PATHash, q.GrantID} }
+func (q Query) NamesArgs() []any { return []any{q.PATHash, q.GrantID, q.GrantIn} }
 
 // ScanNames reads the result of NamesSQL and closes rows. It returns ErrUnknown if the credential does not
 // exist.
@@ -36,6 +36,6 @@ func ScanNames(rows pgx.Rows) (Names, error) {
 	return n, nil
 }
 
-// AskableSQL reads what the client of a grant could be granted if it requested consent again. Its argument is
-// the grant's id, and its result is null if there is no such grant.
-const AskableSQL = `select account.askable($1)`
+// AskableSQL reads what the client of a grant could be granted if it requested consent again. Its arguments are
+// the grant's id and its workspace, and its result is null if there is no such grant.
+const AskableSQL = `select account.askable($1, $2)`

@@ -18,10 +18,10 @@ type Profile struct {
 
 // ProfileFunction is the function that ProfileSQL calls, in the form of to_regprocedure. authserver's migrations create
 // it.
-const ProfileFunction = `account.profile(bytea, uuid)`
+const ProfileFunction = `account.profile(bytea, uuid, uuid)`
 
 // ProfileSQL is the query, for callers that batch it with SQL. Its arguments are NamesArgs.
-const ProfileSQL = `select * from account.profile($1, $2)`
+const ProfileSQL = `select * from account.profile($1, $2, $3)`
 
 // ScanProfile reads the result of ProfileSQL and closes rows. It returns ErrUnknown if the credential does not exist.
 func ScanProfile(rows pgx.Rows) (Profile, error) {

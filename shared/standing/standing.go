@@ -35,6 +35,7 @@ var ErrUnknown = errors.New("unknown credential")
 type Query struct {
 	PATHash     []byte    // SHA-256 of a personal access token, or nil
 	GrantID     uuid.UUID // the grant of an access token, if PATHash is nil
+	GrantIn     uuid.UUID // the workspace of the grant, as the access token says
 	KeyID       string    // the key that signed this access token; a removed or unknown key is refused
 	WorkspaceID uuid.UUID // zero for the credential's own workspace
 	Module      string    // "" for none
@@ -80,26 +81,27 @@ func (s Standing) Effective() perm.Set {
 
 // SQL runs several queries. Its result has a row for each known credential, with the position of the query,
 // from 1.
-const SQL = `select * from account.standings($1, $2, $3, $4, $5)`
+const SQL = `select * from account.standings($1, $2, $3, $4, $5, $6)`
 
 // Function is the function that SQL calls, in the form of to_regprocedure. authserver's migrations create it.
-const Function = `account.standings(bytea[], uuid[], uuid[], text[], text[])`
+const Function = `account.standings(bytea[], uuid[], uuid[], uuid[], text[], text[])`
 
 // Args returns the arguments of SQL.
 func Args(questions []Query) []any {
 	pats, modules := make([][]byte, len(questions)), make([]string, len(questions))
 	grants, workspaces := make([]*uuid.UUID, len(questions)), make([]*uuid.UUID, len(questions))
-	kids := make([]*string, len(questions))
+	kids, owners := make([]*string, len(questions)), make([]*uuid.UUID, len(questions))
 	for i, q := range questions {
 		pats[i], modules[i] = q.PATHash, q.Module
 		if q.PATHash == nil {
-			grants[i], kids[i] = &q.GrantID, &q.KeyID // an omitted KeyID is "", which matches no key
+			grants[i], owners[i] = &q.GrantID, &q.GrantIn
+			kids[i] = &q.KeyID // an omitted KeyID is "", which matches no key
 		}
 		if q.WorkspaceID != uuid.Nil {
 			workspaces[i] = &q.WorkspaceID
 		}
 	}
-	return []any{pats, grants, workspaces, modules, kids}
+	return []any{pats, grants, owners, workspaces, modules, kids}
 }
 
 // Querier is the part of a pgx pool that Read needs.

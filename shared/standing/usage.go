@@ -20,7 +20,7 @@ const (
 	noteTimeout = 2 * time.Second
 )
 
-const noteSQL = `select account.note_use($1, $2)`
+const noteSQL = `select account.note_use($1, $2, $3)`
 
 // Execer is the part of a pgx pool that a UsageRecorder needs.
 type Execer interface {
@@ -34,10 +34,16 @@ type UsageRecorder struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	pending map[uuid.UUID]bool // id → is a personal access token
+	pending map[uuid.UUID]use // by the id of the credential
 
 	stop    chan struct{}
 	stopped chan struct{}
+}
+
+// A use is a credential that was used.
+type use struct {
+	pat         bool
+	workspaceID uuid.UUID
 }
 
 // NewUsageRecorder starts a UsageRecorder, which flushes every five seconds until Close.
@@ -49,7 +55,7 @@ func startUsageRecorder(db Execer, log *slog.Logger, every time.Duration) *Usage
 	r := &UsageRecorder{
 		db:      db,
 		log:     log,
-		pending: map[uuid.UUID]bool{},
+		pending: map[uuid.UUID]use{},
 		stop:    make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
@@ -62,7 +68,7 @@ func (r *UsageRecorder) Record(s Standing) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.pending) < noteAtMost {
-		r.pending[s.CredentialID] = s.Kind == PersonalAccessToken
+		r.pending[s.CredentialID] = use{s.Kind == PersonalAccessToken, s.CredentialWorkspace}
 	}
 }
 
@@ -91,14 +97,14 @@ func (r *UsageRecorder) run(every time.Duration) {
 func (r *UsageRecorder) flush() {
 	r.mu.Lock()
 	used := r.pending
-	r.pending = map[uuid.UUID]bool{}
+	r.pending = map[uuid.UUID]use{}
 	r.mu.Unlock()
 	if len(used) == 0 {
 		return
 	}
 	pats, grants := []uuid.UUID{}, []uuid.UUID{}
-	for id, isPAT := range used {
-		if isPAT {
+	for id, one := range used {
+		if one.pat {
 			pats = append(pats, id)
 		} else {
 			grants = append(grants, id)
@@ -108,9 +114,13 @@ func (r *UsageRecorder) flush() {
 	for _, ids := range [][]uuid.UUID{pats, grants} {
 		slices.SortFunc(ids, func(a, b uuid.UUID) int { return strings.Compare(string(a[:]), string(b[:])) })
 	}
+	workspaces := make([]uuid.UUID, len(grants))
+	for i, id := range grants {
+		workspaces[i] = used[id].workspaceID
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
-	if _, err := r.db.Exec(ctx, noteSQL, pats, grants); err != nil {
+	if _, err := r.db.Exec(ctx, noteSQL, pats, grants, workspaces); err != nil {
 		r.log.WarnContext(ctx, "credential usage not recorded", "credentials", len(used), "cause", err)
 	}
 }

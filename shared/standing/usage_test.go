@@ -64,7 +64,11 @@ func TestUsageRecorder_UpdatesLastUsed(t *testing.T) {
 			recorder := NewUsageRecorder(pool, slog.New(slog.DiscardHandler))
 			for range 3 {
 				recorder.Record(Standing{CredentialID: pat, Kind: PersonalAccessToken})
-				recorder.Record(Standing{CredentialID: grant, Kind: Connector})
+				recorder.Record(Standing{
+					CredentialID:        grant,
+					Kind:                Connector,
+					CredentialWorkspace: uuid.MustParse("00000000-0000-4000-8000-000000000002"),
+				})
 			}
 			recorder.Close()
 			var used string

@@ -161,16 +161,45 @@ func Disable(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoin
 		workspaceID, id)
 }
 
-// RequestTest queues a test event for an endpoint, even if it is disabled. It returns ErrNotFound or ErrWaiting.
+// ReplaceSecret replaces the secret of an endpoint. Events are signed with the former secret too for overlap. replacement
+// identifies the request. ReplaceSecret returns ErrNotFound, or ErrReplaced if the same request has replaced the secret.
+func ReplaceSecret(
+	ctx context.Context, q Querier, workspaceID, id, replacement uuid.UUID, sealed Sealed, overlap time.Duration,
+) (Endpoint, error) {
+	e, err := one(ctx, q, `update account.webhooks w set secret_id = $3, secret = $4, secret_key = $5,
+		former_secret = w.secret, former_secret_key = w.secret_key, former_until = now() + $6::interval
+		where w.tenant_id = $1 and w.id = $2 and w.secret_id is distinct from $3 returning `+Columns,
+		workspaceID, id, replacement, sealed.Secret, sealed.Key, overlap)
+	if errors.Is(err, ErrNotFound) {
+		if _, err := Find(ctx, q, workspaceID, id); err != nil {
+			return Endpoint{}, err
+		}
+		return Endpoint{}, ErrReplaced
+	}
+	return e, err
+}
+
+// RequestTest queues a test event for an endpoint, even if it is disabled. It returns ErrNotFound, ErrWaiting or
+// ErrTests.
 func RequestTest(ctx context.Context, q Querier, workspaceID, id, delivery uuid.UUID) error {
 	if _, err := Find(ctx, q, workspaceID, id); err != nil {
 		return err
+	}
+	var tests int
+	err := q.QueryRow(ctx, `select count(*) from account.webhook_deliveries d
+		where d.webhook_id = $1 and d.created_at > now() - interval '1 hour' and d.cause = 'test' and d.id <> $2`,
+		id, delivery).Scan(&tests)
+	switch {
+	case err != nil:
+		return fmt.Errorf("count the tests of a webhook endpoint: %w", err)
+	case tests >= MaxTests:
+		return ErrTests
 	}
 	return request(ctx, q, delivery, id, ByTest, TestType, nil)
 }
 
 // RequestResend queues the event of an earlier delivery again. need checks whether the user may read events of its
-// type. RequestResend returns ErrNotFound, ErrDisabled or ErrWaiting, or the error of need.
+// type. RequestResend returns ErrNotFound, ErrDisabled, ErrWaiting or ErrTests, or the error of need.
 func RequestResend(
 	ctx context.Context,
 	q Querier,
@@ -191,7 +220,7 @@ func RequestResend(
 	case err != nil:
 		return fmt.Errorf("find a webhook delivery: %w", err)
 	case sequence == nil:
-		return request(ctx, q, delivery, id, ByTest, TestType, nil)
+		return RequestTest(ctx, q, workspaceID, id, delivery)
 	case !e.Enabled:
 		return ErrDisabled
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/almonerhq/almoner/shared/eventtype"
 	"github.com/almonerhq/almoner/shared/publicnet"
@@ -22,6 +23,9 @@ const (
 	MaxEndpoints = 20 // of a workspace
 	MaxURL       = 2048
 	MaxWaiting   = 10 // pending tests and resends of one endpoint
+	MaxTests     = 60 // of one endpoint in an hour
+	// SecretOverlap is how long events are signed with the former secret too.
+	SecretOverlap = 24 * time.Hour
 	// LogDays is how long a delivery stays in the log.
 	LogDays = 7
 )
@@ -47,13 +51,15 @@ var (
 	ErrDisabled = errors.New("the webhook endpoint is disabled")
 	ErrWaiting  = errors.New("too many deliveries of the webhook endpoint are waiting")
 	ErrTaken    = errors.New("this webhook endpoint exists already")
+	ErrTests    = errors.New("too many test events of the webhook endpoint in an hour")
+	ErrReplaced = errors.New("the secret of the webhook endpoint was already replaced by this request")
 	// ErrNotReady is returned while resourceapi has published no key to seal secrets with.
 	ErrNotReady = errors.New("no key to seal the secrets of webhook endpoints with")
 )
 
 // Errors returns the errors of this package.
 func Errors() []error {
-	return []error{ErrNotFound, ErrTooMany, ErrDisabled, ErrWaiting, ErrTaken, ErrNotReady}
+	return []error{ErrNotFound, ErrTooMany, ErrDisabled, ErrWaiting, ErrTaken, ErrTests, ErrReplaced, ErrNotReady}
 }
 
 // CheckURL returns a message for the user if text is not valid as the URL of an endpoint, or "".

@@ -46,6 +46,8 @@ func TestCheckURL(t *testing.T) {
 		"https://" + strings.Repeat("a", 64) + ".example.org/":     false,
 		"https://a.example.invalid/" + strings.Repeat("a", MaxURL): false,
 
+		"https://hooks/":                        false,
+		"https://resourceapi.:8443/":            false,
 		"https://localhost/":                    false,
 		"https://LOCALHOST/":                    false,
 		"https://localhost./":                   false,

@@ -123,6 +123,7 @@ func readClientsFile(file io.Reader) ([]ClientSpec, error) {
 	}
 	var content struct {
 		Clients []ClientSpec `yaml:"clients"`
+		Forms   any          `yaml:"forms"` // for resourceapi apply
 	}
 	// Strict refuses unknown members. The decoder refuses duplicate ones.
 	decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
@@ -130,7 +131,7 @@ func readClientsFile(file io.Reader) ([]ClientSpec, error) {
 		first, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
 		return nil, refuse("the clients file is not valid: " + first)
 	}
-	if len(content.Clients) == 0 {
+	if len(content.Clients) == 0 && content.Forms == nil {
 		return nil, refuse("the clients file has no clients: it must contain a list named clients")
 	}
 	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {

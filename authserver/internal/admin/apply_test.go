@@ -85,6 +85,7 @@ func (b *testEnv) client(id string) client.Client {
 }
 
 func TestApply_CreatesClientsThatWork(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	file := b.clientsFile()
 	applied := b.apply(file.String(), false)
@@ -111,6 +112,7 @@ func TestApply_CreatesClientsThatWork(t *testing.T) {
 }
 
 func TestApply_SecondRunChangesOnlyDifferences(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	file := b.clientsFile()
 	secret := credential.Secret(b.apply(file.String(), false).Clients[0].Secret)
@@ -133,6 +135,7 @@ func TestApply_SecondRunChangesOnlyDifferences(t *testing.T) {
 }
 
 func TestApply_DryRunChangesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	file := b.clientsFile()
 	dry := b.apply(file.String(), true)
@@ -153,6 +156,7 @@ func TestApply_DryRunChangesNothing(t *testing.T) {
 }
 
 func TestApply_InvalidFileChangesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	deleted := b.clientsFile()
 	b.apply(deleted.String(), false)
@@ -194,6 +198,7 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 }
 
 func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	added := b.values(b.service.AddClient(t.Context(), admin.ClientSpec{
 		Kind:        "confidential",
@@ -223,6 +228,7 @@ func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
 }
 
 func TestReplaceClientSecret_PreviousSecretExpires(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	added := b.values(b.service.AddService(t.Context(), "Reporting"))
 	id := b.text(added, "clientId")
@@ -246,6 +252,7 @@ func TestReplaceClientSecret_PreviousSecretExpires(t *testing.T) {
 }
 
 func TestApplied_PrintsSecretsOnce(t *testing.T) {
+	t.Parallel()
 	applied := admin.Applied{Clients: []admin.AppliedClient{
 		{Kind: "service", Name: "Reporting", Action: "create", Secret: "alm_cs_x"},
 		{Kind: "connector", Name: "Claude", Action: "change", Changed: []string{"redirectUris"}},

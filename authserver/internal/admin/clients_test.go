@@ -13,6 +13,7 @@ import (
 )
 
 func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	added := b.values(b.service.AddService(t.Context(), "Reporting"))
 	id, secret := b.text(added, "clientId"), credential.Secret(b.text(added, "clientSecret"))
@@ -42,6 +43,7 @@ func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
 }
 
 func TestClients_AreListedWithGrants(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.Connected(b.app, b.user)
 	b.values(b.service.AddService(t.Context(), "Reporting"))
@@ -67,6 +69,7 @@ func TestClients_AreListedWithGrants(t *testing.T) {
 }
 
 func TestDeleteClient_RevokesGrants(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	sibling := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestDeleteUser_EndsAccessAfterDryRun(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	id := b.user.String()
 	held := b.Connected(b.app, b.user)
@@ -61,6 +62,7 @@ func TestDeleteUser_EndsAccessAfterDryRun(t *testing.T) {
 }
 
 func TestSetEmail_ChangesAddressAndEndsRequests(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	id := b.user.String()
 	b.Fixture.Exec(`insert into account.email_changes (id, user_id, old_email, new_email, old_token_hash,

@@ -14,6 +14,7 @@ import (
 )
 
 func TestListGrants_ShowsState(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	active, revoked, over := b.Connected(b.app, b.user), b.Connected(b.app, b.user), b.Connected(b.app, b.user)
@@ -50,6 +51,7 @@ func TestListGrants_ShowsState(t *testing.T) {
 }
 
 func TestRevokeGrant_RevokesOneGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held, sibling := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	id := held.Grant.ID.String()
@@ -74,6 +76,7 @@ func TestRevokeGrant_RevokesOneGrant(t *testing.T) {
 }
 
 func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	otherUser, otherApp := b.Fixture.Member(perm.ProgrammesRead), b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -107,6 +110,7 @@ func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
 			b.Connected(b.app, b.user),
 		}
 		b.Fixture.Exec(`update account.grants set tenant_id = $2 where id = $1`, grants[3].Grant.ID, elsewhere)
+		grants[3].Grant.WorkspaceID = elsewhere
 		want := 0
 		for _, ended := range c.ended {
 			if ended {
@@ -125,6 +129,7 @@ func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
 }
 
 func TestRevokeGrants_IssuedBeforeIsTimeOfConsent(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	early, late := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T11:59:59Z' where id = $1`, early.Grant.ID)
@@ -136,6 +141,7 @@ func TestRevokeGrants_IssuedBeforeIsTimeOfConsent(t *testing.T) {
 }
 
 func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.Fixture.Exec(
 		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
@@ -161,6 +167,7 @@ func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
 }
 
 func TestGrants_InvalidQueryIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	for what, query := range map[string]admin.GrantQuery{

@@ -33,6 +33,7 @@ func (b *testEnv) believed(token credential.Secret) bool {
 }
 
 func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	first := b.kids("current")[0]
@@ -65,6 +66,7 @@ func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 }
 
 func TestKeys_WithoutMasterKeysAreOnlyListed(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	service, done, err := app.Admin(
 		t.Context(),

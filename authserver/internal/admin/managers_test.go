@@ -10,6 +10,7 @@ import (
 )
 
 func TestAppointManagers_GivesToAdministratorsWhereNobodyManages(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	const managing = `select count(*) from account.memberships where tenant_id = $1 and user_id = $2
@@ -49,6 +50,7 @@ func TestAppointManagers_GivesToAdministratorsWhereNobodyManages(t *testing.T) {
 }
 
 func TestAppointManagers_OfOneWorkspace(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	administrator, other := b.Fixture.Member(perm.AccountAPIAccess), b.Fixture.Workspace("Other")

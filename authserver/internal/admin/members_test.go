@@ -14,6 +14,7 @@ import (
 )
 
 func TestMembers_PermissionsAreSet(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	workspace := b.Fixture.WorkspaceID.String()
@@ -60,6 +61,7 @@ func TestMembers_PermissionsAreSet(t *testing.T) {
 }
 
 func TestMembers_InvalidChangeIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	workspace, user, unknown := b.Fixture.WorkspaceID.String(), b.user.String(), uuid.NewString()
@@ -101,6 +103,7 @@ func TestMembers_InvalidChangeIsRefused(t *testing.T) {
 }
 
 func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	held := b.Connected(b.app, b.user)
@@ -166,6 +169,7 @@ func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
 }
 
 func TestRemoveMember_IsPropagatedToRedis(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.values(b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
@@ -181,6 +185,7 @@ func TestRemoveMember_IsPropagatedToRedis(t *testing.T) {
 }
 
 func TestRemoveMember_WorksWithoutRedis(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
@@ -192,6 +197,7 @@ func TestRemoveMember_WorksWithoutRedis(t *testing.T) {
 
 // A removal that fails changes nothing.
 func TestRemoveMember_IsAllOrNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -220,6 +226,7 @@ func TestRemoveMember_IsAllOrNothing(t *testing.T) {
 }
 
 func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.Fixture.Exec(
 		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)

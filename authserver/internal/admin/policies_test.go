@@ -28,6 +28,7 @@ func names(values any) []string {
 }
 
 func TestSetConnectorPolicy_ChangesOnlyGivenFields(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	workspace, days := b.Fixture.WorkspaceID.String(), 7
 	if p := b.policy(); !slices.Equal(names(p["platforms"]), []string{"claude", "chatgpt", "other"}) ||
@@ -74,6 +75,7 @@ func TestSetConnectorPolicy_ChangesOnlyGivenFields(t *testing.T) {
 }
 
 func TestSetConnectorPolicy_InvalidChangeIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	workspace, none, many, ten := b.Fixture.WorkspaceID.String(), 0, 31, 10
 	for what, change := range map[string]admin.PolicyChange{

@@ -19,6 +19,7 @@ func (b *testEnv) row(rows []map[string]any, kind string) map[string]any {
 }
 
 func TestRetention_ShowAndRun(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	b.Connected(b.app, b.user)

@@ -49,6 +49,7 @@ func (b *testEnv) wantsMethods(what, user string, want ...string) {
 }
 
 func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	other, otherPasskey := b.withSignInMethods("eve@example.org")
@@ -86,6 +87,7 @@ func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
 }
 
 func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	other, otherPasskey := b.withSignInMethods("eve@example.org")

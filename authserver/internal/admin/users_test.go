@@ -35,6 +35,7 @@ func (b *testEnv) signedIn(user string) int {
 }
 
 func TestAddUser_HasNoPassword(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	added := b.values(b.service.AddUser(t.Context(), "Ada.Okafor@Example.org", "Ada Okafor"))
 	id := b.text(added, "id")
@@ -67,6 +68,7 @@ func TestAddUser_HasNoPassword(t *testing.T) {
 }
 
 func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	id := b.text(b.values(b.service.AddUser(t.Context(), "ada@example.org", "Ada")), "id")
 	passwords, err := session.NewPasswords(session.LowestCost())
@@ -120,6 +122,7 @@ func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 }
 
 func TestSetDisabled_UserHasNoAccessUntilEnabled(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	id := b.user.String()
 	held := b.Connected(b.app, b.user)

@@ -10,6 +10,7 @@ import (
 )
 
 func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	organisation := b.text(b.values(b.service.AddOrganisation(ctx, " Harbour Trust ")), "id")
@@ -38,6 +39,7 @@ func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
 }
 
 func TestSetModule_ChangesStateStepByStep(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	workspace := b.Fixture.WorkspaceID.String()
@@ -72,6 +74,7 @@ func TestSetModule_ChangesStateStepByStep(t *testing.T) {
 }
 
 func TestWorkspaces_InvalidChangeIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	ctx := t.Context()
 	workspace, unknown := b.Fixture.WorkspaceID.String(), uuid.NewString()

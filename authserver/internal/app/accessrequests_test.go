@@ -10,6 +10,7 @@ import (
 
 // The mail of a request has a link to a form with the requested access. Text of the user cannot add a header.
 func TestAccessRequest_MailOpensForm(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	boss, reader, muted := p.person(), p.person(), p.person()
 	for _, who := range []browsertest.Person{boss, muted} {

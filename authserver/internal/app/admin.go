@@ -87,7 +87,7 @@ func adminRing(store *postgres.Store, text credential.Secret) (*keyring.Keyring,
 	if err != nil {
 		return nil, fmt.Errorf("ALMONER_KEYS: %w", err)
 	}
-	if err := useAuthenticators(store, keys); err != nil {
+	if err := sealSecrets(store, keys); err != nil {
 		return nil, err
 	}
 	return keyring.New(store, keys)

@@ -33,6 +33,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/shared/deprecation"
 	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -83,7 +84,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := useAuthenticators(store, keys); err != nil {
+	if err := sealSecrets(store, keys); err != nil {
 		return nil, err
 	}
 	redisURL := secretfile.Redis("ALMONER_REDIS_URL", c.files.redis, c.RedisURL, log)
@@ -215,14 +216,16 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		jwks:           wellknown.Document(ring.JWKS),
 		metadata:       wellknown.Document(func() ([]byte, error) { return metadata, nil }),
 		clients: oauthclients.New(oauthclients.Deps{
-			Authorizer:          tenants,
-			Store:               store,
-			Resources:           resources,
-			PropagateRevocation: grants.PropagateRevocation,
-			Variables:           variables,
-			Cursors:             lists,
-			Now:                 o.now,
-			Log:                 log,
+			Authorizer: tenants,
+			Store:      store,
+			Resources:  resources,
+			PropagateRevocation: func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason) {
+				postgres.AfterCommit(ctx, func() { grants.PropagateRevocation(ctx, id, ends, reason) })
+			},
+			Variables: variables,
+			Cursors:   lists,
+			Now:       o.now,
+			Log:       log,
 		}),
 		members: members.New(members.Deps{
 			Authorizer: tenants,
@@ -232,10 +235,11 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			Cursors:    lists,
 			Log:        log,
 		}),
-		browser:  b,
-		alive:    live(),
-		ready:    ready(log, parts),
-		withKeys: func(next http.Handler) http.Handler { return withKeys(ring, log, next) },
+		browser:    b,
+		deprecated: deprecation.All(),
+		alive:      live(),
+		ready:      ready(log, parts),
+		withKeys:   func(next http.Handler) http.Handler { return withKeys(ring, log, next) },
 	}
 	return &App{
 		Parts: Parts{
@@ -271,7 +275,7 @@ func membersOf(store *postgres.Store, grants *grant.Service, c Config) *membersh
 	return membership.New(membership.Deps{
 		Store: store,
 		PropagateRevocation: func(ctx context.Context, id uuid.UUID, ends time.Time) {
-			grants.PropagateRevocation(ctx, id, ends, grant.MembershipOver)
+			postgres.AfterCommit(ctx, func() { grants.PropagateRevocation(ctx, id, ends, grant.MembershipOver) })
 		},
 		AppURL: c.AppURL,
 		Mails:  c.sendsMail(),
@@ -290,13 +294,18 @@ func accountsOf(store *postgres.Store, grants *grant.Service) *useraccount.Servi
 	})
 }
 
-// useAuthenticators makes the store seal the secrets of authenticator apps.
-func useAuthenticators(store *postgres.Store, keys seal.Keys) error {
+// sealSecrets makes the store seal the secrets of authenticator apps and the answers by Idempotency-Key.
+func sealSecrets(store *postgres.Store, keys seal.Keys) error {
 	box, err := authenticator.NewBox(keys)
 	if err != nil {
 		return err
 	}
 	store.UseAuthenticators(box)
+	answers, err := seal.NewBox(keys, "account answer")
+	if err != nil {
+		return err
+	}
+	store.UseAnswers(answers)
 	return nil
 }
 

@@ -27,6 +27,7 @@ func environ(name, value string) []string {
 }
 
 func TestLoadConfig_ChecksEverySetting(t *testing.T) {
+	t.Parallel()
 	if c, _, err := app.LoadConfig(environ("ALMONER_NOTICE", "0s")); err != nil || c.Listen != "127.0.0.1:8081" {
 		t.Fatalf("%+v, %v", c, err)
 	}

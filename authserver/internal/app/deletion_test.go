@@ -10,6 +10,7 @@ const deletePath = "/settings/user/delete"
 
 // TestDeletion_NeedsFreshSignIn also checks that the user gets a mail about the deletion.
 func TestDeletion_NeedsFreshSignIn(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	b := p.signedIn(who)

@@ -16,6 +16,7 @@ import (
 // Invariant O1 of package openapi for this service: the document describes every method of every API route, and
 // describes no other. Pages and this service's health are served at the app's URL and are not in the document.
 func TestO1_RoutesAreThoseDescribed(t *testing.T) {
+	t.Parallel()
 	described, err := openapi.New("https://api.example.org")
 	if err != nil {
 		t.Fatal(err)

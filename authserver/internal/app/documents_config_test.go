@@ -9,6 +9,7 @@ import (
 )
 
 func TestCheck_ReportsMistakesInDocumentSettings(t *testing.T) {
+	t.Parallel()
 	good := app.Config{
 		BaseURL:          "http://localhost:8080",
 		AppURL:           "http://127.0.0.1:8081",

@@ -54,6 +54,7 @@ func (p post) emailOf(user uuid.UUID) (email string) {
 // TestP3_AddressChangesAfterBothLinks confirms the links in both orders. Before that it opens them, as mail programs
 // do.
 func TestP3_AddressChangesAfterBothLinks(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	for name, oldFirst := range map[string]bool{"old first": true, "new first": false} {
 		who, email := p.person(), newAddress()
@@ -109,6 +110,7 @@ func TestP3_AddressChangesAfterBothLinks(t *testing.T) {
 }
 
 func TestP3_EachLinkStopsTheChange(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	b := p.signedIn(who)
@@ -151,6 +153,7 @@ func TestP3_EachLinkStopsTheChange(t *testing.T) {
 
 // TestP4_ResponseDoesNotTellWhetherAddressIsTaken also checks that the owner of the address gets a mail without a link.
 func TestP4_ResponseDoesNotTellWhetherAddressIsTaken(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who, owner := p.person(), p.person()
 	b := p.signedIn(who)
@@ -193,6 +196,7 @@ func clean(text string) string {
 }
 
 func TestEmailChange_NeedsFreshSignInAndOneAddress(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	b := p.signedIn(who)
@@ -238,13 +242,17 @@ func TestEmailChange_LimitOfAddressCountsUsers(t *testing.T) {
 }
 
 func TestP3_ConcurrentConfirmationsChangeAddressOnce(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	for range 3 {
 		who, email := p.person(), newAddress()
 		old, to := p.links(who, p.signedIn(who), email, 1)
-		var group sync.WaitGroup
+		var forms []*browsertest.Page
 		for _, link := range []string{old, to, old, to} {
-			form := p.browser().Get(link)
+			forms = append(forms, p.browser().Get(link))
+		}
+		var group sync.WaitGroup
+		for _, form := range forms {
 			group.Go(func() { form.Send("/email", browsertest.Fields{"decision": "confirm"}) })
 		}
 		group.Wait()

@@ -14,6 +14,7 @@ import (
 )
 
 func TestU2_SignInIsAsFreshAsAuthTime(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) {
 		p.of(c)
@@ -46,6 +47,7 @@ func TestU2_SignInIsAsFreshAsAuthTime(t *testing.T) {
 }
 
 func TestSignIn_TooManyAttemptsFromAddressAreLimited(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) {
 		p.of(c)
@@ -85,6 +87,7 @@ func TestSignIn_TooManyAttemptsFromAddressAreLimited(t *testing.T) {
 }
 
 func TestPasskey_StoresOnlyKnownTransports(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	b, d := s.signedIn(s.person()), newDevice(s)
 	var answer map[string]any
@@ -115,6 +118,7 @@ func TestPasskey_StoresOnlyKnownTransports(t *testing.T) {
 }
 
 func TestRoutes_FormURLLinksToItsPage(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	b := s.signedIn(s.person())
 	for path, back := range map[string]string{

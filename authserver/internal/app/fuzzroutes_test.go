@@ -570,6 +570,7 @@ func FuzzRoutes(f *testing.F) {
 }
 
 func TestFuzzRoutes_SeedsGetTheirStatus(t *testing.T) {
+	t.Parallel()
 	s := newFuzzed(t)
 	for _, seed := range routeSeeds() {
 		if answer := s.ask(t, seed); answer.Status != seed.status {

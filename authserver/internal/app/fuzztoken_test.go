@@ -109,6 +109,7 @@ func FuzzTokenEndpoint(f *testing.F) {
 
 // An input that is refused too early finds no faults.
 func TestFuzzTokenEndpoint_SeedsGetTheirStatus(t *testing.T) {
+	t.Parallel()
 	s := newFuzzed(t)
 	for _, seed := range tokenSeeds() {
 		if answer := s.askForTokens(t, seed.contentType, seed.authorization, seed.body); answer.Status != seed.status {

@@ -17,6 +17,7 @@ import (
 
 // An operator must not look for the fault in the wrong store.
 func TestReadiness_NamesOnlyThePartThatHangs(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never responds
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +54,7 @@ func TestReadiness_NamesOnlyThePartThatHangs(t *testing.T) {
 
 // The process stays ready, without delay, while a flood of requests holds every connection to Postgres.
 func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
+	t.Parallel()
 	s := serve(t, func(*app.Config) {})
 	s.ready(t)
 	hold, err := s.fixture.Owner.Begin(t.Context())

@@ -87,6 +87,7 @@ func (p post) forgotten(who browsertest.Person, n int) string {
 
 // TestForgotten_LinkSetsPasswordOnceAndEndsSignIns (F2, F3, F4) also checks that earlier links end with the first use.
 func TestForgotten_LinkSetsPasswordOnceAndEndsSignIns(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	earlier := p.signedIn(who)
@@ -136,6 +137,7 @@ func TestForgotten_LinkSetsPasswordOnceAndEndsSignIns(t *testing.T) {
 
 // TestForgotten_ThievesPasskeyGoesOnRequest checks that sign-in methods survive a reset only without the request.
 func TestForgotten_ThievesPasskeyGoesOnRequest(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	const link = `insert into account.identities (issuer, subject, user_id) values ('https://id.test', 'x', $1)`
@@ -207,6 +209,7 @@ func (p post) operatorsLink(who browsertest.Person) string {
 // TestForgotten_UnknownAddressDoesTheSame (F1) checks that the response and the written rows of an address without an
 // account, and of a disabled one, are those of a known one, and that nothing is sent.
 func TestForgotten_UnknownAddressDoesTheSame(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	known, disabled := p.person(), p.person()
 	p.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled.ID)
@@ -232,6 +235,7 @@ func TestForgotten_UnknownAddressDoesTheSame(t *testing.T) {
 
 // TestForgotten_OneOfTwoUsesWins (F3).
 func TestForgotten_OneOfTwoUsesWins(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	form := p.browser().Get(p.forgotten(who, 1))
@@ -260,6 +264,7 @@ func TestForgotten_OneOfTwoUsesWins(t *testing.T) {
 
 // TestForgotten_EndedLinkIsRefused moves the end of a link into the past.
 func TestForgotten_EndedLinkIsRefused(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	link := p.forgotten(who, 1)
@@ -276,6 +281,7 @@ func TestForgotten_EndedLinkIsRefused(t *testing.T) {
 // TestForgotten_ManyRequestsFillNoMailbox checks the limit per account, which the response does not show, and the limit
 // per network.
 func TestForgotten_ManyRequestsFillNoMailbox(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	statuses := map[int]int{}
@@ -294,6 +300,7 @@ func TestForgotten_ManyRequestsFillNoMailbox(t *testing.T) {
 }
 
 func TestForgotten_WithoutMailSaysSo(t *testing.T) {
+	t.Parallel()
 	s := serve(t, func(*app.Config) {})
 	for _, page := range []*browsertest.Page{
 		s.browser().Get("/login/forgotten"),
@@ -308,6 +315,7 @@ func TestForgotten_WithoutMailSaysSo(t *testing.T) {
 // TestChangePassword_AsksForCurrentOne checks the refusals, the change, and that other browsers are signed out by
 // default.
 func TestChangePassword_AsksForCurrentOne(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	here, other := p.signedIn(who), p.signedIn(who)
@@ -343,6 +351,7 @@ func TestChangePassword_AsksForCurrentOne(t *testing.T) {
 
 // TestSignIn_NewBrowserIsMailed checks that the first sign-in of an account, and a browser that is known, are not.
 func TestSignIn_NewBrowserIsMailed(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	first := p.signedIn(who)
@@ -362,6 +371,7 @@ func TestSignIn_NewBrowserIsMailed(t *testing.T) {
 // TestMembers_ChangesAreMailed checks the mails of an invitation, and of a member whose permissions change and who is
 // removed.
 func TestMembers_ChangesAreMailed(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	ada, eve := p.person(), p.person()
 	manages := []perm.Permission{perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead}
@@ -407,6 +417,7 @@ func TestMembers_ChangesAreMailed(t *testing.T) {
 }
 
 func TestMail_ReportsDisabledWebhook(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	who := p.person()
 	add := func(reason string) string {

@@ -16,8 +16,8 @@ type migrateConfig struct {
 }
 
 // Migrate brings the account schema up to date. If check is set, it changes nothing and fails with a migrate.Difference
-// if the schema differs.
-func Migrate(ctx context.Context, environ []string, check bool, out io.Writer) error {
+// if the schema differs. If distribute is set, it then distributes the tables.
+func Migrate(ctx context.Context, environ []string, check, distribute bool, out io.Writer) error {
 	var config migrateConfig
 	if _, err := envconf.Load(&config, environ); err != nil {
 		return err
@@ -42,6 +42,28 @@ func Migrate(ctx context.Context, environ []string, check bool, out io.Writer) e
 			return err
 		}
 	}
-	_, err := fmt.Fprintln(out, "the account schema is up to date")
+	if _, err := fmt.Fprintln(out, "the account schema is up to date"); err != nil || check || !distribute {
+		return err
+	}
+	return postgres.Distribute(ctx, config.DatabaseURL, out)
+}
+
+// FinishUpgrade takes the steps of an upgrade that wait until no process of the previous release is left.
+func FinishUpgrade(ctx context.Context, environ []string, out io.Writer) error {
+	var config migrateConfig
+	if _, err := envconf.Load(&config, environ); err != nil {
+		return err
+	}
+	state, err := postgres.SchemaState(ctx, config.DatabaseURL)
+	if err == nil {
+		err = state.Err()
+	}
+	if err == nil {
+		err = postgres.FinishUpgrade(ctx, config.DatabaseURL)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, "the upgrade is finished; the previous release no longer works with this database")
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 // Every settings page has the same navigation, whichever package serves it.
 func TestNavigation_IsTheSameOnSignInMethodPages(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) {
 		p.of(c)

@@ -52,6 +52,7 @@ func joins(b *browsertest.Browser, path, name, answer string) *browsertest.Page 
 }
 
 func TestInvitation_PasskeyInsteadOfPassword(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	path, d, b := s.invited("sam@example.org"), newDevice(s), s.browser()
 	if page := b.Get(path); !page.HasText("Use a passkey instead of a password") {
@@ -106,6 +107,7 @@ func TestInvitation_PasskeyInsteadOfPassword(t *testing.T) {
 
 // A response is valid once, for the invitation, browser and time of its challenge.
 func TestInvitation_RefusesPasskeyForOtherChallenge(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	path, other := s.invited("sam@example.org"), s.invited("eve@example.org")
 	victim, thief := s.browser(), s.browser()
@@ -146,6 +148,7 @@ func TestInvitation_RefusesPasskeyForOtherChallenge(t *testing.T) {
 
 // Concurrent answers to one invitation, with a passkey and with a password, create one account.
 func TestInvitation_ConcurrentAnswersCreateOneAccount(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	for range 4 {
 		s.fixture.Exec(`delete from account.invitation_messages`)
@@ -176,6 +179,7 @@ func TestInvitation_ConcurrentAnswersCreateOneAccount(t *testing.T) {
 const removal = "/settings/security/password/remove"
 
 func TestPassword_LastSignInMethodIsNotRemoved(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	b := s.signedIn(ada)
@@ -217,6 +221,7 @@ func TestPassword_LastSignInMethodIsNotRemoved(t *testing.T) {
 
 // A user who removes the password and the passkey at the same time keeps one of them.
 func TestPassword_ConcurrentRemovalsKeepOneSignInMethod(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	for range 4 {
 		ada := s.person()
@@ -242,6 +247,7 @@ func TestPassword_ConcurrentRemovalsKeepOneSignInMethod(t *testing.T) {
 const offerWords = "Add a passkey:"
 
 func TestPasskeyOffer_OnceForEachBrowserAndUser(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	b := s.browser()
@@ -288,6 +294,7 @@ func TestPasskeyOffer_OnceForEachBrowserAndUser(t *testing.T) {
 // A member of a workspace that requires a second factor adds a passkey and returns to the page. After that, a sign-in
 // with the password alone can neither use the workspace nor change the passkeys until the passkey is used.
 func TestSecondFactor_PasskeyReturnsToPageAndIsNotReplaced(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	s.fixture.Join(s.fixture.WorkspaceID, ada.ID, perm.AccountReadMembers)
@@ -331,6 +338,7 @@ func TestSecondFactor_PasskeyReturnsToPageAndIsNotReplaced(t *testing.T) {
 }
 
 func TestChromium_InvitationWithPasskey(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	path := s.invited("sam@example.org")
 	c := openChromium(t, s)
@@ -348,6 +356,7 @@ func TestChromium_InvitationWithPasskey(t *testing.T) {
 }
 
 func TestChromium_PasskeyOfferLeadsToPasskey(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	c := openChromium(t, s)
 	c.signIn(s.person())

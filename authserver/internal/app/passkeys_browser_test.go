@@ -9,6 +9,7 @@ import (
 )
 
 func TestChromium_Passkeys(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	c := openChromium(t, s)
@@ -71,6 +72,7 @@ func TestChromium_Passkeys(t *testing.T) {
 }
 
 func TestChromium_AutofillSignsInWithPasskey(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	c := openChromium(t, s)
@@ -85,6 +87,7 @@ func TestChromium_AutofillSignsInWithPasskey(t *testing.T) {
 }
 
 func TestChromium_UnverifiedUserGetsMessage(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	c := openChromium(t, s)
 	c.signIn(s.person())
@@ -103,6 +106,7 @@ func TestChromium_UnverifiedUserGetsMessage(t *testing.T) {
 }
 
 func TestChromium_StaleSignInLeadsToReauth(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	c := openChromium(t, s)
 	c.signIn(s.person())
@@ -115,6 +119,7 @@ func TestChromium_StaleSignInLeadsToReauth(t *testing.T) {
 }
 
 func TestChromium_NoPasskeyButtonWithoutScript(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	c := openChromium(t, s)
 	c.withoutScript()

@@ -15,6 +15,7 @@ import (
 )
 
 func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	s.added(ada)
@@ -56,6 +57,7 @@ func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
 }
 
 func TestAddPasskey_OnlyOnceAndInTheSameSignIn(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	mine, elsewhere, bobs := s.signedIn(ada), s.signedIn(ada), s.signedIn(bob)
@@ -86,6 +88,7 @@ func TestAddPasskey_OnlyOnceAndInTheSameSignIn(t *testing.T) {
 }
 
 func TestAddPasskey_ChecksOriginUserAndName(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	b := s.signedIn(s.person())
 	for name, spoil := range map[string]func(*device){
@@ -111,6 +114,7 @@ func TestAddPasskey_ChecksOriginUserAndName(t *testing.T) {
 }
 
 func TestP3_LastSignInMethodIsNotRemoved(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	first, others := s.added(ada), s.added(bob)
@@ -144,6 +148,7 @@ func TestP3_LastSignInMethodIsNotRemoved(t *testing.T) {
 }
 
 func TestP4_UserHasNoMoreThanTwentyPasskeys(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	b := s.signedIn(ada)
@@ -177,6 +182,7 @@ func TestP4_UserHasNoMoreThanTwentyPasskeys(t *testing.T) {
 }
 
 func TestRemovePasskey_OtherSessionOrSiteIsRefused(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := s.added(ada)
@@ -207,6 +213,7 @@ func TestRemovePasskey_OtherSessionOrSiteIsRefused(t *testing.T) {
 }
 
 func TestPasskeys_AreOptional(t *testing.T) {
+	t.Parallel()
 	off, on := serve(t, func(*app.Config) {}), serve(t, withPasskeys)
 	ada := off.person()
 	b := off.signedIn(ada)

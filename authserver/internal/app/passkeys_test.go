@@ -15,6 +15,7 @@ import (
 )
 
 func TestPasskey_IsAddedAndSignsIn(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := newDevice(s)
@@ -48,6 +49,7 @@ func TestPasskey_IsAddedAndSignsIn(t *testing.T) {
 }
 
 func TestPasskey_SignInStartsNewSession(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	d := s.added(ada)
@@ -67,6 +69,7 @@ func TestPasskey_SignInStartsNewSession(t *testing.T) {
 }
 
 func TestP1_ResponseIsAcceptedOnce(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()
@@ -96,6 +99,7 @@ func TestP1_ResponseIsAcceptedOnce(t *testing.T) {
 }
 
 func TestP1_BadResponseUsesUpChallenge(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()
@@ -112,6 +116,7 @@ func TestP1_BadResponseUsesUpChallenge(t *testing.T) {
 }
 
 func TestP1_ChallengeExpiresAfterFiveMinutes(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()
@@ -131,6 +136,7 @@ func TestP1_ChallengeExpiresAfterFiveMinutes(t *testing.T) {
 }
 
 func TestP1_ChallengeIsBoundToBrowser(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	mine, thief := s.browser(), s.browser()
@@ -148,6 +154,7 @@ func TestP1_ChallengeIsBoundToBrowser(t *testing.T) {
 }
 
 func TestChallenge_IsBoundToPurpose(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := s.added(ada)
@@ -180,6 +187,7 @@ func TestChallenge_IsBoundToPurpose(t *testing.T) {
 }
 
 func TestPasskey_AlteredResponseIsRefused(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	for name, spoil := range map[string]func(*device){
 		"another origin": func(d *device) { d.party.Origin = "https://evil.example" },
@@ -210,6 +218,7 @@ func TestPasskey_AlteredResponseIsRefused(t *testing.T) {
 }
 
 func TestPasskey_MalformedResponseIsRefused(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	b := s.browser()
 	options(t, b, "/login/passkey/options")
@@ -231,6 +240,7 @@ func TestPasskey_MalformedResponseIsRefused(t *testing.T) {
 }
 
 func TestP2_CopiedPasskeyIsStopped(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := s.added(ada)
@@ -257,6 +267,7 @@ func TestP2_CopiedPasskeyIsStopped(t *testing.T) {
 }
 
 func TestP2_SameCounterTwiceIsRefused(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := s.added(ada)
@@ -290,6 +301,7 @@ func TestP2_SameCounterTwiceIsRefused(t *testing.T) {
 }
 
 func TestP2_PasskeyWithoutCounterIsAccepted(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	for range 2 {
@@ -304,6 +316,7 @@ func TestP2_PasskeyWithoutCounterIsAccepted(t *testing.T) {
 }
 
 func TestPasskey_DisabledUserLooksLikeUnknownPasskey(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d, stranger := s.added(ada), newDevice(s)
@@ -324,6 +337,7 @@ func TestPasskey_DisabledUserLooksLikeUnknownPasskey(t *testing.T) {
 }
 
 func TestReauth_PasskeyOnlyForItsUser(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	ada, bob := s.person(), s.person()
 	hers, his := s.added(ada), s.added(bob)
@@ -360,6 +374,7 @@ func TestReauth_PasskeyOnlyForItsUser(t *testing.T) {
 }
 
 func TestPasskey_SecretsAreNotStoredOrLogged(t *testing.T) {
+	t.Parallel()
 	s := serve(t, withPasskeys)
 	d := s.added(s.person())
 	b := s.browser()

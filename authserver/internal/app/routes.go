@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/deprecation"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -61,11 +62,12 @@ type handlers struct {
 	members                        *members.Handler
 	withKeys                       func(http.Handler) http.Handler
 	browser                        browser
+	deprecated                     deprecation.Table
 }
 
 func (h handlers) router() http.Handler {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true) // no redirects: a path is matched byte by byte
-	router.Use(noteRoute)
+	router.Use(noteRoute(h.deprecated))
 	h.accountRoutes(router)
 	h.documentRoutes(router)
 	h.pageRoutes(router)
@@ -85,14 +87,17 @@ func (h handlers) router() http.Handler {
 	return router
 }
 
-// noteRoute records the matched route pattern for the watchers.
-func noteRoute(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
-			web.RecordRoute(r.Context(), pattern)
-		}
-		next.ServeHTTP(w, r)
-	})
+// noteRoute records the matched route pattern for the watchers, and announces deprecated operations.
+func noteRoute(deprecated deprecation.Table) mux.MiddlewareFunc {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
+				web.RecordRoute(r.Context(), pattern)
+				deprecated.Announce(w.Header(), r.Method, pattern)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
 }
 
 func (h handlers) accountRoutes(router *mux.Router) {
@@ -115,6 +120,7 @@ func (h handlers) accountRoutes(router *mux.Router) {
 			"WWW-Authenticate",
 			"Idempotency-Replayed",
 			web.RequestIDHeader,
+			apierr.CodeHeader,
 		},
 	})
 	for path, handler := range map[string]http.Handler{
@@ -174,7 +180,7 @@ func (h handlers) pageRoutes(router *mux.Router) {
 		}
 	}
 	page := func(handler http.Handler) http.Handler { return b.sessions.Load(handler) }
-	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": web.Compress(b.pages.Static())}, refuse))
+	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": web.CompressFiles(b.pages.Static())}, refuse))
 	route("/login", methods{"GET": page(http.HandlerFunc(b.login.Page)), "POST": page(b.login.SignIn())})
 	// No session is read: a new password needs none, and none is written before the sign-in that follows.
 	route(forgotten.Path, methods{"GET": http.HandlerFunc(b.forgotten.Page), "POST": b.forgotten.Ask()})

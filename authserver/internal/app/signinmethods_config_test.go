@@ -9,6 +9,7 @@ import (
 )
 
 func TestCheck_ReportsMistakesInSignInSettings(t *testing.T) {
+	t.Parallel()
 	good := app.Config{
 		BaseURL:              "https://api.example.org",
 		AppURL:               "https://app.example.org",
@@ -38,6 +39,7 @@ func TestCheck_ReportsMistakesInSignInSettings(t *testing.T) {
 }
 
 func TestPasskeys_AreOnByDefaultWhereBrowsersSupportThem(t *testing.T) {
+	t.Parallel()
 	config, _, err := app.LoadConfig(environ("ALMONER_NOTICE", "0s"))
 	if err != nil || !config.Passkeys {
 		t.Errorf("passkeys are off: %v", err)

@@ -11,6 +11,7 @@ import (
 )
 
 func TestSignInMethods_OutageIs503AndUsesUpNothing(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) { p.of(c); c.Passkeys = true })
 	ada := s.person()
@@ -48,6 +49,7 @@ func TestSignInMethods_OutageIs503AndUsesUpNothing(t *testing.T) {
 }
 
 func TestReauth_Password(t *testing.T) {
+	t.Parallel()
 	s := serve(t, func(*app.Config) {})
 	ada := s.person()
 	b := s.signedIn(ada)

@@ -35,6 +35,7 @@ func (p post) periodic() {
 
 // TestTokens_ExpiryIsMailedOnce covers tokens of 90, 30 and 7 days, and tokens whose owner gets no mail.
 func TestTokens_ExpiryIsMailedOnce(t *testing.T) {
+	t.Parallel()
 	p := serveMail(t)
 	await.True(t, await.Long, "the job runs at the start", func() bool {
 		return p.count(`select count(*) from account_jobs.river_job

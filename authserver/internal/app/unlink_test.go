@@ -29,6 +29,7 @@ func (p *provider) linked(s *site, who browsertest.Person) *browsertest.Browser 
 }
 
 func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, bob := s.person(), s.person()
@@ -84,6 +85,7 @@ func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 }
 
 func TestUnlink_LastSignInMethodIsRefused(t *testing.T) {
+	t.Parallel()
 	for name, passkeys := range map[string]bool{"passkeys offered": true, "none offered": false} {
 		p := newProvider(t)
 		s := serve(t, func(c *app.Config) {

@@ -10,6 +10,7 @@ import (
 // The provider is at 127.0.0.1 and the server at localhost. These are two sites, so a real browser decides which
 // cookies it sends.
 func TestChromium_UpstreamProvider(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) { p.of(c); c.Passkeys = true })
 	ada := s.person()

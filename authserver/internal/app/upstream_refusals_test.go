@@ -21,6 +21,7 @@ import (
 )
 
 func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -80,6 +81,7 @@ func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
 }
 
 func TestCallback_OnlyForItsAttempt(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
@@ -124,6 +126,7 @@ func TestCallback_OnlyForItsAttempt(t *testing.T) {
 }
 
 func TestCallback_ProviderErrorIsAPage(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	for code, want := range map[string]int{
@@ -153,6 +156,7 @@ func TestCallback_ProviderErrorIsAPage(t *testing.T) {
 }
 
 func TestCallback_OtherIssuerIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, announced := range []bool{false, true} {
 		p := newProvider(t)
 		p.metadata["authorization_response_iss_parameter_supported"] = announced
@@ -173,6 +177,7 @@ func TestCallback_OtherIssuerIsRefused(t *testing.T) {
 }
 
 func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
@@ -213,6 +218,7 @@ func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
 }
 
 func TestUpstream_SecretIsSentOnlyToTokenEndpoint(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	var elsewhere atomic.Int64

@@ -41,6 +41,7 @@ func (p *provider) through(s *site, b *browsertest.Browser) *browsertest.Page {
 }
 
 func TestUpstream_VerifiedAddressIsLinkedOnceAndSignsIn(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -77,6 +78,7 @@ func TestUpstream_VerifiedAddressIsLinkedOnceAndSignsIn(t *testing.T) {
 }
 
 func TestUpstream_SignInStartsNewSession(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, bob := s.person(), s.person()
@@ -96,6 +98,7 @@ func TestUpstream_SignInStartsNewSession(t *testing.T) {
 }
 
 func TestU3_CallerParametersAreNotSentToProvider(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	b := s.browser()
@@ -136,6 +139,7 @@ func TestU3_CallerParametersAreNotSentToProvider(t *testing.T) {
 }
 
 func TestUpstream_UnknownUserIsRefused(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, gone, kim := s.person(), s.person(), s.person()
@@ -168,6 +172,7 @@ func TestUpstream_UnknownUserIsRefused(t *testing.T) {
 }
 
 func TestUpstream_DisabledUserIsRefused(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -183,6 +188,7 @@ func TestUpstream_DisabledUserIsRefused(t *testing.T) {
 }
 
 func TestUpstream_ReassignedAddressIsRefused(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -197,6 +203,7 @@ func TestUpstream_ReassignedAddressIsRefused(t *testing.T) {
 }
 
 func TestUpstream_TwoTabsSignInIndependently(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
@@ -212,6 +219,7 @@ func TestUpstream_TwoTabsSignInIndependently(t *testing.T) {
 }
 
 func TestU2_ReauthNeedsFreshAuthTime(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada := s.person()
@@ -266,6 +274,7 @@ func TestU2_ReauthNeedsFreshAuthTime(t *testing.T) {
 }
 
 func TestUpstream_IsOptional(t *testing.T) {
+	t.Parallel()
 	s := serve(t, func(*app.Config) {})
 	for _, path := range []string{"/login/upstream", "/login/upstream/callback", "/login/again/upstream"} {
 		if page := s.browser().Get(path); page.Status != http.StatusNotFound {

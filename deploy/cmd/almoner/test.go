@@ -180,10 +180,10 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 		plain, concurrent = append(plain, concurrent...), nil
 	}
 	if len(concurrent) > 0 {
-		arguments := append([]string{"-race"}, concurrent...)
+		arguments := append([]string{"-race", testsAtOnce}, concurrent...)
 		t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, arguments...)
 	}
-	t.goTest(ctx, "of the other packages", ".", nil, plain...)
+	t.goTest(ctx, "of the other packages", ".", nil, append([]string{testsAtOnce}, plain...)...)
 	for _, m := range modules() {
 		if m.outside {
 			t.goTest(ctx, "in "+m.name, m.name, ownDependencies(), "./...")
@@ -224,6 +224,9 @@ func (t *testRun) goTest(ctx context.Context, which, folder string, extra []stri
 	t.step(ctx, "tests "+which, folder, extra, "go", arguments...)
 }
 
+// testsAtOnce is the number of parallel tests of a package. Most tests wait for a store.
+const testsAtOnce = "-parallel=4"
+
 // testsWithin is the time limit of one package.
 const testsWithin = "10m"
 
@@ -263,7 +266,8 @@ func (t *testRun) step(ctx context.Context, name, module string, extra []string,
 	}
 	fmt.Println("almoner: " + name)
 	began := time.Now()
-	err := t.command(ctx, module, extra, os.Stdout, program, arguments...).Run()
+	command := t.command(ctx, module, extra, os.Stdout, program, arguments...)
+	err := command.Run()
 	took := time.Since(began).Round(time.Second)
 	switch {
 	case ctx.Err() != nil:
@@ -271,7 +275,8 @@ func (t *testRun) step(ctx context.Context, name, module string, extra []string,
 		t.failed = append(t.failed, name)
 		fmt.Printf("almoner: %s FAILED after %s: %v\n", name, took, err)
 	case took > 0:
-		fmt.Printf("almoner: %s: %s\n", name, took)
+		processors := command.ProcessState.UserTime() + command.ProcessState.SystemTime()
+		fmt.Printf("almoner: %s: %s, with %s of processor time\n", name, took, processors.Round(time.Second))
 	}
 }
 

@@ -173,9 +173,14 @@ func (s *Stack) Migrate(ctx context.Context, binaries string) error {
 	return nil
 }
 
-func (s *Stack) migrate(ctx context.Context, service, binaries string) error {
+// FinishUpgrade finishes the upgrade, with the program of a directory of binaries, while the services run.
+func (s *Stack) FinishUpgrade(ctx context.Context, binaries string) error {
+	return s.migrate(ctx, authserver, binaries, "--finish")
+}
+
+func (s *Stack) migrate(ctx context.Context, service, binaries string, flags ...string) error {
 	spec := s.spec(service, "migrate", map[string]string{"ALMONER_DATABASE_URL": s.DatabaseURL})
-	spec.Path = filepath.Join(binaries, service)
+	spec.Path, spec.Args = filepath.Join(binaries, service), append(spec.Args, flags...)
 	if err := child.Run(ctx, spec); err != nil {
 		return fmt.Errorf("migrate the schema: %w", err)
 	}

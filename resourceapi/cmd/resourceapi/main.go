@@ -33,6 +33,7 @@ type commands struct {
 		Show retentionShow `cmd:"" help:"Show how long records are kept, and how many are due to be deleted."`
 		Run  retentionRun  `cmd:"" help:"Delete the records that are due now. The service also does this every hour."`
 	} `cmd:"" help:"Manage the deletion of records that are no longer needed."`
+	Apply       apply       `cmd:"" help:"Create and change public forms as a YAML file describes them. authserver admin apply reads the clients of the same file."`
 	CheckConfig checkConfig `cmd:"" help:"Check the settings and print them without secrets."`
 	Settings    settings    `cmd:"" help:"List the settings."`
 	Healthcheck healthcheck `cmd:"" help:"Exit with 1 unless serve or worker on this machine is ready. For container engines."`
@@ -44,7 +45,8 @@ type (
 	serve   struct{}
 	work    struct{}
 	migrate struct {
-		Check bool `help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
+		Check      bool `help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
+		Distribute bool `help:"Then distribute the tables among the nodes of a Citus cluster (deploy/citus/README.md)."`
 	}
 	checkConfig struct {
 		JSON bool `name:"json" help:"Write JSON, including mistakes and warnings."`
@@ -58,6 +60,11 @@ type (
 	retentionRun struct {
 		DryRun bool `name:"dry-run" help:"Delete nothing: show what is due."`
 		JSON   bool `name:"json" help:"Write JSON."`
+	}
+	apply struct {
+		File   string `short:"f" required:"" placeholder:"FILE" help:"YAML file with a list named forms; - for standard input."`
+		DryRun bool   `name:"dry-run" help:"Change nothing: show what would change."`
+		JSON   bool   `name:"json" help:"Write JSON."`
 	}
 	healthcheck struct {
 		Address string        `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8082" help:"Address and port of the service."`
@@ -112,7 +119,7 @@ func (m migrate) Run() error {
 	if err != nil {
 		return err
 	}
-	return app.Migrate(context.Background(), config, m.Check, os.Stdout)
+	return app.Migrate(context.Background(), config, m.Check, m.Distribute, os.Stdout)
 }
 
 func (c settings) Run() error {
@@ -131,6 +138,19 @@ func (c retentionShow) Run() error {
 func (c retentionRun) Run() error {
 	command := app.RetentionCommand{Delete: !c.DryRun, JSON: c.JSON}
 	return command.Run(context.Background(), os.Environ(), os.Stdout)
+}
+
+func (a apply) Run() error {
+	file := os.Stdin
+	if a.File != "-" {
+		opened, err := os.Open(a.File)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = opened.Close() }() // it is only read
+		file = opened
+	}
+	return app.ApplyCommand{DryRun: a.DryRun, JSON: a.JSON}.Run(context.Background(), os.Environ(), file, os.Stdout)
 }
 
 func (h healthcheck) Run() error { return web.AwaitReady(context.Background(), h.Address, h.Wait) }

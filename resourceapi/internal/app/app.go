@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/almonerhq/almoner/shared/deprecation"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/profile"
 	"github.com/almonerhq/almoner/shared/retention"
@@ -158,7 +159,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	for _, m := range table {
 		all = append(all, m.routes...)
 	}
-	router := newRouter(guard, all)
+	router := newRouter(guard, all, deprecation.All())
 	return &App{
 		Handler: watch.traces.Server(
 			web.Observe(

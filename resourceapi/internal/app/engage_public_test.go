@@ -253,7 +253,7 @@ func TestE3_TokenIsValidForOneSubmissionToOneForm(t *testing.T) {
 		"longer":         token + "A",
 		"made up":        strings.Repeat("A", len(token)),
 		"expired":        s.tokens.ForSubmission(f.ID, now.Add(-time.Hour)),
-		"a status token": s.tokens.ForStatus(f.ID, now),
+		"a status token": s.tokens.ForStatus(uuid.Nil, f.ID, now),
 	} {
 		problems := s.submit(f, nil, submissionOf(wrong, goodAnswers())).fields(t)
 		if len(problems) != 1 || problems["submissionToken"] == "" {
@@ -356,7 +356,7 @@ func TestSubmit_RepeatedKeyReturnsFirstAnswerBeforeOtherChecks(t *testing.T) {
 func TestStatus_RequiresItsToken(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
-	_, h := s.workspace()
+	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	mine, yours := s.accepted(f), s.accepted(f)
 	path := publicPath + "/submissions/" + mine.ID.String()
@@ -367,17 +367,21 @@ func TestStatus_RequiresItsToken(t *testing.T) {
 		"empty":              "?token=",
 		"another's":          "?token=" + yourToken,
 		"a submission token": "?token=" + s.tokens.ForSubmission(mine.ID, now),
-		"old":                "?token=" + s.tokens.ForStatus(mine.ID, now.Add(-24*time.Hour)),
+		"old":                "?token=" + s.tokens.ForStatus(workspaceID, mine.ID, now.Add(-24*time.Hour)),
+		"another workspace":  "?token=" + s.tokens.ForStatus(uuid.New(), mine.ID, now),
 	} {
 		if a := s.get(path+query, nil); a.Status != 404 || a.code(t) != "NOT_FOUND" {
 			t.Errorf("%s: %d %s", why, a.Status, a.Body)
 		}
 	}
-	if a := s.get(path+"?token="+s.tokens.ForStatus(mine.ID, now.Add(-23*time.Hour)), nil); a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.Body)
+	for _, of := range []uuid.UUID{workspaceID, uuid.Nil} { // tokens of earlier releases name no workspace
+		if a := s.get(path+"?token="+s.tokens.ForStatus(of, mine.ID, now.Add(-23*time.Hour)), nil); a.Status != 200 {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
 	}
 	unknown := uuid.New()
-	address := fmt.Sprintf("%s/submissions/%s?token=%s", publicPath, unknown, s.tokens.ForStatus(unknown, now))
+	unknownToken := s.tokens.ForStatus(workspaceID, unknown, now)
+	address := fmt.Sprintf("%s/submissions/%s?token=%s", publicPath, unknown, unknownToken)
 	if a := s.get(address, nil); a.Status != 404 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}

@@ -92,14 +92,14 @@ func (s *engageService) kept() *postgres.Engage { return s.app.store.Engage(nil)
 func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
-	_, h := s.workspace()
+	workspaceID, h := s.workspace()
 	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
 	one := s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"idea": "x"})))
 	release := s.holdSupporters()
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
-			if err := s.kept().Process(context.Background(), one.ID); err != nil {
+			if err := s.kept().Process(context.Background(), workspaceID, one.ID); err != nil {
 				t.Error(err)
 			}
 		})
@@ -120,7 +120,7 @@ func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
 		"the job is done",
 		func() bool { return s.Count("select count(*) from river.river_job where state = 'completed'") == 1 },
 	)
-	if err := s.kept().Reject(context.Background(), one.ID, "late"); err != nil {
+	if err := s.kept().Reject(context.Background(), workspaceID, one.ID, "late"); err != nil {
 		t.Error(err)
 	}
 	if s.supporters() != 1 || s.state(one).Status != "processed" {

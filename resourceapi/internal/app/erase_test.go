@@ -56,7 +56,7 @@ func TestErase_SubmissionFormAndSupporter(t *testing.T) {
 	s.accepted(f)
 	s.accepted(f)
 	s.accepted(other)
-	if err := s.kept().Process(t.Context(), uuid.MustParse(id)); err != nil {
+	if err := s.kept().Process(t.Context(), uuid.Nil, uuid.MustParse(id)); err != nil {
 		t.Fatal(err)
 	}
 	path := submissionsPath + "/" + id

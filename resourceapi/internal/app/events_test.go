@@ -132,7 +132,9 @@ func TestEvents_FollowChangesOfProgrammes(t *testing.T) {
 	if rest := s.events(h, after); len(rest.Data) != 4 {
 		t.Errorf("an event of last month: %q", texts(rest.Data))
 	}
-	s.create(h, `{"name":"Autumn pantry"}`)
+	if n := s.Count("select account.delete_events(now(), 500)"); n != 1 {
+		t.Errorf("%d events of last month were deleted", n)
+	}
 	if n := s.Count(`select count(*) from account.events where created_at < now() - interval '30 days'`); n != 0 {
 		t.Errorf("%d old events are left", n)
 	}

@@ -4,7 +4,9 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -53,11 +55,11 @@ func TestSubmissions_FilterByStatusAndTime(t *testing.T) {
 		sent[i] = s.accepted(f)
 	}
 	for _, i := range []int{1, 3} {
-		if err := kept.Process(t.Context(), sent[i].ID); err != nil {
+		if err := kept.Process(t.Context(), uuid.Nil, sent[i].ID); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := kept.Reject(t.Context(), sent[4].ID, "no"); err != nil {
+	if err := kept.Reject(t.Context(), uuid.Nil, sent[4].ID, "no"); err != nil {
 		t.Fatal(err)
 	}
 	all := s.pages(f, h, "") // newest first
@@ -255,4 +257,46 @@ func (s *engageService) slowly(path string, h header) (stop func()) {
 		s.t.Fatalf("%s %v", first, err)
 	}
 	return func() { _ = c.Close() }
+}
+
+// An export is in the audit log, and ends when the token that began it is revoked or the user loses the permission.
+func TestExport_EndsWithItsCredential(t *testing.T) {
+	t.Parallel()
+	for what, end := range map[string]string{
+		"the token is revoked":   "update account.personal_access_tokens set revoked_at = now() where tenant_id = $1",
+		"the permission is lost": "update account.memberships set permissions = '{engage:read:forms}' where tenant_id = $1",
+	} {
+		s := newEngageService(t)
+		workspaceID, h := s.workspace()
+		f := s.makeForm(h, allTypes)
+		s.Exec(`insert into resource.submissions
+			(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
+			select gen_random_uuid(), $1, $2, gen_random_uuid(), jsonb_build_object('about', repeat('x', 50000)), '[]',
+				false, now() - make_interval(secs => n) from generate_series(1, 600) n`, workspaceID, f.ID)
+		path := s.server.URL + formsPath + "/" + f.ID.String() + "/submissions/export?format=jsonl"
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range h {
+			request.Header.Set(name, value)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v", what, err)
+		}
+		s.Exec(end, workspaceID)
+		read, err := io.Copy(io.Discard, response.Body)
+		if err == nil || read > 25_000_000 {
+			t.Errorf("%s: %d bytes were read: %v", what, read, err)
+		}
+		_ = response.Body.Close()
+		if n := s.Count(`select count(*) from account.audit_events where action = 'form.exported' and tenant_id = $1
+			and subject = 'form:' || $2::text and detail = '{"format": "jsonl"}'`, workspaceID, f.ID); n != 1 {
+			t.Errorf("%d events in the audit log", n)
+		}
+		if strings.Contains(s.log.String(), `"level":"ERROR"`) {
+			t.Errorf("%s: %s", what, s.log.String())
+		}
+	}
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Migrate applies the missing migrations. With check, it changes nothing and returns a migrate.Difference if the
-// schema differs.
-func Migrate(ctx context.Context, c MigrateConfig, check bool, out io.Writer) error {
+// schema differs. With distribute, it then distributes the tables.
+func Migrate(ctx context.Context, c MigrateConfig, check, distribute bool, out io.Writer) error {
 	url := c.DatabaseURL.Reveal()
 	var applied []string
 	if check {
@@ -39,8 +39,10 @@ func Migrate(ctx context.Context, c MigrateConfig, check bool, out io.Writer) er
 			return err
 		}
 	}
-	_, err := fmt.Fprintln(out, "the resource schema is up to date")
-	return err
+	if _, err := fmt.Fprintln(out, "the resource schema is up to date"); err != nil || check || !distribute {
+		return err
+	}
+	return postgres.Distribute(ctx, url, out)
 }
 
 // indexSearches creates the search index if the database supports it.

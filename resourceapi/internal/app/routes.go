@@ -10,6 +10,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/deprecation"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
@@ -17,9 +18,9 @@ import (
 
 // newRouter returns the router of all routes. A path must match exactly as sent: other spellings are neither cleaned
 // nor redirected. Unknown paths and wrong methods are refused before the credential is checked (contract, section 6).
-func newRouter(guard *gate.Gate, all []routes) *mux.Router {
+func newRouter(guard *gate.Gate, all []routes, deprecated deprecation.Table) *mux.Router {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
-	router.Use(noteRoute)
+	router.Use(noteRoute(deprecated))
 	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "This path does not exist."))
 	wrongMethod := refuse(
 		guard,
@@ -52,14 +53,17 @@ func probes(ready http.Handler) http.Handler {
 	return mux
 }
 
-// noteRoute records the pattern of the matched route for logs and metrics.
-func noteRoute(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
-			web.RecordRoute(r.Context(), pattern)
-		}
-		next.ServeHTTP(w, r)
-	})
+// noteRoute records the pattern of the matched route for logs and metrics, and announces deprecated operations.
+func noteRoute(deprecated deprecation.Table) mux.MiddlewareFunc {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
+				web.RecordRoute(r.Context(), pattern)
+				deprecated.Announce(w.Header(), r.Method, pattern)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
 }
 
 // withPathValues copies the path variables to the request with SetPathValue, so that endpoints do not depend on the

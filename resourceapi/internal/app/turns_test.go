@@ -88,8 +88,8 @@ func TestJobs_ShareTurnsWithWrites(t *testing.T) {
 	other, pat := s.reader()
 	jobs := s.app.store.Engage(nil)
 	for name, job := range map[string]func(id uuid.UUID) error{
-		"process": func(id uuid.UUID) error { return jobs.Process(t.Context(), id) },
-		"reject":  func(id uuid.UUID) error { return jobs.Reject(t.Context(), id, "late") },
+		"process": func(id uuid.UUID) error { return jobs.Process(t.Context(), workspaceID, id) },
+		"reject":  func(id uuid.UUID) error { return jobs.Reject(t.Context(), workspaceID, id, "late") },
 	} {
 		var all []sentSubmission
 		for range 4 {

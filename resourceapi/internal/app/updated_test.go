@@ -304,7 +304,7 @@ func TestUpdatedSince_FiltersSubmissions(t *testing.T) {
 	kept := s.app.store.Engage(nil)
 	finish := func(i int) {
 		t.Helper()
-		if err := kept.Process(t.Context(), ids[i]); err != nil {
+		if err := kept.Process(t.Context(), uuid.Nil, ids[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -67,6 +67,9 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if r.answer != nil {
 		status = r.answer(got)
 	}
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "600")
+	}
 	if status >= 300 && status < 400 {
 		w.Header().Set("Location", r.URL+"/elsewhere")
 	}
@@ -292,6 +295,11 @@ func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	within(t, "the change of the member", func() bool {
 		return slices.Equal(r.types(), []string{"programme.created", "member.updated"})
 	})
+	within(t, "the second programme is skipped", func() bool {
+		return s.Count(`select count(*) from account.webhooks where id = $1 and position >=
+			(select max(sequence) from account.events where type = 'programme.created' having count(sequence) = 2)`,
+			made.ID) == 1
+	})
 	s.Member(workspaceID, user, held...)
 	within(t, "the second change of the member", func() bool { return len(r.all()) == 3 })
 	s.RemoveMember(workspaceID, user)
@@ -402,4 +410,90 @@ func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
 	if got := len(r.all()); got != 0 {
 		t.Errorf("%d deliveries", got)
 	}
+}
+
+// The next attempt waits for the Retry-After of the endpoint.
+func TestDeliveries_RetryAfterIsHonoured(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, func(received) int { return http.StatusServiceUnavailable })
+	s := newWebhookService(t, r)
+	_, h := s.developer()
+	s.addWebhook(h, r.URL, "programme.created")
+	s.create(h, `{"name":"One"}`)
+	within(t, "the state", s.failures(1))
+	if got := s.Count(`select count(*) from account.webhooks where next_try_at > now() + interval '590 s'
+		and next_try_at < now() + interval '610 s'`); got != 1 {
+		t.Error("the next attempt is not after ten minutes")
+	}
+}
+
+// After the secret was replaced, both secrets verify a request for 24 hours, then the new one alone.
+func TestDeliveries_FormerSecretSignsForADay(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, nil)
+	s := newWebhookService(t, r)
+	_, h := s.developer()
+	made := s.addWebhook(h, r.URL, "programme.created")
+	path := webhooksPath + "/" + made.ID + "/secret"
+	replace := func(body string) (changed webhookRecord) {
+		t.Helper()
+		a := s.do("POST", path, h, body)
+		if a.decode(t, &changed); a.Status != 200 || changed.ID != made.ID || changed.Secret == "" {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+		return changed
+	}
+	verified := func(secrets ...string) (valid []bool) {
+		t.Helper()
+		before := len(r.all())
+		s.create(h, `{"name":"One"}`)
+		within(t, "a delivery", func() bool { return len(r.all()) == before+1 })
+		got := r.all()[before]
+		for _, secret := range secrets {
+			verifier, err := standardwebhooks.NewWebhook(secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			valid = append(valid, verifier.Verify([]byte(got.Body), got.Header) == nil)
+		}
+		return valid
+	}
+	second := replace("")
+	if got := verified(made.Secret, second.Secret); !slices.Equal(got, []bool{true, true}) {
+		t.Errorf("after the first replacement: %v", got)
+	}
+	s.Exec("update account.webhooks set former_until = now()")
+	if got := verified(made.Secret, second.Secret); !slices.Equal(got, []bool{false, true}) {
+		t.Errorf("a day later: %v", got)
+	}
+	third := replace(`{"expireOld":true}`)
+	if got := verified(made.Secret, second.Secret, third.Secret); !slices.Equal(got, []bool{false, false, true}) {
+		t.Errorf("after a replacement that ends the former secret: %v", got)
+	}
+	if n := s.Count(`select count(*) from account.audit_events where action = 'webhook.secret_replaced'
+		and subject = $1`, "webhook:"+made.ID); n != 2 {
+		t.Errorf("%d events in the audit log", n)
+	}
+	if strings.Contains(s.log.String(), "whsec_") {
+		t.Error("a secret is in the log")
+	}
+}
+
+// An endpoint gets at most 60 test events in an hour.
+func TestWebhooks_TestsPerHour(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	_, h := s.developer()
+	made := s.addWebhook(h, "https://hooks.example.invalid/", "programme.created")
+	s.Exec(`insert into account.webhook_deliveries (id, webhook_id, cause, type, tried_at)
+		select gen_random_uuid(), $1, 'test', 'webhook.test', now() from generate_series(1, 59)`, made.ID)
+	path := webhooksPath + "/" + made.ID + "/test"
+	s.do("POST", path, h, "").wants(t, 202)
+	a := s.do("POST", path, h, "")
+	wantsRefused(t, a, 429, "RATE_LIMITED")
+	if a.Header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	s.Exec(`update account.webhook_deliveries set created_at = now() - interval '1 hour'`)
+	s.do("POST", path, h, "").wants(t, 202)
 }

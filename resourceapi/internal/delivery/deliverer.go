@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/eventtype"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/publicnet"
@@ -32,10 +33,11 @@ const (
 type Target struct {
 	webhook.Endpoint
 	Secret      webhook.Sealed
-	Position    int64    // sequence of the last event that was accepted or skipped
-	Failures    int      // failed attempts since the last success
-	Ready       bool     // the wait after the last failure is over
-	Permissions perm.Set // of the user in the workspace; none if the user is no member
+	Former      webhook.Sealed // the secret before it, without a Secret if it has ended
+	Position    int64          // sequence of the last event that was accepted or skipped
+	Failures    int            // failed attempts since the last success
+	Ready       bool           // the wait after the last failure is over
+	Permissions perm.Set       // of the user in the workspace; none if the user is no member
 }
 
 // Store keeps the state of deliveries. Each change of a Target has no effect if its position has changed.
@@ -149,7 +151,7 @@ func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e event.Event) (
 	case t.FailingSince != nil && d.Now().Sub(*t.FailingSince) >= DisableAfter:
 		return false, d.Store.Disable(ctx, t, webhook.Failing, e, &a, true)
 	}
-	return false, d.Store.Retry(ctx, t, e, a, waitAfter(t.Failures))
+	return false, d.Store.Retry(ctx, t, e, a, max(waitAfter(t.Failures), a.RetryAfter))
 }
 
 // deliverRequested makes one attempt to send a test event or to resend an event. A 410 does not disable the endpoint.
@@ -199,7 +201,13 @@ func (d *Deliverer) send(ctx context.Context, t Target, m message) (Attempt, err
 			Outcome: Unreachable,
 		}, nil
 	}
-	a, err := d.sender.send(ctx, t.URL, secret, m)
+	secrets := []credential.Secret{secret}
+	if t.Former.Secret != nil {
+		if former, err := d.Keys.Open(t.ID, t.Former); err == nil { // it ends within a day, and is not resealed
+			secrets = append(secrets, former)
+		}
+	}
+	a, err := d.sender.send(ctx, t.URL, secrets, m)
 	if err != nil {
 		return Attempt{}, fmt.Errorf("webhook endpoint %s: %w", t.ID, err)
 	}

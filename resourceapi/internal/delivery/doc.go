@@ -12,5 +12,6 @@
 //	   the endpoint is disabled.
 //	W4 Only public addresses are dialled, and redirects are not followed (shared/publicnet).
 //	W5 An endpoint is disabled if it accepts no event for three days, and immediately if it answers 410.
-//	W6 No log, error or record of a delivery contains a secret, a URL or the body of the response.
+//	W6 The receiver's Retry-After delays the next attempt by up to six hours.
+//	W7 No log, error or record of a delivery contains a secret, a URL or the body of the response.
 package delivery

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -74,6 +75,8 @@ type Attempt struct {
 	Problem string // message for the user that says why it was not accepted, or ""
 	Outcome Outcome
 	Took    time.Duration
+	// RetryAfter is how long the endpoint asked to wait, up to longestWait; 0 if it did not ask (W6).
+	RetryAfter time.Duration
 }
 
 // An Outcome is the label of an attempt in metrics.
@@ -104,16 +107,29 @@ func newSender(network *publicnet.Network, now func() time.Time) *sender {
 	}}
 }
 
-// send posts the message with a signature (Standard Webhooks). It does not read the body of the response.
-func (s *sender) send(ctx context.Context, address string, secret credential.Secret, m message) (Attempt, error) {
-	signer, err := standardwebhooks.NewWebhook(secret.Reveal())
-	if err != nil {
-		return Attempt{}, errors.New("the secret of the webhook endpoint is not valid")
+// sign returns a signature by each secret (Standard Webhooks).
+func sign(secrets []credential.Secret, m message, at time.Time) (string, error) {
+	var signatures []string
+	for _, secret := range secrets {
+		signer, err := standardwebhooks.NewWebhook(secret.Reveal())
+		if err != nil {
+			return "", errors.New("the secret of the webhook endpoint is not valid")
+		}
+		signature, err := signer.Sign(m.id, at, m.body)
+		if err != nil {
+			return "", errors.New("the webhook cannot be signed")
+		}
+		signatures = append(signatures, signature)
 	}
+	return strings.Join(signatures, " "), nil
+}
+
+// send posts the message with a signature by each secret. It does not read the body of the response.
+func (s *sender) send(ctx context.Context, address string, secrets []credential.Secret, m message) (Attempt, error) {
 	began := s.now()
-	signature, err := signer.Sign(m.id, began, m.body)
+	signature, err := sign(secrets, m, began)
 	if err != nil {
-		return Attempt{}, errors.New("the webhook cannot be signed")
+		return Attempt{}, err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(m.body))
 	if err != nil {
@@ -137,7 +153,21 @@ func (s *sender) send(ctx context.Context, address string, secret credential.Sec
 	_ = response.Body.Close()
 	attempt := statusAttempt(response.StatusCode)
 	attempt.Took = took
+	attempt.RetryAfter = retryAfter(response.Header.Get("Retry-After"), s.now())
 	return attempt, nil
+}
+
+// retryAfter returns the time that the header Retry-After asks to wait: seconds, or until a date (RFC 9110, section
+// 10.2.3). It is 0 if the header is missing or malformed.
+func retryAfter(header string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseUint(header, 10, 64); err == nil {
+		return time.Duration(min(seconds, uint64(longestWait/time.Second))) * time.Second
+	}
+	at, err := http.ParseTime(header)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), longestWait)
 }
 
 func statusAttempt(status int) Attempt {
@@ -159,7 +189,7 @@ func statusAttempt(status int) Attempt {
 }
 
 // errorAttempt returns the attempt for an error of the HTTP client. It omits the text of the error, which quotes the
-// URL (W6).
+// URL (W7).
 func errorAttempt(err error) Attempt {
 	a := Attempt{Outcome: Unreachable, Problem: "The connection failed."}
 	var timeout interface{ Timeout() bool }

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -16,6 +17,13 @@ type Writer interface {
 	// Enable enables an endpoint, which then gets the events that it missed and that the user by may read.
 	Enable(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error)
 	Disable(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error)
+	// ReplaceSecret replaces the secret of an endpoint. Events are signed with the former secret too for overlap.
+	ReplaceSecret(
+		ctx context.Context,
+		workspaceID, id, by uuid.UUID,
+		secret webhook.Sealed,
+		overlap time.Duration,
+	) (webhook.Endpoint, error)
 	// Test queues a test event. Resend queues the event of an earlier delivery; need checks the type of the event.
 	Test(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Delivery, error)
 	Resend(

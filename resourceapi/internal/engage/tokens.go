@@ -56,18 +56,19 @@ func (t *Tokens) ReadSubmission(text string, form uuid.UUID, now time.Time) (Sub
 	return SubmissionToken{id, made}, nil
 }
 
-// ForStatus returns a token that permits reading the status of the submission, and nothing else.
-func (t *Tokens) ForStatus(submission uuid.UUID, now time.Time) string {
-	return sealToken(t.statuses, submission, now, uuid.Nil)
+// ForStatus returns a token that permits reading the status of the workspace's submission, and nothing else.
+func (t *Tokens) ForStatus(workspaceID, submission uuid.UUID, now time.Time) string {
+	return sealToken(t.statuses, submission, now, workspaceID)
 }
 
-// AllowsStatus reports whether the token permits reading the status of the submission at the given time.
-func (t *Tokens) AllowsStatus(text string, submission uuid.UUID, now time.Time) bool {
-	about, made, _, err := openToken(t.statuses, text)
-	return err == nil && about == submission && now.Sub(made) < StatusTokenLifetime
+// ReadStatus reports whether the token permits reading the status of the submission at the given time, and returns the
+// workspace of the submission. It is zero in a token that an earlier release issued.
+func (t *Tokens) ReadStatus(text string, submission uuid.UUID, now time.Time) (workspaceID uuid.UUID, allowed bool) {
+	about, made, workspaceID, err := openToken(t.statuses, text)
+	return workspaceID, err == nil && about == submission && now.Sub(made) < StatusTokenLifetime
 }
 
-// The content of a token: its subject, its creation time in milliseconds, its id.
+// The content of a token: its subject, its creation time in milliseconds, and its id or the workspace.
 const tokenLength = 16 + 8 + 16
 
 func sealToken(box *seal.Box, about uuid.UUID, made time.Time, id uuid.UUID) string {

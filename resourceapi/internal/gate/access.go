@@ -62,7 +62,7 @@ func (g *Gate) refuseMissing(ctx context.Context, held presented, granted perm.S
 				"Create a token with this permission in Settings, Developers.",
 		)
 	}
-	askable, err := g.standings.Askable(ctx, held.question.GrantID)
+	askable, err := g.standings.Askable(ctx, held.question.GrantID, held.question.GrantIn)
 	if err != nil {
 		return err
 	}

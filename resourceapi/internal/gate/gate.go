@@ -9,6 +9,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -77,7 +78,7 @@ type Standings interface {
 	// EndReplaced revokes the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
 	// Askable returns the permissions that the client of a grant may request from its user.
-	Askable(ctx context.Context, grant uuid.UUID) (perm.Set, error)
+	Askable(ctx context.Context, grant, workspaceID uuid.UUID) (perm.Set, error)
 }
 
 // A Resource is what a gate protects (contract, section 1).
@@ -177,6 +178,7 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need perm.Permissio
 			return err
 		}
 		defer func() { endTurn(export, err) }()
+		r = r.WithContext(g.checkingAgain(r.Context(), held, caller.WorkspaceID, cmp.Or(plan.Need, need)))
 	}
 	reads := workspaceReads{reads: g.bounds.reads, workspaceID: caller.WorkspaceID}
 	return plan.Serve(w, r.WithContext(context.WithValue(r.Context(), readsKey{}, reads)), caller)

@@ -45,7 +45,8 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 		return presented{}, g.unauthenticated("The access token is for another resource.")
 	}
 	web.RecordGrant(ctx, claims.GrantID)
-	return presented{question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil
+	question := standing.Query{GrantID: claims.GrantID, GrantIn: claims.WorkspaceID, KeyID: claims.KeyID}
+	return presented{question: question, claims: &claims}, nil
 }
 
 // checkStanding checks whether the credential is valid for any use. An access token whose claims disagree with its

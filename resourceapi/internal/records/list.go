@@ -32,8 +32,10 @@ type List[T any] struct {
 	Fields []string
 	// Filters are the query parameters other than cursor, limit and fields.
 	Filters list.Filters
-	// Read passes the records of a page of the workspace's or the owner's list to take until it returns false.
-	Read func(ctx context.Context, owner uuid.UUID, r list.Range, take func(T) bool) (list.End, error)
+	// Read passes the records of a page of the workspace's list to take until it returns false. ReadOf does it for the
+	// list of an owner, and is used instead of Read if Owner is not nil.
+	Read   func(ctx context.Context, workspaceID uuid.UUID, r list.Range, take func(T) bool) (list.End, error)
+	ReadOf func(ctx context.Context, workspaceID, owner uuid.UUID, r list.Range, take func(T) bool) (list.End, error)
 	// Record returns the record in its API form, and Position its position in the list.
 	Record   func(T) any
 	Position func(T) list.Position
@@ -79,7 +81,11 @@ func (l List[T]) serve(
 	page := listpage.NewJSON(l.Record).Only(wanted.Fields).Reserving(gate.ByteReserver(r.Context()))
 	var end list.End
 	err := gate.ReadInTurn(r.Context(), func() (err error) {
-		end, err = l.Read(r.Context(), owner, wanted, page.Take)
+		if l.Owner == nil {
+			end, err = l.Read(r.Context(), caller.WorkspaceID, wanted, page.Take)
+		} else {
+			end, err = l.ReadOf(r.Context(), caller.WorkspaceID, owner, wanted, page.Take)
+		}
 		return err
 	})
 	if err := cmp.Or(err, page.Err()); err != nil {

@@ -5,10 +5,10 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/perm"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )

@@ -46,15 +46,18 @@ func (webhookJob) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{
 		Queue:       webhookQueue,
 		MaxAttempts: webhookAttempts,
-		UniqueOpts: river.UniqueOpts{ByArgs: true, ByState: []rivertype.JobState{
-			rivertype.JobStateAvailable,
-			rivertype.JobStatePending,
-			rivertype.JobStateRetryable,
-			rivertype.JobStateRunning,
-			rivertype.JobStateScheduled,
-		}},
+		UniqueOpts:  unfinished,
 	}
 }
+
+// unfinished permits one unfinished job with the same arguments.
+var unfinished = river.UniqueOpts{ByArgs: true, ByState: []rivertype.JobState{
+	rivertype.JobStateAvailable,
+	rivertype.JobStatePending,
+	rivertype.JobStateRetryable,
+	rivertype.JobStateRunning,
+	rivertype.JobStateScheduled,
+}}
 
 // addDueWebhooks adds a job for each endpoint with pending deliveries, until ctx ends. The state of deliveries is
 // stored with the endpoints, so a job that is lost is added again.

@@ -2,8 +2,8 @@
 //
 // The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process
 // may run it. A job may run more than once, for example after a crash; Submissions.Process has one effect anyway (E5
-// of package engage). No job is lost: a job whose process died is restarted after a minute, and a failed one is
-// retried with growing delays, until its submission is rejected.
+// of package engage). No job is lost: a job whose process died is restarted after a minute, and a failed one is retried
+// with growing delays, until its submission is rejected. A sweep adds jobs that are missing (sweep.go).
 package worker
 
 import (
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +35,7 @@ const (
 // job is the stored arguments of a job.
 type job struct {
 	Submission uuid.UUID `json:"submission"`
+	Workspace  uuid.UUID `json:"workspace"` // zero in a job that an earlier release added
 }
 
 // Kind returns the type of the job in the database.
@@ -52,12 +54,12 @@ func NewQueue[Tx any](driver riverdriver.Driver[Tx], schema string) (*Queue[Tx],
 }
 
 // Add adds the job of a submission to the transaction. waiting is how many submissions of its workspace already wait.
-func (q *Queue[Tx]) Add(ctx context.Context, tx Tx, submission uuid.UUID, waiting int) error {
+func (q *Queue[Tx]) Add(ctx context.Context, tx Tx, workspaceID, submission uuid.UUID, waiting int) error {
 	_, err := q.client.InsertTx(
 		ctx,
 		tx,
-		job{submission},
-		&river.InsertOpts{MaxAttempts: neverDiscard, Priority: priority(waiting)},
+		job{submission, workspaceID},
+		&river.InsertOpts{MaxAttempts: neverDiscard, Priority: priority(waiting), UniqueOpts: unfinished},
 	)
 	return err
 }
@@ -78,17 +80,21 @@ func priority(waiting int) int {
 
 // Submissions finishes submissions.
 type Submissions interface {
-	// Process may be called any number of times and has one effect.
-	Process(ctx context.Context, submission uuid.UUID) error
+	// Process may be called any number of times and has one effect. A zero workspaceID is found.
+	Process(ctx context.Context, workspaceID, submission uuid.UUID) error
 	// Reject rejects a submission that is not finished.
-	Reject(ctx context.Context, submission uuid.UUID, reason string) error
+	Reject(ctx context.Context, workspaceID, submission uuid.UUID, reason string) error
+	// Accepted returns up to limit submissions that have waited for at least that long, oldest first, each with its
+	// workspace.
+	Accepted(ctx context.Context, waiting time.Duration, limit int) (map[uuid.UUID]uuid.UUID, error)
 }
 
 // A Worker runs jobs.
 type Worker[Tx any] struct {
-	make     func() (*river.Client[Tx], error)
-	webhooks Webhooks
-	log      *slog.Logger
+	make        func() (*river.Client[Tx], error)
+	submissions Submissions
+	webhooks    Webhooks
+	log         *slog.Logger
 }
 
 // Deps are the dependencies of a Worker.
@@ -109,7 +115,8 @@ func New[Tx any](driver riverdriver.Driver[Tx], d Deps) (*Worker[Tx], error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the worker: %w", err)
 	}
-	return &Worker[Tx]{webhooks: d.Webhooks, log: d.Log, make: func() (*river.Client[Tx], error) {
+	made := &Worker[Tx]{submissions: d.Submissions, webhooks: d.Webhooks, log: d.Log}
+	made.make = func() (*river.Client[Tx], error) {
 		return river.NewClient(driver, &river.Config{
 			Schema:  d.Schema,
 			Workers: workers,
@@ -123,7 +130,8 @@ func New[Tx any](driver riverdriver.Driver[Tx], d Deps) (*Worker[Tx], error) {
 			RescueStuckJobsAfter: abandoned,
 			ReindexerIndexNames:  []string{}, // the indexes belong to the database owner, who maintains them
 		})
-	}}, nil
+	}
+	return made, nil
 }
 
 // Run works until ctx ends, then completes the jobs in progress.
@@ -134,7 +142,10 @@ func (w *Worker[Tx]) Run(ctx context.Context) {
 			err = client.Start(context.WithoutCancel(ctx))
 		}
 		if err == nil {
+			var group sync.WaitGroup
+			group.Go(func() { addMissingJobs(ctx, client, w.submissions, w.log) })
 			addDueWebhooks(ctx, client, w.webhooks, w.log)
+			group.Wait()
 			w.stop(ctx, client)
 			return
 		}
@@ -162,11 +173,12 @@ type processor struct {
 
 // Work runs one job. If it returns an error, River retries later.
 func (p *processor) Work(ctx context.Context, j *river.Job[job]) error {
-	err := p.submissions.Process(ctx, j.Args.Submission)
+	err := p.submissions.Process(ctx, j.Args.Workspace, j.Args.Submission)
 	if err == nil || j.Attempt < tries {
 		return err
 	}
-	if rejecting := p.submissions.Reject(ctx, j.Args.Submission, engage.ReasonFailed); rejecting != nil {
+	rejecting := p.submissions.Reject(ctx, j.Args.Workspace, j.Args.Submission, engage.ReasonFailed)
+	if rejecting != nil {
 		return errors.Join(err, rejecting)
 	}
 	return river.JobCancel(err)

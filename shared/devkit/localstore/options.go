@@ -18,6 +18,11 @@ type Options struct {
 	// Volatile disables fsync, for faster tests. Acknowledged data survives the end of the server process, but not a
 	// power failure.
 	Volatile bool
+
+	// Settings are further settings of PostgreSQL, such as wal_level=logical.
+	Settings []string
+
+	programs *programs // of PostgreSQL; nil to find them
 }
 
 const (

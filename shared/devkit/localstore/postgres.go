@@ -76,6 +76,10 @@ func (p *Postgres) choosePrograms() error {
 	if err != nil {
 		return fmt.Errorf("PostgreSQL's data: %w", err)
 	}
+	if p.options.programs != nil {
+		p.programs = *p.options.programs
+		return nil
+	}
 	p.programs, err = findPostgres(p.options.Tools, major)
 	if errors.Is(err, ErrMissing) && major != 0 {
 		return fmt.Errorf(
@@ -172,7 +176,7 @@ func (p *Postgres) arguments() []string {
 		)
 	}
 	arguments := []string{"-D", p.data()}
-	for _, setting := range settings {
+	for _, setting := range slices.Concat(settings, p.options.Settings) {
 		arguments = append(arguments, "-c", setting)
 	}
 	return arguments

@@ -77,6 +77,9 @@ const (
 	WebhookEnabled  Action = "webhook.enabled"
 	WebhookDisabled Action = "webhook.disabled"
 
+	WebhookSecretReplaced Action = "webhook.secret_replaced"
+	FormExported          Action = "form.exported"
+
 	KeyRotated  Action = "key.rotated"
 	KeyPromoted Action = "key.promoted"
 	KeyResealed Action = "key.resealed"

@@ -187,6 +187,11 @@ var descriptions = []Description{
 		Text:    "Deleted a form with its submissions",
 		Meaning: "`submissions` counts the submissions that were deleted.",
 	},
+	{
+		Action:  FormExported,
+		Text:    "Exported the submissions of a form",
+		Meaning: "`format` is `csv` or `jsonl`. Recorded when the export begins.",
+	},
 	{Action: SubmissionErased, Text: "Deleted a submission"},
 	{
 		Action:  SupporterErased,
@@ -201,6 +206,11 @@ var descriptions = []Description{
 	},
 	{Action: WebhookDeleted, Text: "Deleted a webhook endpoint at {host}"},
 	{Action: WebhookEnabled, Text: "Enabled a webhook endpoint at {host}"},
+	{
+		Action:  WebhookSecretReplaced,
+		Text:    "Replaced the secret of a webhook endpoint at {host}",
+		Meaning: "The former secret signs for 24 hours more, unless the API was asked to end it.",
+	},
 	{
 		Action: WebhookDisabled,
 		Text:   "Disabled a webhook endpoint at {host} {stopped}",

@@ -168,7 +168,7 @@ func (d Deps) identify(r *http.Request) (presented, error) {
 	}
 	web.RecordGrant(r.Context(), claims.GrantID)
 	return presented{
-		question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID},
+		question: standing.Query{GrantID: claims.GrantID, GrantIn: claims.WorkspaceID, KeyID: claims.KeyID},
 		claims:   &claims,
 	}, nil
 }

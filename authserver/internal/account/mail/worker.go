@@ -23,7 +23,8 @@ const (
 	longestRest = 5 * time.Minute // between two tries
 	keepSent    = time.Minute     // then the job of a message is deleted (M4)
 	stopWithin  = 15 * time.Second
-	restFor     = 3 * time.Second // pause after the queue could not be reached
+	leaveFor    = 10 * time.Second // a message of an unknown kind is left to other processes
+	restFor     = 3 * time.Second  // pause after the queue could not be reached
 )
 
 // Outcomes of a message.
@@ -152,6 +153,9 @@ func (s *sender) Work(ctx context.Context, j *river.Job[job]) error {
 	if err != nil {
 		s.Count("", Foreign)
 		return river.JobCancel(errors.New("the mail cannot be read: was a key removed from ALMONER_KEYS?"))
+	}
+	if _, known := kindOf(m.Kind); !known && s.Now().Before(m.Expires) { // queued by a process of a later release
+		return river.JobSnooze(leaveFor)
 	}
 	outcome, err := s.send(ctx, m)
 	s.Count(m.Kind, outcome)

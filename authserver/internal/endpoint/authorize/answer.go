@@ -51,7 +51,8 @@ func (h *Handler) answered(
 	if refused {
 		return true
 	}
-	snapshot, err := h.Grants.Snapshot(r.Context(), ticket.ClientID, ticket.GrantID)
+	snapshot, err := h.Grants.Snapshot(
+		r.Context(), ticket.ClientID, grant.Key{WorkspaceID: ticket.WorkspaceID, ID: ticket.GrantID})
 	if err != nil {
 		h.fail(w, r, err)
 		return true

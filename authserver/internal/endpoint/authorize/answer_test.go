@@ -53,6 +53,7 @@ func redeem(site *browsertest.Server, c client.Client, code, codeChallenge strin
 }
 
 func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.EngageReadForms)
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -85,6 +86,7 @@ func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
 }
 
 func TestApproval_PreservesQueryOfRedirectURI(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	const uri = "https://app.example.org/cb?b=%7e&a=1+2&&c"
@@ -97,6 +99,7 @@ func TestApproval_PreservesQueryOfRedirectURI(t *testing.T) {
 }
 
 func TestDenial_SendsAccessDenied(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	query := callback(t, deny(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))))
@@ -110,6 +113,7 @@ func TestDenial_SendsAccessDenied(t *testing.T) {
 }
 
 func TestApproval_TwiceGivesOneGrantWithLatestCode(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
@@ -135,6 +139,7 @@ func TestApproval_TwiceGivesOneGrantWithLatestCode(t *testing.T) {
 }
 
 func TestDenial_AfterApprovalInvalidatesUnusedCode(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
@@ -150,6 +155,7 @@ func TestDenial_AfterApprovalInvalidatesUnusedCode(t *testing.T) {
 // The code is redeemed while a denial of the same page waits for the grant: the denial gets a 409 and does not end the
 // grant.
 func TestDenial_RacingRedemptionConflicts(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
@@ -181,6 +187,7 @@ func TestDenial_RacingRedemptionConflicts(t *testing.T) {
 }
 
 func TestApproval_OnlyFromItsOwnSession(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -228,6 +235,7 @@ func flip(text string) string {
 }
 
 func TestApproval_BadFormIsRefused(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
@@ -268,6 +276,7 @@ func TestApproval_BadFormIsRefused(t *testing.T) {
 
 // A user who was signed out or waited too long can open the request again from the error page.
 func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	user := site.Member(perm.ProgrammesRead)
@@ -322,6 +331,7 @@ func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 }
 
 func TestApproval_RightsLostWhilePageWasOpenAreRefused(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	both := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
 	for name, c := range map[string]struct {
@@ -370,6 +380,7 @@ func TestApproval_RightsLostWhilePageWasOpenAreRefused(t *testing.T) {
 }
 
 func TestApproval_ConnectorGetsRemainingPermissionsOnThePage(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	requestPath := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms}
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -390,6 +401,7 @@ func TestApproval_ConnectorGetsRemainingPermissionsOnThePage(t *testing.T) {
 }
 
 func TestApproval_ConnectorCanBeGivenReadOnlyAccess(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
 	assistant := site.Fixture.Connector(
@@ -431,6 +443,7 @@ func TestApproval_ConnectorCanBeGivenReadOnlyAccess(t *testing.T) {
 }
 
 func TestConsent_UnavailableDuringStoreOutage(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
@@ -455,6 +468,7 @@ func TestConsent_UnavailableDuringStoreOutage(t *testing.T) {
 }
 
 func TestAuthorize_SecretsAreNotLogged(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
@@ -474,6 +488,7 @@ func TestAuthorize_SecretsAreNotLogged(t *testing.T) {
 
 // The clock of the approving process does not move the grant's end (grants.md, G4).
 func TestApproval_ProcessClockDoesNotMoveGrantEnd(t *testing.T) {
+	t.Parallel()
 	for what, off := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
 		site := browsertest.Start(t)
 		ada := site.Member(perm.ProgrammesRead)
@@ -492,6 +507,7 @@ func TestApproval_ProcessClockDoesNotMoveGrantEnd(t *testing.T) {
 
 // After a revocation for reuse, the consent page preselects the user's former choice.
 func TestConsentPage_ProposesFormerChoice(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -508,17 +524,17 @@ func TestConsentPage_ProposesFormerChoice(t *testing.T) {
 	narrow.Required = perm.NewSet(perm.ProgrammesRead)
 	g := site.Redeemed(narrow, ada.ID)
 	proposed("while it is connected", "all")
-	if err := site.Store.Revoke(t.Context(), g.ID, grant.Replayed, "client", &grant.Ending{}); err != nil {
+	if err := site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client", &grant.Ending{}); err != nil {
 		t.Fatal(err)
 	}
 	proposed("after a replay", "read")
 	g = site.Redeemed(app, ada.ID)
-	if err := site.Store.Revoke(t.Context(), g.ID, grant.Replayed, "client", &grant.Ending{}); err != nil {
+	if err := site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client", &grant.Ending{}); err != nil {
 		t.Fatal(err)
 	}
 	proposed("after a replay of more", "all")
 	g = site.Redeemed(narrow, ada.ID)
-	if err := site.Store.Revoke(t.Context(), g.ID, grant.ByUser, "user", nil); err != nil {
+	if err := site.Store.Revoke(t.Context(), g.Key(), grant.ByUser, "user", nil); err != nil {
 		t.Fatal(err)
 	}
 	proposed("after it was disconnected", "all")

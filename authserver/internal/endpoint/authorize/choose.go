@@ -3,11 +3,10 @@ package authorize
 import (
 	"net/http"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/identity"
 )
@@ -27,7 +26,7 @@ func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
 	if refused {
 		return
 	}
-	snapshot, err := h.Grants.Snapshot(r.Context(), choice.ClientID, uuid.Nil)
+	snapshot, err := h.Grants.Snapshot(r.Context(), choice.ClientID, grant.Key{})
 	if err != nil {
 		h.fail(w, r, err)
 		return

@@ -40,6 +40,7 @@ func choose(page *browsertest.Page, workspace uuid.UUID) *browsertest.Page {
 }
 
 func TestDocumentClient_GetsChosenWorkspace(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	second := site.Fixture.Workspace("Harbour Advice")
@@ -91,6 +92,7 @@ func redeemedBy(t *testing.T, site *browsertest.Server, address, code, redirectU
 }
 
 func TestChoice_NoWorkspaceIsPreselected(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	address := site.Clients.Client("/oauth/client", nil, web)
@@ -124,6 +126,7 @@ func TestChoice_NoWorkspaceIsPreselected(t *testing.T) {
 }
 
 func TestChoice_RequiresLLMIntegration(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	off := site.Fixture.Workspace("Harbour Advice")
@@ -156,6 +159,7 @@ func TestChoice_RequiresLLMIntegration(t *testing.T) {
 }
 
 func TestChoice_OnlyFromItsUserAndSession(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, grace := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Harbour Advice")
@@ -229,6 +233,7 @@ func TestChoice_OnlyFromItsUserAndSession(t *testing.T) {
 }
 
 func TestChoice_TwoWorkspacesGiveTwoGrants(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	second := site.Fixture.Workspace("Harbour Advice")
@@ -244,6 +249,7 @@ func TestChoice_TwoWorkspacesGiveTwoGrants(t *testing.T) {
 }
 
 func TestChoice_DenialRedirectsToClient(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(requestOf(address, web), nil))
@@ -260,6 +266,7 @@ func TestChoice_DenialRedirectsToClient(t *testing.T) {
 }
 
 func TestDocumentClient_LoopbackPortIsFree(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	address := site.Clients.Client(
 		"/oauth/native",
@@ -306,6 +313,7 @@ func TestDocumentClient_LoopbackPortIsFree(t *testing.T) {
 }
 
 func TestDocumentClient_MayRequestEitherResource(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
@@ -337,6 +345,7 @@ func TestDocumentClient_MayRequestEitherResource(t *testing.T) {
 }
 
 func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	good := site.Clients.Client("/good", nil, web)
 	for name, c := range map[string]struct {
@@ -380,6 +389,7 @@ func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
 }
 
 func TestDocumentClient_NameIsShownWithItsDomain(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	for path, c := range map[string]struct{ name, says string }{
@@ -403,6 +413,7 @@ func TestDocumentClient_NameIsShownWithItsDomain(t *testing.T) {
 }
 
 func TestDocumentClient_StoredIDIsNotAClientID(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
@@ -420,6 +431,7 @@ func TestDocumentClient_StoredIDIsNotAClientID(t *testing.T) {
 }
 
 func TestDocumentClient_DeletedWhilePageIsOpenIsRefused(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))

@@ -31,7 +31,7 @@ type Requests interface {
 
 // Grants creates and denies grants; grant.Service implements it.
 type Grants interface {
-	Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error)
+	Snapshot(ctx context.Context, clientID uuid.UUID, key grant.Key) (grant.Snapshot, error)
 	Open(ctx context.Context, g grant.Grant, terms grant.CodeTerms) (credential.Secret, error)
 	Deny(ctx context.Context, g grant.Grant, actor string) error
 }

@@ -42,6 +42,7 @@ func connector(c client.Client) map[string]string {
 }
 
 func TestPage_UnknownClientOrAddressIsNeverRedirected(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	good := confidential(app)
@@ -70,6 +71,7 @@ func TestPage_UnknownClientOrAddressIsNeverRedirected(t *testing.T) {
 }
 
 func TestPage_SignInLeadsBackToSameRequest(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -94,6 +96,7 @@ func TestPage_SignInLeadsBackToSameRequest(t *testing.T) {
 }
 
 func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -169,6 +172,7 @@ func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
 }
 
 func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	browser := site.SignedIn(ada)
@@ -203,6 +207,7 @@ func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
 }
 
 func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
@@ -227,6 +232,7 @@ func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
 }
 
 func TestConsentPage_SecurityHeaders(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
@@ -251,6 +257,7 @@ func TestConsentPage_SecurityHeaders(t *testing.T) {
 }
 
 func TestPage_HeadAndQueryApproveNothing(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
@@ -272,6 +279,7 @@ func TestPage_HeadAndQueryApproveNothing(t *testing.T) {
 }
 
 func TestConsentPage_RefusalNamesReason(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	reader, outsider, writer := site.Member(perm.ProgrammesRead), site.Stranger(), site.Member(perm.EngageReadForms)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -316,6 +324,7 @@ func TestConsentPage_RefusalNamesReason(t *testing.T) {
 }
 
 func TestConsentPage_IgnoresPermissionsOfOtherWorkspaces(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	outsider, reader := site.Stranger(), site.Member(perm.ProgrammesRead)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -54,6 +55,7 @@ func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 }
 
 func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead))
 	manager := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
@@ -107,6 +109,7 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 }
 
 func TestPolicy_NarrowedGrantGivesNarrowTokens(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)

@@ -63,7 +63,7 @@ func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented
 	web.RecordGrant(r.Context(), claims.GrantID)
 	return presented{
 		counts: true,
-		query:  standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID},
+		query:  standing.Query{GrantID: claims.GrantID, GrantIn: claims.WorkspaceID, KeyID: claims.KeyID},
 		claims: &claims,
 	}, nil
 }

@@ -18,6 +18,7 @@ import (
 )
 
 func TestIntrospect_DescribesAccessTokensOfBothResources(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	rest, restHeld := b.connector(apitest.REST)
@@ -68,6 +69,7 @@ func TestIntrospect_DescribesAccessTokensOfBothResources(t *testing.T) {
 }
 
 func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead, perm.EngageReadForms)
 	b.Fixture.Exec(
@@ -92,6 +94,7 @@ func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
 }
 
 func TestIntrospect_TokenDoesNotGainPermissionsOfGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
@@ -104,6 +107,7 @@ func TestIntrospect_TokenDoesNotGainPermissionsOfGrant(t *testing.T) {
 }
 
 func TestIntrospect_LostPermissionsLeaveTokenActive(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -120,6 +124,7 @@ func TestIntrospect_LostPermissionsLeaveTokenActive(t *testing.T) {
 }
 
 func TestIntrospect_EndedCredentialIsInactive(t *testing.T) {
+	t.Parallel()
 	cases := map[string]func(*testEnv){
 		"membership ended": func(b *testEnv) {
 			b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
@@ -156,6 +161,7 @@ func TestIntrospect_EndedCredentialIsInactive(t *testing.T) {
 
 // This process still holds the removed key. Postgres reports that it was removed.
 func TestIntrospect_TokenOfRemovedKeyIsInactive(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	_, assistant := b.connector(apitest.MCP)
@@ -168,6 +174,7 @@ func TestIntrospect_TokenOfRemovedKeyIsInactive(t *testing.T) {
 }
 
 func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, held := b.connector(apitest.MCP)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -180,6 +187,7 @@ func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
 }
 
 func TestIntrospect_ExpiredAccessTokenIsInactive(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.Wait(time.Hour - 10*time.Second)
@@ -189,6 +197,7 @@ func TestIntrospect_ExpiredAccessTokenIsInactive(t *testing.T) {
 }
 
 func TestIntrospect_OtherTextIsInactive(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	c, held := b.connector(apitest.REST)
 	_, code := b.Consent(c, b.user)
@@ -214,6 +223,7 @@ func TestIntrospect_OtherTextIsInactive(t *testing.T) {
 }
 
 func TestIntrospect_ClaimsThatDifferFromGrantAreInactive(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	key, err := b.Keyring.Current(t.Context())
@@ -241,6 +251,7 @@ func TestIntrospect_ClaimsThatDifferFromGrantAreInactive(t *testing.T) {
 }
 
 func TestIntrospect_OnlyServicesMayCall(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	connector, held := b.connector(apitest.REST)
@@ -271,6 +282,7 @@ func TestIntrospect_OnlyServicesMayCall(t *testing.T) {
 }
 
 func TestIntrospect_AcceptsSecretInForm(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	_, held := b.connector(apitest.REST)
@@ -336,6 +348,7 @@ func TestIntrospect_AcceptsSecretInForm(t *testing.T) {
 }
 
 func TestIntrospect_WrongSecretsInFormAreThrottled(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
@@ -353,6 +366,7 @@ func TestIntrospect_WrongSecretsInFormAreThrottled(t *testing.T) {
 }
 
 func TestIntrospect_MalformedRequestIs400(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	auth := apitest.Basic(b.service.ID.String(), b.service.Secret)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal()
@@ -396,6 +410,7 @@ func TestIntrospect_MalformedRequestIs400(t *testing.T) {
 }
 
 func TestIntrospect_ResponseIsNotCached(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	if control := b.introspect("word").Header.Get("Cache-Control"); control != "no-store" {
 		t.Errorf("Cache-Control: %q", control)
@@ -403,6 +418,7 @@ func TestIntrospect_ResponseIsNotCached(t *testing.T) {
 }
 
 func TestIntrospect_OutageIsNeverInactive(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -426,6 +442,7 @@ func TestIntrospect_OutageIsNeverInactive(t *testing.T) {
 }
 
 func TestIntrospect_OutageAfterAuthenticationIsNeverInactive(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -448,6 +465,7 @@ func TestIntrospect_OutageAfterAuthenticationIsNeverInactive(t *testing.T) {
 }
 
 func TestIntrospect_WithoutKeysNoTokenIsInactive(t *testing.T) {
+	t.Parallel()
 	_, held := newTestEnv(t).connector(apitest.REST)
 	b := &testEnv{Server: apitest.StartWithoutKeys(t), t: t}
 	b.service = b.Service()
@@ -464,6 +482,7 @@ func TestIntrospect_WithoutKeysNoTokenIsInactive(t *testing.T) {
 }
 
 func TestIntrospect_WorksWithoutRedis(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.Redis.Kill()
@@ -471,6 +490,7 @@ func TestIntrospect_WorksWithoutRedis(t *testing.T) {
 }
 
 func TestIntrospect_OnlyWrongSecretsAreThrottled(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {

@@ -12,6 +12,7 @@ import (
 
 // A grant that a policy has narrowed is described as it is now, whatever its access token says.
 func TestIntrospect_DescribesNarrowedGrantAsItIsNow(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.Fixture.Exec(`update account.grants set created_at = now() - interval '1 day' + interval '10 minutes'`)

@@ -13,6 +13,7 @@ import (
 // The caller and the credential are read in one query to Postgres. Failed authentications are written to Redis later
 // (package ratelimit).
 func TestIntrospect_IsOneRoundTrip(t *testing.T) {
+	t.Parallel()
 	b := &testEnv{Server: apitest.StartCounted(t), t: t}
 	b.service = b.Service()
 	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)

@@ -54,6 +54,7 @@ func keepBusy(t *testing.T, site *browsertest.Server) (release func(), strangers
 
 // A wrong password during a flood gets a 429 with Retry-After at once. It is not reported as an error of the server.
 func TestSignIn_FloodGets429(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member()
 	for range 5 {
@@ -70,6 +71,7 @@ func TestSignIn_FloodGets429(t *testing.T) {
 // A browser that has signed in to the account before gets the next slot, whatever the length of the queue and its
 // address.
 func TestSignIn_KnownBrowserGetsNextSlot(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)

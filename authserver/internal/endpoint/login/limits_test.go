@@ -17,6 +17,7 @@ func attempt(site *browsertest.Server, from, email, password string) *browsertes
 }
 
 func TestSignIn_EleventhWrongPasswordPerAccountAndAddressIsRefused(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, bob := site.Member(), site.Member()
 	const thief, home, office = "192.0.2.1", "192.0.2.2", "2001:db8:1:2::1"
@@ -52,6 +53,7 @@ func TestSignIn_EleventhWrongPasswordPerAccountAndAddressIsRefused(t *testing.T)
 }
 
 func TestSignIn_HundredAndFirstWrongPasswordPerAddressIsRefused(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member()
 	const thief = "192.0.2.1"
@@ -70,6 +72,7 @@ func TestSignIn_HundredAndFirstWrongPasswordPerAddressIsRefused(t *testing.T) {
 }
 
 func TestSignIn_WithoutRedisWrongPasswordsStillCount(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member()
 	site.Redis.Stop()

@@ -14,6 +14,7 @@ import (
 )
 
 func TestSignIn_SetsProtectedCookie(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser := site.Browser()
@@ -44,6 +45,7 @@ func TestSignIn_SetsProtectedCookie(t *testing.T) {
 }
 
 func TestSignIn_RedirectsOnlyToLocalPaths(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member()
 	const home = "/settings/user"
@@ -82,6 +84,7 @@ func TestSignIn_RedirectsOnlyToLocalPaths(t *testing.T) {
 }
 
 func TestSignIn_WrongPasswordAndUnknownAddressGetSameResponse(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, gone := site.Member(), site.Member()
 	site.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, gone.ID)
@@ -109,6 +112,7 @@ func TestSignIn_WrongPasswordAndUnknownAddressGetSameResponse(t *testing.T) {
 }
 
 func TestSignIn_FailedAttemptStillNamesApplication(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	request := "/oauth/authorize?" + url.Values{
@@ -141,6 +145,7 @@ func TestSignIn_FailedAttemptStillNamesApplication(t *testing.T) {
 }
 
 func TestSignIn_BadFormIsShownAgain(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	for name, form := range map[string]url.Values{
 		"nothing":        {},
@@ -166,6 +171,7 @@ func TestSignIn_BadFormIsShownAgain(t *testing.T) {
 }
 
 func TestSignIn_CrossOriginRequestsAreRefused(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member()
 	good := url.Values{"email": {ada.Email}, "password": {browsertest.Password}}
@@ -201,6 +207,7 @@ func TestSignIn_CrossOriginRequestsAreRefused(t *testing.T) {
 }
 
 func TestSignOut_EndsCopiesOfTheCookie(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)

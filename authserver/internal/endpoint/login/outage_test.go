@@ -8,6 +8,7 @@ import (
 )
 
 func TestSession_OutageIsNotSignedOut(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser, stranger := site.SignedIn(ada), site.Browser()
@@ -33,6 +34,7 @@ func TestSession_OutageIsNotSignedOut(t *testing.T) {
 }
 
 func TestSession_EndsOnEndExpiryIdleAndDisabledUser(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	for name, sql := range map[string]string{
 		"ended elsewhere": `update account.sign_ins set ended_at = now() where user_id = $1`,
@@ -54,6 +56,7 @@ func TestSession_EndsOnEndExpiryIdleAndDisabledUser(t *testing.T) {
 }
 
 func TestSession_UseResetsIdleTime(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
@@ -69,6 +72,7 @@ func TestSession_UseResetsIdleTime(t *testing.T) {
 }
 
 func TestSignIn_EndsPreviousSessionOfBrowser(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, bob := site.Member(), site.Member()
 	browser := site.SignedIn(ada)

@@ -13,17 +13,16 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/writes"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-const maxBody = 64 << 10
-
 // readBody reads a JSON object by the rules of JSON v2: member names match their case, and duplicates are refused.
 // Unknown names are ignored.
 func readBody(w http.ResponseWriter, r *http.Request, into any) error {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, writes.MaxBody))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
 	}

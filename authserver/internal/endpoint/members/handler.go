@@ -12,17 +12,20 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/writes"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Store reads members and invitations; postgres.Store implements it.
+// Store reads members and invitations, and stores answers; postgres.Store implements it.
 type Store interface {
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.Member, error)
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
+	writes.Store
 }
 
 // Deps are the dependencies of the endpoint.
@@ -66,6 +69,20 @@ func (h *Handler) serving(
 			return err
 		})
 	})
+}
+
+// writing calls effect like serving, and answers a repeated request with the first answer.
+func (h *Handler) writing(
+	effect func(http.ResponseWriter, *http.Request, membership.Actor) (idempotency.Answer, error),
+) http.Handler {
+	return h.serving(
+		perm.AccountWriteMembers,
+		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
+			scope := idempotency.Scope{WorkspaceID: by.WorkspaceID, User: by.UserID}
+			return writes.Serve(w, r, h.Store, scope,
+				func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) { return effect(w, r, by) })
+		},
+	)
 }
 
 // messages are the responses to the errors of package membership.
@@ -132,47 +149,42 @@ func (h *Handler) List() http.Handler {
 
 // Change serves PATCH …/members/{userId}.
 func (h *Handler) Change() http.Handler {
-	return h.serving(
-		perm.AccountWriteMembers,
-		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
-			user, err := h.id(r, "userId", membership.ErrNoMember)
-			if err != nil {
-				return err
-			}
-			var body struct {
-				Permissions []string `json:"permissions"`
-			}
-			if err := readBody(w, r, &body); err != nil {
-				return err
-			}
-			permissions, err := membership.ParsePermissions(body.Permissions)
-			if err != nil {
-				return err
-			}
-			member, err := h.Members.ChangePermissions(r.Context(), by, user, permissions, nil)
-			if err == nil {
-				web.JSON(w, http.StatusOK, showMember(member))
-			}
-			return err
-		},
-	)
+	return h.writing(func(
+		w http.ResponseWriter, r *http.Request, by membership.Actor,
+	) (idempotency.Answer, error) {
+		user, err := h.id(r, "userId", membership.ErrNoMember)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		var body struct {
+			Permissions []string `json:"permissions"`
+		}
+		if err := readBody(w, r, &body); err != nil {
+			return idempotency.Answer{}, err
+		}
+		permissions, err := membership.ParsePermissions(body.Permissions)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		member, err := h.Members.ChangePermissions(r.Context(), by, user, permissions, nil)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		return writes.JSON(http.StatusOK, showMember(member))
+	})
 }
 
 // Remove serves DELETE …/members/{userId}.
 func (h *Handler) Remove() http.Handler {
-	return h.serving(
-		perm.AccountWriteMembers,
-		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
-			user, err := h.id(r, "userId", membership.ErrNoMember)
-			if err == nil {
-				_, err = h.Members.Remove(r.Context(), by, user)
-			}
-			if err == nil {
-				w.WriteHeader(http.StatusNoContent)
-			}
-			return err
-		},
-	)
+	return h.writing(func(
+		_ http.ResponseWriter, r *http.Request, by membership.Actor,
+	) (idempotency.Answer, error) {
+		user, err := h.id(r, "userId", membership.ErrNoMember)
+		if err == nil {
+			_, err = h.Members.Remove(r.Context(), by, user)
+		}
+		return idempotency.Answer{Status: http.StatusNoContent}, err
+	})
 }
 
 // Invitations serves GET …/invitations.
@@ -191,46 +203,41 @@ func (h *Handler) Invitations() http.Handler {
 
 // Invite serves POST …/invitations.
 func (h *Handler) Invite() http.Handler {
-	return h.serving(
-		perm.AccountWriteMembers,
-		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
-			var body struct {
-				Email       string   `json:"email"`
-				Permissions []string `json:"permissions"`
-			}
-			if err := readBody(w, r, &body); err != nil {
-				return err
-			}
-			sent, err := h.Members.Invite(r.Context(), by, body.Email, body.Permissions)
-			if err != nil {
-				return err
-			}
-			shown := showInvitation(sent.Invitation)
-			if !h.Members.Mailed() {
-				shown.URL = sent.Link.Reveal()
-			}
-			w.Header().Set("Location", r.URL.Path+"/"+shown.ID)
-			web.JSON(w, http.StatusCreated, shown)
-			return nil
-		},
-	)
+	return h.writing(func(
+		w http.ResponseWriter, r *http.Request, by membership.Actor,
+	) (idempotency.Answer, error) {
+		var body struct {
+			Email       string   `json:"email"`
+			Permissions []string `json:"permissions"`
+		}
+		if err := readBody(w, r, &body); err != nil {
+			return idempotency.Answer{}, err
+		}
+		sent, err := h.Members.Invite(r.Context(), by, body.Email, body.Permissions)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		shown := showInvitation(sent.Invitation)
+		if !h.Members.Mailed() {
+			shown.URL = sent.Link.Reveal()
+		}
+		answer, err := writes.JSON(http.StatusCreated, shown)
+		answer.Location = r.URL.Path + "/" + shown.ID
+		return answer, err
+	})
 }
 
 // Withdraw serves DELETE …/invitations/{invitationId}.
 func (h *Handler) Withdraw() http.Handler {
-	return h.serving(
-		perm.AccountWriteMembers,
-		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
-			id, err := h.id(r, "invitationId", membership.ErrNoInvitation)
-			if err == nil {
-				err = h.Members.Withdraw(r.Context(), by, id)
-			}
-			if err == nil {
-				w.WriteHeader(http.StatusNoContent)
-			}
-			return err
-		},
-	)
+	return h.writing(func(
+		_ http.ResponseWriter, r *http.Request, by membership.Actor,
+	) (idempotency.Answer, error) {
+		id, err := h.id(r, "invitationId", membership.ErrNoInvitation)
+		if err == nil {
+			err = h.Members.Withdraw(r.Context(), by, id)
+		}
+		return idempotency.Answer{Status: http.StatusNoContent}, err
+	})
 }
 
 // id reads an identifier in the path. Its error is unknown.

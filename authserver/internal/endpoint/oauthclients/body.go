@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/writes"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -16,12 +17,10 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-const maxBody = 64 << 10
-
 // readBody reads a JSON object by the rules of JSON v2: member names match their case, and duplicates are refused.
 // Unknown names are ignored.
 func readBody(w http.ResponseWriter, r *http.Request, into any) error {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, writes.MaxBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")

@@ -9,6 +9,7 @@ import (
 
 // The contract's limits for one credential (section 6), at the real routes.
 func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	first := b.send("GET", b.path(), "")
 	if first.Status != 200 || first.Header.Get("RateLimit") != `"requests-in-flight";r=63` ||

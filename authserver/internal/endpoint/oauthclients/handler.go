@@ -14,11 +14,13 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/writes"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
@@ -37,6 +39,7 @@ type Store interface {
 		overlap time.Duration,
 		event audit.Event,
 	) error
+	writes.Store
 }
 
 // Deps are the dependencies of the endpoint.
@@ -73,6 +76,18 @@ func (h *Handler) guarded(serve func(http.ResponseWriter, *http.Request, authori
 				return err
 			},
 		)
+	})
+}
+
+// writing calls effect like guarded, and answers a repeated request with the first answer.
+func (h *Handler) writing(
+	effect func(http.ResponseWriter, *http.Request, authorizer.Caller) (idempotency.Answer, error),
+) http.Handler {
+	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
+		scope := idempotency.Scope{WorkspaceID: caller.WorkspaceID, User: caller.UserID}
+		return writes.Serve(w, r, h.Store, scope, func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) {
+			return effect(w, r, caller)
+		})
 	})
 }
 
@@ -114,18 +129,20 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // Register serves POST …/oauth-clients.
 func (h *Handler) Register() http.Handler {
-	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
+	return h.writing(func(
+		w http.ResponseWriter, r *http.Request, caller authorizer.Caller,
+	) (idempotency.Answer, error) {
 		registration, err := readRegistration(w, r)
 		if err != nil {
-			return err
+			return idempotency.Answer{}, err
 		}
 		c, err := registration.Accept(h.Resources)
 		if err != nil {
-			return err
+			return idempotency.Answer{}, err
 		}
 		if !caller.Permissions.HasAll(c.Required) {
-			return apierr.New(apierr.Forbidden, "You can only require permissions that you and your credential have. "+
-				"Missing: "+c.Required.Without(caller.Permissions).Scope()+".")
+			return idempotency.Answer{}, apierr.New(apierr.Forbidden, "You can only require permissions that you and "+
+				"your credential have. Missing: "+c.Required.Without(caller.Permissions).Scope()+".")
 		}
 		c.ID, c.WorkspaceID, c.CreatedBy = uuid.New(), caller.WorkspaceID, &caller.UserID
 		c.CreatedAt = h.Now().UTC().Truncate(time.Microsecond)
@@ -133,7 +150,7 @@ func (h *Handler) Register() http.Handler {
 		var hash []byte
 		if !c.Kind.Traits().Public {
 			if secret, err = credential.ClientSecret.New(rand.Reader); err != nil {
-				return fmt.Errorf("create client secret: %w", err)
+				return idempotency.Answer{}, fmt.Errorf("create client secret: %w", err)
 			}
 			hash = credential.Hash(secret.Reveal())
 		}
@@ -144,11 +161,11 @@ func (h *Handler) Register() http.Handler {
 			err = errors.New("the id of the new client is already in use") // its secret must not be shown
 		}
 		if err != nil {
-			return err
+			return idempotency.Answer{}, err
 		}
-		w.Header().Set("Location", r.URL.Path+"/"+c.ID.String())
-		web.JSON(w, http.StatusCreated, show(c, secret))
-		return nil
+		answer, err := writes.JSON(http.StatusCreated, show(c, secret))
+		answer.Location = r.URL.Path + "/" + c.ID.String()
+		return answer, err
 	})
 }
 
@@ -194,21 +211,22 @@ func (h *Handler) Read() http.Handler {
 
 // Delete serves DELETE …/oauth-clients/{clientId}.
 func (h *Handler) Delete() http.Handler {
-	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
+	return h.writing(func(
+		w http.ResponseWriter, r *http.Request, caller authorizer.Caller,
+	) (idempotency.Answer, error) {
 		id, err := h.clientID(r)
 		if err != nil {
-			return err
+			return idempotency.Answer{}, err
 		}
 		deleted := event(r, caller, audit.ClientDeleted, id)
 		ended, err := h.Store.DeleteClient(r.Context(), caller.WorkspaceID, id, deleted)
 		if err != nil {
-			return err
+			return idempotency.Answer{}, err
 		}
 		for _, g := range ended {
 			h.PropagateRevocation(r.Context(), g.ID, g.Ends, grant.ClientDeleted)
 		}
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+		return idempotency.Answer{Status: http.StatusNoContent}, nil
 	})
 }
 
@@ -217,28 +235,30 @@ const overlap = 24 * time.Hour
 
 // ReplaceSecret serves POST …/oauth-clients/{clientId}/secret.
 func (h *Handler) ReplaceSecret() http.Handler {
-	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
+	return h.writing(func(
+		w http.ResponseWriter, r *http.Request, caller authorizer.Caller,
+	) (idempotency.Answer, error) {
 		id, err := h.clientID(r)
 		if err != nil {
-			return err
+			return idempotency.Answer{}, err
 		}
 		expireOld, err := readExpireOld(w, r)
 		if err != nil {
-			return err
+			return idempotency.Answer{}, err
 		}
 		c, err := h.Store.Client(r.Context(), id)
 		if err != nil {
-			return err
+			return idempotency.Answer{}, err
 		}
 		if c.WorkspaceID != caller.WorkspaceID {
-			return client.ErrUnknown
+			return idempotency.Answer{}, client.ErrUnknown
 		}
 		if c.Kind.Traits().Public {
-			return &client.Refusal{Message: "A connector is a public client and has no secret."}
+			return idempotency.Answer{}, &client.Refusal{Message: "A connector is a public client and has no secret."}
 		}
 		secret, err := credential.ClientSecret.New(rand.Reader)
 		if err != nil {
-			return fmt.Errorf("create client secret: %w", err)
+			return idempotency.Answer{}, fmt.Errorf("create client secret: %w", err)
 		}
 		old := overlap
 		if expireOld {
@@ -253,10 +273,9 @@ func (h *Handler) ReplaceSecret() http.Handler {
 			event(r, caller, audit.ClientSecretReplaced, id),
 		)
 		if err != nil {
-			return err
+			return idempotency.Answer{}, err
 		}
-		web.JSON(w, http.StatusOK, show(c, secret))
-		return nil
+		return writes.JSON(http.StatusOK, show(c, secret))
 	})
 }
 

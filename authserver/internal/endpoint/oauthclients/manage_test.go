@@ -13,6 +13,7 @@ import (
 )
 
 func TestList_IsNewestFirstAndWithoutSecrets(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	empty := b.send("GET", b.path(), "")
 	if meta, _ := empty.JSON()["meta"].(map[string]any); empty.Status != 200 || meta["count"] != float64(0) ||
@@ -56,6 +57,7 @@ func (b *testEnv) elsewhere() (workspaceID uuid.UUID, client string) {
 }
 
 func TestRead_ReturnsStoredClient(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	registered := b.registered(connector(nil))
 	read := b.send("GET", b.path()+"/"+registered.Text("clientId"), "")
@@ -70,6 +72,7 @@ func TestRead_ReturnsStoredClient(t *testing.T) {
 }
 
 func TestClients_UnknownClientIs404(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, other := b.elsewhere()
 	foreignConnector := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
@@ -99,6 +102,7 @@ func TestClients_UnknownClientIs404(t *testing.T) {
 }
 
 func TestDelete_RevokesGrants(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	app := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	remaining := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -138,6 +142,7 @@ func (b *testEnv) works(what string, id, secret string, works bool) {
 }
 
 func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	registered := b.registered(confidential(nil))
 	id, old := registered.Text("clientId"), registered.Text("clientSecret")
@@ -172,6 +177,7 @@ func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
 }
 
 func TestReplaceSecret_ExpireOldEndsOldSecret(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	registered := b.registered(confidential(nil))
 	id := registered.Text("clientId")
@@ -191,6 +197,7 @@ func TestReplaceSecret_ExpireOldEndsOldSecret(t *testing.T) {
 }
 
 func TestReplaceSecret_ConnectorIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	id := b.registered(connector(nil)).Text("clientId")
 	b.refused("a connector", b.send("POST", b.path()+"/"+id+"/secret", ""), 400, "invalid_client_metadata")
@@ -200,6 +207,7 @@ func TestReplaceSecret_ConnectorIsRefused(t *testing.T) {
 }
 
 func TestClients_EveryRouteNeedsPermission(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	id := b.registered(confidential(nil)).Text("clientId")
 	reader := b.Fixture.Token(b.registrar, perm.ProgrammesRead)
@@ -228,6 +236,7 @@ func TestClients_EveryRouteNeedsPermission(t *testing.T) {
 }
 
 func TestClients_OutageIs503OnEveryRoute(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	id := b.registered(confidential(nil)).Text("clientId")
 	lock, err := b.Fixture.Owner.Begin(t.Context())

@@ -20,6 +20,7 @@ func page(a apitest.Answer) (names []string, next string) {
 }
 
 func TestList_Pages(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	var want []string
 	for _, name := range []string{"One", "Two", "Three", "Four", "Five"} {

@@ -14,6 +14,7 @@ import (
 )
 
 func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	answer := b.registered(confidential(fields{"unknownKey": 1}))
 	body := answer.JSON()
@@ -55,6 +56,7 @@ func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 }
 
 func TestRegister_ConnectorHasNoSecret(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for _, platform := range []string{"claude", "chatgpt"} {
 		for _, resource := range []string{apitest.REST, apitest.MCP} {
@@ -77,6 +79,7 @@ func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 }
 
 func TestRegister_StoresRequestedAuthMethod(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for _, method := range []string{"client_secret_json", "client_secret_post", "client_secret_basic"} {
 		if got := b.registered(confidential(fields{
@@ -88,6 +91,7 @@ func TestRegister_StoresRequestedAuthMethod(t *testing.T) {
 }
 
 func TestRegister_BadRegistrationIs400(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	const metadata, redirect = "invalid_client_metadata", "invalid_redirect_uri"
 	uris := func(all ...string) fields { return fields{"redirectUris": all} }
@@ -177,6 +181,7 @@ func TestRegister_BadRegistrationIs400(t *testing.T) {
 }
 
 func TestRegister_MemberNamesAreCaseSensitive(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.refused(
 		"Name",
@@ -187,6 +192,7 @@ func TestRegister_MemberNamesAreCaseSensitive(t *testing.T) {
 }
 
 func TestRegister_LongBodyIs413(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	answer := b.send("POST", b.path(), confidential(fields{"name": strings.Repeat("x", 64<<10)}))
 	if answer.Status != 413 {
@@ -195,6 +201,7 @@ func TestRegister_LongBodyIs413(t *testing.T) {
 }
 
 func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	const long = "https://app.example.org/"
 	for _, uris := range [][]string{
@@ -214,6 +221,7 @@ func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
 
 // The registrar requires permissions that the token lacks, or that the user lacks.
 func TestRegister_CannotRequireMoreThanCredentialHolds(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.forbidden(
 		"the user lacks it",
@@ -234,6 +242,7 @@ func TestRegister_CannotRequireMoreThanCredentialHolds(t *testing.T) {
 }
 
 func TestRegister_UnauthorizedCallerIsRefusedBeforeBody(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.token = b.Fixture.Token(b.registrar, perm.ProgrammesRead)
 	b.forbidden("permission missing and a bad body", b.send("POST", b.path(), "{"))

@@ -10,6 +10,7 @@ import (
 
 // The first row of the table in section 5 of the contract, at the real routes.
 func TestRoutes_UnknownPathsAndMethodsComeBeforeAuthentication(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	one := b.path() + "/" + uuid.NewString()
 	for _, c := range []struct {

@@ -31,7 +31,7 @@ type Authenticator interface {
 // grant.ErrForged.
 type Grants interface {
 	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
-	Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error)
+	Snapshot(ctx context.Context, clientID uuid.UUID, key grant.Key) (grant.Snapshot, error)
 	Revoke(ctx context.Context, g grant.Grant, reason grant.Reason, actor string) error
 }
 
@@ -72,12 +72,12 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return token.LimitedClient(d.Failures, request.ClientID, err)
 	}
-	id, err := d.grantOf(text)
-	if err != nil || id == uuid.Nil {
+	key, err := d.grantOf(text)
+	if err != nil || key.ID == uuid.Nil {
 		return err
 	}
-	web.RecordGrant(r.Context(), id)
-	snapshot, err := d.Grants.Snapshot(r.Context(), caller.ID, id)
+	web.RecordGrant(r.Context(), key.ID)
+	snapshot, err := d.Grants.Snapshot(r.Context(), caller.ID, key)
 	if err != nil {
 		return err
 	}
@@ -87,18 +87,18 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// grantOf returns the grant of a token, or uuid.Nil. It looks at the token itself and ignores token_type_hint (RFC
-// 7009, section 2.1). It verifies the token first, so a caller cannot name a grant without a token of it.
-func (d Deps) grantOf(text credential.Secret) (uuid.UUID, error) {
+// grantOf returns the key of a token's grant, or the zero key. It looks at the token itself and ignores token_type_hint
+// (RFC 7009, section 2.1). It verifies the token first, so a caller cannot name a grant without a token of it.
+func (d Deps) grantOf(text credential.Secret) (grant.Key, error) {
 	if refresh, err := d.Grants.ReadToken(grant.Refresh, text); err == nil {
-		return refresh.GrantID, nil
+		return refresh.Key(), nil
 	}
 	if strings.Count(text.Reveal(), ".") != 2 { // not the format of an access token
-		return uuid.Nil, nil
+		return grant.Key{}, nil
 	}
 	claims, err := d.Keys().Verify(text.Reveal(), d.Issuer, d.Now())
 	if errors.Is(err, accesstoken.ErrUnknownKey) && d.Keys().Len() == 0 {
-		return uuid.Nil, fmt.Errorf("%w: signing keys not loaded", store.ErrUnavailable)
+		return grant.Key{}, fmt.Errorf("%w: signing keys not loaded", store.ErrUnavailable)
 	}
-	return claims.GrantID, nil
+	return grant.Key{WorkspaceID: claims.WorkspaceID, ID: claims.GrantID}, nil
 }

@@ -17,6 +17,7 @@ import (
 )
 
 func TestRevoke_EveryTokenRevokesItsGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for what, choose := range map[string]func(first, second apitest.Connection) credential.Secret{
 		"refresh token":            func(_, second apitest.Connection) credential.Secret { return second.Refresh },
@@ -35,6 +36,7 @@ func TestRevoke_EveryTokenRevokesItsGrant(t *testing.T) {
 }
 
 func TestRevoke_AcceptsEveryAuthMethod(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for _, method := range []client.AuthMethod{client.SecretJSON, client.SecretPost, client.SecretBasic} {
 		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -56,6 +58,7 @@ func TestRevoke_AcceptsEveryAuthMethod(t *testing.T) {
 }
 
 func TestRevoke_IgnoresTokensOfOtherClients(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -69,6 +72,7 @@ func TestRevoke_IgnoresTokensOfOtherClients(t *testing.T) {
 }
 
 func TestRevoke_OtherTextChangesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
@@ -98,6 +102,7 @@ func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 }
 
 func TestRevoke_ExpiredTokenAndEndedGrantAreUnchanged(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	expired := b.Connected(b.app, b.user)
 	b.Wait(time.Hour + 10*time.Second)
@@ -120,6 +125,7 @@ func TestRevoke_ExpiredTokenAndEndedGrantAreUnchanged(t *testing.T) {
 }
 
 func TestRevoke_IgnoresTokenTypeHint(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for _, hint := range []string{"access_token", "refresh_token", "password", ""} {
 		held := b.Connected(b.app, b.user)
@@ -137,6 +143,7 @@ func TestRevoke_IgnoresTokenTypeHint(t *testing.T) {
 }
 
 func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(confidential, secret, b.user)
@@ -220,6 +227,7 @@ func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 }
 
 func TestRevoke_MalformedRequestIs400(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	id := b.app.ID.String()
 	post := func(contentType, body string) apitest.Answer {
@@ -251,6 +259,7 @@ func TestRevoke_MalformedRequestIs400(t *testing.T) {
 }
 
 func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	restore := b.CutPostgres()
@@ -273,6 +282,7 @@ func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
 
 // With the lock on the memberships, the client can be read and its grant cannot.
 func TestRevoke_UnreadableGrantIs503(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
@@ -292,6 +302,7 @@ func TestRevoke_UnreadableGrantIs503(t *testing.T) {
 
 // With the lock on the grant's row, everything can be read and the revocation cannot be committed.
 func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
@@ -313,6 +324,7 @@ func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
 }
 
 func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
+	t.Parallel()
 	first := newTestEnv(t)
 	held := first.Connected(first.app, first.user)
 	b := &testEnv{Server: apitest.StartWithoutKeys(t), t: t}
@@ -323,6 +335,7 @@ func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
 }
 
 func TestRevoke_WorksWithoutRedis(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
@@ -336,6 +349,7 @@ func TestRevoke_WorksWithoutRedis(t *testing.T) {
 }
 
 func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)

@@ -38,7 +38,7 @@ var posts = []string{
 	members + "/invite", members + "/renew", members + "/withdraw", members + "/permissions", members + "/remove",
 	members + "/leave", namePath, deletePath, "/settings/user/email",
 	webhooks, webhooks + "/delete", webhooks + "/disable", webhooks + "/enable", webhooks + "/test",
-	webhooks + "/resend",
+	webhooks + "/resend", webhooks + "/secret",
 }
 
 // pages returns every page of the settings, and the export.
@@ -89,6 +89,7 @@ func developer(site *browsertest.Server, more ...perm.Permission) browsertest.Pe
 }
 
 func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	for _, path := range append(pages(), developers+"?tenant=x") {
 		if to := site.Browser().Get(path).Location(); to != "/login?return="+url.QueryEscape(path) {
@@ -107,6 +108,7 @@ func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
 }
 
 func TestForms_OfOtherSessionOrSiteAreRefused(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site)
 	browser := site.SignedIn(ada)
@@ -137,6 +139,7 @@ func TestForms_OfOtherSessionOrSiteAreRefused(t *testing.T) {
 
 // A user whose session ended before the form was sent sees on the sign-in page that nothing was changed.
 func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -161,6 +164,7 @@ func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
 }
 
 func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
@@ -205,6 +209,7 @@ func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 }
 
 func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
@@ -230,6 +235,7 @@ func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
 }
 
 func TestPages_OutageIs503(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	restore := site.CutPostgres()

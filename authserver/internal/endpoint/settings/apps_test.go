@@ -29,6 +29,7 @@ func appForm(page *browsertest.Page, changes url.Values) url.Values {
 }
 
 func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -73,6 +74,7 @@ func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 }
 
 func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
@@ -147,6 +149,7 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 
 // Only the chosen kind is registered: a user who asks for a connector never gets a secret.
 func TestRegisterApp_UnknownKindOrIncompleteConnectorIsRefused(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	mcp := []string{browsertest.Issuer + "/mcp"}
@@ -195,6 +198,7 @@ func TestRegisterApp_UnknownKindOrIncompleteConnectorIsRefused(t *testing.T) {
 
 // Assistants use the MCP endpoint, so it is the default resource.
 func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	page := browser.Post(apps, appForm(browser.Get(newApp), url.Values{"kind": {"connector"}}))
@@ -219,6 +223,7 @@ func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
 
 // A double click or a browser's retry sends the same form several times at once.
 func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	form := appForm(browser.Get(newApp), nil)
@@ -254,6 +259,7 @@ func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 }
 
 func TestReplaceSecret_OldSecretWorksForADay(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, old := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(developer(site))
@@ -275,6 +281,7 @@ func TestReplaceSecret_OldSecretWorksForADay(t *testing.T) {
 }
 
 func TestDeleteApp_RevokesGrants(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -295,6 +302,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 }
 
 func TestApps_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")

@@ -13,6 +13,7 @@ import (
 const connect = "/settings/connect"
 
 func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -47,6 +48,7 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 }
 
 func TestConnectedApps_DisconnectAllEndsApprovalsOfOneApplication(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)

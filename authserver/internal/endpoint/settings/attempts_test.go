@@ -29,6 +29,7 @@ func openConsent(browser *browsertest.Browser, c client.Client, changes ...strin
 }
 
 func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -103,6 +104,7 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 }
 
 func TestConnectionLog_IsLimitedToItsWorkspace(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	openConsent(site.Browser(), app, "redirect_uri", "https://evil.example/cb")

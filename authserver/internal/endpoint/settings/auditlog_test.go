@@ -11,6 +11,7 @@ import (
 )
 
 func TestAudit_PagesAndExportAllEventsOfItsWorkspace(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")

@@ -11,6 +11,7 @@ import (
 )
 
 func TestAudit_SearchSelectsEventsOfPageAndExports(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	eve := site.Member(perm.ProgrammesRead)
@@ -52,6 +53,7 @@ func TestAudit_SearchSelectsEventsOfPageAndExports(t *testing.T) {
 }
 
 func TestAudit_CSVMarksFormulas(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for _, text := range []string{`=HYPERLINK("https://x")`, "+1", "-1", "@SUM(A1)", "\t=1", "a\n=1,\"b\""} {

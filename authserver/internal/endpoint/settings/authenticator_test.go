@@ -77,6 +77,7 @@ func password(b *browsertest.Browser, who browsertest.Person) *browsertest.Page 
 }
 
 func TestAuthenticator_PasswordNeedsCode(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	secret, now, recovery := withApp(t, site.SignedIn(ada))
@@ -129,6 +130,7 @@ func TestAuthenticator_PasswordNeedsCode(t *testing.T) {
 }
 
 func TestAuthenticator_TicketEndsWithThePassword(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	_, _, recovery := withApp(t, site.SignedIn(ada))
@@ -148,6 +150,7 @@ func TestAuthenticator_TicketEndsWithThePassword(t *testing.T) {
 }
 
 func TestAuthenticator_OneRecoveryCodeSignsInOnce(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	_, _, recovery := withApp(t, site.SignedIn(ada))
@@ -175,6 +178,7 @@ func TestAuthenticator_OneRecoveryCodeSignsInOnce(t *testing.T) {
 }
 
 func TestAuthenticator_ReauthenticationNeedsCode(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	b := site.SignedIn(ada)
@@ -207,6 +211,7 @@ func TestAuthenticator_ReauthenticationNeedsCode(t *testing.T) {
 }
 
 func TestAuthenticator_CodesAreReplacedAndAppIsRemoved(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	b := site.SignedIn(ada)
@@ -229,6 +234,7 @@ func TestAuthenticator_CodesAreReplacedAndAppIsRemoved(t *testing.T) {
 }
 
 func TestAuthenticator_TriesAreLimited(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	_, _, recovery := withApp(t, site.SignedIn(ada))

@@ -10,6 +10,7 @@ import (
 )
 
 func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -56,6 +57,7 @@ func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 }
 
 func TestApps_ShowsReplayAsReason(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -76,12 +78,13 @@ func TestApps_ShowsReplayAsReason(t *testing.T) {
 
 // The user's page, the connection log and the audit log show why a connection ended, and how to connect again.
 func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	g := site.Redeemed(app, ada.ID)
 	ending := &grant.Ending{SuccessorUsed: true, Seconds: 7200, Network: "203.0.113.0/24", UserAgent: "<b>curl/8"}
-	if err := site.Store.Revoke(t.Context(), g.ID, grant.Replayed, "client:"+app.ID.String(), ending); err != nil {
+	if err := site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client:"+app.ID.String(), ending); err != nil {
 		t.Fatal(err)
 	}
 	const words = "It looks like theft: the replacement had already been used 2 hours before. The request came from " +
@@ -100,6 +103,7 @@ func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 }
 
 func TestApps_ListsExpiredGrantAsEnded(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)

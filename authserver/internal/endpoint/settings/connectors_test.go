@@ -26,6 +26,7 @@ var (
 )
 
 func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	page := browser.Get(connectors)
@@ -79,6 +80,7 @@ func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 }
 
 func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	for name, c := range map[string]struct {
@@ -134,6 +136,7 @@ func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
 }
 
 func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, readAndWrite...)
 	app := site.Fixture.Connector(browsertest.Resource, readAndWrite...)
@@ -214,6 +217,7 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 }
 
 func TestConnectorPolicy_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	eve := site.Stranger()

@@ -12,6 +12,7 @@ import (
 const deletePath = "/settings/user/delete"
 
 func TestDeletion_EndsAccountAndSignsOut(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := memberManager(site)
 	memberManager(site)
@@ -55,6 +56,7 @@ func TestDeletion_EndsAccountAndSignsOut(t *testing.T) {
 }
 
 func TestDeletion_NeedsAnotherManager(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := memberManager(site)
 	browser := site.SignedIn(ada)

@@ -10,6 +10,7 @@ import (
 )
 
 func TestNotFound_SignedInUserSeesNavigation(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	const navigation = `<nav class="sections"`
@@ -23,6 +24,7 @@ func TestNotFound_SignedInUserSeesNavigation(t *testing.T) {
 }
 
 func TestRequestID_IsOnErrorPagesAlone(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for path, status := range map[string]int{

@@ -46,6 +46,7 @@ func heldBy(t *testing.T, site *browsertest.Server, who browsertest.Person) stri
 }
 
 func TestMembers_AreListedAndInvited(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(memberManager(site))
 	site.Member(perm.EngageReadForms)
@@ -103,6 +104,7 @@ func shownLink(t *testing.T, site *browsertest.Server, page *browsertest.Page) s
 }
 
 func TestMembers_BadInvitationKeepsInput(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := memberManager(site)
 	browser := site.SignedIn(ada)
@@ -135,6 +137,7 @@ func TestMembers_BadInvitationKeepsInput(t *testing.T) {
 }
 
 func TestMembers_PermissionsAreChanged(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, sam := memberManager(site), site.Member(perm.ProgrammesRead, perm.EngageReadForms)
 	browser := site.SignedIn(ada)
@@ -177,6 +180,7 @@ func TestMembers_PermissionsAreChanged(t *testing.T) {
 }
 
 func TestMembers_AreRemovedAndLeave(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, sam := memberManager(site), site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -212,6 +216,7 @@ func TestMembers_AreRemovedAndLeave(t *testing.T) {
 }
 
 func TestMembers_NeedReadPermissionInTheirWorkspace(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	manager := developer(site, perm.ProgrammesRead)
@@ -233,6 +238,7 @@ func TestMembers_NeedReadPermissionInTheirWorkspace(t *testing.T) {
 }
 
 func TestMembers_LimitOfInvitationsKeepsInput(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(memberManager(site))
 	form := browser.Get(members).Form(members + "/invite")

@@ -23,6 +23,7 @@ func navigation(page *browsertest.Page) []string {
 }
 
 func TestNavigation_LinksPagesThatUserMayOpen(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
@@ -58,6 +59,7 @@ func TestNavigation_LinksPagesThatUserMayOpen(t *testing.T) {
 }
 
 func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)

@@ -17,6 +17,7 @@ const overtaken = "The policy was changed after you opened this page. Your chang
 
 // A change on an outdated page must not allow again what another user has just forbidden.
 func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, eve := site.SignedIn(developer(site)), site.SignedIn(developer(site))
 	old := eve.Get(connectors).Form(connectors + "/policy")
@@ -67,6 +68,7 @@ func with(form url.Values, pairs ...string) url.Values {
 // A confirmation applies to the policy that the warning showed. If it was changed in between, the user must look at it
 // first.
 func TestConnectorPolicy_OutdatedConfirmationIsRefused(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, readAndWrite...)
 	site.Redeemed(site.Fixture.Connector(browsertest.Resource, readAndWrite...), ada.ID)
@@ -97,6 +99,7 @@ func TestConnectorPolicy_OutdatedConfirmationIsRefused(t *testing.T) {
 }
 
 func TestConnectorPolicy_ConcurrentSavesKeepOne(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site))
 	form := browser.Get(connectors).Form(connectors + "/policy")

@@ -17,6 +17,7 @@ const ownRevoke = "/settings/security/tokens/revoke"
 
 // A user who may no longer create tokens can still see and revoke the existing ones, in every workspace.
 func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
@@ -81,6 +82,7 @@ func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 }
 
 func TestSecurity_EndedTokenIsNotListed(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
@@ -92,6 +94,7 @@ func TestSecurity_EndedTokenIsNotListed(t *testing.T) {
 
 // A user without a password is not asked for one.
 func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)

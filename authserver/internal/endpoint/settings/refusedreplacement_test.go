@@ -34,6 +34,7 @@ func linked(browser *browsertest.Browser, from, prefix string) *browsertest.Page
 
 // A leaked secret must not stay valid for a day because the password was mistyped first.
 func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
@@ -88,6 +89,7 @@ func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 
 // A user without a password is sent to reauthentication from the same form.
 func TestReplaceSecret_MissingPasswordKeepsInput(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	site.Fixture.Confidential(perm.ProgrammesRead)

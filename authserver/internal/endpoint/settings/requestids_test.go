@@ -13,6 +13,7 @@ import (
 )
 
 func TestAudit_EventsHaveRequestID(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)

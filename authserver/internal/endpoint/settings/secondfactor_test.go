@@ -35,6 +35,7 @@ func consentPath(site *browsertest.Server) string {
 }
 
 func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := administrator(site)
 	site.Member(perm.ProgrammesRead)
@@ -68,6 +69,7 @@ func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
 // Each page and form of a workspace that requires a second factor refuses a sign-in with the password alone, and has a
 // link to a second factor that returns to the page. Existing tokens keep working.
 func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := administrator(site)
 	browser := site.SignedIn(ada)
@@ -154,6 +156,7 @@ func linksTo(page *browsertest.Page, path string) (found []string) {
 
 // With only the password of a user who has a passkey, a thief can neither add a second factor nor remove the passkey.
 func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := administrator(site)
 	key := uuid.New()

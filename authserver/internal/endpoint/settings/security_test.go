@@ -12,6 +12,7 @@ import (
 func signedIn(b *browsertest.Browser) bool { return b.Get("/settings/user").Status == http.StatusOK }
 
 func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	here, there, third, hers := site.SignedIn(ada), site.Browser(), site.SignedIn(ada), site.SignedIn(eve)
@@ -58,6 +59,7 @@ func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 }
 
 func TestSecurity_ShowsWrongPasswords(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	thief := site.Browser()
@@ -70,6 +72,7 @@ func TestSecurity_ShowsWrongPasswords(t *testing.T) {
 }
 
 func TestFlash_IsShownOnce(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
 	here := site.SignedIn(ada)

@@ -47,6 +47,7 @@ func summarised(t *testing.T, name string, page *browsertest.Page, field string)
 }
 
 func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	page := browser.Get(newToken)
@@ -80,6 +81,7 @@ func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 
 // All errors are listed, and the first field gets the focus without a script.
 func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
@@ -140,6 +142,7 @@ func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
 
 // A page with 62 tokens or 64 applications has 25 of them and less than 60 KB, and a search finds the others.
 func TestDevelopers_ListsAreShortAndSearchable(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	held := perm.All()
 	permissions := make([]perm.Permission, len(held))

@@ -28,6 +28,7 @@ func tokenForm(page *browsertest.Page, name, days string, permissions ...perm.Pe
 var tokenPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
 
 func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -72,6 +73,7 @@ func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
 }
 
 func TestMakeToken_BadFormKeepsInput(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
@@ -117,6 +119,7 @@ func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 }
 
 func TestMakeToken_NeedsPasswordAfterTenMinutes(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	fresh := tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead)
@@ -157,6 +160,7 @@ func TestMakeToken_NeedsPasswordAfterTenMinutes(t *testing.T) {
 }
 
 func TestRevokeToken_OnlyOwnTokens(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, eve := developer(site, perm.ProgrammesRead), developer(site, perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
@@ -183,6 +187,7 @@ func TestRevokeToken_OnlyOwnTokens(t *testing.T) {
 }
 
 func TestReplaceToken_FirstUseEndsOldToken(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	old := site.Fixture.Token(ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)

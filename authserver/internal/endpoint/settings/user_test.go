@@ -13,6 +13,7 @@ import (
 const namePath = "/settings/user/name"
 
 func TestUser_ChangesName(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Stranger()
 	browser := site.SignedIn(ada)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -47,6 +48,7 @@ func hookID(t *testing.T, page *browsertest.Page) string {
 }
 
 func TestWebhooks_SecretIsShownOnceAndSealed(t *testing.T) {
+	t.Parallel()
 	site, keys := hookSite(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -88,6 +90,7 @@ func TestWebhooks_SecretIsShownOnceAndSealed(t *testing.T) {
 }
 
 func TestWebhooks_BadFormKeepsInput(t *testing.T) {
+	t.Parallel()
 	site, _ := hookSite(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
@@ -123,6 +126,7 @@ func TestWebhooks_BadFormKeepsInput(t *testing.T) {
 }
 
 func TestWebhooks_LimitPerWorkspaceAndMissingKey(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	add := func() *browsertest.Page {
@@ -148,6 +152,7 @@ func TestWebhooks_LimitPerWorkspaceAndMissingKey(t *testing.T) {
 }
 
 func TestWebhooks_ChangeAndLog(t *testing.T) {
+	t.Parallel()
 	site, _ := hookSite(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -219,6 +224,7 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 // A user gets 404 for an endpoint of another workspace, and cannot enable an endpoint for events that the user may not
 // read.
 func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
+	t.Parallel()
 	site, _ := hookSite(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	elsewhere, here := uuid.New(), uuid.New()
@@ -251,5 +257,67 @@ func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
 	}
 	if n := site.Count("select count(*) from account.webhooks where not enabled"); n != 2 {
 		t.Errorf("%d endpoints are as before", n)
+	}
+}
+
+// The secret is replaced once by a form, after the user has authenticated, and the former one stays for a day.
+func TestWebhooks_SecretIsReplaced(t *testing.T) {
+	site, keys := hookSite(t)
+	ada := developer(site, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	form := webhookForm(browser.Get(hooks), "https://hooks.example.invalid/", "programme.created")
+	page := browser.Post(webhooks, form)
+	first, id := webhookSecret.FindString(html.UnescapeString(page.Body)), uuid.MustParse(hookID(t, page))
+	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + id.String()
+	form = browser.Get(log).Form(webhooks + "/secret")
+	page = browser.Post(webhooks+"/secret", form)
+	second := webhookSecret.FindString(html.UnescapeString(page.Body))
+	if page.Status != http.StatusOK || second == "" || second == first {
+		t.Fatalf("%d %s", page.Status, page.Text())
+	}
+	var now, former webhook.Sealed
+	site.Fixture.Read(`select secret, secret_key, former_secret, former_secret_key from account.webhooks
+		where former_until between now() + interval '23 hours' and now() + interval '25 hours'`,
+		&now.Secret, &now.Key, &former.Secret, &former.Key)
+	for secret, sealed := range map[string]webhook.Sealed{first: former, second: now} {
+		if opened, err := keys.Open(id, sealed); err != nil || opened.Reveal() != secret {
+			t.Errorf("%v", err)
+		}
+	}
+	again := browser.Post(webhooks+"/secret", form)
+	if strings.Contains(again.Body, "whsec_") || !again.HasText("already replaced") {
+		t.Errorf("the same form again: %s", again.Text())
+	}
+	if n := site.Count("select count(*) from account.audit_events where action = $1 and user_id = $2",
+		audit.WebhookSecretReplaced, ada.ID); n != 1 {
+		t.Errorf("%d events", n)
+	}
+}
+
+// Who signed in some time ago authenticates again before an endpoint is added or its secret replaced.
+func TestWebhooks_SecretNeedsReauthentication(t *testing.T) {
+	site, _ := hookSite(t)
+	ada := developer(site, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	browser.Post(webhooks, webhookForm(browser.Get(hooks), "https://hooks.example.invalid/", "programme.created"))
+	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + hookID(t, browser.Get(hooks))
+	site.Wait(11 * time.Minute)
+	form := webhookForm(browser.Get(hooks), "https://other.example.invalid/", "programme.created")
+	page := browser.Post(webhooks, form)
+	if page.Status != http.StatusBadRequest || !page.HasText("Enter your password to continue.") ||
+		page.Form(webhooks).Get("url") != "https://other.example.invalid/" {
+		t.Errorf("added without a password: %d %s", page.Status, page.Text())
+	}
+	page = browser.Post(webhooks+"/secret", browser.Get(log).Form(webhooks+"/secret"))
+	if page.Status != http.StatusBadRequest || !page.HasText("The secret was not replaced.") {
+		t.Errorf("replaced without a password: %d %s", page.Status, page.Text())
+	}
+	if n := site.Count("select count(*) from account.webhooks where former_secret is null"); n != 1 {
+		t.Errorf("%d endpoints are as before", n)
+	}
+	form = page.Form(webhooks + "/secret")
+	form.Set("password", browsertest.Password)
+	if page = browser.Post(webhooks+"/secret", form); webhookSecret.FindString(html.UnescapeString(page.Body)) == "" {
+		t.Errorf("with the password: %d %s", page.Status, page.Text())
 	}
 }

@@ -13,6 +13,7 @@ import (
 )
 
 func TestAudit_EveryActionHasWords(t *testing.T) {
+	t.Parallel()
 	var text strings.Builder
 	for chunk := range slices.Chunk(audit.Descriptions(), 40) { // the page shows 50
 		text.WriteString(logOf(t, chunk))
@@ -55,6 +56,7 @@ func logOf(t *testing.T, actions []audit.Description) string {
 }
 
 func TestApps_PausedConnectionNamesReason(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)

@@ -21,6 +21,7 @@ var older = regexp.MustCompile(`href="([^"]*)">Show older`)
 
 // An administrator sees the connections of all members of the workspace, and ends one.
 func TestConnections_AdministratorEndsConnectionOfMember(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, eve := developer(site), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -70,6 +71,7 @@ func TestConnections_AdministratorEndsConnectionOfMember(t *testing.T) {
 }
 
 func TestConnections_OlderOnesAreOnTheNextPage(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -92,6 +94,7 @@ func TestConnections_OlderOnesAreOnTheNextPage(t *testing.T) {
 const llmPath = connectors + "/llm"
 
 func TestLLM_AdministratorSwitchesItOffAndOn(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead, perm.AccountReadMembers, perm.AccountWriteMembers)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -123,6 +126,7 @@ func TestLLM_AdministratorSwitchesItOffAndOn(t *testing.T) {
 }
 
 func TestLLM_RequiresPermissionToManageMembers(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead, perm.AccountReadMembers))
 	page := browser.Get(connectors)

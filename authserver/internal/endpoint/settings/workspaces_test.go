@@ -21,6 +21,7 @@ const switching = "/settings/workspace"
 
 // After a form is sent, the page's URL is the form's, which a GET does not serve.
 func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, first := inTwo(site)
 	own := site.Fixture.WorkspaceID.String()
@@ -60,6 +61,7 @@ func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
 }
 
 func TestWorkspaceSwitcher_StoresOnlyOwnWorkspaces(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, first := inTwo(site)
 	other := site.Fixture.Workspace("Zion Hall").String()
@@ -84,6 +86,7 @@ func TestWorkspaceSwitcher_StoresOnlyOwnWorkspaces(t *testing.T) {
 }
 
 func TestNavigation_KeepsWorkspace(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
@@ -107,6 +110,7 @@ func TestNavigation_KeepsWorkspace(t *testing.T) {
 }
 
 func TestForms_OutdatedFormLeadsBackToWorkspace(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, _ := inTwo(site)
 	browser := site.SignedIn(ada)
@@ -135,6 +139,7 @@ func TestForms_OutdatedFormLeadsBackToWorkspace(t *testing.T) {
 }
 
 func TestConnectorPolicy_MessagesNameWorkspace(t *testing.T) {
+	t.Parallel()
 	site := browsertest.Start(t)
 	ada, _ := inTwo(site)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)

@@ -25,6 +25,7 @@ const (
 )
 
 func TestDecode_AcceptsGoodBodies(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ contentType, body string }{
 		{asJSON, `{"client_id":"a","code":"b"}`},
 		{asJSON + "; charset=utf-8", ` {"code":"b","extra":{"client_id":1},"client_id":"a"} `},
@@ -39,6 +40,7 @@ func TestDecode_AcceptsGoodBodies(t *testing.T) {
 }
 
 func TestDecode_RefusesBadBodies(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ contentType, body string }{
 		{"", "client_id=a"}, {"text/plain", "client_id=a"}, {"multipart/form-data; boundary=x", "--x--"},
 		{asJSON, ""}, {asJSON, "[]"}, {asJSON, `"a"`}, {asJSON, "null"}, {asJSON, "client_id=a"},
@@ -56,6 +58,7 @@ func TestDecode_RefusesBadBodies(t *testing.T) {
 }
 
 func TestDecode_RefusesEncodedBody(t *testing.T) {
+	t.Parallel()
 	for _, contentType := range []string{asJSON, asForm} {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("\x1f\x8b\x08"))
 		r.Header.Set("Content-Type", contentType)
@@ -68,6 +71,7 @@ func TestDecode_RefusesEncodedBody(t *testing.T) {
 }
 
 func TestDecode_IgnoresQuery(t *testing.T) {
+	t.Parallel()
 	p, err := decode(asForm, "code=b")
 	if err != nil || p.Values["client_id"] != "" {
 		t.Errorf("%v %v", p.Values, err)
@@ -75,6 +79,7 @@ func TestDecode_IgnoresQuery(t *testing.T) {
 }
 
 func TestDecode_LongBodyIs413(t *testing.T) {
+	t.Parallel()
 	if _, err := decode(asForm, "a="+strings.Repeat("x", MaxBody)); err == nil ||
 		!strings.Contains(err.Error(), "64 KiB") {
 		t.Error(err)

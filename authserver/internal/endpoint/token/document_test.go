@@ -131,6 +131,7 @@ func (d *described) wants(what string, answer apitest.Answer, status int, code s
 }
 
 func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
+	t.Parallel()
 	d := newDescribed(t, nil)
 	service := d.Service()
 	g, code := d.code()
@@ -166,6 +167,7 @@ func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
 }
 
 func TestDocumentClient_OtherNamesAreRefused(t *testing.T) {
+	t.Parallel()
 	d := newDescribed(t, nil)
 	g, code := d.code()
 	held := d.exchange(code)
@@ -196,6 +198,7 @@ func TestDocumentClient_OtherNamesAreRefused(t *testing.T) {
 }
 
 func TestDocumentClient_UnlistedDomainIsRefused(t *testing.T) {
+	t.Parallel()
 	d := newDescribed(t, nil)
 	g, code := d.code()
 	held := d.exchange(code)
@@ -252,6 +255,7 @@ func (d *described) proof(key jwk.Key, changes ...any) []string {
 }
 
 func TestAssertion_RequiredForEveryRequest(t *testing.T) {
+	t.Parallel()
 	d := newSigner(t)
 	g, code := d.code()
 	for name, proof := range map[string][]string{
@@ -298,6 +302,7 @@ func TestAssertion_RequiredForEveryRequest(t *testing.T) {
 }
 
 func TestAssertion_AcceptedOnce(t *testing.T) {
+	t.Parallel()
 	d := newSigner(t)
 	const racers = 20
 	codes := make([]string, racers)
@@ -323,6 +328,7 @@ func TestAssertion_AcceptedOnce(t *testing.T) {
 // Only Redis stores which assertions were accepted. After a loss of data, an assertion is accepted again until it
 // expires; the code or refresh token sent with it is not, because Postgres records its use.
 func TestAssertion_ReplayAfterRedisLossRevokesGrant(t *testing.T) {
+	t.Parallel()
 	d := newSigner(t)
 	exchanged, code := d.code()
 	exchangeProof, refreshProof := d.proof(d.key), d.proof(d.key)
@@ -349,6 +355,7 @@ func TestAssertion_ReplayAfterRedisLossRevokesGrant(t *testing.T) {
 }
 
 func TestAssertion_KeysRotate(t *testing.T) {
+	t.Parallel()
 	d := newSigner(t)
 	_, code := d.code()
 	held := d.exchange(code, d.proof(d.key)...)
@@ -374,6 +381,7 @@ func TestAssertion_KeysRotate(t *testing.T) {
 }
 
 func TestAssertion_RefusedWithoutRedis(t *testing.T) {
+	t.Parallel()
 	d := newSigner(t)
 	_, code := d.code()
 	held := d.exchange(code, d.proof(d.key)...)

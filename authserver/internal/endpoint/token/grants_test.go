@@ -13,6 +13,7 @@ import (
 )
 
 func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	first := b.exchangeCode(code)
@@ -43,6 +44,7 @@ func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
 }
 
 func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	stranger := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
@@ -64,6 +66,7 @@ func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
 }
 
 func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for what, changes := range map[string][]string{
 		"as it was":             nil,
@@ -83,6 +86,7 @@ func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 }
 
 func TestRefresh_RefusalConsumesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.refused("a wrong resource", b.refresh(held.Refresh, "resource", apitest.MCP), 400, "invalid_target")
@@ -111,6 +115,7 @@ func TestRefresh_RefusalConsumesNothing(t *testing.T) {
 }
 
 func TestExchange_RefusalConsumesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, code := b.Consent(b.app, b.user)
 	_, linked := b.Consent(b.linked, b.user)
@@ -131,6 +136,7 @@ func TestExchange_RefusalConsumesNothing(t *testing.T) {
 }
 
 func TestRefresh_RefusalDescribesCause(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	for _, c := range []struct{ sql, undo, words string }{
@@ -170,6 +176,7 @@ func TestRefresh_RefusalDescribesCause(t *testing.T) {
 }
 
 func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	race := func(what string, g grant.Grant, reason grant.Reason, try func() apitest.Answer) {
 		statuses := make([]int, 8)
@@ -200,6 +207,7 @@ func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
 }
 
 func TestToken_OutageIs503AndChangesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
@@ -234,6 +242,7 @@ func (b *testEnv) exchangeUnknown() apitest.Answer {
 }
 
 func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
+	t.Parallel()
 	b := &testEnv{Server: apitest.StartWithoutKeys(t), t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -246,6 +255,7 @@ func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
 }
 
 func TestExchange_CodeExpiresAfter60Seconds(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	b.Age(g, 61)

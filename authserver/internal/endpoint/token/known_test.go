@@ -9,6 +9,7 @@ import (
 // The client is known from an earlier request, and has changed since. The request is refused as if it were unknown, and
 // uses nothing up.
 func TestToken_KnownClientIsCheckedAgain(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Refreshed(b.app, b.Connected(b.app, b.user))
 	held = b.Refreshed(b.app, held)

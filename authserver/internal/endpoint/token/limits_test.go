@@ -10,6 +10,7 @@ import (
 )
 
 func TestF1_OnlyRefusalsAreThrottled(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	for _, id := range []string{b.app.ID.String(), b.linked.ID.String()} {
@@ -30,6 +31,7 @@ func TestF1_OnlyRefusalsAreThrottled(t *testing.T) {
 }
 
 func TestF2_ThrottledReplayRevokesGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	first, other := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	b.FailElsewhere(func(c *ratelimit.Limiter) time.Duration { return c.ForGrant(first.Grant.ID) })
@@ -44,6 +46,7 @@ func TestF2_ThrottledReplayRevokesGrant(t *testing.T) {
 }
 
 func TestToken_WithoutRedisRefusalsAreNotThrottled(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, code := b.Consent(b.linked, b.user)
 	b.Redis.Stop()

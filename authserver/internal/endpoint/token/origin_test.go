@@ -8,6 +8,7 @@ import (
 )
 
 func TestOrigin_IsShortened(t *testing.T) {
+	t.Parallel()
 	for address, want := range map[string]string{
 		"203.0.113.77":        "203.0.113.0/24",
 		"::ffff:203.0.113.77": "203.0.113.0/24",

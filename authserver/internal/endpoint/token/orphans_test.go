@@ -8,6 +8,7 @@ import (
 )
 
 func TestConnectionLog_OrphanRequestIsRecordedOnlyForItsConnector(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	answer := b.refresh("alm_rt_word")

@@ -49,6 +49,7 @@ func (b *testEnv) refusals() int {
 }
 
 func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ reason, sql string }{
 		{"llm_integration_off", `update account.tenant_features set enabled = false`},
 		{"permissions_lost", `update account.memberships set permissions = '{engage:read:forms}'`},
@@ -73,6 +74,7 @@ func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 }
 
 func TestRefusal_MismatchIsRecorded(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.recorded("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", apitest.MCP))
@@ -90,6 +92,7 @@ func TestRefusal_MismatchIsRecorded(t *testing.T) {
 }
 
 func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.SetLLM(false)
@@ -121,6 +124,7 @@ func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
 }
 
 func TestRefusal_SuccessAndForgeryAreNotRecorded(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.given("refresh", b.refresh(held.Refresh))
@@ -135,6 +139,7 @@ func TestRefusal_SuccessAndForgeryAreNotRecorded(t *testing.T) {
 }
 
 func TestRefusal_FailedRecordDoesNotChangeResponse(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.SetLLM(false)
@@ -153,6 +158,7 @@ func TestRefusal_FailedRecordDoesNotChangeResponse(t *testing.T) {
 }
 
 func TestRefusal_OfDeletedGrantIsNotRecorded(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`delete from account.grants`)
@@ -165,6 +171,7 @@ func TestRefusal_OfDeletedGrantIsNotRecorded(t *testing.T) {
 
 // Requests with made-up client ids must not fill the recorder's memory, or it would record no one else's attempts.
 func TestConnectionLog_MadeUpClientIDsDoNotSilenceIt(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	recorder := engine.NewRefusalRecorder(b.Engine, b.Store, b.Now, slog.New(slog.DiscardHandler))
 	refresh := func(name string) {

@@ -16,6 +16,7 @@ import (
 )
 
 func TestToken_IncompleteFormIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for _, name := range []string{"grant_type", "client_id", "code", "code_verifier", "redirect_uri", "resource"} {
 		b.refused("no "+name, b.exchange(name, "-"), 400, "invalid_request")
@@ -29,6 +30,7 @@ func TestToken_IncompleteFormIsRefused(t *testing.T) {
 }
 
 func TestToken_IncompleteJSONIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for _, name := range []string{"client_id", "code", "redirect_uri"} {
 		b.refused("no "+name, b.link(name, "-"), 400, "invalid_request")
@@ -39,6 +41,7 @@ func TestToken_IncompleteJSONIsRefused(t *testing.T) {
 }
 
 func TestToken_ErrorCodes(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	service := b.Service()
 	_, foreign := b.Consent(b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead), b.user)
@@ -102,6 +105,7 @@ func TestToken_ErrorCodes(t *testing.T) {
 }
 
 func TestExchange_ChallengeRequiresVerifier(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	exchange := func(verifier string) apitest.Answer {
 		g := grant.Grant{
@@ -133,6 +137,7 @@ func TestExchange_ChallengeRequiresVerifier(t *testing.T) {
 
 // The request is complete and correct except for the dialect.
 func TestToken_ConnectorMustNotSendJSON(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, code := b.Consent(b.app, b.user)
 	b.refused(
@@ -161,6 +166,7 @@ func TestToken_ConnectorMustNotSendJSON(t *testing.T) {
 
 // RFC 7636, section 4.1: a verifier has at least 43 characters, even if a shorter one matches the challenge.
 func TestExchange_ShortVerifierIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, _ := b.Consent(b.app, b.user)
 	g.ID = uuid.New()
@@ -177,6 +183,7 @@ func TestExchange_ShortVerifierIsRefused(t *testing.T) {
 }
 
 func TestToken_UnreadableBodyIsInvalidRequest(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	id, secret := b.linked.ID.String(), b.secret.Reveal()
 	const form, object = "application/x-www-form-urlencoded", "application/json"
@@ -206,6 +213,7 @@ func TestToken_UnreadableBodyIsInvalidRequest(t *testing.T) {
 }
 
 func TestToken_BodyOver64KiBIs413(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	long := strings.Repeat("x", 64<<10)
 	for _, contentType := range []string{"application/x-www-form-urlencoded", "application/json", "text/plain"} {
@@ -215,6 +223,7 @@ func TestToken_BodyOver64KiBIs413(t *testing.T) {
 }
 
 func TestToken_AuthorizationHeaderOnlyForBasicClients(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	basic, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	b.Authenticating(basic, client.SecretBasic)
@@ -289,6 +298,7 @@ func TestToken_AuthorizationHeaderOnlyForBasicClients(t *testing.T) {
 }
 
 func TestToken_ReplacedSecretWorksDuringOverlap(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.Fixture.Exec(
 		`update account.client_secrets set expires_at = now() + interval '1 minute' where client_id = $1`,
@@ -300,6 +310,7 @@ func TestToken_ReplacedSecretWorksDuringOverlap(t *testing.T) {
 }
 
 func TestToken_DeletedClientIsUnknown(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now()`)
@@ -308,6 +319,7 @@ func TestToken_DeletedClientIsUnknown(t *testing.T) {
 }
 
 func TestToken_SecretsAreNotLogged(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)

@@ -59,6 +59,7 @@ func (b *testEnv) repeated(what string, first, again apitest.Answer) {
 }
 
 func TestIdempotencyKey_RepeatsAnswer(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	first := b.exchangeWith(code.Reveal(), someKey)
@@ -76,6 +77,7 @@ func TestIdempotencyKey_RepeatsAnswer(t *testing.T) {
 }
 
 func TestIdempotencyKey_RepeatsConfidentialExchange(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.linked, b.user)
 	send := func(key string) apitest.Answer {
@@ -95,6 +97,7 @@ func TestIdempotencyKey_RepeatsConfidentialExchange(t *testing.T) {
 
 // A malformed key is refused before anything is consumed.
 func TestIdempotencyKey_MalformedIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	for _, key := range []string{
@@ -115,6 +118,7 @@ func TestIdempotencyKey_MalformedIsRefused(t *testing.T) {
 
 // A fresh assertion proves who sends the request, so no key is needed. A key takes precedence.
 func TestAssertion_RepeatsAnswer(t *testing.T) {
+	t.Parallel()
 	d := newSigner(t)
 	same := func(what string, first, again apitest.Answer) {
 		t.Helper()
@@ -144,6 +148,7 @@ func TestAssertion_RepeatsAnswer(t *testing.T) {
 
 // A public client proves nothing by its client_id: without a key, the second request is a replay.
 func TestIdempotencyKey_PublicClientNeedsOne(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.given("refresh", b.refresh(held.Refresh))

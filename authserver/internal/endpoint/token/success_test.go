@@ -25,6 +25,7 @@ func (b *testEnv) claims(answer apitest.Answer) accesstoken.Claims {
 }
 
 func TestExchange_ConfidentialClientGets90DayToken(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.linked, b.user)
 	answer := b.linkCode(code)
@@ -57,6 +58,7 @@ func TestExchange_ConfidentialClientGets90DayToken(t *testing.T) {
 }
 
 func TestExchange_ConnectorGetsOneHourAndRefreshToken(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	answer := b.exchange()
 	b.given("form", answer)
@@ -78,6 +80,7 @@ func TestExchange_ConnectorGetsOneHourAndRefreshToken(t *testing.T) {
 }
 
 func TestRefresh_RotatesAndNeverExtends(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set ends_at = now() + interval '20 minutes' where id = $1`, held.Grant.ID)
@@ -94,6 +97,7 @@ func TestRefresh_RotatesAndNeverExtends(t *testing.T) {
 }
 
 func TestRefresh_LostPermissionStaysInScope(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Fixture.Exec(
@@ -109,6 +113,7 @@ func TestRefresh_LostPermissionStaysInScope(t *testing.T) {
 
 // A grant that is older than the permission sets of the resources may hold more than its resource can use.
 func TestToken_ScopeIsLimitedToResource(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
 	first := b.exchange()
@@ -124,6 +129,7 @@ func TestToken_ScopeIsLimitedToResource(t *testing.T) {
 }
 
 func TestToken_OptionalParameters(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.given("grant_type", b.link("grant_type", "authorization_code"))
 	b.given("resource", b.link("resource", apitest.REST))
@@ -134,6 +140,7 @@ func TestToken_OptionalParameters(t *testing.T) {
 }
 
 func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, code := b.Consent(b.linked, b.user)
 	answer := b.Send(
@@ -160,6 +167,7 @@ func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
 
 // The Go library exchanges codes unmodified, in both of its styles (contract, section 3).
 func TestGoLibrary_ExchangesCode(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for method, style := range map[client.AuthMethod]oauth2.AuthStyle{
 		client.SecretPost: oauth2.AuthStyleInParams, client.SecretBasic: oauth2.AuthStyleInHeader,
@@ -196,6 +204,7 @@ func TestGoLibrary_ExchangesCode(t *testing.T) {
 
 // A public client of the library uses PKCE and the resource parameter.
 func TestGoLibrary_ConnectsAsPublicClient(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	config := oauth2.Config{
 		ClientID: b.app.ID.String(), RedirectURL: fixture.Callback,

@@ -26,6 +26,7 @@ func newCounted(t *testing.T) *testEnv {
 
 // A refresh and an exchange ask each store once. A client that authenticates is read before that.
 func TestToken_SuccessCostsOneTripToEachStore(t *testing.T) {
+	t.Parallel()
 	b := newCounted(t)
 	direct := apitest.Trips{Postgres: 1, Redis: 1}
 	held := b.Connected(b.app, b.user)
@@ -63,6 +64,7 @@ func TestToken_SuccessCostsOneTripToEachStore(t *testing.T) {
 // A malformed, cut or forged credential costs no round trip, and another wrong one costs one round trip. Refusals are
 // written to Redis later, in batches (package ratelimit).
 func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
+	t.Parallel()
 	b := newCounted(t)
 	held := b.Connected(b.app, b.user)
 	refresh := held.Refresh.Reveal()
@@ -169,6 +171,7 @@ func (b *testEnv) replay(held apitest.Connection) grant.Grant {
 
 // A cached client is checked again: a deleted client, or one with a new secret, gets its current state.
 func TestToken_ClientCacheEndsWithChangeOfClient(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	probe := func(secret credential.Secret) string {
 		answer := b.PostJSON(

@@ -93,7 +93,7 @@ func (x *exchange) recordCaller(ctx context.Context) {
 // flood of reads.
 func (e *Engine) snapshotFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Snapshot, error) {
 	if !x.forged {
-		return e.Grants.SnapshotWithSecret(ctx, id, x.token.GrantID, client.SecretHash(x.request.ClientSecret))
+		return e.Grants.SnapshotWithSecret(ctx, id, x.token.Key(), client.SecretHash(x.request.ClientSecret))
 	}
 	c, err := e.Clients.RecentClient(ctx, id)
 	if errors.Is(err, client.ErrUnknown) {

@@ -90,7 +90,7 @@ func (r *RefusalRecorder) record(ctx context.Context, x *exchange, refused *Toke
 		if r.recent.Contains(key) {
 			return nil
 		}
-		if snapshot, err = r.Grants.Snapshot(ctx, caller, presented.GrantID); err != nil {
+		if snapshot, err = r.Grants.Snapshot(ctx, caller, presented.Key()); err != nil {
 			return err
 		}
 		defer func() {

@@ -30,11 +30,11 @@ func (h pausingStore) Open(ctx context.Context, g grant.Grant, approval int) (gr
 	return h.GrantStore.Open(ctx, g, approval)
 }
 
-func (h pausingStore) Deny(ctx context.Context, id uuid.UUID, actor string) error {
+func (h pausingStore) Deny(ctx context.Context, key grant.Key, actor string) error {
 	if h.beforeDeny != nil {
 		h.beforeDeny()
 	}
-	return h.GrantStore.Deny(ctx, id, actor)
+	return h.GrantStore.Deny(ctx, key, actor)
 }
 
 // held returns a testEnv whose Service pauses where h says. The Service of b does not.
@@ -60,6 +60,7 @@ func both(g grant.Grant) grant.Grant {
 
 // G4: the clock of Postgres decides. The clock of the process may be wrong.
 func TestG4_EndIsCountedFromPostgresClock(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g := b.pending(b.app)
 	g.Life, g.Ends = 30*24*time.Hour, time.Now().Add(-365*24*time.Hour)
@@ -101,6 +102,7 @@ func (b *testEnv) stored(id uuid.UUID) (row string, key map[string]string) {
 }
 
 func TestG12_ApprovalAfterRedemptionChangesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	between := b.held(pausingStore{beforeActivate: func() {
@@ -126,6 +128,7 @@ func TestG12_ApprovalAfterRedemptionChangesNothing(t *testing.T) {
 // The process ends after Redis has accepted the approval's code. The earlier code is replaced, nothing is granted, and
 // the next approval succeeds.
 func TestG12_InterruptedApprovalGrantsNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.consent()
 	row, _ := b.stored(g.ID)
@@ -151,6 +154,7 @@ func TestG12_InterruptedApprovalGrantsNothing(t *testing.T) {
 // Two approvals overlap between the stores, in each order. The code that can be redeemed has the permissions of its own
 // approval.
 func TestG12_ConcurrentApprovalsKeepTheirPermissions(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g := b.pending(b.app)
 	for _, widerFirst := range []bool{true, false} {
@@ -185,6 +189,7 @@ func TestG12_ConcurrentApprovalsKeepTheirPermissions(t *testing.T) {
 
 // Redis is restored to an older copy of the grant, in which the replaced code is still valid.
 func TestG12_ReplacedCodeFailsAfterRedisRestore(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.consent()
 	key := "g:{" + g.ID.String() + "}"

@@ -15,6 +15,7 @@ import (
 )
 
 func TestG1_CodeReuseRevokesGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
@@ -31,13 +32,14 @@ func TestG1_CodeReuseRevokesGrant(t *testing.T) {
 
 // The reused code is read from Postgres before the code is used, and reaches Redis long after.
 func TestG1_DelayedReuseRevokesGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	token, err := b.grants.ReadToken(grant.Code, code)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := b.grants.Snapshot(t.Context(), b.app.ID, g.ID)
+	before, err := b.grants.Snapshot(t.Context(), b.app.ID, g.Key())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +63,7 @@ func TestG1_DelayedReuseRevokesGrant(t *testing.T) {
 }
 
 func TestG1_InvalidReuseChangesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
@@ -84,6 +87,7 @@ func TestG1_InvalidReuseChangesNothing(t *testing.T) {
 }
 
 func TestRedeem_FifthMismatchRevokesCode(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	other := b.fixture.Connector(resource, perm.ProgrammesRead)
 	wrong := func(code credential.Secret, times int) {
@@ -130,6 +134,7 @@ func TestRedeem_FifthMismatchRevokesCode(t *testing.T) {
 }
 
 func TestOpen_SecondApprovalReplacesCode(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.consent()
 	second, err := b.grants.Open(t.Context(), g, b.terms())
@@ -151,6 +156,7 @@ func TestOpen_SecondApprovalReplacesCode(t *testing.T) {
 }
 
 func TestRedeem_CodeExpires(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	if err := b.rdb.HSet(t.Context(), "g:{"+g.ID.String()+"}", "cx", time.Now().UnixMilli()).Err(); err != nil {
@@ -161,6 +167,7 @@ func TestRedeem_CodeExpires(t *testing.T) {
 }
 
 func TestOpen_LastApprovalDeterminesPermissions(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g := b.pending(b.app)
 	g.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -179,6 +186,7 @@ func TestOpen_LastApprovalDeterminesPermissions(t *testing.T) {
 }
 
 func TestG1_ReuseAfterConcurrentApprovalsRevokesGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for range 20 {
 		g := b.pending(b.app)
@@ -211,6 +219,7 @@ func TestG1_ReuseAfterConcurrentApprovalsRevokesGrant(t *testing.T) {
 
 // A lock prevents the first redemption from committing while Redis is restored to an older state.
 func TestG1_ConfidentialCodeIsRedeemedOnceDespiteRedisRestore(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.app, _ = b.fixture.Confidential(perm.ProgrammesRead)
 	g, code := b.consent()

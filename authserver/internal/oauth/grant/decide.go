@@ -94,7 +94,7 @@ func (k *Service) commitAfterUndo(
 	snapshot Snapshot,
 	take takeStep,
 ) (UpdateResult, bool, error) {
-	now, err := k.store.Snapshot(ctx, snapshot.Grant.ClientID, step.GrantID)
+	now, err := k.store.Snapshot(ctx, snapshot.Grant.ClientID, step.Key())
 	if err != nil {
 		return Refused, false, err
 	}

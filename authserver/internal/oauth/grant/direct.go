@@ -2,6 +2,7 @@ package grant
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,6 +22,10 @@ func (k *Service) RotateDirectly(
 	resource string,
 	sender Sender,
 ) (Issued, bool, error) {
+	old, ready, err := k.locateDirectly(ctx, old)
+	if !ready || err != nil {
+		return Issued{}, false, err
+	}
 	next := k.tokens.successorsOf(old, sender.Proof)
 	step := newStep(old, next[0])
 	snapshot, done, err := k.direct(ctx, step, clientID, directStep{
@@ -46,6 +51,10 @@ func (k *Service) RedeemDirectly(
 	terms CodeTerms,
 	sender Sender,
 ) (Issued, bool, error) {
+	code, ready, err := k.locateDirectly(ctx, code)
+	if !ready || err != nil {
+		return Issued{}, false, err
+	}
 	next := k.tokens.successorsOf(code, sender.Proof)
 	step := newStep(code, next[0])
 	binding := Binding(code.Hash, terms.RedirectURI, terms.Challenge)
@@ -63,6 +72,19 @@ func (k *Service) RedeemDirectly(
 	return snapshot.issue(next[0]), true, nil
 }
 
+// locateDirectly is locate for a direct step. ready reports that both stores respond and that the grant exists: one
+// store may be enough for a refusal.
+func (k *Service) locateDirectly(ctx context.Context, token Token) (located Token, ready bool, err error) {
+	if !k.store.Responds() || !k.rotations.Responds(ctx, token.GrantID) {
+		return token, false, nil
+	}
+	located, err = k.locate(ctx, token)
+	if errors.Is(err, ErrUnknown) {
+		return token, false, nil
+	}
+	return located, err == nil, err
+}
+
 // A directStep is one step in both stores.
 type directStep struct {
 	decide func(context.Context) (ScriptResult, error)
@@ -77,9 +99,6 @@ func (k *Service) direct(
 	clientID uuid.UUID,
 	one directStep,
 ) (snapshot Snapshot, done bool, err error) {
-	if !k.store.Responds() || !k.rotations.Responds(ctx, step.GrantID) {
-		return Snapshot{}, false, nil // one store may be enough for a refusal
-	}
 	if err := k.undos.wait(ctx, step.GrantID); err != nil {
 		return Snapshot{}, false, err
 	}
@@ -128,7 +147,7 @@ func (k *Service) direct(
 // mayReturnOvertaken reports whether a client whose grant was revoked during its request may get the tokens, which are
 // already invalid. The statement that found the revocation checked nothing else.
 func (k *Service) mayReturnOvertaken(ctx context.Context, step Step, clientID uuid.UUID) (bool, error) {
-	now, err := k.store.Snapshot(ctx, clientID, step.GrantID)
+	now, err := k.store.Snapshot(ctx, clientID, step.Key())
 	if err != nil || now.Client == nil || now.Grant == nil {
 		return false, err
 	}

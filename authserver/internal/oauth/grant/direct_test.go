@@ -19,6 +19,7 @@ var snapshotFirst bool
 
 // The other tests decide directly, as requests of public clients do. These run again as those of authenticated clients.
 func TestSnapshotFirst_KeepsInvariants(t *testing.T) {
+	t.Parallel()
 	snapshotFirst = true
 	defer func() { snapshotFirst = false }()
 	for _, test := range []struct {
@@ -44,6 +45,7 @@ func TestSnapshotFirst_KeepsInvariants(t *testing.T) {
 
 // A refused request changes nothing in either store, whatever it is refused for.
 func TestDirect_RefusalUsesNothingUp(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	refresh := b.lost(b.rotateWith(first, someKey))
@@ -104,10 +106,11 @@ func (b *testEnv) notDirect(what string, refresh, code credential.Secret) {
 
 // Postgres has revoked the grant, and Redis does not know. That is not a race: the client is told why.
 func TestDirect_EarlierRevocationIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh)
-	if err := b.store.Revoke(t.Context(), g.ID, grant.ByUser, "user:x", nil); err != nil {
+	if err := b.store.Revoke(t.Context(), g.Key(), grant.ByUser, "user:x", nil); err != nil {
 		t.Fatal(err)
 	}
 	b.fixture.Exec(`update account.grants set revoked_at = now() - interval '1 minute' where id = $1`, g.ID)
@@ -117,6 +120,7 @@ func TestDirect_EarlierRevocationIsRefused(t *testing.T) {
 
 // A grant of older releases may have permissions that have no effect at its resource.
 func TestDirect_UselessPermissionsAreRefused(t *testing.T) {
+	t.Parallel()
 	const mcp = "https://api.example.org/mcp"
 	b := newTestEnv(t)
 	b.user = b.fixture.Member(perm.ProgrammesRead, perm.EngageReadForms)
@@ -140,6 +144,7 @@ func TestDirect_UselessPermissionsAreRefused(t *testing.T) {
 
 // A step whose outcome in Postgres is unknown is given up, so that Postgres does not take it later.
 func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh)
@@ -165,6 +170,7 @@ func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
 // Postgres commits a step and its response is lost. Before the update is repeated, the user loses the right to it. The
 // refusal does not mean that the step was not taken.
 func TestDirect_RefusalAfterLostResponseKeepsGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh)
@@ -193,6 +199,7 @@ func TestDirect_RefusalAfterLostResponseKeepsGrant(t *testing.T) {
 
 // A user who was disabled before gets no token because the grant is revoked at the same moment.
 func TestDirect_RaceWithRevocationNeedsStanding(t *testing.T) {
+	t.Parallel()
 	for _, disabled := range []bool{false, true} {
 		b := newTestEnv(t)
 		g, refresh := b.active()
@@ -204,7 +211,7 @@ func TestDirect_RaceWithRevocationNeedsStanding(t *testing.T) {
 		raced.grants = grant.NewService(&aroundStore{b.store, func(
 			_ context.Context, step grant.Step, take stepFunc,
 		) (grant.UpdateResult, error) {
-			if err := b.store.Revoke(t.Context(), g.ID, grant.ByClient, "client:x", nil); err != nil {
+			if err := b.store.Revoke(t.Context(), g.Key(), grant.ByClient, "client:x", nil); err != nil {
 				t.Error(err)
 			}
 			return take(step)
@@ -217,6 +224,7 @@ func TestDirect_RaceWithRevocationNeedsStanding(t *testing.T) {
 
 // Only given-up steps are remembered in Redis, where there is room for three.
 func TestDirect_RefusedStepIsNotRemembered(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh)
@@ -256,6 +264,7 @@ func (r *quietRotations) Rotate(
 
 // While a store does not respond, the other one may be enough to refuse a request, so nothing is decided directly.
 func TestDirect_BothStoresMustRespond(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, refresh := b.active()
 	refresh = b.mustRotate(refresh) // the first one is not direct: the exchange could be repeated

@@ -11,6 +11,7 @@ import (
 )
 
 func TestEnding_DescribesProbableCause(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		ending      grant.Ending
 		likelyRetry bool
@@ -47,6 +48,7 @@ func TestEnding_DescribesProbableCause(t *testing.T) {
 }
 
 func TestEnding_IsRecorded(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	thief := grant.Sender{Network: "203.0.113.0/24", UserAgent: "curl/8"}
 	replay := func(refresh credential.Secret) {
@@ -89,7 +91,7 @@ func TestEnding_IsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	token, _ := b.grants.ReadToken(grant.Code, code)
-	snapshot, err := b.grants.Snapshot(t.Context(), b.app.ID, g.ID)
+	snapshot, err := b.grants.Snapshot(t.Context(), b.app.ID, g.Key())
 	if err != nil {
 		t.Fatal(err)
 	}

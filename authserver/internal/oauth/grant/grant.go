@@ -35,6 +35,10 @@ const (
 	ByPolicy       Reason = "connector_policy"
 )
 
+// A Key identifies a grant: its workspace, and its id there. Every statement about a grant names both, so that a
+// distributed Postgres sends it to one node.
+type Key struct{ WorkspaceID, ID uuid.UUID }
+
 // A Grant is what a user consented to for one client.
 type Grant struct {
 	ID          uuid.UUID // the consent ticket's id, so that a double submit creates one grant
@@ -61,6 +65,9 @@ type Grant struct {
 	Ending    *Ending   // nil unless a used code or refresh token ended it
 	SignInID  uuid.UUID // for Open: the sign-in of the approval, which must still be valid; not stored
 }
+
+// Key returns the key of the grant.
+func (g Grant) Key() Key { return Key{g.WorkspaceID, g.ID} }
 
 // words describes in plain words why and when the grant ended.
 func (g *Grant) words() string { return g.Reason.Words(g.RevokedAt) }

@@ -37,6 +37,7 @@ func (k *Service) Redeem(
 	if g == nil || g.ClientID != terms.ClientID {
 		return Issued{}, refuse(unknownCode)
 	}
+	code.WorkspaceID = g.WorkspaceID
 	switch g.State {
 	case Revoked:
 		return Issued{}, refuse(g.words())
@@ -123,7 +124,7 @@ func (k *Service) redeemedMeanwhile(
 	terms CodeTerms,
 	sender Sender,
 ) (Issued, error) {
-	snapshot, err := k.store.Snapshot(ctx, terms.ClientID, g.ID)
+	snapshot, err := k.store.Snapshot(ctx, terms.ClientID, g.Key())
 	switch now := snapshot.Grant; {
 	case err != nil:
 		return Issued{}, err

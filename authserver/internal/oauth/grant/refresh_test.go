@@ -10,13 +10,14 @@ import (
 )
 
 func TestG3_SupersededTokenRevokesGrantAndForgedDoesNot(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	refresh := first
 	for range 3 {
 		refresh = b.mustRotate(refresh)
 	}
-	forged, _ := newForeignCodec(t).New(grant.Refresh, g.ID, 1)
+	forged, _ := newForeignCodec(t).New(grant.Refresh, g.Key(), 1)
 	_, err := b.rotate(forged)
 	b.refused("forged", err)
 	other := b.fixture.Connector(resource, perm.ProgrammesRead)
@@ -31,6 +32,7 @@ func TestG3_SupersededTokenRevokesGrantAndForgedDoesNot(t *testing.T) {
 }
 
 func TestRotate_DetectsReplayBeforeStanding(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	b.mustRotate(first)
@@ -41,6 +43,7 @@ func TestRotate_DetectsReplayBeforeStanding(t *testing.T) {
 }
 
 func TestStandingRefusal_ConsumesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	off := map[string][2]string{
@@ -85,6 +88,7 @@ func TestStandingRefusal_ConsumesNothing(t *testing.T) {
 }
 
 func TestG4_NothingSucceedsAtTheEnd(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	b.fixture.Exec(`update account.grants set ends_at = now() where id = $1`, g.ID)
@@ -99,18 +103,20 @@ func TestG4_NothingSucceedsAtTheEnd(t *testing.T) {
 }
 
 func TestG5_ConfidentialGrantHasNoRefreshToken(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.app, _ = b.fixture.Confidential(perm.ProgrammesRead)
 	g, refresh := b.active()
 	if refresh != "" {
 		t.Error("a refresh token was issued")
 	}
-	forged, _ := b.codec.New(grant.Refresh, g.ID, 1)
+	forged, _ := b.codec.New(grant.Refresh, g.Key(), 1)
 	_, err := b.rotate(forged)
 	b.refused("refresh of a confidential grant", err)
 }
 
 func TestG6_OnlyHashesAreStored(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
@@ -129,6 +135,7 @@ func TestG6_OnlyHashesAreStored(t *testing.T) {
 }
 
 func TestG2_RaceHasOneWinnerAndRevokesGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for range 10 {
 		g, refresh := b.active()

@@ -56,6 +56,7 @@ func withoutNumber(key map[string]string) map[string]string {
 // The policy becomes narrower between the check of an approval and its write. The approval is refused, and the earlier
 // code works with those of its permissions that are allowed.
 func TestG12_RefusedApprovalKeepsEarlierCode(t *testing.T) {
+	t.Parallel()
 	b, g, first := connecting(t)
 	_, before := b.stored(g.ID)
 	lowered := b.held(pausingStore{beforeOpen: b.readOnly})
@@ -77,6 +78,7 @@ func TestG12_RefusedApprovalKeepsEarlierCode(t *testing.T) {
 // Two approvals are refused while a third is in progress, in each order. Then the earlier code works again, and wrong
 // attempts at it still count.
 func TestG12_OverlappingRefusedApprovalsKeepEarlierCode(t *testing.T) {
+	t.Parallel()
 	for _, approvedBetween := range []bool{false, true} {
 		b, g, code := connecting(t)
 		wrong := b.terms()
@@ -114,6 +116,7 @@ func TestG12_OverlappingRefusedApprovalsKeepEarlierCode(t *testing.T) {
 
 // The earlier of two approvals is refused while the later one is between the stores, and then the later one is refused.
 func TestG12_RefusedReplacedApprovalIsNotRestored(t *testing.T) {
+	t.Parallel()
 	b, g, code := connecting(t)
 	_, before := b.stored(g.ID)
 	issued, refuse, ended := make(chan bool), make(chan bool), make(chan error)
@@ -143,6 +146,7 @@ func TestG12_RefusedReplacedApprovalIsNotRestored(t *testing.T) {
 
 // The first approval of a grant is refused and leaves nothing behind.
 func TestG12_RefusedFirstApprovalLeavesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g := writing(b.pending(b.app))
 	lowered := b.held(pausingStore{beforeOpen: b.readOnly})
@@ -157,6 +161,7 @@ func TestG12_RefusedFirstApprovalLeavesNothing(t *testing.T) {
 // The code is redeemed between the check of a denial and its write. The denial is refused, and the grant stays as
 // redeemed.
 func TestG12_DenialAfterRedemptionChangesNothing(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	var issued grant.Issued
@@ -178,6 +183,7 @@ func TestG12_DenialAfterRedemptionChangesNothing(t *testing.T) {
 // The denial comes between the two stores of a redemption. The grant ends; the client may get tokens, which do not
 // work.
 func TestG12_DenialDuringRedemptionEndsGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	between := b.held(pausingStore{beforeActivate: func() {

@@ -16,11 +16,12 @@ type Sender struct {
 // newStep returns the step to the successor of a presented credential.
 func newStep(presented Token, next successor) Step {
 	return Step{
-		GrantID:    presented.GrantID,
-		Nonce:      newNonce(),
-		Generation: presented.Generation + 1,
-		Hash:       next.hash,
-		Former:     presented.former(),
+		WorkspaceID: presented.WorkspaceID,
+		GrantID:     presented.GrantID,
+		Nonce:       newNonce(),
+		Generation:  presented.Generation + 1,
+		Hash:        next.hash,
+		Former:      presented.currentHash(),
 	}
 }
 
@@ -45,8 +46,8 @@ func (s Step) to(next successor) Step {
 	return s
 }
 
-// former returns the hash of the refresh token in Postgres while the credential is current, or nil for a code.
-func (t Token) former() []byte {
+// currentHash returns the hash of the refresh token in Postgres while the credential is current, or nil for a code.
+func (t Token) currentHash() []byte {
 	if t.Generation == 0 {
 		return nil
 	}
@@ -55,7 +56,12 @@ func (t Token) former() []byte {
 
 // presented returns the presented credential, without its secret part.
 func (s Step) presented() Token {
-	return Token{GrantID: s.GrantID, Generation: s.Generation - 1, Hash: s.Former}
+	return Token{
+		WorkspaceID: s.WorkspaceID,
+		GrantID:     s.GrantID,
+		Generation:  s.Generation - 1,
+		Hash:        s.Former,
+	}
 }
 
 // A supersededRequest is a request with a code or refresh token whose successor Postgres holds.
@@ -103,11 +109,17 @@ func (k *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p supers
 	case result != Undone:
 		return supersededBy{}, nil
 	}
-	undone := Step{GrantID: g.ID, Generation: g.Generation, Hash: g.RefreshHash, Former: p.token.former()}
+	undone := Step{
+		WorkspaceID: g.WorkspaceID,
+		GrantID:     g.ID,
+		Generation:  g.Generation,
+		Hash:        g.RefreshHash,
+		Former:      p.token.currentHash(),
+	}
 	if err := k.store.CancelTries(ctx, undone, g.TakenBy); err != nil {
 		return supersededBy{}, err
 	}
-	now, err := k.store.Snapshot(ctx, g.ClientID, g.ID)
+	now, err := k.store.Snapshot(ctx, g.ClientID, g.Key())
 	return supersededBy{undone: err == nil, now: now}, err
 }
 
@@ -142,7 +154,7 @@ func (k *Service) repeat(
 		return Issued{}, err
 	}
 	if outcome != Updated {
-		now, err := k.store.Snapshot(ctx, snapshot.Grant.ClientID, step.GrantID)
+		now, err := k.store.Snapshot(ctx, snapshot.Grant.ClientID, step.Key())
 		if err != nil {
 			return Issued{}, err
 		}

@@ -14,6 +14,7 @@ import (
 // Redis is restored to the state before the rotation. The repeated request is no rotation, because Postgres holds the
 // successor. It cannot get the same token, because Redis does not know when the first request was.
 func TestG11_RestoredRedisDoesNotRepeat(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	key := b.key(g.ID.String())
@@ -32,6 +33,7 @@ func TestG11_RestoredRedisDoesNotRepeat(t *testing.T) {
 
 // A process crashed after Redis decided and before Postgres committed. The repeated request completes the step.
 func TestG11_RepetitionCompletesStepOfCrashedProcess(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	crashed := *b
@@ -48,6 +50,7 @@ func TestG11_RepetitionCompletesStepOfCrashedProcess(t *testing.T) {
 // A request stalls between the two stores. The client repeats it, gets the token and uses it. The request is then no
 // replay, although Postgres refuses its step.
 func TestG11_StalledRequestIsNoReplay(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	var meanwhile func()
 	stalls := func(_ context.Context, step grant.Step, take stepFunc) (grant.UpdateResult, error) {
@@ -98,6 +101,7 @@ func newCrashedStore(grants grant.GrantStore) *aroundStore {
 // The first request gets a 503 after a repeated request got the token. The step must stay, since a client has the
 // token.
 func TestG11_UndoLeavesWhatRepetitionGave(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	steps := newRepeatingStore(b.store)
 	failing := *b
@@ -151,6 +155,7 @@ func (lateRotations) Superseded(context.Context, grant.Try, []byte, grant.Grant)
 
 // If Redis receives the call too late, the request is neither repeated nor treated as a replay.
 func TestG11_LateCallIsUnavailable(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	b.lost(b.rotateWith(first, someKey))
@@ -190,6 +195,7 @@ func newRepeatingStore(grants grant.GrantStore) *repeatingStore {
 
 // All requests with the key got a 503. Afterwards the credential works with another key (G10).
 func TestG10_RepeatedStepIsUndoneWhenNoneAnswered(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	stores := []*stalledStore{newStalledStore(b.store), newStalledStore(b.store)}
 	processes := make([]*testEnv, 2)
@@ -216,7 +222,8 @@ func TestG10_RepeatedStepIsUndoneWhenNoneAnswered(t *testing.T) {
 	}
 	for _, process := range processes { // until they have undone the exchange
 		for {
-			if _, err := process.grants.Snapshot(t.Context(), b.app.ID, g.ID); err == nil || t.Context().Err() != nil {
+			_, err := process.grants.Snapshot(t.Context(), b.app.ID, g.Key())
+			if err == nil || t.Context().Err() != nil {
 				break
 			}
 		}

@@ -53,6 +53,7 @@ func (b *testEnv) age(g grant.Grant, by time.Duration) {
 }
 
 func TestG11_RepeatedRequestGetsSameToken(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	first := b.lost(b.redeemWith(code, b.terms(), someKey))
@@ -75,6 +76,7 @@ func TestG11_RepeatedRequestGetsSameToken(t *testing.T) {
 }
 
 func TestG11_ConfidentialExchangeIsRepeated(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	b.app, _ = b.fixture.Confidential(perm.ProgrammesRead)
 	g, code := b.consent()
@@ -90,6 +92,7 @@ func TestG11_ConfidentialExchangeIsRepeated(t *testing.T) {
 
 // If the second request differs from the first, it is a replay and revokes the grant.
 func TestG11_OtherSenderEndsGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	other := b.fixture.Connector(resource, perm.ProgrammesRead)
 	byClient := grant.Sender{Proof: grant.ProofByClient(string(someKey))}
@@ -148,6 +151,7 @@ func TestG11_OtherSenderEndsGrant(t *testing.T) {
 }
 
 func TestG11_OtherExchangeEndsGrant(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for name, c := range map[string]struct {
 		before func(g grant.Grant, refresh credential.Secret)
@@ -181,6 +185,7 @@ func TestG11_OtherExchangeEndsGrant(t *testing.T) {
 
 // A repeated request is refused for the same reasons as a first request, and the refusal consumes nothing.
 func TestG11_StandingComesBeforeRepetition(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	second := b.lost(b.rotateWith(first, someKey))
@@ -208,6 +213,7 @@ func TestG11_StandingComesBeforeRepetition(t *testing.T) {
 
 // Concurrent requests with the same key get the same token, and none revokes the grant.
 func TestG11_ConcurrentRequestsGetOneToken(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	processes := []*testEnv{b, b.anotherProcess()}
 	for range 10 {
@@ -244,6 +250,7 @@ func same(t *testing.T, request func(int) (grant.Issued, error)) credential.Secr
 
 // A process that creates tokens with another master key returns the token that the first process created.
 func TestG11_RepetitionSurvivesKeyRotation(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	keys := [2][]byte{make([]byte, 32), make([]byte, 32)}
 	_, _ = rand.Read(keys[1])
@@ -270,6 +277,7 @@ func TestG11_RepetitionSurvivesKeyRotation(t *testing.T) {
 
 // The stored data does not help to derive the successor of a token.
 func TestG6_KeyIsNotStored(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	second := b.lost(b.rotateWith(first, someKey))

@@ -23,6 +23,7 @@ func (k *Service) Rotate(
 	if g.State == Revoked {
 		return Issued{}, refuse(g.words())
 	}
+	old.WorkspaceID = g.WorkspaceID
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
 	if old.Generation < g.Generation && snapshot.Now.Before(g.Ends) {

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
@@ -54,12 +56,17 @@ func (s successors) with(hash []byte) (successor, bool) {
 }
 
 // successorsOf returns the tokens that may follow a presented credential. With a proof, they are derived from the
-// credential and the proof, so that a repeated request gets them without storing them. Without a proof, there is one
-// random token.
+// credential and the proof, so that a repeated request gets them without storing them. Their random parts, and so their
+// hashes, are the same in both formats: processes of two releases recognise one another's. Without a proof, there is
+// one random token.
 func (c *TokenCodec) successorsOf(presented Token, proof Proof) successors {
 	generation := presented.Generation + 1
+	grant := presented.Key()
+	if presented.former {
+		grant.WorkspaceID = uuid.Nil
+	}
 	if proof.digest == "" {
-		secret, token := c.New(Refresh, presented.GrantID, generation)
+		secret, token := c.New(Refresh, grant, generation)
 		return successors{{secret, token.Hash}}
 	}
 	keys, derivers := c.current()
@@ -70,7 +77,7 @@ func (c *TokenCodec) successorsOf(presented Token, proof Proof) successors {
 		_ = binary.Write(h, binary.BigEndian, generation)
 		h.Write([]byte(presented.random.Reveal()))
 		h.Write([]byte(proof.digest))
-		secret, token := makeToken(keys[i], Refresh, presented.GrantID, generation, h.Sum(nil))
+		secret, token := makeToken(keys[i], Refresh, grant, generation, h.Sum(nil))
 		out[i] = successor{secret, token.Hash}
 	}
 	return out

@@ -52,25 +52,40 @@ var ErrUnknown = errors.New("no such grant")
 // ErrPolicy reports that the workspace's connector policy allows nothing of what was approved.
 var ErrPolicy = errors.New("the workspace's connector policy does not allow this")
 
-// Snapshot reads a client and a grant; a zero grant id reads only the client. It waits briefly while a given-up
+// Snapshot reads a client and a grant; a zero key reads only the client. It waits briefly while a given-up
 // decision about the grant is being undone in Postgres, and returns store.ErrUnavailable if that takes longer.
-func (k *Service) Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (Snapshot, error) {
-	if err := k.undos.wait(ctx, grantID); err != nil {
-		return Snapshot{}, err
-	}
-	return k.store.Snapshot(ctx, clientID, grantID)
+// A key without a workspace costs another read.
+func (k *Service) Snapshot(ctx context.Context, clientID uuid.UUID, key Key) (Snapshot, error) {
+	return k.SnapshotWithSecret(ctx, clientID, key, nil)
 }
 
 // SnapshotWithSecret is like Snapshot, and includes the client's live secret with this hash for client authentication.
 func (k *Service) SnapshotWithSecret(
 	ctx context.Context,
-	clientID, grantID uuid.UUID,
+	clientID uuid.UUID,
+	key Key,
 	secretHash []byte,
 ) (Snapshot, error) {
-	if err := k.undos.wait(ctx, grantID); err != nil {
+	if err := k.undos.wait(ctx, key.ID); err != nil {
 		return Snapshot{}, err
 	}
-	return k.store.SnapshotWithSecret(ctx, clientID, grantID, secretHash)
+	if located, err := k.locate(ctx, Token{WorkspaceID: key.WorkspaceID, GrantID: key.ID}); err == nil {
+		key = located.Key()
+	} else if !errors.Is(err, ErrUnknown) {
+		return Snapshot{}, err
+	}
+	return k.store.SnapshotWithSecret(ctx, clientID, key, secretHash)
+}
+
+// locate returns the token with the workspace of its grant, which a token of the former format does not contain. Its
+// error is ErrUnknown or wraps store.ErrUnavailable.
+func (k *Service) locate(ctx context.Context, token Token) (Token, error) {
+	if token.WorkspaceID != uuid.Nil || token.GrantID == uuid.Nil {
+		return token, nil
+	}
+	workspaceID, err := k.store.WorkspaceOf(ctx, token.GrantID)
+	token.WorkspaceID = workspaceID
+	return token, err
 }
 
 // ReadToken parses a token without I/O, or returns ErrForged.
@@ -88,12 +103,16 @@ func (k *Service) ReadToken(kind TokenKind, text credential.Secret) (Token, erro
 // Postgres refuses is withdrawn from Redis, so that the earlier code is valid again. A crash in between leaves a code
 // that no client has.
 func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
-	secret, code := k.tokens.New(Code, g.ID, 0)
-	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
-	approval, err := k.store.Approve(ctx, g.ID)
+	approval, err := k.store.Approve(ctx, g.Key())
 	if err != nil {
 		return "", err
 	}
+	key := g.Key()
+	if !approval.CarriesWorkspace {
+		key.WorkspaceID = uuid.Nil
+	}
+	secret, code := k.tokens.New(Code, key, 0)
+	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
 	if approval.State != Pending {
 		return "", ErrAlreadyUsed
 	}
@@ -140,7 +159,7 @@ func (k *Service) withdraw(ctx context.Context, id uuid.UUID, approval int) {
 func (k *Service) Deny(ctx context.Context, g Grant, actor string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
-	if err := k.store.Deny(ctx, g.ID, actor); err != nil {
+	if err := k.store.Deny(ctx, g.Key(), actor); err != nil {
 		return err
 	}
 	k.PropagateRevocation(ctx, g.ID, g.Ends, ByUser)
@@ -175,7 +194,7 @@ func (k *Service) Revoke(ctx context.Context, g Grant, reason Reason, actor stri
 }
 
 func (k *Service) revoke(ctx context.Context, g Grant, reason Reason, actor string, ending *Ending) error {
-	if err := k.store.Revoke(ctx, g.ID, reason, actor, ending); err != nil {
+	if err := k.store.Revoke(ctx, g.Key(), reason, actor, ending); err != nil {
 		return err
 	}
 	k.PropagateRevocation(ctx, g.ID, g.Ends, reason)

@@ -58,7 +58,7 @@ func (s *aroundStore) directly(
 		return result, err
 	})
 	if err == nil && result != grant.Refused && snapshot.Grant == nil { // around took no step
-		snapshot, err = s.Snapshot(ctx, clientID, step.GrantID)
+		snapshot, err = s.Snapshot(ctx, clientID, step.Key())
 	}
 	return snapshot, result, err
 }

@@ -29,6 +29,8 @@ type Approval struct {
 	State  State     // Pending also for a grant that does not exist yet; otherwise the consent was used already
 	Number int       // greater than that of every earlier approval of the grant
 	Now    time.Time // Postgres's clock
+	// CarriesWorkspace reports that every process can read codes and refresh tokens that contain their workspace.
+	CarriesWorkspace bool
 }
 
 // A Try is one exchange or rotation.
@@ -41,14 +43,18 @@ type Try struct {
 
 // A Step is the effect of a try: the grant moves to the next generation.
 type Step struct {
-	GrantID    uuid.UUID
-	Nonce      string
-	Generation uint32 // of the next refresh token; 1 for an exchange
-	Hash       []byte // hash of its random part, or of a nonce if the grant has no refresh tokens
-	Former     []byte // the previous hash; nil for an exchange
+	WorkspaceID uuid.UUID
+	GrantID     uuid.UUID
+	Nonce       string
+	Generation  uint32 // of the next refresh token; 1 for an exchange
+	Hash        []byte // hash of its random part, or of a nonce if the grant has no refresh tokens
+	Former      []byte // the previous hash; nil for an exchange
 	// Began is when a direct step began. A revocation of the grant since then is a race (Overtaken).
 	Began time.Time
 }
+
+// Key returns the key of the step's grant.
+func (s Step) Key() Key { return Key{s.WorkspaceID, s.GrantID} }
 
 // ManyTries stands for more tries than are recorded. Their step is never reverted.
 const ManyTries = "*"
@@ -57,10 +63,12 @@ const ManyTries = "*"
 // Advance and Activate also wrap ErrNotCommitted if that is certain.
 type GrantStore interface {
 	// Snapshot reads, in one statement, the client without its secrets, the grant and the standing of its user. A zero
-	// grant id reads only the client. What does not exist is nil.
-	Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (Snapshot, error)
+	// key reads only the client. What does not exist is nil.
+	Snapshot(ctx context.Context, clientID uuid.UUID, key Key) (Snapshot, error)
 	// SnapshotWithSecret is like Snapshot, and includes the client's live secret with this hash.
-	SnapshotWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Snapshot, error)
+	SnapshotWithSecret(ctx context.Context, clientID uuid.UUID, key Key, secretHash []byte) (Snapshot, error)
+	// WorkspaceOf returns the workspace of a grant, or ErrUnknown. Tokens of the former format do not contain it.
+	WorkspaceOf(ctx context.Context, grantID uuid.UUID) (uuid.UUID, error)
 	Approvals
 	// Activate moves a pending grant to generation 1 if its code has this binding, so that Postgres alone can prove the
 	// code's reuse. It is idempotent: the same step succeeds again, and so does that of a repeated request, which has
@@ -85,20 +93,20 @@ type GrantStore interface {
 	CancelTries(ctx context.Context, step Step, nonces []string) error
 	// Revoke ends the grant durably, with its audit event. A grant that has ended keeps its first reason.
 	// ending may be nil.
-	Revoke(ctx context.Context, id uuid.UUID, reason Reason, actor string, ending *Ending) error
+	Revoke(ctx context.Context, key Key, reason Reason, actor string, ending *Ending) error
 }
 
 // Approvals is the part of a GrantStore that consent pages use. Its errors wrap store.ErrUnavailable.
 type Approvals interface {
 	// Approve assigns a number to an approval of a grant that may not exist yet. It does not change the grant.
-	Approve(ctx context.Context, id uuid.UUID) (Approval, error)
+	Approve(ctx context.Context, key Key) (Approval, error)
 	// Open inserts a pending grant, or gives the pending grant with the same id a new code and what was approved with
 	// it, as far as the workspace's policy allows it at that moment; otherwise it returns ErrPolicy. If what allowed
 	// the approval has ended since it was checked, it returns audit.ErrNotAuthorized. A pending grant that a later
 	// approval has changed stays unchanged. Open returns the grant's state.
 	Open(ctx context.Context, g Grant, approval int) (State, error)
 	// Deny ends a pending grant durably, with its audit event. It returns ErrAlreadyUsed if the grant is not pending.
-	Deny(ctx context.Context, id uuid.UUID, actor string) error
+	Deny(ctx context.Context, key Key, actor string) error
 }
 
 // A ScriptResult is the result of a script.

@@ -12,6 +12,7 @@ import (
 )
 
 func TestG7_RevokedGrantStaysRevoked(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	if err := b.grants.Revoke(t.Context(), b.state(g.ID), grant.ByUser, "user:x"); err != nil {
@@ -28,6 +29,7 @@ func TestG7_RevokedGrantStaysRevoked(t *testing.T) {
 }
 
 func TestService_SurvivesRedisDataLoss(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
@@ -59,6 +61,7 @@ func TestService_SurvivesRedisDataLoss(t *testing.T) {
 }
 
 func TestService_SurvivesRedisRestore(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	key := "g:{" + g.ID.String() + "}"
@@ -82,6 +85,7 @@ func TestService_SurvivesRedisRestore(t *testing.T) {
 }
 
 func TestService_RedisStallIsUnavailable(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, refresh := b.active()
 	_, code := b.consent()
@@ -94,6 +98,7 @@ func TestService_RedisStallIsUnavailable(t *testing.T) {
 }
 
 func TestService_CredentialsWorkAfterRedisOutage(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	_, refresh := b.active()
 	_, code := b.consent()
@@ -114,6 +119,7 @@ func TestService_CredentialsWorkAfterRedisOutage(t *testing.T) {
 }
 
 func TestG8_FailedCommitUndoesRotation(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	_, code := b.consent()
@@ -132,6 +138,7 @@ func TestG8_FailedCommitUndoesRotation(t *testing.T) {
 
 // However long another transaction locks the row, the decision ends in time to be undone.
 func TestG8_LockedRowKeepsGrantUsable(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	holder, err := b.fixture.Owner.Begin(t.Context())
@@ -151,6 +158,7 @@ func TestG8_LockedRowKeepsGrantUsable(t *testing.T) {
 }
 
 func TestG8_RedisStallKeepsGrantUsable(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh) // so that Redis has loaded the script, and its run hangs
@@ -170,6 +178,7 @@ func TestG8_RedisStallKeepsGrantUsable(t *testing.T) {
 }
 
 func TestG9_UncommittedRevocationIsNotReported(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	b.mustRotate(first)
@@ -184,6 +193,7 @@ func TestG9_UncommittedRevocationIsNotReported(t *testing.T) {
 
 // Only Redis has revoked the grant. The next request, even with a current token, commits the revocation in Postgres.
 func TestG9_ReportedRevocationIsCommitted(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	replayed, first := b.active()
 	second := b.mustRotate(first)
@@ -214,6 +224,7 @@ func TestG9_ReportedRevocationIsCommitted(t *testing.T) {
 
 // Redis decides each time, and no response arrives. The retries go to another process.
 func TestG10_LostReplyIsUndoneForEveryProcess(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	lost := &dropReplies{}
 	b.rdb.AddHook(lost)
@@ -246,6 +257,7 @@ func TestG10_LostReplyIsUndoneForEveryProcess(t *testing.T) {
 // A client gets a response within 300 ms although Redis is stalled, and its immediate retries succeed as soon as Redis
 // continues. Some of the calls have reached Redis and run then.
 func TestG10_EveryRetrySucceedsAfterRedisStall(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	other := b.anotherProcess()
 	const clients = 20

@@ -127,7 +127,7 @@ func (b *testEnv) redeemWith(
 			return issued, err
 		}
 	}
-	snapshot, err := b.grants.SnapshotWithSecret(context.Background(), terms.ClientID, token.GrantID, nil)
+	snapshot, err := b.grants.SnapshotWithSecret(context.Background(), terms.ClientID, token.Key(), nil)
 	if err != nil {
 		return grant.Issued{}, err
 	}
@@ -171,7 +171,7 @@ func (b *testEnv) rotateBy(
 			return issued, err
 		}
 	}
-	snapshot, err := b.grants.SnapshotWithSecret(context.Background(), id, token.GrantID, nil)
+	snapshot, err := b.grants.SnapshotWithSecret(context.Background(), id, token.Key(), nil)
 	if err != nil {
 		return grant.Issued{}, err
 	}
@@ -209,7 +209,7 @@ func (b *testEnv) refused(what string, err error) {
 // state returns what Postgres holds.
 func (b *testEnv) state(id uuid.UUID) grant.Grant {
 	b.Helper()
-	g, err := b.store.Grant(context.Background(), id)
+	g, err := b.store.Grant(context.Background(), grant.Key{WorkspaceID: b.fixture.WorkspaceID, ID: id})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -19,11 +19,16 @@ import (
 
 // A Token is a parsed authorization code or refresh token.
 type Token struct {
-	GrantID    uuid.UUID
-	Generation uint32 // 0 in a code
-	Hash       []byte // SHA-256 of its random part, which the stores hold
-	random     credential.Secret
+	WorkspaceID uuid.UUID // zero in a token of the former format, until its grant is located
+	GrantID     uuid.UUID
+	Generation  uint32 // 0 in a code
+	Hash        []byte // SHA-256 of its random part, which the stores hold
+	random      credential.Secret
+	former      bool // of the former format, and so is its successor
 }
+
+// Key returns the key of the token's grant.
+func (t Token) Key() Key { return Key{t.WorkspaceID, t.GrantID} }
 
 // A TokenKind is the prefix of a token, and part of what its MAC covers.
 type TokenKind string
@@ -37,17 +42,21 @@ const (
 // ErrForged reports that this server did not issue a token. It is detected without I/O.
 var ErrForged = errors.New("not a token of this server")
 
-// 84 bytes make exactly 112 base64url characters: no padding and no spare bits, so each token has one spelling.
+// 102 bytes make exactly 136 base64url characters, and 84 bytes 112: no padding and no spare bits, so each token has
+// one spelling. The length tells the two formats apart.
 const (
-	idSize     = 16
-	randomSize = 32
-	bodySize   = idSize + 4 + randomSize
-	tokenSize  = bodySize + sha256.Size
+	idSize       = 16
+	randomSize   = 32
+	formerBody   = idSize + 4 + randomSize
+	versionSize  = 2
+	bodySize     = versionSize + idSize + formerBody
+	tokenVersion = 2
 )
 
-// A TokenCodec creates and reads tokens: a prefix, then base64url of the grant id, the generation, 32 random bytes and
-// an HMAC-SHA256 over the kind and all of that. Because of the MAC, garbage is refused within microseconds, and a
-// superseded token is recognised without a stored row. It is safe for concurrent use.
+// A TokenCodec creates and reads tokens: a prefix, then base64url of the version of the format, the workspace, the
+// grant id, the generation, 32 random bytes and an HMAC-SHA256 over the kind and all of that. The former format has
+// neither version nor workspace. Because of the MAC, garbage is refused within microseconds, and a superseded token is
+// recognised without a stored row. It is safe for concurrent use.
 type TokenCodec struct{ keys *seal.Derived[[][][]byte] }
 
 // NewTokenCodec derives the keys from the master keys. The first creates tokens; all verify them.
@@ -65,54 +74,75 @@ func (c *TokenCodec) current() (tokens, successors [][]byte) {
 	return keys[0], keys[1]
 }
 
-// New returns a new token, and what the stores hold of it.
-func (c *TokenCodec) New(kind TokenKind, id uuid.UUID, generation uint32) (credential.Secret, Token) {
+// New returns a new token, and what the stores hold of it. A key without a workspace gives a token of the former
+// format.
+func (c *TokenCodec) New(kind TokenKind, key Key, generation uint32) (credential.Secret, Token) {
 	var random [randomSize]byte
 	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
 	keys, _ := c.current()
-	return makeToken(keys[0], kind, id, generation, random[:])
+	return makeToken(keys[0], kind, key, generation, random[:])
 }
 
 // makeToken returns the token with this random part.
-func makeToken(key []byte, kind TokenKind, id uuid.UUID, generation uint32, random []byte) (credential.Secret, Token) {
-	raw := make([]byte, bodySize, tokenSize)
-	copy(raw, id[:])
-	binary.BigEndian.PutUint32(raw[idSize:], generation)
-	copy(raw[idSize+4:], random)
-	token := tokenOf(raw)
-	raw = append(raw, mac(key, kind, raw)...)
+func makeToken(
+	secret []byte,
+	kind TokenKind,
+	key Key,
+	generation uint32,
+	random []byte,
+) (credential.Secret, Token) {
+	raw := make([]byte, 0, bodySize+sha256.Size)
+	if key.WorkspaceID != uuid.Nil {
+		raw = binary.BigEndian.AppendUint16(raw, tokenVersion)
+		raw = append(raw, key.WorkspaceID[:]...)
+	}
+	raw = append(raw, key.ID[:]...)
+	raw = binary.BigEndian.AppendUint32(raw, generation)
+	raw = append(raw, random...)
+	token, _ := tokenOf(raw)
+	raw = append(raw, mac(secret, kind, raw)...)
 	return credential.Secret(string(kind) + base64.RawURLEncoding.EncodeToString(raw)), token
 }
 
 // Read parses a token, or returns ErrForged.
 func (c *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
 	encoded, ok := strings.CutPrefix(text, string(kind))
-	if !ok || len(encoded) != base64.RawURLEncoding.EncodedLen(tokenSize) {
+	size := base64.RawURLEncoding.DecodedLen(len(encoded))
+	if !ok || (size != bodySize+sha256.Size && size != formerBody+sha256.Size) ||
+		len(encoded) != base64.RawURLEncoding.EncodedLen(size) {
 		return Token{}, ErrForged
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
-	if err != nil || len(raw) != tokenSize { // shorter: the decoder skipped line breaks
+	if err != nil || len(raw) != size { // shorter: the decoder skipped line breaks
 		return Token{}, ErrForged
 	}
-	body, authentic := raw[:bodySize], 0
+	body, authentic := raw[:size-sha256.Size], 0
 	keys, _ := c.current()
 	for _, key := range keys {
-		authentic |= subtle.ConstantTimeCompare(mac(key, kind, body), raw[bodySize:])
+		authentic |= subtle.ConstantTimeCompare(mac(key, kind, body), raw[len(body):])
 	}
 	if authentic != 1 {
 		return Token{}, ErrForged
 	}
-	return tokenOf(body), nil
+	return tokenOf(body)
 }
 
-func tokenOf(body []byte) Token {
-	sum := sha256.Sum256(body[idSize+4 : bodySize])
-	return Token{
-		GrantID:    uuid.UUID(body[:idSize]),
-		Generation: binary.BigEndian.Uint32(body[idSize:]),
-		Hash:       sum[:],
-		random:     credential.Secret(body[idSize+4 : bodySize]),
+// tokenOf parses what precedes the MAC. It returns ErrForged for a version that this program does not know.
+func tokenOf(body []byte) (Token, error) {
+	token := Token{former: len(body) == formerBody}
+	if !token.former {
+		if binary.BigEndian.Uint16(body) != tokenVersion {
+			return Token{}, ErrForged
+		}
+		token.WorkspaceID = uuid.UUID(body[versionSize : versionSize+idSize])
+		body = body[versionSize+idSize:]
 	}
+	sum := sha256.Sum256(body[idSize+4:])
+	token.GrantID = uuid.UUID(body[:idSize])
+	token.Generation = binary.BigEndian.Uint32(body[idSize:])
+	token.Hash = sum[:]
+	token.random = credential.Secret(body[idSize+4:])
+	return token, nil
 }
 
 func mac(key []byte, kind TokenKind, body []byte) []byte {

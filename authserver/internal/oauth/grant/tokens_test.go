@@ -31,20 +31,67 @@ func freshKey() []byte {
 }
 
 func TestTokenCodec_ReadsWhatItCreates(t *testing.T) {
+	t.Parallel()
 	c, id := newCodec(t), uuid.New()
-	secret, want := c.New(Refresh, id, 7)
-	got, err := c.Read(Refresh, secret.Reveal())
-	if err != nil || got.GrantID != id || got.Generation != 7 || !bytes.Equal(got.Hash, want.Hash) {
-		t.Fatalf("%+v %v", got, err)
-	}
-	if again, _ := c.New(Refresh, id, 7); again == secret {
-		t.Error("two tokens of one generation are equal")
+	for _, key := range []Key{{uuid.New(), id}, {ID: id}} {
+		secret, want := c.New(Refresh, key, 7)
+		got, err := c.Read(Refresh, secret.Reveal())
+		if err != nil || got.Key() != key || got.Generation != 7 || !bytes.Equal(got.Hash, want.Hash) {
+			t.Fatalf("%+v %v", got, err)
+		}
+		if again, _ := c.New(Refresh, key, 7); again == secret {
+			t.Error("two tokens of one generation are equal")
+		}
 	}
 }
 
+// A refresh token that a program of commit c1a2c578 issued, and its successor.
+const (
+	formerToken = "alm_rt_b5YZ_4uGTQG0LQDAT8lk_wAAAAe6ZQOFuVhdTI-Daj6p0grShB0Fp" +
+		"LdzY3G9qMktXoJD4dS8_YaGTk7a6mN1ZGu_d0crboLAFQtwI06hAtSwujkK"
+	formerSuccessor = "alm_rt_b5YZ_4uGTQG0LQDAT8lk_wAAAAiw6djn_Gtlka01UvCwJJBT9_tVu" +
+		"qegYeC_NDfe8uzo81oli15SI43KQKn_sEMEwsmU2-EX7jPJZDiVSRXovfTQ"
+)
+
+// Tokens of the previous release stay valid until their grant ends.
+func TestTokenCodec_ReadsTokensOfFormerRelease(t *testing.T) {
+	c := newCodec(t, bytes.Repeat([]byte{7}, 32))
+	token, err := c.Read(Refresh, formerToken)
+	if err != nil || token.Generation != 7 || token.WorkspaceID != uuid.Nil ||
+		token.GrantID != uuid.MustParse("6f9619ff-8b86-4d01-b42d-00c04fc964ff") {
+		t.Fatalf("%+v %v", token, err)
+	}
+	next := c.successorsOf(token, ProofByKey("a key of the request"))[0]
+	if next.secret != formerSuccessor {
+		t.Errorf("the successor is %s", next.secret.Reveal())
+	}
+	token.WorkspaceID = uuid.New() // its grant is located
+	if located := c.successorsOf(token, ProofByKey("a key of the request"))[0]; located.secret != formerSuccessor {
+		t.Errorf("the successor of a located token is %s", located.secret.Reveal())
+	}
+}
+
+// The hash of a derived successor does not depend on the format, so that processes of two releases recognise it.
+func TestSuccessors_HashIsThatOfFormerFormat(t *testing.T) {
+	c, key := newCodec(t), newKey()
+	secret, token := c.New(Refresh, key, 7)
+	next := c.successorsOf(token, ProofByKey("a key of the request"))[0]
+	read, err := c.Read(Refresh, next.secret.Reveal())
+	if err != nil || read.Key() != key || len(next.secret) != len(secret) {
+		t.Errorf("%+v %v", read, err)
+	}
+	token.former = true
+	if former := c.successorsOf(token, ProofByKey("a key of the request"))[0]; !bytes.Equal(former.hash, next.hash) {
+		t.Error("the hashes differ")
+	}
+}
+
+func newKey() Key { return Key{uuid.New(), uuid.New()} }
+
 func TestG3_ForgedTokensAreRefused(t *testing.T) {
+	t.Parallel()
 	c := newCodec(t)
-	secret, _ := c.New(Refresh, uuid.New(), 1)
+	secret, _ := c.New(Refresh, newKey(), 1)
 	text := secret.Reveal()
 	for i := range text {
 		changed := []byte(text)
@@ -53,8 +100,8 @@ func TestG3_ForgedTokensAreRefused(t *testing.T) {
 			t.Fatalf("altered at byte %d and accepted", i)
 		}
 	}
-	foreign, _ := newCodec(t).New(Refresh, uuid.New(), 1)
-	code, _ := c.New(Code, uuid.New(), 0)
+	foreign, _ := newCodec(t).New(Refresh, newKey(), 1)
+	code, _ := c.New(Code, newKey(), 0)
 	relabelled := string(Refresh) + strings.TrimPrefix(code.Reveal(), string(Code))
 	for name, wrong := range map[string]string{
 		"empty":                              "",
@@ -77,19 +124,21 @@ func TestG3_ForgedTokensAreRefused(t *testing.T) {
 }
 
 func TestTokenCodec_KeysRotate(t *testing.T) {
+	t.Parallel()
 	old, fresh := freshKey(), freshKey()
-	secret, _ := newCodec(t, old).New(Refresh, uuid.New(), 1)
+	secret, _ := newCodec(t, old).New(Refresh, newKey(), 1)
 	rotated := newCodec(t, fresh, old)
 	if _, err := rotated.Read(Refresh, secret.Reveal()); err != nil {
 		t.Error("a token of the old key is refused")
 	}
-	newer, _ := rotated.New(Refresh, uuid.New(), 1)
+	newer, _ := rotated.New(Refresh, newKey(), 1)
 	if _, err := newCodec(t, old).Read(Refresh, newer.Reveal()); err == nil {
 		t.Error("tokens are still created with the old key")
 	}
 }
 
 func TestBinding_DependsOnEveryPart(t *testing.T) {
+	t.Parallel()
 	hash := make([]byte, 32)
 	base := Binding(hash, "https://a.example/cb", "challenge")
 	for _, other := range [][]byte{
@@ -113,7 +162,7 @@ func FuzzReadToken(f *testing.F) {
 	c := newCodec(f)
 	tokens := map[TokenKind]string{}
 	for _, kind := range []TokenKind{Code, Refresh} {
-		secret, _ := c.New(kind, uuid.New(), 3)
+		secret, _ := c.New(kind, newKey(), 3)
 		tokens[kind] = secret.Reveal()
 		for _, seed := range []string{
 			tokens[kind],
@@ -143,11 +192,15 @@ func FuzzMintedTokens(f *testing.F) {
 		if err != nil {
 			return
 		}
+		key := Key{WorkspaceID: grantID, ID: grantID}
+		if at%2 == 1 { // the former format
+			key.WorkspaceID = uuid.Nil
+		}
 		for kind, other := range map[TokenKind]TokenKind{Code: Refresh, Refresh: Code} {
-			secret, created := c.New(kind, grantID, uint32(generation))
+			secret, created := c.New(kind, key, uint32(generation))
 			text := secret.Reveal()
 			read, err := c.Read(kind, text)
-			if err != nil || read.GrantID != grantID || read.Generation != created.Generation ||
+			if err != nil || read.Key() != key || read.Generation != created.Generation ||
 				!bytes.Equal(read.Hash, created.Hash) {
 				t.Fatalf("%s of %s, generation %d: %+v %v", kind, grantID, generation, read, err)
 			}

@@ -44,6 +44,7 @@ func (s *stalledStore) CancelTries(ctx context.Context, step grant.Step, nonces 
 // Postgres commits, and its response and the connection of the process are lost. The retry goes to another process
 // before the first one can undo the step.
 func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	grants := newStalledStore(b.store)
 	stalled := *b
@@ -66,7 +67,7 @@ func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
 	unavailable(t, "refresh, while the exchange is still to be undone", err)
 	grants.stalled.Store(false)
 	for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil { // until it has undone the exchange
-		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.ID)
+		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.Key())
 	}
 	second := b.mustRotate(issued.Refresh)
 	grants.stalled.Store(true)
@@ -92,6 +93,7 @@ func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
 // Redis has decided, its response is lost, and Postgres does not respond. Until the step is undone, the process returns
 // 503 and does not call Redis, which would treat the retry as a replay.
 func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	grants := newStalledStore(b.store)
 	lost := &dropReplies{}
@@ -137,6 +139,7 @@ func (r *silentRotations) Superseded(
 // Postgres committed a step whose response was lost. Redis, which undid it, does not respond to the next process. That
 // process cannot distinguish the retry from a replay, and returns 503.
 func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	grants := newStalledStore(b.store)
 	stalled := *b
@@ -161,7 +164,7 @@ func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 
 	grants.stalled.Store(false)
 	for err = store.ErrUnavailable; errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil; {
-		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.ID)
+		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.Key())
 	}
 	grants.stalled.Store(true)
 	rotations.silent.Store(true)
@@ -203,6 +206,7 @@ func newLateStore(t *testing.T, grants grant.GrantStore, calls *int) *aroundStor
 }
 
 func TestG10_RevertedLateStepIsNoReplay(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	calls := 0

@@ -120,11 +120,11 @@ func saveRequest(
 		}
 	}
 	tag, err := tx.Exec(ctx, `
-insert into account.access_requests as a (user_id, tenant_id, permissions, application, member)
-values ($1, $2, $3, $4, $5)
-on conflict (user_id, tenant_id) do update
-set permissions = excluded.permissions, application = excluded.application, member = excluded.member, asked_at = now()
-where a.asked_at <= now() - $6::interval`,
+insert into account.access_requests as a (user_id, tenant_id, permissions, application, member, asked_at)
+values ($1, $2, $3, $4, $5, now())
+on conflict (user_id, tenant_id) do update set permissions = excluded.permissions,
+  application = excluded.application, member = excluded.member, asked_at = excluded.asked_at
+where a.asked_at <= excluded.asked_at - $6::interval`,
 		q.UserID, q.WorkspaceID, append([]string{}, q.Permissions.Strings()...), q.Application, member,
 		accessrequest.Interval)
 	if err != nil {

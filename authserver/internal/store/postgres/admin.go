@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -29,10 +30,21 @@ func (s *Store) administer(ctx context.Context, op string, do func(pgx.Tx) error
 	return err
 }
 
-// violates reports whether err is a violation of the named constraint.
-func violates(err error, constraint string) bool {
+// SQLSTATE codes of PostgreSQL.
+const (
+	foreignKeyViolation = "23503"
+	uniqueViolation     = "23505"
+)
+
+// violates reports whether err says that a row of a table (without its schema) violates a constraint of this kind. In a
+// distributed Postgres, the name of the table ends with the number of a shard, and so does that of the constraint.
+func violates(err error, code, table string) bool {
 	var refused *pgconn.PgError
-	return errors.As(err, &refused) && refused.ConstraintName == constraint
+	if !errors.As(err, &refused) || refused.Code != code {
+		return false
+	}
+	shard, found := strings.CutPrefix(refused.TableName, table)
+	return found && strings.Trim(shard, "_0123456789") == ""
 }
 
 // AddOrganisation inserts an organisation with its event.
@@ -79,7 +91,7 @@ func (s *Store) AddWorkspace(ctx context.Context, id, organisation uuid.UUID, na
 			organisation,
 			name,
 		)
-		if violates(err, "tenants_organisation_id_fkey") {
+		if violates(err, foreignKeyViolation, "tenants") {
 			return admin.ErrNoOrganisation
 		}
 		if err != nil {
@@ -134,7 +146,7 @@ returning enabled, provisioned`,
 			},
 		).
 			Scan(&after.Enabled, &after.Provisioned)
-		if violates(err, "tenant_modules_tenant_id_fkey") {
+		if violates(err, foreignKeyViolation, "tenant_modules") {
 			return admin.ErrNoWorkspace
 		}
 		if err != nil {
@@ -159,7 +171,7 @@ func (s *Store) SetFeature(
 		}
 		_, err := tx.Exec(ctx, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, $2, $3)
 			on conflict (tenant_id, feature) do update set enabled = excluded.enabled`, workspaceID, feature, on)
-		if violates(err, "tenant_features_tenant_id_fkey") {
+		if violates(err, foreignKeyViolation, "tenant_features") {
 			return admin.ErrNoWorkspace
 		}
 		if err != nil {
@@ -179,7 +191,7 @@ func listed[T any](
 ) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*acquireTimeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, query, args)
+	rows, err := s.reader(ctx).Query(ctx, query, args)
 	if err != nil {
 		return nil, unavailable(op, err)
 	}

@@ -31,7 +31,7 @@ func changeClient(ctx context.Context, tx pgx.Tx, change admin.ClientChange) err
 		return updateClient(ctx, tx, change.Client)
 	}
 	saved, err := insertClient(ctx, tx, change.Client, change.SecretHash)
-	if violates(err, "oauth_clients_tenant_id_fkey") {
+	if violates(err, foreignKeyViolation, "oauth_clients") {
 		return admin.ErrNoWorkspace
 	}
 	if err == nil && !saved {

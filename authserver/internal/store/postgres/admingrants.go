@@ -73,12 +73,13 @@ func (s *Store) EveryGrant(ctx context.Context, filter admin.GrantFilter, limit 
 	args["limit"] = limit
 	return listed(ctx, s, "list grants", `
 select g.id, g.kind, g.client_id, c.name, g.user_id, u.email, g.tenant_id, g.permissions,
-  case when g.state <> 'revoked' and g.ends_at <= now() then 'ended by time' else g.state end,
+  g.state, g.state <> 'revoked' and g.ends_at <= now(),
   g.created_at, g.last_used_at, g.ends_at, g.revoked_at, coalesce(g.revoke_reason, '')
 from account.grants g join account.oauth_clients c on c.id = g.client_id join account.users u on u.id = g.user_id
 where `+grantFilter+` order by g.created_at desc, g.id desc limit @limit`,
 		args, func(row pgx.CollectableRow) (g admin.Grant, err error) {
-			return g, row.Scan(
+			var over bool
+			err = row.Scan(
 				&g.ID,
 				&g.Kind,
 				&g.ClientID,
@@ -88,12 +89,17 @@ where `+grantFilter+` order by g.created_at desc, g.id desc limit @limit`,
 				&g.WorkspaceID,
 				&g.Permissions,
 				&g.State,
+				&over,
 				&g.Created,
 				&g.LastUsed,
 				&g.Ends,
 				&g.RevokedAt,
 				&g.Reason,
 			)
+			if over {
+				g.State = "ended by time"
+			}
+			return g, err
 		})
 }
 
@@ -113,7 +119,8 @@ func (s *Store) EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant
 			return err
 		}
 		found = *row.grant()
-		ended, err := revokeWhere(ctx, tx, `g.id = @id`, pgx.NamedArgs{"id": id}, grant.ByAdmin, actor)
+		ended, err := revokeIn(ctx, tx, []uuid.UUID{found.WorkspaceID}, `g.id = @id`, pgx.NamedArgs{"id": id},
+			grant.ByAdmin, actor)
 		if revoked = len(ended) == 1; revoked {
 			found = ended[0]
 		}
@@ -131,10 +138,15 @@ func (s *Store) EndGrants(ctx context.Context, filter admin.GrantFilter, actor s
 	err := s.administer(ctx, "end grants", func(tx pgx.Tx) error {
 		args := grantFilterArgs(filter)
 		args["at_once"] = endAtOnce
-		var err error
-		ended, err = revokeWhere(ctx, tx, `g.id in (select g.id from account.grants g
-			where g.state <> 'revoked' and g.ends_at > now() and `+grantFilter+` order by g.id
-			limit @at_once)`, args, grant.ByAdmin, actor)
+		rows, err := tx.Query(ctx, `select g.id from account.grants g where g.state <> 'revoked' and g.ends_at > now()
+			and `+grantFilter+` order by g.tenant_id, g.id limit @at_once`, args)
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err == nil {
+			ended, err = revokeWhere(ctx, tx, `g.id = any (@ids)`, pgx.NamedArgs{"ids": ids}, grant.ByAdmin, actor)
+		}
 		return err
 	})
 	return ended, err

@@ -17,7 +17,7 @@ import (
 func (s *Store) AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error {
 	return s.administer(ctx, "add user", func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `insert into account.users (id, email, name) values ($1, $2, $3)`, id, email, name)
-		if violates(err, "users_email_key") {
+		if violates(err, uniqueViolation, "users") {
 			return admin.ErrEmailTaken
 		}
 		if err != nil {
@@ -58,8 +58,11 @@ func (s *Store) SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, ev
 		if changed = before != disabled; !changed {
 			return nil
 		}
-		if _, err := tx.Exec(ctx, `update account.users set disabled_at = case when $2 then now() end
-			where id = $1`, id, disabled); err != nil {
+		end := `update account.users set disabled_at = null where id = $1`
+		if disabled {
+			end = `update account.users set disabled_at = now() where id = $1`
+		}
+		if _, err := tx.Exec(ctx, end, id); err != nil {
 			return err
 		}
 		if disabled {

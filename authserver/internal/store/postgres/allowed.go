@@ -23,7 +23,7 @@ const (
 	allowedTokenSQL = `select permissions from account.personal_access_tokens
 		where user_id = $1 and id = $2 and revoked_at is null and expires_at > now() for share`
 	allowedGrantSQL = `select permissions from account.grants
-		where user_id = $1 and id = $2 and state = 'active' and ends_at > now() for share`
+		where tenant_id = $3 and user_id = $1 and id = $2 and state = 'active' and ends_at > now() for share`
 )
 
 // allowedFactorSQL selects a row unless the workspace requires a second factor that the sign-in lacks.
@@ -51,7 +51,7 @@ func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error 
 	queue(a.SignInID != uuid.Nil && a.WorkspaceID != uuid.Nil && len(a.Permissions) > 0, nil, allowedFactorSQL,
 		a.SignInID, a.WorkspaceID)
 	queue(a.TokenID != uuid.Nil, a.Permissions, allowedTokenSQL, a.UserID, a.TokenID)
-	queue(a.GrantID != uuid.Nil, a.Permissions, allowedGrantSQL, a.UserID, a.GrantID)
+	queue(a.GrantID != uuid.Nil, a.Permissions, allowedGrantSQL, a.UserID, a.GrantID, a.WorkspaceID)
 	results := tx.SendBatch(ctx, batch)
 	allowed := true
 	for _, needs := range needed {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -18,9 +19,19 @@ func eventArgs(e audit.Event) pgx.NamedArgs {
 	if detail == nil {
 		detail = map[string]any{}
 	}
+	var workspaceID uuid.UUID // the nil UUID outside workspaces
+	if e.WorkspaceID != nil {
+		workspaceID = *e.WorkspaceID
+	}
 	return pgx.NamedArgs{
-		"id": identity.New(), "tenant": e.WorkspaceID, "user": e.UserID, "actor": e.Actor, "action": e.Action,
-		"subject": e.Subject, "detail": detail, "request": e.RequestID,
+		"id":      identity.New(),
+		"tenant":  workspaceID,
+		"user":    e.UserID,
+		"actor":   e.Actor,
+		"action":  e.Action,
+		"subject": e.Subject,
+		"detail":  detail,
+		"request": e.RequestID,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 // The role of authserver appends audit events. It cannot set their time or change them.
 func TestAudit_RoleCannotBackdateOrChangeEvents(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	event := audit.Event{Actor: "system", Action: audit.KeyRotated, Subject: "key:x"}
 	if err := l.Record(t.Context(), event); err != nil {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -18,7 +19,8 @@ const clientOf = `case when e.subject like 'client:%' then substr(e.subject, 8) 
 // namedSQL and namesSQL, with a statement between them that selects events, add the names of the affected user, the
 // client and the actor.
 const namedSQL = `
-select e.id, e.at, e.tenant_id, e.user_id, e.actor, e.action, e.subject, e.detail, e.request_id,
+select e.id, e.at, nullif(e.tenant_id, '00000000-0000-0000-0000-000000000000'), e.user_id, e.actor, e.action,
+  e.subject, e.detail, e.request_id,
   coalesce(u.name, ''), coalesce(c.name, ''), coalesce(a.name, '')
 from (`
 
@@ -106,6 +108,8 @@ func (s *Store) EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]
 	return s.entries(ctx, `e.user_id = @of`, user, audit.Search{}, audit.Cursor{}, limit)
 }
 
+// entries reads the latest month and the one before it, which are two partitions, and older events only if these have
+// too few.
 func (s *Store) entries(
 	ctx context.Context,
 	of string,
@@ -116,8 +120,34 @@ func (s *Store) entries(
 ) ([]audit.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	text := namedSQL + eventsSQL(of, search, from) + namesSQL
-	rows, err := s.pool.Query(ctx, text, searchArgs(id, search, from, limit))
+	args := searchArgs(id, search, from, limit)
+	args["recent"] = recentMonths(from.At, search.Until)
+	found, err := s.readEntries(ctx, namedSQL+eventsSQL(of+` and e.at >= @recent`, search, from)+namesSQL, args)
+	if err != nil || len(found) == limit {
+		return found, err
+	}
+	args["limit"] = limit - len(found)
+	older, err := s.readEntries(ctx, namedSQL+eventsSQL(of+` and e.at < @recent`, search, from)+namesSQL, args)
+	if err != nil {
+		return nil, err
+	}
+	return append(found, older...), nil
+}
+
+// recentMonths returns the start of the month before the latest one that is read. The read ends before the ends that
+// are not zero.
+func recentMonths(ends ...time.Time) time.Time {
+	latest := time.Now().UTC()
+	for _, end := range ends {
+		if !end.IsZero() && end.Before(latest) {
+			latest = end.UTC()
+		}
+	}
+	return time.Date(latest.Year(), latest.Month()-1, 1, 0, 0, 0, 0, time.UTC)
+}
+
+func (s *Store) readEntries(ctx context.Context, sql string, args pgx.NamedArgs) ([]audit.Entry, error) {
+	rows, err := s.pool.Query(ctx, sql, args)
 	if err != nil {
 		return nil, unavailable("read audit log", err)
 	}

@@ -55,6 +55,7 @@ func (l *storeTest) ownEvent(signIn uuid.UUID) audit.Event {
 }
 
 func TestAuthenticator_SecretsAreSealedAndResealed(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	older, newer := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
 	l.withKeys(older)
@@ -88,6 +89,7 @@ func TestAuthenticator_SecretsAreSealedAndResealed(t *testing.T) {
 }
 
 func TestAuthenticator_CodeIsGoodOnceAtSameTime(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.withKeys(bytes.Repeat([]byte{1}, 32))
 	proof := l.proving()["password"]

@@ -63,6 +63,7 @@ func concurrently(n int, work func(int)) {
 
 // Concurrent queries return each caller its own grant and client.
 func TestSnapshot_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	grants := l.many(24)
 	concurrently(len(grants)*4, func(i int) {
@@ -72,7 +73,7 @@ func TestSnapshot_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
 			if round%4 == 3 {
 				id = uuid.Nil
 			}
-			snapshot, err := l.Snapshot(t.Context(), own.ClientID, id)
+			snapshot, err := l.Snapshot(t.Context(), own.ClientID, l.key(id))
 			if err != nil || snapshot.Client.ID != own.ClientID || (snapshot.Grant == nil) != (id == uuid.Nil) ||
 				(snapshot.Grant != nil && snapshot.Grant.ID != own.ID) {
 				t.Errorf("queried %s, got %+v %v", own.ID, snapshot, err)
@@ -82,6 +83,7 @@ func TestSnapshot_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
 }
 
 func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	grants := l.many(12)
 	tokens := make([][]byte, len(grants))
@@ -101,7 +103,7 @@ func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
 	concurrently(len(grants)*4, func(i int) {
 		own, token, owner := grants[i%len(grants)], tokens[i%len(grants)], owners[i%len(grants)]
 		for round := range 20 {
-			q := standing.Query{GrantID: own.ID, KeyID: "signing"}
+			q := standing.Query{GrantID: own.ID, GrantIn: own.WorkspaceID, KeyID: "signing"}
 			switch round % 4 {
 			case 1:
 				q = standing.Query{PATHash: token}
@@ -126,6 +128,7 @@ func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
 	})
 	if caller, known, _, err := l.Introspection(t.Context(), uuid.New(), nil, standing.Query{
 		GrantID: grants[0].ID,
+		GrantIn: grants[0].WorkspaceID,
 	}); err != nil ||
 		caller != nil ||
 		known == nil {
@@ -134,6 +137,7 @@ func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
 }
 
 func TestAdvance_ConcurrentGrantsAdvanceIndependently(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	grants := l.many(24)
 	const last = 40
@@ -152,7 +156,7 @@ func TestAdvance_ConcurrentGrantsAdvanceIndependently(t *testing.T) {
 		}
 	})
 	for i, g := range grants {
-		stored, err := l.Grant(t.Context(), g.ID)
+		stored, err := l.Grant(t.Context(), g.Key())
 		if err != nil || stored.Generation != last || !bytes.Equal(stored.RefreshHash, hash(byte(100+i))) {
 			t.Errorf("%+v %v", stored, err)
 		}
@@ -162,6 +166,7 @@ func TestAdvance_ConcurrentGrantsAdvanceIndependently(t *testing.T) {
 // Two processes, or a retry that overtakes, may write two steps of one grant at once: the later generation
 // wins.
 func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	one := l.many(1)[0]
 	for generation := uint32(2); generation < 200; generation += 4 {
@@ -172,7 +177,7 @@ func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		stored, err := l.Grant(t.Context(), one.ID)
+		stored, err := l.Grant(t.Context(), one.Key())
 		if err != nil || results[3] != grant.Updated || stored.Generation != generation+3 ||
 			!bytes.Equal(stored.RefreshHash, hash(3)) {
 			t.Errorf("%v, stored generation %d, want %d: %v", results, stored.Generation, generation+3, err)
@@ -181,6 +186,7 @@ func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
 }
 
 func TestAdvance_LockedGrantDoesNotDelayOthers(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	grants := l.many(12)
 	held := grants[0]
@@ -203,6 +209,7 @@ func TestAdvance_LockedGrantDoesNotDelayOthers(t *testing.T) {
 // A statement that was never sent is certainly not committed, so the rotation can be undone (G8). This holds
 // if no connection became free, and if the remaining time would end during the statement.
 func TestG8_UnsentStepIsNotCommitted(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	one := l.many(1)[0]
 	release, err := l.TakeAll(t.Context())
@@ -229,6 +236,7 @@ func TestG8_UnsentStepIsNotCommitted(t *testing.T) {
 
 // A batch of queries returns the same results as each query alone.
 func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	g := l.many(1)[0]
 	token := credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())
@@ -245,16 +253,28 @@ func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
 				standing.Query{PATHash: token, WorkspaceID: workspaceID, Module: module},
 				standing.Query{
 					GrantID:     uuid.New(),
+					GrantIn:     g.WorkspaceID,
 					WorkspaceID: workspaceID,
 				},
-				standing.Query{GrantID: g.ID, WorkspaceID: workspaceID, Module: module},
-				standing.Query{GrantID: g.ID, KeyID: "signing", WorkspaceID: workspaceID, Module: module},
+				granted(g, "", workspaceID, module),
+				granted(g, "signing", workspaceID, module),
+				standing.Query{GrantID: g.ID, GrantIn: uuid.New(), WorkspaceID: workspaceID},
 			)
 		}
 	}
-	many := func(questions []standing.Query) []*standing.Standing {
+	many := func(questions []standing.Query, distributed bool) []*standing.Standing {
 		t.Helper()
-		rows, err := l.fixture.Owner.Query(t.Context(), standing.SQL, standing.Args(questions)...)
+		tx, err := l.fixture.Owner.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		if distributed { // as far as the function can see
+			if _, err := tx.Exec(t.Context(), `create table account.pg_dist_partition ()`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows, err := tx.Query(t.Context(), standing.SQL, standing.Args(questions)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,9 +284,12 @@ func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
 		}
 		return all
 	}
-	all := many(questions)
+	all := many(questions, false)
+	if distributed := many(questions, true); !reflect.DeepEqual(distributed, all) {
+		t.Errorf("%+v one by one, %+v in one statement", distributed, all)
+	}
 	for i, q := range questions {
-		if alone := many(questions[i : i+1])[0]; !reflect.DeepEqual(alone, all[i]) {
+		if alone := many(questions[i:i+1], false)[0]; !reflect.DeepEqual(alone, all[i]) {
 			t.Errorf("%+v: %+v in a batch, %+v alone", q, all[i], alone)
 		}
 		if s := all[i]; s != nil && s.Member &&
@@ -274,14 +297,27 @@ func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
 			t.Errorf("%+v: %+v", q, s)
 		}
 	}
-	if all[0] == nil || all[1] != nil || all[2] == nil {
-		t.Errorf("token: %+v, unknown grant: %+v, grant: %+v", all[0], all[1], all[2])
+	if all[0] == nil || all[1] != nil || all[2] == nil || all[4] != nil {
+		t.Errorf("token: %+v, unknown grant: %+v, grant: %+v, of another workspace: %+v",
+			all[0], all[1], all[2], all[4])
+	}
+}
+
+// granted returns a query about an access token of a grant.
+func granted(g grant.Grant, kid string, workspaceID uuid.UUID, module string) standing.Query {
+	return standing.Query{
+		GrantID:     g.ID,
+		GrantIn:     g.WorkspaceID,
+		KeyID:       kid,
+		WorkspaceID: workspaceID,
+		Module:      module,
 	}
 }
 
 // Every standing equals the result of the first version of the rules, which programs older than
 // account.standings use. The function they call and the function it calls are both compared.
 func TestStanding_EqualsFirstVersionOfRules(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	g := l.many(1)[0]
 	hash := credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())
@@ -318,11 +354,16 @@ with asked as (
       from account.standings(array[pat], array[id], array[tenant], array[module], array[null]) s) without_key,
     (select to_jsonb(s) - 'place' - 'replaces'
       from account.standings(array[pat], array[id], array[tenant], array[module], array['signing']) s) with_key,
+    (select to_jsonb(s) - 'place' - 'replaces' from account.standings(array[pat], array[id], array[$3], array[tenant],
+      array[module], array['signing']) s) located,
+    (select to_jsonb(s) - 'place' - 'replaces' from account.standings(array[pat, pat], array[id, id], array[$3, $3],
+      array[tenant, tenant], array[module, module], array['signing', null]) s where s.place = 2) located_among,
     (select answer from together where together.place = asked.place) among
   from arrays, unnest(pats, ids, tenants, modules) with ordinality asked (pat, id, tenant, module, place)
 )
 select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (
-  where (first, first, first, first, first) is distinct from (earlier, alone, among, without_key, with_key)
+  where (first, first, first, first, first, first, first) is distinct from
+    (earlier, alone, among, without_key, with_key, located, located_among)
 ), '[]')::text from answers`
 	states := []string{
 		"update account.grants set state = 'active', revoked_at = null, revoke_reason = null",

@@ -105,7 +105,7 @@ func (s *Store) readClient(ctx context.Context, sql string, args ...any) (client
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var row clientRow
-	err := s.pool.QueryRow(ctx, sql, args...).Scan(row.targets()...)
+	err := s.reader(ctx).QueryRow(ctx, sql, args...).Scan(row.targets()...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return client.Client{}, client.ErrUnknown
 	}
@@ -245,8 +245,8 @@ func (s *Store) ReplaceSecret(
 			order by `+secretOrder+` limit 1))`, id, overlap); err != nil {
 			return err
 		}
-		if _, err = tx.Exec(ctx, `update account.client_secrets set expires_at = least(expires_at, now() + $2)
-			where client_id = $1`, id, overlap); err != nil {
+		if _, err = tx.Exec(ctx, `update account.client_secrets set expires_at = now() + $2
+			where client_id = $1 and (expires_at is null or expires_at > now() + $2)`, id, overlap); err != nil {
 			return err
 		}
 		if _, err = tx.Exec(ctx, `insert into account.client_secrets (client_id, hash)

@@ -76,8 +76,8 @@ func (s *Store) EndConnection(
 	err := s.administer(ctx, "end connection", func(tx pgx.Tx) error {
 		err := stillAllowed(ctx, tx, event.Authorization)
 		if err == nil {
-			ended, err = revokeWhere(ctx, tx, `g.id = @grant and g.tenant_id = @tenant and g.state = 'active'`,
-				pgx.NamedArgs{"grant": id, "tenant": workspaceID}, reason, event.Actor)
+			ended, err = revokeIn(ctx, tx, []uuid.UUID{workspaceID}, `g.id = @grant and g.state = 'active'`,
+				pgx.NamedArgs{"grant": id}, reason, event.Actor)
 		}
 		return err
 	})

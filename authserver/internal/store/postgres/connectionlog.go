@@ -92,11 +92,13 @@ left join attempts w on w.connector = c.id
 left join account.users u on u.id = w.user_id and (w.stray is null
   or exists (select from account.memberships m where m.tenant_id = @tenant
   and m.user_id = w.user_id)) -- hide names of non-members
-left join account.grants g on g.id = w.id and w.stray is null
+left join account.grants g on g.tenant_id = @tenant and g.id = w.id and w.stray is null
 left join lateral (select e.at, e.detail ->> 'description' as words from account.audit_events e
-  where e.subject = 'grant:' || g.id and e.action = '` + audit.GrantRefused + `' order by e.at desc limit 1) f on true
+  where e.subject = 'grant:' || g.id and e.at >= g.created_at
+    and e.action = '` + audit.GrantRefused + `' order by e.at desc limit 1) f on true
 left join lateral (select e.request_id from account.audit_events e
-  where e.subject = 'grant:' || g.id and e.request_id <> '' order by e.at desc limit 1) r on true`
+  where e.subject = 'grant:' || g.id and e.at >= g.created_at
+    and e.request_id <> '' order by e.at desc limit 1) r on true`
 
 // attemptsSQL reads the latest attempts of each connector: stopped attempts, and grants with their last
 // refusal and their last known request ID.

@@ -55,6 +55,7 @@ func (l *storeTest) count(query string, args ...any) int {
 }
 
 func TestConnectionAttempts_ListsGrantsAndStoppedAttempts(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app, other := l.fixture.Connector(
 		"https://api.example.org/v1",
@@ -102,6 +103,7 @@ func TestConnectionAttempts_ListsGrantsAndStoppedAttempts(t *testing.T) {
 }
 
 func TestRecordStopped_KeepsLatestPerHour(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	for i := range 20 {
@@ -119,6 +121,7 @@ func TestRecordStopped_KeepsLatestPerHour(t *testing.T) {
 }
 
 func TestRecordStopped_AnswerRemovesWaitingEntry(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	l.recordStopped(app, &l.grant.UserID, connectionlog.Waiting, "waits", "r-1")
@@ -136,6 +139,7 @@ func TestRecordStopped_AnswerRemovesWaitingEntry(t *testing.T) {
 }
 
 func TestRecordStopped_AnonymousEntriesDoNotEvictMembers(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	l.recordStopped(app, &l.grant.UserID, connectionlog.Refused, "of a member", "r")
@@ -152,6 +156,7 @@ func TestRecordStopped_AnonymousEntriesDoNotEvictMembers(t *testing.T) {
 }
 
 func TestConnectionAttempts_OmitsNamesOfNonMembers(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	stranger := l.fixture.User("stranger@example.org")
@@ -162,12 +167,13 @@ func TestConnectionAttempts_OmitsNamesOfNonMembers(t *testing.T) {
 }
 
 func TestNoteUse_FirstCallTimeIsStored(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	g := l.consented(app, 0)
 	recordUse := func() {
 		t.Helper()
-		l.fixture.Exec(`select account.note_use('{}', $1)`, []uuid.UUID{g.ID})
+		l.fixture.Exec(`select account.note_use('{}', $1, $2)`, []uuid.UUID{g.ID}, []uuid.UUID{g.WorkspaceID})
 	}
 	recordUse()
 	if w := l.attempts(app, 1); !w[0].Taken[connectionlog.Called] || w[0].Taken[connectionlog.Refreshed] ||
@@ -202,6 +208,7 @@ func TestNoteUse_FirstCallTimeIsStored(t *testing.T) {
 }
 
 func TestAskable_ExcludesPermissionsWithheldByPolicy(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	g := l.consented(app, 0)
@@ -223,6 +230,7 @@ func TestAskable_ExcludesPermissionsWithheldByPolicy(t *testing.T) {
 
 // A signed-in user of another workspace also counts as anonymous, however many accounts the user has.
 func TestRecordStopped_NonMembersDoNotEvictMembers(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	l.recordStopped(app, &l.grant.UserID, connectionlog.Refused, "of a member", "r")

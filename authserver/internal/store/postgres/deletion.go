@@ -247,13 +247,17 @@ from gone where ended_at is null`, user, event.Actor, event.RequestID)
 	}
 	for _, table := range []string{
 		"sign_ins", "passkeys", "identities", "authenticators", "password_resets", "email_changes", "unwanted_mails",
-		"access_requests",
+		"access_requests", "idempotency_keys",
 	} {
 		if _, err := tx.Exec(ctx, `delete from account.`+table+` where user_id = $1`, user); err != nil {
 			return err
 		}
 	}
+	if _, err = tx.Exec(ctx, `update account.users set disabled_at = now() where id = $1 and disabled_at is null`,
+		user); err != nil {
+		return err
+	}
 	_, err = tx.Exec(ctx, `update account.users set email = id || '@deleted.invalid', name = $2, password_hash = null,
-		disabled_at = coalesce(disabled_at, now()), deleted_at = now() where id = $1`, user, deletedName)
+		deleted_at = now() where id = $1`, user, deletedName)
 	return err
 }

@@ -1,13 +1,17 @@
 package postgres_test
 
 import (
+	"context"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // directly takes a step without a snapshot.
@@ -36,6 +40,7 @@ func (l *storeTest) complete(snapshot grant.Snapshot, result grant.UpdateResult)
 // Every cause for which Blocked refuses a grant, alone and with others, refuses a direct step. Without a cause, the
 // step is taken.
 func TestDirectSteps_AreRefusedWhereSnapshotIsBlocked(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	causes := []string{
@@ -73,13 +78,19 @@ func (l *storeTest) agrees(sql string) {
 	if _, err := l.fixture.Owner.Exec(ctx, sql); err != nil {
 		l.Fatal(err)
 	}
-	snapshot, err := l.Snapshot(ctx, l.grant.ClientID, l.grant.ID)
+	snapshot, err := l.Snapshot(ctx, l.grant.ClientID, l.grant.Key())
 	if err != nil {
 		l.Fatal(err)
 	}
 	allowed := snapshot.Blocked() == grant.NotBlocked
 	for generation := range uint32(2) {
-		step := grant.Step{GrantID: l.grant.ID, Nonce: uuid.NewString(), Generation: generation + 1, Hash: hash(20)}
+		step := grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     l.grant.ID,
+			Nonce:       uuid.NewString(),
+			Generation:  generation + 1,
+			Hash:        hash(20),
+		}
 		if generation == 1 {
 			l.fixture.Exec(`update account.grants set state = 'active', generation = 1`)
 		}
@@ -95,11 +106,18 @@ func (l *storeTest) agrees(sql string) {
 
 // A client that was deleted, or that must authenticate now, and a request for another client or resource get nothing.
 func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, own := t.Context(), l.grant
 	l.wantState(grant.Pending)(l.approve(ctx, own))
 	step := func(generation uint32) grant.Step {
-		return grant.Step{GrantID: own.ID, Nonce: uuid.NewString(), Generation: generation, Hash: hash(30)}
+		return grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     own.ID,
+			Nonce:       uuid.NewString(),
+			Generation:  generation,
+			Hash:        hash(30),
+		}
 	}
 	for generation := uint32(1); generation <= 2; generation++ {
 		for _, sql := range [][2]string{
@@ -132,10 +150,17 @@ func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
 
 // Redis decides a direct step anew. If another try took the same step in Postgres, Redis has lost data.
 func TestDirectSteps_OnlyOwnStepIsRepeated(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	for generation := uint32(1); generation <= 2; generation++ {
-		own := grant.Step{GrantID: l.grant.ID, Nonce: uuid.NewString(), Generation: generation, Hash: hash(40)}
+		own := grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     l.grant.ID,
+			Nonce:       uuid.NewString(),
+			Generation:  generation,
+			Hash:        hash(40),
+		}
 		l.wantResult(grant.Updated)(l.directly(own))
 		l.wantResult(grant.Updated)(l.directly(own)) // G8
 		other := own
@@ -146,6 +171,7 @@ func TestDirectSteps_OnlyOwnStepIsRepeated(t *testing.T) {
 
 // Concurrent direct steps share a statement, and each gets its own grant.
 func TestDirectSteps_AreBatched(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	grants := make([]grant.Grant, 3)
 	for i := range grants {
@@ -155,7 +181,13 @@ func TestDirectSteps_AreBatched(t *testing.T) {
 	}
 	steps := make([]grant.Step, len(grants))
 	for i, g := range grants {
-		steps[i] = grant.Step{GrantID: g.ID, Nonce: uuid.NewString(), Generation: 1, Hash: hash(byte(50 + i))}
+		steps[i] = grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     g.ID,
+			Nonce:       uuid.NewString(),
+			Generation:  1,
+			Hash:        hash(byte(50 + i)),
+		}
 	}
 	steps[1].GrantID = uuid.New()
 	taken, err := l.TakeDirectly(t.Context(), steps, l.grant.CodeBinding, l.grant.ClientID, l.grant.Resource)
@@ -175,21 +207,78 @@ func TestDirectSteps_AreBatched(t *testing.T) {
 
 // A grant that is revoked during the step is a race. One that was revoked before is refused.
 func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	step := grant.Step{
-		GrantID:    l.grant.ID,
-		Nonce:      uuid.NewString(),
-		Generation: 1,
-		Hash:       hash(60),
-		Began:      time.Now(),
+		WorkspaceID: l.fixture.WorkspaceID,
+		GrantID:     l.grant.ID,
+		Nonce:       uuid.NewString(),
+		Generation:  1,
+		Hash:        hash(60),
+		Began:       time.Now(),
 	}
-	if err := l.Revoke(t.Context(), l.grant.ID, grant.CodeReused, "client:x", nil); err != nil {
+	if err := l.Revoke(t.Context(), l.grant.Key(), grant.CodeReused, "client:x", nil); err != nil {
 		t.Fatal(err)
 	}
 	l.wantResult(grant.Overtaken)(l.directly(step))
 	l.fixture.Exec(`update account.grants set revoked_at = revoked_at - interval '1 minute'`)
 	l.wantResult(grant.Refused)(l.directly(step))
-	l.fixture.Exec(`update account.grants set revoked_at = now(), generation = 1`)
-	l.wantResult(grant.Refused)(l.directly(step))
+	l.fixture.Exec(`update account.grants set revoked_at = now()`)
+	l.wantResult(grant.Overtaken)(l.directly(step)) // the same step, tried again
+	step.Nonce, step.Hash = uuid.NewString(), hash(61)
+	l.wantResult(grant.Refused)(l.directly(step)) // a second success of the generation
+}
+
+func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
+	t.Parallel()
+	const steps = 2
+	l := newStoreTest(t)
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	began := time.Now()
+	if err := l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "client:x", nil); err != nil {
+		t.Fatal(err)
+	}
+	locked, err := l.fixture.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = locked.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := locked.Exec(t.Context(), `select from account.grants for no key update`); err != nil {
+		t.Fatal(err)
+	}
+	var succeeded atomic.Int32
+	var group sync.WaitGroup
+	for i := range steps {
+		step := grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     l.grant.ID,
+			Nonce:       uuid.NewString(),
+			Generation:  1,
+			Hash:        hash(byte(70 + i)),
+			Began:       began,
+		}
+		group.Go(func() {
+			result, err := l.directly(step)
+			if err != nil {
+				t.Error(err)
+			}
+			if result == grant.Overtaken {
+				succeeded.Add(1)
+			}
+		})
+	}
+	await.True(t, await.Long, "every step waits for the lock", func() bool {
+		var waiting int
+		l.fixture.Read(`select count(*) from pg_locks join pg_stat_activity using (pid)
+			where datname = current_database() and not granted`, &waiting)
+		return waiting == steps
+	})
+	if err := locked.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	group.Wait()
+	if succeeded.Load() != 1 {
+		t.Errorf("%d steps succeeded", succeeded.Load())
+	}
 }

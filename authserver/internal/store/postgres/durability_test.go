@@ -19,6 +19,7 @@ func (l *storeTest) asOwner(statements ...string) {
 // The setting is read at the commit itself: a deferred trigger runs after the statement, just before the
 // transaction ends.
 func TestAdvance_AloneCommitsAsynchronously(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.asOwner(
 		`create table account.commits (generation integer, state text, waits text)`,
@@ -33,7 +34,7 @@ func TestAdvance_AloneCommitsAsynchronously(t *testing.T) {
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
 	l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
-	if err := l.Revoke(t.Context(), l.grant.ID, grant.ByUser, "user", nil); err != nil {
+	if err := l.Revoke(t.Context(), l.grant.Key(), grant.ByUser, "user", nil); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := l.fixture.Owner.Query(
@@ -58,6 +59,7 @@ func TestAdvance_AloneCommitsAsynchronously(t *testing.T) {
 // A refresh changes no indexed column, so that the indexes do not grow and old row versions are pruned with
 // their page. All versions of this test fit into one page, because another transaction may prevent pruning.
 func TestAdvance_IsHeapOnlyUpdate(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))

@@ -162,10 +162,11 @@ func (s *Store) ConfirmEmailChange(
 			return err
 		}
 		c = found
-		_, err = tx.Exec(ctx, `update account.email_changes c set
-			old_confirmed_at = case when old_token_hash = $1 then now() else old_confirmed_at end,
-			new_confirmed_at = case when new_token_hash = $1 then now() else new_confirmed_at end
-			where `+byToken, tokenHash)
+		confirm := `update account.email_changes c set old_confirmed_at = now() where `
+		if c.ToNew {
+			confirm = `update account.email_changes c set new_confirmed_at = now() where `
+		}
+		_, err = tx.Exec(ctx, confirm+byToken, tokenHash)
 		if err != nil || c.ToNew && !c.OldConfirmed || !c.ToNew && !c.NewConfirmed {
 			return err
 		}
@@ -200,7 +201,7 @@ func (s *Store) changeEmail(ctx context.Context, tx pgx.Tx, user uuid.UUID, emai
 		return err
 	}
 	_, err := tx.Exec(ctx, `update account.users set email = $2 where id = $1`, user, email)
-	if violates(err, "users_email_key") { // another user took it meanwhile
+	if violates(err, uniqueViolation, "users") { // another user took it meanwhile
 		return useraccount.ErrEmailTaken
 	}
 	if err != nil {

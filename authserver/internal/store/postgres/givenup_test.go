@@ -17,7 +17,7 @@ func (l *storeTest) cancel(step grant.Step) {
 
 func (l *storeTest) wantStored(state grant.State, generation uint32, hash []byte) grant.Grant {
 	l.Helper()
-	g, err := l.Grant(l.Context(), l.grant.ID)
+	g, err := l.Grant(l.Context(), l.grant.Key())
 	if err != nil || g.State != state || g.Generation != generation || !bytes.Equal(g.RefreshHash, hash) {
 		l.Errorf("%s, generation %d, hash %x, %v", g.State, g.Generation, g.RefreshHash, err)
 	}
@@ -25,12 +25,19 @@ func (l *storeTest) wantStored(state grant.State, generation uint32, hash []byte
 }
 
 func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	binding := l.grant.CodeBinding
 	exchange := func(nonce string, b byte) grant.Step {
-		return grant.Step{GrantID: id, Nonce: nonce, Generation: 1, Hash: hash(b)}
+		return grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     id,
+			Nonce:       nonce,
+			Generation:  1,
+			Hash:        hash(b),
+		}
 	}
 	l.cancel(exchange("not taken", 10))
 	l.wantResult(grant.Refused)(l.Activate(ctx, exchange("not taken", 10), binding))
@@ -41,7 +48,14 @@ func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("retry", 12), binding))
 
 	refresh := func(nonce string, b byte) grant.Step {
-		return grant.Step{GrantID: id, Nonce: nonce, Generation: 2, Hash: hash(b), Former: hash(12)}
+		return grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     id,
+			Nonce:       nonce,
+			Generation:  2,
+			Hash:        hash(b),
+			Former:      hash(12),
+		}
 	}
 	l.cancel(refresh("not taken 2", 20))
 	l.wantResult(grant.Refused)(l.Advance(ctx, refresh("not taken 2", 20)))
@@ -55,10 +69,17 @@ func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 
 // A try is given up again until Postgres has answered. That must not push out the nonces of other tries.
 func TestG10_NonceIsStoredOnce(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	step := func(nonce string) grant.Step {
-		return grant.Step{GrantID: l.grant.ID, Nonce: nonce, Generation: 1, Hash: hash(10)}
+		return grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     l.grant.ID,
+			Nonce:       nonce,
+			Generation:  1,
+			Hash:        hash(10),
+		}
 	}
 	l.cancel(step("first"))
 	for range 9 {
@@ -71,13 +92,20 @@ func TestG10_NonceIsStoredOnce(t *testing.T) {
 // Postgres stores the last eight nonces in the order in which they were given up, and does not change a
 // revoked grant.
 func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 11))
 	if g := l.wantStored(grant.Active, 1, hash(11)); g.GivenUp != nil {
 		t.Errorf("%q", g.GivenUp)
 	}
-	step := grant.Step{GrantID: l.grant.ID, Generation: 2, Hash: hash(20), Former: hash(11)}
+	step := grant.Step{
+		WorkspaceID: l.fixture.WorkspaceID,
+		GrantID:     l.grant.ID,
+		Generation:  2,
+		Hash:        hash(20),
+		Former:      hash(11),
+	}
 	for i := range 10 {
 		step.Nonce = fmt.Sprint(i)
 		l.cancel(step)
@@ -85,7 +113,7 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 	if g := l.wantStored(grant.Active, 1, hash(11)); fmt.Sprint(g.GivenUp) != "[2 3 4 5 6 7 8 9]" {
 		t.Errorf("%q", g.GivenUp)
 	}
-	if err := l.Revoke(t.Context(), l.grant.ID, grant.ByUser, "user", nil); err != nil {
+	if err := l.Revoke(t.Context(), l.grant.Key(), grant.ByUser, "user", nil); err != nil {
 		t.Fatal(err)
 	}
 	step.Generation, step.Hash = 1, hash(11)
@@ -95,12 +123,19 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 
 // Tries that repeat a step share it. It is reverted when all of them were given up, and never if there were too many.
 func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	binding := l.grant.CodeBinding
 	exchange := func(nonce string) grant.Step {
-		return grant.Step{GrantID: id, Nonce: nonce, Generation: 1, Hash: hash(11)}
+		return grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     id,
+			Nonce:       nonce,
+			Generation:  1,
+			Hash:        hash(11),
+		}
 	}
 	for _, nonce := range []string{"a", "b"} {
 		l.wantResult(grant.Updated)(l.Activate(ctx, exchange(nonce), binding))
@@ -116,7 +151,14 @@ func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("c"), binding))
 
 	refresh := func(nonce string) grant.Step {
-		return grant.Step{GrantID: id, Nonce: nonce, Generation: 2, Hash: hash(12), Former: hash(11)}
+		return grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     id,
+			Nonce:       nonce,
+			Generation:  2,
+			Hash:        hash(12),
+			Former:      hash(11),
+		}
 	}
 	for _, nonce := range []string{"d", "e"} {
 		l.wantResult(grant.Updated)(l.Advance(ctx, refresh(nonce)))

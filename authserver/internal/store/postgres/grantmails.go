@@ -34,7 +34,8 @@ func (s *Store) revokeReplayed(ctx context.Context, revocation pgx.NamedArgs) er
 		}
 		var user, client, workspaceID uuid.UUID
 		err = tx.QueryRow(ctx, `select user_id, client_id, tenant_id from account.grants
-			where id = @id`, pgx.NamedArgs{"id": revocation["id"]}).Scan(&user, &client, &workspaceID)
+			where tenant_id = @tenant and id = @id`,
+			pgx.NamedArgs{"tenant": revocation["tenant"], "id": revocation["id"]}).Scan(&user, &client, &workspaceID)
 		if err != nil {
 			return err
 		}

@@ -24,9 +24,10 @@ var _ grant.GrantStore = (*Store)(nil)
 // which takes longer than the rest.
 const (
 	snapshotSQL = snapshotColumns + `from (select $1::uuid client_id, $2::uuid grant_id, $3::bytea secret,
-		1 place) asked` + snapshotJoins
-	snapshotsSQL = snapshotColumns + `from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bytea[]))
-  with ordinality asked (client_id, grant_id, secret, place)` + snapshotJoins
+		$4::uuid tenant_id, 1 place) asked` + snapshotJoins
+	snapshotsSQL = snapshotColumns + `from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bytea[]),
+		(select $4::uuid[]))
+  with ordinality asked (client_id, grant_id, secret, tenant_id, place)` + snapshotJoins
 
 	snapshotColumns = `
 select asked.place, now(), ` + clientFields + presentedSecret + `, ` + grantColumns + `,
@@ -34,32 +35,34 @@ select asked.place, now(), ` + clientFields + presentedSecret + `, ` + grantColu
 `
 	snapshotJoins = `
 left join account.oauth_clients c on c.id = asked.client_id and c.deleted_at is null
-left join account.grants g on g.id = asked.grant_id
+left join account.grants g on g.tenant_id = asked.tenant_id and g.id = asked.grant_id
 left join account.users u on u.id = g.user_id
 left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
 left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'`
 )
 
 type snapshotQuery struct {
-	client, grant uuid.UUID
-	secretHash    []byte // nil if none was presented
+	client     uuid.UUID
+	grant      grant.Key
+	secretHash []byte // nil if none was presented
 }
 
 // Snapshot reads the client without its secrets, the grant and the status of its user in one statement, batched
 // with concurrent calls.
-func (s *Store) Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error) {
-	return s.SnapshotWithSecret(ctx, clientID, grantID, nil)
+func (s *Store) Snapshot(ctx context.Context, clientID uuid.UUID, key grant.Key) (grant.Snapshot, error) {
+	return s.SnapshotWithSecret(ctx, clientID, key, nil)
 }
 
 // SnapshotWithSecret is Snapshot with the client's live secret that has this hash.
 func (s *Store) SnapshotWithSecret(
 	ctx context.Context,
-	clientID, grantID uuid.UUID,
+	clientID uuid.UUID,
+	key grant.Key,
 	secretHash []byte,
 ) (grant.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	snapshot, err := s.snapshots.Do(ctx, snapshotQuery{clientID, grantID, secretHash})
+	snapshot, err := s.snapshots.Do(ctx, snapshotQuery{clientID, key, secretHash})
 	if err != nil {
 		return grant.Snapshot{}, unavailable("read grant snapshot", err)
 	}
@@ -68,13 +71,13 @@ func (s *Store) SnapshotWithSecret(
 
 func (s *Store) readSnapshots(ctx context.Context, questions []snapshotQuery) ([]grant.Snapshot, error) {
 	clients, grants := make([]uuid.UUID, len(questions)), make([]uuid.UUID, len(questions))
-	secrets := make([][]byte, len(questions))
+	workspaces, secrets := make([]uuid.UUID, len(questions)), make([][]byte, len(questions))
 	for i, q := range questions {
-		clients[i], grants[i], secrets[i] = q.client, q.grant, q.secretHash
+		clients[i], grants[i], workspaces[i], secrets[i] = q.client, q.grant.ID, q.grant.WorkspaceID, q.secretHash
 	}
-	sql, args := snapshotsSQL, []any{clients, grants, secrets}
+	sql, args := snapshotsSQL, []any{clients, grants, secrets, workspaces}
 	if len(questions) == 1 {
-		sql, args = snapshotSQL, []any{clients[0], grants[0], secrets[0]}
+		sql, args = snapshotSQL, []any{clients[0], grants[0], secrets[0], workspaces[0]}
 	}
 	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
@@ -192,19 +195,45 @@ func (r *grantRow) grant() *grant.Grant {
 	return g
 }
 
-// approveSQL never returns the same number for two approvals of a grant, whichever release stored the last
-// one.
-const approveSQL = `
-select coalesce(g.state, 'pending'), greatest(numbered.n, coalesce(g.approvals, 0) + 1), now()
-from (select nextval('account.approval_numbers')::int n) numbered left join account.grants g on g.id = $1`
+const (
+	// A row of account.finished_upgrades says that no process of an earlier release is left (migration 233).
+	numberSQL = `
+select nextval('account.approval_numbers')::int, now(),
+  exists (select from account.finished_upgrades where name = '` + tokensCarryWorkspace + `')`
+	approvedSQL = `select state, approvals from account.grants where tenant_id = $1 and id = $2`
+)
 
-// Approve assigns a number to an approval without changing the grant.
-func (s *Store) Approve(ctx context.Context, id uuid.UUID) (grant.Approval, error) {
+// Approve assigns a number to an approval without changing the grant. It never returns the same number for two
+// approvals of a grant, whichever release stored the last one.
+func (s *Store) Approve(ctx context.Context, key grant.Key) (grant.Approval, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	var approval grant.Approval
-	err := s.pool.QueryRow(ctx, approveSQL, id).Scan(&approval.State, &approval.Number, &approval.Now)
-	return approval, unavailable("number approval", err)
+	batch := &pgx.Batch{}
+	batch.Queue(numberSQL)
+	batch.Queue(approvedSQL, key.WorkspaceID, key.ID)
+	results := s.pool.SendBatch(ctx, batch)
+	approval, last := grant.Approval{State: grant.Pending}, 0
+	err := results.QueryRow().Scan(&approval.Number, &approval.Now, &approval.CarriesWorkspace)
+	if err == nil {
+		err = results.QueryRow().Scan(&approval.State, &last)
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	approval.Number = max(approval.Number, last+1)
+	return approval, unavailable("number approval", cmp.Or(err, results.Close()))
+}
+
+// WorkspaceOf returns the workspace of a grant, or grant.ErrUnknown.
+func (s *Store) WorkspaceOf(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var workspaceID uuid.UUID
+	err := s.pool.QueryRow(ctx, `select tenant_id from account.grants where id = $1`, id).Scan(&workspaceID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return uuid.Nil, fmt.Errorf("grant %s: %w", id, grant.ErrUnknown)
+	}
+	return workspaceID, unavailable("read workspace of grant", err)
 }
 
 const openSQL = `
@@ -212,7 +241,7 @@ with opened as (
   insert into account.grants as g (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
   code_binding, ends_at, approvals)
   values (@id, @kind, @client, @user, @tenant, @permissions, @resource, 'pending', @binding, @ends, @approval)
-  on conflict (id) do update set code_binding = excluded.code_binding, permissions = excluded.permissions,
+  on conflict (tenant_id, id) do update set code_binding = excluded.code_binding, permissions = excluded.permissions,
   ends_at = excluded.ends_at,
     approvals = excluded.approvals
     where g.state = 'pending' and g.user_id = excluded.user_id and g.client_id = excluded.client_id
@@ -246,7 +275,8 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (g
 		}
 		// A separate statement, because the one above does not see a row that a concurrent approval inserted.
 		var inserted bool
-		err = tx.QueryRow(ctx, `select state, created_at = now() from account.grants where id = $1`, g.ID).
+		err = tx.QueryRow(ctx, `select state, created_at = now() from account.grants where tenant_id = $1 and id = $2`,
+			g.WorkspaceID, g.ID).
 			Scan(&state, &inserted)
 		if err != nil {
 			return err
@@ -309,7 +339,7 @@ const (
 with ended as (
   update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = @reason,
     ending = @ending::jsonb
-  where id = @id and `
+  where tenant_id = @tenant and id = @id and `
 	revokeEvent = `
   returning id, tenant_id, user_id, client_id
 )
@@ -321,10 +351,10 @@ from ended`
 )
 
 // Deny ends a pending grant and records it, in one durable commit, or returns grant.ErrAlreadyUsed.
-func (s *Store) Deny(ctx context.Context, id uuid.UUID, actor string) error {
+func (s *Store) Deny(ctx context.Context, key grant.Key, actor string) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	args := revocation(ctx, id, grant.ByUser, actor, nil)
+	args := revocation(ctx, key, grant.ByUser, actor, nil)
 	tag, err := s.pool.Exec(ctx, denySQL, args)
 	if err != nil {
 		return unavailable("deny grant", err)
@@ -339,14 +369,14 @@ func (s *Store) Deny(ctx context.Context, id uuid.UUID, actor string) error {
 // keeps its first reason.
 func (s *Store) Revoke(
 	ctx context.Context,
-	id uuid.UUID,
+	key grant.Key,
 	reason grant.Reason,
 	actor string,
 	ending *grant.Ending,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	args := revocation(ctx, id, reason, actor, ending)
+	args := revocation(ctx, key, reason, actor, ending)
 	if s.mails != nil && reason == grant.Replayed {
 		return s.revokeReplayed(ctx, args)
 	}
@@ -358,13 +388,14 @@ func (s *Store) Revoke(
 
 func revocation(
 	ctx context.Context,
-	id uuid.UUID,
+	key grant.Key,
 	reason grant.Reason,
 	actor string,
 	ending *grant.Ending,
 ) pgx.NamedArgs {
 	return pgx.NamedArgs{
-		"id":      id,
+		"id":      key.ID,
+		"tenant":  key.WorkspaceID,
 		"reason":  string(reason),
 		"actor":   actor,
 		"ending":  ending,
@@ -372,15 +403,17 @@ func revocation(
 	}
 }
 
+const grantSQL = `select ` + grantColumns + ` from account.grants g where g.tenant_id = $1 and g.id = $2`
+
 // Grant reads one grant, or returns grant.ErrUnknown.
-func (s *Store) Grant(ctx context.Context, id uuid.UUID) (grant.Grant, error) {
+func (s *Store) Grant(ctx context.Context, key grant.Key) (grant.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var row grantRow
-	err := s.pool.QueryRow(ctx, `select `+grantColumns+` from account.grants g where g.id = $1`, id).
+	err := s.pool.QueryRow(ctx, grantSQL, key.WorkspaceID, key.ID).
 		Scan(row.targets()...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return grant.Grant{}, fmt.Errorf("grant %s: %w", id, grant.ErrUnknown)
+		return grant.Grant{}, fmt.Errorf("grant %s: %w", key.ID, grant.ErrUnknown)
 	}
 	if err != nil {
 		return grant.Grant{}, unavailable("read grant", err)

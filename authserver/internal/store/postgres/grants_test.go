@@ -53,12 +53,23 @@ func newStoreTest(t *testing.T) *storeTest {
 	return l
 }
 
+// key returns the key of a grant of the fixture's workspace.
+func (l *storeTest) key(id uuid.UUID) grant.Key {
+	return grant.Key{WorkspaceID: l.fixture.WorkspaceID, ID: id}
+}
+
 func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
 // activate and advance take a step whose nonce is derived from its hash: the same step has the same nonce.
 // activate redeems the code of l.grant.
 func (l *storeTest) activate(ctx context.Context, id uuid.UUID, b byte) (grant.UpdateResult, error) {
-	return l.Activate(ctx, grant.Step{GrantID: id, Nonce: nonce(hash(b)), Generation: 1, Hash: hash(b)}, hash(1))
+	return l.Activate(ctx, grant.Step{
+		WorkspaceID: l.fixture.WorkspaceID,
+		GrantID:     id,
+		Nonce:       nonce(hash(b)),
+		Generation:  1,
+		Hash:        hash(b),
+	}, hash(1))
 }
 
 func (l *storeTest) advance(
@@ -67,14 +78,20 @@ func (l *storeTest) advance(
 	generation uint32,
 	hash []byte,
 ) (grant.UpdateResult, error) {
-	return l.Advance(ctx, grant.Step{GrantID: id, Nonce: nonce(hash), Generation: generation, Hash: hash})
+	return l.Advance(ctx, grant.Step{
+		WorkspaceID: l.fixture.WorkspaceID,
+		GrantID:     id,
+		Nonce:       nonce(hash),
+		Generation:  generation,
+		Hash:        hash,
+	})
 }
 
 func nonce(hash []byte) string { return hex.EncodeToString(hash[:4]) }
 
 // approve opens a grant as its next approval.
 func (l *storeTest) approve(ctx context.Context, g grant.Grant) (grant.State, error) {
-	approval, err := l.Approve(ctx, g.ID)
+	approval, err := l.Approve(ctx, g.Key())
 	if err != nil {
 		return "", err
 	}
@@ -100,6 +117,7 @@ func (l *storeTest) wantResult(want grant.UpdateResult) func(grant.UpdateResult,
 }
 
 func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	second := l.grant
@@ -107,14 +125,20 @@ func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
 	second.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
 	second.Ends = second.Ends.Add(-time.Minute).Truncate(time.Second)
 	l.wantState(grant.Pending)(l.approve(t.Context(), second))
-	stored, err := l.Grant(t.Context(), l.grant.ID) // every field comes from the last approval
+	stored, err := l.Grant(t.Context(), l.grant.Key()) // every field comes from the last approval
 	if err != nil || !bytes.Equal(stored.CodeBinding, hash(2)) || len(stored.Permissions) != 2 ||
 		!stored.Ends.Equal(second.Ends) {
 		t.Errorf("%+v %v", stored, err)
 	}
 	l.wantResult(grant.Refused)(l.activate(t.Context(), l.grant.ID, 11)) // the code of the previous approval
 	l.wantResult(grant.Updated)(
-		l.Activate(t.Context(), grant.Step{GrantID: l.grant.ID, Nonce: "n", Generation: 1, Hash: hash(11)}, hash(2)),
+		l.Activate(t.Context(), grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     l.grant.ID,
+			Nonce:       "n",
+			Generation:  1,
+			Hash:        hash(11),
+		}, hash(2)),
 	)
 	l.wantState(grant.Active)(l.approve(t.Context(), second))
 	var events int
@@ -126,8 +150,9 @@ func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
 }
 
 func TestOpen_EarlierApprovalDoesNotOverwriteLater(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
-	early, err := l.Approve(t.Context(), l.grant.ID)
+	early, err := l.Approve(t.Context(), l.grant.Key())
 	if err != nil || early.State != grant.Pending {
 		t.Fatalf("%+v %v", early, err)
 	}
@@ -135,13 +160,14 @@ func TestOpen_EarlierApprovalDoesNotOverwriteLater(t *testing.T) {
 	wider := l.grant
 	wider.CodeBinding, wider.Permissions = hash(2), perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
 	l.wantState(grant.Pending)(l.Open(t.Context(), wider, early.Number))
-	stored, err := l.Grant(t.Context(), l.grant.ID)
+	stored, err := l.Grant(t.Context(), l.grant.Key())
 	if err != nil || !bytes.Equal(stored.CodeBinding, hash(1)) || len(stored.Permissions) != 1 {
 		t.Errorf("%+v %v", stored, err)
 	}
 }
 
 func TestAdvance_EachGenerationIsAcceptedOnce(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantResult(grant.Refused)(l.activate(ctx, uuid.New(), 11))
@@ -156,28 +182,31 @@ func TestAdvance_EachGenerationIsAcceptedOnce(t *testing.T) {
 	l.wantResult(grant.Refused)(l.activate(ctx, id, 11))
 	l.wantResult(grant.Updated)(l.advance(ctx, id, 5, hash(15)))
 	l.wantResult(grant.Refused)(l.advance(ctx, id, 4, hash(14)))
-	stored, err := l.Grant(ctx, id)
+	stored, err := l.Grant(ctx, l.key(id))
 	if err != nil || stored.Generation != 5 || !bytes.Equal(stored.RefreshHash, hash(15)) || stored.LastUsed == nil {
 		t.Errorf("%+v %v", stored, err)
 	}
 }
 
 func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantResult(grant.Updated)(l.activate(ctx, id, 11))
 	for _, reason := range []grant.Reason{grant.Replayed, grant.ByUser} {
-		if err := l.Revoke(ctx, id, reason, "client:x", nil); err != nil {
+		if err := l.Revoke(ctx, l.key(id), reason, "client:x", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l.wantResult(grant.Overtaken)(l.advance(ctx, id, 2, hash(12))) // revoked while this step was under way
+	l.wantResult(grant.Overtaken)(l.advance(ctx, id, 2, hash(12))) // the same step, tried again
+	l.wantResult(grant.Refused)(l.advance(ctx, id, 2, hash(13)))   // a second success of the generation
 	l.wantResult(grant.Refused)(l.advance(ctx, id, 5, hash(15)))
 	l.wantResult(grant.Refused)(l.activate(ctx, id, 11))
 	l.wantState(grant.Revoked)(l.approve(ctx, l.grant))
-	stored, err := l.Grant(ctx, id)
-	if err != nil || stored.State != grant.Revoked || stored.Reason != grant.Replayed || stored.Generation != 1 {
+	stored, err := l.Grant(ctx, l.key(id))
+	if err != nil || stored.State != grant.Revoked || stored.Reason != grant.Replayed || stored.Generation != 2 {
 		t.Errorf("%+v %v", stored, err)
 	}
 	var events int
@@ -189,9 +218,10 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 }
 
 func TestFacts_ReturnsClientAndGrant(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.ID)
+	snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key())
 	if err != nil || snapshot.Client == nil || snapshot.Grant == nil || !snapshot.Member ||
 		!snapshot.LLMEnabled ||
 		snapshot.UserDisabled ||
@@ -199,17 +229,18 @@ func TestFacts_ReturnsClientAndGrant(t *testing.T) {
 		snapshot.Now.IsZero() {
 		t.Errorf("%+v %v", snapshot, err)
 	}
-	snapshot, err = l.Snapshot(t.Context(), l.grant.ClientID, uuid.Nil)
+	snapshot, err = l.Snapshot(t.Context(), l.grant.ClientID, grant.Key{})
 	if err != nil || snapshot.Client == nil || snapshot.Grant != nil || snapshot.Member {
 		t.Errorf("%+v %v", snapshot, err)
 	}
-	snapshot, err = l.Snapshot(t.Context(), uuid.New(), l.grant.ID)
+	snapshot, err = l.Snapshot(t.Context(), uuid.New(), l.grant.Key())
 	if err != nil || snapshot.Client != nil || snapshot.Grant == nil {
 		t.Errorf("%+v %v", snapshot, err)
 	}
 }
 
 func TestAudit_RoleCannotRewriteLog(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	for _, sql := range []string{
@@ -227,6 +258,7 @@ func TestAudit_RoleCannotRewriteLog(t *testing.T) {
 // Another transaction holds the grant's row. Nothing was certainly written, so the rotation can be undone
 // (G8).
 func TestG8_LockTimeoutIsNotCommitted(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))

@@ -88,8 +88,9 @@ func countInvitation(ctx context.Context, tx pgx.Tx, i membership.Invitation) er
 	batch := &pgx.Batch{}
 	batch.Queue(`insert into account.invitation_messages (tenant_id, inviter_id, email_hash) values ($1, $2, $3)`,
 		i.WorkspaceID, i.InviterID, email)
-	batch.Queue(`delete from account.invitation_messages where ctid in (select ctid from account.invitation_messages
-		where sent_at <= now() - $1::interval order by sent_at limit 100 for update skip locked)`,
+	batch.Queue(`delete from account.invitation_messages where (tenant_id, id) in (
+		select tenant_id, id from account.invitation_messages where sent_at <= now() - $1::interval
+		order by sent_at limit 100 for update skip locked)`,
 		membership.LimitWindow)
 	return tx.SendBatch(ctx, batch).Close()
 }

@@ -38,6 +38,7 @@ func wantsLimit(t *testing.T, what string, err error, limit membership.Limit, wa
 }
 
 func TestM5_InvitationsAreLimited(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	other, nobody := m.fixture.Workspace("Elsewhere"), uuid.New()
 	const hour = time.Hour
@@ -125,6 +126,7 @@ func (m *memberTest) open(email string) (id uuid.UUID) {
 
 // Two workspaces that invite one address at the same time do not exceed its limit.
 func TestM5_ConcurrentWorkspacesShareLimitOfAddress(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	actors := make([]membership.Actor, 6)
 	for i := range actors {

@@ -9,10 +9,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 )
 
-// moveKey erases the private key when a key stops signing.
+// moveKey erases the private key when a key stops signing. @at is the start of the transaction.
 const moveKey = `update account.signing_keys set state = @to,
-  activated_at = case when @to = 'current' then now() else activated_at end,
-  retired_at = case when @to = 'retired' then now() else retired_at end,
+  activated_at = case when @to = 'current' then @at else activated_at end,
+  retired_at = case when @to = 'retired' then @at else retired_at end,
   private_sealed = case when @to in ('retired', 'removed') then '' else private_sealed end
 where kid = @kid`
 
@@ -30,7 +30,7 @@ func (s *Store) ChangeSigningKeys(ctx context.Context, decide keyring.Decision) 
 		if change, decideErr = decide(now, have); decideErr != nil {
 			return decideErr
 		}
-		return applyKeyChange(ctx, tx, change)
+		return applyKeyChange(ctx, tx, change, now)
 	})
 	if decideErr != nil {
 		return decideErr
@@ -53,9 +53,10 @@ func lockKeys(ctx context.Context, tx pgx.Tx) (now time.Time, have []keyring.Sto
 	return now, have, err
 }
 
-func applyKeyChange(ctx context.Context, tx pgx.Tx, change keyring.Change) error {
+func applyKeyChange(ctx context.Context, tx pgx.Tx, change keyring.Change, now time.Time) error {
 	for _, move := range change.Moves {
-		if _, err := tx.Exec(ctx, moveKey, pgx.NamedArgs{"kid": move.KID, "to": string(move.To)}); err != nil {
+		args := pgx.NamedArgs{"kid": move.KID, "to": string(move.To), "at": now}
+		if _, err := tx.Exec(ctx, moveKey, args); err != nil {
 			return err
 		}
 	}

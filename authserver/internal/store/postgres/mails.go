@@ -90,10 +90,13 @@ func (s *Store) MailsWaiting(ctx context.Context) (int, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var count int
-	var seconds float64
-	err := s.pool.QueryRow(ctx, `select count(*)::int, coalesce(extract(epoch from now() - min(created_at)), 0)::float8
+	var seconds *float64
+	err := s.pool.QueryRow(ctx, `select count(*)::int, extract(epoch from now() - min(created_at))::float8
 		from account_jobs.river_job where kind = 'mail'
 		and state in ('available', 'running', 'retryable', 'scheduled')`).
 		Scan(&count, &seconds)
-	return count, time.Duration(seconds * float64(time.Second)), unavailable("count mails", err)
+	if err != nil || seconds == nil {
+		return count, 0, unavailable("count mails", err)
+	}
+	return count, time.Duration(*seconds * float64(time.Second)), nil
 }

@@ -31,13 +31,11 @@ func (s *Store) AddMember(
 		}
 		_, err := tx.Exec(ctx, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)`,
 			workspaceID, user, permissions.Strings())
-		for constraint, refusal := range map[string]error{
-			"memberships_pkey":           admin.ErrMember,
-			"memberships_tenant_id_fkey": admin.ErrNoWorkspace,
-		} {
-			if violates(err, constraint) {
-				return refusal
-			}
+		switch {
+		case violates(err, uniqueViolation, "memberships"):
+			return admin.ErrMember
+		case violates(err, foreignKeyViolation, "memberships"): // the user's row is locked
+			return admin.ErrNoWorkspace
 		}
 		if err != nil {
 			return err
@@ -165,8 +163,8 @@ func endMembership(
 		where tenant_id = $1 and invited_by = $2 and ended_at is null`, workspaceID, user); err != nil {
 		return nil, 0, err
 	}
-	ended, err = revokeWhere(ctx, tx, `g.tenant_id = @tenant and g.user_id = @user`,
-		pgx.NamedArgs{"tenant": workspaceID, "user": user}, grant.MembershipOver, actor)
+	ended, err = revokeIn(ctx, tx, []uuid.UUID{workspaceID}, `g.user_id = @user`,
+		pgx.NamedArgs{"user": user}, grant.MembershipOver, actor)
 	if err != nil {
 		return nil, 0, err
 	}

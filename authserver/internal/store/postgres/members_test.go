@@ -92,6 +92,7 @@ func at(functions ...func() error) []error {
 
 // Two administrators who end each other's or their own membership at the same time leave one (M2).
 func TestM2_ConcurrentRemovalsLeaveOneManager(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	lowered := perm.NewSet(perm.ProgrammesRead)
 	remove := func(by, user membership.Actor) error { _, err := m.Remove(m.Context(), by, user.UserID); return err }
@@ -126,6 +127,7 @@ func TestM2_ConcurrentRemovalsLeaveOneManager(t *testing.T) {
 
 // A disabled administrator does not count (M2).
 func TestM2_LastEnabledManagerStays(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	a, disabled := m.person(manages...), m.person(manages...)
 	m.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled.UserID)
@@ -138,6 +140,7 @@ func TestM2_LastEnabledManagerStays(t *testing.T) {
 }
 
 func TestM1_NobodyGivesWhatTheyDoNotHold(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	a, b := m.person(manages...), m.person(perm.ProgrammesRead, perm.ProgrammesWrite)
 	var missing *membership.NotHeld
@@ -189,6 +192,7 @@ func TestM1_NobodyGivesWhatTheyDoNotHold(t *testing.T) {
 
 // A removal ends grants, tokens and sent invitations, and records each end (M3).
 func TestM3_RemovalEndsWhatDependsOnMembership(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	m.workspaceID = m.fixture.WorkspaceID
 	a := m.person(manages...)
@@ -257,6 +261,7 @@ func (m *memberTest) accept(o membership.Offer, user uuid.UUID) error {
 
 // An invitation is accepted once, whoever asks at the same time (M4).
 func TestM4_ConcurrentAnswersHaveOneEffect(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	inviter := m.person(manages...)
 	for i := range 5 {
@@ -300,6 +305,7 @@ func TestM4_ConcurrentAnswersHaveOneEffect(t *testing.T) {
 
 // An acceptance and the removal of the inviter at the same time end in one of two orders: joined before, or refused.
 func TestM4_InviterMustStillBeAbleToInvite(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	admin := m.person(manages...)
 	sam := m.fixture.User("sam@example.org")
@@ -332,6 +338,7 @@ func TestM4_InviterMustStillBeAbleToInvite(t *testing.T) {
 }
 
 func TestM4_InvitationIsBoundToAddressTokenAndTime(t *testing.T) {
+	t.Parallel()
 	m := newMemberTest(t)
 	inviter := m.person(manages...)
 	sam, eve := m.fixture.User("sam@example.org"), m.fixture.User("eve@example.org")

@@ -200,10 +200,10 @@ func (s *Store) changePolicy(
 			return policy.ErrChanged
 		}
 		if _, err := tx.Exec(ctx, `
-insert into account.connector_policies (tenant_id, platforms, permissions, days)
-  values (@tenant, @platforms, @permissions, @days)
+insert into account.connector_policies (tenant_id, platforms, permissions, days, changed_at)
+  values (@tenant, @platforms, @permissions, @days, now())
 on conflict (tenant_id) do update set platforms = @platforms, permissions = @permissions, days = @days,
-  changed_at = now()`,
+  changed_at = excluded.changed_at`,
 			policyArgs(workspaceID, after)); err != nil {
 			return err
 		}
@@ -223,16 +223,16 @@ func policyDetail(p workspace.ConnectorPolicy) map[string]any {
 	return map[string]any{"platforms": p.Platforms, "permissions": p.Permissions.Strings(), "days": p.Days}
 }
 
-// narrowSQL locks rows in the order of their ids, as revokeWhere does.
+// narrowSQL locks rows in the order of their ids, as revokeInSQL does.
 const narrowSQL = `
 with chosen as (
-  select g.id, g.permissions, g.ends_at from account.grants g
+  select g.id, g.permissions, g.ends_at, now() as at from account.grants g
   where ` + policyConcerns + ` and (` + policyCuts + ` or ` + policyHastens + `) order by g.id for update
 ), g as (
   update account.grants g set permissions = array(select p from unnest(g.permissions) with ordinality u(p, n)
   where p = any(@permissions) order by n),
-    ends_at = least(g.ends_at, g.created_at + @life), narrowed_at = now()
-  from chosen where g.id = chosen.id
+    ends_at = least(g.ends_at, g.created_at + @life), narrowed_at = chosen.at
+  from chosen where g.tenant_id = @tenant and g.id = chosen.id
   returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at,
     chosen.permissions as former, chosen.ends_at as formerly
 ), recorded as (
@@ -250,7 +250,8 @@ select count(*) filter (where former <> permissions), count(*) filter (where for
 func enforce(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, change *policy.Change, event audit.Event) error {
 	args := policyArgs(workspaceID, change.After)
 	var err error
-	change.EndedGrants, err = revokeWhere(ctx, tx, policyConcerns+` and `+policyEnds, args, grant.ByPolicy, event.Actor)
+	change.EndedGrants, err = revokeIn(ctx, tx, []uuid.UUID{workspaceID}, policyConcerns+` and `+policyEnds, args,
+		grant.ByPolicy, event.Actor)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (l *storeTest) consented(app client.Client, age time.Duration) grant.Grant 
 
 func (l *storeTest) stored(g grant.Grant) grant.Grant {
 	l.Helper()
-	found, err := l.Grant(l.Context(), g.ID)
+	found, err := l.Grant(l.Context(), g.Key())
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -68,6 +68,7 @@ func (l *storeTest) limit(p workspace.ConnectorPolicy) policy.Change {
 }
 
 func TestP2_StricterPolicyNarrowsExistingGrants(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	young, old := l.consented(app, 0), l.consented(app, 20*day)
@@ -126,6 +127,7 @@ func (l *storeTest) events(action string, want int) {
 }
 
 func TestP3_LooserPolicyWidensNoGrant(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	before := l.consented(app, 0)
@@ -148,6 +150,7 @@ func TestP3_LooserPolicyWidensNoGrant(t *testing.T) {
 }
 
 func TestSetConnectorPolicy_RevokesGrantsOfDisallowedPlatform(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	held := l.consented(app, 0)
@@ -167,6 +170,7 @@ func TestSetConnectorPolicy_RevokesGrantsOfDisallowedPlatform(t *testing.T) {
 }
 
 func TestSetConnectorPolicy_SamePolicyWritesNoEvent(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.limit(workspace.DefaultConnectorPolicy())
 	l.events(audit.ConnectorPolicyChanged, 0)
@@ -191,6 +195,7 @@ func TestSetConnectorPolicy_SamePolicyWritesNoEvent(t *testing.T) {
 }
 
 func TestReplaceConnectorPolicy_RequiresCurrentDigest(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	first, second := policyOf(
 		3,
@@ -226,6 +231,7 @@ func TestReplaceConnectorPolicy_RequiresCurrentDigest(t *testing.T) {
 // Approvals run concurrently with a stricter policy: whatever comes first, no grant exceeds the policy
 // afterwards.
 func TestP2_ConcurrentApprovalDoesNotExceedStricterPolicy(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	wide, narrow := workspace.DefaultConnectorPolicy(), policyOf(1, workspace.Platforms(), perm.ProgrammesRead)

@@ -67,6 +67,7 @@ func (l *storeTest) prove(signIn uuid.UUID, proof session.Proof) error {
 }
 
 func TestSignIn_RemovedProofIsRefused(t *testing.T) {
+	t.Parallel()
 	for what, sql := range map[string]string{
 		"password": `update account.users set password_hash = 'another' where id = $1`,
 		"passkey":  `delete from account.passkeys where user_id = $1`,
@@ -112,6 +113,7 @@ func TestSignIn_RemovedProofIsRefused(t *testing.T) {
 }
 
 func TestSignIn_ProofOfMissingMethodIsRefused(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.fixture.Exec(`update account.users set password_hash = null where id = $1`, l.grant.UserID)
 	for _, method := range []string{session.Password, session.Passkey, session.OIDC, ""} {
@@ -122,6 +124,7 @@ func TestSignIn_ProofOfMissingMethodIsRefused(t *testing.T) {
 }
 
 func TestAllowed_EndedSignInCannotWrite(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	proofs := l.proving()
 	ended, err := l.begin(proofs["password"])

@@ -10,6 +10,7 @@ import (
 )
 
 func TestReady_RequiresEveryMigration(t *testing.T) {
+	t.Parallel()
 	f := fixture.New(t)
 	ready := func() error {
 		store, err := postgres.Open(t.Context(), credential.Secret(f.Database.Authserver))
@@ -33,6 +34,7 @@ func TestReady_RequiresEveryMigration(t *testing.T) {
 }
 
 func TestReady_DoesNotWaitForCallersConnections(t *testing.T) {
+	t.Parallel()
 	f := fixture.New(t)
 	store, err := postgres.Open(t.Context(), credential.Secret(f.Database.Authserver))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/retention"
 )
 
@@ -44,8 +45,7 @@ const (
 func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 	return retention.NewStore(s.pool, "account", []retention.Kind{
 		configured("audit events", SettingAuditEvents, periods.AuditEvents, auditEvents()),
-		configured("ended grants", SettingGrants, periods.Grants,
-			retention.RowsOf("account.grants", "id", "t.ends_at", "")),
+		configured("ended grants", SettingGrants, periods.Grants, endedGrants()),
 		configured("expired personal access tokens", SettingTokens, periods.Tokens, personalAccessTokens()),
 		configured("deleted clients", SettingClients, periods.Clients, deletedClients()),
 		configured("removed signing keys", SettingKeys, periods.Keys,
@@ -55,6 +55,7 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 		configured("connection log", SettingConnectionLog, periods.ConnectionLog,
 			retention.RowsOf("account.connection_stops", "id", "t.at", "")),
 		fixed("events", keepEvents, events()),
+		idempotency.Table{Name: answersTable}.Kind(),
 		fixed("expired sessions", 0, retention.RowsOf("account.sessions", "token", "t.expiry", "")),
 		fixed("ended sign-ins", keepSignIns, retention.RowsOf("account.sign_ins", "id", "t.expires_at", "")),
 		fixed("expired sign-in states", 0, retention.RowsOf("account.ceremonies", "secret_hash", "t.expires_at", "")),
@@ -81,11 +82,13 @@ func fixed(name string, keep time.Duration, k retention.Kind) retention.Kind {
 	return k
 }
 
-// auditEvents returns the kind of audit events. A function deletes them, since this role may only append events.
+// auditEvents returns the kind of audit events. Functions add the months and delete events, since this role may only
+// append events. A month is dropped when all its events are due.
 func auditEvents() retention.Kind {
 	return retention.Kind{
-		Due:    "select at from account.audit_events where at < $1 order by at",
-		Delete: "select account.delete_audit_events($1, $2)",
+		Prepare: "select account.make_audit_months()",
+		Due:     "select at from account.audit_events where at < account.audit_events_due($1) order by at",
+		Delete:  "select account.delete_audit_events($1, $2)",
 	}
 }
 
@@ -114,21 +117,20 @@ func personalAccessTokens() retention.Kind {
 	}
 }
 
+// endedGrants returns the kind of ended grants. A function deletes them, workspace by workspace.
+func endedGrants() retention.Kind {
+	return retention.Kind{
+		Due:    "select t.ends_at as at from account.grants t where t.ends_at < $1 order by 1",
+		Delete: "select account.delete_grants($1, $2)",
+	}
+}
+
 // deletedClients returns the kind of deleted clients. A client is deleted after all its grants.
 func deletedClients() retention.Kind {
-	const due = `from account.oauth_clients t where t.deleted_at < $1
-		and not exists (select from account.grants g where g.client_id = t.id)`
 	return retention.Kind{
-		Due: "select t.deleted_at as at " + due + " order by 1",
-		Delete: `
-			with due as materialized (
-				select t.id ` + due + ` order by t.deleted_at limit $2 for update skip locked
-			), secrets as (
-				delete from account.client_secrets s using due where s.client_id = due.id
-			), stops as (
-				delete from account.connection_stops s using due where s.client_id = due.id
-			), gone as (
-				delete from account.oauth_clients t using due where t.id = due.id returning 1)
-			select count(*) from gone`,
+		Due: `select t.deleted_at as at from account.oauth_clients t where t.deleted_at < $1 and t.id not in (
+			select g.client_id from account.grants g
+			where g.client_id in (select c.id from account.oauth_clients c where c.deleted_at < $1)) order by 1`,
+		Delete: "select account.delete_clients($1, $2)",
 	}
 }

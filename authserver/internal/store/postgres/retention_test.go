@@ -69,6 +69,7 @@ func ago(keep time.Duration, hours int) string {
 
 // For each kind, a record that is due is deleted, and a record that will be due in an hour is not.
 func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	keep := keepAll()
 	r := l.Retention(keep)
@@ -103,6 +104,9 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			values (gen_random_uuid(), $1, $2, false, 'refused', 'x', 'x', %s)`, []any{workspace, client}},
 		{"events", 30 * day, `insert into account.events (tenant_id, type, data, created_at)
 			values ($1, 'x.y', '{}', %s)`, []any{workspace}},
+		{"idempotency keys", day, `insert into account.idempotency_keys (tenant_id, user_id, route, key, body_hash,
+				created_at)
+			values ($1, $2, 'x', gen_random_uuid()::text, sha256('x'), %s)`, []any{workspace, user}},
 		{"expired sessions", 0, `insert into account.sessions (token, data, expiry)
 			values (gen_random_uuid()::text, '', %s)`, nil},
 		{"ended sign-ins", 90 * day, `insert into account.sign_ins (id, user_id, expires_at, method, address,
@@ -134,13 +138,14 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			deletes(t, r, c.kind, 0)
 		})
 	}
-	if len(r.Kinds()) != 15 {
+	if len(r.Kinds()) != 16 {
 		t.Errorf("%d kinds: add a row to this test", len(r.Kinds()))
 	}
 }
 
 // G3, G7: a grant stays until its life has ended, even a revoked one, so that a superseded token is recognised.
 func TestRetention_RevokedGrantStaysUntilItsLifeEnds(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	keep := keepAll()
 	keep.Grants = 2 * day
@@ -163,6 +168,7 @@ func TestRetention_RevokedGrantStaysUntilItsLifeEnds(t *testing.T) {
 
 // In a chain of replaced tokens, the oldest is deleted first, and its successor keeps working.
 func TestRetention_ReplacedTokensAreDeletedOldestFirst(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	ids := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
@@ -189,6 +195,7 @@ func TestRetention_ReplacedTokensAreDeletedOldestFirst(t *testing.T) {
 }
 
 func TestRetention_ClientIsDeletedAfterItsGrants(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	l.grantEnding("revoked", time.Now().Add(-100*day))
@@ -204,6 +211,7 @@ func TestRetention_ClientIsDeletedAfterItsGrants(t *testing.T) {
 // A removed key has the time of its removal, even if an older program removed it, and is kept for longer than the
 // lifetime of an access token.
 func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	for _, state := range []string{"current", "retired"} {
@@ -226,6 +234,7 @@ func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
 }
 
 func TestRetention_AuditEventsStayForNinetyDays(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	for _, before := range []string{"now()", "now() - interval '89 days'", "null", "'infinity'"} {
 		if err := l.Try(t.Context(), "select account.delete_audit_events("+before+", 500)"); err == nil {
@@ -238,6 +247,7 @@ func TestRetention_AuditEventsStayForNinetyDays(t *testing.T) {
 }
 
 func TestRetention_ZeroKeepsForEver(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(postgres.RetentionPeriods{})
 	l.grantEnding("active", time.Now().Add(-9999*day))
@@ -249,6 +259,7 @@ func TestRetention_ZeroKeepsForEver(t *testing.T) {
 
 // R1: a process whose clock is fast deletes nothing early.
 func TestRetention_ClockAheadDeletesNothing(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll()).At(func() time.Time { return time.Now().AddDate(10, 0, 0) })
 	l.grantEnding("active", time.Now().Add(-89*day))
@@ -257,6 +268,7 @@ func TestRetention_ClockAheadDeletesNothing(t *testing.T) {
 
 // R2: a row that another transaction has locked is skipped, and a long backlog is deleted in parts.
 func TestRetention_SkipsLockedRowsAndDeletesBacklog(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	l.fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
@@ -294,6 +306,7 @@ func TestRetention_SkipsLockedRowsAndDeletesBacklog(t *testing.T) {
 
 // R3: one process works on a kind within an hour. A run that was interrupted is continued.
 func TestRetention_RunsOncePerHour(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	r := l.Retention(keepAll())
 	run := func() map[string]int64 {
@@ -323,4 +336,36 @@ func TestRetention_RunsOncePerHour(t *testing.T) {
 	if got := run(); len(got) != 1 || got["ended grants"] != 1 {
 		t.Errorf("the next hour: %v", got)
 	}
+}
+
+// The table of events stays as large as the events of 30 days.
+func TestRetention_EventsStayFlat(t *testing.T) {
+	l := newStoreTest(t)
+	const (
+		days   = 120
+		flatAt = 40
+		aDay   = 400
+	)
+	began, today := time.Now().AddDate(0, 0, -days), 0
+	r := l.Retention(keepAll()).At(func() time.Time { return began.AddDate(0, 0, today) })
+	size := func() int { return l.count(`select pg_total_relation_size('account.events')`) }
+	var flat int
+	for today = 1; today <= days; today++ {
+		l.fixture.Exec(`insert into account.events (tenant_id, type, data, created_at)
+			select $1, 'programme.updated', '{"id": "00000000-0000-0000-0000-000000000000", "changed": ["name"]}', $2
+			from generate_series(1, $3::integer)`, l.grant.WorkspaceID, began.AddDate(0, 0, today), aDay)
+		l.fixture.Exec(`select account.number_events($1)`, l.grant.WorkspaceID)
+		if _, complete, err := r.Delete(t.Context(), kindOf(t, r, "events")); err != nil || !complete {
+			t.Fatal(complete, err)
+		}
+		l.fixture.Exec(`vacuum account.events`)
+		if today == flatAt {
+			flat = size()
+		}
+	}
+	rows := l.count(`select count(*) from account.events`)
+	if last := size(); rows > aDay*32 || rows < aDay*29 || last > flat*11/10 {
+		t.Errorf("%d rows, %d bytes, and %d on day %d", rows, last, flat, flatAt)
+	}
+	t.Logf("%d rows, %d bytes, and %d on day %d", rows, size(), flat, flatAt)
 }

@@ -16,6 +16,7 @@ import (
 // Each change of factors, and each write in a workspace that requires a second factor, repeats the check of the page in
 // its transaction.
 func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	l.withKeys(make([]byte, 32))
 	proofs, user := l.proving(), l.grant.UserID

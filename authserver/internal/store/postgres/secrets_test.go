@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
@@ -39,6 +40,7 @@ func replaced(id uuid.UUID) audit.Event {
 
 // Concurrent replacements leave the newest secret and the previous one.
 func TestReplaceSecret_ConcurrentCallsLeaveTwoSecrets(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app, _ := l.fixture.Confidential(perm.ProgrammesRead)
 	for i := range 20 { // as an earlier release left them
@@ -84,6 +86,7 @@ func TestReplaceSecret_ConcurrentCallsLeaveTwoSecrets(t *testing.T) {
 // A client with thousands of live secrets costs a shared statement no more than any other client: it reads
 // only the hash that was presented.
 func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	app, _ := l.fixture.Confidential(perm.ProgrammesRead)
 	l.fixture.Exec(`insert into account.client_secrets (client_id, hash)
@@ -102,14 +105,14 @@ func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
 				t.Errorf("%s with %x: %d hashes were read, %v", how, presented, len(found), err)
 			}
 		}
-		snapshot, err := l.SnapshotWithSecret(t.Context(), app.ID, l.grant.ID, presented)
+		snapshot, err := l.SnapshotWithSecret(t.Context(), app.ID, l.grant.Key(), presented)
 		check("snapshot", snapshot.Client.Secrets, err)
 		caller, _, _, err := l.Introspection(t.Context(), app.ID, presented, standing.Query{GrantID: l.grant.ID})
 		check("introspection", caller.Secrets, err)
 		c, err := l.ClientWithSecret(t.Context(), app.ID, presented)
 		check("client", c.Secrets, err)
 	})
-	snapshot, err := l.Snapshot(t.Context(), app.ID, uuid.Nil)
+	snapshot, err := l.Snapshot(t.Context(), app.ID, grant.Key{})
 	if err != nil || snapshot.Client.Secrets != nil {
 		t.Errorf("snapshot without a secret: %d hashes, %v", len(snapshot.Client.Secrets), err)
 	}
@@ -129,6 +132,7 @@ func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
 
 // The migration leaves each client its current secret and the one that expires last.
 func TestMigration_EndsSurplusSecrets(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	busy, _ := l.fixture.Confidential(perm.ProgrammesRead) // has one secret, which is the current one
 	calm, _ := l.fixture.Confidential(perm.ProgrammesRead)

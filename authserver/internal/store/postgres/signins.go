@@ -31,7 +31,7 @@ func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.
 			return err
 		}
 		_, err = tx.Exec(ctx, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent,
-			second_factor_at) values ($1, $2, $3, $4, $5, $6, case when $7 then now() end)`,
+			second_factor_at) values ($1, $2, $3, $4, $5, $6, (select now() where $7))`,
 			by.ID, by.UserID, by.Expires, by.Method, by.Address, by.UserAgent,
 			code || by.Proof.Method == session.Passkey)
 		if err != nil {

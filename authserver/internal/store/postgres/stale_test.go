@@ -10,6 +10,7 @@ import (
 
 // F26: the first request after a restart of PostgreSQL succeeds.
 func TestOpen_ClosedConnectionIsNotReused(t *testing.T) {
+	t.Parallel()
 	f := fixture.New(t)
 	store, err := postgres.Open(t.Context(), credential.Secret(f.Database.Authserver))
 	if err != nil {

@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
@@ -20,6 +22,7 @@ func (l *storeTest) publish(kid string) {
 // An access token with a removed key, an unknown key or no key is refused at once. Tokens of other keys and
 // personal access tokens stay valid.
 func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	g := l.many(1)[0]
 	pat := standing.Query{PATHash: credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())}
@@ -35,18 +38,18 @@ func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
 	}
 	for _, published := range []string{"next", "current", "retired"} {
 		l.fixture.Exec(`update account.signing_keys set state = $1 where kid = 'stolen'`, published)
-		if got := state(standing.Query{GrantID: g.ID, KeyID: "stolen"}); got != standing.Active {
+		if got := state(granted(g, "stolen", uuid.Nil, "")); got != standing.Active {
 			t.Errorf("a %s key: %s", published, got)
 		}
 	}
 	l.fixture.Exec(`update account.signing_keys set state = 'removed' where kid = 'stolen'`)
 	for _, kid := range []string{"stolen", "unknown", ""} {
-		if got := state(standing.Query{GrantID: g.ID, KeyID: kid}); got != "key_removed" {
+		if got := state(granted(g, kid, uuid.Nil, "")); got != "key_removed" {
 			t.Errorf("key %q: %s, want key_removed", kid, got)
 		}
 	}
 	for what, q := range map[string]standing.Query{
-		"another key":           {GrantID: g.ID, KeyID: "other"},
+		"another key":           granted(g, "other", uuid.Nil, ""),
 		"personal access token": pat,
 	} {
 		if got := state(q); got != standing.Active {
@@ -54,7 +57,7 @@ func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
 		}
 	}
 	l.fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, g.ID)
-	if got := state(standing.Query{GrantID: g.ID, KeyID: "stolen"}); got != "revoked" {
+	if got := state(granted(g, "stolen", uuid.Nil, "")); got != "revoked" {
 		t.Errorf("a revoked grant under a removed key: %s, want revoked", got)
 	}
 }

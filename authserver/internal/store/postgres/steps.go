@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,12 +40,13 @@ type takenStep struct {
 // or ownSQL.
 const (
 	stepSQL = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, $5::text nonce,
-		$6::uuid client, $7::text resource, $8::text usable, 1 place) asked`
+		$6::uuid client, $7::text resource, $8::text usable, $9::uuid tenant_id, 1 place) asked`
 	stepsSQL = `unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]),
-		(select $5::text[]), (select $6::uuid[]), (select $7::text[]), (select $8::text[]))
-  with ordinality asked (id, generation, hash, binding, nonce, client, resource, usable, place)`
+		(select $5::text[]), (select $6::uuid[]), (select $7::text[]), (select $8::text[]), (select $9::uuid[]))
+  with ordinality asked (id, generation, hash, binding, nonce, client, resource, usable, tenant_id, place)`
 	lockedSQL = `with step as (
-  select asked.* from %[1]s join account.grants g using (id) %[2]s for no key update of g %[3]s
+  select asked.*, now() as taken_at from %[1]s join account.grants g using (tenant_id, id) %[2]s
+  for no key update of g %[3]s
 )`
 )
 
@@ -73,16 +75,17 @@ const takenBySQL = `taken_by = case
     else '{*}' end`
 
 const returningSQL = `
-returning step.place, now(), ` + grantColumns
+returning step.place, step.taken_at, ` + grantColumns
 
 // Activations commit durably: the use of a code must survive a crash (G1). A pending grant holds the result
 // of one code's approval, and only that code activates it (G12).
 const activateSQL = lockedSQL + `
 update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash,
   code_binding = step.binding,
-  last_used_at = now(), renewed_at = now(), ` + takenBySQL + `
+  last_used_at = step.taken_at, renewed_at = step.taken_at, ` + takenBySQL + `
 from step
-where g.id = step.id and not coalesce(step.nonce = any (g.given_up), false)
+where g.tenant_id = step.tenant_id and g.id = step.id
+  and not coalesce(step.nonce = any (g.given_up), false)
   and ((g.state = 'pending' and g.code_binding = step.binding)
     or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash%[4]s))` + returningSQL
 
@@ -90,10 +93,11 @@ where g.id = step.id and not coalesce(step.nonce = any (g.given_up), false)
 // again only if both lose it within the same fraction of a second. The setting is local to the transaction,
 // which is this statement, so it costs no round trip and does not affect commits that must be durable.
 const advanceSQL = lockedSQL + `, hasty as materialized (select set_config('synchronous_commit', 'off', true))
-update account.grants g set generation = step.generation, refresh_hash = step.hash, last_used_at = now(),
-  renewed_at = now(), ` + takenBySQL + `
+update account.grants g set generation = step.generation, refresh_hash = step.hash,
+  last_used_at = step.taken_at, renewed_at = step.taken_at, ` + takenBySQL + `
 from hasty, step
-where g.id = step.id and g.state = 'active' and not coalesce(step.nonce = any (g.given_up), false)
+where g.tenant_id = step.tenant_id and g.id = step.id and g.state = 'active'
+  and not coalesce(step.nonce = any (g.given_up), false)
   and (g.generation < step.generation
     or (g.generation = step.generation and g.refresh_hash = step.hash%[4]s))` + returningSQL
 
@@ -167,13 +171,13 @@ func (s *Store) AdvanceDirectly(
 // the step if no other try has taken it.
 const cancelTriesSQL = `
 with g as (
-  select id, taken and taken_by <@ $2::text[] reverted,
+  select tenant_id, id, taken and taken_by <@ $2::text[] reverted,
     case when taken then array(select one from unnest(taken_by) one where one <> all ($2::text[])) else taken_by end
       taken_by,
     given_up || array(select one from unnest($2::text[]) one where one <> all (coalesce(given_up, '{}'))) given_up
   from account.grants,
     lateral (select coalesce(generation = $3 and refresh_hash = $4 and taken_by && $2::text[], false) taken) step
-  where id = $1 and state <> 'revoked'
+  where tenant_id = $6 and id = $1 and state <> 'revoked'
   for no key update of grants
 )
 update account.grants set
@@ -183,15 +187,19 @@ update account.grants set
   refresh_hash = case when g.reverted then $5 else refresh_hash end,
   taken_by = case when g.reverted then null else g.taken_by end
 from g
-where grants.id = g.id`
+where grants.tenant_id = g.tenant_id and grants.id = g.id`
 
 // CancelTries takes a step back from the tries with these nonces, and prevents them from taking it later.
 func (s *Store) CancelTries(ctx context.Context, one grant.Step, nonces []string) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, cancelTriesSQL, one.GrantID, nonces, int32(one.Generation), one.Hash, one.Former)
+	_, err := s.pool.Exec(ctx, cancelTriesSQL, one.GrantID, nonces, int32(one.Generation), one.Hash, one.Former,
+		one.WorkspaceID)
 	return unavailable("cancel step", err)
 }
+
+// refusedSQL reads why a step was refused.
+const refusedSQL = `select now(), ` + grantColumns + ` from account.grants g where g.tenant_id = $1 and g.id = $2`
 
 // update takes one step from the generation before. It returns the grant unless the step is refused.
 func (s *stepBatcher) update(ctx context.Context, one updateStep) (takenStep, grant.UpdateResult, error) {
@@ -249,7 +257,7 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep,
 	}
 	var row grantRow
 	var now time.Time
-	err = connection.QueryRow(ctx, `select now(), `+grantColumns+` from account.grants g where g.id = $1`, one.GrantID).
+	err = connection.QueryRow(ctx, refusedSQL, one.WorkspaceID, one.GrantID).
 		Scan(append([]any{&now}, row.targets()...)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return takenStep{}, grant.Refused, nil
@@ -257,17 +265,33 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep,
 	if err != nil {
 		return takenStep{}, grant.Refused, uncommitted(s.op, err)
 	}
-	if refused := (takenStep{now, row.grant()}); refused.overtaken(one.Step) {
-		return refused, grant.Overtaken, nil
+	refused := takenStep{now, row.grant()}
+	if !refused.overtaken(one.Step) {
+		return takenStep{}, grant.Refused, nil
 	}
-	return takenStep{}, grant.Refused, nil
+	claimed, err := connection.Exec(ctx, claimRevokedSQL, one.WorkspaceID, one.GrantID, int32(one.Generation), one.Hash)
+	if err != nil {
+		return takenStep{}, grant.Refused, uncommitted(s.op, err)
+	}
+	if claimed.RowsAffected() == 0 {
+		return takenStep{}, grant.Refused, nil
+	}
+	return refused, grant.Overtaken, nil
 }
 
+// claimRevokedSQL gives the generation of a revoked grant to the first step. If Redis was restored from an older copy,
+// two steps to the same generation may meet the revocation, and only one may succeed (G2).
+const claimRevokedSQL = `update account.grants set generation = $3, refresh_hash = $4
+	where tenant_id = $1 and id = $2 and state = 'revoked'
+		and (generation = $3 - 1 or (generation = $3 and refresh_hash = $4))`
+
 // overtaken reports whether the grant was revoked during the step: the winner of a race returns its tokens, which are
-// already invalid. A step that is not direct began after a snapshot in which the grant was not revoked.
+// already invalid. A repeated try finds the step. A step that is not direct began after a snapshot in which the grant
+// was not revoked.
 func (t takenStep) overtaken(step grant.Step) bool {
 	g := t.grant
-	if g.State != grant.Revoked || g.Generation != step.Generation-1 {
+	again := g.Generation == step.Generation && bytes.Equal(g.RefreshHash, step.Hash)
+	if g.State != grant.Revoked || (g.Generation != step.Generation-1 && !again) {
 		return false
 	}
 	return step.Began.IsZero() || (g.RevokedAt != nil && t.now.Sub(*g.RevokedAt) <= time.Since(step.Began))
@@ -301,16 +325,18 @@ func stepArguments(all []updateStep) []any {
 	if len(all) == 1 {
 		one := all[0]
 		return []any{one.GrantID, int32(one.Generation), one.Hash, one.binding, one.Nonce, one.client, one.resource,
-			one.usable}
+			one.usable, one.WorkspaceID}
 	}
 	n := len(all)
 	ids, generations, clients := make([]uuid.UUID, n), make([]int32, n), make([]uuid.UUID, n)
+	workspaces := make([]uuid.UUID, n)
 	hashes, bindings, nonces := make([][]byte, n), make([][]byte, n), make([]string, n)
 	resources, usable := make([]string, n), make([]string, n)
 	for i, one := range all {
 		ids[i], generations[i], clients[i] = one.GrantID, int32(one.Generation), one.client
+		workspaces[i] = one.WorkspaceID
 		hashes[i], bindings[i], nonces[i] = one.Hash, one.binding, one.Nonce
 		resources[i], usable[i] = one.resource, one.usable
 	}
-	return []any{ids, generations, hashes, bindings, nonces, clients, resources, usable}
+	return []any{ids, generations, hashes, bindings, nonces, clients, resources, usable, workspaces}
 }

@@ -50,6 +50,7 @@ type Store struct {
 
 	mails          MailQueue // nil if the deployment sends no mail
 	authenticators *seal.Box // of the secrets of authenticator apps
+	answers        *seal.Box // of the answers by Idempotency-Key
 
 	migrated atomic.Bool // every migration that this program knows was seen
 }

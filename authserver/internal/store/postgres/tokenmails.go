@@ -15,13 +15,15 @@ const maxMailed = 200
 
 // expiringSQL marks active tokens that expire within 7 days, or within 1 day if they were created for about a week.
 const expiringSQL = `
-update account.personal_access_tokens p set expiry_mailed_at = now() from account.tenants t
-where t.id = p.tenant_id and p.id in (
-  select id from account.personal_access_tokens
+with expiring as (
+  select id, now() as at from account.personal_access_tokens
   where expiry_mailed_at is null and revoked_at is null and expires_at > now()
     and expires_at <= now() + interval '7 days'
     and (expires_at <= now() + interval '1 day' or expires_at - created_at > interval '8 days')
-  order by expires_at limit $1 for update skip locked)
+  order by expires_at limit $1 for update skip locked
+)
+update account.personal_access_tokens p set expiry_mailed_at = expiring.at from expiring, account.tenants t
+where p.id = expiring.id and t.id = p.tenant_id
 returning p.user_id, p.name, t.name, p.expires_at`
 
 // MailExpiringTokens queues a mail about each personal access token that is about to expire, once for each token. Users

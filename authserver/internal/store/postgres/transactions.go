@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -18,21 +20,26 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/web"
 	"github.com/almonerhq/almoner/shared/webhook"
 )
 
 const deadlockTries = 5
 
-// atomically runs do in one transaction. It retries a transaction that Postgres aborted for a deadlock, a
-// lock timeout or a serialization failure. Domain errors are returned unchanged; all others wrap
-// store.ErrUnavailable.
+// atomically runs do in one transaction, which is that of ctx if it has one (Once). It retries a transaction that
+// Postgres aborted for a deadlock, a lock timeout or a serialization failure. Domain errors are returned unchanged; all
+// others wrap store.ErrUnavailable.
 func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*acquireTimeout)
 	defer cancel()
 	defer s.recent.Purge()
 	var err error
 	for range deadlockTries {
+		if w := writingOf(ctx); w != nil { // Once tries the whole transaction again
+			err = do(w.tx)
+			break
+		}
 		err = pgx.BeginFunc(ctx, s.pool, do)
 		var refused *pgconn.PgError
 		if !errors.As(err, &refused) ||
@@ -45,6 +52,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 	}
 	for _, own := range append(
 		slices.Concat(membership.Errors(), useraccount.Errors(), webhook.Errors()),
+		error(idempotency.ErrReused),
 		client.ErrUnknown,
 		grant.ErrPolicy,
 		policy.ErrChanged,
@@ -64,8 +72,24 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 	return unavailable(op, err)
 }
 
-// revokeWhere revokes every grant g that matches the condition, in the caller's transaction, with an audit
-// event each. It locks rows in the order of their ids, so that two calls cannot deadlock.
+// revokeInSQL revokes the grants g of one workspace that match a condition. It locks rows in the order of their ids.
+const revokeInSQL = `
+with chosen as (
+  select g.id, now() as at from account.grants g
+  where g.tenant_id = @in and g.state <> 'revoked' and %s order by g.id for update
+), g as (
+  update account.grants g set state = 'revoked', revoked_at = chosen.at, revoke_reason = @reason
+  from chosen where g.tenant_id = @in and g.id = chosen.id returning g.*
+), recorded as (
+  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+  select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantRevoked + `', 'grant:' || id,
+    jsonb_build_object('reason', @reason::text, 'client_id', client_id::text), @request
+  from g
+)
+select ` + grantColumns + ` from g`
+
+// revokeWhere revokes every grant g that matches the condition, in the caller's transaction, with an audit event each.
+// It works through the workspaces in the order of their ids, so that two calls cannot deadlock.
 func revokeWhere(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -74,30 +98,54 @@ func revokeWhere(
 	reason grant.Reason,
 	actor string,
 ) ([]grant.Grant, error) {
-	args["reason"], args["actor"], args["request"] = string(reason), actor, web.RequestID(ctx)
-	rows, err := tx.Query(ctx, `
-with chosen as (
-  select g.id from account.grants g where g.state <> 'revoked' and `+condition+` order by g.id for update
-), g as (
-  update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = @reason
-  where id in (select id from chosen) returning *
-), recorded as (
-  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-  select gen_random_uuid(), tenant_id, user_id, @actor, '`+audit.GrantRevoked+`', 'grant:' || id,
-    jsonb_build_object('reason', @reason::text, 'client_id', client_id::text), @request
-  from g
-)
-select `+grantColumns+` from g`, args)
+	rows, err := tx.Query(ctx, `select distinct g.tenant_id from account.grants g
+		where g.state <> 'revoked' and `+condition+` order by 1`, args)
 	if err != nil {
 		return nil, fmt.Errorf("revoke grants: %w", err)
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (grant.Grant, error) {
-		var r grantRow
-		if err := row.Scan(r.targets()...); err != nil {
-			return grant.Grant{}, err
-		}
-		return *r.grant(), nil
-	})
+	workspaces, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("revoke grants: %w", err)
+	}
+	return revokeIn(ctx, tx, workspaces, condition, args, reason, actor)
+}
+
+// revokeIn is revokeWhere for the grants of these workspaces.
+func revokeIn(
+	ctx context.Context,
+	tx pgx.Tx,
+	workspaces []uuid.UUID,
+	condition string,
+	args pgx.NamedArgs,
+	reason grant.Reason,
+	actor string,
+) (ended []grant.Grant, err error) {
+	if len(workspaces) == 0 {
+		return nil, nil
+	}
+	batch := &pgx.Batch{}
+	for _, workspaceID := range workspaces {
+		each := maps.Clone(args)
+		each["in"], each["reason"], each["actor"] = workspaceID, string(reason), actor
+		each["request"] = web.RequestID(ctx)
+		batch.Queue(fmt.Sprintf(revokeInSQL, condition), each).Query(func(rows pgx.Rows) error {
+			revoked, err := pgx.CollectRows(rows, scanGrant)
+			ended = append(ended, revoked...)
+			return err
+		})
+	}
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("revoke grants: %w", err)
+	}
+	return ended, nil
+}
+
+func scanGrant(row pgx.CollectableRow) (grant.Grant, error) {
+	var r grantRow
+	if err := row.Scan(r.targets()...); err != nil {
+		return grant.Grant{}, err
+	}
+	return *r.grant(), nil
 }
 
 // record appends an audit event in the caller's transaction.

@@ -81,6 +81,16 @@ func (s *Store) DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, e
 	})
 }
 
+// ReplaceWebhookSecret replaces the secret of an endpoint and records the event. Events are signed with the former
+// secret too for webhook.SecretOverlap. It returns webhook.ErrNotFound or webhook.ErrReplaced.
+func (s *Store) ReplaceWebhookSecret(
+	ctx context.Context, workspaceID, id, replacement uuid.UUID, secret webhook.Sealed, event audit.Event,
+) error {
+	return s.changeWebhook(ctx, "replace a webhook secret", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
+		return webhook.ReplaceSecret(ctx, tx, workspaceID, id, replacement, secret, webhook.SecretOverlap)
+	})
+}
+
 // changeWebhook runs a change and records the event with the host of the endpoint only, since the rest of its URL may
 // contain a secret.
 func (s *Store) changeWebhook(

@@ -92,7 +92,7 @@ func (s *Server) Redeem(code credential.Secret, terms grant.CodeTerms) (grant.Is
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	snapshot, err := s.Grants.Snapshot(ctx, terms.ClientID, token.GrantID)
+	snapshot, err := s.Grants.Snapshot(ctx, terms.ClientID, token.Key())
 	if err != nil {
 		return grant.Issued{}, err
 	}
@@ -191,7 +191,7 @@ func (s *Server) held(g grant.Grant, answer Answer) Connection {
 // Stored returns the grant in Postgres.
 func (s *Server) Stored(g grant.Grant) grant.Grant {
 	s.t.Helper()
-	found, err := s.Store.Grant(s.t.Context(), g.ID)
+	found, err := s.Store.Grant(s.t.Context(), g.Key())
 	s.must(err)
 	return found
 }

@@ -19,6 +19,11 @@ var formMembers = []string{
 	"title", "introduction", "thankYou", "lang", "fields", "allowedOrigins", "enabled", "retentionMonths",
 }
 
+// ReadForm reads the definition of a form as JSON, by the rules of POST.
+func ReadForm(content []byte) (engage.Form, error) {
+	return readForm(http.Header{"Content-Type": {"application/json"}}, content)
+}
+
 // readForm reads the body of POST. enabled defaults to true, lang to formtext.Default, retentionMonths to 24, and
 // introduction and thankYou to "". The error is an *apierr.Error or invalid.Fields.
 func readForm(h http.Header, content []byte) (engage.Form, error) {

@@ -11,10 +11,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/idempotency"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
@@ -32,7 +32,12 @@ type Store interface {
 	Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error)
 	// Forms and Submissions pass the records of a page to take until it returns false.
 	Forms(ctx context.Context, workspaceID uuid.UUID, r list.Range, take func(engage.Form) bool) (list.End, error)
-	Submissions(ctx context.Context, form uuid.UUID, r list.Range, take func(engage.Submission) bool) (list.End, error)
+	Submissions(
+		ctx context.Context,
+		workspaceID, form uuid.UUID,
+		r list.Range,
+		take func(engage.Submission) bool,
+	) (list.End, error)
 	Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error)
 	Supporters(
 		ctx context.Context,
@@ -41,6 +46,8 @@ type Store interface {
 		take func(engage.StoredSupporter) bool,
 	) (list.End, error)
 	Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error)
+	// RecordExport adds an event to the audit log: by exports the submissions of a form.
+	RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error
 	// Once runs effect in one transaction, or returns the answer already stored under key.
 	Once(
 		ctx context.Context,

@@ -35,7 +35,8 @@ const (
 func exportFilters() list.Filters { return list.Filters{Statuses: engage.Statuses(), Created: true} }
 
 // Export handles GET of all submissions of one form, newest first, as CSV or JSON Lines. It streams them: it reads and
-// writes one page before it reads the next one. Submissions that arrive during the export are not included.
+// writes one page before it reads the next one. Submissions that arrive during the export are not included. The audit log
+// has an event for each export, and an export ends when its credential does.
 func (e *Endpoint) Export() http.Handler {
 	return e.gate.Guard(perm.EngageReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
 		known := append([]string{"format"}, exportFilters().Names()...)
@@ -59,13 +60,20 @@ func (e *Endpoint) Export() http.Handler {
 			if err != nil {
 				return refusals.Of(err)
 			}
+			if r.Method != http.MethodHead {
+				encode := newEncoder(form)
+				err = e.store.RecordExport(r.Context(), caller.WorkspaceID, caller.User, form.ID, encode.extension())
+				if err != nil {
+					return err
+				}
+			}
 			return e.export(w, r, newEncoder(form), list.Range{Limit: list.MaxLimit, Filter: filter}, form)
 		}}, nil
 	})
 }
 
-// export writes all submissions of the range. If the store fails after the response has begun, no status can report it.
-// export then aborts the connection, so that the client notices that the response is incomplete.
+// export writes all submissions of the range. If the store fails or the credential ends after the response has begun, no
+// status can report it. export then aborts the connection, so that the client notices that the response is incomplete.
 func (e *Endpoint) export(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -78,7 +86,7 @@ func (e *Endpoint) export(
 		most = longPart
 	}
 	part := encode.header()
-	more, err := e.readPart(r.Context(), form.ID, &wanted, encode, &part, most)
+	more, err := e.readPart(r.Context(), form, &wanted, encode, &part, most)
 	if err != nil {
 		return refusals.Of(err)
 	}
@@ -97,8 +105,11 @@ func (e *Endpoint) export(
 			return nil // a client that disconnected is not an error
 		}
 		part = part[:0]
-		if more, err = e.readPart(r.Context(), form.ID, &wanted, encode, &part, most); err != nil {
-			if r.Context().Err() == nil {
+		if err = gate.StillAdmitted(r.Context()); err == nil {
+			more, err = e.readPart(r.Context(), form, &wanted, encode, &part, most)
+		}
+		if err != nil {
+			if r.Context().Err() == nil && apierr.Of(err).Status() >= http.StatusInternalServerError {
 				e.gate.LogServerError(r, apierr.Of(err))
 			}
 			panic(http.ErrAbortHandler)
@@ -109,7 +120,7 @@ func (e *Endpoint) export(
 // readPart appends submissions to part until it has most bytes, and advances the range past them.
 func (e *Endpoint) readPart(
 	ctx context.Context,
-	form uuid.UUID,
+	form engage.Form,
 	wanted *list.Range,
 	encode encoder,
 	part *[]byte,
@@ -119,7 +130,7 @@ func (e *Endpoint) readPart(
 		var end list.End
 		failed := gate.ReadInTurn(ctx, func() (failed error) {
 			after := wanted.After
-			end, failed = e.store.Submissions(ctx, form, *wanted, func(s engage.Submission) bool {
+			end, failed = e.store.Submissions(ctx, form.WorkspaceID, form.ID, *wanted, func(s engage.Submission) bool {
 				if len(*part) >= most {
 					return false
 				}

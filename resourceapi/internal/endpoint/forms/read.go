@@ -130,7 +130,7 @@ func (e *Endpoint) Submissions() http.Handler {
 		},
 		Fields:  listquery.FieldsOf[submissionRecord](),
 		Filters: list.Filters{Updated: true, Statuses: engage.Statuses(), Created: true},
-		Read:    e.store.Submissions,
+		ReadOf:  e.store.Submissions,
 		Record:  func(s engage.Submission) any { return submissionRecordOf(s) },
 		Position: func(s engage.Submission) list.Position {
 			return list.Position{CreatedAt: s.CreatedAt, ID: s.ID}

@@ -8,10 +8,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
@@ -34,7 +34,20 @@ type itemResult struct {
 }
 
 func (e *Endpoint) decodeBatch(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	object, err := strictjson.ReadBody(r.Header, content, "application/json")
+	return decodeItems(r.Header, content, readItem,
+		func(ctx context.Context, writer programme.Writer, all []programme.Upsert) ([]programme.Upserted, error) {
+			return writer.Upsert(ctx, caller.WorkspaceID, all)
+		})
+}
+
+// decodeItems reads each item of a batch with read. The effect runs the valid ones together.
+func decodeItems[T any](
+	h http.Header,
+	content []byte,
+	read func(json.RawMessage) (T, error),
+	run func(context.Context, programme.Writer, []T) ([]programme.Upserted, error),
+) (effect, error) {
+	object, err := strictjson.ReadBody(h, content, "application/json")
 	if err != nil {
 		return nil, err
 	}
@@ -43,20 +56,38 @@ func (e *Endpoint) decodeBatch(r *http.Request, caller gate.Caller, content []by
 		return nil, err
 	}
 	failures := make([]error, len(items))
-	var valid []programme.Upsert
+	var valid []T
 	for i, item := range items {
-		one, err := readItem(item)
+		one, err := read(item)
 		if failures[i] = err; err == nil {
 			valid = append(valid, one)
 		}
 	}
 	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
-		all, err := writer.Upsert(ctx, caller.WorkspaceID, valid)
+		all, err := run(ctx, writer, valid)
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
 		return answerItems(failures, all)
 	}, nil
+}
+
+// answerItems returns the results of a batch in the order of its items. all has the results of the items without an
+// error in failures.
+func answerItems(failures []error, all []programme.Upserted) (idempotency.Answer, error) {
+	results := make([]itemResult, len(failures))
+	for i, failure := range failures {
+		one := programme.Upserted{Err: failure}
+		if failure == nil {
+			one, all = all[0], all[1:]
+		}
+		var err error
+		if results[i], err = resultOf(one); err != nil {
+			return idempotency.Answer{}, err
+		}
+	}
+	body, err := web.EncodeJSON(map[string]any{"data": results})
+	return idempotency.Answer{Status: http.StatusOK, Body: body}, err
 }
 
 func readItems(object strictjson.Object) ([]json.RawMessage, error) {

@@ -7,10 +7,8 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
@@ -21,29 +19,10 @@ import (
 func (e *Endpoint) MoveAll() http.Handler { return e.write(records.UpTo(maxBatchBody), e.decodeMoves) }
 
 func (e *Endpoint) decodeMoves(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	object, err := strictjson.ReadBody(r.Header, content, "application/json")
-	if err != nil {
-		return nil, err
-	}
-	items, err := readItems(object)
-	if err != nil {
-		return nil, err
-	}
-	failures := make([]error, len(items))
-	var valid []programme.Move
-	for i, item := range items {
-		one, err := readMoveItem(item)
-		if failures[i] = err; err == nil {
-			valid = append(valid, one)
-		}
-	}
-	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
-		all, err := writer.Move(ctx, caller.WorkspaceID, valid)
-		if err != nil {
-			return idempotency.Answer{}, err
-		}
-		return answerItems(failures, all)
-	}, nil
+	return decodeItems(r.Header, content, readMoveItem,
+		func(ctx context.Context, writer programme.Writer, all []programme.Move) ([]programme.Upserted, error) {
+			return writer.Move(ctx, caller.WorkspaceID, all)
+		})
 }
 
 // readMoveItem reads an item: id and to. An id that is not a UUID is treated as the id of no programme.
@@ -70,22 +49,4 @@ func readMoveItem(item json.RawMessage) (programme.Move, error) {
 		return programme.Move{}, programme.ErrNotFound
 	}
 	return programme.Move{ID: id, To: to}, nil
-}
-
-// answerItems returns the results of a batch in the order of its items. all has the results of the items without an
-// error in failures.
-func answerItems(failures []error, all []programme.Upserted) (idempotency.Answer, error) {
-	results := make([]itemResult, len(failures))
-	for i, failure := range failures {
-		one := programme.Upserted{Err: failure}
-		if failure == nil {
-			one, all = all[0], all[1:]
-		}
-		var err error
-		if results[i], err = resultOf(one); err != nil {
-			return idempotency.Answer{}, err
-		}
-	}
-	body, err := web.EncodeJSON(map[string]any{"data": results})
-	return idempotency.Answer{Status: http.StatusOK, Body: body}, err
 }

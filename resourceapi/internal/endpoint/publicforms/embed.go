@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/idempotency"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
@@ -84,7 +84,7 @@ func (e *Endpoint) Send() http.Handler {
 		}
 		query := view.pageStyle.query()
 		query.Set("submission", submission.ID.String())
-		query.Set("token", e.Tokens.ForStatus(submission.ID, e.Now()))
+		query.Set("token", e.Tokens.ForStatus(form.WorkspaceID, submission.ID, e.Now()))
 		w.Header().Set("Location", FormsPath+"/"+form.EmbedKey+"/embed?"+query.Encode())
 		w.WriteHeader(http.StatusSeeOther)
 		return nil

@@ -16,10 +16,10 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
@@ -37,8 +37,9 @@ const perMinute = 120
 // Store stores forms and submissions. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
 	FormByKey(ctx context.Context, embedKey string) (engage.FormState, error)
-	FormByID(ctx context.Context, id uuid.UUID) (engage.FormState, error)
-	SubmissionStatus(ctx context.Context, id uuid.UUID) (engage.Submission, error)
+	Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error)
+	// SubmissionStatus finds the submission in any workspace if workspaceID is zero.
+	SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error)
 	// FirstAnswer returns the answer stored under the key. The error may be idempotency.ErrReused.
 	FirstAnswer(ctx context.Context, key idempotency.Key) (answer idempotency.Answer, known bool, err error)
 	// Once runs effect in one transaction, or returns the answer already stored under key.

@@ -4,9 +4,9 @@ import (
 	"net/http"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/idempotency"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 )
 
 // allowOrigin lets scripts of an allowed origin read the response (Fetch, CORS protocol), whatever it is, and returns

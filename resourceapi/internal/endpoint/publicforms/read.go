@@ -62,11 +62,11 @@ func (e *Endpoint) Status() http.Handler {
 		if err != nil {
 			return err
 		}
-		form, err := e.Store.FormByID(r.Context(), s.Form)
+		form, err := e.Store.Form(r.Context(), s.WorkspaceID, s.Form)
 		if err != nil {
 			return err
 		}
-		if err := allowOrigin(w, r, form.Form); err != nil {
+		if err := allowOrigin(w, r, form); err != nil {
 			return err
 		}
 		if err := unknown.Parameters(r.URL.RawQuery, "token"); err != nil {
@@ -80,8 +80,12 @@ func (e *Endpoint) Status() http.Handler {
 // submission returns the submission with the given id if the query's token is for it.
 func (e *Endpoint) submission(r *http.Request, text string) (engage.Submission, error) {
 	id, err := identity.Parse(text)
-	if err != nil || !e.Tokens.AllowsStatus(r.URL.Query().Get("token"), id, e.Now()) {
+	if err != nil {
 		return engage.Submission{}, engage.ErrNotFound
 	}
-	return e.Store.SubmissionStatus(r.Context(), id)
+	workspaceID, allowed := e.Tokens.ReadStatus(r.URL.Query().Get("token"), id, e.Now())
+	if !allowed {
+		return engage.Submission{}, engage.ErrNotFound
+	}
+	return e.Store.SubmissionStatus(r.Context(), workspaceID, id)
 }

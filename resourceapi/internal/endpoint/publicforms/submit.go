@@ -7,12 +7,12 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
@@ -127,7 +127,7 @@ func (e *Endpoint) accept(ctx context.Context, key idempotency.Key, s engage.Sub
 		if err := writer.Accept(ctx, s); err != nil {
 			return idempotency.Answer{}, err
 		}
-		token := e.Tokens.ForStatus(s.ID, e.Now())
+		token := e.Tokens.ForStatus(s.WorkspaceID, s.ID, e.Now())
 		content, err := web.EncodeJSON(
 			accepted{s.ID, engage.Accepted, e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token},
 		)

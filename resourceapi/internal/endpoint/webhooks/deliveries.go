@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/listquery"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
@@ -69,7 +69,7 @@ func (e *Endpoint) Deliveries() http.Handler {
 			return err
 		},
 		Fields:   listquery.FieldsOf[deliveryRecord](),
-		Read:     e.Store.Deliveries,
+		ReadOf:   e.Store.Deliveries,
 		Record:   func(d webhook.Delivery) any { return deliveryRecordOf(d) },
 		Position: func(d webhook.Delivery) list.Position { return list.Position{CreatedAt: d.CreatedAt, ID: d.ID} },
 	}.Handler()

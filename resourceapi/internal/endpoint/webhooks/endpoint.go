@@ -4,6 +4,7 @@
 //	endpoint.go    paths, dependencies, refusals
 //	read.go        lists and single records
 //	write.go       adding, changing and deleting endpoints
+//	secret.go      replacing a secret
 //	deliveries.go  the log, tests and repeated deliveries
 package webhooks
 
@@ -14,13 +15,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/publicnet"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/webhook"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
@@ -40,7 +41,7 @@ type Store interface {
 	) (list.End, error)
 	Deliveries(
 		ctx context.Context,
-		endpoint uuid.UUID,
+		workspaceID, endpoint uuid.UUID,
 		r list.Range,
 		take func(webhook.Delivery) bool,
 	) (list.End, error)
@@ -78,6 +79,7 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
 		Path:                {"GET": e.List(), "POST": e.Create()},
 		one:                 {"GET": e.Read(), "PATCH": e.Change(), "DELETE": e.Delete()},
+		one + "/secret":     {"POST": e.ReplaceSecret()},
 		one + "/test":       {"POST": e.Test()},
 		one + "/deliveries": {"GET": e.Deliveries()},
 
@@ -107,5 +109,13 @@ var refusals = records.Refusals{
 			apierr.Conflict,
 			"10 requested deliveries to this webhook endpoint are still waiting. Try again in a minute.",
 		),
+	},
+	{
+		Err: webhook.ErrTests,
+		As: &apierr.Error{
+			Kind:       apierr.RateLimited,
+			Message:    "60 test events were sent to this webhook endpoint within an hour. Try again later.",
+			RetryAfter: 600,
+		},
 	},
 }

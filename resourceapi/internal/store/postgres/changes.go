@@ -27,7 +27,7 @@ import (
 // the client sees.
 type changesSQL struct {
 	table, columns string
-	whose          string // condition that selects the list, with a parameter
+	whose          string // condition that selects the list, with parameters
 	changedAt      string // column with the time of the last change
 	wasChanged     string // condition of the records in the change index
 	updatedAt      string // expression of updatedAt as callers see it
@@ -113,7 +113,7 @@ func scanChanged(until *time.Time) pgx.RowToFunc[programme.Programme] {
 // changedSubmissions is Submissions for a range with UpdatedSince.
 func (e *Engage) changedSubmissions(
 	ctx context.Context,
-	form uuid.UUID,
+	workspaceID, form uuid.UUID,
 	r list.Range,
 	take func(engage.Submission) bool,
 ) (end list.End, err error) {
@@ -122,14 +122,14 @@ func (e *Engage) changedSubmissions(
 	c := changesSQL{
 		table:      "resource.submissions",
 		columns:    submissionColumns,
-		whose:      "form_id = $1",
+		whose:      "tenant_id = $1 and form_id = $2",
 		changedAt:  "finished_at",
 		wasChanged: "finished_at is not null",
 		updatedAt:  "coalesce(finished_at, created_at)",
-		since:      "$2",
-		limit:      "$3",
+		since:      "$3",
+		limit:      "$4",
 	}
-	args := []any{form, r.UpdatedSince, r.Limit + 1}
+	args := []any{workspaceID, form, r.UpdatedSince, r.Limit + 1}
 	add := func(value any) string {
 		args = append(args, value)
 		return fmt.Sprintf("$%d", len(args))

@@ -27,6 +27,18 @@ func recordErasure(
 	return nil
 }
 
+// RecordExport adds an event to the audit log of the workspace: by exports the submissions of a form.
+func (s *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, "select account.record_export($1, $2, $3, $4, $5, $6)",
+		identity.New(), workspaceID, by, form, map[string]string{"format": format}, web.RequestID(ctx))
+	if err != nil {
+		return outcome(fmt.Errorf("record an export: %w", err))
+	}
+	return nil
+}
+
 // DeleteDraft implements programme.Writer.
 func (w *writing) DeleteDraft(ctx context.Context, workspaceID, id, by uuid.UUID) error {
 	p, err := oneProgramme(ctx, w.tx, programmeSQL+" for update", workspaceID, id)
@@ -61,9 +73,10 @@ func (w *engageWriting) EraseForm(ctx context.Context, workspaceID, id, by uuid.
 		" from resource.forms f where f.tenant_id = $1 and f.id = $2 for update", workspaceID, id); err != nil {
 		return 0, err
 	}
-	tag, err := w.tx.Exec(ctx, "delete from resource.submissions where form_id = $1", id)
+	tag, err := w.tx.Exec(ctx, "delete from resource.submissions where tenant_id = $1 and form_id = $2",
+		workspaceID, id)
 	if err == nil {
-		_, err = w.tx.Exec(ctx, "delete from resource.forms where id = $1", id)
+		_, err = w.tx.Exec(ctx, "delete from resource.forms where tenant_id = $1 and id = $2", workspaceID, id)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("erase a form: %w", err)
@@ -89,9 +102,10 @@ func (w *engageWriting) EraseSupporter(
 	if submissions, err = w.eraseUnlinked(ctx, workspaceID, email); err != nil {
 		return 0, err
 	}
-	tag, err := w.tx.Exec(ctx, "delete from resource.submissions where supporter_id = $1", id)
+	tag, err := w.tx.Exec(ctx, "delete from resource.submissions where tenant_id = $1 and supporter_id = $2",
+		workspaceID, id)
 	if err == nil {
-		_, err = w.tx.Exec(ctx, "delete from resource.supporters where id = $1", id)
+		_, err = w.tx.Exec(ctx, "delete from resource.supporters where tenant_id = $1 and id = $2", workspaceID, id)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("erase a supporter: %w", err)
@@ -126,11 +140,28 @@ func (w *engageWriting) eraseUnlinked(ctx context.Context, workspaceID uuid.UUID
 	if email == "" {
 		return 0, nil
 	}
+	rows, err := w.tx.Query(ctx, `
+		select f.id, field->>'name' from resource.forms f, jsonb_array_elements(f.fields) field
+		where f.tenant_id = $1 and field->>'type' = 'email'`, workspaceID)
+	if err != nil {
+		return 0, fmt.Errorf("read the e-mail fields of forms: %w", err)
+	}
+	var (
+		form  uuid.UUID
+		name  string
+		forms []uuid.UUID
+		names []string
+	)
+	if _, err = pgx.ForEachRow(rows, []any{&form, &name}, func() error {
+		forms, names = append(forms, form), append(names, name)
+		return nil
+	}); err != nil {
+		return 0, fmt.Errorf("read the e-mail fields of forms: %w", err)
+	}
 	tag, err := w.tx.Exec(ctx, `
-		delete from resource.submissions s using resource.forms f
-		where s.tenant_id = $1 and s.supporter_id is null and f.id = s.form_id and exists (
-			select from jsonb_array_elements(f.fields) field
-			where field->>'type' = 'email' and lower(s.answers->>(field->>'name')) = $2)`, workspaceID, email)
+		delete from resource.submissions s using unnest($2::uuid[], $3::text[]) as field (form_id, name)
+		where s.tenant_id = $1 and s.supporter_id is null and s.form_id = field.form_id
+			and lower(s.answers->>field.name) = $4`, workspaceID, forms, names, email)
 	if err != nil {
 		return 0, fmt.Errorf("erase what was sent with an address: %w", err)
 	}

@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/inflight"
 )
 
@@ -100,19 +101,30 @@ func scanForm(row pgx.CollectableRow) (engage.Form, error) {
 
 // CreateForm implements engage.Writer.
 func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
-	f, err := oneForm(ctx, w.tx, `
+	at, err := nextMoment(ctx, w.tx, f.WorkspaceID, formsList, 1)
+	if err != nil {
+		return engage.Form{}, err
+	}
+	f, err = oneForm(ctx, w.tx, `
 		insert into resource.forms as f
 			(id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at,
 			retention_months, introduction, thank_you, lang)
-		select $1, $2, $3, $4, $5, $6, $7, case when $8 then null else now() end, resource.next_moment($2, $9),
-			$10, $11, $12, $13
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 		returning `+formColumns,
-		f.ID, f.WorkspaceID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by, f.Enabled, formsList,
+		f.ID, f.WorkspaceID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by, unless(f.Enabled, at), at,
 		f.RetentionMonths, f.Introduction, f.ThankYou, f.Lang)
 	if err != nil {
 		return engage.Form{}, fmt.Errorf("add a form: %w", err)
 	}
 	return f, nil
+}
+
+// unless returns nil if the condition is true, otherwise the time.
+func unless(condition bool, at time.Time) *time.Time {
+	if condition {
+		return nil
+	}
+	return &at
 }
 
 // ReplaceForm implements engage.Writer. It locks the row, so that of two edits of one version one is stale.
@@ -141,14 +153,18 @@ func (w *engageWriting) ReplaceForm(
 		slices.Equal(after.AllowedOrigins, before.AllowedOrigins) {
 		return before, nil
 	}
+	var now time.Time
+	if err := w.tx.QueryRow(ctx, "select now()").Scan(&now); err != nil {
+		return engage.Form{}, fmt.Errorf("read the time of the database: %w", err)
+	}
 	f, err := oneForm(ctx, w.tx, `
 		update resource.forms f
 		set title = $3, allowed_origins = $4, version = version + 1, retention_months = $6,
-			disabled_at = case when $5 then null else coalesce(disabled_at, now()) end,
+			disabled_at = case when $5 then null else coalesce(disabled_at, $10) end,
 			introduction = $7, thank_you = $8, lang = $9
 		where f.tenant_id = $1 and f.id = $2 returning `+formColumns,
 		workspaceID, id, after.Title, after.AllowedOrigins, after.Enabled, after.RetentionMonths,
-		after.Introduction, after.ThankYou, after.Lang)
+		after.Introduction, after.ThankYou, after.Lang, now)
 	if err != nil {
 		return engage.Form{}, fmt.Errorf("change a form: %w", err)
 	}
@@ -171,22 +187,14 @@ func oneForm(ctx context.Context, db querier, text string, args ...any) (engage.
 // FormByKey reads the form of an embed key, in any state, with the state of the module in its workspace, in one round
 // trip. It returns engage.ErrNotFound.
 func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.FormState, error) {
-	return e.standing(ctx, "f.embed_key = $1", embedKey)
-}
-
-// FormByID is FormByKey by the id of the form.
-func (e *Engage) FormByID(ctx context.Context, id uuid.UUID) (engage.FormState, error) {
-	return e.standing(ctx, "f.id = $1", id)
-}
-
-func (e *Engage) standing(ctx context.Context, which string, value any) (engage.FormState, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	var s engage.FormState
 	err := e.pool.QueryRow(ctx, `
 		select `+formColumns+`, coalesce(m.enabled, false), coalesce(m.provisioned, false)
 		from resource.forms f left join account.module_state(f.tenant_id, 'engage') m on true
-		where `+which, value).Scan(append(formFields(&s.Form), &s.ModuleEnabled, &s.ModuleProvisioned)...)
+		where f.embed_key = $1`, embedKey).
+		Scan(append(formFields(&s.Form), &s.ModuleEnabled, &s.ModuleProvisioned)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return engage.FormState{}, engage.ErrNotFound
 	}
@@ -215,5 +223,5 @@ func (e *Engage) Forms(
 	take func(engage.Form) bool,
 ) (list.End, error) {
 	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1"
-	return readRange(ctx, e.pool, text, "f", workspaceID, r, scanForm, take)
+	return readRange(ctx, e.pool, text, "f", []any{workspaceID}, r, scanForm, take)
 }

@@ -46,7 +46,7 @@ func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUI
 	if _, err := tx.Exec(ctx, "select pg_sleep($1)", max(0, while-took).Seconds()); err != nil {
 		return fmt.Errorf("wait for the times of an import: %w", err)
 	}
-	if _, err := nextMoment(ctx, tx, workspaceID, 1); err != nil {
+	if _, err := nextMoment(ctx, tx, workspaceID, programmesList, 1); err != nil {
 		return err
 	}
 	var overtaken bool
@@ -70,13 +70,4 @@ func timeAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, while time
 			(select max(updated_at) from resource.programmes where tenant_id = $1 and updated_at > created_at)))`,
 		workspaceID, while).Scan(&at)
 	return at, err
-}
-
-// nextMoment locks the list of programmes and returns the time of the last of the given number of new records.
-func nextMoment(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, records int) (at time.Time, err error) {
-	err = tx.QueryRow(ctx, "select resource.next_moment($1, $2, $3)", workspaceID, programmesList, records).Scan(&at)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("lock the list of programmes: %w", err)
-	}
-	return at, nil
 }

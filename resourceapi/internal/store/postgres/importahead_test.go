@@ -100,6 +100,7 @@ func (i *heldImport) expectAfter(made time.Time) {
 // The list is not locked while a long import inserts its programmes, and records still become visible in the order of
 // their times (F15).
 func TestImport_LongImportDoesNotBlockWrites(t *testing.T) {
+	t.Parallel()
 	i := newHeldImport(t)
 	i.awaitTry()
 	made := i.create()
@@ -113,6 +114,7 @@ func TestImport_LongImportDoesNotBlockWrites(t *testing.T) {
 // A long import that takes longer than estimated starts again if a write got a later time. In the end it is inserted
 // with the list locked.
 func TestImport_OvertakenImportIsRetried(t *testing.T) {
+	t.Parallel()
 	i := newHeldImport(t)
 	i.awaitTry()
 	i.createFor(600*firstPace + leadTime)

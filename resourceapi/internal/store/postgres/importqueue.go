@@ -75,7 +75,7 @@ func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
 // ends.
 func takeTurn(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (bool, error) {
 	tag, err := tx.Exec(ctx, `
-		update resource.import_turns set last_at = clock_timestamp()
+		update resource.import_turns set last_at = now()
 		where tenant_id = (
 			select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, workspaceID)
 	return tag.RowsAffected() == 1, err

@@ -10,7 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/shared/idempotency"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
@@ -29,6 +30,7 @@ func acceptImport(ctx context.Context, store *Store, workspaceID uuid.UUID) (id 
 
 // F17: a workspace's import waits for at most one of another workspace, however many the other has.
 func TestImports_WorkspacesTakeTurns(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	greedy, second, third := w.Workspace(), w.Workspace(), w.Workspace()
@@ -72,6 +74,7 @@ func TestImports_WorkspacesTakeTurns(t *testing.T) {
 }
 
 func TestImports_OneWorkerPerWorkspace(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	greedy, other := w.Workspace(), w.Workspace()
@@ -103,6 +106,7 @@ func TestImports_OneWorkerPerWorkspace(t *testing.T) {
 }
 
 func TestImports_LimitsWaitingPerWorkspace(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	greedy := w.Workspace()
@@ -131,6 +135,7 @@ func TestImports_LimitsWaitingPerWorkspace(t *testing.T) {
 }
 
 func TestImports_RejectedAfterRepeatedFailures(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -167,6 +172,7 @@ func TestImports_RejectedAfterRepeatedFailures(t *testing.T) {
 
 // The time of the import is over when it is postponed.
 func TestImports_OutOfTimeIsPostponed(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()

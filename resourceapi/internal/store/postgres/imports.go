@@ -108,22 +108,33 @@ const maxTries = 5
 func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error) error {
 	ctx, cancel := bounded(ctx, patience) // the time of the import may be over
 	defer cancel()
-	tries := 0
-	if causedByImport(cause) {
-		tries = 1
-	}
-	_, err := s.pool.Exec(ctx, `
-		with turn as (update resource.import_turns set last_at = now() where tenant_id = $2),
-		failed as (select id, tries + $3 as tries, tries + $3 >= $4 as ends from resource.imports
-			where id = $1 and status = 'accepted' for update)
-		update resource.imports i set tries = f.tries, try_at = now() + interval '30 seconds',
-			status = case when f.ends then 'rejected' else i.status end,
-			errors = case when f.ends then $5 else i.errors end,
-			content = case when f.ends then null else i.content end,
-			finished_at = case when f.ends then now() else i.finished_at end
-		from failed f where i.id = f.id`,
-		failed.id, failed.workspaceID, tries, maxTries, []programme.RowError{{Row: 1, Message: notWritten}})
-	return err
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "update resource.import_turns set last_at = now() where tenant_id = $1",
+			failed.workspaceID)
+		if err != nil {
+			return err
+		}
+		tries := 0
+		err = tx.QueryRow(ctx, `select tries from resource.imports
+			where tenant_id = $1 and id = $2 and status = 'accepted' for update`, failed.workspaceID, failed.id).
+			Scan(&tries)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if causedByImport(cause) {
+			tries++
+		}
+		if tries >= maxTries {
+			return finishImport(ctx, tx, failed, 0, []programme.RowError{{Row: 1, Message: notWritten}})
+		}
+		_, err = tx.Exec(ctx, `
+			update resource.imports set tries = $3, try_at = now() + interval '30 seconds'
+			where tenant_id = $1 and id = $2`, failed.workspaceID, failed.id, tries)
+		return err
+	})
 }
 
 // notWritten is the error of an import that failed maxTries times.
@@ -179,8 +190,9 @@ func finishImport(
 	}
 	_, err := tx.Exec(ctx, `
 		update resource.imports
-		set status = $2, imported = $3, errors = $4, content = null, finished_at = now() where id = $1`,
-		taken.id, string(status), rows, wrong)
+		set status = $3, imported = $4, errors = $5, content = null, finished_at = now()
+		where tenant_id = $1 and id = $2`,
+		taken.workspaceID, taken.id, string(status), rows, wrong)
 	if err != nil {
 		return fmt.Errorf("finish an import: %w", err)
 	}
@@ -189,7 +201,7 @@ func finishImport(
 
 // insertLocked locks the list and adds all.
 func insertLocked(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error {
-	last, err := nextMoment(ctx, tx, workspaceID, len(all))
+	last, err := nextMoment(ctx, tx, workspaceID, programmesList, len(all))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,13 @@
 package postgres
 
-import "github.com/google/uuid"
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
 
 // Records of one list become visible in the order of their times (P3, P6 of package programme; E7 of package engage):
 // resource.next_moment locks the list until the transaction ends and returns a time later than every time in it. So
@@ -15,6 +22,18 @@ const (
 	programmesList = "programmes"
 	formsList      = "forms"
 )
+
+// nextMoment locks a list and returns the time of the last of the given number of new records. It is a statement of its
+// own, because a distributed database runs no such function as part of a write.
+func nextMoment(
+	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, list string, records int,
+) (at time.Time, err error) {
+	err = tx.QueryRow(ctx, "select resource.next_moment($1, $2, $3)", workspaceID, list, records).Scan(&at)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("lock the list of %s: %w", list, err)
+	}
+	return at, nil
+}
 
 // submissionsList returns the name of the list of the form's submissions.
 func submissionsList(form uuid.UUID) string { return form.String() }

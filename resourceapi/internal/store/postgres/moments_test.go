@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/idempotency"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
@@ -34,6 +34,7 @@ func create(ctx context.Context, store *Store, workspaceID uuid.UUID) (made prog
 // P6: while a record is written but not committed, no other record of the workspace becomes visible with a later
 // time.
 func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -117,6 +118,7 @@ func awaitLock(t *testing.T, w *postgrestest.Fixture) {
 }
 
 func TestProgrammes_OtherWorkspacesDoNotWait(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID, other := w.Workspace(), w.Workspace()
@@ -137,6 +139,7 @@ func TestProgrammes_OtherWorkspacesDoNotWait(t *testing.T) {
 
 // A new time is later than every existing one, even if the server's clock was set back.
 func TestProgrammes_TimesGrowWhenTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -159,6 +162,7 @@ func TestProgrammes_TimesGrowWhenTheClockIsSetBack(t *testing.T) {
 // The rows of an import have distinct times in the order of the file: a client that continues with the newest time
 // gets only one of them again, not the whole import.
 func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	rows := make([]programme.Details, 150)
@@ -200,6 +204,7 @@ func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 
 // A poll costs only what it finds, however many programmes there are, including old ones that were changed.
 func TestUpdatedSince_UsesIndexes(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()

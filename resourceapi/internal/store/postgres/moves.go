@@ -25,7 +25,7 @@ func (w *writing) Move(
 	if len(p.changed) == 0 {
 		return p.results, nil
 	}
-	last, err := nextMoment(ctx, w.tx, workspaceID, len(p.changed))
+	last, err := nextMoment(ctx, w.tx, workspaceID, programmesList, len(p.changed))
 	if err != nil {
 		return nil, err
 	}

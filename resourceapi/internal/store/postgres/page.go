@@ -3,10 +3,10 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -87,20 +87,20 @@ func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err er
 	return page, nil
 }
 
-// readRange adds the filter, the position and the limit to the SELECT of a list, whose first parameter selects the
-// list. It fetches one row more than the page holds, to know whether there is a next page.
+// readRange adds the filter, the position and the limit to the SELECT of a list, whose parameters are whose
+// and select the list. It fetches one row more than the page holds, to know whether there is a next page.
 func readRange[T any](
 	ctx context.Context,
 	pool *pgxpool.Pool,
 	text, table string,
-	whose uuid.UUID,
+	whose []any,
 	r list.Range,
 	scan pgx.RowToFunc[T],
 	take func(T) bool,
 ) (list.End, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	args := []any{whose, r.Limit + 1}
+	args := slices.Clone(whose)
 	add := func(value any) string {
 		args = append(args, value)
 		return fmt.Sprintf("$%d", len(args))
@@ -110,7 +110,7 @@ func readRange[T any](
 		text += fmt.Sprintf(" and (%[1]s.created_at, %[1]s.id) < (%[2]s, %[3]s)",
 			table, add(r.After.CreatedAt), add(r.After.ID))
 	}
-	text += fmt.Sprintf(" order by %[1]s.created_at desc, %[1]s.id desc limit $2", table)
+	text += fmt.Sprintf(" order by %[1]s.created_at desc, %[1]s.id desc limit %[2]s", table, add(r.Limit+1))
 	rows, err := pool.Query(ctx, text, args...)
 	if err != nil {
 		return list.End{}, outcome(err)

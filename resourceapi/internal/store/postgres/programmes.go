@@ -89,14 +89,17 @@ func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme
 	if err := freeExternalID(ctx, w.tx, workspaceID, d.ExternalID, uuid.Nil); err != nil {
 		return programme.Programme{}, err
 	}
+	at, err := nextMoment(ctx, w.tx, workspaceID, programmesList, 1)
+	if err != nil {
+		return programme.Programme{}, err
+	}
 	return oneProgramme(
 		ctx,
 		w.tx,
 		`
-		with moment as materialized (select resource.next_moment($2, $8) as at)
 		insert into resource.programmes
 			(id, tenant_id, name, summary, status, starts_on, ends_on, external_id, created_at, updated_at)
-		select $1, $2, $3, $4, $5, $6, $7, $9, at, at from moment
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)
 		returning `+programmeColumns,
 		identity.New(),
 		workspaceID,
@@ -105,8 +108,8 @@ func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme
 		string(d.Status),
 		timeOf(d.StartsOn),
 		timeOf(d.EndsOn),
-		programmesList,
 		textOrNull(d.ExternalID),
+		at,
 	)
 }
 
@@ -136,13 +139,17 @@ func (w *writing) Replace(
 			return programme.Programme{}, err
 		}
 	}
+	at, err := nextMoment(ctx, w.tx, workspaceID, programmesList, 1)
+	if err != nil {
+		return programme.Programme{}, err
+	}
 	p, err := oneProgramme(
 		ctx,
 		w.tx,
 		`
 		update resource.programmes
 		set name = $3, summary = $4, status = $5, starts_on = $6, ends_on = $7,
-			external_id = $9, updated_at = resource.next_moment($1, $8), version = version + 1
+			external_id = $8, updated_at = $9, version = version + 1
 		where tenant_id = $1 and id = $2
 		returning `+programmeColumns,
 		workspaceID,
@@ -152,8 +159,8 @@ func (w *writing) Replace(
 		string(after.Status),
 		timeOf(after.StartsOn),
 		timeOf(after.EndsOn),
-		programmesList,
 		textOrNull(after.ExternalID),
+		at,
 	)
 	if err != nil {
 		return programme.Programme{}, fmt.Errorf("change a programme: %w", err)

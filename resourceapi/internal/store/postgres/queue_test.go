@@ -9,6 +9,7 @@ import (
 )
 
 func TestJobs_CountsByStateAndReportsOldestWait(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	if err := postgres.MigrateJobs(t.Context(), w.Database.Owner); err != nil {
 		t.Fatal(err)

@@ -36,6 +36,7 @@ func (c *batchCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchE
 
 // Each of many concurrent requests gets the standing of its own credential and the programmes of its own workspace.
 func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	counter := &batchCounter{}
 	store, err := Open(t.Context(), w.Database.Resourceapi, 4, counter)
@@ -57,7 +58,12 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 		}
 		if i%2 == 0 {
 			grant := w.Grant(standing.Connector, workspaceID, user, "https://api.example/mcp", perm.ProgrammesRead)
-			question = standing.Query{GrantID: grant.ID, KeyID: postgrestest.KeyID, WorkspaceID: workspaceID}
+			question = standing.Query{
+				GrantID:     grant.ID,
+				GrantIn:     workspaceID,
+				KeyID:       postgrestest.KeyID,
+				WorkspaceID: workspaceID,
+			}
 		}
 		all.Go(func() {
 			own := func(what string, s standing.Standing, err error) {
@@ -109,6 +115,7 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 
 // A query that fails or blocks in a batch affects only its own request.
 func TestReads_FailureOfOneDoesNotAffectOthers(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	store.reads.AtOnce = 0 // no query starts at once, so that each is batched

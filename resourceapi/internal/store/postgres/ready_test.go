@@ -11,6 +11,7 @@ import (
 )
 
 func TestReady_RequiresEveryMigration(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	ready := func() error {
 		store, err := postgres.Open(t.Context(), w.Database.Resourceapi, 2)

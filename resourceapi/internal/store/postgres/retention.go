@@ -5,8 +5,6 @@ import (
 
 	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/webhook"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 )
 
 // RetentionPeriods say how long records are kept after they have ended. Zero keeps them for ever.
@@ -26,7 +24,7 @@ const keepJobs = 7 * 24 * time.Hour
 
 // Retention returns the store that deletes the records of the resource schema that are no longer needed.
 func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
-	imports := retention.RowsOf("resource.imports", "id", "t.finished_at", "")
+	imports := retention.RowsOf("resource.imports", "tenant_id, id", "t.finished_at", "")
 	imports.Name, imports.Setting, imports.Keep = "finished imports", SettingImports, periods.Imports
 	imports.Forever = periods.Imports == 0
 	supporters := supportersLeft()
@@ -39,26 +37,29 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 	deliveries := retention.RowsOf("account.webhook_deliveries", "id", "t.created_at", "")
 	deliveries.Name, deliveries.Keep = "deliveries of webhooks", webhook.LogDays*24*time.Hour
 	return retention.NewStore(s.pool, "resource", []retention.Kind{
-		oldSubmissions(), supporters, imports, idempotencyKeys(), jobs, deliveries,
+		oldSubmissions(), supporters, imports, answers.Kind(), jobs, deliveries,
 	})
 }
 
 // oldSubmissions returns the kind of submissions. It reads each form's list from its oldest submission on, so that it
 // reads only what it deletes.
 func oldSubmissions() retention.Kind {
-	const ofForm = `from resource.submissions s where s.form_id = f.id
-		and s.created_at < $1::timestamptz - make_interval(months => f.retention_months)
-		order by s.created_at, s.id`
+	const old = `s.tenant_id = f.tenant_id and s.form_id = f.id
+		and s.created_at < $1::timestamptz - make_interval(months => f.retention_months)`
 	return retention.Kind{
-		Name: "submissions",
-		Rule: "retentionMonths of the form",
-		Due:  `select d.at from resource.forms f cross join lateral (select s.created_at as at ` + ofForm + `) d`,
+		Name:       "submissions",
+		Rule:       "retentionMonths of the form",
+		Due:        `select s.created_at as at from resource.forms f join resource.submissions s on ` + old,
+		Workspaces: "select distinct tenant_id from resource.forms",
 		Delete: `
 			with due as materialized (
 				select d.id from resource.forms f
-				cross join lateral (select s.id ` + ofForm + ` limit $2 for update skip locked) d limit $2
+				cross join lateral (
+					select s.id from resource.submissions s where s.tenant_id = $3 and ` + old + `
+					order by s.created_at, s.id limit $2 for update skip locked
+				) d where f.tenant_id = $3 limit $2
 			), gone as (
-				delete from resource.submissions s using due where s.id = due.id returning 1)
+				delete from resource.submissions s using due where s.tenant_id = $3 and s.id = due.id returning 1)
 			select count(*) from gone`,
 	}
 }
@@ -67,36 +68,26 @@ func oldSubmissions() retention.Kind {
 // submission since then stay; only the note in supporters_left is deleted.
 func supportersLeft() retention.Kind {
 	const (
-		sent = "exists (select from resource.submissions s where s.supporter_id = t.supporter_id)"
-		due  = "from resource.supporters_left t where t.since < $1 and not " + sent
+		sent = `exists (select from resource.submissions s
+			where s.tenant_id = t.tenant_id and s.supporter_id = t.supporter_id)`
+		due = "from resource.supporters_left t where t.since < $1 and not " + sent
 	)
 	return retention.Kind{
-		Due: "select t.since as at " + due + " order by 1",
+		Due:        "select t.since as at " + due + " order by 1",
+		Workspaces: "select distinct t.tenant_id from resource.supporters_left t where t.since < $1",
 		Delete: `
 			with due as materialized (
 				select p.id from resource.supporters p
-				where p.id in (select t.supporter_id ` + due + ` order by t.since limit $2)
+				where p.tenant_id = $3
+					and p.id in (select t.supporter_id ` + due + ` and t.tenant_id = $3 order by t.since limit $2)
 				for update skip locked
 			), returned as (
-				delete from resource.supporters_left where supporter_id in (
-					select t.supporter_id from resource.supporters_left t where t.since < $1 and ` + sent + `
+				delete from resource.supporters_left where tenant_id = $3 and supporter_id in (
+					select t.supporter_id from resource.supporters_left t
+					where t.tenant_id = $3 and t.since < $1 and ` + sent + `
 					limit $2 for update skip locked)
 			), gone as (
-				delete from resource.supporters p using due where p.id = due.id returning 1)
-			select count(*) from gone`,
-	}
-}
-
-func idempotencyKeys() retention.Kind {
-	const due = "from resource.idempotency_keys where created_at <= $1 order by created_at"
-	return retention.Kind{
-		Name: "idempotency keys",
-		Keep: idempotency.Retention,
-		Due:  "select created_at as at " + due,
-		Delete: `
-			with gone as (
-				delete from resource.idempotency_keys where ctid = any (array(
-					select ctid ` + due + ` limit $2 for update skip locked)) returning 1)
+				delete from resource.supporters p using due where p.tenant_id = $3 and p.id = due.id returning 1)
 			select count(*) from gone`,
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 // F13: a search reads only matching programmes from the index, not every programme of the workspace.
 func TestSearch_UsesIndex(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -42,6 +43,7 @@ func TestSearch_UsesIndex(t *testing.T) {
 }
 
 func TestIndexSearches_ReplacesInvalidIndex(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	w.Exec("create index programmes_search on resource.programmes (name)")
 	superuser, err := pgx.Connect(t.Context(), w.Database.Superuser)
@@ -64,6 +66,7 @@ func TestIndexSearches_ReplacesInvalidIndex(t *testing.T) {
 
 // A database whose owner may not create extensions has no search index, and searches still work.
 func TestIndexSearches_SearchesWorkWithoutTrigrams(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	superuser, err := pgx.Connect(t.Context(), w.Database.Superuser)
 	if err != nil {
@@ -95,6 +98,7 @@ func TestIndexSearches_SearchesWorkWithoutTrigrams(t *testing.T) {
 // The index converts the text and the pattern to lower case by the database's locale. If the text contains the
 // pattern, the converted text must contain the converted pattern, whatever letters surround it.
 func TestFolded_LowerCaseDoesNotDependOnContext(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	for _, locale := range []string{"el", "tr", "lt", "und"} {
 		collate := ` collate "` + locale + `-x-icu"`

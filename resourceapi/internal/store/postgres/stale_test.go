@@ -11,6 +11,7 @@ import (
 
 // F26: the first request after a restart of Postgres succeeds.
 func TestOpen_DoesNotUseClosedConnections(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	for range 3 {
@@ -29,6 +30,7 @@ func TestOpen_DoesNotUseClosedConnections(t *testing.T) {
 
 // Requests get a checked connection from every pool, also from one with a single connection. A probe is itself a ping.
 func TestOpen_PingsIdleConnectionsOfRequests(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	for _, connections := range []int32{1, 4} {
 		store, err := Open(t.Context(), w.Database.Resourceapi, connections)

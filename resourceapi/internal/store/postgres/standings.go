@@ -95,11 +95,11 @@ func readAs[T any](
 
 // Askable returns the permissions that the client of a grant could get by a new consent, or none if there is no such
 // grant.
-func (s *Store) Askable(ctx context.Context, grant uuid.UUID) (perm.Set, error) {
+func (s *Store) Askable(ctx context.Context, grant, workspaceID uuid.UUID) (perm.Set, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	var identifiers []string
-	if err := s.pool.QueryRow(ctx, standing.AskableSQL, grant).Scan(&identifiers); err != nil {
+	if err := s.pool.QueryRow(ctx, standing.AskableSQL, grant, workspaceID).Scan(&identifiers); err != nil {
 		return nil, outcome(fmt.Errorf("read what a client may ask for: %w", err))
 	}
 	return perm.FromStrings(identifiers), nil

@@ -10,7 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/shared/idempotency"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
@@ -28,6 +29,7 @@ func open(t *testing.T, w *postgrestest.Fixture) *Store {
 
 // P3, and its cost: a page is read from the index in order, however many programmes there are.
 func TestPage_UsesIndexWithoutSorting(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -128,6 +130,7 @@ func keptPlan(t *testing.T, store *Store, text string, args []any) string {
 }
 
 func TestServiceRole_HasNoOtherRights(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	for _, forbidden := range []string{
@@ -146,6 +149,7 @@ func TestServiceRole_HasNoOtherRights(t *testing.T) {
 }
 
 func TestOpen_OverridesTimeoutAndProtocolOfURL(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	url := w.Database.Resourceapi + "?default_query_exec_mode=simple_protocol&statement_timeout=0"
 	if strings.Contains(w.Database.Resourceapi, "?") {
@@ -167,6 +171,7 @@ func TestOpen_OverridesTimeoutAndProtocolOfURL(t *testing.T) {
 }
 
 func TestOpen_ErrorDoesNotQuoteURL(t *testing.T) {
+	t.Parallel()
 	_, err := Open(t.Context(), "postgres://user:swordfish@host:port:x/db", 2)
 	_, migrateErr := Migrate(t.Context(), "postgres://user:swordfish@host:port:x/db")
 	if err == nil || migrateErr == nil || strings.Contains(err.Error()+migrateErr.Error(), "swordfish") {
@@ -176,6 +181,7 @@ func TestOpen_ErrorDoesNotQuoteURL(t *testing.T) {
 
 // P5: an import stays waiting if its worker dies, and the next worker does it once.
 func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -238,6 +244,7 @@ func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 }
 
 func TestProcessImport_SkipsLockedImport(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
 	for range 2 {
@@ -258,6 +265,7 @@ func TestProcessImport_SkipsLockedImport(t *testing.T) {
 }
 
 func TestMigrate_AppliesMigrationsOnce(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	w.Exec("drop schema resource cascade")
 	w.Exec("drop table goose_resourceapi")

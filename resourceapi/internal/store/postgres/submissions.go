@@ -7,28 +7,38 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
-// foreignKeyViolation is the SQLSTATE of a row whose referenced row is gone.
-const foreignKeyViolation = "23503"
+// SQLSTATEs of a row whose referenced row is gone, and of a row whose unique value is taken.
+const (
+	foreignKeyViolation = "23503"
+	uniqueViolation     = "23505"
+)
 
 // maxCounted bounds the count of a workspace's waiting submissions: a higher count makes no difference to a Queue.
 const maxCounted = 500
 
 // Accept implements engage.Writer. It adds the submission and its job in one transaction.
 func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
-	var waiting int
-	err := w.tx.QueryRow(
+	waiting := 0
+	err := w.tx.QueryRow(ctx, `select count(*) from (
+		select from resource.submissions where tenant_id = $1 and status = 'accepted' limit $2) w`,
+		s.WorkspaceID, maxCounted).Scan(&waiting)
+	if err != nil {
+		return fmt.Errorf("count the submissions that wait: %w", err)
+	}
+	at, err := nextMoment(ctx, w.tx, s.WorkspaceID, submissionsList(s.Form), 1)
+	if err != nil {
+		return err
+	}
+	_, err = w.tx.Exec(
 		ctx,
 		`
 		insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
-		select $1, $2, $3, $4, $5, $6, $7, resource.next_moment($2, $8)
-		returning (select count(*) from (
-			select from resource.submissions where tenant_id = $2 and status = 'accepted' limit $9) w)`,
+		values ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		s.ID,
 		s.WorkspaceID,
 		s.Form,
@@ -36,34 +46,39 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 		s.Answers,
 		s.Consents,
 		s.Trapped,
-		submissionsList(s.Form),
-		maxCounted,
-	).Scan(&waiting)
-	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.ConstraintName == "submissions_token" {
+		at,
+	)
+	// The id is new, so a unique value that is taken is the token.
+	if refusedBy(err, uniqueViolation, "submissions") {
 		return engage.ErrTokenUsed
 	}
-	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == foreignKeyViolation {
+	if refusedBy(err, foreignKeyViolation, "submissions") {
 		return engage.ErrNotFound // the form was erased meanwhile
 	}
 	if err != nil {
 		return fmt.Errorf("keep a submission: %w", err)
 	}
-	if err := w.queue.Add(ctx, w.tx, s.ID, waiting); err != nil {
+	if err := w.queue.Add(ctx, w.tx, s.WorkspaceID, s.ID, waiting); err != nil {
 		return fmt.Errorf("queue a submission: %w", err)
 	}
 	return nil
 }
 
 // statusColumns are the columns for the status of a submission.
-const statusColumns = "s.id, s.form_id, s.status, s.reasons"
+const statusColumns = "s.id, s.tenant_id, s.form_id, s.status, s.reasons"
 
-// SubmissionStatus reads the status of a submission. It returns engage.ErrNotFound.
-func (e *Engage) SubmissionStatus(ctx context.Context, id uuid.UUID) (engage.Submission, error) {
+// SubmissionStatus reads the status of a submission. A zero workspaceID finds it in any workspace, for a status token
+// of an earlier release. It returns engage.ErrNotFound.
+func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
+	text, args := "select "+statusColumns+" from resource.submissions s where s.tenant_id = $1 and s.id = $2",
+		[]any{workspaceID, id}
+	if workspaceID == uuid.Nil {
+		text, args = "select "+statusColumns+" from resource.submissions s where s.id = $1", []any{id}
+	}
 	var s engage.Submission
-	err := e.pool.QueryRow(ctx, "select "+statusColumns+" from resource.submissions s where s.id = $1", id).
-		Scan(&s.ID, &s.Form, &s.Status, &s.Reasons)
+	err := e.pool.QueryRow(ctx, text, args...).Scan(&s.ID, &s.WorkspaceID, &s.Form, &s.Status, &s.Reasons)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return engage.Submission{}, engage.ErrNotFound
 	}
@@ -92,90 +107,121 @@ func submissionOf(row pgx.CollectableRow, further ...any) (engage.Submission, er
 // Submissions passes one page of a form's submissions, newest first, to take until it returns false.
 func (e *Engage) Submissions(
 	ctx context.Context,
-	form uuid.UUID,
+	workspaceID, form uuid.UUID,
 	r list.Range,
 	take func(engage.Submission) bool,
 ) (list.End, error) {
 	if !r.UpdatedSince.IsZero() {
-		return e.changedSubmissions(ctx, form, r, take)
+		return e.changedSubmissions(ctx, workspaceID, form, r, take)
 	}
-	text := "select " + submissionColumns + " from resource.submissions s where s.form_id = $1"
+	text := "select " + submissionColumns + " from resource.submissions s where s.tenant_id = $1 and s.form_id = $2"
 	scan := func(row pgx.CollectableRow) (engage.Submission, error) { return submissionOf(row) }
-	return readRange(ctx, e.pool, text, "s", form, r, scan, take)
+	return readRange(ctx, e.pool, text, "s", []any{workspaceID, form}, r, scan, take)
 }
 
 // Process finishes a submission in one transaction: if the process stops at any point, either nothing or everything
-// has happened, and a second run changes nothing (E5).
-func (e *Engage) Process(ctx context.Context, id uuid.UUID) error {
-	return e.end(ctx, id, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error { return process(ctx, tx, id) })
+// has happened, and a second run changes nothing (E5). A zero workspaceID finds the submission in any workspace, for a
+// job of an earlier release.
+func (e *Engage) Process(ctx context.Context, workspaceID, id uuid.UUID) error {
+	return e.end(ctx, workspaceID, id, func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
+		return process(ctx, tx, workspaceID, id)
 	})
 }
 
-// Reject rejects a submission that cannot be processed. It leaves a finished submission unchanged.
-func (e *Engage) Reject(ctx context.Context, id uuid.UUID, reason string) error {
-	return e.end(ctx, id, func(ctx context.Context) error { return reject(ctx, e.pool, id, reason) })
+// Reject rejects a submission that cannot be processed. It leaves a finished submission unchanged. workspaceID is as
+// for Process.
+func (e *Engage) Reject(ctx context.Context, workspaceID, id uuid.UUID, reason string) error {
+	return e.end(ctx, workspaceID, id, func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
+		s, _, err := takeSubmission(ctx, tx, workspaceID, id)
+		if err != nil || s == nil {
+			return err
+		}
+		return reject(ctx, tx, *s, reason)
+	})
 }
 
-// end runs work, which finishes the submission, in a turn of the submission's workspace: submissions of a workspace
-// wait for each other in Postgres, as its writes do.
-func (e *Engage) end(ctx context.Context, id uuid.UUID, work func(context.Context) error) error {
+// end runs work, which finishes the submission, in a transaction and in a turn of the submission's workspace:
+// submissions of a workspace wait for each other in Postgres, as its writes do.
+func (e *Engage) end(
+	ctx context.Context,
+	workspaceID, id uuid.UUID,
+	work func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error,
+) error {
 	ctx, cancel := bounded(ctx, workPatience)
 	defer cancel()
-	var workspaceID uuid.UUID
-	err := e.pool.QueryRow(ctx, "select tenant_id from resource.submissions where id = $1 and status = 'accepted'", id).
-		Scan(&workspaceID)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil // already finished by another run
-	case err != nil:
-		return outcome(fmt.Errorf("find the workspace of a submission: %w", err))
+	if workspaceID == uuid.Nil {
+		err := e.pool.QueryRow(ctx,
+			"select tenant_id from resource.submissions where id = $1 and status = 'accepted'", id).Scan(&workspaceID)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil // already finished by another run
+		case err != nil:
+			return outcome(fmt.Errorf("find the workspace of a submission: %w", err))
+		}
 	}
-	return inTurn(ctx, e.turns, workspaceID, func() error { return work(ctx) })
+	return inTurn(ctx, e.turns, workspaceID, func() error {
+		return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error { return work(ctx, tx, workspaceID) })
+	})
 }
 
-func process(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	s := engage.Submission{ID: id}
-	var fields []engage.Field
-	row := tx.QueryRow(ctx, `
-		select s.tenant_id, s.form_id, s.answers, s.trapped, f.fields
-		from resource.submissions s join resource.forms f on f.id = s.form_id
-		where s.id = $1 and s.status = 'accepted' for update of s`, id)
-	err := row.Scan(&s.WorkspaceID, &s.Form, &s.Answers, &s.Trapped, &fields)
+// takeSubmission locks a submission that waits and returns it with the fields of its form. It returns nil if another
+// run has finished it.
+func takeSubmission(
+	ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID,
+) (*engage.Submission, []engage.Field, error) {
+	s := engage.Submission{ID: id, WorkspaceID: workspaceID}
+	err := tx.QueryRow(ctx, `
+		select form_id, answers, trapped from resource.submissions
+		where tenant_id = $1 and id = $2 and status = 'accepted' for update`, workspaceID, id).
+		Scan(&s.Form, &s.Answers, &s.Trapped)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil // already finished by another run
+		return nil, nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("take a submission: %w", err)
+		return nil, nil, fmt.Errorf("take a submission: %w", err)
+	}
+	var fields []engage.Field
+	err = tx.QueryRow(ctx, "select fields from resource.forms where tenant_id = $1 and id = $2", workspaceID, s.Form).
+		Scan(&fields)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the fields of a form: %w", err)
+	}
+	return &s, fields, nil
+}
+
+func process(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
+	s, fields, err := takeSubmission(ctx, tx, workspaceID, id)
+	if err != nil || s == nil {
+		return err
 	}
 	if s.Trapped {
-		return reject(ctx, tx, id, engage.ReasonTrapped)
+		return reject(ctx, tx, *s, engage.ReasonTrapped)
 	}
-	supporter, err := ensureSupporter(ctx, tx, s.WorkspaceID, engage.SupporterOf(fields, s.Answers))
+	supporter, err := ensureSupporter(ctx, tx, workspaceID, engage.SupporterOf(fields, s.Answers))
+	if err != nil {
+		return err
+	}
+	at, err := nextMoment(ctx, tx, workspaceID, submissionsList(s.Form), 1)
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `
-		update resource.submissions
-		set status = 'processed', supporter_id = $2, finished_at = resource.next_moment($3, $4)
-		where id = $1`, id, supporter, s.WorkspaceID, submissionsList(s.Form))
+		update resource.submissions set status = 'processed', supporter_id = $3, finished_at = $4
+		where tenant_id = $1 and id = $2`, workspaceID, id, supporter, at)
 	if err != nil {
 		return fmt.Errorf("finish a submission: %w", err)
 	}
 	return nil
 }
 
-type executor interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
-
-func reject(ctx context.Context, db executor, id uuid.UUID, reason string) error {
-	_, err := db.Exec(ctx, `
-		with this as materialized (
-			select id, tenant_id, form_id from resource.submissions where id = $1 and status = 'accepted' for update)
-		update resource.submissions s
-		set status = 'rejected', reasons = $2, finished_at = resource.next_moment(this.tenant_id, this.form_id::text)
-		from this where s.id = this.id`, id, []string{reason})
+func reject(ctx context.Context, tx pgx.Tx, s engage.Submission, reason string) error {
+	at, err := nextMoment(ctx, tx, s.WorkspaceID, submissionsList(s.Form), 1)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `
+		update resource.submissions set status = 'rejected', reasons = $3, finished_at = $4
+		where tenant_id = $1 and id = $2`, s.WorkspaceID, s.ID, []string{reason}, at)
 	if err != nil {
 		return fmt.Errorf("reject a submission: %w", err)
 	}

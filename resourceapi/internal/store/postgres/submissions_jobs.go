@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -20,7 +21,29 @@ const JobSchema = "river"
 // A Queue adds the job of a submission within a transaction. waiting is how many submissions of the workspace already
 // wait, counted up to a bound.
 type Queue interface {
-	Add(ctx context.Context, tx pgx.Tx, submission uuid.UUID, waiting int) error
+	Add(ctx context.Context, tx pgx.Tx, workspaceID, submission uuid.UUID, waiting int) error
+}
+
+// Accepted returns up to limit submissions that have waited for at least that long, oldest first, each with its
+// workspace.
+func (e *Engage) Accepted(
+	ctx context.Context, waiting time.Duration, limit int,
+) (map[uuid.UUID]uuid.UUID, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	rows, err := e.pool.Query(ctx, `
+		select id, tenant_id from resource.submissions
+		where status = 'accepted' and created_at <= now() - $1::interval order by created_at limit $2`, waiting, limit)
+	if err != nil {
+		return nil, outcome(fmt.Errorf("find the submissions that wait: %w", err))
+	}
+	found := map[uuid.UUID]uuid.UUID{}
+	var id, workspaceID uuid.UUID
+	_, err = pgx.ForEachRow(rows, []any{&id, &workspaceID}, func() error {
+		found[id] = workspaceID
+		return nil
+	})
+	return found, outcome(err)
 }
 
 // JobDriver lets the job queue use the store's connections.

@@ -12,6 +12,7 @@ import (
 )
 
 func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	var group sync.WaitGroup
 	for range 3 {

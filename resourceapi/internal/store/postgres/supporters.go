@@ -51,7 +51,7 @@ func (e *Engage) Supporters(
 	take func(engage.StoredSupporter) bool,
 ) (list.End, error) {
 	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1"
-	return readRange(ctx, e.pool, text, "p", workspaceID, r, scanSupporter, take)
+	return readRange(ctx, e.pool, text, "p", []any{workspaceID}, r, scanSupporter, take)
 }
 
 // Supporter reads a supporter. It returns engage.ErrNoSupporter, also for one of another workspace.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -39,6 +40,17 @@ func unavailable(err error) bool {
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
+}
+
+// refusedBy reports whether a constraint of the table refused a statement with the SQLSTATE. In a distributed database
+// the name of the table may end in the number of a shard.
+func refusedBy(err error, code, table string) bool {
+	fault, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || fault.Code != code {
+		return false
+	}
+	shard, found := strings.CutPrefix(fault.TableName, table)
+	return found && strings.Trim(shard, "_0123456789") == ""
 }
 
 // temporary reports whether an SQLSTATE (PostgreSQL, appendix A) describes a temporary condition.

@@ -17,9 +17,7 @@ import (
 // takes this lock before it locks programmes and, last, the list (moments.go). So it sees every external id that is
 // given, and never waits for a unique value while it holds the list.
 func lockExternalIDs(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
-	_, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtextextended('external ids of ' || $1, 0))",
-		workspaceID.String())
-	if err != nil {
+	if _, err := tx.Exec(ctx, "select resource.lock_external_ids($1)", workspaceID); err != nil {
 		return fmt.Errorf("lock the external ids: %w", err)
 	}
 	return nil
@@ -72,7 +70,7 @@ func upsert(
 	if len(p.created)+len(p.changed) == 0 || whole && p.failed {
 		return p.results, nil
 	}
-	last, err := nextMoment(ctx, tx, workspaceID, len(p.created)+len(p.changed))
+	last, err := nextMoment(ctx, tx, workspaceID, programmesList, len(p.created)+len(p.changed))
 	if err != nil {
 		return nil, err
 	}

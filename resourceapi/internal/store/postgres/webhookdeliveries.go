@@ -40,9 +40,11 @@ func (h *Webhooks) Target(ctx context.Context, id uuid.UUID) (t delivery.Target,
 	defer cancel()
 	var permissions []string
 	err = h.pool.QueryRow(ctx, `select `+webhook.Columns+`, w.secret, w.secret_key, w.position, w.failures,
-		w.next_try_at <= now(), coalesce(account.webhook_standing(w.id), '{}')
+		w.next_try_at <= now(), coalesce(account.webhook_standing(w.id), '{}'),
+		case when w.former_until > now() then w.former_secret end, w.former_secret_key
 		from account.webhooks w where w.id = $1`, id).
-		Scan(append(t.Targets(), &t.Secret.Secret, &t.Secret.Key, &t.Position, &t.Failures, &t.Ready, &permissions)...)
+		Scan(append(t.Targets(), &t.Secret.Secret, &t.Secret.Key, &t.Position, &t.Failures, &t.Ready, &permissions,
+			&t.Former.Secret, &t.Former.Key)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return delivery.Target{}, webhook.ErrNotFound
 	}

@@ -5,18 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/web"
 	"github.com/almonerhq/almoner/shared/webhook"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
@@ -59,18 +60,18 @@ func (h *Webhooks) Webhooks(
 	take func(webhook.Endpoint) bool,
 ) (list.End, error) {
 	text := "select " + webhook.Columns + " from account.webhooks w where w.tenant_id = $1"
-	return readRange(ctx, h.pool, text, "w", workspaceID, r, webhook.Scan, take)
+	return readRange(ctx, h.pool, text, "w", []any{workspaceID}, r, webhook.Scan, take)
 }
 
 // Deliveries calls take with each delivery of one page of an endpoint's log, newest first, until take returns false.
 func (h *Webhooks) Deliveries(
 	ctx context.Context,
-	endpoint uuid.UUID,
+	_, endpoint uuid.UUID,
 	r list.Range,
 	take func(webhook.Delivery) bool,
 ) (list.End, error) {
 	text := "select " + webhook.DeliveryColumns + " from account.webhook_deliveries d where d.webhook_id = $1"
-	return readRange(ctx, h.pool, text, "d", endpoint, r, webhook.ScanDelivery, take)
+	return readRange(ctx, h.pool, text, "d", []any{endpoint}, r, webhook.ScanDelivery, take)
 }
 
 // Add implements delivery.Writer.
@@ -111,6 +112,17 @@ func (w *webhookWriting) Disable(ctx context.Context, workspaceID, id, by uuid.U
 		return webhook.Endpoint{}, err
 	}
 	return e, recordWebhook(ctx, w.tx, "webhook.disabled", e, &by)
+}
+
+// ReplaceSecret implements delivery.Writer.
+func (w *webhookWriting) ReplaceSecret(
+	ctx context.Context, workspaceID, id, by uuid.UUID, secret webhook.Sealed, overlap time.Duration,
+) (webhook.Endpoint, error) {
+	e, err := webhook.ReplaceSecret(ctx, w.tx, workspaceID, id, identity.New(), secret, overlap)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return e, recordWebhook(ctx, w.tx, "webhook.secret_replaced", e, &by)
 }
 
 // Test implements delivery.Writer.

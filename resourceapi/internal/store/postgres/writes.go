@@ -2,18 +2,19 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 
+	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/inflight"
 )
+
+// answers are the stored answers of writes. An endpoint whose answer has a secret seals it.
+var answers = idempotency.Table{Name: "resource.idempotency_keys"}
 
 // writing implements programme.Writer within one transaction.
 type writing struct{ tx pgx.Tx }
@@ -53,69 +54,8 @@ func onceNow(
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
-		known := false
-		if key.Given() {
-			answer, known, err = claim(ctx, tx, key)
-		}
-		if err != nil || known {
-			return err
-		}
-		if answer, err = effect(ctx, tx); err != nil || !key.Given() {
-			return err
-		}
-		return storeAnswer(ctx, tx, key, answer)
+		answer, err = answers.Once(ctx, tx, key, effect)
+		return err
 	})
 	return answer, err
-}
-
-// claim inserts the key's row, or returns the stored answer. The insert waits for a transaction that inserts the same
-// row; a row older than a day is replaced.
-func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempotency.Answer, known bool, err error) {
-	tag, err := tx.Exec(ctx, `
-		insert into resource.idempotency_keys as k (tenant_id, user_id, route, key, body_hash)
-		values ($1, $2, $3, $4, $5)
-		on conflict (tenant_id, user_id, route, key) do update
-			set body_hash = excluded.body_hash, created_at = now(), status = null
-			where k.created_at <= now() - make_interval(secs => $6)`,
-		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], idempotency.Retention.Seconds())
-	if err != nil {
-		return idempotency.Answer{}, false, fmt.Errorf("claim an idempotency key: %w", err)
-	}
-	if tag.RowsAffected() == 1 {
-		return idempotency.Answer{}, false, nil
-	}
-	var same bool
-	err = tx.QueryRow(
-		ctx,
-		`
-		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
-		from resource.idempotency_keys where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
-		key.WorkspaceID,
-		key.User,
-		key.Route,
-		key.Text,
-		key.Body[:],
-	).Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body)
-	if err != nil {
-		return idempotency.Answer{}, false, fmt.Errorf("read the answer of an idempotency key: %w", err)
-	}
-	if !same {
-		return idempotency.Answer{}, false, idempotency.ErrReused
-	}
-	first.Replayed = true
-	return first, true, nil
-}
-
-func storeAnswer(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer idempotency.Answer) error {
-	tag, err := tx.Exec(ctx, `
-		update resource.idempotency_keys set status = $5, etag = $6, location = $7, body = $8
-		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
-		key.WorkspaceID, key.User, key.Route, key.Text, answer.Status, answer.ETag, answer.Location, answer.Body)
-	if err != nil {
-		return fmt.Errorf("keep the answer of an idempotency key: %w", err)
-	}
-	if tag.RowsAffected() != 1 {
-		return errors.New("the idempotency key went away within its transaction")
-	}
-	return nil
 }

@@ -15,7 +15,7 @@
 //	POST /settings/developers/apps/delete
 //	GET  /settings/webhooks?tenant=
 //	POST /settings/developers/webhooks            the endpoints, with the new one's secret only this time
-//	POST /settings/developers/webhooks/{delete,disable,enable,test,resend}
+//	POST /settings/developers/webhooks/{delete,disable,enable,secret,test,resend}
 //	GET  /settings/developers/webhook?tenant=&id=  one endpoint with the log of its deliveries
 //
 // Creating a credential needs an authentication within the last 10 minutes. Users with a password enter it in the form;
@@ -152,6 +152,7 @@ func (h *Handler) Routes() settings.Routes {
 		Section.Path() + "/webhooks/delete":  {"POST": h.deleteWebhook()},
 		Section.Path() + "/webhooks/disable": {"POST": h.disableWebhook()},
 		Section.Path() + "/webhooks/enable":  {"POST": h.enableWebhook()},
+		Section.Path() + "/webhooks/secret":  {"POST": h.replaceWebhookSecret()},
 		Section.Path() + "/webhooks/test":    {"POST": h.testWebhook()},
 		Section.Path() + "/webhooks/resend":  {"POST": h.resendWebhook()},
 	}

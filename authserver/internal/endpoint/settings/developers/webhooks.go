@@ -26,6 +26,12 @@ type Webhooks interface {
 	DeleteWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 	EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UUID, event audit.Event) error
 	DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
+	ReplaceWebhookSecret(
+		ctx context.Context,
+		workspaceID, id, replacement uuid.UUID,
+		secret webhook.Sealed,
+		event audit.Event,
+	) error
 	TestWebhook(ctx context.Context, workspaceID, id, delivery uuid.UUID, allowed *audit.Authorization) error
 	ResendWebhook(
 		ctx context.Context,
@@ -48,6 +54,14 @@ func (h *Handler) addWebhook() http.Handler {
 		notes := h.webhookNotes(v.R.Context(), here, e)
 		if len(notes) > 0 {
 			return h.showWebhookRefusal(v, here, http.StatusBadRequest, notes)
+		}
+		status, text, err := h.reauthenticate(v)
+		if err != nil {
+			return err
+		}
+		if text != "" {
+			notes["password"] = text
+			return h.showWebhookRefusal(v, here, status, notes)
 		}
 		key, err := h.Store.WebhookKey(v.R.Context())
 		if errors.Is(err, webhook.ErrNotReady) {
@@ -120,9 +134,10 @@ func (h *Handler) showWebhookRefusal(
 	v *settings.Request, here settings.Scope, status int, refused map[string]string,
 ) error {
 	var texts notes
-	for _, field := range []string{"url", "types"} { // in the order of the form
+	ids := map[string]string{"url": "webhook-url", "types": "webhook-types", "password": passwordField("webhook")}
+	for _, field := range []string{"url", "types", "password"} { // in the order of the form
 		if text := refused[field]; text != "" {
-			texts = append(texts, note{field, "webhook-" + field, text})
+			texts = append(texts, note{field, ids[field], text})
 		}
 	}
 	return h.listWebhooks(v, here, status, func(page *webhooksView) {
@@ -151,6 +166,8 @@ func (h *Handler) changeWebhook(
 			back, notice = here.Path(Section)+"#webhooks", "The endpoint was deleted meanwhile."
 		case errors.Is(err, webhook.ErrDisabled):
 			notice = "Nothing was sent, because the endpoint is disabled. Enable it first."
+		case errors.Is(err, webhook.ErrTests):
+			notice = "Nothing was sent, because 60 test events were sent within an hour. Please try again later."
 		case errors.Is(err, webhook.ErrWaiting):
 			notice = "Nothing was sent, because 10 deliveries that were requested still wait. Please try again in a " +
 				"minute."

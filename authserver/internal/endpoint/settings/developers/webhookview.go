@@ -138,10 +138,7 @@ func (h *Handler) listWebhooks(
 
 // A webhookView is the page of one endpoint with its log.
 type webhookView struct {
-	ui.Frame
-	Key        string
-	Workspaces []ui.Workspace
-	Workspace  ui.Workspace
+	common
 	Endpoint   endpoint
 	Deliveries []deliveryRow
 	Waiting    bool // some delivery waits
@@ -218,30 +215,28 @@ func (h *Handler) webhookPage() http.Handler {
 		if err != nil {
 			return err
 		}
-		return h.showWebhook(v, here, e)
+		return h.showWebhook(v, here, e, http.StatusOK, func(*webhookView) {})
 	})
 }
 
-func (h *Handler) showWebhook(v *settings.Request, here settings.Scope, e webhook.Endpoint) error {
+// showWebhook shows an endpoint, changed by adjust.
+func (h *Handler) showWebhook(
+	v *settings.Request, here settings.Scope, e webhook.Endpoint, status int, adjust func(*webhookView),
+) error {
 	deliveries, err := h.Store.WebhookDeliveries(v.R.Context(), e.ID, deliveriesShown)
 	if err != nil {
 		return err
 	}
-	frame, err := h.FrameIn(v, here, hooks)
+	common, err := h.common(v, here, hooks)
 	if err != nil {
 		return err
 	}
-	page := &webhookView{
-		Frame:      frame,
-		Key:        h.NewKey(v),
-		Workspaces: here.Workspaces(),
-		Workspace:  here.View(),
-		Endpoint:   endpointView(e),
-	}
+	page := &webhookView{common: common, Endpoint: endpointView(e)}
 	for _, d := range deliveries {
 		page.Deliveries = append(page.Deliveries, deliveryView(d, e))
 		page.Waiting = page.Waiting || d.TriedAt == nil
 	}
-	h.Pages.Show(v.W, v.R, http.StatusOK, page)
+	adjust(page)
+	h.Pages.Show(v.W, v.R, status, page)
 	return nil
 }

@@ -1,0 +1,72 @@
+package developers
+
+import (
+	"crypto/rand"
+	"errors"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/shared/webhook"
+)
+
+// replaceWebhookSecret serves POST /settings/developers/webhooks/secret. It shows the new secret, only this time. The
+// form's key names the replacement, so the same form sent again does not replace the secret once more.
+func (h *Handler) replaceWebhookSecret() http.Handler {
+	return h.form(hooks, func(v *settings.Request, here settings.Scope) error {
+		id, ok := v.ID()
+		if !ok {
+			id = uuid.Nil
+		}
+		e, err := h.Store.Webhook(v.R.Context(), here.Workspace.ID, id)
+		if errors.Is(err, webhook.ErrNotFound) {
+			return h.Done(v, here.Path(hooks), "The endpoint was deleted meanwhile.")
+		}
+		if err != nil {
+			return err
+		}
+		status, text, err := h.reauthenticate(v)
+		if err != nil {
+			return err
+		}
+		if text != "" {
+			return h.showWebhook(v, here, e, status, func(page *webhookView) {
+				page.refuse("The secret was not replaced.", notes{{"password", passwordField("secret"), text}})
+			})
+		}
+		key, err := h.Store.WebhookKey(v.R.Context())
+		if err != nil {
+			return err
+		}
+		secret, err := webhook.NewSecret(rand.Reader)
+		if err != nil {
+			return err
+		}
+		sealed, err := webhook.Seal(key, id, secret)
+		if err != nil {
+			return err
+		}
+		event := v.EventIn(here, audit.WebhookSecretReplaced, "webhook:"+id.String(), nil)
+		err = h.Store.ReplaceWebhookSecret(v.R.Context(), here.Workspace.ID, id, v.Key.Makes, sealed, event)
+		shown := &outcome{
+			Heading: "The secret was replaced",
+			Label:   "Signing secret",
+			Value:   secret.Reveal(),
+			Text: "Requests are signed with both secrets for 24 hours, and then with this one alone. It is shown only " +
+				"once. Store it like a password, and never in a repository.",
+		}
+		switch {
+		case errors.Is(err, webhook.ErrReplaced):
+			shown = &outcome{
+				Heading: "The secret was already replaced",
+				Text: "The new secret was shown once and cannot be shown again. If you did not save it, replace the " +
+					"secret again.",
+			}
+		case err != nil:
+			return err
+		}
+		return h.showWebhook(v, here, e, http.StatusOK, func(page *webhookView) { page.Outcome = shown })
+	})
+}

@@ -1,0 +1,94 @@
+package grant_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// beforeFinish puts the database into the state of an upgrade whose last processes are not replaced yet.
+func (b *testEnv) beforeFinish() { b.fixture.Exec(`delete from account.finished_upgrades`) }
+
+// carriesWorkspace reports whether a code or refresh token contains its workspace.
+func (b *testEnv) carriesWorkspace(kind grant.TokenKind, text credential.Secret) bool {
+	b.Helper()
+	token, err := b.grants.ReadToken(kind, text)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if token.WorkspaceID != uuid.Nil && token.WorkspaceID != b.fixture.WorkspaceID {
+		b.Errorf("the token is of the workspace %s", token.WorkspaceID)
+	}
+	return token.WorkspaceID != uuid.Nil
+}
+
+// Until the upgrade is finished, processes of the previous release get every code and refresh token. They can read only
+// the former format.
+func TestFormats_ContainWorkspaceAfterFinish(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		b := newTestEnv(t)
+		b.snapshotFirst = first
+		b.beforeFinish()
+		g, code := b.consent()
+		issued, err := b.redeem(code, b.terms())
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := b.mustRotate(issued.Refresh)
+		if b.carriesWorkspace(grant.Code, code) || b.carriesWorkspace(grant.Refresh, issued.Refresh) ||
+			b.carriesWorkspace(grant.Refresh, second) {
+			t.Error("a token contains its workspace")
+		}
+		b.fixture.Exec(`insert into account.finished_upgrades (name) values ('tokens_carry_workspace')`)
+		third := b.mustRotate(second) // a grant keeps its format
+		if b.carriesWorkspace(grant.Refresh, third) {
+			t.Error("a grant has changed its format")
+		}
+		_, err = b.rotate(issued.Refresh) // G3
+		b.refused("a superseded token", err)
+		b.wantRevoked(g.ID, grant.Replayed)
+
+		g, code = b.consent()
+		issued, err = b.redeem(code, b.terms())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !b.carriesWorkspace(grant.Code, code) || !b.carriesWorkspace(grant.Refresh, b.mustRotate(issued.Refresh)) {
+			t.Error("a token does not contain its workspace")
+		}
+		_, err = b.redeem(code, b.terms()) // G1
+		b.refused("a used code", err)
+		b.wantRevoked(g.ID, grant.CodeReused)
+	}
+}
+
+// A code of the former format is bound to its approval, and its reuse is found, as of any other.
+func TestG1_ReusedCodeOfFormerFormatRevokesGrant(t *testing.T) {
+	b := newTestEnv(t)
+	b.beforeFinish()
+	g, code := b.consent()
+	wrong := b.terms()
+	wrong.RedirectURI += "x"
+	_, err := b.redeem(code, wrong)
+	b.refused("a wrong redirect URI", err)
+	if _, err := b.redeemWith(code, b.terms(), "a key of this request"); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := b.redeemWith(code, b.terms(), "a key of this request"); err != nil || !again.Repeated { // G11
+		t.Errorf("%+v %v", again, err)
+	}
+	_, err = b.redeemWith(code, b.terms(), "a key of another request")
+	b.refused("a used code", err)
+	b.wantRevoked(g.ID, grant.CodeReused)
+}
+
+// A token of the former format whose grant does not exist is refused, like any other.
+func TestFormats_UnknownGrantIsRefused(t *testing.T) {
+	b := newTestEnv(t)
+	text, _ := b.codec.New(grant.Refresh, grant.Key{ID: uuid.New()}, 1)
+	_, err := b.rotate(text)
+	b.refused("a token of no grant", err)
+}

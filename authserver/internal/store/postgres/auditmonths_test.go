@@ -1,0 +1,223 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/migrate"
+)
+
+// earlierMigrations are the migrations before the one that makes the workspace of audit events required.
+type earlierMigrations struct{ fs.FS }
+
+func (e earlierMigrations) ReadDir(name string) ([]fs.DirEntry, error) {
+	all, err := fs.ReadDir(e.FS, name)
+	var some []fs.DirEntry
+	for _, file := range all {
+		if file.Name() < "00250" {
+			some = append(some, file)
+		}
+	}
+	return some, err
+}
+
+// emptyDatabase creates a database on the server of database, and returns it with these roles.
+func emptyDatabase(t *testing.T, database testkit.Database) testkit.Database {
+	t.Helper()
+	superuser, err := pgx.Connect(t.Context(), database.Superuser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "months_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	if _, err := superuser.Exec(t.Context(), "create database "+name+" owner test_owner"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_, err := superuser.Exec(ctx, "drop database "+name+" with (force)")
+		if err = errors.Join(err, superuser.Close(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	in := func(server string) string {
+		parsed, err := url.Parse(server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed.Path = "/" + name
+		return parsed.String()
+	}
+	return testkit.Database{Owner: in(database.Owner), Authserver: in(database.Authserver)}
+}
+
+// The audit log is partitioned while the previous release inserts events: none is refused, and none is lost.
+func TestAuditMonths_MigrationRunsWhilePreviousReleaseInserts(t *testing.T) {
+	t.Parallel()
+	database := emptyDatabase(t, testkit.NewDatabase(t))
+	files, err := fs.Sub(postgres.Migrations, "migrations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := migrate.Migrations{Files: earlierMigrations{files}, Table: "goose_authserver"}
+	if _, err := before.Up(t.Context(), database.Owner); err != nil {
+		t.Fatal(err)
+	}
+	owner, err := pgx.Connect(t.Context(), database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = owner.Close(context.WithoutCancel(t.Context())) }()
+	const old = 12_000
+	_, err = owner.Exec(t.Context(), `
+		with o as (insert into account.organisations (id, name) values (gen_random_uuid(), 'x') returning id),
+			w as (insert into account.tenants (id, organisation_id, name) select gen_random_uuid(), id, 'x' from o
+				returning id)
+		insert into account.audit_events (id, at, tenant_id, actor, action, subject)
+		select gen_random_uuid(), now() - make_interval(mins => n), case when n % 3 > 0 then w.id end, 'system', 'x', 'x'
+		from w, generate_series(1, $1::integer) n`, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var inserted atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	inserts, _ := errgroup.WithContext(ctx)
+	for worker := range 4 {
+		inserts.Go(func() error {
+			service, err := pgx.Connect(t.Context(), database.Authserver)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = service.Close(context.WithoutCancel(t.Context())) }()
+			for n := 0; ctx.Err() == nil; n++ {
+				_, err := service.Exec(t.Context(), `
+insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+values ($1, null, null, 'system', $2, $3, '{"reason": "x"}', 'r') on conflict do nothing`,
+					uuid.New(), audit.GrantRefused, fmt.Sprintf("grant:%d-%d", worker, n))
+				if err != nil {
+					return err
+				}
+				inserted.Add(1)
+			}
+			return nil
+		})
+	}
+	if _, err := postgres.Migrate(t.Context(), credential.Secret(database.Owner)); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := inserts.Wait(); err != nil {
+		t.Errorf("an event was refused: %v", err)
+	}
+	var stored, outside, partitions int64
+	err = owner.QueryRow(t.Context(), `select count(*), count(*) filter (where tenant_id = $1),
+			(select count(*) from account.audit_months()) from account.audit_events`, uuid.Nil).
+		Scan(&stored, &outside, &partitions)
+	want := old + inserted.Load()
+	if err != nil || stored != want || outside != want-old*2/3 || partitions < 4 {
+		t.Errorf("%d events, %d outside workspaces, %d partitions; want %d events: %v", stored, outside, partitions,
+			want, err)
+	}
+	t.Logf("%d events inserted meanwhile", inserted.Load())
+}
+
+// A refusal is recorded once an hour in the month's partition too.
+func TestAuditMonths_RefusalIsRecordedOnce(t *testing.T) {
+	l := newStoreTest(t)
+	l.fixture.Exec(`drop table account.audit_events_earlier`)
+	if n := l.count(`with made as (select account.make_audit_months()) select count(*) from made`); n != 1 {
+		t.Fatal("no months")
+	}
+	for range 3 {
+		err := l.RecordRefusal(t.Context(), audit.Event{
+			Actor:   "system",
+			Action:  audit.GrantRefused,
+			Subject: "grant:x",
+			Detail:  map[string]any{"reason": "x"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const here = `select count(*) from account.audit_events where action = 'grant.' || 'refused'
+		and tableoid::regclass::text like 'account.audit_events_2%'`
+	if n := l.count(here); n != 1 {
+		t.Errorf("%d refusals in this month's partition", n)
+	}
+}
+
+// Events in the default partition move to their month when it is made.
+func TestAuditMonths_DefaultPartitionIsEmptiedByMonth(t *testing.T) {
+	l := newStoreTest(t)
+	l.fixture.Exec(`do $$ declare name text; begin
+		for name in select p.name from account.audit_months() p where p.starts is not null loop
+			execute format('drop table account.%I', name);
+		end loop;
+	end $$`)
+	l.fixture.Exec(`insert into account.audit_events (id, at, actor, action, subject)
+		select gen_random_uuid(), now() + make_interval(months => 3), 'system', 'x', 'x' from generate_series(1, 7)`)
+	const left = `select count(*) from account.audit_events_default`
+	if n := l.count(left); n != 7 {
+		t.Fatalf("%d events in the default partition", n)
+	}
+	forEver := l.Retention(postgres.RetentionPeriods{}) // it makes months too
+	if err := forEver.RunOnce(t.Context(), func(string, int64) {}, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if n, all := l.count(left), l.count(`select count(*) from account.audit_events`); n != 0 || all != 7 {
+		t.Errorf("%d events in the default partition, %d in all", n, all)
+	}
+}
+
+// A month is dropped when all its events are due, and none is deleted before.
+func TestAuditMonths_PastMonthIsDropped(t *testing.T) {
+	l := newStoreTest(t)
+	l.fixture.Exec(`drop table account.audit_events_earlier`)
+	l.fixture.Exec(`do $$ declare month timestamptz; begin
+		for month in select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
+			from generate_series(1, 6) n loop
+			execute format('create table account.%I partition of account.audit_events for values from (%L) to (%L)',
+				'audit_events_past_' || to_char(month, 'YYYY_MM'), month,
+				(month at time zone 'UTC' + interval '1 month') at time zone 'UTC');
+		end loop;
+	end $$`)
+	l.fixture.Exec(`insert into account.audit_events (id, at, actor, action, subject)
+		select gen_random_uuid(), now() - make_interval(days => n), 'system', 'x', 'x' from generate_series(1, 180) n`)
+	const (
+		tables = `select count(*) from account.audit_months()`
+		due    = `select count(*) from account.audit_events where at < account.audit_events_due(now() - interval '100 days')`
+	)
+	months, all, ready := l.count(tables), l.count(`select count(*) from account.audit_events`), l.count(due)
+	kept := keepAll()
+	kept.AuditEvents = 100 * day
+	deletes(t, l.Retention(kept), "audit events", ready)
+	if n := l.count(`select count(*) from account.audit_events`); ready < 20 || n != all-ready {
+		t.Errorf("%d events are left of %d, and %d were due", n, all, ready)
+	}
+	dropped := months - l.count(tables)
+	if n := l.count(due); n != 0 || dropped < 1 {
+		t.Errorf("%d due events and %d months are left of %d", n, l.count(tables), months)
+	}
+	if n := l.count(`select count(*) from account.audit_events where at > now() - interval '100 days'`); n != 100-1 &&
+		n != 100 {
+		t.Errorf("%d events of the last 100 days are left", n)
+	}
+}

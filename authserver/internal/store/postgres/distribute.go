@@ -1,0 +1,49 @@
+package postgres
+
+import (
+	"context"
+	"io"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/migrate"
+)
+
+// Distribute divides what belongs to workspaces among the nodes of a Citus cluster, as the owner of the database, and
+// writes what it does to out. Other tables are copied to each node or stay on the first one, as sign-ins and jobs do.
+// It finishes the upgrade first: the previous release does not work with a distributed database.
+func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error {
+	found, err := migrate.HasCitus(ctx, url.Reveal())
+	if err != nil {
+		return err
+	}
+	if !found {
+		return migrate.ErrNoCitus
+	}
+	if err := FinishUpgrade(ctx, url); err != nil {
+		return err
+	}
+	return migrate.Distribution{
+		Reference: []string{
+			"account.organisations",
+			"account.tenants",
+			"account.users",
+			"account.tenant_modules",
+			"account.tenant_features",
+			"account.connector_policies",
+			"account.memberships",
+			"account.oauth_clients",
+			"account.client_secrets",
+			"account.personal_access_tokens",
+			"account.signing_keys",
+		},
+		ByWorkspace: []string{
+			"account.events",
+			"account.event_sequences",
+			"account.grants",
+		},
+		Functions: []string{
+			"account.is_coordinator()",
+			"account.add_event(uuid, text, uuid, text[])",
+		},
+	}.Apply(ctx, url.Reveal(), out)
+}

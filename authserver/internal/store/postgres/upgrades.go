@@ -1,0 +1,55 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/migrate"
+)
+
+// tokensCarryWorkspace is the step after which codes and refresh tokens contain their workspace (migration 233).
+const tokensCarryWorkspace = "tokens_carry_workspace"
+
+// finishSQL are the statements that wait until no process of the previous release is left. Each can be repeated, and
+// runs outside a transaction. The migrations of the next release contain them: its upgrade begins after the end of
+// this one.
+var finishSQL = []string{
+	`create index concurrently if not exists grants_located on account.grants (id)`,
+	`insert into account.finished_upgrades (name) values ('` + tokensCarryWorkspace + `') on conflict do nothing`,
+	`drop index concurrently if exists account.grants_by_id`,
+}
+
+// brokenSQL finds out whether an interrupted call has left an index that is not valid.
+const brokenSQL = `select exists (select from pg_index
+	where indexrelid = to_regclass('account.grants_located') and not indisvalid)`
+
+// FinishUpgrade takes the steps of the upgrade that wait until no process of the previous release is left. It connects
+// as the owner of the database, whose schema must be up to date. The previous release no longer works after it.
+func FinishUpgrade(ctx context.Context, url credential.Secret) error {
+	config, err := migrate.Config(url.Reveal())
+	if err != nil {
+		return err
+	}
+	connection, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("finish the upgrade: %w", err)
+	}
+	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }()
+	statements, broken := finishSQL, false
+	if err := connection.QueryRow(ctx, brokenSQL).Scan(&broken); err != nil {
+		return fmt.Errorf("finish the upgrade: %w", err)
+	}
+	if broken {
+		statements = slices.Insert(slices.Clone(statements), 0, `drop index concurrently account.grants_located`)
+	}
+	for _, statement := range statements {
+		if _, err := connection.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("finish the upgrade: %w", migrate.Explain(err))
+		}
+	}
+	return nil
+}

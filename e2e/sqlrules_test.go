@@ -1,0 +1,215 @@
+package e2e
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A distributed Postgres refuses some statements that a plain one accepts, and sends others to every node. These rules
+// hold for the SQL of a service, and for the functions of its migrations from the first one that obeys them.
+
+// distributable are the services, and the first migrations that obey the rules.
+var distributable = map[string]string{"authserver": "00230"}
+
+// locatesGrants are the only statements that find a grant by its id alone.
+var locatesGrants = []string{
+	"select tenant_id from account.grants where id = $1",           // tokens of the former format
+	"select " + between + " from account.grants g where g.id = $1", // an operator names a grant
+}
+
+// between stands for what is not a literal.
+const between = "…"
+
+var (
+	clock       = regexp.MustCompile(`(?i)\b(now|clock_timestamp|statement_timestamp)\(\)`)
+	conflict    = regexp.MustCompile(`(?is)\bdo update\b(.*)`)
+	hidden      = regexp.MustCompile(`(?i)\bctid\b`)
+	grantByID   = regexp.MustCompile(`(?is)\baccount\.grants\b.*\bid = (\$|@|any\b|asked\.|step\.)`)
+	grantLocked = regexp.MustCompile(`(?is)\baccount\.grants\b.*\bfor (update|no key update|share)\b`)
+)
+
+// brokenRules returns what a statement breaks.
+func brokenRules(sql string) (broken []string) {
+	if clock.MatchString(strings.Join(choices(sql), " ")) {
+		broken = append(broken, "the time inside case, coalesce, least or greatest: read it before")
+	}
+	if update := conflict.FindString(sql); clock.MatchString(update) {
+		broken = append(broken, "the time inside do update: insert it and use excluded")
+	}
+	if hidden.MatchString(sql) {
+		broken = append(broken, "ctid: use the primary key")
+	}
+	if grantByID.MatchString(sql) && !strings.Contains(sql, "tenant_id") {
+		broken = append(broken, "a grant by its id alone: name tenant_id")
+	}
+	if grantLocked.MatchString(sql) && !strings.Contains(sql, "tenant_id") {
+		broken = append(broken, "grants locked in several workspaces: lock those of one")
+	}
+	return broken
+}
+
+var opening = regexp.MustCompile(`(?i)\bcase\b|\b(coalesce|least|greatest)\s*\(`)
+
+// choices returns the texts of the expressions of which Postgres evaluates only a part.
+func choices(sql string) (out []string) {
+	for _, at := range opening.FindAllStringIndex(sql, -1) {
+		rest := sql[at[1]:]
+		if strings.HasSuffix(sql[:at[1]], "(") {
+			out = append(out, rest[:closing(rest)])
+		} else if text, _, found := strings.Cut(rest, "end"); found {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// closing returns the index of the parenthesis that closes an opened one.
+func closing(text string) int {
+	depth := 1
+	for i, c := range text {
+		switch c {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return i
+			}
+		}
+	}
+	return len(text)
+}
+
+func TestSQL_IsAcceptedByDistributedPostgres(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for service, first := range distributable {
+		folder := filepath.Join("..", service, "internal")
+		must(t, filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+			switch {
+			case err != nil || strings.HasSuffix(path, "_test.go"):
+				return err
+			case strings.HasSuffix(path, ".sql"):
+				if filepath.Base(path) >= first {
+					source, err := os.ReadFile(path)
+					must(t, err)
+					checkMigration(t, path, string(source))
+				}
+			case strings.HasSuffix(path, ".go"):
+				seen += checkStrings(t, path)
+			}
+			return nil
+		}))
+	}
+	if seen < 200 {
+		t.Errorf("%d statements were found, which is too few", seen)
+	}
+}
+
+var statement = regexp.MustCompile(`(?i)\b(select|update|insert into|delete from)\b`)
+
+// checkStrings checks the SQL of a source file and returns the number of its statements.
+func checkStrings(t *testing.T, path string) (statements int) {
+	t.Helper()
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+	must(t, err)
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch n := node.(type) {
+		case *ast.SelectorExpr:
+			if n.Sel.Name == "ConstraintName" {
+				t.Errorf("%s: ConstraintName: shards have names of their own; compare Code and TableName",
+					files.Position(n.Pos()))
+			}
+		case *ast.ImportSpec:
+			return false
+		case ast.Expr:
+			text, literal := literalOf(n)
+			if !literal {
+				return true
+			}
+			if statement.MatchString(text) {
+				statements++
+				checkSQL(t, files.Position(n.Pos()).String(), text)
+			}
+			return false
+		}
+		return true
+	})
+	return statements
+}
+
+// literalOf returns the text of a string literal or a concatenation, with between for what is not a literal.
+func literalOf(e ast.Expr) (text string, literal bool) {
+	switch n := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(n.Value)
+		return text, err == nil && n.Kind == token.STRING
+	case *ast.BinaryExpr:
+		left, first := literalOf(n.X)
+		right, second := literalOf(n.Y)
+		if !first {
+			left = between
+		}
+		if !second {
+			right = between
+		}
+		return left + right, n.Op == token.ADD && (first || second)
+	}
+	return "", false
+}
+
+// checkMigration checks the statements of a migration, without their comments.
+func checkMigration(t *testing.T, path, source string) {
+	t.Helper()
+	var lines []string
+	for line := range strings.Lines(source) {
+		code, _, _ := strings.Cut(line, "--")
+		lines = append(lines, code)
+	}
+	for one := range strings.SplitSeq(strings.Join(lines, "\n"), ";") {
+		checkSQL(t, path, strings.ReplaceAll(one, " grants ", " account.grants "))
+	}
+}
+
+func checkSQL(t *testing.T, where, sql string) {
+	t.Helper()
+	words := strings.Join(strings.Fields(sql), " ")
+	if slices.Contains(locatesGrants, words) {
+		return
+	}
+	for _, broken := range brokenRules(words) {
+		t.Errorf("%s: %s\n\t%s", where, broken, words)
+	}
+}
+
+// Each rule finds a statement that breaks it.
+func TestSQL_RulesFindBrokenStatements(t *testing.T) {
+	t.Parallel()
+	for sql, rules := range map[string]int{
+		`update t set a = case when b then now() else a end where id = $1`:                        1,
+		`update t set a = coalesce(a, now())`:                                                     1,
+		`select least(a, b, (now()))`:                                                             1,
+		`insert into t (a) values (1) on conflict (a) do update set b = now()`:                    1,
+		`delete from t where ctid in (select ctid from t limit 3)`:                                1,
+		`update account.grants set state = 'revoked' where id = $1`:                               1,
+		`select from account.grants g where g.user_id = $1 order by g.id for update`:              1,
+		`update t set a = now() where b < now()`:                                                  0,
+		`update account.grants set state = 'revoked' where tenant_id = $1 and id = $2`:            0,
+		`select case when a then b else c end, now()`:                                             0,
+		`insert into t (a, b) values (1, now()) on conflict (a) do update set b = excluded.b`:     0,
+		`select from account.grants where tenant_id = $1 and user_id = $2 order by id for update`: 0,
+	} {
+		if broken := brokenRules(sql); len(broken) != rules {
+			t.Errorf("%s: %q", sql, broken)
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/identity"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/forms"
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+)
+
+// maxApplyFile is the maximum size of the file, in bytes.
+const maxApplyFile = 1 << 20
+
+// An ApplyCommand is `resourceapi apply`. It creates the forms of a file that do not exist and changes those that differ
+// from it, in one transaction. Forms that the file does not name stay as they are.
+type ApplyCommand struct {
+	DryRun bool // change nothing
+	JSON   bool
+}
+
+// An appliedForm is what the command did with one form, or would do.
+type appliedForm struct {
+	ID       uuid.UUID `json:"id"`
+	Title    string    `json:"title"`
+	Action   string    `json:"action"` // create, change or none
+	Changed  []string  `json:"changed,omitempty"`
+	EmbedKey string    `json:"embedKey,omitempty"` // of a form that was created; public
+}
+
+// appliedForms is the result of the command.
+type appliedForms struct {
+	DryRun bool          `json:"dryRun"`
+	Forms  []appliedForm `json:"forms"`
+}
+
+// Run applies the file and writes the result to out.
+func (c ApplyCommand) Run(ctx context.Context, environ []string, file io.Reader, out io.Writer) error {
+	var config struct {
+		DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
+	}
+	if _, err := envconf.Load(&config, environ); err != nil {
+		return err
+	}
+	wanted, err := readForms(file)
+	if err != nil {
+		return err
+	}
+	store, err := postgres.Open(ctx, config.DatabaseURL.Reveal(), retentionConnections)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	applied, err := c.apply(ctx, store.Engage(nil), wanted)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(applied)
+	}
+	return applied.text(out)
+}
+
+// readForms reads the list named forms of a file. The list named clients is for authserver admin apply.
+func readForms(file io.Reader) ([]engage.Form, error) {
+	text, err := io.ReadAll(io.LimitReader(file, maxApplyFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the file: %w", err)
+	}
+	if len(text) > maxApplyFile {
+		return nil, errors.New("the file is larger than 1 MiB")
+	}
+	var content struct {
+		Clients any              `yaml:"clients"`
+		Forms   []map[string]any `yaml:"forms"`
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
+	if err := decoder.Decode(&content); err != nil && !errors.Is(err, io.EOF) {
+		first, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
+		return nil, errors.New("the file is not valid: " + first)
+	}
+	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("the file must be one YAML document")
+	}
+	if len(content.Forms) == 0 && content.Clients == nil {
+		return nil, errors.New("the file has no forms: it must contain a list named forms")
+	}
+	var all []engage.Form
+	for i, entry := range content.Forms {
+		form, err := readEntry(entry)
+		if err == nil && slices.ContainsFunc(all, func(f engage.Form) bool { return f.ID == form.ID }) {
+			err = errors.New("its id is also the id of an earlier entry")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("forms[%d]: %w", i, err)
+		}
+		all = append(all, form)
+	}
+	return all, nil
+}
+
+// readEntry reads an entry: the members of the API, an id and the id of its workspace.
+func readEntry(entry map[string]any) (engage.Form, error) {
+	ids := map[string]uuid.UUID{}
+	for _, name := range []string{"id", "workspace"} {
+		text, _ := entry[name].(string)
+		id, err := identity.Parse(text)
+		if err != nil {
+			return engage.Form{}, fmt.Errorf("%s must be a UUID", name)
+		}
+		ids[name] = id
+		delete(entry, name)
+	}
+	content, err := json.Marshal(entry)
+	if err != nil {
+		return engage.Form{}, errors.New("it must be an object with the members of a form")
+	}
+	form, err := forms.ReadForm(content)
+	if problems, ok := errors.AsType[invalid.Fields](err); ok {
+		var all []string
+		for _, name := range slices.Sorted(maps.Keys(problems)) {
+			all = append(all, name+": "+problems[name])
+		}
+		return engage.Form{}, errors.New(strings.Join(all, " "))
+	}
+	if err != nil {
+		return engage.Form{}, errors.New(apierr.Of(err).Message)
+	}
+	form.ID, form.WorkspaceID = ids["id"], ids["workspace"]
+	return form, nil
+}
+
+// errDryRun makes the transaction of a dry run end without a change.
+var errDryRun = errors.New("dry run")
+
+func (c ApplyCommand) apply(ctx context.Context, store *postgres.Engage, wanted []engage.Form) (appliedForms, error) {
+	applied := appliedForms{DryRun: c.DryRun, Forms: []appliedForm{}}
+	effect := func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+		for i, form := range wanted {
+			one, err := applyForm(ctx, writer, form)
+			if err != nil {
+				return idempotency.Answer{}, fmt.Errorf("forms[%d] (%q): %w", i, form.Title, err)
+			}
+			if c.DryRun {
+				one.EmbedKey = ""
+			}
+			applied.Forms = append(applied.Forms, one)
+		}
+		if c.DryRun {
+			return idempotency.Answer{}, errDryRun
+		}
+		return idempotency.Answer{}, nil
+	}
+	_, err := store.Once(ctx, idempotency.Key{}, effect)
+	if errors.Is(err, errDryRun) {
+		err = nil
+	}
+	return applied, err
+}
+
+// applyForm creates the form, or changes the stored one to it.
+func applyForm(ctx context.Context, writer engage.Writer, form engage.Form) (appliedForm, error) {
+	one := appliedForm{ID: form.ID, Title: form.Title, Action: "none"}
+	_, err := writer.ReplaceForm(ctx, form.WorkspaceID, form.ID, func(stored engage.Form) (engage.Form, error) {
+		if !sameFields(stored.Fields, form.Fields) {
+			return engage.Form{}, errors.New("the fields of a form cannot change: choose a new id for another form")
+		}
+		if one.Changed = differences(stored, form); len(one.Changed) > 0 {
+			one.Action = "change"
+		}
+		stored.Definition, stored.Enabled = form.Definition, form.Enabled
+		return stored, nil
+	})
+	if !errors.Is(err, engage.ErrNotFound) {
+		return one, err
+	}
+	key, err := credential.EmbedKey.New(rand.Reader)
+	if err != nil {
+		return appliedForm{}, err
+	}
+	form.EmbedKey = key.Reveal()
+	one.Action, one.EmbedKey = "create", form.EmbedKey
+	_, err = writer.CreateForm(ctx, form, uuid.Nil) // no user creates it
+	return one, err
+}
+
+// sameFields reports whether the fields are equal as they are stored, in JSON.
+func sameFields(a, b []engage.Field) bool {
+	first, failed := json.Marshal(a)
+	second, alsoFailed := json.Marshal(b)
+	return failed == nil && alsoFailed == nil && bytes.Equal(first, second)
+}
+
+// differences returns the names of the members that differ, in the order of the documentation.
+func differences(stored, form engage.Form) []string {
+	var names []string
+	for _, one := range []struct {
+		name    string
+		differs bool
+	}{
+		{"title", stored.Title != form.Title},
+		{"introduction", stored.Introduction != form.Introduction},
+		{"thankYou", stored.ThankYou != form.ThankYou},
+		{"lang", stored.Lang != form.Lang},
+		{"allowedOrigins", !slices.Equal(stored.AllowedOrigins, form.AllowedOrigins)},
+		{"enabled", stored.Enabled != form.Enabled},
+		{"retentionMonths", stored.RetentionMonths != form.RetentionMonths},
+	} {
+		if one.differs {
+			names = append(names, one.name)
+		}
+	}
+	return names
+}
+
+// text writes a line for each form that was created or changed, and a line with the counts.
+func (a appliedForms) text(out io.Writer) error {
+	var text strings.Builder
+	count := map[string]int{}
+	for _, one := range a.Forms {
+		count[one.Action]++
+		switch one.Action {
+		case "create":
+			fmt.Fprintf(&text, "create  %s  %s\n", one.ID, one.Title)
+			if one.EmbedKey != "" {
+				fmt.Fprintf(&text, "        embed key: %s\n", one.EmbedKey)
+			}
+		case "change":
+			fmt.Fprintf(&text, "change  %s  %s: %s\n", one.ID, one.Title, strings.Join(one.Changed, ", "))
+		}
+	}
+	fmt.Fprintf(&text, "%d created, %d changed, %d unchanged\n", count["create"], count["change"], count["none"])
+	if a.DryRun {
+		text.WriteString("Dry run: nothing was changed.\n")
+	}
+	if _, err := io.WriteString(out, text.String()); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}

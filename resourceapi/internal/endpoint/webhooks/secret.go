@@ -1,0 +1,69 @@
+package webhooks
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/webhook"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/resourceapi/internal/records"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
+)
+
+// ReplaceSecret handles POST …/secret: 200 with the endpoint and its new secret. Events are signed with both secrets for
+// 24 hours, unless expireOld is true.
+func (e *Endpoint) ReplaceSecret() http.Handler { return e.write(e.decodeReplaceSecret, e.onceSealed) }
+
+func (e *Endpoint) decodeReplaceSecret(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	id, err := records.PathID(r, webhook.ErrNotFound)
+	if err != nil {
+		return nil, err
+	}
+	overlap, err := readOverlap(r.Header, content)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, writer delivery.Writer) (idempotency.Answer, error) {
+		secret, err := webhook.NewSecret(rand.Reader)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		sealed, err := webhook.Seal(e.Keys.Public(), id, secret)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		changed, err := writer.ReplaceSecret(ctx, caller.WorkspaceID, id, caller.User, sealed, overlap)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		return answerWith(http.StatusOK, added{recordOf(changed), secret.Reveal()})
+	}, nil
+}
+
+// readOverlap reads the optional body, which may have expireOld.
+func readOverlap(h http.Header, content []byte) (time.Duration, error) {
+	if len(content) == 0 {
+		return webhook.SecretOverlap, nil
+	}
+	object, err := strictjson.ReadBody(h, content, "application/json")
+	if err != nil {
+		return 0, err
+	}
+	problems := invalid.Fields(unknown.Members(object, "expireOld"))
+	overlap := webhook.SecretOverlap
+	switch string(object["expireOld"]) {
+	case "", "false":
+	case "true":
+		overlap = 0
+	default:
+		problems["expireOld"] = "Must be true or false."
+	}
+	return overlap, problems.OrNil()
+}

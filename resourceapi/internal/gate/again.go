@@ -1,0 +1,38 @@
+package gate
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// againKey is the context key of the check that StillAdmitted runs.
+type againKey struct{}
+
+// checkingAgain returns a context in which StillAdmitted checks steps 1, 3 and 4 again.
+func (g *Gate) checkingAgain(
+	ctx context.Context, held presented, workspaceID uuid.UUID, need perm.Permission,
+) context.Context {
+	return context.WithValue(ctx, againKey{}, func(ctx context.Context) error {
+		s, err := g.readStanding(ctx, held, workspaceID, need, Plan{})
+		if err != nil {
+			return err
+		}
+		if err := g.access(ctx, held, s, workspaceID, need); err != nil {
+			return err
+		}
+		return g.refuseModule(s, need)
+	})
+}
+
+// StillAdmitted returns the refusal if the request of an export would no longer be admitted, because its credential has
+// ended or the user has lost the permission. Other requests are short, and are not checked again.
+func StillAdmitted(ctx context.Context) error {
+	check, ok := ctx.Value(againKey{}).(func(context.Context) error)
+	if !ok {
+		return nil
+	}
+	return check(ctx)
+}

@@ -1,0 +1,81 @@
+package localstore
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ErrNoCitus reports that no installed PostgreSQL has the extension citus.
+var ErrNoCitus = errors.New("no PostgreSQL with the extension citus is installed: install a package such as " +
+	"postgresql-16-citus-13.0 (https://packages.citusdata.com), or build it (deploy/citus/README.md), and put the " +
+	"directory of that PostgreSQL's programs first in PATH")
+
+// Citus is a Citus cluster that this program started: the coordinator and its workers.
+type Citus struct {
+	Nodes []*Postgres // the first one is the coordinator
+}
+
+// StartCitus starts a coordinator and workers below options.Dir. After an error it stops the started nodes. Errors:
+// ErrNoCitus, and those of StartPostgres.
+func StartCitus(ctx context.Context, options Options, workers int) (*Citus, error) {
+	found, err := findCitus()
+	if err != nil {
+		return nil, err
+	}
+	// Nodes connect to each other as the services' roles, whose passwords they do not know.
+	trust := filepath.Join(options.Dir, "trust.conf")
+	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(trust, []byte("host all,replication all 127.0.0.1/32 trust\n"), 0o644); err != nil {
+		return nil, err
+	}
+	options.programs = &found
+	options.Settings = []string{
+		"shared_preload_libraries=citus", "wal_level=logical", "max_prepared_transactions=400", "hba_file=" + trust,
+		"citus.shard_count=8", "citus.node_conninfo=sslmode=disable", "max_worker_processes=32",
+		"output_plugin_libraries=pgoutput, test_decoding, citus",
+	}
+	c := &Citus{}
+	dir := options.Dir
+	for i := range 1 + workers {
+		options.Dir = filepath.Join(dir, strconv.Itoa(i))
+		node, err := StartPostgres(ctx, options)
+		if err != nil {
+			c.Stop()
+			return nil, err
+		}
+		c.Nodes = append(c.Nodes, node)
+	}
+	return c, nil
+}
+
+// Stop stops every node.
+func (c *Citus) Stop() {
+	for _, node := range c.Nodes {
+		node.Stop()
+	}
+}
+
+// findCitus returns the programs of a PostgreSQL that has Citus, preferring those in PATH.
+func findCitus() (programs, error) {
+	candidates := installed([]string{"/usr/lib/postgresql/*/bin/postgres"}, "postgres", "")
+	slices.Reverse(candidates)
+	for _, candidate := range candidates {
+		share, err := exec.Command(candidate.path("pg_config"), "--sharedir").Output()
+		if err != nil {
+			continue
+		}
+		_, err = os.Stat(filepath.Join(strings.TrimSpace(string(share)), "extension", "citus.control"))
+		if err == nil && candidate.major >= oldestPostgres {
+			return candidate, nil
+		}
+	}
+	return programs{}, ErrNoCitus
+}

@@ -1,0 +1,125 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/retention"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// A Table stores answers in Postgres. It has the columns tenant_id, user_id, route and key, which are its primary key,
+// body_hash, status, etag, location, body and created_at.
+type Table struct {
+	Name string    // with its schema
+	Box  *seal.Box // seals the bodies, or nil
+}
+
+// Once runs effect in tx and stores its answer under key, if one was given. For a known key it returns the first answer
+// without running effect, or ErrReused if the body differs. Of two concurrent requests with one key, the second waits
+// for the first. An error of effect is returned unchanged; the caller then rolls tx back, and nothing is stored.
+func (t Table) Once(
+	ctx context.Context,
+	tx pgx.Tx,
+	key Key,
+	effect func(context.Context, pgx.Tx) (Answer, error),
+) (Answer, error) {
+	if !key.Given() {
+		return effect(ctx, tx)
+	}
+	first, known, err := t.claim(ctx, tx, key)
+	if err != nil || known {
+		return first, err
+	}
+	answer, err := effect(ctx, tx)
+	if err != nil {
+		return Answer{}, err
+	}
+	return answer, t.store(ctx, tx, key, answer)
+}
+
+// claim inserts the key's row, or returns the stored answer. The insert waits for a transaction that inserts the same
+// row; a row older than Retention is replaced.
+func (t Table) claim(ctx context.Context, tx pgx.Tx, key Key) (first Answer, known bool, err error) {
+	for {
+		claimed, err := t.insert(ctx, tx, key)
+		if err != nil || claimed {
+			return Answer{}, false, err
+		}
+		first, err = t.stored(ctx, tx, key)
+		if !errors.Is(err, pgx.ErrNoRows) { // otherwise the old row was deleted meanwhile
+			return first, err == nil, err
+		}
+	}
+}
+
+// insert inserts the key's row, or replaces one that is older than Retention. It reports whether it did. The time is
+// that of the database. Two statements, since a distributed Postgres accepts no now() in "on conflict do update".
+func (t Table) insert(ctx context.Context, tx pgx.Tx, key Key) (bool, error) {
+	tag, err := tx.Exec(ctx, `
+		insert into `+t.Name+` (tenant_id, user_id, route, key, body_hash)
+		values ($1, $2, $3, $4, $5) on conflict (tenant_id, user_id, route, key) do nothing`,
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:])
+	if err == nil && tag.RowsAffected() == 0 {
+		tag, err = tx.Exec(ctx, `
+			update `+t.Name+` set body_hash = $5, created_at = now(), status = null
+			where tenant_id = $1 and user_id = $2 and route = $3 and key = $4
+				and created_at <= now() - make_interval(secs => $6)`,
+			key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], Retention.Seconds())
+	}
+	if err != nil {
+		return false, fmt.Errorf("claim an idempotency key: %w", err)
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// stored returns the answer of a known key. It returns ErrReused if the key was used for another body.
+func (t Table) stored(ctx context.Context, tx pgx.Tx, key Key) (first Answer, err error) {
+	var same bool
+	err = tx.QueryRow(ctx, `
+		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
+		from `+t.Name+` where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:]).
+		Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body)
+	if err != nil {
+		return Answer{}, fmt.Errorf("read the answer of an idempotency key: %w", err)
+	}
+	if !same {
+		return Answer{}, ErrReused
+	}
+	if t.Box != nil {
+		if first.Body, err = t.Box.OpenBytes(first.Body); err != nil {
+			return Answer{}, fmt.Errorf("open the answer of an idempotency key: %w", err)
+		}
+	}
+	first.Replayed = true
+	return first, nil
+}
+
+func (t Table) store(ctx context.Context, tx pgx.Tx, key Key, answer Answer) error {
+	body := answer.Body
+	if t.Box != nil {
+		body = t.Box.SealBytes(body)
+	}
+	tag, err := tx.Exec(ctx, `
+		update `+t.Name+` set status = $5, etag = $6, location = $7, body = $8
+		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
+		key.WorkspaceID, key.User, key.Route, key.Text, answer.Status, answer.ETag, answer.Location, body)
+	if err != nil {
+		return fmt.Errorf("keep the answer of an idempotency key: %w", err)
+	}
+	if tag.RowsAffected() != 1 {
+		return errors.New("the idempotency key went away within its transaction")
+	}
+	return nil
+}
+
+// Kind returns the kind of the keys that are older than Retention.
+func (t Table) Kind() retention.Kind {
+	k := retention.RowsOfWorkspaces(t.Name, "tenant_id, user_id, route, key", "t.created_at", "")
+	k.Name, k.Keep = "idempotency keys", Retention
+	return k
+}

@@ -1,0 +1,322 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Distribution says which tables of a schema move to the nodes of a Citus cluster, and how.
+type Distribution struct {
+	// Reference are tables of which each node gets a copy.
+	Reference []string
+	// ByWorkspace are tables that are divided by tenant_id. The rows of one workspace are on one node.
+	ByWorkspace []string
+	// With is a table of another schema whose workspaces are divided in the same way, or "".
+	With string
+	// Constraints are the foreign keys between tables of ByWorkspace. They are dropped while the tables move.
+	Constraints []Constraint
+	// Functions are called by triggers, which run on the nodes.
+	Functions []string
+}
+
+// A Constraint is a foreign key.
+type Constraint struct{ Table, Name, Definition string }
+
+// ErrNoCitus is returned if the database has no Citus.
+var ErrNoCitus = errors.New("the database is not one of a Citus cluster: install the extension citus on each node, " +
+	"run create extension citus on each, and add the nodes on the first one (deploy/citus/README.md)")
+
+// distributionLock is an arbitrary number that all distributing processes share.
+const distributionLock = 0x63697475
+
+// Apply distributes the tables that are not distributed yet, as the owner of the database, and writes what it does to
+// out. Services may run meanwhile. It can be repeated after any step of it.
+func (d Distribution) Apply(ctx context.Context, url string, out io.Writer) error {
+	config, err := Config(url)
+	if err != nil {
+		return err
+	}
+	config.RuntimeParams["client_min_messages"] = "warning"
+	owner, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("distribute the tables: %w", err)
+	}
+	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }() // releases the lock too
+	work := &distributing{Distribution: d, owner: owner, out: out}
+	for _, step := range []func(context.Context) error{
+		work.prepare,
+		work.addWorkspaceToKeys,
+		work.setFunctions,
+		work.copyReferences,
+		work.divide,
+		work.addConstraints,
+		work.copyFunctions,
+	} {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("distribute the tables: %w", Explain(err))
+		}
+	}
+	if work.steps == 0 {
+		return work.say("every table is distributed already")
+	}
+	return nil
+}
+
+const hasCitus = "select exists (select from pg_extension where extname = 'citus')"
+
+// HasCitus reports whether the database has the extension citus.
+func HasCitus(ctx context.Context, url string) (bool, error) {
+	config, err := Config(url)
+	if err != nil {
+		return false, err
+	}
+	connection, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return false, fmt.Errorf("look for Citus: %w", err)
+	}
+	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }()
+	w := &distributing{owner: connection}
+	return w.is(ctx, hasCitus)
+}
+
+// distributing is a run of Apply.
+type distributing struct {
+	Distribution
+	owner *pgx.Conn
+	out   io.Writer
+	steps int
+}
+
+func (w *distributing) say(format string, args ...any) error {
+	_, err := fmt.Fprintf(w.out, format+"\n", args...)
+	return err
+}
+
+// do runs a statement and reports it.
+func (w *distributing) do(ctx context.Context, said, statement string, args ...any) error {
+	if _, err := w.owner.Exec(ctx, statement, args...); err != nil {
+		return fmt.Errorf("%s: %w", said, err)
+	}
+	w.steps++
+	return w.say("%s", said)
+}
+
+func (w *distributing) is(ctx context.Context, question string, args ...any) (answer bool, err error) {
+	err = w.owner.QueryRow(ctx, question, args...).Scan(&answer)
+	return answer, err
+}
+
+// prepare checks that the cluster can take the tables, and waits for other processes that distribute.
+func (w *distributing) prepare(ctx context.Context) error {
+	found, err := w.is(ctx, hasCitus)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return ErrNoCitus
+	}
+	first, err := w.is(ctx, "select exists (select from pg_dist_node where groupid = 0)")
+	if err == nil && !first {
+		err = errors.New("the first node does not know its own address: run " +
+			"select citus_set_coordinator_host('NAME') on it, with the name by which the other nodes reach it")
+	}
+	if err == nil {
+		// Triggers that write events run on the nodes. They write rows of the same workspace, so on the same node.
+		_, err = w.owner.Exec(ctx, "set citus.enable_unsafe_triggers = on")
+	}
+	if err == nil {
+		_, err = w.owner.Exec(ctx, "set lock_timeout = '5min'") // only other distributing processes wait
+	}
+	if err == nil {
+		_, err = w.owner.Exec(ctx, "select pg_advisory_lock($1)", distributionLock)
+	}
+	if err == nil {
+		_, err = w.owner.Exec(ctx, fmt.Sprintf("set lock_timeout = %d", LockTimeout.Milliseconds()))
+	}
+	return err
+}
+
+const (
+	isReference = `select exists (
+		select from pg_dist_partition where logicalrelid = $1::text::regclass and partmethod = 'n' and repmodel = 't')`
+	isDivided = `select exists (
+		select from pg_dist_partition where logicalrelid = $1::text::regclass and partmethod = 'h')`
+)
+
+func (w *distributing) copyReferences(ctx context.Context) error {
+	for _, table := range w.Reference {
+		if done, err := w.is(ctx, isReference, table); err != nil || done {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := w.copyTable(ctx, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyTable copies a table to each node. Its triggers are off meanwhile, since the rows are not new.
+func (w *distributing) copyTable(ctx context.Context, table string) error {
+	return pgx.BeginFunc(ctx, w.owner, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "alter table "+table+" disable trigger user"); err != nil {
+			return err
+		}
+		err := w.do(ctx, "copied "+table+" to each node", "select create_reference_table($1::text::regclass)", table)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "alter table "+table+" enable trigger user")
+		return err
+	})
+}
+
+// divide divides the tables by workspace. Citus copies the rows while services write, and blocks writes to the table
+// only at the end.
+func (w *distributing) divide(ctx context.Context) error {
+	with := w.With
+	for _, table := range w.ByWorkspace {
+		done, err := w.is(ctx, isDivided, table)
+		if err != nil {
+			return err
+		}
+		if !done {
+			if err := w.divideTable(ctx, table, with); err != nil {
+				return err
+			}
+		}
+		if with == "" {
+			with = table
+		}
+	}
+	return nil
+}
+
+func (w *distributing) divideTable(ctx context.Context, table, with string) error {
+	for _, c := range w.Constraints {
+		if c.Table != table && !strings.Contains(c.Definition, "references "+table+" ") {
+			continue
+		}
+		statement := fmt.Sprintf("alter table %s drop constraint if exists %s", c.Table, c.Name)
+		if _, err := w.owner.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	text, args := "select create_distributed_table_concurrently($1::text::regclass, 'tenant_id')", []any{table}
+	if with != "" {
+		text = "select create_distributed_table_concurrently($1::text::regclass, 'tenant_id', colocate_with := $2)"
+		args = append(args, with)
+	}
+	return w.do(ctx, "divided "+table+" by workspace", text, args...)
+}
+
+// setFunctions lets functions know that the database is distributed: those that read the setting almoner.distributed.
+func (w *distributing) setFunctions(ctx context.Context) error {
+	rows, err := w.owner.Query(ctx, `
+		select p.oid::regprocedure::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+		where n.nspname in ('account', 'resource') and p.prosrc like '%almoner.distributed%'
+			and not coalesce('almoner.distributed=on' = any (p.proconfig), false)`)
+	if err != nil {
+		return err
+	}
+	functions, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, function := range functions {
+		statement := "alter function " + function + " set almoner.distributed = 'on'"
+		if err := w.do(ctx, "set almoner.distributed for "+function, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addWorkspaceToKeys adds tenant_id to the primary keys that lack it, before any table belongs to Citus, which refuses
+// such changes.
+func (w *distributing) addWorkspaceToKeys(ctx context.Context) error {
+	for _, table := range w.ByWorkspace {
+		if err := w.addWorkspaceToKey(ctx, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *distributing) addWorkspaceToKey(ctx context.Context, table string) error {
+	var constraint, columns string
+	err := w.owner.QueryRow(ctx, `
+		select c.conname, string_agg(quote_ident(a.attname), ', ' order by k.place)
+		from pg_constraint c cross join unnest(c.conkey) with ordinality k (number, place)
+		join pg_attribute a on a.attrelid = c.conrelid and a.attnum = k.number
+		where c.conrelid = $1::text::regclass and c.contype = 'p'
+		group by c.conname having not bool_or(a.attname = 'tenant_id')`, table).Scan(&constraint, &columns)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	schema, name, _ := strings.Cut(table, ".")
+	index := name + "_workspace_key"
+	for _, statement := range []string{
+		fmt.Sprintf("drop index concurrently if exists %s.%s", schema, index), // left by an interrupted try
+		fmt.Sprintf("create unique index concurrently %s on %s (tenant_id, %s)", index, table, columns),
+		fmt.Sprintf("alter table %s drop constraint %s, add constraint %s primary key using index %s",
+			table, constraint, constraint, index),
+	} {
+		if _, err := w.owner.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	w.steps++
+	return w.say("added tenant_id to the primary key of %s", table)
+}
+
+// addConstraints adds the foreign keys that divide has dropped.
+func (w *distributing) addConstraints(ctx context.Context) error {
+	for _, c := range w.Constraints {
+		done, err := w.is(ctx, `select exists (
+			select from pg_constraint where conrelid = $1::text::regclass and conname = $2)`, c.Table, c.Name)
+		if err != nil {
+			return err
+		}
+		if done {
+			continue
+		}
+		statement := fmt.Sprintf("alter table %s add constraint %s %s not valid", c.Table, c.Name, c.Definition)
+		if err := w.do(ctx, "added the reference "+c.Name, statement); err != nil {
+			return err
+		}
+		statement = fmt.Sprintf("alter table %s validate constraint %s", c.Table, c.Name)
+		if err := w.do(ctx, "checked the reference "+c.Name, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *distributing) copyFunctions(ctx context.Context) error {
+	for _, function := range w.Functions {
+		done, err := w.is(ctx, `select exists (select from pg_catalog.pg_dist_object
+			where classid = 'pg_proc'::regclass and objid = $1::text::regprocedure)`, function)
+		if err != nil {
+			return err
+		}
+		if done {
+			continue
+		}
+		said := "copied the function " + function + " to each node"
+		if err := w.do(ctx, said, "select create_distributed_function($1::text::regprocedure)", function); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+package openapi
+
+import (
+	"testing"
+
+	"github.com/almonerhq/almoner/shared/deprecation"
+)
+
+// The operations with `deprecated: true` are those that the services announce, with a notice that is long enough.
+func TestTable_IsThatOfDescription(t *testing.T) {
+	announced := map[string]bool{}
+	for _, one := range deprecation.All() {
+		announced[one.Method+" "+one.Path] = true
+		if one.Sunset.Sub(one.Since) < deprecation.Notice || one.Link == "" {
+			t.Errorf("%s %s: the notice is too short, or has no link", one.Method, one.Path)
+		}
+	}
+	for _, o := range described(t).Operations() {
+		name := o.Method + " " + o.Path
+		if marked := o.Value("deprecated") == true; marked != announced[name] {
+			t.Errorf("%s: deprecated in the description %t, in shared/deprecation %t", name, marked, announced[name])
+		}
+		delete(announced, name)
+	}
+	for name := range announced {
+		t.Errorf("%s is not described", name)
+	}
+}
