@@ -53,9 +53,21 @@ func (i *inspector) look(page string) {
 	}
 }
 
-// withAxe inspects a page with axe-core.
+// weightOf is the size of a page with its files as they are sent, in bytes. Files count that the browser has already.
+const weightOf = `[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+	.reduce((n, e) => n + e.encodedBodySize, 0)`
+
+// maxWeight is the maximum weight of a page.
+const maxWeight = 60 << 10
+
+// withAxe inspects a page with axe-core, and weighs it.
 func withAxe(i *inspector, page string, v view) {
 	i.t.Helper()
+	if !strings.HasSuffix(page, "/v1/docs") { // weighed in its own test
+		if weight := harness.Evaluate[int](i.Browser, weightOf); weight > maxWeight || weight < 1000 {
+			i.t.Errorf("%s has %d bytes, want at most %d", page, weight, maxWeight)
+		}
+	}
 	for _, violation := range i.Violations() {
 		i.t.Errorf("%s, %s, %s: %s", page, v.size, v.colours, violation)
 	}
