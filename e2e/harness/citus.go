@@ -110,7 +110,8 @@ func StartCitus(t *testing.T, workers int) *localstore.Citus {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
-	cluster, err := localstore.StartCitus(ctx, localstore.Options{Dir: filepath.Join(home, "c"), Volatile: true}, workers)
+	options := localstore.Options{Dir: filepath.Join(home, "c"), Volatile: true}
+	cluster, err := localstore.StartCitus(ctx, options, workers)
 	if err != nil {
 		t.Fatalf("start Citus: %v", err)
 	}
