@@ -40,7 +40,7 @@ func distribute(ctx context.Context, binaries, database string) error {
 	defer distributing.Unlock()
 	for _, service := range []string{"authserver", "resourceapi"} {
 		command := exec.CommandContext(ctx, filepath.Join(binaries, service), "migrate", "--distribute")
-		command.Env = append(os.Environ(), "ALMONER_DATABASE_URL="+database)
+		command.Env = []string{"ALMONER_DATABASE_URL=" + database}
 		if out, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s migrate --distribute: %w: %s", service, err, out)
 		}
@@ -110,7 +110,8 @@ func StartCitus(t *testing.T, workers int) *localstore.Citus {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
-	cluster, err := localstore.StartCitus(ctx, localstore.Options{Dir: filepath.Join(home, "c"), Volatile: true}, workers)
+	options := localstore.Options{Dir: filepath.Join(home, "c"), Volatile: true}
+	cluster, err := localstore.StartCitus(ctx, options, workers)
 	if err != nil {
 		t.Fatalf("start Citus: %v", err)
 	}

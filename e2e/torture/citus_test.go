@@ -22,10 +22,10 @@ const (
 	recoveredIn = 20 * time.Second // after its return
 )
 
-// TestCitus_RebalanceAndLostWorkerLoseNothing distributes a running installation over a coordinator and two workers. While
-// clients refresh, list and write, all shards move to one worker and back, and a worker is killed and started again. While
-// it is gone, requests may fail with 503, and few while shards move. Nothing that was acknowledged is lost, and each frequent statement is
-// one task of one node.
+// TestCitus_RebalanceAndLostWorkerLoseNothing distributes a running installation over a coordinator and two workers.
+// While clients refresh, list and write, all shards move to one worker and back, and a worker is killed and started
+// again. While it is gone, requests may fail with 503, and few while shards move. Nothing that was acknowledged is
+// lost, and each frequent statement is one task of one node.
 func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	if !harness.Long() {
 		t.Skip("only in the long form: make torture PART=citus")
@@ -50,7 +50,8 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	time.Sleep(aWhile)
 	w.moving.Store(true)
 	run("select citus_drain_node(nodename, nodeport, 'force_logical') from pg_dist_node where groupid = 2")
-	run("select citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) from pg_dist_node where groupid = 2")
+	run("select citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) from pg_dist_node " +
+		"where groupid = 2")
 	run("select rebalance_table_shards(shard_transfer_mode := 'force_logical')")
 	moved := w.answered.Load()
 	w.moving.Store(false)
@@ -70,8 +71,8 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	if delayed := w.delayed.Load(); delayed > w.answered.Load()/100 {
 		t.Errorf("%d requests were refused while shards moved", delayed)
 	}
-	harness.Record(t, "a coordinator and two workers: %d requests answered, %d of them before the shards had moved away "+
-		"and back, which refused %d with 503; %d refused with 503 during and after the loss of a worker for %v; "+
+	harness.Record(t, "a coordinator and two workers: %d requests answered, %d of them before the shards had moved "+
+		"away and back, which refused %d with 503; %d refused with 503 during and after the loss of a worker for %v; "+
 		"%d frequent statements, each one task",
 		w.answered.Load(), moved, w.delayed.Load(), w.refused.Load(), outageOf, explained)
 }
@@ -192,7 +193,8 @@ func checkTasks(t *testing.T, admin *pgx.Conn, workspace string) (explained int)
 		select query from pg_stat_statements s join pg_database d on d.oid = s.dbid
 		join pg_roles r on r.oid = s.userid
 		where d.datname = current_database() and r.rolname <> current_user and calls >= 50
-			and query ~* '^\s*(with|select|insert|update|delete)\M' and query ~ '(programmes|grants|submissions|events|keys)'`)
+			and query ~* '^\s*(with|select|insert|update|delete)\M'
+			and query ~ '(programmes|grants|submissions|events|keys)'`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +232,8 @@ func explain(ctx context.Context, admin *pgx.Conn, query, workspace string) (pla
 	}
 	defer func() { _, _ = admin.Exec(ctx, "deallocate hot") }()
 	var types []string
-	err = admin.QueryRow(ctx, "select parameter_types::text[] from pg_prepared_statements where name = 'hot'").Scan(&types)
+	err = admin.QueryRow(ctx, "select parameter_types::text[] from pg_prepared_statements where name = 'hot'").
+		Scan(&types)
 	if err != nil {
 		return "", err
 	}

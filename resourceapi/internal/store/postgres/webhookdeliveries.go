@@ -104,8 +104,8 @@ func (h *Webhooks) Next(
 	return e, true, last, nil
 }
 
-// moved changes an endpoint that is still at the position of t, and adds the attempt to the log. set has the changes; $4
-// is the time of the database, and args are the parameters from $5 on.
+// moved changes an endpoint that is still at the position of t, and adds the attempt to the log. set has the changes;
+// $4 is the time of the database, and args are the parameters from $5 on.
 func (h *Webhooks) moved(
 	ctx context.Context, t delivery.Target, e event.Event, a delivery.Attempt, set string,
 	args func(now time.Time) []any,
