@@ -14,12 +14,15 @@ import (
 	"time"
 )
 
-// A suite is a set of tests of a package of e2e, by a pattern for go test's -run.
-type suite struct{ pattern, folder string }
+// A suite is a set of tests of packages of e2e, by a pattern for go test's -run.
+type suite struct {
+	pattern string
+	folders []string
+}
 
 // parts are the suites with a long form, by the names that `make torture` accepts.
 func parts() map[string]suite {
-	const folder = "./torture"
+	folder, gateways := []string{"./torture"}, []string{"./gateway"}
 	return map[string]suite{
 		"races":    {"^Test(RefreshRace|CodeRace|.*_EndsConcurrentRefresh)", folder},
 		"lost":     {"^Test(LostAnswers|OneKeyRace|ThiefRace|Repeat)_", folder},
@@ -31,12 +34,13 @@ func parts() map[string]suite {
 		"postgres": {"^TestPostgres_", folder},
 		"flood":    {"^TestFlood_", folder},
 		"restart":  {"^TestRestarts_", folder},
-		"gateways": {"^TestRestarts", "./gateway"},
-		"upgrade":  {"^TestUpgrades_", "./gateway"},
+		"gateways": {"^TestRestarts", gateways},
+		"upgrade":  {"^TestUpgrades_", gateways},
 		"stalls":   {"^TestStalls_", folder},
 		"citus":    {"^TestCitus_", folder},
 		"greedy":   {"^TestGreedyCallers_", folder},
-		"time":     {"_DoesNotReveal(Accounts|Clients)$", "./attack"},
+		"recovery": {"^TestRecovery_", []string{"./torture", "./runbooks"}},
+		"time":     {"_DoesNotReveal(Accounts|Clients)$", []string{"./attack"}},
 	}
 }
 
@@ -77,19 +81,8 @@ func torture(ctx context.Context, root, part string) error {
 			t.detectRaces(ctx, lines)
 			return
 		}
-		t.step(
-			ctx,
-			"torture, "+part,
-			endToEnd,
-			nil,
-			"go",
-			"test",
-			"-count=1",
-			"-timeout="+tortureWithin,
-			"-run="+what.pattern,
-			what.folder,
-			"-long",
-		)
+		command := []string{"go", "test", "-count=1", "-p=1", "-timeout=" + tortureWithin, "-run=" + what.pattern}
+		t.step(ctx, "torture, "+part, endToEnd, nil, slices.Concat(command, what.folders, []string{"-long"})...)
 	})
 	if err == nil {
 		err = ctx.Err()

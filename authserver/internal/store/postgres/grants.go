@@ -365,8 +365,12 @@ func (s *Store) Deny(ctx context.Context, key grant.Key, actor string) error {
 	return nil
 }
 
+// confirmSQL writes to the log of Postgres, so that its commit waits for the commits before it to be durable.
+const confirmSQL = `select pg_logical_emit_message(true, 'almoner', '')`
+
 // Revoke ends a grant and records the reason, in one durable commit (G9). A grant that has already ended
-// keeps its first reason.
+// keeps its first reason. An earlier call may have ended it and given up waiting for a synchronous standby, so this
+// call waits too.
 func (s *Store) Revoke(
 	ctx context.Context,
 	key grant.Key,
@@ -380,10 +384,11 @@ func (s *Store) Revoke(
 	if s.mails != nil && reason == grant.Replayed {
 		return s.revokeReplayed(ctx, args)
 	}
-	if _, err := s.pool.Exec(ctx, revokeSQL, args); err != nil {
-		return unavailable("revoke grant", err)
+	tag, err := s.pool.Exec(ctx, revokeSQL, args)
+	if err == nil && tag.RowsAffected() == 0 {
+		_, err = s.pool.Exec(ctx, confirmSQL)
 	}
-	return nil
+	return unavailable("revoke grant", err)
 }
 
 func revocation(

@@ -1,0 +1,60 @@
+package runbooks
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The database is lost with many grants, and restored from a dump as the pages say. Each step is timed: their sum is
+// the time that users wait.
+func TestRecovery_DumpOfManyGrants(t *testing.T) {
+	if !harness.Long() {
+		t.Skip("takes minutes: make torture PART=recovery runs it; TestRestore_Dump is its short form")
+	}
+	const grants = 1_000_000
+	steps := &timed{}
+	harness.Record(t, "%d grants dumped and restored: %s", grants, steps)
+	o := newOperator(t, harness.Options{})
+	e := o.prepare(t)
+	o.Database.Exec(t, manyGrants, o.Demo.Clients.Connector.ClientID, o.Demo.Users.Owner.ID,
+		o.Demo.Workspaces.Main.ID, o.Demo.Clients.Connector.Resource, grants)
+	steps.do("dump", func() { o.run(t, "backup.md", "dump") })
+	o.happen(t, e)
+	o.stopServices()
+	o.run(t, "restore.md", "aside")
+	steps.do("restore", func() { o.run(t, "restore.md", "restore") })
+	steps.do("migrate", func() { o.run(t, "after-restore.md", "migrate") })
+	steps.do("revoke all grants", func() { o.run(t, "after-restore.md", "grants") })
+	steps.do("end tokens, sign-ins and keys", func() {
+		o.run(t, "after-restore.md", "tokens")
+		o.run(t, "after-restore.md", "signing-keys")
+		o.run(t, "after-restore.md", "nothing-lives")
+	})
+	steps.do("start the services", func() { o.startServices(t) })
+	o.Database.Reconnect()
+	o.wantsNothing(t, e)
+}
+
+// manyGrants are active grants of one connector, as large as those that consents make.
+const manyGrants = `insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
+	generation, refresh_hash, code_binding, created_at, last_used_at, ends_at)
+	select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', $4, 'active',
+		3, sha256(n::text::bytea), sha256((-n)::text::bytea), now() - interval '1 hour', now(), now() + interval '29 days'
+	from generate_series(1, $5::int) n`
+
+// timed are the durations of steps.
+type timed struct{ text string }
+
+func (s *timed) String() string { return s.text }
+
+func (s *timed) do(name string, step func()) {
+	began := time.Now()
+	step()
+	if s.text != "" {
+		s.text += ", "
+	}
+	s.text += fmt.Sprint(name, " ", time.Since(began).Round(100*time.Millisecond))
+}

@@ -1,0 +1,139 @@
+package torture
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+)
+
+// The recovery suites: the primary is lost and a streaming replica is promoted. What was acknowledged must be there, or
+// deploy/docs/recovery.md says that it can be lost.
+
+// A recoveryStage is a product whose services know the addresses of a primary and of a standby.
+type recoveryStage struct {
+	*harness.Product
+	running          *stack.Stack
+	primary, standby *localstore.Postgres
+}
+
+func newRecoveryStage(t *testing.T) *recoveryStage {
+	t.Helper()
+	dir, err := localstore.TempDir("almoner-standby-")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &recoveryStage{}
+	t.Cleanup(func() { // after the search for secrets, which reads the promoted standby
+		if s.standby != nil {
+			s.standby.Stop()
+			s.primary.Stop()
+		}
+	})
+	options := harness.Options{Authservers: 2, Worker: true, Settings: harness.AsInProduction()}
+	s.running = harness.Private(t, options)
+	s.primary = s.running.Postgres
+	s.standby, err = localstore.StartReplica(t.Context(), s.primary, localstore.Options{Dir: dir, Volatile: true})
+	must(t, err)
+	for _, service := range append([]*stack.Service{s.running.Resourceapi, s.running.Worker}, s.running.Authservers...) {
+		service.Set("ALMONER_DATABASE_URL", s.atBoth(t, service.Setting("ALMONER_DATABASE_URL")))
+		must(t, service.Restart(t.Context()))
+	}
+	s.running.DatabaseURL = s.atBoth(t, s.running.DatabaseURL)
+	s.Product = harness.NewProduct(t, s.running, &seenSecrets)
+	return s
+}
+
+// atBoth returns a URL of the database that leads to whichever of the two servers accepts writes.
+func (s *recoveryStage) atBoth(t *testing.T, database string) string {
+	t.Helper()
+	address, err := url.Parse(database)
+	must(t, err)
+	standby, err := url.Parse(s.standby.URL)
+	must(t, err)
+	address.Host += "," + standby.Host
+	query := address.Query()
+	query.Set("target_session_attrs", "read-write")
+	address.RawQuery = query.Encode()
+	return address.String()
+}
+
+// command runs SQL as the superuser of one server and returns the first column of the first row as text, or "".
+func command(t *testing.T, server *localstore.Postgres, sql string) string {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	connection, err := pgx.Connect(ctx, server.URL)
+	must(t, err)
+	defer func() { _ = connection.Close(ctx) }()
+	results, err := connection.PgConn().Exec(ctx, sql).ReadAll()
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	if last := results[len(results)-1]; len(last.Rows) > 0 {
+		return string(last.Rows[0][0])
+	}
+	return ""
+}
+
+// configure changes a setting of a server and waits until it is in effect.
+func configure(t *testing.T, server *localstore.Postgres, name, value string) {
+	t.Helper()
+	command(t, server, "alter system set "+name+" = '"+value+"'")
+	command(t, server, "select pg_reload_conf()")
+	await.True(t, calmWithin, name+" is in effect", func() bool { return command(t, server, "show "+name) == value })
+}
+
+// A mode says whether commits wait for the standby.
+type mode struct {
+	name         string
+	synchronized string // synchronous_standby_names
+}
+
+func modes() []mode { return []mode{{"asynchronous", ""}, {"synchronous", "*"}} }
+
+// replicate waits until the standby follows the primary in the mode.
+func (s *recoveryStage) replicate(t *testing.T, m mode) {
+	t.Helper()
+	await.True(t, calmWithin, "the standby streams", func() bool {
+		return command(t, s.primary, "select count(*) from pg_stat_replication where state = 'streaming'") == "1"
+	})
+	configure(t, s.primary, "synchronous_standby_names", m.synchronized)
+	if m.synchronized != "" {
+		await.True(t, calmWithin, "the standby is synchronous", func() bool {
+			return strings.Contains("sync quorum", command(t, s.primary, "select sync_state from pg_stat_replication"))
+		})
+	}
+}
+
+// cutLine ends the replication, as a broken network would.
+func (s *recoveryStage) cutLine(t *testing.T) {
+	t.Helper()
+	configure(t, s.standby, "primary_conninfo", "")
+	await.True(t, calmWithin, "the standby receives nothing", func() bool {
+		return command(t, s.primary, "select count(*) from pg_stat_replication") == "0"
+	})
+}
+
+// promote makes the standby the primary, which is lost, and returns how long that took.
+func (s *recoveryStage) promote(t *testing.T) time.Duration {
+	t.Helper()
+	began := time.Now()
+	must(t, s.standby.Promote(context.WithoutCancel(t.Context())))
+	s.primary, s.standby = s.standby, s.primary
+	s.Database.Reconnect()
+	return time.Since(began)
+}
+
+// rejoin makes the lost primary a standby of the promoted server.
+func (s *recoveryStage) rejoin(t *testing.T) {
+	t.Helper()
+	must(t, s.standby.Follow(context.WithoutCancel(t.Context()), s.primary))
+}
