@@ -22,6 +22,9 @@ type Distribution struct {
 	Constraints []Constraint
 	// Functions are called by triggers, which run on the nodes.
 	Functions []string
+	// AsCaller are functions that run with the rights of their caller in a distributed database: a transaction there
+	// cannot change its role. Grants give the callers these rights.
+	AsCaller, Grants []string
 }
 
 // A Constraint is a foreign key.
@@ -53,6 +56,7 @@ func (d Distribution) Apply(ctx context.Context, url string, out io.Writer) erro
 		work.readColumnGrants,
 		work.addWorkspaceToKeys,
 		work.setFunctions,
+		work.runAsCaller,
 		work.copyReferences,
 		work.divide,
 		work.addConstraints,
@@ -263,6 +267,31 @@ func (w *distributing) setFunctions(ctx context.Context) error {
 	for _, function := range functions {
 		statement := "alter function " + function + " set almoner.distributed = 'on'"
 		if err := w.do(ctx, "set almoner.distributed for "+function, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runAsCaller makes the functions of AsCaller run with the rights of their caller, and grants these rights.
+func (w *distributing) runAsCaller(ctx context.Context) error {
+	for _, statement := range w.Grants {
+		if _, err := w.owner.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	for _, function := range w.AsCaller {
+		var definer bool
+		err := w.owner.QueryRow(ctx, "select prosecdef from pg_proc where oid = $1::text::regprocedure", function).
+			Scan(&definer)
+		if err != nil {
+			return err
+		}
+		if !definer {
+			continue
+		}
+		statement := "alter function " + function + " security invoker"
+		if err := w.do(ctx, "run "+function+" with the rights of its caller", statement); err != nil {
 			return err
 		}
 	}

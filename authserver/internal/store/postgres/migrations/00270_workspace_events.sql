@@ -17,7 +17,7 @@ $$;
 -- The functions that add events run as the service that changes the record: a distributed transaction writes the rows of a
 -- workspace as one role.
 create or replace function account.note_membership() returns trigger
-language plpgsql set search_path = account, pg_temp as $$
+language plpgsql security definer set search_path = account, pg_temp as $$
 begin
   if not is_coordinator() then
     return null;
@@ -35,7 +35,7 @@ $$;
 
 -- delete_events deletes old events, which add_event therefore need not do.
 create or replace function account.add_event(tenant uuid, kind text, subject uuid, changed text[]) returns void
-language plpgsql volatile
+language plpgsql volatile security definer
 set search_path = account, pg_temp
 as $$
 begin
@@ -68,7 +68,7 @@ end
 $$;
 
 create or replace function account.number_events(tenant uuid) returns bigint
-language plpgsql volatile
+language plpgsql volatile security definer
 set search_path = account, pg_temp
 as $$
 declare
@@ -107,7 +107,7 @@ $$;
 create or replace function account.add_webhook(
   webhook uuid, tenant uuid, by_user uuid, address text, kinds text[], sealed bytea, sealed_for bytea, most integer
 ) returns text
-language plpgsql volatile
+language plpgsql volatile security definer
 set search_path = account, pg_temp
 as $$
 begin
@@ -147,9 +147,6 @@ end
 $$;
 -- +goose StatementEnd
 
-alter function account.note_connection() security invoker;
-grant select, insert, update on account.events, account.event_sequences to almoner_authserver, almoner_resourceapi;
-grant execute on function account.number_events to almoner_authserver, almoner_resourceapi;
 revoke all on function account.is_coordinator() from public;
 grant execute on function account.is_coordinator() to almoner_authserver;
 
