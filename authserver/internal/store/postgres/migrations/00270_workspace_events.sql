@@ -50,7 +50,8 @@ language plpgsql volatile security definer
 set search_path = account, pg_temp
 as $$
 declare
-  bound timestamptz := least(before, now() - interval '30 days');
+  newest timestamptz := now() - interval '30 days';
+  bound timestamptz := least(before, newest);
   workspace uuid;
   part integer;
   deleted integer := 0;
