@@ -19,7 +19,7 @@ import (
 // the standby, nothing acknowledged is lost. If they do not, the test measures what is lost.
 func TestRecovery_PromotionUnderLoad(t *testing.T) {
 	onlyLong(t)
-	const rounds = 5
+	const rounds = 3
 	s := newRecoveryStage(t)
 	for _, m := range modes() {
 		t.Run(m.name, func(t *testing.T) {

@@ -40,9 +40,14 @@ type Grants interface {
 	EveryGrant(ctx context.Context, filter GrantFilter, limit int) ([]Grant, error)
 	// EndGrant revokes one grant. false means that it had already ended, and nothing changed.
 	EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant.Grant, bool, error)
-	// EndGrants revokes some of the grants that have not ended, each with its event, and returns them. It returns none
-	// if no more are left.
-	EndGrants(ctx context.Context, filter GrantFilter, actor string) ([]grant.Grant, error)
+	// EndGrants revokes some of the grants after a key that have not ended, each with its event, and returns them and the
+	// key to continue after. The zero key is before all grants, and is returned if no more are left.
+	EndGrants(
+		ctx context.Context,
+		filter GrantFilter,
+		after grant.Key,
+		actor string,
+	) (ended []grant.Grant, next grant.Key, err error)
 }
 
 func (Grant) columns() []string {
@@ -139,15 +144,16 @@ func (d *Service) RevokeGrants(ctx context.Context, q GrantQuery) (Result, error
 		return nil, err
 	}
 	var all []grant.Grant
-	for {
-		ended, err := d.Store.EndGrants(ctx, filter, Actor)
-		if err != nil {
-			return nil, fmt.Errorf("after %s: %w", plural(len(all), "grant", "grants"), err)
+	var after grant.Key
+	for before := -1; before < len(all); { // again until nothing is left, for grants that were made meanwhile
+		before = len(all)
+		for more := true; more; more = after != (grant.Key{}) {
+			var ended []grant.Grant
+			if ended, after, err = d.Store.EndGrants(ctx, filter, after, Actor); err != nil {
+				return nil, fmt.Errorf("after %s: %w", plural(len(all), "grant", "grants"), err)
+			}
+			all = append(all, ended...)
 		}
-		if len(ended) == 0 {
-			break
-		}
-		all = append(all, ended...)
 	}
 	d.PropagateRevocation(ctx, all)
 	return Outcome{

@@ -81,8 +81,9 @@ func torture(ctx context.Context, root, part string) error {
 			t.detectRaces(ctx, lines)
 			return
 		}
-		command := []string{"go", "test", "-count=1", "-p=1", "-timeout=" + tortureWithin, "-run=" + what.pattern}
-		t.step(ctx, "torture, "+part, endToEnd, nil, slices.Concat(command, what.folders, []string{"-long"})...)
+		arguments := []string{"test", "-count=1", "-p=1", "-timeout=" + tortureWithin, "-run=" + what.pattern}
+		arguments = slices.Concat(arguments, what.folders, []string{"-long"})
+		t.step(ctx, "torture, "+part, endToEnd, nil, "go", arguments...)
 	})
 	if err == nil {
 		err = ctx.Err()

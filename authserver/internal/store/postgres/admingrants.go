@@ -132,22 +132,35 @@ func (s *Store) EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant
 // endAtOnce is the number of grants that one transaction revokes. It stays well within the statement timeout.
 const endAtOnce = 500
 
-// EndGrants revokes up to endAtOnce grants that match the filter and have not ended, with an event each.
-func (s *Store) EndGrants(ctx context.Context, filter admin.GrantFilter, actor string) ([]grant.Grant, error) {
-	var ended []grant.Grant
-	err := s.administer(ctx, "end grants", func(tx pgx.Tx) error {
+// EndGrants revokes up to endAtOnce grants after a key that match the filter and have not ended, with an event each. It
+// returns the key of the last one, or the zero key if there was none. The key spares each call the grants that the
+// calls before have revoked.
+func (s *Store) EndGrants(
+	ctx context.Context,
+	filter admin.GrantFilter,
+	after grant.Key,
+	actor string,
+) (ended []grant.Grant, next grant.Key, err error) {
+	err = s.administer(ctx, "end grants", func(tx pgx.Tx) error {
 		args := grantFilterArgs(filter)
-		args["at_once"] = endAtOnce
-		rows, err := tx.Query(ctx, `select g.id from account.grants g where g.state <> 'revoked' and g.ends_at > now()
+		args["at_once"], args["after_tenant"], args["after"] = endAtOnce, after.WorkspaceID, after.ID
+		rows, err := tx.Query(ctx, `select g.tenant_id, g.id from account.grants g
+			where g.state <> 'revoked' and g.ends_at > now() and (g.tenant_id, g.id) > (@after_tenant, @after)
 			and `+grantFilter+` order by g.tenant_id, g.id limit @at_once`, args)
 		if err != nil {
 			return err
 		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err == nil {
-			ended, err = revokeWhere(ctx, tx, `g.id = any (@ids)`, pgx.NamedArgs{"ids": ids}, grant.ByAdmin, actor)
+		keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[grant.Key])
+		if err != nil || len(keys) == 0 {
+			return err
 		}
+		next = keys[len(keys)-1]
+		var ids []uuid.UUID
+		for _, key := range keys {
+			ids = append(ids, key.ID)
+		}
+		ended, err = revokeWhere(ctx, tx, `g.id = any (@ids)`, pgx.NamedArgs{"ids": ids}, grant.ByAdmin, actor)
 		return err
 	})
-	return ended, err
+	return ended, next, err
 }
