@@ -40,8 +40,8 @@ type Grants interface {
 	EveryGrant(ctx context.Context, filter GrantFilter, limit int) ([]Grant, error)
 	// EndGrant revokes one grant. false means that it had already ended, and nothing changed.
 	EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant.Grant, bool, error)
-	// EndGrants revokes some of the grants after a key that have not ended, each with its event, and returns them and the
-	// key to continue after. The zero key is before all grants, and is returned if no more are left.
+	// EndGrants looks at some of the grants after a key, revokes those that have not ended, each with its event, and
+	// returns them and the key to continue after. The zero key is before all grants, and is returned at the end.
 	EndGrants(
 		ctx context.Context,
 		filter GrantFilter,

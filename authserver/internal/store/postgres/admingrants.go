@@ -132,9 +132,14 @@ func (s *Store) EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant
 // endAtOnce is the number of grants that one transaction revokes. It stays well within the statement timeout.
 const endAtOnce = 500
 
-// EndGrants revokes up to endAtOnce grants after a key that match the filter and have not ended, with an event each. It
-// returns the key of the last one, or the zero key if there was none. The key spares each call the grants that the
-// calls before have revoked.
+// nextGrantsSQL reads the next grants that match the filter, including those that have ended. A statement that skipped
+// those would read up to a million of them, and reach the statement timeout.
+const nextGrantsSQL = `select g.tenant_id, g.id, g.state <> 'revoked' and g.ends_at > now() from account.grants g
+  where (g.tenant_id, g.id) > (@after_tenant, @after) and ` + grantFilter + `
+  order by g.tenant_id, g.id limit @at_once`
+
+// EndGrants revokes those of the next endAtOnce grants after a key that match the filter and have not ended, with an
+// event each. It returns the key of the last one that it read, or the zero key if there was none.
 func (s *Store) EndGrants(
 	ctx context.Context,
 	filter admin.GrantFilter,
@@ -144,20 +149,20 @@ func (s *Store) EndGrants(
 	err = s.administer(ctx, "end grants", func(tx pgx.Tx) error {
 		args := grantFilterArgs(filter)
 		args["at_once"], args["after_tenant"], args["after"] = endAtOnce, after.WorkspaceID, after.ID
-		rows, err := tx.Query(ctx, `select g.tenant_id, g.id from account.grants g
-			where g.state <> 'revoked' and g.ends_at > now() and (g.tenant_id, g.id) > (@after_tenant, @after)
-			and `+grantFilter+` order by g.tenant_id, g.id limit @at_once`, args)
+		rows, err := tx.Query(ctx, nextGrantsSQL, args)
 		if err != nil {
 			return err
 		}
-		keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[grant.Key])
-		if err != nil || len(keys) == 0 {
-			return err
-		}
-		next = keys[len(keys)-1]
 		var ids []uuid.UUID
-		for _, key := range keys {
-			ids = append(ids, key.ID)
+		var live bool
+		_, err = pgx.ForEachRow(rows, []any{&next.WorkspaceID, &next.ID, &live}, func() error {
+			if live {
+				ids = append(ids, next.ID)
+			}
+			return nil
+		})
+		if err != nil || len(ids) == 0 {
+			return err
 		}
 		ended, err = revokeWhere(ctx, tx, `g.id = any (@ids)`, pgx.NamedArgs{"ids": ids}, grant.ByAdmin, actor)
 		return err
