@@ -30,12 +30,12 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/me"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/wellknown"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/imports"
 	"github.com/almonerhq/almoner/resourceapi/internal/keys"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	queuemetrics "github.com/almonerhq/almoner/resourceapi/internal/metrics"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+	"github.com/almonerhq/almoner/resourceapi/internal/worker"
 )
 
 // An App is the service, ready to run.
@@ -43,17 +43,17 @@ type App struct {
 	// Handler serves every request.
 	Handler http.Handler
 
-	modules []module
-	router  *mux.Router
-	server  web.Server
-	probes  workerProbes
-	master  *secretfile.Keys
-	log     *slog.Logger
-	store   *postgres.Store
-	usage   *standing.UsageRecorder
-	keys    *keys.Source
-	worker  *imports.Worker
-	engage  *engageModule
+	modules  []module
+	router   *mux.Router
+	server   web.Server
+	probes   workerProbes
+	master   *secretfile.Keys
+	log      *slog.Logger
+	store    *postgres.Store
+	usage    *standing.UsageRecorder
+	keys     *keys.Source
+	importer *worker.Importer
+	engage   *engageModule
 
 	webhooks  webhookParts
 	retention *retention.Store
@@ -104,7 +104,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	usage := store.UsageRecorder(log)
 	source := keys.NewSource(c.JWKSURL, log, time.Now)
-	worker := imports.NewWorker(store, log)
+	importer := worker.NewImporter(store, log)
 	atGate := gate.Deps{
 		Resource:  gate.API,
 		BaseURL:   c.BaseURL,
@@ -176,12 +176,12 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 			Notice:  c.Notice,
 			Ready:   firstCheck(needed),
 		},
-		master: secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, masterKeys, log),
-		log:    log,
-		store:  store,
-		usage:  usage,
-		keys:   source,
-		worker: worker,
+		master:   secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, masterKeys, log),
+		log:      log,
+		store:    store,
+		usage:    usage,
+		keys:     source,
+		importer: importer,
 		probes: workerProbes{
 			c.WorkerListen,
 			withSecurityHeaders(probes(ready(guard, log, partsOfWorker(store)))),
@@ -226,7 +226,7 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	var group sync.WaitGroup
 	group.Go(func() { a.keys.Run(background) })
 	group.Go(func() { a.master.Run(background) })
-	group.Go(func() { a.worker.Run(background) })
+	group.Go(func() { a.importer.Run(background) })
 	group.Go(func() { a.webhooks.publishKey(background) })
 	group.Go(func() { a.retention.Run(background, a.deleted, a.log) })
 	if a.processes {

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // A List serves one list of records of type T, newest first, a page at a time.
@@ -45,7 +45,7 @@ type List[T any] struct {
 func (l List[T]) Handler() http.Handler {
 	return l.Gate.Guard(l.Need, func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 		known := append([]string{"cursor", "limit", "fields"}, l.Filters.Names()...)
-		if err := unknown.Parameters(r.URL.RawQuery, known...); err != nil {
+		if err := strictjson.UnknownParameters(r.URL.RawQuery, known...); err != nil {
 			return gate.Plan{}, err
 		}
 		owner, notFound := workspaceID, error(nil)

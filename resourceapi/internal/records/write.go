@@ -10,7 +10,6 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // An Effect runs a write with the writer W of one transaction and returns the answer.
@@ -82,7 +81,7 @@ func (s Writes[W]) run(
 		return idempotency.Answer{}, err
 	}
 	effect, mistake := decode(r, caller, content)
-	mistake = cmp.Or(unknown.Parameters(r.URL.RawQuery), mistake)
+	mistake = cmp.Or(strictjson.UnknownParameters(r.URL.RawQuery), mistake)
 	if mistake != nil {
 		if !key.Given() {
 			return idempotency.Answer{}, mistake

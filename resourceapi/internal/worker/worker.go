@@ -1,4 +1,5 @@
-// Package worker processes accepted submissions, and delivers events to webhook endpoints (webhooks.go).
+// Package worker processes accepted submissions and imports (imports.go), and delivers events to webhook endpoints
+// (webhooks.go).
 //
 // The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process
 // may run it. A job may run more than once, for example after a crash; Submissions.Process has one effect anyway (E5

@@ -20,7 +20,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // Path is the path, below the base address.
@@ -86,7 +86,7 @@ func read(guard *gate.Gate, store Store, cursors *list.Cursors) http.Handler {
 // readRange reads the query parameters after, limit, cursor and fields. A cursor continues behind the
 // event that it names, and never at or before after.
 func readRange(raw, name string, cursors *list.Cursors) (wanted list.Range, after int64, err error) {
-	if err := unknown.Parameters(raw, "after", "limit", "cursor", "fields"); err != nil {
+	if err := strictjson.UnknownParameters(raw, "after", "limit", "cursor", "fields"); err != nil {
 		return list.Range{}, 0, err
 	}
 	wanted, err = list.ReadRange(raw, name, cursors, listquery.FieldsOf[record](), list.Filters{})

@@ -11,7 +11,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // formMembers are the members of a form in a request.
@@ -31,7 +30,7 @@ func readForm(h http.Header, content []byte) (engage.Form, error) {
 	if err != nil {
 		return engage.Form{}, err
 	}
-	problems := invalid.Fields(unknown.Members(object, formMembers...))
+	problems := invalid.Fields(strictjson.UnknownMembers(object, formMembers...))
 	enabled := readEnabled(object, problems)
 	definition, err := readDefinition(object, problems)
 	return engage.Form{Definition: definition, Enabled: enabled == nil || *enabled}, err
@@ -128,7 +127,7 @@ func readChange(h http.Header, content []byte) (engage.Change, error) {
 		return engage.Change{}, err
 	}
 	var change engage.Change
-	problems := invalid.Fields(unknown.Members(object, formMembers...))
+	problems := invalid.Fields(strictjson.UnknownMembers(object, formMembers...))
 	if object.Has("fields") {
 		problems["fields"] = "The fields of a form cannot change. Create another form, and close this one with " +
 			"enabled: false."
@@ -156,7 +155,7 @@ func readField(at string, element json.RawMessage, problems invalid.Fields) enga
 		problems[at] = "Must be an object with name, label, type, required and, for select and multiselect, options."
 		return engage.Field{}
 	}
-	for name, message := range unknown.Members(object, "name", "label", "type", "required", "options") {
+	for name, message := range strictjson.UnknownMembers(object, "name", "label", "type", "required", "options") {
 		problems[at+"."+name] = message
 	}
 	var f engage.Field

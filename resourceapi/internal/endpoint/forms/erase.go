@@ -17,7 +17,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // maxEmail is the length in bytes above which a text is no e-mail address (RFC 5321).
@@ -69,7 +68,7 @@ func (e *Endpoint) Erase() http.Handler {
 		if err != nil {
 			return nil, err
 		}
-		problems := invalid.Fields(unknown.Members(object, "email"))
+		problems := invalid.Fields(strictjson.UnknownMembers(object, "email"))
 		email, _ := object.Text("email")
 		email = strings.ToLower(strings.TrimSpace(email))
 		if !strings.Contains(email, "@") || len(email) > maxEmail || strings.ContainsRune(email, 0) {

@@ -19,7 +19,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 const (
@@ -40,7 +40,7 @@ func exportFilters() list.Filters { return list.Filters{Statuses: engage.Statuse
 func (e *Endpoint) Export() http.Handler {
 	return e.gate.Guard(perm.EngageReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
 		known := append([]string{"format"}, exportFilters().Names()...)
-		if err := unknown.Parameters(r.URL.RawQuery, known...); err != nil {
+		if err := strictjson.UnknownParameters(r.URL.RawQuery, known...); err != nil {
 			return gate.Plan{}, err
 		}
 		filter, err := list.ReadFilter(r.URL.RawQuery, exportFilters())

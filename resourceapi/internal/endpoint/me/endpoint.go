@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // Path is the path, below the base address.
@@ -81,7 +81,7 @@ func read(guard *gate.Gate, store Store) http.Handler {
 				return nil
 			},
 		}
-		return plan, unknown.Parameters(r.URL.RawQuery)
+		return plan, strictjson.UnknownParameters(r.URL.RawQuery)
 	})
 }
 

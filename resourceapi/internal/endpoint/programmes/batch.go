@@ -16,7 +16,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // maxBatchBody is the largest body of a batch, in bytes.
@@ -91,7 +90,7 @@ func answerItems(failures []error, all []programme.Upserted) (idempotency.Answer
 }
 
 func readItems(object strictjson.Object) ([]json.RawMessage, error) {
-	problems := invalid.Fields(unknown.Members(object, "items"))
+	problems := invalid.Fields(strictjson.UnknownMembers(object, "items"))
 	var items []json.RawMessage
 	if err := json.Unmarshal(object["items"], &items); err != nil || len(items) == 0 ||
 		len(items) > programme.MaxBatch {

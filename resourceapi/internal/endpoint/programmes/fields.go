@@ -4,7 +4,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // readDetails reads the body of POST: name and, optionally, summary, status (default draft), startsOn and endsOn.
@@ -77,7 +76,7 @@ func readMove(o strictjson.Object) (programme.Status, error) {
 }
 
 func unknownMembers(o strictjson.Object, known ...string) invalid.Fields {
-	return unknown.Members(o, known...)
+	return strictjson.UnknownMembers(o, known...)
 }
 
 func readText(o strictjson.Object, field string, problems invalid.Fields) *string {

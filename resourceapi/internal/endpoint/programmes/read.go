@@ -17,7 +17,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // List handles GET: one page, newest first (spec 4.1).
@@ -26,7 +26,7 @@ func (e *Endpoint) List() http.Handler { return e.gate.Guard(perm.ProgrammesRead
 // prepareList reads the page in the round trip of the standing. A search runs only after the caller was admitted,
 // since it may read every programme of the workspace.
 func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
-	if err := unknown.Parameters(r.URL.RawQuery, programme.Parameters()...); err != nil {
+	if err := strictjson.UnknownParameters(r.URL.RawQuery, programme.Parameters()...); err != nil {
 		return gate.Plan{}, err
 	}
 	query, err := programme.ReadQuery(r.URL.RawQuery, workspaceID, e.cursors)
@@ -77,7 +77,7 @@ func (e *Endpoint) Read() http.Handler { return e.gate.Guard(perm.ProgrammesRead
 
 // prepareRead reads the programme in the round trip of the standing.
 func (e *Endpoint) prepareRead(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
-	if err := unknown.Parameters(r.URL.RawQuery); err != nil {
+	if err := strictjson.UnknownParameters(r.URL.RawQuery); err != nil {
 		return gate.Plan{}, err
 	}
 	id, err := records.PathID(r, programme.ErrNotFound)

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // publicForm is a form as the public sees it.
@@ -34,7 +34,7 @@ func (e *Endpoint) Definition() http.Handler {
 		if err := allowOrigin(w, r, form.Form); err != nil {
 			return err
 		}
-		if err := unknown.Parameters(r.URL.RawQuery); err != nil {
+		if err := strictjson.UnknownParameters(r.URL.RawQuery); err != nil {
 			return err
 		}
 		web.JSON(w, http.StatusOK, publicForm{form.Title, form.Fields, e.Tokens.ForSubmission(form.ID, e.Now())})
@@ -69,7 +69,7 @@ func (e *Endpoint) Status() http.Handler {
 		if err := allowOrigin(w, r, form); err != nil {
 			return err
 		}
-		if err := unknown.Parameters(r.URL.RawQuery, "token"); err != nil {
+		if err := strictjson.UnknownParameters(r.URL.RawQuery, "token"); err != nil {
 			return err
 		}
 		web.JSON(w, http.StatusOK, submissionState{s.ID, s.Status, s.Reasons})

@@ -15,7 +15,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // maxBody is the largest body of a submission, in bytes.
@@ -56,7 +55,7 @@ func (e *Endpoint) Submit() http.Handler {
 			first.Serve(w)
 			return nil
 		}
-		if err := cmp.Or(err, mistake, foreign, unknown.Parameters(r.URL.RawQuery)); err != nil {
+		if err := cmp.Or(err, mistake, foreign, strictjson.UnknownParameters(r.URL.RawQuery)); err != nil {
 			return err
 		}
 		if err := e.checkRate(r, form); err != nil {
@@ -91,7 +90,7 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 	if err != nil {
 		return engage.Submission{}, err
 	}
-	if problems := unknown.Members(object, "submissionToken", "answers"); len(problems) > 0 {
+	if problems := strictjson.UnknownMembers(object, "submissionToken", "answers"); len(problems) > 0 {
 		return engage.Submission{}, invalid.Fields(problems)
 	}
 	text, _ := object.Text("submissionToken")

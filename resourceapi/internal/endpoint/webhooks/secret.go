@@ -14,7 +14,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // ReplaceSecret handles POST …/secret: 200 with the endpoint and its new secret. Events are signed with both secrets
@@ -56,7 +55,7 @@ func readOverlap(h http.Header, content []byte) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	problems := invalid.Fields(unknown.Members(object, "expireOld"))
+	problems := invalid.Fields(strictjson.UnknownMembers(object, "expireOld"))
 	overlap := webhook.SecretOverlap
 	switch string(object["expireOld"]) {
 	case "", "false":

@@ -21,7 +21,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 const maxBody = 16 << 10
@@ -121,7 +120,7 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 // readTypes reads the member types. It checks the permissions for the types before it reports invalid fields (contract,
 // section 6).
 func readTypes(object strictjson.Object, caller gate.Caller) (invalid.Fields, []string, error) {
-	problems := invalid.Fields(unknown.Members(object, "url", "types"))
+	problems := invalid.Fields(strictjson.UnknownMembers(object, "url", "types"))
 	var types []string
 	if err := json.Unmarshal(object["types"], &types); err != nil || !strings.HasPrefix(string(object["types"]), "[") {
 		problems["types"] = "Must be a list of types of events."
@@ -154,7 +153,7 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 	if err != nil {
 		return nil, err
 	}
-	problems := invalid.Fields(unknown.Members(object, "enabled"))
+	problems := invalid.Fields(strictjson.UnknownMembers(object, "enabled"))
 	enabled := string(object["enabled"]) == "true"
 	if !enabled && string(object["enabled"]) != "false" {
 		problems["enabled"] = "Must be true or false."

@@ -1,8 +1,4 @@
-// Package unknown finds the query parameters and JSON members that a route does not know.
-//
-// Ignoring a misspelled name would change the meaning of a filter or an edit, so the request is refused and the
-// response names it (contract, section 6). Names are compared byte by byte, so case matters.
-package unknown
+package strictjson
 
 import (
 	"maps"
@@ -13,8 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/shared/apierr"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // Limits of what a response repeats of a request.
@@ -23,13 +17,13 @@ const (
 	maxName  = 64 // characters
 )
 
-// Members returns a message for each member that is not among known, by its name.
-func Members(object strictjson.Object, known ...string) map[string]string {
+// UnknownMembers returns a message for each member that is not among known, by its name.
+func UnknownMembers(object Object, known ...string) map[string]string {
 	return messages(slices.Collect(maps.Keys(object)), known, "Unknown member.")
 }
 
-// Parameters returns an *apierr.Error that names the parameters of a query string that are not among known, or nil.
-func Parameters(raw string, known ...string) error {
+// UnknownParameters returns an *apierr.Error that names the parameters of a query string that are not among known, or nil.
+func UnknownParameters(raw string, known ...string) error {
 	var names []string
 	for pair := range strings.SplitSeq(raw, "&") {
 		key, _, _ := strings.Cut(pair, "=")

@@ -1,4 +1,4 @@
-package unknown_test
+package strictjson_test
 
 import (
 	"errors"
@@ -11,10 +11,9 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
-	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-func TestParameters_NamesUnknownParameters(t *testing.T) {
+func TestUnknownParameters_NamesUnknownParameters(t *testing.T) {
 	for query, want := range map[string][]string{
 		"":                         nil,
 		"&":                        nil,
@@ -30,7 +29,7 @@ func TestParameters_NamesUnknownParameters(t *testing.T) {
 		"%ff=1":                    {`"\xff"`},
 		strings.Repeat("x", 70):    {strings.Repeat("x", 64) + "…"},
 	} {
-		err := unknown.Parameters(query, "limit", "cursor")
+		err := strictjson.UnknownParameters(query, "limit", "cursor")
 		refusal, refused := errors.AsType[*apierr.Error](err)
 		if refused != (want != nil) {
 			t.Errorf("%s: %v", query, err)
@@ -43,15 +42,15 @@ func TestParameters_NamesUnknownParameters(t *testing.T) {
 	}
 }
 
-func TestMembers_LimitsNumberOfNames(t *testing.T) {
+func TestUnknownMembers_LimitsNumberOfNames(t *testing.T) {
 	object := strictjson.Object{"name": nil, "Name": nil}
-	if found := unknown.Members(object, "name"); len(found) != 1 || found["Name"] == "" {
+	if found := strictjson.UnknownMembers(object, "name"); len(found) != 1 || found["Name"] == "" {
 		t.Errorf("%v", found)
 	}
 	for i := range 5000 {
 		object[fmt.Sprintf("member%04d", i)] = nil
 	}
-	if found := unknown.Members(object, "name"); len(found) != 10 {
+	if found := strictjson.UnknownMembers(object, "name"); len(found) != 10 {
 		t.Errorf("%d names", len(found))
 	}
 }
