@@ -15,12 +15,31 @@ import (
 
 // axe-core in a real browser, on every page.
 
-// An inspector visits every page, on two sizes of the window in light and in dark colours.
+// A view is a size of the window and a colour scheme.
+type view struct {
+	size    string
+	screen  harness.Screen
+	colours string
+}
+
+// views returns each size of the window in each colour scheme. The first and the last one together are each size and
+// each scheme once.
+func views() []view {
+	return []view{
+		{"laptop", harness.Laptop, "dark"},
+		{"laptop", harness.Laptop, "light"},
+		{"phone", harness.Telephone, "dark"},
+		{"phone", harness.Telephone, "light"},
+	}
+}
+
+// An inspector visits every page.
 type inspector struct {
 	*harness.Browser
 	t       *testing.T
 	pages   int
-	inspect func(i *inspector, page, size, colours string)
+	views   []view
+	inspect func(i *inspector, page string, v view)
 }
 
 // look inspects the open page with all details opened.
@@ -28,19 +47,29 @@ func (i *inspector) look(page string) {
 	i.t.Helper()
 	i.pages++
 	harness.Evaluate[bool](i.Browser, `document.querySelectorAll("details").forEach(d => { d.open = true }) || true`)
-	for size, screen := range map[string]harness.Screen{"laptop": harness.Laptop, "phone": harness.Telephone} {
-		for _, colours := range []string{"light", "dark"} {
-			i.Show(screen, colours)
-			i.inspect(i, page, size, colours)
-		}
+	for _, v := range i.views {
+		i.Show(v.screen, v.colours)
+		i.inspect(i, page, v)
 	}
 }
 
-// withAxe inspects a page with axe-core. In dark colours, only the rules about colours can find more.
-func withAxe(i *inspector, page, size, colours string) {
+// weightOf is the size of a page with its files as they are sent, in bytes. Files count that the browser has already.
+const weightOf = `[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+	.reduce((n, e) => n + e.encodedBodySize, 0)`
+
+// maxWeight is the maximum weight of a page.
+const maxWeight = 60 << 10
+
+// withAxe inspects a page with axe-core, and weighs it.
+func withAxe(i *inspector, page string, v view) {
 	i.t.Helper()
-	for _, violation := range i.Violations(colours == "dark") {
-		i.t.Errorf("%s, %s, %s: %s", page, size, colours, violation)
+	if !strings.HasSuffix(page, "/v1/docs") { // weighed in its own test
+		if weight := harness.Evaluate[int](i.Browser, weightOf); weight > maxWeight || weight < 1000 {
+			i.t.Errorf("%s has %d bytes, want at most %d", page, weight, maxWeight)
+		}
+	}
+	for _, violation := range i.Violations() {
+		i.t.Errorf("%s, %s, %s: %s", page, v.size, v.colours, violation)
 	}
 }
 
@@ -61,7 +90,7 @@ func (i *inspector) findsViolations(p *harness.Product) {
 		document.querySelector("p.lead").style.color = "#bbb";
 		return true;
 	})()`)
-	found := strings.Join(i.Violations(false), "\n")
+	found := strings.Join(i.Violations(), "\n")
 	for _, rule := range []string{"label: ", "color-contrast: "} {
 		if !strings.Contains(found, rule) {
 			i.t.Errorf("axe-core does not find %s in a page that violates it: %s", rule, found)
@@ -103,14 +132,16 @@ func links(t *testing.T, p *harness.Product, ws harness.TestWorkspace, user demo
 
 func TestBrowser_AxeFindsNoViolation(t *testing.T) {
 	t.Parallel()
-	i := tour(t, withAxe)
+	// The rules about sizes do not depend on the colours, nor those about colours on the size.
+	all := views()
+	i := tour(t, []view{all[0], all[len(all)-1]}, withAxe)
 	if i.pages < 35 {
 		t.Errorf("only %d pages were inspected", i.pages)
 	}
 }
 
-// tour inspects every page.
-func tour(t *testing.T, inspect func(i *inspector, page, size, colours string)) *inspector {
+// tour inspects every page in these views.
+func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v view)) *inspector {
 	t.Helper()
 	site := harness.NewMetadataHost(t)
 	p := harness.NewProduct(t, harness.Private(t, harness.Options{
@@ -124,7 +155,7 @@ func tour(t *testing.T, inspect func(i *inspector, page, size, colours string)) 
 	p.Database.Token(t, ws.Workspace, user, harness.ReadProgrammes)
 	ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, user))
 	ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, user))
-	i := &inspector{Browser: p.Browser(t, harness.Laptop), t: t, inspect: inspect}
+	i := &inspector{Browser: p.Browser(t, harness.Laptop), t: t, views: in, inspect: inspect}
 	began := time.Now()
 	i.findsViolations(p)
 	signedOutPages(i, p, to)

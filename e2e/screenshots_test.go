@@ -23,9 +23,9 @@ func TestScreenshots(t *testing.T) {
 	if err := os.MkdirAll(*screenshots, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	tour(t, func(i *inspector, page, size, colours string) {
+	tour(t, views(), func(i *inspector, page string, v view) {
 		i.t.Helper()
-		file := fmt.Sprintf("%02d-%s-%s-%s", i.pages, fileName(page), size, colours)
+		file := fmt.Sprintf("%02d-%s-%s-%s", i.pages, fileName(page), v.size, v.colours)
 		i.EndTransitions()
 		pictures := map[string][]byte{file: i.Picture()}
 		// The browser takes no picture of 16,384 pixels or more.

@@ -142,6 +142,7 @@ func shipped() []string {
 		"SCALING.md",
 		"SETTINGS.md",
 		"UPGRADING.md",
+		"citus",
 		"compose/roles.sql",
 		"docs",
 		"gateway/Caddyfile",

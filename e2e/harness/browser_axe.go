@@ -2,7 +2,6 @@ package harness
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -27,18 +26,15 @@ func (b *Browser) Show(screen Screen, colours string) {
 // because they change colours.
 const violationsScript = `(async () => {
 	for (const a of document.getAnimations()) a.finish();
-	const options = { resultTypes: ["violations"] };
-	if (%t) options.runOnly = ["color-contrast", "link-in-text-block"];
-	const result = await axe.run(document, options);
+	const result = await axe.run(document, { resultTypes: ["violations"] });
 	return result.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.failureSummary + " " + n.html));
 })()`
 
 // axePatience is longer than browserPatience, because axe-core is slow while other tests run.
 const axePatience = 2 * time.Minute
 
-// Violations returns the violations that axe-core finds in the page. If onlyColours is true, it runs only the rules
-// about colours.
-func (b *Browser) Violations(onlyColours bool) []string {
+// Violations returns the violations that axe-core finds in the page.
+func (b *Browser) Violations() []string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.window, axePatience)
 	defer cancel()
@@ -47,10 +43,7 @@ func (b *Browser) Violations(onlyColours bool) []string {
 			b.t.Fatalf("load axe-core: %v", err)
 		}
 	}
-	found, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](
-		fmt.Sprintf(violationsScript, onlyColours),
-		chromedp.EvalAwaitPromise,
-	))
+	found, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](violationsScript, chromedp.EvalAwaitPromise))
 	if err != nil {
 		b.t.Fatalf("run axe-core: %v", err)
 	}

@@ -11,8 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // citusVariable names the superuser URLs of the nodes of a Citus cluster, separated by spaces, the coordinator first.
@@ -37,7 +40,7 @@ func distribute(ctx context.Context, binaries, database string) error {
 	defer distributing.Unlock()
 	for _, service := range []string{"authserver", "resourceapi"} {
 		command := exec.CommandContext(ctx, filepath.Join(binaries, service), "migrate", "--distribute")
-		command.Env = append(os.Environ(), "ALMONER_DATABASE_URL="+database)
+		command.Env = []string{"ALMONER_DATABASE_URL=" + database}
 		if out, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s migrate --distribute: %w: %s", service, err, out)
 		}
@@ -92,4 +95,31 @@ func runSQL(ctx context.Context, url, text string, args ...any) error {
 		return fmt.Errorf("%s: %w", text, err)
 	}
 	return nil
+}
+
+// StartCitus starts a Citus cluster for this test. The stacks that the test starts use it.
+func StartCitus(t *testing.T, workers int) *localstore.Citus {
+	t.Helper()
+	home, err := localstore.TempDir("almoner-citus-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	if err := os.Chmod(home, 0o711); err != nil { // the servers' user must be able to enter it
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	defer cancel()
+	options := localstore.Options{Dir: filepath.Join(home, "c"), Volatile: true}
+	cluster, err := localstore.StartCitus(ctx, options, workers)
+	if err != nil {
+		t.Fatalf("start Citus: %v", err)
+	}
+	t.Cleanup(cluster.Stop)
+	var nodes []string
+	for _, node := range cluster.Nodes {
+		nodes = append(nodes, node.URL)
+	}
+	t.Setenv(citusVariable, strings.Join(nodes, " "))
+	return cluster
 }

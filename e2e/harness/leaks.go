@@ -97,7 +97,9 @@ func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
 	files(servicesLogs, s.LogDir(), "*.log")
 	const storesLogs, appendOnly = "the stores' logs", "appendonlydir"
 	options := recordOf(s).options
-	files(storesLogs, s.StoreDir(), "postgres", "*.log")
+	if s.Postgres != nil {
+		files(storesLogs, s.StoreDir(), "postgres", "*.log")
+	}
 	if several := options.RedisDir; several != "" {
 		files(storesLogs, several, "*", "*.log")
 		files("Redis", several, "*", appendOnly, "*")

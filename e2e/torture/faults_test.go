@@ -243,12 +243,15 @@ var keyInOtherTransaction = []harness.Fault{
 	{File: writesFile, Old: "import (\n", New: "import (\n\t\"time\"\n"},
 	{
 		File: writesFile,
-		Old:  "		if answer, err = effect(ctx, tx); err != nil || !key.Given() {\n",
-		New: `		apart := func(own pgx.Tx) (err error) { answer, err = effect(ctx, own); return err }
-		if err = pgx.BeginFunc(ctx, pool, apart); err == nil {
-			time.Sleep(30 * time.Millisecond)
+		Old:  "		answer, err = answers.Once(ctx, tx, key, effect)\n",
+		New: `		apart := func(ctx context.Context, _ pgx.Tx) (made idempotency.Answer, err error) {
+			err = pgx.BeginFunc(ctx, pool, func(own pgx.Tx) (err error) { made, err = effect(ctx, own); return err })
+			if err == nil {
+				time.Sleep(30 * time.Millisecond)
+			}
+			return made, err
 		}
-		if err != nil || !key.Given() {
+		answer, err = answers.Once(ctx, tx, key, apart)
 `,
 	},
 }

@@ -168,9 +168,9 @@ const (
 	JSONLines ExportFormat = "jsonl"
 )
 
-// Export returns all submissions of a form that the filter matches, newest first. The filter's PageSize and UpdatedSince
-// must be zero. The caller reads the result to its end and closes it. Reading fails if the export breaks off, because the
-// credential was revoked, for example; what was read until then is incomplete.
+// Export returns all submissions of a form that the filter matches, newest first. The filter's PageSize and
+// UpdatedSince must be zero. The caller reads the result to its end and closes it. Reading fails if the export breaks
+// off, because the credential was revoked, for example; what was read until then is incomplete.
 func (f Forms) Export(
 	ctx context.Context,
 	form string,

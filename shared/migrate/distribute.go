@@ -22,6 +22,9 @@ type Distribution struct {
 	Constraints []Constraint
 	// Functions are called by triggers, which run on the nodes.
 	Functions []string
+	// AsCaller are functions that run with the rights of their caller in a distributed database: a transaction there
+	// cannot change its role. Grants give the callers these rights.
+	AsCaller, Grants []string
 }
 
 // A Constraint is a foreign key.
@@ -50,12 +53,15 @@ func (d Distribution) Apply(ctx context.Context, url string, out io.Writer) erro
 	work := &distributing{Distribution: d, owner: owner, out: out}
 	for _, step := range []func(context.Context) error{
 		work.prepare,
+		work.readColumnGrants,
 		work.addWorkspaceToKeys,
 		work.setFunctions,
+		work.runAsCaller,
 		work.copyReferences,
 		work.divide,
 		work.addConstraints,
 		work.copyFunctions,
+		work.grantColumns,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("distribute the tables: %w", Explain(err))
@@ -90,6 +96,8 @@ type distributing struct {
 	owner *pgx.Conn
 	out   io.Writer
 	steps int
+
+	columnGrants []string // statements
 }
 
 func (w *distributing) say(format string, args ...any) error {
@@ -147,6 +155,32 @@ const (
 	isDivided = `select exists (
 		select from pg_dist_partition where logicalrelid = $1::text::regclass and partmethod = 'h')`
 )
+
+// readColumnGrants notes the privileges on columns, which Citus forgets when it converts some tables. The privilege to
+// insert some columns becomes one to insert rows, since Citus inserts the defaults of the others as values.
+func (w *distributing) readColumnGrants(ctx context.Context) error {
+	rows, err := w.owner.Query(ctx, `
+		select distinct format(
+			case g.privilege_type when 'INSERT' then 'grant %s on %3$s to %4$I' else 'grant %s (%I) on %s to %I' end,
+			g.privilege_type, a.attname, a.attrelid::regclass, g.grantee::regrole)
+		from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+		cross join lateral aclexplode(a.attacl) g
+		where n.nspname in ('account', 'resource') and g.grantee <> 0`)
+	if err != nil {
+		return err
+	}
+	w.columnGrants, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	return err
+}
+
+func (w *distributing) grantColumns(ctx context.Context) error {
+	for _, statement := range w.columnGrants {
+		if _, err := w.owner.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (w *distributing) copyReferences(ctx context.Context) error {
 	for _, table := range w.Reference {
@@ -233,6 +267,31 @@ func (w *distributing) setFunctions(ctx context.Context) error {
 	for _, function := range functions {
 		statement := "alter function " + function + " set almoner.distributed = 'on'"
 		if err := w.do(ctx, "set almoner.distributed for "+function, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runAsCaller makes the functions of AsCaller run with the rights of their caller, and grants these rights.
+func (w *distributing) runAsCaller(ctx context.Context) error {
+	for _, statement := range w.Grants {
+		if _, err := w.owner.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	for _, function := range w.AsCaller {
+		var definer bool
+		err := w.owner.QueryRow(ctx, "select prosecdef from pg_proc where oid = $1::text::regprocedure", function).
+			Scan(&definer)
+		if err != nil {
+			return err
+		}
+		if !definer {
+			continue
+		}
+		statement := "alter function " + function + " security invoker"
+		if err := w.do(ctx, "run "+function+" with the rights of its caller", statement); err != nil {
 			return err
 		}
 	}

@@ -20,12 +20,20 @@ func isJSON(contentType string) bool {
 // The length of a compressed response reveals whether two parts of it are alike (BREACH). So it must not wrap a
 // response that has a secret: tokens, client secrets, invitation links. Such a response of a handler that Compress
 // wraps must be marked with Uncompressed.
-func Compress(next http.Handler) http.Handler {
+func Compress(next http.Handler) http.Handler { return compress(next, isJSON) }
+
+// CompressFiles compresses files of any type that gains by it. It must only wrap files that are the same for every
+// client.
+func CompressFiles(next http.Handler) http.Handler {
+	return compress(next, gzhttp.DefaultContentTypeFilter)
+}
+
+func compress(next http.Handler, types func(contentType string) bool) http.Handler {
 	wrap, err := gzhttp.NewWrapper(
 		gzhttp.MinSize(minCompressed),
 		gzhttp.CompressionLevel(gzip.BestSpeed),
 		gzhttp.EnableZstd(false),
-		gzhttp.ContentTypeFilter(isJSON),
+		gzhttp.ContentTypeFilter(types),
 	)
 	if err != nil {
 		panic(err) // only for options that are not valid

@@ -156,13 +156,18 @@ func Enable(ctx context.Context, q Querier, workspaceID, id, user uuid.UUID) (En
 
 // Disable disables an endpoint at a user's request. It returns ErrNotFound.
 func Disable(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint, error) {
+	var now time.Time
+	if err := q.QueryRow(ctx, "select now()").Scan(&now); err != nil {
+		return Endpoint{}, fmt.Errorf("read the time of the database: %w", err)
+	}
 	return one(ctx, q, `update account.webhooks w set enabled = false, reason = coalesce(w.reason, 'user'),
-		disabled_at = coalesce(w.disabled_at, now()) where w.tenant_id = $1 and w.id = $2 returning `+Columns,
-		workspaceID, id)
+		disabled_at = coalesce(w.disabled_at, $3) where w.tenant_id = $1 and w.id = $2 returning `+Columns,
+		workspaceID, id, now)
 }
 
-// ReplaceSecret replaces the secret of an endpoint. Events are signed with the former secret too for overlap. replacement
-// identifies the request. ReplaceSecret returns ErrNotFound, or ErrReplaced if the same request has replaced the secret.
+// ReplaceSecret replaces the secret of an endpoint. Events are signed with the former secret too for overlap.
+// replacement identifies the request. ReplaceSecret returns ErrNotFound, or ErrReplaced if the same request has
+// replaced the secret.
 func ReplaceSecret(
 	ctx context.Context, q Querier, workspaceID, id, replacement uuid.UUID, sealed Sealed, overlap time.Duration,
 ) (Endpoint, error) {

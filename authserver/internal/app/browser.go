@@ -97,14 +97,17 @@ func newBrowser(d browserDeps) (browser, error) {
 		return browser{}, err
 	}
 	attempts := session.NewAttempts(d.counters, d.log, d.now)
-	sessions := session.New(session.Deps{
-		Rows:        d.store.Sessions(),
-		SignIns:     d.store,
-		Devices:     devices,
-		Offers:      offers,
-		Secure:      strings.HasPrefix(d.config.AppURL, "https://"),
-		Log:         d.log,
-		Unavailable: d.pages.Unavailable,
+	var sessions *session.Sessions
+	sessions = session.New(session.Deps{
+		Rows:    d.store.Sessions(),
+		SignIns: d.store,
+		Devices: devices,
+		Offers:  offers,
+		Secure:  strings.HasPrefix(d.config.AppURL, "https://"),
+		Log:     d.log,
+		Unavailable: func(w http.ResponseWriter, r *http.Request) {
+			settings.Unavailable(d.pages, sessions, w, r)
+		},
 	})
 	if d.offers, err = accessrequest.NewOffers(d.store, d.config.sendsMail(), d.keys); err != nil {
 		return browser{}, err

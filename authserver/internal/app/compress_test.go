@@ -27,6 +27,9 @@ func TestCompress_DocumentsButNoTokens(t *testing.T) {
 	if document.Get("Content-Encoding") != "gzip" || !slices.Contains(document.Values("Vary"), "Accept-Encoding") {
 		t.Errorf("%v", document)
 	}
+	if sheet := send("GET", "/static/site.css"); sheet.Get("Content-Encoding") != "gzip" {
+		t.Errorf("the style sheet is not compressed: %v", sheet)
+	}
 	for _, path := range []string{
 		"/v1/account/oauth/token",
 		"/v1/account/oauth/introspect",

@@ -198,8 +198,9 @@ func (y *year) sizes() (rows, bytes map[string]int) {
 	rows, bytes = map[string]int{}, map[string]int{}
 	for _, table := range yearTables() {
 		var n, size int
-		text := "select count(*), (select coalesce(sum(pg_total_relation_size(relid)), pg_total_relation_size('account." +
-			table + "')) from pg_partition_tree('account." + table + "')) from account." + table
+		name := "account." + table
+		text := fmt.Sprintf(`select count(*), (select coalesce(sum(pg_total_relation_size(relid)),
+			pg_total_relation_size('%[1]s')) from pg_partition_tree('%[1]s')) from %[1]s`, name)
 		if err := y.Owner.QueryRow(y.t.Context(), text).Scan(&n, &size); err != nil {
 			y.t.Fatal(err)
 		}

@@ -180,7 +180,7 @@ func (h handlers) pageRoutes(router *mux.Router) {
 		}
 	}
 	page := func(handler http.Handler) http.Handler { return b.sessions.Load(handler) }
-	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": b.pages.Static()}, refuse))
+	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": web.CompressFiles(b.pages.Static())}, refuse))
 	route("/login", methods{"GET": page(http.HandlerFunc(b.login.Page)), "POST": page(b.login.SignIn())})
 	// No session is read: a new password needs none, and none is written before the sign-in that follows.
 	route(forgotten.Path, methods{"GET": http.HandlerFunc(b.forgotten.Page), "POST": b.forgotten.Ask()})

@@ -37,6 +37,7 @@ func parts() map[string]suite {
 		"gateways": {"^TestRestarts", gateways},
 		"upgrade":  {"^TestUpgrades_", gateways},
 		"stalls":   {"^TestStalls_", folder},
+		"citus":    {"^TestCitus_", folder},
 		"greedy":   {"^TestGreedyCallers_", folder},
 		"recovery": {"^TestRecovery_", []string{"./torture", "./runbooks"}},
 		"time":     {"_DoesNotReveal(Accounts|Clients)$", []string{"./attack"}},

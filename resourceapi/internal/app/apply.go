@@ -30,8 +30,8 @@ import (
 // maxApplyFile is the maximum size of the file, in bytes.
 const maxApplyFile = 1 << 20
 
-// An ApplyCommand is `resourceapi apply`. It creates the forms of a file that do not exist and changes those that differ
-// from it, in one transaction. Forms that the file does not name stay as they are.
+// An ApplyCommand is `resourceapi apply`. It creates the forms of a file that do not exist and changes those that
+// differ from it, in one transaction. Forms that the file does not name stay as they are.
 type ApplyCommand struct {
 	DryRun bool // change nothing
 	JSON   bool

@@ -15,7 +15,8 @@ import (
 func TestRouter_AnnouncesDeprecatedOperations(t *testing.T) {
 	t.Parallel()
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
-	router := newRouter(new(gate.Gate), []routes{{"/v1/things/{id}": {"GET": handler, "POST": handler}}}, deprecation.Table{{
+	things := routes{"/v1/things/{id}": {"GET": handler, "POST": handler}}
+	router := newRouter(new(gate.Gate), []routes{things}, deprecation.Table{{
 		Method: "GET",
 		Path:   "/v1/things/{id}",
 		Since:  time.Unix(1_798_761_600, 0),

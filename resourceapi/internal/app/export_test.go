@@ -263,8 +263,9 @@ func (s *engageService) slowly(path string, h header) (stop func()) {
 func TestExport_EndsWithItsCredential(t *testing.T) {
 	t.Parallel()
 	for what, end := range map[string]string{
-		"the token is revoked":   "update account.personal_access_tokens set revoked_at = now() where tenant_id = $1",
-		"the permission is lost": "update account.memberships set permissions = '{engage:read:forms}' where tenant_id = $1",
+		"the token is revoked": "update account.personal_access_tokens set revoked_at = now() where tenant_id = $1",
+		"the permission is lost": `update account.memberships set permissions = '{engage:read:forms}'
+			where tenant_id = $1`,
 	} {
 		s := newEngageService(t)
 		workspaceID, h := s.workspace()

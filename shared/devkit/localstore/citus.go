@@ -38,7 +38,8 @@ func StartCitus(ctx context.Context, options Options, workers int) (*Citus, erro
 	}
 	options.programs = &found
 	options.Settings = []string{
-		"shared_preload_libraries=citus", "wal_level=logical", "max_prepared_transactions=400", "hba_file=" + trust,
+		"shared_preload_libraries=citus,pg_stat_statements", "pg_stat_statements.track=all",
+		"wal_level=logical", "max_prepared_transactions=400", "hba_file=" + trust,
 		"citus.shard_count=8", "citus.node_conninfo=sslmode=disable", "max_worker_processes=32",
 		"output_plugin_libraries=pgoutput, test_decoding, citus",
 	}

@@ -42,7 +42,8 @@ func TestMembers_RepeatedWriteTakesEffectOnce(t *testing.T) {
 	if !strings.Contains(first.Body, "token=") {
 		t.Fatalf("no link in %s", first.Body)
 	}
-	if n := b.Count(`select count(*) from account.idempotency_keys where position('token='::bytea in body) > 0`); n != 0 {
+	if n := b.Count(`select count(*) from account.idempotency_keys
+		where position('token='::bytea in body) > 0`); n != 0 {
 		t.Error("the link is stored in the clear")
 	}
 	b.wants("another body", b.once("a", "POST", "/invitations", body("kim@example.org", perm.ProgrammesRead)), 409,

@@ -85,9 +85,8 @@ func (h *Handler) writing(
 ) http.Handler {
 	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
 		scope := idempotency.Scope{WorkspaceID: caller.WorkspaceID, User: caller.UserID}
-		return writes.Serve(w, r, h.Store, scope, func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) {
-			return effect(w, r, caller)
-		})
+		return writes.Serve(w, r, h.Store, scope,
+			func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) { return effect(w, r, caller) })
 	})
 }
 

@@ -42,7 +42,8 @@ func TestRepeat_WriteTakesEffectOnce(t *testing.T) {
 	if n := b.Count(`select count(*) from account.client_secrets`); n != 2 {
 		t.Errorf("%d secrets", n)
 	}
-	if n := b.Count(`select count(*) from account.idempotency_keys where position('alm_cs_'::bytea in body) > 0`); n != 0 {
+	if n := b.Count(`select count(*) from account.idempotency_keys
+		where position('alm_cs_'::bytea in body) > 0`); n != 0 {
 		t.Error("a secret is stored in the clear")
 	}
 	if other := b.once("a", "POST", b.path(), confidential(fields{"name": "Other"})); other.Status != 409 ||

@@ -40,3 +40,29 @@ func TestRequestID_IsOnErrorPagesAlone(t *testing.T) {
 		}
 	}
 }
+
+// While PostgreSQL does not respond, the user stays in the settings, and the page sends what was typed again.
+func TestUnavailable_KeepsFormInsideSettings(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	browser.Headers.Set("Sec-Fetch-Site", "same-origin")
+	form := browser.Get("/settings/user").Form("/settings/user/name")
+	form.Set("name", "Ada Typed")
+	const navigation = `<nav class="sections"`
+	restore := site.CutPostgres()
+	page := browser.Post("/settings/user/name", form)
+	stranger := site.Browser().Get("/settings/user")
+	restore()
+	if page.Status != http.StatusServiceUnavailable || !strings.Contains(page.Body, navigation) ||
+		!page.HasText("Try again") || page.Form("/settings/user/name").Get("name") != "Ada Typed" {
+		t.Errorf("%d %s", page.Status, page.Body)
+	}
+	if strings.Contains(page.Body, ada.Email) || strings.Contains(stranger.Body, navigation) {
+		t.Error("the page names a user who was not read, or a browser that is signed out sees the navigation")
+	}
+	if again := page.Send("/settings/user/name", nil); again.Status != http.StatusSeeOther ||
+		!again.Follow().HasText("Ada Typed") {
+		t.Errorf("sent again: %d %s", again.Status, again.Text())
+	}
+}

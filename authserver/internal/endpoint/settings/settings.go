@@ -118,16 +118,32 @@ func errorFrame(r *http.Request, current session.CurrentUser) ui.Frame {
 	if current.User.ID == uuid.Nil {
 		return ui.Frame{}
 	}
-	section := "error" // none is open
-	if below, found := strings.CutPrefix(r.URL.Path, "/settings/"); found {
-		section, _, _ = strings.Cut(below, "/")
-	}
 	return ui.Frame{
-		Section: section,
+		Section: sectionOf(r),
 		Held:    current.Held,
 		Script:  true,
 		Person:  &ui.Person{Name: current.User.Name, Email: current.User.Email},
 	}
+}
+
+// sectionOf returns the name of the section that a request is about.
+func sectionOf(r *http.Request) string {
+	below, found := strings.CutPrefix(r.URL.Path, "/settings/")
+	if !found {
+		return "error" // none is open
+	}
+	section, _, _ := strings.Cut(below, "/")
+	return section
+}
+
+// Unavailable writes the 503 to a request whose session cannot be read. If the browser sent a session, the page has the
+// navigation of the settings, without the name of a user and the links that need a permission.
+func Unavailable(pages *ui.Pages, sessions *session.Sessions, w http.ResponseWriter, r *http.Request) {
+	frame := ui.Frame{}
+	if strings.HasPrefix(r.URL.Path, "/settings/") && sessions.Sent(r) {
+		frame.Section = sectionOf(r)
+	}
+	pages.UnavailableIn(w, r, frame)
 }
 
 // NotFound serves the pages that do not exist. A signed-in user sees them with the navigation.
@@ -157,6 +173,8 @@ func (h *Settings) finish(w http.ResponseWriter, r *http.Request, current sessio
 	}
 	h.Log.ErrorContext(r.Context(), "settings request failed", "error", err)
 	switch {
+	case errors.Is(err, store.ErrUnavailable) && current.User.ID == uuid.Nil:
+		Unavailable(h.Pages, h.Sessions, w, r)
 	case errors.Is(err, store.ErrUnavailable):
 		h.Pages.UnavailableIn(w, r, errorFrame(r, current))
 	default:

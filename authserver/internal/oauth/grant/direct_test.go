@@ -14,14 +14,12 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// snapshotFirst is the default of testEnv.snapshotFirst.
-var snapshotFirst bool
+// snapshotFirst is the test whose parts set testEnv.snapshotFirst.
+const snapshotFirst = "TestSnapshotFirst_KeepsInvariants"
 
 // The other tests decide directly, as requests of public clients do. These run again as those of authenticated clients.
 func TestSnapshotFirst_KeepsInvariants(t *testing.T) {
 	t.Parallel()
-	snapshotFirst = true
-	defer func() { snapshotFirst = false }()
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,7 +50,12 @@ type testEnv struct {
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &testEnv{T: t, fixture: fixture.New(t), redis: testkit.NewRedis(t), snapshotFirst: snapshotFirst}
+	b := &testEnv{
+		T:             t,
+		fixture:       fixture.New(t),
+		redis:         testkit.NewRedis(t),
+		snapshotFirst: strings.HasPrefix(t.Name(), snapshotFirst+"/"),
+	}
 	var err error
 	if b.store, err = openStore(t, b.fixture); err != nil {
 		t.Fatal(err)

@@ -114,6 +114,12 @@ func (s *Sessions) Load(next http.Handler) http.Handler {
 	})
 }
 
+// Sent reports whether the request has the cookie of a session. It reads no store: the session may have ended.
+func (s *Sessions) Sent(r *http.Request) bool {
+	cookie, err := r.Cookie(s.manager.Cookie.Name)
+	return err == nil && cookie.Value != ""
+}
+
 // CurrentUser returns the user at the browser, and false if no user is signed in.
 func (s *Sessions) CurrentUser(ctx context.Context) (CurrentUser, bool, error) {
 	id, err := identity.Parse(s.manager.GetString(ctx, signInKey))

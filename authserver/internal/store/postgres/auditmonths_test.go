@@ -90,7 +90,8 @@ func TestAuditMonths_MigrationRunsWhilePreviousReleaseInserts(t *testing.T) {
 			w as (insert into account.tenants (id, organisation_id, name) select gen_random_uuid(), id, 'x' from o
 				returning id)
 		insert into account.audit_events (id, at, tenant_id, actor, action, subject)
-		select gen_random_uuid(), now() - make_interval(mins => n), case when n % 3 > 0 then w.id end, 'system', 'x', 'x'
+		select gen_random_uuid(), now() - make_interval(mins => n), case when n % 3 > 0 then w.id end, 'system', 'x',
+			'x'
 		from w, generate_series(1, $1::integer) n`, old)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +193,8 @@ func TestAuditMonths_PastMonthIsDropped(t *testing.T) {
 	l := newStoreTest(t)
 	l.fixture.Exec(`drop table account.audit_events_earlier`)
 	l.fixture.Exec(`do $$ declare month timestamptz; begin
-		for month in select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
+		for month in
+			select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
 			from generate_series(1, 6) n loop
 			execute format('create table account.%I partition of account.audit_events for values from (%L) to (%L)',
 				'audit_events_past_' || to_char(month, 'YYYY_MM'), month,
@@ -203,7 +205,8 @@ func TestAuditMonths_PastMonthIsDropped(t *testing.T) {
 		select gen_random_uuid(), now() - make_interval(days => n), 'system', 'x', 'x' from generate_series(1, 180) n`)
 	const (
 		tables = `select count(*) from account.audit_months()`
-		due    = `select count(*) from account.audit_events where at < account.audit_events_due(now() - interval '100 days')`
+		due    = `select count(*) from account.audit_events
+			where at < account.audit_events_due(now() - interval '100 days')`
 	)
 	months, all, ready := l.count(tables), l.count(`select count(*) from account.audit_events`), l.count(due)
 	kept := keepAll()

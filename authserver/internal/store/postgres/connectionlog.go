@@ -61,7 +61,7 @@ do update set at = excluded.at, request_id = excluded.request_id, outcome = excl
 			return err
 		}
 		_, err = tx.Exec(ctx, `
-delete from account.connection_stops where id in (select id from account.connection_stops
+delete from account.connection_stops where tenant_id = @tenant and id in (select id from account.connection_stops
   where tenant_id = @tenant and client_id = @client and (user_id is null) = (@user::uuid is null)
   order by at desc, id desc offset @keep)`, args)
 		return err
@@ -94,10 +94,10 @@ left join account.users u on u.id = w.user_id and (w.stray is null
   and m.user_id = w.user_id)) -- hide names of non-members
 left join account.grants g on g.tenant_id = @tenant and g.id = w.id and w.stray is null
 left join lateral (select e.at, e.detail ->> 'description' as words from account.audit_events e
-  where e.subject = 'grant:' || g.id and e.at >= g.created_at
+  where e.tenant_id = @tenant and e.subject = 'grant:' || g.id and e.at >= g.created_at
     and e.action = '` + audit.GrantRefused + `' order by e.at desc limit 1) f on true
 left join lateral (select e.request_id from account.audit_events e
-  where e.subject = 'grant:' || g.id and e.at >= g.created_at
+  where e.tenant_id = @tenant and e.subject = 'grant:' || g.id and e.at >= g.created_at
     and e.request_id <> '' order by e.at desc limit 1) r on true`
 
 // attemptsSQL reads the latest attempts of each connector: stopped attempts, and grants with their last

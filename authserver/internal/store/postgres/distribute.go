@@ -40,10 +40,23 @@ func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error
 			"account.events",
 			"account.event_sequences",
 			"account.grants",
+			"account.connection_stops",
 		},
 		Functions: []string{
 			"account.is_coordinator()",
 			"account.add_event(uuid, text, uuid, text[])",
+		},
+		AsCaller: []string{
+			"account.note_membership()",
+			"account.note_connection()",
+			"account.add_event(uuid, text, uuid, text[])",
+			"account.number_events(uuid)",
+			"account.add_webhook(uuid, uuid, uuid, text, text[], bytea, bytea, integer)",
+		},
+		Grants: []string{
+			"grant select, insert, update on account.events, account.event_sequences " +
+				"to almoner_authserver, almoner_resourceapi",
+			"grant execute on function account.number_events to almoner_authserver, almoner_resourceapi",
 		},
 	}.Apply(ctx, url.Reveal(), out)
 }

@@ -83,10 +83,11 @@ func (s *Store) SaveInvitation(
 			return err
 		}
 		err = tx.QueryRow(ctx, `
-insert into account.invitations (id, tenant_id, email, permissions, invited_by, token_hash, expires_at)
+insert into account.invitations as made (id, tenant_id, email, permissions, invited_by, token_hash, expires_at)
 select $1, $2, $3, $4, $5, $6, now() + $7::interval
 where (select count(*) from account.invitations where tenant_id = $2 and ended_at is null) < $8
-returning created_at, expires_at`, i.ID, i.WorkspaceID, i.Email, i.Permissions.Strings(), i.InviterID, tokenHash,
+returning made.created_at, made.expires_at`,
+			i.ID, i.WorkspaceID, i.Email, i.Permissions.Strings(), i.InviterID, tokenHash,
 			membership.Life, maxOpenInvitations).Scan(&i.Created, &i.Expires)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return membership.ErrTooManyInvited

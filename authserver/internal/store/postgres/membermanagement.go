@@ -20,15 +20,19 @@ var (
 
 // workspaceMembersSQL selects the members of a workspace, or one of them.
 const workspaceMembersSQL = `
+with connections as materialized (
+  select g.user_id, count(*) as number from account.grants g
+  where g.tenant_id = @tenant and (@user::uuid is null or g.user_id = @user)
+    and g.state = 'active' and g.ends_at > now() group by g.user_id)
 select u.id, u.name, u.email, m.permissions, m.created_at, u.disabled_at is not null,
   (select max(s.last_seen_at) from account.sign_ins s where s.user_id = u.id),
-  (select count(*) from account.grants g
-    where g.user_id = u.id and g.tenant_id = m.tenant_id and g.state = 'active' and g.ends_at > now()),
+  coalesce(c.number, 0),
   (select count(*) from account.personal_access_tokens p
     where p.user_id = u.id and p.tenant_id = m.tenant_id and p.revoked_at is null and p.expires_at > now()),
   exists (select from account.passkeys k where k.user_id = u.id and k.copied_at is null)
     or exists (select from account.authenticators a where a.user_id = u.id)
 from account.memberships m join account.users u on u.id = m.user_id
+  left join connections c on c.user_id = m.user_id
 where m.tenant_id = @tenant and (@user::uuid is null or m.user_id = @user)
 order by lower(u.name), u.email`
 

@@ -226,12 +226,12 @@ func policyDetail(p workspace.ConnectorPolicy) map[string]any {
 // narrowSQL locks rows in the order of their ids, as revokeInSQL does.
 const narrowSQL = `
 with chosen as (
-  select g.id, g.permissions, g.ends_at, now() as at from account.grants g
+  select g.id, g.permissions, g.ends_at, now() as at, least(g.ends_at, g.created_at + @life) as sooner,
+    array(select p from unnest(g.permissions) with ordinality u(p, n) where p = any(@permissions) order by n) as kept
+  from account.grants g
   where ` + policyConcerns + ` and (` + policyCuts + ` or ` + policyHastens + `) order by g.id for update
 ), g as (
-  update account.grants g set permissions = array(select p from unnest(g.permissions) with ordinality u(p, n)
-  where p = any(@permissions) order by n),
-    ends_at = least(g.ends_at, g.created_at + @life), narrowed_at = chosen.at
+  update account.grants g set permissions = chosen.kept, ends_at = chosen.sooner, narrowed_at = chosen.at
   from chosen where g.tenant_id = @tenant and g.id = chosen.id
   returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at,
     chosen.permissions as former, chosen.ends_at as formerly

@@ -52,8 +52,7 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 			retention.RowsOf("account.signing_keys", "kid", "t.removed_at", "t.state = 'removed'")),
 		configured("ended invitations", SettingInvitations, periods.Invitations,
 			retention.RowsOf("account.invitations", "id", "coalesce(t.ended_at, t.expires_at)", "")),
-		configured("connection log", SettingConnectionLog, periods.ConnectionLog,
-			retention.RowsOf("account.connection_stops", "id", "t.at", "")),
+		configured("connection log", SettingConnectionLog, periods.ConnectionLog, stoppedAttempts()),
 		fixed("events", keepEvents, events()),
 		idempotency.Table{Name: answersTable}.Kind(),
 		fixed("expired sessions", 0, retention.RowsOf("account.sessions", "token", "t.expiry", "")),
@@ -122,6 +121,14 @@ func endedGrants() retention.Kind {
 	return retention.Kind{
 		Due:    "select t.ends_at as at from account.grants t where t.ends_at < $1 order by 1",
 		Delete: "select account.delete_grants($1, $2)",
+	}
+}
+
+// stoppedAttempts returns the kind of entries of the connection log. A function deletes them, workspace by workspace.
+func stoppedAttempts() retention.Kind {
+	return retention.Kind{
+		Due:    "select t.at from account.connection_stops t where t.at < $1 order by 1",
+		Delete: "select account.delete_connection_stops($1, $2)",
 	}
 }
 

@@ -59,8 +59,8 @@ func TestSearches_ReadIndexes(t *testing.T) {
 
 var executionTime = regexp.MustCompile(`Execution Time: ([\d.]+) ms`)
 
-// The indexes that a search reads. The events are in the partition audit_events_earlier. Its primary key begins with the
-// workspace; because every event is of this workspace, audit_events_earlier_by_time is as good.
+// The indexes that a search reads. The events are in the partition audit_events_earlier. Its primary key begins with
+// the workspace; because every event is of this workspace, audit_events_earlier_by_time is as good.
 var (
 	latestEvents    = regexp.MustCompile(`using audit_events_earlier_(pkey|by_time) `)
 	latestGrants    = regexp.MustCompile(`using grants_by_creation `)

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/batch"
@@ -36,8 +38,8 @@ type takenStep struct {
 }
 
 // The steps whose grants exist, with their rows locked. The arrays are in subqueries for the same reason as
-// in snapshotsSQL. %[1]s is stepSQL or stepsSQL, %[2]s is "" or directSQL, %[3]s is "" or skip locked, and %[4]s is ""
-// or ownSQL.
+// in snapshotsSQL. %[1]s is stepSQL or stepsSQL, %[2]s is "" or directSQL, %[3]s is "" or skip locked, %[4]s is "" or
+// ownSQL, and %[5]s is oneWorkspaceSQL or "".
 const (
 	stepSQL = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, $5::text nonce,
 		$6::uuid client, $7::text resource, $8::text usable, $9::uuid tenant_id, 1 place) asked`
@@ -66,6 +68,9 @@ const directSQL = `
 // just decided it. If Postgres holds it nevertheless, Redis has lost data.
 const ownSQL = ` and step.nonce = any (g.taken_by)`
 
+// oneWorkspaceSQL is true of the row of a single step. It tells a distributed Postgres which node has the row.
+const oneWorkspaceSQL = ` and g.tenant_id = $9`
+
 // takenBySQL records the tries that took a step. A repeated request has the same hash (G11). At most three tries are
 // recorded; a step with more is never reverted (grant.ManyTries).
 const takenBySQL = `taken_by = case
@@ -84,7 +89,7 @@ update account.grants g set state = 'active', generation = step.generation, refr
   code_binding = step.binding,
   last_used_at = step.taken_at, renewed_at = step.taken_at, ` + takenBySQL + `
 from step
-where g.tenant_id = step.tenant_id and g.id = step.id
+where g.tenant_id = step.tenant_id and g.id = step.id%[5]s
   and not coalesce(step.nonce = any (g.given_up), false)
   and ((g.state = 'pending' and g.code_binding = step.binding)
     or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash%[4]s))` + returningSQL
@@ -96,7 +101,7 @@ const advanceSQL = lockedSQL + `, hasty as materialized (select set_config('sync
 update account.grants g set generation = step.generation, refresh_hash = step.hash,
   last_used_at = step.taken_at, renewed_at = step.taken_at, ` + takenBySQL + `
 from hasty, step
-where g.tenant_id = step.tenant_id and g.id = step.id and g.state = 'active'
+where g.tenant_id = step.tenant_id and g.id = step.id%[5]s and g.state = 'active'
   and not coalesce(step.nonce = any (g.given_up), false)
   and (g.generation < step.generation
     or (g.generation = step.generation and g.refresh_hash = step.hash%[4]s))` + returningSQL
@@ -108,7 +113,9 @@ type stepBatcher struct {
 	store           *Store
 	op              string
 	many, one, wait string // one skips locked rows, like many
-	batches         batch.Batcher[updateStep, takenStep]
+	// alone is set once Postgres has refused many: a distributed one locks rows of one workspace in a statement.
+	alone   atomic.Bool
+	batches batch.Batcher[updateStep, takenStep]
 }
 
 // newStepBatcher returns the batcher of a statement. checks is "" or directSQL.
@@ -118,9 +125,9 @@ func newStepBatcher(store *Store, op, sql, checks string) *stepBatcher {
 		own = ownSQL
 	}
 	s := &stepBatcher{store: store, op: op}
-	s.many = fmt.Sprintf(sql, stepsSQL, checks, "skip locked", own)
-	s.one = fmt.Sprintf(sql, stepSQL, checks, "skip locked", own)
-	s.wait = fmt.Sprintf(sql, stepSQL, checks, "", own)
+	s.many = fmt.Sprintf(sql, stepsSQL, checks, "skip locked", own, "")
+	s.one = fmt.Sprintf(sql, stepSQL, checks, "skip locked", own, oneWorkspaceSQL)
+	s.wait = fmt.Sprintf(sql, stepSQL, checks, "", own, oneWorkspaceSQL)
 	s.batches = batch.Batcher[updateStep, takenStep]{
 		Answer: s.updateBatch,
 		Most:   maxBatch,
@@ -168,26 +175,25 @@ func (s *Store) AdvanceDirectly(
 }
 
 // cancelTriesSQL stores the nonces of the last eight given-up tries: as many as can be in flight at once. It reverts
-// the step if no other try has taken it.
-const cancelTriesSQL = `
-with g as (
-  select tenant_id, id, taken and taken_by <@ $2::text[] reverted,
-    case when taken then array(select one from unnest(taken_by) one where one <> all ($2::text[])) else taken_by end
-      taken_by,
-    given_up || array(select one from unnest($2::text[]) one where one <> all (coalesce(given_up, '{}'))) given_up
-  from account.grants,
-    lateral (select coalesce(generation = $3 and refresh_hash = $4 and taken_by && $2::text[], false) taken) step
-  where tenant_id = $6 and id = $1 and state <> 'revoked'
-  for no key update of grants
-)
+// the step if no other try has taken it. At most three tries are recorded, so no more than three have to be removed.
+// It has no subquery, because Citus crashes on a lateral one.
+const (
+	cancelTriesSQL = `
 update account.grants set
-  given_up = g.given_up[greatest(cardinality(g.given_up) - 7, 1):],
-  state = case when g.reverted and $3 = 1 then 'pending' else state end,
-  generation = case when g.reverted then $3 - 1 else generation end,
-  refresh_hash = case when g.reverted then $5 else refresh_hash end,
-  taken_by = case when g.reverted then null else g.taken_by end
-from g
-where grants.tenant_id = g.tenant_id and grants.id = g.id`
+  given_up = case when given_up @> $2::text[] then given_up
+    else given_up[greatest(cardinality(given_up) + cardinality($2) - 7, 1):] || $2 end,
+  state = case when ` + revertedSQL + ` and $3 = 1 then 'pending' else state end,
+  generation = case when ` + revertedSQL + ` then $3 - 1 else generation end,
+  refresh_hash = case when ` + revertedSQL + ` then $5 else refresh_hash end,
+  taken_by = case
+    when ` + revertedSQL + ` then null
+    when generation = $3 and refresh_hash = $4 then
+      array_remove(array_remove(array_remove(taken_by, ($2)[1]), ($2)[2]), ($2)[3])
+    else taken_by end
+where tenant_id = $6 and id = $1 and state <> 'revoked'`
+
+	revertedSQL = `generation = $3::int and refresh_hash = $4::bytea and taken_by && $2::text[] and taken_by <@ $2`
+)
 
 // CancelTries takes a step back from the tries with these nonces, and prevents them from taking it later.
 func (s *Store) CancelTries(ctx context.Context, one grant.Step, nonces []string) error {
@@ -203,6 +209,9 @@ const refusedSQL = `select now(), ` + grantColumns + ` from account.grants g whe
 
 // update takes one step from the generation before. It returns the grant unless the step is refused.
 func (s *stepBatcher) update(ctx context.Context, one updateStep) (takenStep, grant.UpdateResult, error) {
+	if s.alone.Load() {
+		return s.updateOne(ctx, one)
+	}
 	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
 	defer stop()
 	taken, err := s.batches.Do(waiting, one)
@@ -230,8 +239,17 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]take
 	if len(all) == 1 {
 		return run(ctx, connection.Conn(), s.one, all)
 	}
-	return run(ctx, connection.Conn(), s.many, all)
+	taken, err := run(ctx, connection.Conn(), s.many, all)
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) || refused.Code != featureNotSupported {
+		return taken, err
+	}
+	s.alone.Store(true)
+	return make([]takenStep, len(all)), nil // each is tried alone
 }
+
+// featureNotSupported is the SQLSTATE code of a statement that a distributed Postgres does not accept.
+const featureNotSupported = "0A000"
 
 // updateOne takes a step, waiting for the lock on its grant. If the step cannot be taken, it reads the
 // reason.

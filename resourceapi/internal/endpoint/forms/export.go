@@ -35,8 +35,8 @@ const (
 func exportFilters() list.Filters { return list.Filters{Statuses: engage.Statuses(), Created: true} }
 
 // Export handles GET of all submissions of one form, newest first, as CSV or JSON Lines. It streams them: it reads and
-// writes one page before it reads the next one. Submissions that arrive during the export are not included. The audit log
-// has an event for each export, and an export ends when its credential does.
+// writes one page before it reads the next one. Submissions that arrive during the export are not included. The audit
+// log has an event for each export, and an export ends when its credential does.
 func (e *Endpoint) Export() http.Handler {
 	return e.gate.Guard(perm.EngageReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
 		known := append([]string{"format"}, exportFilters().Names()...)
@@ -72,8 +72,9 @@ func (e *Endpoint) Export() http.Handler {
 	})
 }
 
-// export writes all submissions of the range. If the store fails or the credential ends after the response has begun, no
-// status can report it. export then aborts the connection, so that the client notices that the response is incomplete.
+// export writes all submissions of the range. If the store fails or the credential ends after the response has begun,
+// no status can report it. export then aborts the connection, so that the client notices that the response is
+// incomplete.
 func (e *Endpoint) export(
 	w http.ResponseWriter,
 	r *http.Request,

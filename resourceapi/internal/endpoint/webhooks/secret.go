@@ -17,8 +17,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-// ReplaceSecret handles POST …/secret: 200 with the endpoint and its new secret. Events are signed with both secrets for
-// 24 hours, unless expireOld is true.
+// ReplaceSecret handles POST …/secret: 200 with the endpoint and its new secret. Events are signed with both secrets
+// for 24 hours, unless expireOld is true.
 func (e *Endpoint) ReplaceSecret() http.Handler { return e.write(e.decodeReplaceSecret, e.onceSealed) }
 
 func (e *Endpoint) decodeReplaceSecret(r *http.Request, caller gate.Caller, content []byte) (effect, error) {

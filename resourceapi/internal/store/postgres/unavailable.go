@@ -43,14 +43,14 @@ func unavailable(err error) bool {
 }
 
 // refusedBy reports whether a constraint of the table refused a statement with the SQLSTATE. In a distributed database
-// the name of the table may end in the number of a shard.
+// the name of the table may end in the number of a shard, or be missing.
 func refusedBy(err error, code, table string) bool {
 	fault, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || fault.Code != code {
 		return false
 	}
 	shard, found := strings.CutPrefix(fault.TableName, table)
-	return found && strings.Trim(shard, "_0123456789") == ""
+	return fault.TableName == "" || found && strings.Trim(shard, "_0123456789") == ""
 }
 
 // temporary reports whether an SQLSTATE (PostgreSQL, appendix A) describes a temporary condition.

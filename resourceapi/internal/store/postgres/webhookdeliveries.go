@@ -104,23 +104,52 @@ func (h *Webhooks) Next(
 	return e, true, last, nil
 }
 
-// attemptSQL adds an attempt to send an event to the log, if the preceding CTE "moved" changed the endpoint.
-// attemptArgs returns its parameters.
-const attemptSQL = ` insert into account.webhook_deliveries
-	(id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
-	select $3, moved.id, 'event', $4, $5, clock_timestamp(), $6, $7, $8 from moved`
+// moved changes an endpoint that is still at the position of t, and adds the attempt to the log. set has the changes;
+// $4 is the time of the database, and args are the parameters from $5 on.
+func (h *Webhooks) moved(
+	ctx context.Context, t delivery.Target, e event.Event, a delivery.Attempt, set string,
+	args func(now time.Time) []any,
+) error {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+		now, err := timeOfDatabase(ctx, tx)
+		if err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, "update account.webhooks set "+set+", tried_at = $4 "+
+			"where tenant_id = $1 and id = $2 and position = $3",
+			append([]any{t.WorkspaceID, t.ID, t.Position, now}, args(now)...)...)
+		if err != nil {
+			return fmt.Errorf("record a webhook delivery: %w", err)
+		}
+		if tag.RowsAffected() == 0 {
+			return nil // changed or deleted meanwhile
+		}
+		return addAttempt(ctx, tx, t, e, a, now)
+	}))
+}
 
-func attemptArgs(t delivery.Target, e event.Event, a delivery.Attempt) []any {
-	return []any{
-		t.ID,
-		t.Position,
-		identity.New(),
-		e.Type,
-		e.Sequence,
-		statusOf(a),
-		problemOf(a),
-		a.Took.Milliseconds(),
+// timeOfDatabase is a statement of its own, because a distributed database takes times in changes as parameters only.
+func timeOfDatabase(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
+	if err = tx.QueryRow(ctx, "select clock_timestamp()").Scan(&now); err != nil {
+		return now, fmt.Errorf("read the time of the database: %w", err)
 	}
+	return now, nil
+}
+
+// addAttempt adds an attempt to send an event to the log.
+func addAttempt(
+	ctx context.Context, tx pgx.Tx, t delivery.Target, e event.Event, a delivery.Attempt, now time.Time,
+) error {
+	_, err := tx.Exec(ctx, `insert into account.webhook_deliveries
+		(id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
+		values ($1, $2, 'event', $3, $4, $5, $6, $7, $8)`,
+		identity.New(), t.ID, e.Type, e.Sequence, now, statusOf(a), problemOf(a), a.Took.Milliseconds())
+	if err != nil {
+		return fmt.Errorf("record a webhook delivery: %w", err)
+	}
+	return nil
 }
 
 func statusOf(a delivery.Attempt) *int {
@@ -139,37 +168,59 @@ func problemOf(a delivery.Attempt) *string {
 
 // Finish implements delivery.Store.
 func (h *Webhooks) Finish(ctx context.Context, id uuid.UUID, a delivery.Attempt) error {
-	return h.exec(ctx, `with tried as (
-			update account.webhook_deliveries set tried_at = clock_timestamp(), status = $2, problem = $3, took_ms = $4
-			where id = $1 returning webhook_id)
-		update account.webhooks w set tried_at = now() from tried where w.id = tried.webhook_id`,
-		id, statusOf(a), problemOf(a), a.Took.Milliseconds())
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+		now, err := timeOfDatabase(ctx, tx)
+		if err != nil {
+			return err
+		}
+		var endpoint uuid.UUID
+		err = tx.QueryRow(ctx, `
+			update account.webhook_deliveries set tried_at = $5, status = $2, problem = $3, took_ms = $4
+			where id = $1 returning webhook_id`, id, statusOf(a), problemOf(a), a.Took.Milliseconds(), now).
+			Scan(&endpoint)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil // deleted meanwhile
+		}
+		if err == nil {
+			_, err = tx.Exec(ctx, "update account.webhooks set tried_at = $2 where id = $1", endpoint, now)
+		}
+		if err != nil {
+			return fmt.Errorf("record a webhook delivery: %w", err)
+		}
+		return nil
+	}))
 }
 
 // Accept implements delivery.Store.
 func (h *Webhooks) Accept(ctx context.Context, t delivery.Target, e event.Event, a delivery.Attempt) error {
-	return h.exec(ctx, `with moved as (
-			update account.webhooks set position = $5, failures = 0, failing_since = null, next_try_at = now(),
-				tried_at = now()
-			where id = $1 and position = $2 returning id)`+attemptSQL, attemptArgs(t, e, a)...)
+	return h.moved(ctx, t, e, a, "position = $5, failures = 0, failing_since = null, next_try_at = $4",
+		func(time.Time) []any { return []any{e.Sequence} })
 }
 
 // Skip implements delivery.Store.
 func (h *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) error {
-	return h.exec(ctx, "update account.webhooks set position = $3 where id = $1 and position = $2",
-		t.ID, t.Position, sequence)
+	return h.exec(ctx, `update account.webhooks set position = $4
+		where tenant_id = $1 and id = $2 and position = $3`, t.WorkspaceID, t.ID, t.Position, sequence)
 }
 
 // Retry implements delivery.Store. The wait ends at the latest when the endpoint is due to be disabled (W5).
 func (h *Webhooks) Retry(
 	ctx context.Context, t delivery.Target, e event.Event, a delivery.Attempt, wait time.Duration,
 ) error {
-	return h.exec(ctx, `with moved as (
-			update account.webhooks set failures = failures + 1, failing_since = coalesce(failing_since, now()),
-				tried_at = now(), next_try_at = least(now() + make_interval(secs => $9),
-					coalesce(failing_since, now()) + make_interval(secs => $10))
-			where id = $1 and position = $2 returning id)`+attemptSQL,
-		append(attemptArgs(t, e, a), wait.Seconds(), delivery.DisableAfter.Seconds())...)
+	return h.moved(ctx, t, e, a, "failures = failures + 1, failing_since = $5, next_try_at = $6",
+		func(now time.Time) []any {
+			since := now
+			if t.FailingSince != nil {
+				since = *t.FailingSince
+			}
+			next := now.Add(wait)
+			if end := since.Add(delivery.DisableAfter); end.Before(next) {
+				next = end
+			}
+			return []any{since, next}
+		})
 }
 
 // Disable implements delivery.Store.
@@ -181,8 +232,8 @@ func (h *Webhooks) Disable(
 	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `update account.webhooks w set enabled = false, reason = $3, disabled_at = now(),
 				mail_due = $4, tried_at = now()
-			where w.id = $1 and w.position = $2 and w.enabled returning `+webhook.Columns,
-			t.ID, t.Position, reason, mail)
+			where w.tenant_id = $5 and w.id = $1 and w.position = $2 and w.enabled returning `+webhook.Columns,
+			t.ID, t.Position, reason, mail, t.WorkspaceID)
 		if err != nil {
 			return fmt.Errorf("disable a webhook endpoint: %w", err)
 		}
@@ -194,10 +245,12 @@ func (h *Webhooks) Disable(
 			return fmt.Errorf("disable a webhook endpoint: %w", err)
 		}
 		if a != nil {
-			_, err = tx.Exec(ctx, `with moved as (select id from account.webhooks where id = $1 and position = $2)`+
-				attemptSQL, attemptArgs(t, e, *a)...)
+			now, err := timeOfDatabase(ctx, tx)
+			if err == nil {
+				err = addAttempt(ctx, tx, t, e, *a, now)
+			}
 			if err != nil {
-				return fmt.Errorf("record a webhook delivery: %w", err)
+				return err
 			}
 		}
 		return recordWebhook(ctx, tx, "webhook.disabled", disabled, nil)

@@ -54,8 +54,8 @@ func (h *Handler) replaceWebhookSecret() http.Handler {
 			Heading: "The secret was replaced",
 			Label:   "Signing secret",
 			Value:   secret.Reveal(),
-			Text: "Requests are signed with both secrets for 24 hours, and then with this one alone. It is shown only " +
-				"once. Store it like a password, and never in a repository.",
+			Text: "Requests are signed with both secrets for 24 hours, and then with this one alone. It is shown " +
+				"only once. Store it like a password, and never in a repository.",
 		}
 		switch {
 		case errors.Is(err, webhook.ErrReplaced):

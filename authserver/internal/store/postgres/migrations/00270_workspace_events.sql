@@ -14,6 +14,8 @@ begin
 end
 $$;
 
+-- The functions that add events run as the service that changes the record: a distributed transaction writes the rows of a
+-- workspace as one role.
 create or replace function account.note_membership() returns trigger
 language plpgsql security definer set search_path = account, pg_temp as $$
 begin
@@ -48,7 +50,8 @@ language plpgsql volatile security definer
 set search_path = account, pg_temp
 as $$
 declare
-  bound timestamptz := least(before, now() - interval '30 days');
+  newest timestamptz := now() - interval '30 days';
+  bound timestamptz := least(before, newest);
   workspace uuid;
   part integer;
   deleted integer := 0;
@@ -102,6 +105,28 @@ begin
 end
 $$;
 
+create or replace function account.add_webhook(
+  webhook uuid, tenant uuid, by_user uuid, address text, kinds text[], sealed bytea, sealed_for bytea, most integer
+) returns text
+language plpgsql volatile security definer
+set search_path = account, pg_temp
+as $$
+begin
+  -- One at a time for each workspace: the list is in the order of created_at, and the number is bounded. The endpoints are on the
+  -- coordinator, and so is this lock.
+  perform pg_advisory_xact_lock(hashtextextended('webhooks of ' || tenant, 0));
+  if exists (select from webhooks w where w.tenant_id = tenant and w.id = webhook) then
+    return 'exists';
+  end if;
+  if (select count(*) from webhooks w where w.tenant_id = tenant) >= most then
+    return 'full';
+  end if;
+  insert into webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
+  values (webhook, tenant, by_user, address, kinds, sealed, sealed_for, number_events(tenant), clock_timestamp());
+  return 'added';
+end
+$$;
+
 create or replace function account.webhooks_due(most integer) returns table (webhook uuid, tenant uuid)
 language plpgsql stable security definer
 set search_path = account, pg_temp
@@ -124,6 +149,7 @@ $$;
 -- +goose StatementEnd
 
 revoke all on function account.is_coordinator() from public;
+grant execute on function account.is_coordinator() to almoner_authserver;
 
 -- +goose Down
 select 1 / 0; -- forward only

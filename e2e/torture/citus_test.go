@@ -1,0 +1,269 @@
+package torture
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+const (
+	aWhile      = 5 * time.Second  // of undisturbed work
+	outageOf    = 3 * time.Second  // of a worker that was killed
+	recoveredIn = 20 * time.Second // after its return
+)
+
+// TestCitus_RebalanceAndLostWorkerLoseNothing distributes a running installation over a coordinator and two workers.
+// While clients refresh, list and write, all shards move to one worker and back, and a worker is killed and started
+// again. While it is gone, requests may fail with 503, and few while shards move. Nothing that was acknowledged is
+// lost, and each frequent statement is one task of one node.
+func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
+	if !harness.Long() {
+		t.Skip("only in the long form: make torture PART=citus")
+	}
+	cluster := harness.StartCitus(t, 2)
+	running := harness.Private(t, harness.Options{Authservers: 2, Resources: 2})
+	admin, err := pgx.Connect(t.Context(), running.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Close(context.WithoutCancel(t.Context())) })
+	run := func(text string, args ...any) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), text, args...); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	run("create extension if not exists pg_stat_statements")
+	run("select pg_stat_statements_reset()")
+	w := newCitusWork(t, harness.NewProduct(t, running, &seenSecrets))
+	w.start(4)
+	time.Sleep(aWhile)
+	w.moving.Store(true)
+	run("select citus_drain_node(nodename, nodeport, 'force_logical') from pg_dist_node where groupid = 2")
+	run("select citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) from pg_dist_node " +
+		"where groupid = 2")
+	run("select rebalance_table_shards(shard_transfer_mode := 'force_logical')")
+	moved := w.answered.Load()
+	w.moving.Store(false)
+	w.disturbed.Store(true)
+	cluster.Nodes[2].Kill()
+	time.Sleep(outageOf)
+	if err := cluster.Nodes[2].Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(recoveredIn)
+	w.disturbed.Store(false)
+	time.Sleep(aWhile)
+	w.stop()
+	w.check()
+	_, _ = admin.Exec(t.Context(), "select count(*) from account.grants") // notices the lost connections
+	explained := checkTasks(t, admin, w.ws.Workspace.ID)
+	if delayed := w.delayed.Load(); delayed > w.answered.Load()/100 {
+		t.Errorf("%d requests were refused while shards moved", delayed)
+	}
+	harness.Record(t, "a coordinator and two workers: %d requests answered, %d of them before the shards had moved "+
+		"away and back, which refused %d with 503; %d refused with 503 during and after the loss of a worker for %v; "+
+		"%d frequent statements, each one task",
+		w.answered.Load(), moved, w.delayed.Load(), w.refused.Load(), outageOf, explained)
+}
+
+// citusWork is clients that refresh, list and write.
+type citusWork struct {
+	t         *testing.T
+	p         *harness.Product
+	ws        harness.TestWorkspace
+	ctx       context.Context
+	stop      func()
+	clients   sync.WaitGroup
+	moving    atomic.Bool // shards move
+	disturbed atomic.Bool // a node is gone, or has just returned
+	answered  atomic.Int64
+	delayed   atomic.Int64 // refused because a shard that moved was locked
+	refused   atomic.Int64
+	created   atomic.Int64
+	chains    []func() int // a last refresh of each chain
+}
+
+func newCitusWork(t *testing.T, p *harness.Product) *citusWork {
+	w := &citusWork{t: t, p: p, ws: p.NewWorkspace(t)}
+	ctx, cancel := context.WithCancel(t.Context())
+	w.ctx = ctx
+	w.stop = func() { cancel(); w.clients.Wait() }
+	return w
+}
+
+// work repeats a request until the end. do returns its status.
+func (w *citusWork) work(do func() int) {
+	w.clients.Go(func() {
+		for w.ctx.Err() == nil {
+			moving, disturbed := w.moving.Load(), w.disturbed.Load()
+			status := do()
+			moving, disturbed = moving || w.moving.Load(), disturbed || w.disturbed.Load()
+			switch {
+			case status < http.StatusBadRequest:
+				w.answered.Add(1)
+			case status == http.StatusServiceUnavailable && moving:
+				w.delayed.Add(1)
+			case status == http.StatusServiceUnavailable && disturbed:
+				w.refused.Add(1)
+				time.Sleep(100 * time.Millisecond)
+			default:
+				w.t.Errorf("a request was answered with %d", status)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+}
+
+func (w *citusWork) start(clients int) {
+	connector, owner := w.ws.Connector(w.t, harness.ReadProgrammes), w.p.Person(w.t, w.ws.Owner)
+	api := w.p.In(w.ws.Workspace, w.ws.Token)
+	for range clients {
+		tokens := connector.Connect(w.t, owner)
+		refresh := func() int {
+			answer, err := connector.TryPost(w.t, connector.RefreshForm(tokens.RefreshToken))
+			if err == nil && answer.Status == http.StatusOK {
+				tokens = answer.Tokens(w.t)
+			}
+			return answer.Status
+		}
+		w.chains = append(w.chains, refresh)
+		w.work(refresh)
+		w.work(func() int {
+			answer, _ := api.Try(w.t, http.MethodGet, harness.ListPath, "", "")
+			return answer.Status
+		})
+		w.work(func() int {
+			answer, _ := api.Try(w.t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`)
+			if answer.Status == http.StatusCreated {
+				w.created.Add(1)
+			}
+			return answer.Status
+		})
+	}
+}
+
+// check checks that each acknowledged programme is stored and that no chain of refresh tokens is broken.
+func (w *citusWork) check() {
+	w.t.Helper()
+	for _, refresh := range w.chains {
+		if status := refresh(); status != http.StatusOK {
+			w.t.Errorf("the last refresh of a client: %d", status)
+		}
+	}
+	stored, api, query := int64(0), w.p.In(w.ws.Workspace, w.ws.Token), "?limit=200&fields=id"
+	for query != "" {
+		page := api.Get(w.t, harness.ListPath+query).Wants(w.t, http.StatusOK).Object(w.t)
+		stored += int64(len(page["data"].([]any)))
+		query = ""
+		if next, _ := page["meta"].(map[string]any)["nextCursor"].(string); next != "" {
+			query = "?limit=200&fields=id&cursor=" + next
+		}
+	}
+	// A write that was refused with 503 may have been committed.
+	most := w.created.Load() + w.refused.Load() + w.delayed.Load()
+	if created := w.created.Load(); stored < created || stored > most {
+		w.t.Errorf("%d programmes are stored, %d were acknowledged", stored, created)
+	}
+}
+
+var (
+	constantInterval = regexp.MustCompile(`interval (\$\d+)`)
+
+	taskCount = regexp.MustCompile(`Task Count: (\d+)`)
+	// manyNodes are statements that read the shards of all workspaces, and run once in a second or less.
+	manyNodes = regexp.MustCompile(`(?i)event_sequences s where s.tenant_id = any|distinct e.tenant_id from events|` +
+		`from resource.submissions\s+where status = 'accepted' and created_at`)
+)
+
+// checkTasks explains the frequent statements of the services and returns their number. Each must be one task.
+func checkTasks(t *testing.T, admin *pgx.Conn, workspace string) (explained int) {
+	t.Helper()
+	rows, err := admin.Query(t.Context(), `
+		select query from pg_stat_statements s join pg_database d on d.oid = s.dbid
+		join pg_roles r on r.oid = s.userid
+		where d.datname = current_database() and r.rolname <> current_user and calls >= 50
+			and query ~* '^\s*(with|select|insert|update|delete)\M'
+			and query ~ '(programmes|grants|submissions|events|keys)'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Exec(t.Context(), "set search_path = account, resource, pg_catalog"); err != nil {
+		t.Fatal(err)
+	}
+	for _, query := range queries {
+		plan, err := explain(t.Context(), admin, query, workspace)
+		if err != nil {
+			t.Logf("not explained: %v\n%s", err, query)
+			continue
+		}
+		for _, count := range taskCount.FindAllStringSubmatch(plan, -1) {
+			if n, _ := strconv.Atoi(count[1]); n > 1 && !manyNodes.MatchString(query) {
+				t.Errorf("%d tasks:\n%s\n%s", n, query, plan)
+			}
+		}
+		explained++
+	}
+	if explained < 5 {
+		t.Errorf("%d statements were explained", explained)
+	}
+	return explained
+}
+
+// explain returns the plan of a statement, with the workspace as each of its UUIDs.
+func explain(ctx context.Context, admin *pgx.Conn, query, workspace string) (plan string, err error) {
+	query = constantInterval.ReplaceAllString(query, "$1::interval") // pg_stat_statements replaces constants
+	if _, err := admin.Exec(ctx, "prepare hot as "+query); err != nil {
+		return "", err
+	}
+	defer func() { _, _ = admin.Exec(ctx, "deallocate hot") }()
+	var types []string
+	err = admin.QueryRow(ctx, "select parameter_types::text[] from pg_prepared_statements where name = 'hot'").
+		Scan(&types)
+	if err != nil {
+		return "", err
+	}
+	var values []string
+	for _, kind := range types {
+		value := "1"
+		switch {
+		case kind == "uuid":
+			value = workspace
+		case kind == "interval":
+			value = "1 second"
+		case kind == "uuid[]":
+			value = "{" + workspace + "}"
+		case strings.HasSuffix(kind, "[]"), kind == "jsonb":
+			value = "{}"
+		case kind == "date", strings.HasPrefix(kind, "timestamp"):
+			value = "2026-01-01"
+		case kind == "bytea":
+			value = `\x00`
+		}
+		values = append(values, "'"+value+"'::"+kind)
+	}
+	text := "explain (costs off) execute hot"
+	if len(values) > 0 {
+		text += "(" + strings.Join(values, ", ") + ")"
+	}
+	rows, err := admin.Query(ctx, text, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return "", err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return strings.Join(lines, "\n"), err
+}

@@ -1,0 +1,44 @@
+package postgres
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Due records are found by an index, so that an hourly run does not read whole tables. The forms are read as a whole:
+// each has its own period.
+func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
+	r := newRetentionTest(t)
+	tx, err := r.store.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	// The tables are empty: without these settings, any plan is as good.
+	for _, setting := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"} {
+		if _, err := tx.Exec(t.Context(), "set local "+setting+" = off"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, k := range r.records.Kinds() {
+		if k.Name == "finished jobs" { // River's table, which is short
+			continue
+		}
+		rows, err := tx.Query(t.Context(), "explain (costs off) "+k.Due+" limit 500", time.Now().AddDate(-1, 0, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(plan, "\n")
+		if strings.Contains(strings.ReplaceAll(text, "Seq Scan on forms", ""), "Seq Scan") ||
+			!strings.Contains(text, "Index Cond") {
+			t.Errorf("%s:\n%s", k.Name, text)
+		}
+	}
+}
