@@ -63,7 +63,8 @@ func (o *operator) addGrants(t *testing.T, grants int) {
 const manyGrants = `insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
 	generation, refresh_hash, code_binding, created_at, last_used_at, ends_at)
 	select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', $4, 'active',
-		3, sha256(n::text::bytea), sha256((-n)::text::bytea), now() - interval '1 hour', now(), now() + interval '29 days'
+		3, sha256(n::text::bytea), sha256((-n)::text::bytea), now() - interval '1 hour', now(),
+		now() + interval '29 days'
 	from generate_series(1, $5::int) n`
 
 // timed are the durations of steps.

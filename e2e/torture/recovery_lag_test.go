@@ -168,7 +168,7 @@ func (s *recoveryStage) eachLoss(t *testing.T, m mode, test func(t *testing.T, l
 // Commits do not wait for the standby: everything is acknowledged, and everything is lost that Redis does not know.
 func TestRecovery_LagOfAsynchronousStandbyIsLost(t *testing.T) {
 	onlyLong(t)
-	harness.Record(t, "the line cut, one change of each kind acknowledged, the standby promoted, with Redis kept and lost")
+	harness.Record(t, "the line cut, one change of each kind acknowledged, then a promotion, with Redis kept and lost")
 	s := newRecoveryStage(t)
 	s.eachLoss(t, modes()[0], func(t *testing.T, l *lag, redisLost bool) {
 		l.work(t)

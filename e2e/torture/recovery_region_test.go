@@ -61,7 +61,8 @@ func newRedis(t *testing.T) *localstore.Redis {
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	must(t, os.Chmod(home, 0o711)) // the server's user must be able to enter it
-	redis, err := localstore.StartRedis(t.Context(), localstore.Options{Dir: filepath.Join(home, "redis"), Volatile: true})
+	options := localstore.Options{Dir: filepath.Join(home, "redis"), Volatile: true}
+	redis, err := localstore.StartRedis(t.Context(), options)
 	must(t, err)
 	t.Cleanup(redis.Stop)
 	return redis

@@ -43,7 +43,8 @@ func newRecoveryStage(t *testing.T) *recoveryStage {
 	s.primary = s.running.Postgres
 	s.standby, err = localstore.StartReplica(t.Context(), s.primary, localstore.Options{Dir: dir, Volatile: true})
 	must(t, err)
-	for _, service := range append([]*stack.Service{s.running.Resourceapi, s.running.Worker}, s.running.Authservers...) {
+	others := []*stack.Service{s.running.Resourceapi, s.running.Worker}
+	for _, service := range append(others, s.running.Authservers...) {
 		service.Set("ALMONER_DATABASE_URL", s.atBoth(t, service.Setting("ALMONER_DATABASE_URL")))
 		must(t, service.Restart(t.Context()))
 	}
