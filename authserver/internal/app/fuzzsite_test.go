@@ -88,6 +88,7 @@ func newFuzzed(t testing.TB) *fuzzed {
 		UpstreamClientID:     "x",
 		UpstreamClientSecret: "x",
 		UpstreamName:         "Riverside",
+		StoreWait:            testkit.StoreWait,
 	}
 	if mistakes := config.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)

@@ -50,6 +50,7 @@ func serve(t *testing.T, change func(*app.Config)) *site {
 		DatabaseURL:    credential.Secret(s.fixture.Database.Authserver),
 		RedisURL:       credential.Secret(testkit.NewRedis(t).URL),
 		Keys:           credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
+		StoreWait:      testkit.StoreWait,
 		UpstreamName:   "Riverside",
 		TrustedProxies: "127.0.0.1",
 	}

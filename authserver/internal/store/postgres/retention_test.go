@@ -348,7 +348,8 @@ func TestRetention_EventsStayFlat(t *testing.T) {
 	)
 	began, today := time.Now().AddDate(0, 0, -days), 0
 	r := l.Retention(keepAll()).At(func() time.Time { return began.AddDate(0, 0, today) })
-	// Without the indexes: their deleted pages are not reused while a transaction of any database of the server is older.
+	// Without the indexes: their deleted pages are not reused while an older transaction of any database of the server
+	// is open.
 	size := func() int { return l.count(`select pg_relation_size('account.events')`) }
 	var flat int
 	for today = 1; today <= days; today++ {
