@@ -22,7 +22,8 @@ func UnknownMembers(object Object, known ...string) map[string]string {
 	return messages(slices.Collect(maps.Keys(object)), known, "Unknown member.")
 }
 
-// UnknownParameters returns an *apierr.Error that names the parameters of a query string that are not among known, or nil.
+// UnknownParameters returns an *apierr.Error that names the parameters of a query string that are not among known, or
+// nil.
 func UnknownParameters(raw string, known ...string) error {
 	var names []string
 	for pair := range strings.SplitSeq(raw, "&") {
