@@ -40,10 +40,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 			err = do(w.tx)
 			break
 		}
-		err = pgx.BeginFunc(ctx, s.pool, do)
-		var refused *pgconn.PgError
-		if !errors.As(err, &refused) ||
-			(refused.Code != "40P01" && refused.Code != "40001" && refused.Code != "55P03") {
+		if err = pgx.BeginFunc(ctx, s.pool, do); !mayTryAgain(err) {
 			break
 		}
 	}
@@ -152,4 +149,14 @@ func scanGrant(row pgx.CollectableRow) (grant.Grant, error) {
 func record(ctx context.Context, tx pgx.Tx, e audit.Event) error {
 	_, err := tx.Exec(ctx, insertEvent, eventArgs(e))
 	return err
+}
+
+// mayTryAgain reports whether a transaction failed because of a concurrent one. Of two concurrent approvals of a grant,
+// the second violates grants_by_id (migration 231), which "on conflict (tenant_id, id)" does not cover.
+func mayTryAgain(err error) bool {
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	return slices.Contains([]string{"40P01", "40001", "55P03"}, refused.Code) || violates(err, uniqueViolation, "grants")
 }

@@ -33,11 +33,11 @@ var errOvertaken = errors.New("a write has overtaken the import")
 func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error {
 	rows := time.Duration(len(all))
 	while := min(max(firstPace, time.Duration(s.importPace.Load()))*rows, maxAhead)
-	began := time.Now()
 	first, err := timeAhead(ctx, tx, workspaceID, while+leadTime)
 	if err != nil {
 		return fmt.Errorf("choose the times of an import: %w", err)
 	}
+	began := time.Now() // not earlier, so that the list is not locked more than leadTime before first
 	if err := insertProgrammes(ctx, tx, workspaceID, all, first.Add((rows-1)*time.Microsecond)); err != nil {
 		return err
 	}
