@@ -168,7 +168,11 @@ func TestDescribed_UnknownObjectsAndLargeBodies(t *testing.T) {
 		if describes(o, "413") {
 			mediaType, _ := s.body(o)
 			huge := strings.Repeat("x", 3<<20)
-			s.caller(o).Send(t, o.Method, s.path(o, there), mediaType, huge).Wants(t, http.StatusRequestEntityTooLarge)
+			caller := s.caller(o)
+			if s.takes(o, "Idempotency-Key") { // without it, a DELETE does not read the body
+				caller = caller.With("Idempotency-Key", uuid.NewString())
+			}
+			caller.Send(t, o.Method, s.path(o, there), mediaType, huge).Wants(t, http.StatusRequestEntityTooLarge)
 		}
 	}
 }

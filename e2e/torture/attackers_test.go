@@ -113,7 +113,7 @@ const (
 	guessersAtOnce = 4
 
 	refreshPrefix = "alm_rt_"
-	refreshSize   = 84 // bytes; the MAC comes last
+	refreshSize   = 102 // bytes; the MAC comes last
 	macSize       = 32
 )
 
