@@ -32,6 +32,8 @@ func TestBrowser_Settings(t *testing.T) {
 	tour.See("#connections")
 	tour.endsConnectionOf(member)
 	tour.switchesLLM()
+	tour.changesPermissions(member)
+	tour.withdrawsInvitation()
 	byPassword, byPasskey := tour.invites("by.password@example.org"), tour.invites("by.passkey@example.org")
 	tour.changesName()
 	tour.choosesMails()
@@ -39,14 +41,16 @@ func TestBrowser_Settings(t *testing.T) {
 	tour.addsPasskey()
 	tour.acceptsWithPassword(byPassword)
 	tour.acceptsWithPasskey(byPasskey)
+	tour.leavesWorkspace(member)
 	sound(t, "settings", tour.Browser)
 }
 
-// sends presses the button of a form, and waits for the notice.
+// sends presses the button of a form, and waits for the notice of the next page.
 func (v *settingsTour) sends(action string, words ...string) {
 	v.Helper()
+	harness.Evaluate[bool](v.Browser, `(document.body.dataset.sent = "yes") === "yes"`)
 	v.Click(`form[action="` + action + `"] button[type=submit]`)
-	v.See(".alert-good")
+	v.See("body:not([data-sent]) .alert-good")
 	wantsText(v.T, action, v.Browser, words...)
 }
 
@@ -182,4 +186,35 @@ func (v *settingsTour) acceptsWithPasskey(link string) {
 	v.wants("no password", `select count(*) from account.users u where u.email = 'by.passkey@example.org'
 		and u.password_hash is null and exists (select from account.passkeys where user_id = u.id)`)
 	v.entersWithPasskey(device, "by.passkey@example.org")
+}
+
+func (v *settingsTour) changesPermissions(member demo.User) {
+	v.Helper()
+	v.Open(v.p.AppURL + "/settings/members/member?tenant=" + v.ws.Workspace.ID + "&id=" + member.ID)
+	v.Click(`input[name=permissions][value="` + harness.WriteProgrammes + `"]`)
+	v.sends("/settings/members/permissions")
+	v.wants("permissions", `select count(*) from account.memberships where user_id = $1 and $2 = any (permissions)`,
+		member.ID, harness.WriteProgrammes)
+}
+
+func (v *settingsTour) withdrawsInvitation() {
+	v.Helper()
+	v.invites("withdrawn@example.org")
+	v.Open(v.p.AppURL + "/settings/members?tenant=" + v.ws.Workspace.ID)
+	v.Click(`form[action="/settings/members/renew"] button`)
+	v.See("#sent")
+	v.sends("/settings/members/withdraw")
+	v.wants("withdrawn", `select count(*) from account.invitations
+		where email = 'withdrawn@example.org' and outcome = 'withdrawn'`)
+}
+
+func (v *settingsTour) leavesWorkspace(member demo.User) {
+	v.Helper()
+	v.Browser.SignIn(member.Email, member.Password)
+	v.See("#workspaces")
+	v.Click(`form[action="/settings/members/leave"] button`)
+	v.Click(`input[name=confirm] ~ button`)
+	v.See(".alert-good")
+	v.wants("left", `select count(*) from account.users u where u.id = $1
+		and not exists (select from account.memberships where user_id = u.id)`, member.ID)
 }
