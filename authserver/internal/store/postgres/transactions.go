@@ -158,5 +158,6 @@ func mayTryAgain(err error) bool {
 	if !errors.As(err, &refused) {
 		return false
 	}
-	return slices.Contains([]string{"40P01", "40001", "55P03"}, refused.Code) || violates(err, uniqueViolation, "grants")
+	return slices.Contains([]string{"40P01", "40001", "55P03"}, refused.Code) ||
+		violates(err, uniqueViolation, "grants")
 }
