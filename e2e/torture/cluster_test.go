@@ -28,7 +28,6 @@ func newClusterStage(t *testing.T) *clusterStage {
 		Authservers: 2,
 		RedisURL:    cluster.URL,
 		RedisDir:    cluster.Dir,
-		Settings:    harness.AsInProduction(),
 	})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	c := newCrowd(t, p)
