@@ -69,6 +69,7 @@ var unreachable = map[string]string{
 	"PATCH /v1/webhooks/{id} 429":                             bounded,
 	"DELETE /v1/webhooks/{id} 429":                            bounded,
 	"POST /v1/webhooks/{id}/test 429":                         bounded,
+	"POST /v1/webhooks/{id}/secret 429":                       bounded,
 	"GET /v1/webhooks/{id}/deliveries 429":                    bounded,
 	"POST /v1/webhooks/{id}/deliveries/{delivery}/resend 429": bounded,
 	"GET /mcp 429":    bounded,
