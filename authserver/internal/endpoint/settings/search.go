@@ -9,13 +9,13 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// A Search is the submitted form that searches a log.
+// A Search is a submitted search form of a log.
 type Search struct{ Request, Person, Application, Since, Until string }
 
 // maxWords bounds a field of the search.
 const maxWords = 200
 
-// ReadSearch reads the form. A field that cannot be searched for is empty.
+// ReadSearch reads the form. It leaves invalid fields empty.
 func ReadSearch(query url.Values) Search {
 	words := func(name string) string {
 		text := strings.TrimSpace(strings.ToValidUTF8(query.Get(name), ""))
@@ -74,7 +74,7 @@ func WriteMark(m audit.Cursor) string {
 	return url.QueryEscape(m.At.UTC().Format(time.RFC3339Nano) + "~" + m.ID.String())
 }
 
-// ReadMark parses a mark of WriteMark. Other text is the beginning of the log.
+// ReadMark parses the result of WriteMark. For any other text, it returns the beginning of the log.
 func ReadMark(text string) audit.Cursor {
 	at, id, _ := strings.Cut(text, "~")
 	moment, atErr := time.Parse(time.RFC3339Nano, at)

@@ -247,7 +247,7 @@ func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
 		form.Set("id", elsewhere.String())
 		form.Set("delivery", uuid.NewString())
 		page := browser.Post(webhooks+"/"+what, form).Follow()
-		if !page.HasText("The endpoint was deleted meanwhile.") {
+		if !page.HasText("The endpoint no longer exists.") {
 			t.Errorf("%s: %s", what, page.Text())
 		}
 	}
@@ -260,7 +260,7 @@ func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
 	}
 }
 
-// The secret is replaced once by a form, after the user has authenticated, and the former one stays for a day.
+// A form replaces the secret once, after the user has reauthenticated. The previous secret stays valid for a day.
 func TestWebhooks_SecretIsReplaced(t *testing.T) {
 	site, keys := hookSite(t)
 	ada := developer(site, perm.ProgrammesRead)
@@ -294,7 +294,7 @@ func TestWebhooks_SecretIsReplaced(t *testing.T) {
 	}
 }
 
-// Who signed in some time ago authenticates again before an endpoint is added or its secret replaced.
+// A user who signed in some time ago must reauthenticate to add an endpoint or to replace its secret.
 func TestWebhooks_SecretNeedsReauthentication(t *testing.T) {
 	site, _ := hookSite(t)
 	ada := developer(site, perm.ProgrammesRead)

@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/shared/webhook"
 )
 
-// replaceWebhookSecret serves POST /settings/developers/webhooks/secret. It shows the new secret, only this time. The
-// form's key names the replacement, so the same form sent again does not replace the secret once more.
+// replaceWebhookSecret serves POST /settings/developers/webhooks/secret. Only its response shows the new secret. The
+// form's key identifies the replacement, so submitting the same form again does not replace the secret again.
 func (h *Handler) replaceWebhookSecret() http.Handler {
 	return h.form(hooks, func(v *settings.Request, here settings.Scope) error {
 		id, ok := v.ID()
@@ -22,7 +22,7 @@ func (h *Handler) replaceWebhookSecret() http.Handler {
 		}
 		e, err := h.Store.Webhook(v.R.Context(), here.Workspace.ID, id)
 		if errors.Is(err, webhook.ErrNotFound) {
-			return h.Done(v, here.Path(hooks), "The endpoint was deleted meanwhile.")
+			return h.Done(v, here.Path(hooks), "The endpoint no longer exists.")
 		}
 		if err != nil {
 			return err
@@ -54,8 +54,8 @@ func (h *Handler) replaceWebhookSecret() http.Handler {
 			Heading: "The secret was replaced",
 			Label:   "Signing secret",
 			Value:   secret.Reveal(),
-			Text: "Requests are signed with both secrets for 24 hours, and then with this one alone. It is shown " +
-				"only once. Store it like a password, and never in a repository.",
+			Text: "For 24 hours, requests are signed with both secrets, and then only with the new one. The new " +
+				"secret is shown only once. Store it like a password, and never in a repository.",
 		}
 		switch {
 		case errors.Is(err, webhook.ErrReplaced):
