@@ -66,7 +66,7 @@ type Connector struct {
 	Attempts  []Attempt
 }
 
-// A Found is an attempt that a search found, with its connector, whose Attempts are not read.
+// A Found is an attempt that a search found, with its connector. The connector's Attempts are empty.
 type Found struct {
 	Connector Connector
 	Attempt   Attempt
