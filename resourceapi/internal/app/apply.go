@@ -150,7 +150,7 @@ func readEntry(entry map[string]any) (engage.Form, error) {
 	return form, nil
 }
 
-// errDryRun makes the transaction of a dry run end without a change.
+// errDryRun rolls back the transaction of a dry run.
 var errDryRun = errors.New("dry run")
 
 func (c ApplyCommand) apply(ctx context.Context, store *postgres.Engage, wanted []engage.Form) (appliedForms, error) {
@@ -183,7 +183,7 @@ func applyForm(ctx context.Context, writer engage.Writer, form engage.Form) (app
 	one := appliedForm{ID: form.ID, Title: form.Title, Action: "none"}
 	_, err := writer.ReplaceForm(ctx, form.WorkspaceID, form.ID, func(stored engage.Form) (engage.Form, error) {
 		if !sameFields(stored.Fields, form.Fields) {
-			return engage.Form{}, errors.New("the fields of a form cannot change: choose a new id for another form")
+			return engage.Form{}, errors.New("the fields of a form cannot change: choose a new id to create another form")
 		}
 		if one.Changed = differences(stored, form); len(one.Changed) > 0 {
 			one.Action = "change"
