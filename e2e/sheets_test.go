@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Colours and sizes of pages are declared in one place for each service: in :root of site.css, and in tokens.css and
-// dark.css.
+// Each service declares the colours and sizes of its pages in one place: authserver in :root of site.css, resourceapi
+// in tokens.css and dark.css.
 
 var (
 	comment     = regexp.MustCompile(`(?s)/\*.*?\*/`)
@@ -26,7 +26,7 @@ var (
 var sized = regexp.MustCompile(
 	`^(?:font|font-size|border-radius|(?:margin|padding|gap|row-gap|column-gap)(?:-[a-z]+)*)$`)
 
-// faultsOf returns the declarations of a style sheet that have a colour or, with sizes, a size of their own.
+// faultsOf returns the declarations of a style sheet with a literal colour or, if sizes is set, a literal size.
 func faultsOf(sheet string, sizes bool) (faults []string) {
 	sheet = rootRule.ReplaceAllString(comment.ReplaceAllString(sheet, ""), "")
 	for _, match := range declaration.FindAllStringSubmatch(sheet, -1) {
@@ -69,7 +69,7 @@ func TestStyle_SheetsTakeColoursAndSizesFromTokens(t *testing.T) {
 		content, err := os.ReadFile(page)
 		must(t, err)
 		if strings.Contains(string(content), ` style="`) {
-			t.Errorf("%s has styles of its own", page)
+			t.Errorf("%s has an attribute style", page)
 		}
 	}
 }
