@@ -190,8 +190,8 @@ func TestRecovery_LagOfSynchronousStandbyIsNotAcknowledged(t *testing.T) {
 	onlyLong(t)
 	harness.Record(
 		t,
-		"the standby cut off, one change of each kind refused, a refresh acknowledged, the standby promoted, with Redis "+
-			"kept and lost",
+		"the standby cut off, one change of each kind refused, a refresh acknowledged, the standby promoted, "+
+			"with Redis kept and lost",
 	)
 	s := newRecoveryStage(t)
 	s.eachLoss(t, modes()[1], func(t *testing.T, l *lag, redisLost bool) {
