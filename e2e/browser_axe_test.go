@@ -2,11 +2,15 @@ package e2e
 
 import (
 	"crypto/sha256"
+	"maps"
+	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/pquerna/otp/totp"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -38,6 +42,7 @@ type inspector struct {
 	*harness.Browser
 	t       *testing.T
 	pages   int
+	seen    map[string]bool // templates of authserver
 	views   []view
 	inspect func(i *inspector, page string, v view)
 }
@@ -46,6 +51,7 @@ type inspector struct {
 func (i *inspector) look(page string) {
 	i.t.Helper()
 	i.pages++
+	i.seen[harness.Evaluate[string](i.Browser, `document.body.dataset.page || ""`)] = true
 	harness.Evaluate[bool](i.Browser, `document.querySelectorAll("details").forEach(d => { d.open = true }) || true`)
 	for _, v := range i.views {
 		i.Show(v.screen, v.colours)
@@ -60,13 +66,26 @@ const weightOf = `[...performance.getEntriesByType("navigation"), ...performance
 // maxWeight is the maximum weight of a page.
 const maxWeight = 60 << 10
 
-// withAxe inspects a page with axe-core, and weighs it.
+// offTabOrder returns the shown controls that the Tab key does not reach, or not in the order of the page.
+const offTabOrder = `[...document.querySelectorAll("a[href],button,input,select,textarea,summary,[tabindex]")]
+	.filter(e => e.checkVisibility() && !e.disabled && !e.closest("[aria-hidden=true]") && (e.tabIndex > 0 ||
+		e.tabIndex < 0 && e.matches("a,button,input,select,textarea,summary")))
+	.map(e => e.outerHTML)`
+
+// withAxe inspects a page with axe-core, weighs it, and looks for what the keyboard does not reach or the screen does
+// not show.
 func withAxe(i *inspector, page string, v view) {
 	i.t.Helper()
 	if !strings.HasSuffix(page, "/v1/docs") { // weighed in its own test
 		if weight := harness.Evaluate[int](i.Browser, weightOf); weight > maxWeight || weight < 1000 {
 			i.t.Errorf("%s has %d bytes, want at most %d", page, weight, maxWeight)
 		}
+	}
+	for _, control := range harness.Evaluate[[]string](i.Browser, offTabOrder) {
+		i.t.Errorf("%s: the Tab key does not reach %s", page, control)
+	}
+	if over := i.Overflow(); over > 0 {
+		i.t.Errorf("%s, %s: %d pixels wider than the screen", page, v.size, over)
 	}
 	for _, violation := range i.Violations() {
 		i.t.Errorf("%s, %s, %s: %s", page, v.size, v.colours, violation)
@@ -135,8 +154,21 @@ func TestBrowser_AxeFindsNoViolation(t *testing.T) {
 	// The rules about sizes do not depend on the colours, and the rules about colours do not depend on the size.
 	all := views()
 	i := tour(t, []view{all[0], all[len(all)-1]}, withAxe)
-	if i.pages < 35 {
-		t.Errorf("only %d pages were inspected", i.pages)
+	for _, host := range i.Hosts() {
+		if name, _, _ := strings.Cut(host, ":"); name != "localhost" && name != "127.0.0.1" {
+			t.Errorf("a page sent a request to %s", host)
+		}
+	}
+	templates, err := filepath.Glob("../authserver/internal/endpoint/ui/templates/*.html")
+	must(t, err)
+	if len(templates) < 40 {
+		t.Fatalf("%d templates", len(templates))
+	}
+	for _, file := range templates {
+		name := strings.TrimSuffix(filepath.Base(file), ".html")
+		if !i.seen[name] && name != "layout" && !strings.HasPrefix(name, "part_") {
+			t.Errorf("no page of %s was inspected", file)
+		}
 	}
 }
 
@@ -144,10 +176,14 @@ func TestBrowser_AxeFindsNoViolation(t *testing.T) {
 func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v view)) *inspector {
 	t.Helper()
 	site := harness.NewMetadataHost(t)
-	p := harness.NewProduct(t, harness.Private(t, harness.Options{
-		Mailbox:  true,
-		Settings: site.Settings("claude"),
-	}), &met)
+	settings := map[string]string{ // of a provider that is not asked
+		"ALMONER_UPSTREAM_ISSUER":        "https://sign-in.example.org",
+		"ALMONER_UPSTREAM_CLIENT_ID":     "almoner",
+		"ALMONER_UPSTREAM_CLIENT_SECRET": "not a secret",
+		"ALMONER_UPSTREAM_NAME":          "Riverside",
+	}
+	maps.Copy(settings, site.Settings("claude"))
+	p := harness.NewProduct(t, harness.Private(t, harness.Options{Mailbox: true, Settings: settings}), &met)
 	ws := p.NewWorkspace(t)
 	user := ws.Member(t, harness.Everything()...)
 	p.Database.Join(t, p.Demo.Workspaces.Empty, user, harness.ReadProgrammes)
@@ -155,7 +191,13 @@ func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v vie
 	p.Database.Token(t, ws.Workspace, user, harness.ReadProgrammes)
 	ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, user))
 	ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, user))
-	i := &inspector{Browser: p.Browser(t, harness.Laptop), t: t, views: in, inspect: inspect}
+	i := &inspector{
+		Browser: p.Browser(t, harness.Laptop),
+		t:       t,
+		seen:    map[string]bool{},
+		views:   in,
+		inspect: inspect,
+	}
 	began := time.Now()
 	i.findsViolations(p)
 	signedOutPages(i, p, to)
@@ -251,6 +293,7 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 		"/settings/security/password",
 		"/settings/security/authenticator",
 		"/settings/passkeys",
+		"/settings/provider",
 		"/settings/audit" + here,
 		"/login/again",
 	} {
@@ -275,4 +318,62 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 	i.Click(`form[action="/settings/user/email"] button`)
 	i.See("#email-note")
 	i.look("change of address with errors")
+	developerPages(i, p, ws, here)
+	secondFactorPages(i, p, user)
+}
+
+func developerPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, here string) {
+	i.t.Helper()
+	i.Open(p.AppURL + "/settings/developers" + here)
+	i.Click("summary.columns")
+	i.Click(`a[href^="/settings/developers/replace"]`)
+	i.See(`form[action="/settings/developers/tokens/replace"]`)
+	i.look("replacement of a token")
+	i.Open(p.AppURL + "/settings/applications" + here)
+	i.Open(harness.Evaluate[string](i.Browser, `document.querySelector("a[href*='/applications/secret']").href`))
+	i.See(`form[action="/settings/developers/apps/secret"]`)
+	i.look("replacement of a secret")
+	made := p.In(ws.Workspace, ws.Token).JSON(i.t, http.MethodPost, "/v1/webhooks", map[string]any{
+		"url":   "https://hooks.example.org/almoner",
+		"types": []string{"programme.created"},
+	}).Wants(i.t, http.StatusCreated).Object(i.t)
+	i.at(p.AppURL + "/settings/developers/webhook" + here + "&id=" + made["id"].(string))
+	i.Open(p.AppURL + "/settings/developers/new" + here)
+	i.Click(`form[action="/settings/developers/tokens"] button[type=submit]`)
+	i.See("#problem")
+	i.look("new token with errors")
+	i.Fill("#token-name", "Quarterly figures")
+	i.Click(`input[name=permissions]`)
+	i.Press(harness.EnterKey)
+	i.See("#shown-value")
+	met.AddAll(harness.Evaluate[string](i.Browser, `document.getElementById("shown-value").value`))
+	i.look("new token, shown once")
+	i.Open(p.AppURL + "/settings/applications/new" + here)
+	i.Click(`form[action="/settings/developers/apps"] button[type=submit]`)
+	i.See("#problem")
+	i.look("new application with errors")
+}
+
+// secondFactorPages sets an authenticator app up and signs in with it.
+func secondFactorPages(i *inspector, p *harness.Product, user demo.User) {
+	i.t.Helper()
+	i.Open(p.AppURL + "/settings/security/authenticator")
+	i.See("#setup-key")
+	key := harness.Evaluate[string](i.Browser, `document.getElementById("setup-key").value.replaceAll(" ", "")`)
+	met.Add("authenticator key", key)
+	code, err := totp.GenerateCode(key, time.Now())
+	must(i.t, err)
+	i.Fill("#code", code)
+	i.Click(`form[action="/settings/security/authenticator"] button.button-main`)
+	i.See(".codes")
+	recovery := harness.Evaluate[string](i.Browser, `document.querySelector(".codes").innerText`)
+	for _, code := range strings.Fields(recovery) {
+		met.Add("recovery code", code)
+	}
+	i.look("recovery codes")
+	i.Click(`form[action="/logout"] button`)
+	i.See("#email")
+	i.SignIn(user.Email, user.Password)
+	i.See("#code")
+	i.look("sign-in code")
 }

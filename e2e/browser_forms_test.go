@@ -155,7 +155,7 @@ func TestBrowser_UserRevokesOwnAccess(t *testing.T) {
 	}
 	browser.Open(p.AppURL + "/settings/security")
 	browser.Click(".rows summary.button-bad")
-	browser.Click(`details[open] form[action="/settings/security/tokens/revoke"] button`)
+	browser.Click(`form[action="/settings/security/tokens/revoke"] details[open] button`)
 	browser.See("[role=status]")
 	if text := browser.Text(); !strings.Contains(text, "was revoked") || status(token) != http.StatusUnauthorized {
 		t.Errorf("after revoking: %d %s", status(token), text)

@@ -232,7 +232,7 @@ func TestTie_ConnectionChangeRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for field, sqlUnchanged := range map[string]string{
-		`form[action="/settings/connectors/disconnect"] input[name=id]`: `select count(*) from account.grants
+		`form[action="/settings/connectors/disconnect"] button[name=id]`: `select count(*) from account.grants
 			where tenant_id = $1 and state = 'active'`,
 		`form[action="/settings/connectors/llm"] input[name=state]`: `select count(*) from account.tenant_features
 			where tenant_id = $1 and feature = 'llm_integration' and enabled`,

@@ -18,7 +18,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	owner := p.Person(t, ws.Owner).SignedIn(t)
 	log := func(c harness.Connector) harness.Page {
 		t.Helper()
-		return owner.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID+"&client="+c.ClientID).
+		return owner.Arrive(t, p.AppURL+"/settings/connectors/log?tenant="+ws.Workspace.ID+"&client="+c.ClientID).
 			WantsPage(t, http.StatusOK)
 	}
 	// says checks that the connector's latest attempt contains the words and the request id of the answer.
@@ -97,9 +97,9 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 		"Refused",
 		"LLM integration off",
 	)
-	log(off).WantsText(t, "is switched off.")
 
-	page := owner.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID)
+	page := owner.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID).WantsPage(t, http.StatusOK)
+	page.WantsText(t, "is switched off.", "Show attempts")
 	if strings.Contains(string(page.Body), "alm_") {
 		t.Error("the page contains a secret")
 	}

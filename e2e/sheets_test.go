@@ -6,33 +6,39 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/almonerhq/almoner/shared/pagestyle"
 )
 
-// Each service declares the colours and sizes of its pages in one place: authserver in :root of site.css, resourceapi
-// in tokens.css and dark.css.
+// Colours and sizes of all pages are declared in one place: tokens.css and dark.css of shared/pagestyle.
 
 var (
 	comment     = regexp.MustCompile(`(?s)/\*.*?\*/`)
-	rootRule    = regexp.MustCompile(`(?s):root\s*\{[^}]*\}`)
 	declaration = regexp.MustCompile(`([a-z-]+):\s*([^;{}]+)[;}]`)
 
 	rawColour = regexp.MustCompile(`#[0-9a-fA-F]{3,8}\b|\b(?:rgba?|hsla?|oklch|color)\(|` +
 		`\b(?:white|black|red|green|blue|gr[ae]y)\b`)
 	rawSize  = regexp.MustCompile(`[1-9.]\d*(?:rem|px)\b`) // 0rem needs no scale
 	hairline = regexp.MustCompile(`(?:^|[ (])-?1px\b`)
+	used     = regexp.MustCompile(`var\(--([a-z0-9-]+)`)
 )
 
 // sized are the properties whose sizes come from the scales. Relative sizes (em, %) need no scale.
 var sized = regexp.MustCompile(
 	`^(?:font|font-size|border-radius|(?:margin|padding|gap|row-gap|column-gap)(?:-[a-z]+)*)$`)
 
-// faultsOf returns the declarations of a style sheet with a literal colour or, if sizes is set, a literal size.
-func faultsOf(sheet string, sizes bool) (faults []string) {
-	sheet = rootRule.ReplaceAllString(comment.ReplaceAllString(sheet, ""), "")
-	for _, match := range declaration.FindAllStringSubmatch(sheet, -1) {
+// faultsOf returns the declarations of a style sheet that have a colour or a size of their own, or use a custom
+// property that is not declared.
+func faultsOf(sheet string) (faults []string) {
+	tokens := pagestyle.Tokens()
+	for _, match := range declaration.FindAllStringSubmatch(comment.ReplaceAllString(sheet, ""), -1) {
 		property, value := match[1], match[2]
-		if rawColour.MatchString(value) ||
-			sizes && sized.MatchString(property) && rawSize.MatchString(hairline.ReplaceAllString(value, "")) {
+		fault := rawColour.MatchString(value) ||
+			sized.MatchString(property) && rawSize.MatchString(hairline.ReplaceAllString(value, ""))
+		for _, name := range used.FindAllStringSubmatch(value, -1) {
+			fault = fault || !strings.Contains(tokens, "\n  --"+name[1]+": ")
+		}
+		if fault {
 			faults = append(faults, property+": "+value)
 		}
 	}
@@ -40,21 +46,22 @@ func faultsOf(sheet string, sizes bool) (faults []string) {
 }
 
 func TestStyle_SheetsTakeColoursAndSizesFromTokens(t *testing.T) {
-	for sheet, sizes := range map[string]bool{
-		"../authserver/internal/endpoint/ui/static/site.css":            true,
-		"../resourceapi/internal/endpoint/apidoc/assets/page.css":       false,
-		"../resourceapi/internal/endpoint/publicforms/assets/embed.css": false,
+	for _, sheet := range []string{
+		"../authserver/internal/endpoint/ui/static/site.css",
+		"../resourceapi/internal/endpoint/apidoc/assets/page.css",
+		"../resourceapi/internal/endpoint/publicforms/assets/embed.css",
 	} {
 		content, err := os.ReadFile(sheet)
 		must(t, err)
-		for _, fault := range faultsOf(string(content), sizes) {
+		for _, fault := range faultsOf(string(content)) {
 			t.Errorf("%s: %s", sheet, fault)
 		}
 	}
 	for _, wrong := range []string{
 		"a { color: #fff; }", "a { border: 1px solid rgb(0 0 0); }", "a { margin: 0 0.5rem; }", "a { font-size: 14px }",
+		"a { color: var(--nothing); }",
 	} {
-		if faultsOf(wrong, true) == nil {
+		if faultsOf(wrong) == nil {
 			t.Errorf("the test does not find %s", wrong)
 		}
 	}
@@ -69,7 +76,7 @@ func TestStyle_SheetsTakeColoursAndSizesFromTokens(t *testing.T) {
 		content, err := os.ReadFile(page)
 		must(t, err)
 		if strings.Contains(string(content), ` style="`) {
-			t.Errorf("%s has an attribute style", page)
+			t.Errorf("%s has styles of its own", page)
 		}
 	}
 }

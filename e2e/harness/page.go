@@ -97,7 +97,7 @@ type Form struct {
 }
 
 // FormWith returns the form that contains the single element that matches the selector, with its hidden and filled-in
-// fields and without buttons.
+// fields. If the element is a button, it is pressed.
 func (p Page) FormWith(t testing.TB, selector string) Form {
 	t.Helper()
 	element := p.document.Find(selector)
@@ -118,15 +118,16 @@ func (p Page) FormWith(t testing.TB, selector string) Form {
 			fields.Add(input.AttrOr("name", ""), input.AttrOr("value", ""))
 		}
 	})
+	if name := element.AttrOr("name", ""); element.Is("button") && name != "" {
+		fields.Set(name, element.AttrOr("value", ""))
+	}
 	return Form{Action: action.String(), Fields: fields}
 }
 
 // DecisionForm returns the form of the consent page with one of its buttons pressed: "approve" or "deny".
 func (p Page) DecisionForm(t testing.TB, button string) Form {
 	t.Helper()
-	form := p.FormWith(t, `form button[type=submit][name=decision][value=`+button+`]`)
-	form.Fields.Set("decision", button)
-	return form
+	return p.FormWith(t, `form button[type=submit][name=decision][value=`+button+`]`)
 }
 
 // Press submits the consent page's form with one of its buttons.

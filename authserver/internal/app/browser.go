@@ -68,6 +68,9 @@ type browserDeps struct {
 
 	// returns the name of the application that sent the user to a local path, or ""
 	application func(ctx context.Context, path string) string
+
+	// returns the choice of the workspace in the header of a page, or nil
+	switcher func(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error)
 }
 
 func newBrowser(d browserDeps) (browser, error) {
@@ -112,7 +115,20 @@ func newBrowser(d browserDeps) (browser, error) {
 	if d.offers, err = accessrequest.NewOffers(d.store, d.config.sendsMail(), d.keys); err != nil {
 		return browser{}, err
 	}
-	account, notFound, err := newSettings(d, sessions, passwords, attempts, proxies)
+	common, err := settings.New(settings.Deps{
+		Members:  d.store,
+		Sessions: sessions,
+		Offers:   d.offers,
+		Pages:    d.pages,
+		Keys:     d.keys,
+		Now:      d.now,
+		Log:      d.log,
+	})
+	if err != nil {
+		return browser{}, err
+	}
+	d.switcher = common.Switcher
+	account, err := newSettings(d, common, passwords, attempts, proxies)
 	if err != nil {
 		return browser{}, err
 	}
@@ -178,7 +194,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		authorize:     consents,
 		invitation:    invitations,
 		settings:      account,
-		notFound:      notFound,
+		notFound:      common.NotFound(),
 		signInMethods: others,
 		emailChange: emailchange.New(emailchange.Deps{
 			Accounts: d.accounts,

@@ -3,7 +3,6 @@ package app
 import (
 	"crypto/rand"
 	"maps"
-	"net/http"
 	"net/url"
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
@@ -43,27 +42,14 @@ func hostOf(text string) string {
 	return parsed.Hostname()
 }
 
-// newSettings returns the routes of the settings, and the handler of paths that do not exist. Their sessions are not
-// yet read.
+// newSettings returns the routes of the settings. Their sessions are not yet read.
 func newSettings(
 	d browserDeps,
-	sessions *session.Sessions,
+	common *settings.Settings,
 	passwords *session.Passwords,
 	attempts *session.Attempts,
 	proxies web.Proxies,
-) (settings.Routes, http.Handler, error) {
-	common, err := settings.New(settings.Deps{
-		Members:  d.store,
-		Sessions: sessions,
-		Offers:   d.offers,
-		Pages:    d.pages,
-		Keys:     d.keys,
-		Now:      d.now,
-		Log:      d.log,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
+) (settings.Routes, error) {
 	own, err := security.New(security.Deps{
 		Settings:  common,
 		Store:     d.store,
@@ -79,11 +65,11 @@ func newSettings(
 		Random:    rand.Reader,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	network, err := d.config.webhookNetwork()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	routes := settings.Routes{}
 	for _, page := range []interface{ Routes() settings.Routes }{
@@ -115,5 +101,5 @@ func newSettings(
 	} {
 		maps.Copy(routes, page.Routes())
 	}
-	return routes, common.NotFound(), nil
+	return routes, nil
 }

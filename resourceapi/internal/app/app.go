@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/deprecation"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/profile"
@@ -88,6 +89,10 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	shown, err := c.Options.Read()
+	if err != nil {
+		return nil, err
+	}
 	watch, err := newInstruments(ctx, c.Settings, log)
 	if err != nil {
 		return nil, err
@@ -115,7 +120,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		Bounds:    gate.NewBounds(store.SearchesPerWorkspace()),
 	}
 	guard := gate.New(atGate)
-	assistants, err := newAssistants(c, atGate, store, cursors)
+	assistants, err := newAssistants(c, shown, atGate, store, cursors)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +132,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	engaged, err := newEngage(c, masterKeys, lists, guard, store, hooks, log)
+	engaged, err := newEngage(c, shown, masterKeys, lists, guard, store, hooks, log)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +145,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		metrics.WatchRedis(watch.registry, engaged.limits.PoolStats)
 	}
 	queuemetrics.WatchQueue(watch.registry, store, log)
-	docs, err := apidoc.New(c.BaseURL, engaged.brand)
+	docs, err := apidoc.New(c.BaseURL, shown)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +158,8 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		programmes: cursors,
 		engage:     engaged,
 	})
-	all := []routes{assistants.Routes(), wellknown.Routes(c.BaseURL), docs.Routes(), me.Routes(guard, store)}
+	all := []routes{assistants.Routes(), wellknown.Routes(c.BaseURL, shown.Name())}
+	all = append(all, docs.Routes(), me.Routes(guard, store))
 	all = append(all, events.Routes(guard, store, lists), hooks.endpoint.Routes())
 	all = append(all, healthRoutes(ready(guard, log, needed)))
 	for _, m := range table {
@@ -201,6 +207,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 // newAssistants builds the MCP endpoint. Its gate makes the same checks as the API's, with the same stores.
 func newAssistants(
 	c Config,
+	shown brand.Brand,
 	atGate gate.Deps,
 	store *postgres.Store,
 	cursors *programme.Cursors,
@@ -210,7 +217,13 @@ func newAssistants(
 		return nil, err
 	}
 	atGate.Resource = gate.MCP
-	return mcp.New(mcp.Deps{Gate: gate.New(atGate), Store: store, Cursors: cursors, Origins: origins}), nil
+	return mcp.New(mcp.Deps{
+		Brand:   shown.Name(),
+		Gate:    gate.New(atGate),
+		Store:   store,
+		Cursors: cursors,
+		Origins: origins,
+	}), nil
 }
 
 // Run serves until ctx ends, then completes the requests and the import in progress. It calls ready with the listen

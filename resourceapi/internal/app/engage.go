@@ -26,11 +26,11 @@ type engageModule struct {
 	public *publicforms.Endpoint
 	worker interface{ Run(context.Context) }
 	limits *redis.Limits
-	brand  brand.Brand
 }
 
 func newEngage(
 	c Config,
+	shown brand.Brand,
 	keys seal.Keys,
 	cursors *list.Cursors,
 	guard *gate.Gate,
@@ -43,10 +43,6 @@ func newEngage(
 		return nil, err
 	}
 	proxies, err := web.ParseProxies(c.Proxies)
-	if err != nil {
-		return nil, err
-	}
-	shown, err := c.Options.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +80,5 @@ func newEngage(
 		}),
 		worker: processor,
 		limits: limits,
-		brand:  shown,
 	}, nil
 }

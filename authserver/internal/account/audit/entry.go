@@ -18,8 +18,9 @@ type Entry struct {
 // A Search selects entries of a log. The zero Search selects all.
 type Search struct {
 	RequestID    string
-	Person       string // part of the name or address of the user who acted, or whom the event concerns
-	Application  string // part of its name
+	Person       string    // part of the name or address of the user who acted, or whom the event concerns
+	Application  string    // part of its name
+	Client       uuid.UUID // application, or the zero id for all
 	Since, Until time.Time
 }
 

@@ -51,10 +51,12 @@ type Deps struct {
 	Attempts   *session.Attempts
 	Pages      *ui.Pages
 	Proxies    web.Proxies
-	Passkeys   bool // the deployment offers passkeys
-	Keys       seal.Keys
-	Now        func() time.Time
-	Log        *slog.Logger
+	// Switcher returns the choice of the workspace in the header of a page, or nil.
+	Switcher func(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error)
+	Passkeys bool // the deployment offers passkeys
+	Keys     seal.Keys
+	Now      func() time.Time
+	Log      *slog.Logger
 }
 
 // A Handler serves sign-in at the provider. It is safe for concurrent use.

@@ -98,14 +98,20 @@ func (h *Handler) show(
 		h.fail(w, r, err)
 		return
 	}
+	switcher, err := h.Switcher(r, current, "security")
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
 	h.Pages.Show(w, r, status, &ui.Provider{
 		Frame: ui.Frame{
-			Title:   "Sign-in with " + h.Name,
-			Section: "security",
-			Held:    current.Held,
-			Notice:  notice,
-			Problem: problem,
-			Person:  &ui.Person{Name: current.User.Name, Email: current.User.Email},
+			Title:    "Sign-in with " + h.Name,
+			Section:  "security",
+			Switcher: switcher,
+			Held:     current.Held,
+			Notice:   notice,
+			Problem:  problem,
+			Person:   &ui.Person{Name: current.User.Name, Email: current.User.Email},
 		},
 		Key:    h.newKey(current),
 		Name:   h.Name,

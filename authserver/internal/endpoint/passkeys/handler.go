@@ -30,6 +30,8 @@ type Deps struct {
 	Attempts     *session.Attempts
 	Pages        *ui.Pages
 	Proxies      web.Proxies
+	// Switcher returns the choice of the workspace in the header of a page, or nil.
+	Switcher func(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error)
 	// Application returns the name of the application that sent the user to a local path, or "".
 	Application func(ctx context.Context, path string) string
 	Keys        seal.Keys

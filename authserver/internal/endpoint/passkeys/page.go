@@ -43,6 +43,9 @@ func (h *Handler) show(
 	if err != nil {
 		return err
 	}
+	if page.Switcher, err = h.Switcher(r, current, "security"); err != nil {
+		return err
+	}
 	page.Title, page.Section, page.Held = "Passkeys", "security", current.Held
 	page.Notice, page.AsksPasskey = notice, true
 	page.Person = &ui.Person{Name: current.User.Name, Email: current.User.Email}

@@ -34,8 +34,8 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 	ada := developer(site, perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	log := func() *browsertest.Page { return browser.Get(connectors) }
-	if page := log(); !page.HasText("No connection attempts yet.") {
+	log := func() *browsertest.Page { return browser.Get(connectionLog) }
+	if page := browser.Get(connectors); !page.HasText("No connection attempts yet.") {
 		t.Errorf("%s", page.Text())
 	}
 	for _, c := range []struct {
@@ -79,13 +79,13 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 		t.Errorf("denied: %s", page.Text())
 	}
 	approved := openConsent(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"})
-	page := browser.Get(connectors + "?client=" + app.ID.String())
+	page := browser.Get(connectionLog + "?client=" + app.ID.String())
 	for _, words := range []string{
 		"Approved : done",
 		"Code exchanged : not reached",
 		"one minute to exchange the code",
 		approved.Header.Get("X-Request-Id"),
-		"Show all connectors",
+		"Connection attempts of " + app.Name,
 	} {
 		if !strings.Contains(page.Text()+page.Body, words) {
 			t.Errorf("approved: the log does not say %q: %s", words, page.Text())
@@ -95,12 +95,50 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 		site.Count(`select count(*) from account.connection_stops s where s::text like '%alm\_%'`) != 0 {
 		t.Error("a secret is in the log")
 	}
-	attempts := site.Count(
-		`select (select count(*) from account.connection_stops) + (select count(*) from account.grants)`,
-	)
-	if n := len(log().Elements("li")); n == 0 || log().HasText("Show earlier attempts") != (attempts > 5) {
-		t.Errorf("%d items: %s", n, log().Text())
+	latest := browser.Get(connectors)
+	wantsWords(t, latest, http.StatusOK, "Waiting", "one minute to exchange the code", "Show attempts of "+app.Name)
+	if latest.HasText("Denied") {
+		t.Errorf("an attempt that is not the latest: %s", latest.Text())
 	}
+}
+
+// A page shows 25 connectors, and has less than 60 KB together with 25 connections.
+func TestConnectors_ArePagedAndLight(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada := developer(site, perm.ProgrammesRead)
+	for range 60 {
+		app := site.Fixture.Connector(browsertest.Resource, perm.ForConnectors()...)
+		site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource,
+				state, created_at, ends_at, generation)
+			select gen_random_uuid(), 'connector', $1, $2, $3, $4, 'r', 'active', now() - n * interval '1 minute',
+				now() + interval '9 days', 1 from generate_series(1, 8) n`,
+			app.ID, ada.ID, site.Fixture.WorkspaceID, perm.ForConnectors().Strings())
+	}
+	site.Fixture.Exec(`update account.oauth_clients set name = left(id || ' of the Riverside Food Bank', 60)`)
+	browser := site.SignedIn(ada)
+	seen, pages := map[string]bool{}, 0
+	for path := connectors; path != ""; pages++ {
+		page := browser.Get(path)
+		t.Logf("%s: %d bytes", path, len(page.Body))
+		if len(page.Body) > 60<<10 {
+			t.Errorf("%s: %d bytes", path, len(page.Body))
+		}
+		path = ""
+		for _, link := range page.Elements("a") {
+			if browsertest.Attribute(link, "rel") == "next" {
+				path = browsertest.Attribute(link, "href")
+			}
+			if href := browsertest.Attribute(link, "href"); strings.Contains(href, "&client=") {
+				seen[href] = true
+			}
+		}
+	}
+	if len(seen) != 60 || pages != 3 {
+		t.Errorf("%d connectors on %d pages", len(seen), pages)
+	}
+	after := browser.Get(connectors + "?page=9")
+	wantsWords(t, after, http.StatusOK, "No more connectors", "Previous page")
 }
 
 func TestConnectionLog_IsLimitedToItsWorkspace(t *testing.T) {
@@ -112,10 +150,13 @@ func TestConnectionLog_IsLimitedToItsWorkspace(t *testing.T) {
 	eve := site.Stranger()
 	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
 	browser := site.SignedIn(eve)
-	for _, path := range []string{connectors, connectors + "?client=" + app.ID.String()} {
+	for path, empty := range map[string]string{
+		connectors:    "No connectors",
+		connectionLog: "No attempts yet",
+		connectionLog + "?client=" + app.ID.String(): "No attempt matches",
+	} {
 		if page := browser.Get(path); page.Status != http.StatusOK || page.HasText("Claude 127") ||
-			page.HasText("evil") ||
-			!page.HasText("No connectors") {
+			page.HasText("evil") || !page.HasText(empty) {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}

@@ -30,6 +30,7 @@ func TestAudit_SearchSelectsEventsOfPageAndExports(t *testing.T) {
 		"&person=eve+m":                      "test.person",
 		"&person=" + eve.Email:               "test.person",
 		"&application=SORT":                  "test.application",
+		"&client=" + app.ID.String():         "test.application",
 		"&since=2026-03-02&until=2026-03-02": "test.person",
 		"&until=2026-03-01":                  "test.request",
 		"&since=2026-03-03&until=2026-03-03": "test.application",

@@ -50,6 +50,8 @@ func TestConnectionLog_SearchSelectsAttemptsOfPageAndExports(t *testing.T) {
 		"&person=max":                        "", // the log does not name users who are not members
 		"&application=SORT":                  "grant",
 		"&application=finder":                "one two",
+		"&client=" + sorter.ID.String():      "grant",
+		"&client=x":                          "grant one two",
 		"&since=2026-03-02&until=2026-03-02": "grant",
 		"&until=2026-03-01":                  "one",
 		"&since=2026-03-03":                  "two",
@@ -75,8 +77,8 @@ func TestConnectionLog_SearchSelectsAttemptsOfPageAndExports(t *testing.T) {
 		t.Errorf("%v %v", rows, err)
 	}
 	if n := site.Count(`select count(*) from account.audit_events where action = $1 and tenant_id = $2`,
-		audit.ConnectionsExported, in); n != 27 {
-		t.Errorf("%d exports are recorded, want 27", n)
+		audit.ConnectionsExported, in); n != 31 {
+		t.Errorf("%d exports are recorded, want 31", n)
 	}
 }
 

@@ -22,7 +22,6 @@ func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 		"Donor sync",
 		"Riverside Food Bank",
 		"See programmes",
-		"Read the names, summaries",
 		"Connected",
 		"Last used",
 		"Expires",

@@ -47,7 +47,7 @@ func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 	}
 	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and user_id = $1`
 	for left := 1; left >= 0; left-- {
-		form := browser.Get("/settings/security").Form(ownRevoke)
+		form := browser.Get("/settings/security").Pressed(ownRevoke)
 		stranger := site.SignedIn(eve)
 		others := stranger.Get("/settings/security").Form("/settings/security/sign-out-others")
 		if page := stranger.Post(ownRevoke, url.Values{

@@ -102,8 +102,10 @@ type FormKey struct {
 }
 
 // NewKey returns the key of the forms on a page.
-func (h *Settings) NewKey(v *Request) string {
-	content, _ := json.Marshal(FormKey{SignIn: v.Current.SignInID, Makes: identity.New()}) // two UUIDs always marshal
+func (h *Settings) NewKey(v *Request) string { return h.keyFor(v.Current) }
+
+func (h *Settings) keyFor(user session.CurrentUser) string {
+	content, _ := json.Marshal(FormKey{SignIn: user.SignInID, Makes: identity.New()}) // two UUIDs always marshal
 	return h.box.Seal(content)
 }
 
@@ -129,13 +131,23 @@ func (h *Settings) Frame(v *Request, section ui.Section) (ui.Frame, error) {
 	if err != nil {
 		return ui.Frame{}, err
 	}
-	frame.Switcher = h.switcher(v, section, memberships, h.Sessions.Workspace(v.R.Context()))
+	frame.Switcher = h.switcher(v.Current, section, memberships, h.Sessions.Workspace(v.R.Context()))
 	return frame, nil
+}
+
+// Switcher returns the form in the header for pages of other packages that belong to a section. It is nil if there is
+// nothing to choose.
+func (h *Settings) Switcher(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error) {
+	memberships, err := h.Members.Memberships(r.Context(), user.User.ID)
+	if err != nil {
+		return nil, err
+	}
+	return h.switcher(user, ui.Section{Name: section}, memberships, h.Sessions.Workspace(r.Context())), nil
 }
 
 // switcher returns nil if there is nothing to choose.
 func (h *Settings) switcher(
-	v *Request,
+	user session.CurrentUser,
 	section ui.Section,
 	memberships []workspace.Membership,
 	open uuid.UUID,
@@ -143,7 +155,7 @@ func (h *Settings) switcher(
 	if len(memberships) < 2 {
 		return nil
 	}
-	return &ui.Switcher{Key: h.NewKey(v), Section: section.Name, Workspaces: chosen(memberships, open)}
+	return &ui.Switcher{Key: h.keyFor(user), Section: section.Name, Workspaces: chosen(memberships, open)}
 }
 
 func (h *Settings) frame(v *Request, section ui.Section) (ui.Frame, error) {
@@ -177,7 +189,7 @@ func (h *Settings) frame(v *Request, section ui.Section) (ui.Frame, error) {
 func (h *Settings) FrameIn(v *Request, here Scope, section ui.Section) (ui.Frame, error) {
 	frame, err := h.frame(v, section)
 	frame.WorkspaceID = here.Workspace.ID.String()
-	frame.Switcher = h.switcher(v, section, here.All, here.Workspace.ID)
+	frame.Switcher = h.switcher(v.Current, section, here.Every, here.Workspace.ID)
 	return frame, err
 }
 

@@ -16,6 +16,7 @@ import (
 type Scope struct {
 	workspace.Membership
 	All   []workspace.Membership // every such workspace of the user
+	Every []workspace.Membership // every workspace of the user
 	Needs perm.Permission
 }
 
@@ -27,7 +28,7 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 	if err != nil {
 		return Scope{}, err
 	}
-	here := Scope{Needs: section.Needs}
+	here := Scope{Needs: section.Needs, Every: memberships}
 	for _, m := range memberships {
 		if m.Permissions.Has(section.Needs) {
 			here.All = append(here.All, m)

@@ -10,12 +10,12 @@ import (
 )
 
 // A Search is a submitted search form of a log.
-type Search struct{ Request, Person, Application, Since, Until string }
+type Search struct{ Request, Person, Application, Client, Since, Until string }
 
 // maxWords bounds a field of the search.
 const maxWords = 200
 
-// ReadSearch reads the form. It leaves invalid fields empty.
+// ReadSearch reads the form. A field that cannot be searched for is empty.
 func ReadSearch(query url.Values) Search {
 	words := func(name string) string {
 		text := strings.TrimSpace(strings.ToValidUTF8(query.Get(name), ""))
@@ -30,10 +30,16 @@ func ReadSearch(query url.Values) Search {
 		}
 		return query.Get(name)
 	}
+	client, err := identity.Parse(query.Get("client"))
+	id := ""
+	if err == nil {
+		id = client.String()
+	}
 	return Search{
 		Request:     words("request"),
 		Person:      words("person"),
 		Application: words("application"),
+		Client:      id,
 		Since:       day("since"),
 		Until:       day("until"),
 	}
@@ -46,6 +52,7 @@ func (s Search) Query() string {
 		"request":     s.Request,
 		"person":      s.Person,
 		"application": s.Application,
+		"client":      s.Client,
 		"since":       s.Since,
 		"until":       s.Until,
 	} {
@@ -62,6 +69,7 @@ func (s Search) Query() string {
 // Of returns the search for the store. The last day is included.
 func (s Search) Of() audit.Search {
 	out := audit.Search{RequestID: s.Request, Person: s.Person, Application: s.Application}
+	out.Client, _ = identity.Parse(s.Client)          // "" is the zero id
 	out.Since, _ = time.Parse(time.DateOnly, s.Since) // "" is the zero time
 	if until, err := time.Parse(time.DateOnly, s.Until); err == nil {
 		out.Until = until.AddDate(0, 0, 1)
@@ -74,7 +82,7 @@ func WriteMark(m audit.Cursor) string {
 	return url.QueryEscape(m.At.UTC().Format(time.RFC3339Nano) + "~" + m.ID.String())
 }
 
-// ReadMark parses the result of WriteMark. For any other text, it returns the beginning of the log.
+// ReadMark parses a mark of WriteMark. Other text is the beginning of the log.
 func ReadMark(text string) audit.Cursor {
 	at, id, _ := strings.Cut(text, "~")
 	moment, atErr := time.Parse(time.RFC3339Nano, at)

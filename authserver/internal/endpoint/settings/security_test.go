@@ -34,7 +34,7 @@ func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 			t.Errorf("does not say %q: %s", words, page.Text())
 		}
 	}
-	form := page.Form("/settings/security/sign-out")
+	form := page.Pressed("/settings/security/sign-out")
 	var theirs string
 	const signInOf = `select id::text from account.sign_ins where user_id = $1`
 	if err := site.Fixture.Owner.QueryRow(t.Context(), signInOf, eve.ID).Scan(&theirs); err != nil {

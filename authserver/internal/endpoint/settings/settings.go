@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -83,7 +84,7 @@ func (h *Settings) declinePasskey() http.Handler {
 }
 
 // chooseWorkspace serves POST /settings/workspace: tenant, section. It stores the workspace and shows the section
-// again.
+// again, or the user's page if the user may not open the section in that workspace.
 func (h *Settings) chooseWorkspace() http.Handler {
 	return h.Form(ui.Section{Name: "user"}, func(v *Request) error {
 		here := Scope{}
@@ -98,8 +99,11 @@ func (h *Settings) chooseWorkspace() http.Handler {
 			}
 		}
 		section, found := h.Pages.SectionNamed(v.Form.Get("section"))
+		lacks := func(m workspace.Membership) bool {
+			return m.Workspace.ID == id && !m.Permissions.Has(section.Needs)
+		}
 		switch {
-		case !found:
+		case !found, section.Needs != "" && slices.ContainsFunc(here.All, lacks):
 			Redirect(v.W, "/settings/user")
 		case section.Needs == "" || err != nil:
 			Redirect(v.W, section.Path())

@@ -60,6 +60,26 @@ func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
 	}
 }
 
+// The switcher is on every page, also if the user may open the page in one workspace alone.
+func TestWorkspaceSwitcher_IsOnEveryPage(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada, other := developer(site, perm.ProgrammesRead), site.Fixture.Workspace("Abbey Lane Larder")
+	site.Fixture.Join(other, ada.ID, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	for _, path := range []string{"/settings/user", developers, newToken, applications, connectors, connectionLog} {
+		page := browser.Get(path)
+		if len(page.Elements("option")) < 2 {
+			t.Errorf("%s has no switcher", path)
+			continue
+		}
+		to := page.Send(switching, browsertest.Fields{"tenant": other.String()})
+		if to.Location() != "/settings/user" || to.Follow().Form(switching).Get("tenant") != other.String() {
+			t.Errorf("%s: the switcher leads to %s", path, to.Location())
+		}
+	}
+}
+
 func TestWorkspaceSwitcher_StoresOnlyOwnWorkspaces(t *testing.T) {
 	t.Parallel()
 	site := browsertest.Start(t)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/almonerhq/almoner/shared/brand"
+	"github.com/almonerhq/almoner/shared/pagestyle"
 )
 
 // SetBrand makes the pages show the name, the logo and the colour of a deployment. It is called before any page is
@@ -31,8 +32,8 @@ func accent(c brand.Colour) string {
 	declare := func(ground brand.Colour) string {
 		ink := c.Accent(ground).Ink
 		button := ink.Accent(ground)
-		return ":root { --brand: " + ink.String() + "; --brand-strong: " + button.Strong.String() + "; --on-brand: " +
-			button.On.String() + "; --link: " + ink.String() + "; }"
+		return "--brand:" + ink.String() + ";--brand-strong:" + button.Strong.String() + ";--on-brand:" +
+			button.On.String() + ";--link:" + ink.String()
 	}
-	return declare(brand.LightGround) + " @media (prefers-color-scheme: dark) { " + declare(brand.DarkGround) + " }\n"
+	return pagestyle.Override(declare(brand.LightGround), declare(brand.DarkGround))
 }

@@ -3,10 +3,12 @@ package ui
 import (
 	"log/slog"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/almonerhq/almoner/shared/brand"
+	"github.com/almonerhq/almoner/shared/pagestyle"
 )
 
 func TestBrand_IsOnPagesAndInStyle(t *testing.T) {
@@ -46,23 +48,39 @@ func TestBrand_ColourHasContrastInBothSchemes(t *testing.T) {
 		}
 		light, dark, _ := strings.Cut(accent(c), "@media")
 		for scheme, grounds := range map[string][]string{
-			light: {"ffffff", "f5f6f4", "f0f2f0"},
-			dark:  {"171d1b", "0f1412", "1e2623"},
+			light: {"#ffffff", "#f5f6f4", "#f0f2f0"},
+			dark:  {"#171d1b", "#0f1412", "#1e2623"},
 		} {
-			colours := map[string]string{}
+			colours := map[string]brand.Colour{}
 			for _, match := range variable.FindAllStringSubmatch(scheme, -1) {
-				colours[match[1]] = match[2]
+				colours[match[1]], _ = brand.Parse(match[2])
 			}
-			for _, ground := range grounds {
-				if got := contrast(colours["link"], ground); !(got >= 4.5) {
-					t.Errorf("%s: links on %s have %.2f", text, ground, got)
+			if len(colours) != 4 {
+				t.Fatalf("%s: %v", text, colours)
+			}
+			for _, hex := range grounds {
+				ground, _ := brand.Parse(hex)
+				if got := brand.Contrast(colours["link"], ground); got < 4.5 {
+					t.Errorf("%s: links on %s have %.2f", text, hex, got)
 				}
 			}
 			for _, button := range []string{"brand", "brand-strong"} {
-				if got := contrast(colours["on-brand"], colours[button]); !(got >= 4.5) {
+				if got := brand.Contrast(colours["on-brand"], colours[button]); got < 4.5 {
 					t.Errorf("%s: text on %s has %.2f", text, button, got)
 				}
 			}
 		}
+	}
+}
+
+var variable = regexp.MustCompile(`--([a-z-]+):(#[0-9a-f]{6})`)
+
+func TestStyle_StartsWithTokens(t *testing.T) {
+	files, err := readStatic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(files[sheetFile].content), pagestyle.Tokens()) {
+		t.Error("the style sheet does not define the custom properties")
 	}
 }

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"html/template"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ func (p *Pages) functions() template.FuncMap {
 		"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"initials": initials,
 		"describe": describe,
+		"byrisk":   byRisk,
 		"field":    func(id, label, value string) copyField { return copyField{id, label, value} },
 		"boxes":    boxes,
 		"askat":    func(i int, a Ask) askForm { return askForm{a, "ask-" + strconv.Itoa(i)} },
@@ -83,6 +85,20 @@ func describe(set perm.Set) []Permission {
 				Reads:    id.Reads(),
 			},
 		)
+	}
+	return out
+}
+
+// byRisk returns describe with the permissions of one risk together. The first permission's risk comes first.
+func byRisk(set perm.Set) [][]Permission {
+	var out [][]Permission
+	for _, p := range describe(set) {
+		same := slices.IndexFunc(out, func(of []Permission) bool { return of[0].RiskWord == p.RiskWord })
+		if same < 0 {
+			out = append(out, []Permission{p})
+			continue
+		}
+		out[same] = append(out[same], p)
 	}
 	return out
 }

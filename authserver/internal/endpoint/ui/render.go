@@ -108,7 +108,8 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 	if _, message := view.(*Message); status >= http.StatusInternalServerError || (message && status >= 400) {
 		frame.RequestID = web.RequestID(r.Context())
 	}
-	if _, signIn := view.(*Login); signIn {
+	if signIn, is := view.(*Login); is {
+		signIn.Unsent = r.URL.Query().Has(Unsent)
 		frame.AsksPasskey = p.offer.Passkeys
 		frame.Notice = cmp.Or(signInNotice(r), frame.Notice)
 	}

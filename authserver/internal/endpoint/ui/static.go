@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
+
+	"github.com/almonerhq/almoner/shared/pagestyle"
 )
 
 //go:embed static/*
@@ -37,6 +39,9 @@ func readStatic() (map[string]staticFile, error) {
 		content, err := staticFiles.ReadFile(path.Join("static", entry.Name()))
 		if err != nil {
 			return nil, fmt.Errorf("read static file: %w", err)
+		}
+		if entry.Name() == sheetFile {
+			content = append([]byte(pagestyle.Tokens()), content...)
 		}
 		files[entry.Name()] = newStaticFile(content)
 	}

@@ -51,6 +51,7 @@ type Login struct {
 	Email       string // as typed
 	EmailNote   string // the error of this field
 	PasswordGap string // the error of this field
+	Unsent      bool   // the notice says that a form was refused because the session had ended
 }
 
 // Template implements View.

@@ -55,7 +55,7 @@ type Attempt struct {
 	RequestID string // of the last known request, or ""
 }
 
-// A Connector is a connector of a workspace, with its latest attempts first.
+// A Connector is a connector of a workspace.
 type Connector struct {
 	ID        uuid.UUID
 	Name      string
@@ -63,10 +63,10 @@ type Connector struct {
 	Address   string   // URL of its metadata document, or ""
 	Redirects []string // redirect URIs
 	Deleted   bool
-	Attempts  []Attempt
+	Latest    *Attempt // nil if there is none
 }
 
-// A Found is an attempt that a search found, with its connector. The connector's Attempts are empty.
+// A Found is an attempt that a search found, with its connector. The connector's Latest is nil.
 type Found struct {
 	Connector Connector
 	Attempt   Attempt

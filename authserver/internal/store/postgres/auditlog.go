@@ -53,6 +53,9 @@ func eventsSQL(of string, search audit.Search, from audit.Cursor) string {
 	if search.Application != "" {
 		text += ` and ` + clientOf + ` in (select id::text from (` + applicationsSQL + `) as named)`
 	}
+	if search.Client != uuid.Nil {
+		text += ` and ` + clientOf + ` = @client::uuid::text`
+	}
 	text += between("e.at", search) + before("(e.at, e.id)", from)
 	return text + ` order by e.at desc, e.id desc limit @limit`
 }
@@ -87,6 +90,7 @@ func searchArgs(of uuid.UUID, search audit.Search, from audit.Cursor, limit int)
 		"request":     search.RequestID,
 		"person":      search.Person,
 		"application": search.Application,
+		"client":      search.Client,
 		"since":       search.Since,
 		"until":       search.Until,
 	}

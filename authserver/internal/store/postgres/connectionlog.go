@@ -100,29 +100,31 @@ left join lateral (select e.request_id from account.audit_events e
   where e.tenant_id = @tenant and e.subject = 'grant:' || g.id and e.at >= g.created_at
     and e.request_id <> '' order by e.at desc limit 1) r on true`
 
-// attemptsSQL reads the latest attempts of each connector: stopped attempts, and grants with their last
-// refusal and their last known request ID.
-const attemptsSQL = `
-with connectors as (
+// connectorsSQL reads connectors with their latest attempts: a stopped attempt, or a grant with its last refusal and
+// its last known request ID.
+const connectorsSQL = `
+with known as (
   select c.id, c.name, coalesce(c.connector_platform, '') as platform, coalesce(c.metadata_url, '') as address,
   c.redirect_uris, c.deleted_at is not null as deleted
   from account.oauth_clients c
-  where c.kind = 'connector' and (@client::uuid is null or c.id = @client)
-    and (c.deleted_at is null or c.deleted_at > now() - interval '30 days')
+  where c.kind = 'connector' and (c.deleted_at is null or c.deleted_at > now() - interval '30 days')
     and (c.tenant_id = @tenant or exists (select from account.grants g where g.tenant_id = @tenant
     and g.client_id = c.id)
       or exists (select from account.connection_stops s where s.tenant_id = @tenant and s.client_id = c.id))
 ), attempts as (
-  select c.id as connector, w.* from connectors c cross join lateral (
+  select c.id as connector, w.* from known c cross join lateral (
     (select g.id, g.created_at as at, g.user_id, null::boolean as stray, '' as outcome, '' as reason, '' as request
-      from account.grants g where g.tenant_id = @tenant and g.client_id = c.id order by g.created_at desc limit @each)
+      from account.grants g where g.tenant_id = @tenant and g.client_id = c.id order by g.created_at desc limit 1)
     union all
     (select s.id, s.at, s.user_id, s.stray, s.outcome, s.reason, s.request_id
-      from account.connection_stops s where s.tenant_id = @tenant and s.client_id = c.id order by s.at desc limit @each)
-    order by at desc limit @each) w
+      from account.connection_stops s where s.tenant_id = @tenant and s.client_id = c.id order by s.at desc limit 1)
+    order by at desc limit 1) w
+), connectors as (
+  select c.* from known c left join attempts w on w.connector = c.id
+  order by w.at desc nulls last, c.name, c.id limit @limit offset @offset
 )
 ` + attemptDetails + `
-order by max(w.at) over (partition by c.id) desc nulls last, c.name, c.id, w.at desc`
+order by w.at desc nulls last, c.name, c.id`
 
 type attemptRow struct {
 	now                      time.Time
@@ -181,34 +183,29 @@ func (r *attemptRow) attempt() connectionlog.Attempt {
 	return attempt
 }
 
-// ConnectionAttempts reads the connectors of a workspace, or one of them, with up to each attempts per
-// connector. The connector with the latest attempt comes first.
-func (s *Store) ConnectionAttempts(
+// Connectors reads connectors of a workspace with their latest attempts: up to limit connectors, after the first offset
+// ones. The connector with the latest attempt comes first.
+func (s *Store) Connectors(
 	ctx context.Context,
 	workspaceID uuid.UUID,
-	only *uuid.UUID,
-	each int,
+	offset, limit int,
 ) ([]connectionlog.Connector, error) {
-	rows, err := listed(
+	return listed(
 		ctx,
 		s,
-		"read connection attempts",
-		attemptsSQL,
-		pgx.NamedArgs{"tenant": workspaceID, "client": only, "each": each},
-		func(row pgx.CollectableRow) (r attemptRow, err error) { return r, row.Scan(r.targets()...) },
+		"read connectors",
+		connectorsSQL,
+		pgx.NamedArgs{"tenant": workspaceID, "offset": offset, "limit": limit},
+		func(row pgx.CollectableRow) (connectionlog.Connector, error) {
+			var r attemptRow
+			if err := row.Scan(r.targets()...); err != nil {
+				return connectionlog.Connector{}, err
+			}
+			if r.id != nil {
+				latest := r.attempt()
+				r.connector.Latest = &latest
+			}
+			return r.connector, nil
+		},
 	)
-	if err != nil {
-		return nil, err
-	}
-	var out []connectionlog.Connector
-	for _, r := range rows {
-		if len(out) == 0 || out[len(out)-1].ID != r.connector.ID {
-			out = append(out, r.connector)
-		}
-		if r.id != nil {
-			last := &out[len(out)-1]
-			last.Attempts = append(last.Attempts, r.attempt())
-		}
-	}
-	return out, nil
 }

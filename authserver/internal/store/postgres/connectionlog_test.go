@@ -36,13 +36,21 @@ func (l *storeTest) recordStopped(
 	}
 }
 
-func (l *storeTest) attempts(c client.Client, each int) []connectionlog.Attempt {
+func (l *storeTest) attempts(c client.Client, limit int) []connectionlog.Attempt {
 	l.Helper()
-	found, err := l.ConnectionAttempts(l.Context(), l.fixture.WorkspaceID, &c.ID, each)
-	if err != nil || len(found) != 1 || found[0].ID != c.ID {
-		l.Fatalf("%+v %v", found, err)
+	search := audit.Search{Client: c.ID}
+	found, err := l.SearchConnections(l.Context(), l.fixture.WorkspaceID, search, audit.Cursor{}, limit)
+	if err != nil {
+		l.Fatal(err)
 	}
-	return found[0].Attempts
+	var out []connectionlog.Attempt
+	for _, f := range found {
+		if f.Connector.ID != c.ID {
+			l.Fatalf("%+v", f)
+		}
+		out = append(out, f.Attempt)
+	}
+	return out
 }
 
 func (l *storeTest) count(query string, args ...any) int {
@@ -54,7 +62,7 @@ func (l *storeTest) count(query string, args ...any) int {
 	return n
 }
 
-func TestConnectionAttempts_ListsGrantsAndStoppedAttempts(t *testing.T) {
+func TestConnectionLog_ListsGrantsAndStoppedAttempts(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
 	app, other := l.fixture.Connector(
@@ -91,12 +99,15 @@ func TestConnectionAttempts_ListsGrantsAndStoppedAttempts(t *testing.T) {
 	if none := l.attempts(other, 10); len(none) != 0 {
 		t.Errorf("another connector: %+v", none)
 	}
-	all, err := l.ConnectionAttempts(t.Context(), l.fixture.WorkspaceID, nil, 1)
-	if err != nil || len(all) != 3 || all[0].ID != app.ID || len(all[0].Attempts) != 1 ||
-		all[0].Attempts[0].ID != g.ID {
-		t.Errorf("want the latest connector first, with one attempt: %+v %v", all, err)
+	all, err := l.Connectors(t.Context(), l.fixture.WorkspaceID, 0, 10)
+	if err != nil || len(all) != 3 || all[0].ID != app.ID || all[0].Latest == nil || all[0].Latest.ID != g.ID {
+		t.Errorf("want the latest connector first, with its latest attempt: %+v %v", all, err)
 	}
-	elsewhere, err := l.ConnectionAttempts(t.Context(), l.fixture.Workspace("Hillside Youth Club"), nil, 10)
+	if second, err := l.Connectors(t.Context(), l.fixture.WorkspaceID, 1, 1); err != nil || len(second) != 1 ||
+		second[0].ID != all[1].ID {
+		t.Errorf("want the second connector: %+v %v", second, err)
+	}
+	elsewhere, err := l.Connectors(t.Context(), l.fixture.Workspace("Hillside Youth Club"), 0, 10)
 	if err != nil || len(elsewhere) != 0 {
 		t.Errorf("another workspace: %+v %v", elsewhere, err)
 	}
@@ -155,7 +166,7 @@ func TestRecordStopped_AnonymousEntriesDoNotEvictMembers(t *testing.T) {
 	}
 }
 
-func TestConnectionAttempts_OmitsNamesOfNonMembers(t *testing.T) {
+func TestConnectionLog_OmitsNamesOfNonMembers(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)

@@ -19,6 +19,9 @@ func foundSQL(search audit.Search, from audit.Cursor) string {
 	if search.Application != "" {
 		clients += ` and k.id in (` + applicationsSQL + `)`
 	}
+	if search.Client != uuid.Nil {
+		clients += ` and k.id = @client`
+	}
 	grants.WriteString(`select g.client_id as connector, g.id, g.created_at as at, g.user_id, null::boolean as stray,
     '' as outcome, '' as reason, '' as request
   from account.grants g where g.tenant_id = @of and g.client_id in (` + clients + `)`)

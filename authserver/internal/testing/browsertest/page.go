@@ -80,9 +80,29 @@ func Attribute(n *html.Node, name string) string {
 // options.
 func (p *Page) Form(action string) url.Values {
 	p.browser.t.Helper()
+	return formValues(p.form(action))
+}
+
+// Pressed returns what Form does, with the value of the form's first named button.
+func (p *Page) Pressed(action string) url.Values {
+	p.browser.t.Helper()
+	form := p.form(action)
+	values := formValues(form)
+	for n := range form.Descendants() {
+		if n.Data == "button" && Attribute(n, "name") != "" {
+			values.Set(Attribute(n, "name"), Attribute(n, "value"))
+			return values
+		}
+	}
+	p.browser.t.Fatalf("the form to %s has no named button:\n%s", action, p.Text())
+	return nil
+}
+
+func (p *Page) form(action string) *html.Node {
+	p.browser.t.Helper()
 	for _, form := range p.Elements("form") {
 		if Attribute(form, "action") == action && strings.EqualFold(Attribute(form, "method"), "post") {
-			return formValues(form)
+			return form
 		}
 	}
 	p.browser.t.Fatalf("no form to %s on this page (%d):\n%s", action, p.Status, p.Text())

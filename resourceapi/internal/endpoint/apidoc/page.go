@@ -14,6 +14,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/openapi"
+	"github.com/almonerhq/almoner/shared/pagestyle"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 )
@@ -27,9 +28,9 @@ var pageCSS string
 //go:embed assets/page.js
 var script string
 
-// style is the style sheet of the page, without the deployment's accent.
+// style returns the style sheet of the page.
 func style(b brand.Brand) string {
-	sheet := ui.Tokens() + pageCSS
+	sheet := pagestyle.Tokens() + pageCSS
 	if colour, own := b.Colour(); own {
 		sheet += ui.Accent(colour)
 	}

@@ -49,6 +49,7 @@ type Store interface {
 
 // Deps are the dependencies of an Endpoint.
 type Deps struct {
+	Brand   string     // name of the deployment
 	Gate    *gate.Gate // of gate.MCP
 	Store   Store
 	Cursors *programme.Cursors
@@ -72,7 +73,7 @@ func New(d Deps) *Endpoint {
 	for _, t := range []tool{e.whoami(), e.listProgrammes(), e.getProgramme()} {
 		e.tools[t.definition.Name] = t
 	}
-	e.protocol = newProtocol(e.tools)
+	e.protocol = newProtocol(d.Brand, e.tools)
 	return e
 }
 

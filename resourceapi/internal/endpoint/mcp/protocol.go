@@ -12,14 +12,13 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// What the server sends a client that connects. The last sentence is for the model: names and summaries are
-// user-written text.
+// What the server sends a client that connects, besides the name of the deployment. The last sentence is for the
+// model: names and summaries are user-written text.
 const (
 	name         = "almoner"
-	title        = "Almoner"
 	description  = "Read-only access to the programmes of one workspace."
 	version      = "1"
-	instructions = "Almoner lets you read the programmes of one workspace of a third-sector organisation: what it " +
+	instructions = " lets you read the programmes of one workspace of a third-sector organisation: what it " +
 		"runs, for whom, and when. " +
 		"Call whoami to see the workspace and the permissions of this connection. list_programmes lists the newest " +
 		"programmes first. If the result has meta.nextCursor, make the same call with it as cursor to get " +
@@ -30,12 +29,13 @@ const (
 // errUnprepared means that the SDK found a call in the request that prepare did not.
 var errUnprepared = errors.New("the call cannot be answered")
 
-// newProtocol returns the SDK's handler. The handler returns prepared answers and has no store access.
-func newProtocol(tools map[string]tool) http.Handler {
+// newProtocol returns the SDK's handler. The handler returns prepared answers and has no store access. brand is the
+// name of the deployment.
+func newProtocol(brand string, tools map[string]tool) http.Handler {
 	server := sdk.NewServer(
-		&sdk.Implementation{Name: name, Title: title, Description: description, Version: version},
+		&sdk.Implementation{Name: name, Title: brand, Description: description, Version: version},
 		&sdk.ServerOptions{
-			Instructions: instructions,
+			Instructions: brand + instructions,
 			Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 		},
 	)

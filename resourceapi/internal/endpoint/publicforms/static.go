@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/http"
 
+	"github.com/almonerhq/almoner/shared/pagestyle"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 )
 
@@ -24,7 +26,7 @@ func (e *Endpoint) Script() http.Handler {
 
 // Style handles GET of the page's style sheet.
 func (e *Endpoint) Style() http.Handler {
-	return asset("text/css; charset=utf-8", append([]byte(ui.Tokens()), embedCSS...), nil)
+	return asset("text/css; charset=utf-8", append([]byte(pagestyle.Tokens()), embedCSS...), nil)
 }
 
 // Height handles GET of the page's script, which reports the page's height and title to the frame around it.

@@ -14,16 +14,16 @@ import (
 // Path is the prefix of a resource's document (RFC 9728, section 3.1); the path of the resource follows.
 const Path = "/.well-known/oauth-protected-resource"
 
-// A Resource is a protected resource with its display name.
+// A Resource is a protected resource. Its display name is the name of the deployment with Suffix.
 type Resource struct {
-	Path perm.Resource
-	Name string
+	Path   perm.Resource
+	Suffix string
 }
 
 // The resources of this service (contract, section 1).
 var (
-	API = Resource{perm.API, "Almoner API"}
-	MCP = Resource{perm.MCP, "Almoner for assistants"}
+	API = Resource{perm.API, " API"}
+	MCP = Resource{perm.MCP, " for assistants"}
 )
 
 type document struct {
@@ -34,9 +34,9 @@ type document struct {
 	Name                 string   `json:"resource_name"`
 }
 
-// Routes returns the handlers of the documents by path and method. Some connector clients first try the
-// path without a resource or the path below the MCP endpoint.
-func Routes(baseURL string) map[string]map[string]http.Handler {
+// Routes returns the handlers of the documents by path and method. brand is the name of the deployment. Some connector
+// clients first try the path without a resource or the path below the MCP endpoint.
+func Routes(baseURL, brand string) map[string]map[string]http.Handler {
 	routes := map[string]map[string]http.Handler{}
 	for path, resource := range map[string]Resource{
 		Path + string(perm.API): API,
@@ -44,19 +44,20 @@ func Routes(baseURL string) map[string]map[string]http.Handler {
 		Path:                    MCP,
 		string(perm.MCP) + Path: MCP,
 	} {
-		routes[path] = map[string]http.Handler{"GET": Document(baseURL, resource), "OPTIONS": Preflight()}
+		routes[path] = map[string]http.Handler{"GET": Document(baseURL, brand, resource), "OPTIONS": Preflight()}
 	}
 	return routes
 }
 
-// Document serves the metadata of one resource. baseURL is the issuer and has no trailing slash.
-func Document(baseURL string, resource Resource) http.Handler {
+// Document serves the metadata of one resource. baseURL is the issuer and has no trailing slash. brand is the name of
+// the deployment.
+func Document(baseURL, brand string, resource Resource) http.Handler {
 	content := document{
 		Resource:             baseURL + string(resource.Path),
 		AuthorizationServers: []string{baseURL},
 		BearerMethods:        []string{"header"},
 		ScopesSupported:      resource.Path.ForConnectors().Strings(),
-		Name:                 resource.Name,
+		Name:                 brand + resource.Suffix,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		allowEveryOrigin(w.Header())

@@ -8,6 +8,7 @@ package apps
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -67,7 +68,9 @@ type view struct {
 	Key     string
 	Address string // of the MCP endpoint
 	Live    []application
+	List    settings.List // of the approvals
 	Ended   []connection
+	Former  settings.List // of the ended approvals
 }
 
 func (*view) Template() string { return "apps" }
@@ -75,19 +78,24 @@ func (*view) Template() string { return "apps" }
 // An application has the approvals of the user for one client.
 type application struct {
 	ID, Name  string
-	Approvals []connection
+	Approvals []connection // on this page
+	All       int          // approvals on all pages
 }
 
-// add adds an approval to its application. The application of the latest approval is the first.
-func (d *view) add(clientID uuid.UUID, c connection) {
-	id := clientID.String()
-	for i := range d.Live {
-		if d.Live[i].ID == id {
-			d.Live[i].Approvals = append(d.Live[i].Approvals, c)
-			return
+// byApplication returns the connections with those of one application together, and the number of connections of each
+// application. The application of the latest approval is the first.
+func byApplication(connections []consent.Connection) ([]consent.Connection, map[uuid.UUID]int) {
+	first, count := map[uuid.UUID]int{}, map[uuid.UUID]int{}
+	for i, c := range connections {
+		if _, known := first[c.Grant.ClientID]; !known {
+			first[c.Grant.ClientID] = i
 		}
+		count[c.Grant.ClientID]++
 	}
-	d.Live = append(d.Live, application{id, c.Application, []connection{c}})
+	slices.SortStableFunc(connections, func(a, b consent.Connection) int {
+		return first[a.Grant.ClientID] - first[b.Grant.ClientID]
+	})
+	return connections, count
 }
 
 // A connection is one grant.
@@ -120,29 +128,58 @@ func (h *Handler) show() http.Handler {
 		if err != nil {
 			return err
 		}
-		view, shown := &view{Frame: frame, Key: h.NewKey(v), Address: h.address}, 0
+		view := &view{Frame: frame, Key: h.NewKey(v), Address: h.address}
+		var live []consent.Connection
 		for _, c := range connections {
 			if c.Live(h.Now()) {
-				live := connectionView(c, "")
-				if live.Paused = paused(c); live.Paused == "" {
-					live.Without = c.Without()
-				}
-				if live.Ask, err = h.ask(v, c, shown); err != nil {
-					return err
-				}
-				view.add(c.Grant.ClientID, live)
-				shown++
+				live = append(live, c)
 			} else {
 				view.Ended = append(view.Ended, connectionView(c, endedGrant(c)))
 			}
+		}
+		view.Ended, view.Former = settings.Listing[connection]{
+			Of:        "ended approvals",
+			Path:      Section.Path(),
+			Parameter: "ended",
+			Size:      endedShown,
+		}.Select(v.R.URL.Query(), view.Ended)
+		if err := h.addLive(v, view, live); err != nil {
+			return err
 		}
 		h.Pages.Show(v.W, v.R, http.StatusOK, view)
 		return nil
 	})
 }
 
-// mostAsks limits the buttons of the page.
-const mostAsks = 20
+// addLive adds the page of live connections that the URL selects.
+func (h *Handler) addLive(v *settings.Request, view *view, live []consent.Connection) error {
+	live, count := byApplication(live)
+	live, view.List = settings.Listing[consent.Connection]{Of: "approvals", Path: Section.Path()}.
+		Select(v.R.URL.Query(), live)
+	for i, c := range live {
+		approval := connectionView(c, "")
+		if approval.Paused = paused(c); approval.Paused == "" {
+			approval.Without = c.Without()
+		}
+		var err error
+		if approval.Ask, err = h.ask(v, c, i); err != nil {
+			return err
+		}
+		id, last := c.Grant.ClientID, len(view.Live)-1
+		if last >= 0 && view.Live[last].ID == id.String() {
+			view.Live[last].Approvals = append(view.Live[last].Approvals, approval)
+			continue
+		}
+		view.Live = append(view.Live, application{id.String(), c.Application, []connection{approval}, count[id]})
+	}
+	return nil
+}
+
+// endedShown is how many ended approvals a page shows, and mostAsks limits its buttons that ask an administrator.
+const (
+	endedShown = 10
+	mostAsks   = 10
+)
 
 // ask returns the button for what the nth connection lacks, or nil if it lacks nothing that an administrator can give.
 func (h *Handler) ask(v *settings.Request, c consent.Connection, n int) (*ui.Ask, error) {

@@ -1,26 +1,24 @@
 package connectors
 
 import (
+	"strconv"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
-	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// A connectorLog is one connector of a workspace, with its latest attempts to connect.
-type connectorLog struct {
-	ID, Name string
+// A connector is one connector of a workspace, with its latest attempt to connect.
+type connector struct {
+	Name     string
 	Platform string
 	Host     string // host of its callback or its metadata document
 	Deleted  bool
-	Attempts []connectionAttempt
-	More     string // path to the other attempts, or ""
+	Latest   *connectionAttempt // nil if there is none
+	Log      string             // path of the log of its attempts
 }
 
 // A connectionAttempt is one attempt to connect.
@@ -41,45 +39,52 @@ type step struct {
 	Taken bool
 }
 
-// attemptsShown is how many attempts the page shows of each connector, and attemptsOfOne how many if the URL selects
-// one connector.
-const (
-	attemptsShown = 5
-	attemptsOfOne = 50
-)
+// connectorsShown is how many connectors a page shows.
+const connectorsShown = 25
 
-// onlyConnector returns the connector that the URL selects, or nil.
-func onlyConnector(v *settings.Request) *uuid.UUID {
-	id, err := identity.Parse(v.R.URL.Query().Get("client"))
-	if err != nil {
-		return nil
+// A pager has the paths of the pages before and after a page of connectors, or "".
+type pager struct{ Previous, Next string }
+
+// connectorPage returns the page of the workspace's connectors that the URL selects.
+func (h *Handler) connectorPage(v *settings.Request, here settings.Scope) ([]connector, pager, error) {
+	number, err := strconv.Atoi(v.R.URL.Query().Get("page"))
+	if err != nil || number < 1 || number > maxPage {
+		number = 1
 	}
-	return &id
-}
-
-func logView(connectors []connectionlog.Connector, shown int, here settings.Scope) []connectorLog {
-	var out []connectorLog
-	for _, c := range connectors {
-		one := connectorLog{
-			ID:       c.ID.String(),
+	offset := (number - 1) * connectorsShown
+	found, err := h.policies.Connectors(v.R.Context(), here.Workspace.ID, offset, connectorsShown+1)
+	if err != nil {
+		return nil, pager{}, err
+	}
+	path := func(number int) string {
+		return here.Path(Section) + "&page=" + strconv.Itoa(number) + "#log"
+	}
+	var pages pager
+	if number > 1 {
+		pages.Previous = path(number - 1)
+	}
+	if len(found) > connectorsShown {
+		found, pages.Next = found[:connectorsShown], path(number+1)
+	}
+	out := make([]connector, len(found))
+	for i, c := range found {
+		out[i] = connector{
 			Name:     c.Name,
 			Platform: workspace.PlatformOf(c.Platform).Name(),
+			Host:     hostOf(c),
 			Deleted:  c.Deleted,
+			Log:      here.Path(logSection) + "&client=" + c.ID.String(),
 		}
-		one.Host = hostOf(c)
-		for i, w := range c.Attempts {
-			if i == shown {
-				if shown < attemptsOfOne {
-					one.More = here.Path(Section) + "&client=" + c.ID.String() + "#log"
-				}
-				break
-			}
-			one.Attempts = append(one.Attempts, attemptView(w))
+		if c.Latest != nil {
+			latest := attemptView(*c.Latest)
+			out[i].Latest = &latest
 		}
-		out = append(out, one)
 	}
-	return out
+	return out, pages, nil
 }
+
+// maxPage keeps the offset of a page within an integer of the store.
+const maxPage = 1_000_000
 
 // hostOf returns the host of a connector's metadata document or its callback, or "".
 func hostOf(c connectionlog.Connector) string {

@@ -1,15 +1,15 @@
 // Package connectors serves the settings page with the connector policy, the connections and the connection log of one
 // workspace.
 //
-//	GET  /settings/connectors?tenant=
+//	GET  /settings/connectors?tenant=&before=&page=   a page of connections, and one of connectors
 //	POST /settings/connectors/policy
 //	POST /settings/connectors/disconnect
 //	POST /settings/connectors/llm
-//	GET  /settings/connectors/log?tenant=&before=   the log of all connectors, latest first
-//	GET  /settings/connectors/log.jsonl?tenant=     the whole log, one JSON object per line
-//	GET  /settings/connectors/log.csv?tenant=       the whole log as CSV
+//	GET  /settings/connectors/log?tenant=&before=&client=   the log of all connectors or of one, latest first
+//	GET  /settings/connectors/log.jsonl?tenant=              the whole log, one JSON object per line
+//	GET  /settings/connectors/log.csv?tenant=                the whole log as CSV
 //
-// These parameters search the log: request (id), person, application, since and until (days in UTC).
+// These parameters search the log: request (id), person, application, client, since and until (days in UTC).
 package connectors
 
 import (
@@ -52,12 +52,7 @@ type Policies interface {
 		p workspace.ConnectorPolicy,
 		event audit.Event,
 	) (policy.Change, error)
-	ConnectionAttempts(
-		ctx context.Context,
-		workspaceID uuid.UUID,
-		only *uuid.UUID,
-		each int,
-	) ([]connectionlog.Connector, error)
+	Connectors(ctx context.Context, workspaceID uuid.UUID, offset, limit int) ([]connectionlog.Connector, error)
 	SearchConnections(
 		ctx context.Context,
 		workspaceID uuid.UUID,
@@ -146,11 +141,7 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 	if err != nil {
 		return err
 	}
-	only, shown := onlyConnector(v), attemptsShown
-	if only != nil {
-		shown = attemptsOfOne
-	}
-	log, err := h.policies.ConnectionAttempts(v.R.Context(), here.Workspace.ID, only, shown+1)
+	connectors, pages, err := h.connectorPage(v, here)
 	if err != nil {
 		return err
 	}
@@ -161,8 +152,8 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 	view := &view{
 		Connections: connections,
 		More:        more,
-		Only:        only != nil,
-		Log:         logView(log, shown, here),
+		Connectors:  connectors,
+		Pages:       pages,
 		Frame:       frame,
 		Key:         h.NewKey(v),
 		Workspaces:  here.Workspaces(),

@@ -38,6 +38,7 @@ type logPage struct {
 	Older      string // path to older attempts, or ""
 	Later      bool   // this is not the first page
 	Search     settings.Search
+	Of         string // name of the only connector, or ""
 }
 
 func (*logPage) Template() string { return "connectionlog" }
@@ -97,6 +98,9 @@ func (h *Handler) showLog() http.Handler {
 				Host:              hostOf(f.Connector),
 				Live:              f.Attempt.Live,
 			})
+		}
+		if search.Client != "" && len(page.Attempts) > 0 {
+			page.Of = page.Attempts[0].Application
 		}
 		h.Pages.Show(v.W, v.R, http.StatusOK, page)
 		return nil

@@ -17,8 +17,8 @@ type view struct {
 	Grantable   perm.Set // every permission that connectors may have
 	Connections []connection
 	More        string // path to the next connections, or ""
-	Log         []connectorLog
-	Only        bool // the log is limited to one connector
+	Connectors  []connector
+	Pages       pager // of the connectors
 }
 
 func (*view) Template() string { return "connectors" }

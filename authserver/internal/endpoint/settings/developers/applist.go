@@ -11,7 +11,7 @@ import (
 // An appsView is the page of the OAuth applications of one workspace.
 type appsView struct {
 	common
-	List list
+	List settings.List
 	Apps []app
 }
 
@@ -38,9 +38,14 @@ func (h *Handler) listApps(v *settings.Request, here settings.Scope, status int,
 	}
 	adjust(view)
 	shown := func(a app) bool { return view.Outcome != nil && a.ID == view.Outcome.ID }
-	view.Apps, view.List = pageOf(v, here, applications, view.Apps, shown, func(a app, words string) bool {
-		return contains(words, a.Name, a.ID, a.Platform, strings.Join(a.Redirects, " "))
-	})
+	view.Apps, view.List = settings.Listing[app]{
+		Of:    "applications",
+		Path:  here.Path(applications),
+		First: shown,
+		Matches: func(a app, words string) bool {
+			return settings.Contains(words, a.Name, a.ID, a.Platform, strings.Join(a.Redirects, " "))
+		},
+	}.Select(v.R.URL.Query(), view.Apps)
 	h.Pages.Show(v.W, v.R, status, view)
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 // A tokensView is Settings → Developers: the user's tokens for one workspace.
 type tokensView struct {
 	common
-	List   list
+	List   settings.List
 	Tokens []ui.Token
 	Ended  []ui.Token
 }
@@ -63,10 +63,15 @@ func (h *Handler) listTokens(v *settings.Request, here settings.Scope, status in
 	shown := func(t ui.Token) bool {
 		return view.Outcome != nil && t.ID == view.Outcome.ID
 	}
-	view.Tokens, view.List = pageOf(v, here, Section, view.Tokens, shown, func(t ui.Token, words string) bool {
-		return contains(words, t.Name, strings.Join(t.Permissions.Strings(), " "))
-	})
-	view.Ended = view.Ended[:min(len(view.Ended), pageSize)]
+	view.Tokens, view.List = settings.Listing[ui.Token]{
+		Of:    "tokens",
+		Path:  here.Path(Section),
+		First: shown,
+		Matches: func(t ui.Token, words string) bool {
+			return settings.Contains(words, t.Name, strings.Join(t.Permissions.Strings(), " "))
+		},
+	}.Select(v.R.URL.Query(), view.Tokens)
+	view.Ended = view.Ended[:min(len(view.Ended), settings.PageSize)]
 	h.Pages.Show(v.W, v.R, status, view)
 	return nil
 }

@@ -16,6 +16,7 @@ package members
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -85,6 +86,9 @@ func (h *Handler) page() http.Handler {
 	})
 }
 
+// invitationsShown is how many invitations a page shows.
+const invitationsShown = 10
+
 // show shows the current list, changed by adjust.
 func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adjust func(*view)) error {
 	members, err := h.store.WorkspaceMembers(v.R.Context(), here.Workspace.ID)
@@ -121,6 +125,20 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 	for _, i := range invitations {
 		page.Invitations = append(page.Invitations, invitationView{i, i.Expired(h.Now())})
 	}
+	query := v.R.URL.Query()
+	page.Members, page.List = settings.Listing[memberView]{
+		Of:   "members",
+		Path: here.Path(Section),
+		Matches: func(m memberView, words string) bool {
+			return settings.Contains(words, m.Name, m.Email, strings.Join(m.Permissions.Strings(), " "))
+		},
+	}.Select(query, page.Members)
+	page.Invitations, page.Invited = settings.Listing[invitationView]{
+		Of:        "invitations",
+		Path:      here.Path(Section),
+		Parameter: "invitations",
+		Size:      invitationsShown,
+	}.Select(query, page.Invitations)
 	for _, preset := range membership.Presets() {
 		if here.Permissions.HasAll(preset.Permissions) {
 			page.Presets = append(page.Presets, preset)

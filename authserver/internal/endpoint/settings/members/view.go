@@ -4,6 +4,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -18,7 +19,9 @@ type view struct {
 	Held        perm.Set
 	Own         uuid.UUID
 	Members     []memberView
+	List        settings.List // of the members
 	Invitations []invitationView
+	Invited     settings.List
 	Presets     []membership.Preset
 	New         invitationForm
 	Sent        *sent

@@ -120,12 +120,14 @@ func (h *Handler) Routes() settings.Routes {
 // A view is Settings → Security.
 type view struct {
 	ui.Frame
-	Key     string
-	SignIns []signIn
-	Tokens  []ui.Token // in every workspace
-	Events  []ui.Event
-	HasApp  bool         // the user has an authenticator app
-	Mails   []mailChoice // empty if the deployment sends no mail
+	Key      string
+	SignIns  []signIn
+	Browsers settings.List // of the sign-ins
+	Tokens   []ui.Token    // in every workspace
+	List     settings.List // of the tokens
+	Events   []ui.Event
+	HasApp   bool         // the user has an authenticator app
+	Mails    []mailChoice // empty if the deployment sends no mail
 }
 
 func (*view) Template() string { return "security" }
@@ -191,6 +193,18 @@ func (h *Handler) show() http.Handler {
 				LastUsed:    t.LastUsed,
 			})
 		}
+		query := v.R.URL.Query()
+		view.SignIns, view.Browsers = settings.Listing[signIn]{
+			Of:        "browsers",
+			Path:      Section.Path(),
+			Parameter: "browsers",
+			First:     func(s signIn) bool { return s.This },
+		}.Select(query, view.SignIns)
+		view.Tokens, view.List = settings.Listing[ui.Token]{
+			Of:        "tokens",
+			Path:      Section.Path(),
+			Parameter: "tokens",
+		}.Select(query, view.Tokens)
 		for _, e := range events {
 			view.Events = append(view.Events, settings.EventView(e, &v.Current.User.ID))
 		}

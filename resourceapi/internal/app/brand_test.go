@@ -1,0 +1,48 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/shared/perm"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// A deployment with a name of its own names itself in what assistants and OAuth clients show.
+func TestBrand_NoOtherNameIsShown(t *testing.T) {
+	t.Parallel()
+	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	config := configFor(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
+	config.BrandName = "Harbour Trust"
+	app, err := New(context.Background(), config, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(app.Close)
+	s.server = httptest.NewServer(app.Handler)
+	t.Cleanup(s.server.Close)
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	token := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	for what, c := range map[string]struct {
+		a    answer
+		want string
+	}{
+		"metadata of the API": {s.get("/.well-known/oauth-protected-resource/v1", nil), `"Harbour Trust API"`},
+		"metadata of MCP": {
+			s.get("/.well-known/oauth-protected-resource/mcp", nil),
+			`"Harbour Trust for assistants"`,
+		},
+		"title of the server":        {s.post(assistant(token), initialize), `"title":"Harbour Trust"`},
+		"instructions of the server": {s.post(assistant(token), initialize), `"Harbour Trust lets you read`},
+		"documentation":              {s.get("/v1/docs", nil), "<title>Harbour Trust API</title>"},
+	} {
+		if !strings.Contains(c.a.Body, c.want) || what != "documentation" && strings.Contains(c.a.Body, "Almoner") {
+			t.Errorf("%s: %s", what, c.a.Body)
+		}
+	}
+}
