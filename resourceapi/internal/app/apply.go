@@ -183,7 +183,7 @@ func applyForm(ctx context.Context, writer engage.Writer, form engage.Form) (app
 	one := appliedForm{ID: form.ID, Title: form.Title, Action: "none"}
 	_, err := writer.ReplaceForm(ctx, form.WorkspaceID, form.ID, func(stored engage.Form) (engage.Form, error) {
 		if !sameFields(stored.Fields, form.Fields) {
-			return engage.Form{}, errors.New("the fields of a form cannot change: choose a new id to create another form")
+			return engage.Form{}, errors.New("the fields of a form cannot change: choose a new id for another form")
 		}
 		if one.Changed = differences(stored, form); len(one.Changed) > 0 {
 			one.Action = "change"

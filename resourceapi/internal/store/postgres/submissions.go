@@ -120,8 +120,8 @@ func (e *Engage) Submissions(
 }
 
 // Process finishes a submission in one transaction: if the process stops at any point, either nothing or everything
-// has happened, and a second run changes nothing (E5). If workspaceID is zero, as in a job of an earlier release, Process
-// searches all workspaces.
+// has happened, and a second run changes nothing (E5). If workspaceID is zero, as in a job of an earlier release,
+// Process searches all workspaces.
 func (e *Engage) Process(ctx context.Context, workspaceID, id uuid.UUID) error {
 	return e.end(ctx, workspaceID, id, func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
 		return process(ctx, tx, workspaceID, id)
