@@ -36,6 +36,8 @@ type Export[T any] struct {
 
 // Write writes the file, page by page. If the store fails after the response has begun, no status can report it. Write
 // then aborts the connection, so that the client notices that the file is incomplete.
+//
+// It answers HEAD with the header alone and reads only the first page.
 func (x Export[T]) Write(h *Settings, v *Request, as Format) error {
 	lines, err := x.Page(nil)
 	if err != nil {
@@ -45,6 +47,9 @@ func (x Export[T]) Write(h *Settings, v *Request, as Format) error {
 	v.W.Header().Set("Content-Disposition", `attachment; filename="`+x.Name+"."+as.Extension+`"`)
 	v.W.Header().Set("X-Content-Type-Options", "nosniff")
 	v.W.Header().Set("Cache-Control", "no-store")
+	if v.R.Method == http.MethodHead {
+		return nil
+	}
 	// The error means that the writer has no deadlines.
 	_ = http.NewResponseController(v.W).SetWriteDeadline(time.Now().Add(exportTime))
 	encode := x.encoder(v.W, as)

@@ -255,6 +255,13 @@ func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
 	if page := browser.Post(webhooks+"/enable", form).Follow(); !page.HasText("The endpoint was not enabled.") {
 		t.Error(page.Text())
 	}
+	form.Set("id", here.String())
+	if page := browser.Post(webhooks+"/secret", form).Follow(); !page.HasText("The secret was not replaced.") {
+		t.Error(page.Text())
+	}
+	if n := site.Count("select count(*) from account.webhooks where former_secret is not null"); n != 0 {
+		t.Errorf("%d secrets were replaced", n)
+	}
 	if n := site.Count("select count(*) from account.webhooks where not enabled"); n != 2 {
 		t.Errorf("%d endpoints are as before", n)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/shared/eventtype"
 	"github.com/almonerhq/almoner/shared/webhook"
 )
 
@@ -26,6 +27,11 @@ func (h *Handler) replaceWebhookSecret() http.Handler {
 		}
 		if err != nil {
 			return err
+		}
+		needs := eventtype.Needs(e.Types)
+		if !here.Permissions.HasAll(needs) {
+			return h.Done(v, here.Path(hooks),
+				"The secret was not replaced. It signs events that you may not read in this workspace.")
 		}
 		status, text, err := h.reauthenticate(v)
 		if err != nil {
@@ -48,7 +54,7 @@ func (h *Handler) replaceWebhookSecret() http.Handler {
 		if err != nil {
 			return err
 		}
-		event := v.EventIn(here, audit.WebhookSecretReplaced, "webhook:"+id.String(), nil)
+		event := v.EventIn(here, audit.WebhookSecretReplaced, "webhook:"+id.String(), nil, needs...)
 		err = h.Store.ReplaceWebhookSecret(v.R.Context(), here.Workspace.ID, id, v.Key.Makes, sealed, event)
 		shown := &outcome{
 			Heading: "The secret was replaced",
