@@ -48,7 +48,7 @@ func TestRepeat_AccountWritesTakeEffectOnce(t *testing.T) {
 			again := once.JSON(t, write.method, write.path, write.body).Wants(t, write.status)
 			if string(again.Body) != string(first.Body) || first.Header.Get("Idempotency-Replayed") != "" ||
 				again.Header.Get("Idempotency-Replayed") != "true" {
-				t.Errorf("the response was not given again:\n%s", again)
+				t.Errorf("the second response does not repeat the first:\n%s", again)
 			}
 			once.JSON(t, write.method, write.path, `{"other":1}`).WantsFlat(t, http.StatusConflict, "conflict")
 			once.JSON(t, write.method, write.path, strings.Repeat(" ", 70<<10)).

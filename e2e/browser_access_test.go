@@ -40,7 +40,7 @@ func wantsText(t *testing.T, page string, browser *harness.Browser, words ...str
 	}
 }
 
-// askButton is the button of the consent page; its form is behind that of the decision.
+// askButton is the button on the consent page. Its form comes after the form of the decision.
 const askButton = `button[form="ask-0"]`
 
 // A reader whose connector could do more asks an administrator from the consent page, on a phone without JavaScript.

@@ -26,8 +26,8 @@ type view struct {
 	colours string
 }
 
-// views returns each size of the window in each colour scheme. The first and the last one together are each size and
-// each scheme once.
+// views returns each window size in each colour scheme. The first and the last view together cover each size and each
+// scheme.
 func views() []view {
 	return []view{
 		{"laptop", harness.Laptop, "dark"},
@@ -59,7 +59,7 @@ func (i *inspector) look(page string) {
 	}
 }
 
-// weightOf is the size of a page with its files as they are sent, in bytes. Files count that the browser has already.
+// weightOf is the size in bytes of a page and its files, as they are sent. It includes cached files.
 const weightOf = `[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
 	.reduce((n, e) => n + e.encodedBodySize, 0)`
 
@@ -151,7 +151,7 @@ func links(t *testing.T, p *harness.Product, ws harness.TestWorkspace, user demo
 
 func TestBrowser_AxeFindsNoViolation(t *testing.T) {
 	t.Parallel()
-	// The rules about sizes do not depend on the colours, nor those about colours on the size.
+	// The rules about sizes do not depend on the colours, and the rules about colours do not depend on the size.
 	all := views()
 	i := tour(t, []view{all[0], all[len(all)-1]}, withAxe)
 	for _, host := range i.Hosts() {

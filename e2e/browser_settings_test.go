@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A settingsTour is one browser that goes through the settings of one installation.
+// A settingsTour uses the settings of one installation in one browser.
 type settingsTour struct {
 	*testing.T
 	*harness.Browser
@@ -145,8 +145,8 @@ func (v *settingsTour) leaves() {
 	v.See("#email")
 }
 
-// entersWithPasskey signs out, in with the passkey of a device, and out again. Otherwise the device does not answer:
-// the sign-in page asks for a passkey by itself (autofill).
+// entersWithPasskey signs out, signs in with the passkey of a device, and signs out again. The device responds only
+// after the click, because the sign-in page also asks for a passkey by itself (autofill).
 func (v *settingsTour) entersWithPasskey(device harness.Authenticator, email string) {
 	v.Helper()
 	device.Answers(false)

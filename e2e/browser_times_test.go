@@ -52,7 +52,7 @@ func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
 			`[...document.querySelectorAll("time[data-local=day]")].every(e => e.textContent ===
 				new Intl.DateTimeFormat("en-GB", { dateStyle: "long" }).format(new Date(e.dateTime)))`,
 		); scripts && !local {
-			t.Error("a day is not that of the reader's time zone")
+			t.Error("a day is not in the reader's time zone")
 		}
 	}
 }

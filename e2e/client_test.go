@@ -170,10 +170,10 @@ func TestClient_DistinguishesErrorShapes(t *testing.T) {
 	)
 	refused(t, err, http.StatusBadRequest, client.Flat, "invalid_redirect_uri")
 
-	nobody := p.Client(t, ws.Workspace, harness.Bearer("alm_pat_nobodys"))
-	_, err = nobody.Programmes.Get(ctx, uuid.NewString())
+	unknown := p.Client(t, ws.Workspace, harness.Bearer("alm_pat_unknown"))
+	_, err = unknown.Programmes.Get(ctx, uuid.NewString())
 	refused(t, err, http.StatusUnauthorized, client.Nested, client.CodeUnauthenticated)
-	_, err = nobody.OAuthClients.Get(ctx, uuid.NewString())
+	_, err = unknown.OAuthClients.Get(ctx, uuid.NewString())
 	if refusal := refused(t, err, http.StatusForbidden, client.Gateway, ""); refusal.Message != "Forbidden" {
 		t.Errorf("%+v", refusal)
 	}

@@ -50,8 +50,9 @@ func routes(p *harness.Product) (account, module map[string][]string) {
 // response.
 func callers(p *harness.Product) map[string]harness.API {
 	return map[string]harness.API{
-		"nobody": p.API(), "a bad credential": p.As("nonsense").With("X-Tenant-Id", "nonsense"),
-		"a good one": p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner),
+		"no credential":    p.API(),
+		"a bad credential": p.As("nonsense").With("X-Tenant-Id", "nonsense"),
+		"a good one":       p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner),
 	}
 }
 

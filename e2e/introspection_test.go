@@ -164,7 +164,7 @@ func TestIntrospection_OnlyServices(t *testing.T) {
 	app := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
 	form := url.Values{"token": {ws.Token}}
 	for name, value := range map[string]string{
-		"nobody":                     "",
+		"no credential":              "",
 		"personal access token":      "Bearer " + p.Demo.Tokens.Owner,
 		"a confidential application": harness.Basic(app.ClientID, app.Secret),
 		"wrong secret":               harness.Basic(service.ClientID, alterLast(service.Secret)),

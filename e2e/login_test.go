@@ -75,7 +75,7 @@ func TestLogin_FailureIs400Page(t *testing.T) {
 	known, unknown := attempt(user.Email, "not the password"), attempt("nobody."+user.Email, "not the password")
 	withoutName := strings.ReplaceAll(unknown.Text(), "nobody.", "")
 	if stripRequestID(known.Text()) != stripRequestID(withoutName) {
-		t.Error("the page of an unknown e-mail differs from that of a wrong password")
+		t.Error("the pages of an unknown e-mail and of a wrong password differ")
 	}
 }
 

@@ -94,7 +94,7 @@ func TestMembers_ChangeAndRemovalTakeEffectAtOnce(t *testing.T) {
 	api.Send(t, http.MethodDelete, one, "", "").WantsFlat(t, http.StatusNotFound, "not_found")
 }
 
-func TestMembers_NobodyGivesMoreThanTheyHold(t *testing.T) {
+func TestMembers_CannotGivePermissionsTheyLack(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)

@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-// A distributed Postgres refuses some statements that a plain one accepts, and sends others to every node. These rules
-// hold for the SQL of a service, and for the functions of its migrations from the first one that obeys them.
+// A distributed Postgres refuses some statements that a plain Postgres accepts, and sends others to every node. These
+// rules apply to the SQL of a service, and to the functions of its migrations from the given one on.
 
-// distributable are the services, and the first migrations that obey the rules.
+// distributable are the services, each with the first migration that must obey the rules.
 var distributable = map[string]string{"authserver": "00230"}
 
 // locatesGrants are the only statements that find a grant by its id alone.
@@ -26,7 +26,7 @@ var locatesGrants = []string{
 	"select " + between + " from account.grants g where g.id = $1", // an operator names a grant
 }
 
-// between stands for what is not a literal.
+// between stands for the parts of an SQL text that are not literals.
 const between = "…"
 
 var (
@@ -37,29 +37,29 @@ var (
 	grantLocked = regexp.MustCompile(`(?is)\baccount\.grants\b.*\bfor (update|no key update|share)\b`)
 )
 
-// brokenRules returns what a statement breaks.
+// brokenRules returns the rules that a statement breaks.
 func brokenRules(sql string) (broken []string) {
 	if clock.MatchString(strings.Join(choices(sql), " ")) {
-		broken = append(broken, "the time inside case, coalesce, least or greatest: read it before")
+		broken = append(broken, "it reads the time inside case, coalesce, least or greatest: read the time before")
 	}
 	if update := conflict.FindString(sql); clock.MatchString(update) {
-		broken = append(broken, "the time inside do update: insert it and use excluded")
+		broken = append(broken, "it reads the time inside do update: insert the time and use excluded")
 	}
 	if hidden.MatchString(sql) {
-		broken = append(broken, "ctid: use the primary key")
+		broken = append(broken, "it uses ctid: use the primary key")
 	}
 	if grantByID.MatchString(sql) && !strings.Contains(sql, "tenant_id") {
-		broken = append(broken, "a grant by its id alone: name tenant_id")
+		broken = append(broken, "it finds a grant by its id alone: add tenant_id")
 	}
 	if grantLocked.MatchString(sql) && !strings.Contains(sql, "tenant_id") {
-		broken = append(broken, "grants locked in several workspaces: lock those of one")
+		broken = append(broken, "it locks grants of several workspaces: lock the grants of one workspace")
 	}
 	return broken
 }
 
 var opening = regexp.MustCompile(`(?i)\bcase\b|\b(coalesce|least|greatest)\s*\(`)
 
-// choices returns the texts of the expressions of which Postgres evaluates only a part.
+// choices returns the expressions that Postgres may evaluate only in part.
 func choices(sql string) (out []string) {
 	for _, at := range opening.FindAllStringIndex(sql, -1) {
 		rest := sql[at[1]:]

@@ -63,7 +63,7 @@ func TestEarlierPrograms_WorkOnNewSchema(t *testing.T) {
 	}
 }
 
-// After `migrate --finish`, codes and refresh tokens contain their workspace. Those that were issued before stay valid.
+// After `migrate --finish`, new codes and refresh tokens contain their workspace. Earlier ones stay valid.
 func TestFinish_EarlierTokensStayValid(t *testing.T) {
 	t.Parallel()
 	s := harness.Private(t, harness.Options{})

@@ -80,7 +80,7 @@ func (x *proxy) signIn(
 	return response.StatusCode, string(body), time.Since(began)
 }
 
-// A kind is a sort of caller whose response time must not differ from that of other kinds.
+// A kind is a kind of caller. Response times must not differ between kinds.
 type kind struct {
 	name   string
 	sample func() time.Duration

@@ -273,7 +273,7 @@ func TestFloor(t *testing.T) {
 		return all.ratio(key{refreshing, ourselves, connections}, key{what, least.name, connections})
 	}
 	r.line(
-		"\nA refresh has %.2f of the rate of the first floor and %.2f of that of the second.",
+		"\nThe rate of refreshes is %.2f of the first floor's rate and %.2f of the second floor's rate.",
 		share(floorWork),
 		share(storingWork),
 	)

@@ -248,7 +248,7 @@ func (e *seededStack) seedProgrammes(ctx context.Context, db *pgx.Conn) error {
 		ctx,
 		`insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
 		select gen_random_uuid(), $1::uuid, 'Lunch club ' || n,
-					'A hot meal and company every Thursday, for whoever comes.',
+					'A hot meal and company every Thursday, open to everyone.',
 					(array['draft', 'active', 'active', 'completed', 'archived'])[1 + n % 5],
 					current_date, now() - n * interval '1 minute'
 		from generate_series(1, $2::int) n`,

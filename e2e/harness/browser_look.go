@@ -45,7 +45,8 @@ type Authenticator struct {
 	id webauthn.AuthenticatorID
 }
 
-// AddAuthenticator adds a device that creates passkeys and signs in with them. It verifies its user without a dialogue.
+// AddAuthenticator adds a device that creates passkeys and signs in with them. The device verifies its user without a
+// dialog.
 func (b *Browser) AddAuthenticator() Authenticator {
 	b.t.Helper()
 	_, err := chromedp.Call(b.window, webauthn.Enable, webauthn.EnableParams{})
@@ -68,7 +69,7 @@ func (b *Browser) AddAuthenticator() Authenticator {
 	return Authenticator{b, added.AuthenticatorID}
 }
 
-// Answers sets whether the device answers requests, as if its user touched it. Without an answer, requests wait.
+// Answers sets whether the device responds to requests, as if its user touched it. Otherwise requests wait.
 func (a Authenticator) Answers(answers bool) {
 	a.b.t.Helper()
 	parameters := webauthn.SetAutomaticPresenceSimulationParams{AuthenticatorID: a.id, Enabled: answers}

@@ -18,8 +18,9 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// citusVariable names the superuser URLs of the nodes of a Citus cluster, separated by spaces, the coordinator first.
-// Each stack then uses a database of the cluster, and distributes its tables after it has started.
+// citusVariable is an environment variable with the superuser URLs of the nodes of a Citus cluster, separated by
+// spaces, the coordinator first. If it is set, each stack uses a database of the cluster and distributes its tables
+// after it has started.
 const citusVariable = "ALMONER_TEST_CITUS"
 
 // distributedDatabase creates a database in the cluster and returns its URL, or "" if there is no cluster.
@@ -31,10 +32,10 @@ func distributedDatabase(ctx context.Context) (string, error) {
 	return newCitusDatabase(ctx, nodes, "almoner_"+strings.ToLower(rand.Text()[:10]))
 }
 
-// distributing lets one stack distribute at a time: the nodes' replication slots are those of all databases.
+// distributing lets one stack distribute at a time, because all databases of a node share its replication slots.
 var distributing sync.Mutex
 
-// distribute runs migrate --distribute of both services while they serve.
+// distribute runs migrate --distribute of both services while the services run.
 func distribute(ctx context.Context, binaries, database string) error {
 	distributing.Lock()
 	defer distributing.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The database is lost with many grants, and restored from a dump as the pages say. Each step is timed: their sum is
-// the time that users wait.
+// A database with many grants is lost and restored from a dump, as the runbooks say. The test times each step; users
+// wait for the sum of the steps.
 func TestRecovery_DumpOfManyGrants(t *testing.T) {
 	if !harness.Long() {
 		t.Skip("takes minutes: make torture PART=recovery runs it; TestRestore_Dump is its short form")
@@ -59,7 +59,7 @@ func (o *operator) addGrants(t *testing.T, grants int) {
 	}
 }
 
-// manyGrants are active grants of one connector, as large as those that consents make.
+// manyGrants inserts active grants of one connector, as large as the grants of real consents.
 const manyGrants = `insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
 	generation, refresh_hash, code_binding, created_at, last_used_at, ends_at)
 	select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', $4, 'active',

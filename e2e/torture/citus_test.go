@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	aWhile      = 5 * time.Second  // of undisturbed work
-	outageOf    = 3 * time.Second  // of a worker that was killed
-	recoveredIn = 20 * time.Second // after its return
+	aWhile      = 5 * time.Second  // how long clients work undisturbed
+	outageOf    = 3 * time.Second  // how long the killed worker is gone
+	recoveredIn = 20 * time.Second // how long requests may fail after the worker has returned
 )
 
 // TestCitus_RebalanceAndLostWorkerLoseNothing distributes a running installation over a coordinator and two workers.
 // While clients refresh, list and write, all shards move to one worker and back, and a worker is killed and started
-// again. While it is gone, requests may fail with 503, and few while shards move. Nothing that was acknowledged is
-// lost, and each frequent statement is one task of one node.
+// again. Few requests may fail with 503 while shards move, and any while the worker is gone. No acknowledged change is
+// lost, and each frequent statement is one task on one node.
 func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	if !harness.Long() {
 		t.Skip("only in the long form: make torture PART=citus")
@@ -77,7 +77,7 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 		w.answered.Load(), moved, w.delayed.Load(), w.refused.Load(), outageOf, explained)
 }
 
-// citusWork is clients that refresh, list and write.
+// citusWork runs clients that refresh, list and write.
 type citusWork struct {
 	t         *testing.T
 	p         *harness.Product
@@ -91,7 +91,7 @@ type citusWork struct {
 	delayed   atomic.Int64 // refused because a shard that moved was locked
 	refused   atomic.Int64
 	created   atomic.Int64
-	chains    []func() int // a last refresh of each chain
+	chains    []func() int // for each chain of refresh tokens, a function that refreshes once more
 }
 
 func newCitusWork(t *testing.T, p *harness.Product) *citusWork {
@@ -118,7 +118,7 @@ func (w *citusWork) work(do func() int) {
 				w.refused.Add(1)
 				time.Sleep(100 * time.Millisecond)
 			default:
-				w.t.Errorf("a request was answered with %d", status)
+				w.t.Errorf("a request got status %d", status)
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -181,7 +181,7 @@ var (
 	constantInterval = regexp.MustCompile(`interval (\$\d+)`)
 
 	taskCount = regexp.MustCompile(`Task Count: (\d+)`)
-	// manyNodes are statements that read the shards of all workspaces, and run once in a second or less.
+	// manyNodes matches statements that read the shards of all workspaces. They run at most once a second.
 	manyNodes = regexp.MustCompile(`(?i)event_sequences s where s.tenant_id = any|distinct e.tenant_id from events|` +
 		`from resource.submissions\s+where status = 'accepted' and created_at`)
 )

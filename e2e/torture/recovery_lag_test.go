@@ -7,10 +7,10 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Acknowledged work is lost with the primary if the standby has not received it. These tests cut the line to the
+// If a primary is lost, the changes that the standby has not received are lost. These tests cut the connection to the
 // standby, let clients work, and promote the standby.
 
-// A lag is the work that clients do after the line to the standby was cut.
+// A lag is the work that clients do after the connection to the standby was cut.
 type lag struct {
 	*workload
 	attempt     harness.Attempt // approved before
@@ -23,7 +23,7 @@ type lag struct {
 	client      string // id of the application that is registered
 	created     string // personal access token
 	form        harness.Form
-	cut, lost   string // times of Postgres
+	cut, lost   string // when the connection was cut and the primary was lost, by the clock of Postgres
 }
 
 func (s *recoveryStage) newLag(t *testing.T) *lag {
@@ -90,7 +90,7 @@ func (l *lag) audited(t *testing.T) int {
 	return l.Database.Count(t, events, l.Workspace.ID, l.cut, l.lost)
 }
 
-// work does everything once. All of it is acknowledged.
+// work makes one change of each kind. All changes are acknowledged.
 func (l *lag) work(t *testing.T) {
 	t.Helper()
 	l.revoke(t).Wants(t, http.StatusOK)
@@ -106,7 +106,7 @@ func (l *lag) works(t *testing.T, token string) harness.Answer {
 	return l.In(l.Workspace, token).Get(t, harness.ListPath)
 }
 
-// wantsLost checks everything that only Postgres knows: it is as before the cut.
+// wantsLost checks that all data that only Postgres has is as before the cut.
 func (l *lag) wantsLost(t *testing.T) {
 	t.Helper()
 	l.works(t, l.memberToken).Wants(t, http.StatusOK)
@@ -116,12 +116,12 @@ func (l *lag) wantsLost(t *testing.T) {
 	l.exchange(t).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	l.works(t, l.revoked.AccessToken).Wants(t, http.StatusOK)
 	if audited := l.audited(t); audited > 0 {
-		t.Errorf("%d audit events of the time after the cut", audited)
+		t.Errorf("%d audit events from after the cut", audited)
 	}
 }
 
-// wantsRefreshed checks a refresh that the standby never received. Redis knows it; without Redis the client's token is
-// refused, and the superseded one is the current one again.
+// wantsRefreshed checks a refresh that the standby never received. If Redis is kept, it has the refresh. If Redis is
+// lost, the client's token is refused and the superseded token is current again.
 func (l *lag) wantsRefreshed(t *testing.T, redisLost bool) {
 	t.Helper()
 	if redisLost {
@@ -140,7 +140,7 @@ func (s *recoveryStage) lose(t *testing.T, l *lag, redisLost bool) {
 	t.Helper()
 	l.lost = l.now(t)
 	if l.newest.RefreshToken == "" || (l.created != "" && l.audited(t) < 5) {
-		t.Errorf("%d audit events, and nothing to lose", l.audited(t))
+		t.Errorf("%d audit events before the loss, which is too few for the test", l.audited(t))
 	}
 	s.primary.Kill()
 	s.promote(t)
@@ -165,10 +165,11 @@ func (s *recoveryStage) eachLoss(t *testing.T, m mode, test func(t *testing.T, l
 	}
 }
 
-// Commits do not wait for the standby: everything is acknowledged, and everything is lost that Redis does not know.
+// Commits do not wait for the standby: all changes are acknowledged, and all that Redis does not have are lost.
 func TestRecovery_LagOfAsynchronousStandbyIsLost(t *testing.T) {
 	onlyLong(t)
-	harness.Record(t, "the line cut, one change of each kind acknowledged, then a promotion, with Redis kept and lost")
+	harness.Record(t, "the standby cut off, one change of each kind acknowledged, the standby promoted, "+
+		"with Redis kept and lost")
 	s := newRecoveryStage(t)
 	s.eachLoss(t, modes()[0], func(t *testing.T, l *lag, redisLost bool) {
 		l.work(t)
@@ -176,7 +177,7 @@ func TestRecovery_LagOfAsynchronousStandbyIsLost(t *testing.T) {
 		l.wantsLost(t)
 		if redisLost {
 			l.connector.WantsWorking(t, l.revoked)
-		} else { // Redis has the revocation, and repeats it to Postgres at the next refresh
+		} else { // Redis has the revocation, and the next refresh revokes the grant in Postgres again
 			l.connector.Refresh(t, l.revoked.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			l.connector.WantsRevoked(t, l.revoked)
 		}
@@ -189,8 +190,8 @@ func TestRecovery_LagOfSynchronousStandbyIsNotAcknowledged(t *testing.T) {
 	onlyLong(t)
 	harness.Record(
 		t,
-		"the line cut, one change of each kind refused and a refresh acknowledged, the standby promoted, with Redis "+
-			"kept and lost",
+		"the standby cut off, one change of each kind refused, a refresh acknowledged, the standby promoted, "+
+			"with Redis kept and lost",
 	)
 	s := newRecoveryStage(t)
 	s.eachLoss(t, modes()[1], func(t *testing.T, l *lag, redisLost bool) {
@@ -201,7 +202,7 @@ func TestRecovery_LagOfSynchronousStandbyIsNotAcknowledged(t *testing.T) {
 		l.register(t).Wants(t, unavailable)
 		l.exchange(t).Wants(t, unavailable)
 		l.create(t).Wants(t, unavailable)
-		l.works(t, l.Token).Wants(t, http.StatusOK) // reads go on
+		l.works(t, l.Token).Wants(t, http.StatusOK) // reads still work
 		l.newest = l.connector.Refresh(t, l.old.RefreshToken).Tokens(t)
 		s.lose(t, l, redisLost)
 		l.wantsRefreshed(t, redisLost)

@@ -16,7 +16,7 @@ import (
 )
 
 // TestRecovery_PromotionUnderLoad kills the primary while clients work, and promotes the standby. If commits wait for
-// the standby, nothing acknowledged is lost. If they do not, the test measures what is lost.
+// the standby, no acknowledged change is lost. If they do not, the test measures what is lost.
 func TestRecovery_PromotionUnderLoad(t *testing.T) {
 	onlyLong(t)
 	const rounds = 3
@@ -55,10 +55,10 @@ func onlyLong(t *testing.T) {
 	}
 }
 
-// A recovery is what one loss of the primary cost.
+// A recovery has the measurements of one loss of the primary.
 type recovery struct {
-	promotion, outage  time.Duration // of the server; until every kind of request succeeds again
-	rows, lostRows     int           // committed one after another on the primary
+	promotion, outage  time.Duration // until the standby is promoted; until every kind of request succeeds
+	rows, lostRows     int           // rows that commitRows committed
 	lostFor            time.Duration // between the commits of the first and of the last lost row
 	acknowledged, lost int           // revocations, tokens, registrations and programmes of clients
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// The recovery suites: the primary is lost and a streaming replica is promoted. What was acknowledged must be there, or
-// deploy/docs/recovery.md says that it can be lost.
+// The recovery suites lose the primary and promote a streaming replica. Acknowledged changes must be there, unless
+// deploy/docs/recovery.md says that they can be lost.
 
 // A recoveryStage is a product whose services know the addresses of a primary and of a standby.
 type recoveryStage struct {
@@ -53,7 +53,7 @@ func newRecoveryStage(t *testing.T) *recoveryStage {
 	return s
 }
 
-// atBoth returns a URL of the database that leads to whichever of the two servers accepts writes.
+// atBoth returns a URL of the database that names both servers and connects to the one that accepts writes.
 func (s *recoveryStage) atBoth(t *testing.T, database string) string {
 	t.Helper()
 	address, err := url.Parse(database)
@@ -114,7 +114,7 @@ func (s *recoveryStage) replicate(t *testing.T, m mode) {
 	}
 }
 
-// cutLine ends the replication, as a broken network would.
+// cutLine ends the replication, like a broken network.
 func (s *recoveryStage) cutLine(t *testing.T) {
 	t.Helper()
 	configure(t, s.standby, "primary_conninfo", "")
@@ -123,7 +123,7 @@ func (s *recoveryStage) cutLine(t *testing.T) {
 	})
 }
 
-// promote makes the standby the primary, which is lost, and returns how long that took.
+// promote promotes the standby after the loss of the primary, and returns how long that took.
 func (s *recoveryStage) promote(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()

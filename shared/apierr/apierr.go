@@ -104,10 +104,10 @@ func (e *Error) SayWhen(h http.Header) {
 	}
 }
 
-// CodeHeader has the code of an error, whatever its shape. The shape {"message"} has no other place for one.
+// CodeHeader is the header with the code of an error of any shape. The shape {"message"} contains no code.
 const CodeHeader = "X-Error-Code"
 
-// StableCode returns the code of the error for CodeHeader: that of the nested shape, or an OAuth code in capitals.
+// StableCode returns the code of the error for CodeHeader: the code of the nested shape, or an OAuth code in capitals.
 func (e *Error) StableCode() string {
 	if e.Code != "" {
 		return strings.ToUpper(e.Code)

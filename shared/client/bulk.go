@@ -7,12 +7,12 @@ import (
 
 // An ItemResult is the result of one item of a batch.
 type ItemResult struct {
-	Status int        `json:"status"` // HTTP status that a request for this item alone would have
+	Status int        `json:"status"` // HTTP status of the item, as in a request for this item alone
 	ID     string     `json:"id"`     // of the programme; "" if Error is not nil
 	Error  *ItemError `json:"error"`
 }
 
-// An ItemError is why an item of a batch was refused.
+// An ItemError describes why an item of a batch was refused.
 type ItemError struct {
 	Code    string            `json:"code"`
 	Message string            `json:"message"`

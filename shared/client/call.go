@@ -43,7 +43,7 @@ type request struct {
 	header http.Header
 	body   []byte
 	again  bool          // idempotent, so it may be retried
-	within time.Duration // time limit of one try; 0 means that of the HTTP client
+	within time.Duration // time limit of one try; 0 means the limit of the HTTP client
 }
 
 // A silence is a request without a response.
@@ -104,7 +104,7 @@ func (c *caller) once(ctx context.Context, r request, into any) (http.Header, er
 	return response.Header, read(r, response, into)
 }
 
-// stream returns the body of a successful response, which the caller closes. It has no time limit but that of ctx.
+// stream returns the body of a successful response, which the caller closes. Only ctx limits its time.
 func (c *caller) stream(ctx context.Context, r request) (io.ReadCloser, error) {
 	unlimited := *c.http
 	unlimited.Timeout = 0

@@ -162,15 +162,15 @@ func (f Forms) submissions(form string, one SubmissionFilter) request {
 // An ExportFormat is the format of an export.
 type ExportFormat string
 
-// The formats: a table with a column for each field, and one JSON object per line.
+// The formats: CSV with a column for each field, and JSON Lines with one object per submission.
 const (
 	CSV       ExportFormat = "csv"
 	JSONLines ExportFormat = "jsonl"
 )
 
 // Export returns all submissions of a form that the filter matches, newest first. The filter's PageSize and
-// UpdatedSince must be zero. The caller reads the result to its end and closes it. Reading fails if the export breaks
-// off, because the credential was revoked, for example; what was read until then is incomplete.
+// UpdatedSince must be zero. The caller reads the result to its end and closes it. If the export is aborted, for
+// example because the credential was revoked, reading fails and the content read so far is incomplete.
 func (f Forms) Export(
 	ctx context.Context,
 	form string,

@@ -1,6 +1,6 @@
 // Package deprecation announces the operations of the API that will be removed, in the headers of their responses.
 //
-// Both services have the same table. TestTable_IsThatOfDescription in shared/openapi compares it with the description.
+// Both services have the same table. TestTable_MatchesDescription in shared/openapi compares it with the description.
 package deprecation
 
 import (
@@ -12,23 +12,23 @@ import (
 // Notice is the shortest time between the first day of a notice and the day of the removal.
 const Notice = 180 * 24 * time.Hour
 
-// An Operation is deprecated.
+// An Operation is a deprecated operation.
 type Operation struct {
 	Method string // in capitals
 	Path   string // with {names} for parameters, as in the description
 	Since  time.Time
-	Sunset time.Time // from when on it may be gone: at least Notice after Since
-	Link   string    // URL of what to use instead
+	Sunset time.Time // the operation may be removed from this time on: at least Notice after Since
+	Link   string    // URL of a page that says what to use instead
 }
 
-// A Table has the deprecated operations.
+// A Table lists deprecated operations.
 type Table []Operation
 
 // All returns the deprecated operations of this version.
 func All() Table { return nil }
 
 // Announce sets the headers of a response to an operation: Deprecation (RFC 9745), Sunset (RFC 8594) and Link, if it is
-// deprecated. path is the pattern of the route. HEAD is like GET.
+// deprecated. path is the pattern of the route. HEAD counts as GET.
 func (t Table) Announce(h http.Header, method, path string) {
 	if method == http.MethodHead {
 		method = http.MethodGet

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestAnnounce_OfDeprecatedOperationAlone(t *testing.T) {
+func TestAnnounce_AppliesOnlyToDeprecatedOperations(t *testing.T) {
 	t.Parallel()
 	table := Table{{
 		Method: "GET",

@@ -19,8 +19,8 @@ type Table struct {
 }
 
 // Once runs effect in tx and stores its answer under key, if one was given. For a known key it returns the first answer
-// without running effect, or ErrReused if the body differs. Of two concurrent requests with one key, the second waits
-// for the first. An error of effect is returned unchanged; the caller then rolls tx back, and nothing is stored.
+// without running effect, or ErrReused if the body differs. A concurrent request with the same key waits for the first
+// one. An error of effect is returned unchanged; the caller must then roll tx back, so that nothing is stored.
 func (t Table) Once(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -56,8 +56,9 @@ func (t Table) claim(ctx context.Context, tx pgx.Tx, key Key) (first Answer, kno
 	}
 }
 
-// insert inserts the key's row, or replaces one that is older than Retention. It reports whether it did. The time is
-// that of the database. Two statements, since a distributed Postgres accepts no now() in "on conflict do update".
+// insert inserts the key's row, or replaces a row that is older than Retention. It reports whether it did either. It
+// uses the time of the database, and two statements because a distributed Postgres does not accept now() in
+// "on conflict do update".
 func (t Table) insert(ctx context.Context, tx pgx.Tx, key Key) (bool, error) {
 	tag, err := tx.Exec(ctx, `
 		insert into `+t.Name+` (tenant_id, user_id, route, key, body_hash)
@@ -109,10 +110,10 @@ func (t Table) store(ctx context.Context, tx pgx.Tx, key Key, answer Answer) err
 		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
 		key.WorkspaceID, key.User, key.Route, key.Text, answer.Status, answer.ETag, answer.Location, body)
 	if err != nil {
-		return fmt.Errorf("keep the answer of an idempotency key: %w", err)
+		return fmt.Errorf("store the answer of an idempotency key: %w", err)
 	}
 	if tag.RowsAffected() != 1 {
-		return errors.New("the idempotency key went away within its transaction")
+		return errors.New("the row of the idempotency key disappeared during its transaction")
 	}
 	return nil
 }

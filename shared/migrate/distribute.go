@@ -12,33 +12,33 @@ import (
 
 // A Distribution says which tables of a schema move to the nodes of a Citus cluster, and how.
 type Distribution struct {
-	// Reference are tables of which each node gets a copy.
+	// Reference are the tables that are copied to each node.
 	Reference []string
-	// ByWorkspace are tables that are divided by tenant_id. The rows of one workspace are on one node.
+	// ByWorkspace are the tables that are distributed by tenant_id. All rows of a workspace are on one node.
 	ByWorkspace []string
-	// With is a table of another schema whose workspaces are divided in the same way, or "".
+	// With is a distributed table of another schema, or "". Each workspace is on the same node in both schemas.
 	With string
 	// Constraints are the foreign keys between tables of ByWorkspace. They are dropped while the tables move.
 	Constraints []Constraint
-	// Functions are called by triggers, which run on the nodes.
+	// Functions are the functions that triggers call. Triggers run on the nodes.
 	Functions []string
-	// AsCaller are functions that run with the rights of their caller in a distributed database: a transaction there
-	// cannot change its role. Grants give the callers these rights.
+	// AsCaller are functions that run with the rights of their caller in a distributed database, where a transaction
+	// cannot change its role. Grants are the statements that give the callers these rights.
 	AsCaller, Grants []string
 }
 
 // A Constraint is a foreign key.
 type Constraint struct{ Table, Name, Definition string }
 
-// ErrNoCitus is returned if the database has no Citus.
-var ErrNoCitus = errors.New("the database is not one of a Citus cluster: install the extension citus on each node, " +
+// ErrNoCitus is returned if the database does not have the extension citus.
+var ErrNoCitus = errors.New("the database is not in a Citus cluster: install the extension citus on each node, " +
 	"run create extension citus on each, and add the nodes on the first one (deploy/citus/README.md)")
 
-// distributionLock is an arbitrary number that all distributing processes share.
+// distributionLock is the key of the advisory lock of Apply, an arbitrary number.
 const distributionLock = 0x63697475
 
-// Apply distributes the tables that are not distributed yet, as the owner of the database, and writes what it does to
-// out. Services may run meanwhile. It can be repeated after any step of it.
+// Apply distributes the tables that are not distributed yet, and reports each step to out. It connects as the owner of
+// the database. Services may run meanwhile. Apply can be repeated after a failure at any step.
 func (d Distribution) Apply(ctx context.Context, url string, out io.Writer) error {
 	config, err := Config(url)
 	if err != nil {
@@ -68,7 +68,7 @@ func (d Distribution) Apply(ctx context.Context, url string, out io.Writer) erro
 		}
 	}
 	if work.steps == 0 {
-		return work.say("every table is distributed already")
+		return work.say("all tables are already distributed")
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (w *distributing) is(ctx context.Context, question string, args ...any) (an
 	return answer, err
 }
 
-// prepare checks that the cluster can take the tables, and waits for other processes that distribute.
+// prepare checks the cluster, and waits for other processes that distribute tables.
 func (w *distributing) prepare(ctx context.Context) error {
 	found, err := w.is(ctx, hasCitus)
 	if err != nil {
@@ -156,8 +156,8 @@ const (
 		select from pg_dist_partition where logicalrelid = $1::text::regclass and partmethod = 'h')`
 )
 
-// readColumnGrants notes the privileges on columns, which Citus forgets when it converts some tables. The privilege to
-// insert some columns becomes one to insert rows, since Citus inserts the defaults of the others as values.
+// readColumnGrants reads the privileges on columns, because Citus loses them when it converts some tables. A privilege
+// to insert some columns becomes a privilege to insert rows, because Citus inserts default values explicitly.
 func (w *distributing) readColumnGrants(ctx context.Context) error {
 	rows, err := w.owner.Query(ctx, `
 		select distinct format(
@@ -197,7 +197,8 @@ func (w *distributing) copyReferences(ctx context.Context) error {
 	return nil
 }
 
-// copyTable copies a table to each node. Its triggers are off meanwhile, since the rows are not new.
+// copyTable copies a table to each node. The triggers of the table are disabled meanwhile, because the rows are not
+// new.
 func (w *distributing) copyTable(ctx context.Context, table string) error {
 	return pgx.BeginFunc(ctx, w.owner, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "alter table "+table+" disable trigger user"); err != nil {
@@ -212,7 +213,7 @@ func (w *distributing) copyTable(ctx context.Context, table string) error {
 	})
 }
 
-// divide divides the tables by workspace. Citus copies the rows while services write, and blocks writes to the table
+// divide distributes the tables by workspace. Citus copies the rows while services write, and blocks writes to a table
 // only at the end.
 func (w *distributing) divide(ctx context.Context) error {
 	with := w.With
@@ -248,10 +249,10 @@ func (w *distributing) divideTable(ctx context.Context, table, with string) erro
 		text = "select create_distributed_table_concurrently($1::text::regclass, 'tenant_id', colocate_with := $2)"
 		args = append(args, with)
 	}
-	return w.do(ctx, "divided "+table+" by workspace", text, args...)
+	return w.do(ctx, "distributed "+table+" by workspace", text, args...)
 }
 
-// setFunctions lets functions know that the database is distributed: those that read the setting almoner.distributed.
+// setFunctions sets almoner.distributed for the functions that read this setting.
 func (w *distributing) setFunctions(ctx context.Context) error {
 	rows, err := w.owner.Query(ctx, `
 		select p.oid::regprocedure::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
@@ -298,8 +299,8 @@ func (w *distributing) runAsCaller(ctx context.Context) error {
 	return nil
 }
 
-// addWorkspaceToKeys adds tenant_id to the primary keys that lack it, before any table belongs to Citus, which refuses
-// such changes.
+// addWorkspaceToKeys adds tenant_id to the primary keys that lack it. This comes before any table is distributed,
+// because Citus then refuses such changes.
 func (w *distributing) addWorkspaceToKeys(ctx context.Context) error {
 	for _, table := range w.ByWorkspace {
 		if err := w.addWorkspaceToKey(ctx, table); err != nil {
@@ -351,11 +352,11 @@ func (w *distributing) addConstraints(ctx context.Context) error {
 			continue
 		}
 		statement := fmt.Sprintf("alter table %s add constraint %s %s not valid", c.Table, c.Name, c.Definition)
-		if err := w.do(ctx, "added the reference "+c.Name, statement); err != nil {
+		if err := w.do(ctx, "added the foreign key "+c.Name, statement); err != nil {
 			return err
 		}
 		statement = fmt.Sprintf("alter table %s validate constraint %s", c.Table, c.Name)
-		if err := w.do(ctx, "checked the reference "+c.Name, statement); err != nil {
+		if err := w.do(ctx, "validated the foreign key "+c.Name, statement); err != nil {
 			return err
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/almonerhq/almoner/shared/deprecation"
 )
 
-// The operations with `deprecated: true` are those that the services announce, with a notice that is long enough.
-func TestTable_IsThatOfDescription(t *testing.T) {
+// The services announce exactly the operations with `deprecated: true`, each with a notice that is long enough.
+func TestTable_MatchesDescription(t *testing.T) {
 	announced := map[string]bool{}
 	for _, one := range deprecation.All() {
 		announced[one.Method+" "+one.Path] = true

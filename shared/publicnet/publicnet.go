@@ -75,7 +75,7 @@ func (n *Network) Transport() *http.Transport {
 // CheckHost checks the host of a URL. It returns ErrNotPublic if the host is localhost, an address that is not public,
 // a name without a dot, or a name that currently resolves only to such addresses. It returns ErrMalformed for a host
 // that programs parse in different ways, such as an address written as one number. It accepts a name that cannot be
-// resolved, since the address is checked again when it is dialled.
+// resolved, because the address is checked again when it is dialled.
 func (n *Network) CheckHost(ctx context.Context, host string) error {
 	if strings.Contains(host, ":") {
 		return n.checkAddress(host)

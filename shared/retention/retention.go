@@ -51,8 +51,8 @@ type Kind struct {
 	Due string
 	// Delete is a statement that deletes at most $2 of them and selects their number.
 	Delete string
-	// Workspaces, if set, is a SELECT of the workspaces that may have due records. Delete then deletes records of the
-	// workspace $3 alone, so that in a distributed database one node runs it.
+	// Workspaces, if set, is a SELECT of the workspaces that may have due records. Delete then deletes only records of
+	// the workspace $3, so that one node of a distributed database runs it.
 	Workspaces string
 }
 
@@ -222,7 +222,7 @@ func (s *Store) parts(ctx context.Context, k Kind, until time.Time) (all [][]any
 	return all, err
 }
 
-// deletePart repeats a Delete with the same arguments until it deletes less than batch records, or until end.
+// deletePart repeats a Delete with the same arguments until it deletes fewer than batch records, or until end.
 func (s *Store) deletePart(
 	ctx context.Context, text string, args []any, end time.Time,
 ) (deleted int64, complete bool, err error) {

@@ -35,7 +35,7 @@ var ErrUnknown = errors.New("unknown credential")
 type Query struct {
 	PATHash     []byte    // SHA-256 of a personal access token, or nil
 	GrantID     uuid.UUID // the grant of an access token, if PATHash is nil
-	GrantIn     uuid.UUID // the workspace of the grant, as the access token says
+	GrantIn     uuid.UUID // the workspace of the grant, from the access token
 	KeyID       string    // the key that signed this access token; a removed or unknown key is refused
 	WorkspaceID uuid.UUID // zero for the credential's own workspace
 	Module      string    // "" for none

@@ -22,7 +22,7 @@ func isJSON(contentType string) bool {
 // wraps must be marked with Uncompressed.
 func Compress(next http.Handler) http.Handler { return compress(next, isJSON) }
 
-// CompressFiles compresses files of any type that gains by it. It must only wrap files that are the same for every
+// CompressFiles compresses files of any type that compresses well. It must only wrap files that are the same for every
 // client.
 func CompressFiles(next http.Handler) http.Handler {
 	return compress(next, gzhttp.DefaultContentTypeFilter)

@@ -165,8 +165,8 @@ func Disable(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoin
 		workspaceID, id, now)
 }
 
-// ReplaceSecret replaces the secret of an endpoint. Events are signed with the former secret too for overlap.
-// replacement identifies the request. ReplaceSecret returns ErrNotFound, or ErrReplaced if the same request has
+// ReplaceSecret replaces the secret of an endpoint. For overlap, events are also signed with the previous secret.
+// replacement identifies the request. ReplaceSecret returns ErrNotFound, or ErrReplaced if the same request has already
 // replaced the secret.
 func ReplaceSecret(
 	ctx context.Context, q Querier, workspaceID, id, replacement uuid.UUID, sealed Sealed, overlap time.Duration,

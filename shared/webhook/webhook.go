@@ -24,7 +24,7 @@ const (
 	MaxURL       = 2048
 	MaxWaiting   = 10 // pending tests and resends of one endpoint
 	MaxTests     = 60 // of one endpoint in an hour
-	// SecretOverlap is how long events are signed with the former secret too.
+	// SecretOverlap is how long events are also signed with the previous secret.
 	SecretOverlap = 24 * time.Hour
 	// LogDays is how long a delivery stays in the log.
 	LogDays = 7

@@ -14,7 +14,7 @@ type userCommands struct {
 	Enable      usersEnable      `cmd:"" help:"Enable a user again."`
 	SetPassword usersSetPassword `cmd:"" help:"Set a user's password, read from standard input, and sign them out everywhere. Keeps passkeys and linked accounts unless --remove-others is given."`
 
-	ResetLink usersResetLink `cmd:"" help:"Make a link with which a user sets a new password. It works once, for 30 minutes, and can also remove passkeys. Needs ALMONER_APP_URL."`
+	ResetLink usersResetLink `cmd:"" help:"Create a link that lets a user set a new password. It works once, within 30 minutes, and can also remove passkeys. Needs ALMONER_APP_URL."`
 
 	SetEmail usersSetEmail `cmd:"" help:"Change the e-mail address of a user who has lost the old mailbox. Both addresses get a mail. Users who can read both mailboxes change it in Settings."`
 

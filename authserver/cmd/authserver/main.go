@@ -55,8 +55,8 @@ func (serve) Run(ctx context.Context) error {
 
 type migrate struct {
 	Check      bool `xor:"what" help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
-	Finish     bool `xor:"what" help:"Finish the upgrade, once no process of the previous release is left. There is no way back to it then."`
-	Distribute bool `xor:"what" help:"Then finish the upgrade, and distribute the tables among the nodes of a Citus cluster (deploy/citus/README.md)."`
+	Finish     bool `xor:"what" help:"Finish the upgrade after the last process of the previous release has ended. The previous release no longer works afterwards."`
+	Distribute bool `xor:"what" help:"Also finish the upgrade, and distribute the tables among the nodes of a Citus cluster (deploy/citus/README.md)."`
 }
 
 func (m migrate) Run(ctx context.Context) error {

@@ -40,8 +40,9 @@ type Grants interface {
 	EveryGrant(ctx context.Context, filter GrantFilter, limit int) ([]Grant, error)
 	// EndGrant revokes one grant. false means that it had already ended, and nothing changed.
 	EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant.Grant, bool, error)
-	// EndGrants looks at some of the grants after a key, revokes those that have not ended, each with its event, and
-	// returns them and the key to continue after. The zero key is before all grants, and is returned at the end.
+	// EndGrants reads some of the grants after a key, revokes those that have not ended, and records an event for each.
+	// It returns the revoked grants and the key to continue after. The zero key precedes all grants; EndGrants returns
+	// it when no grant is left.
 	EndGrants(
 		ctx context.Context,
 		filter GrantFilter,
@@ -145,7 +146,7 @@ func (d *Service) RevokeGrants(ctx context.Context, q GrantQuery) (Result, error
 	}
 	var all []grant.Grant
 	var after grant.Key
-	for before := -1; before < len(all); { // again until nothing is left, for grants that were made meanwhile
+	for before := -1; before < len(all); { // repeat until no grant is left: some may be created meanwhile
 		before = len(all)
 		for more := true; more; more = after != (grant.Key{}) {
 			var ended []grant.Grant

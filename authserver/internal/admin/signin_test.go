@@ -128,8 +128,8 @@ func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
 	b.events(audit.IdentityUnlinked, "user:"+user, 1)
 }
 
-// The link of an operator may remove passkeys that a workspace requires.
-func TestResetLink_IsStoredAsOperators(t *testing.T) {
+// A link of an operator is marked as such, because it may remove passkeys that a workspace requires.
+func TestResetLink_IsMarkedAsOperatorLink(t *testing.T) {
 	b := newTestEnv(t)
 	user, _ := b.withSignInMethods("ada@example.org")
 	b.service.AppURL = "https://app.example.org"

@@ -19,7 +19,7 @@ import (
 )
 
 // adminConfig is the settings of the administrator's commands. Keys are only needed for signing keys and mails, Redis
-// only to propagate revocations, the URL of the pages only for links, and that of the API only for connectors.
+// only to propagate revocations, the URL of the pages only for links, and the URL of the API only for connectors.
 type adminConfig struct {
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
 	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL"`

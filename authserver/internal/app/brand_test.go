@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A deployment with a name of its own names itself in passkeys, logs and mails, and nothing else does.
+// If a deployment sets a brand name, passkeys, logs and mails show it and never the name Almoner.
 func TestBrand_NoOtherNameIsShown(t *testing.T) {
 	box, err := mailbox.Start()
 	if err != nil {

@@ -217,7 +217,7 @@ func (c *chromium) verifies(user bool) {
 	c.site.must(err)
 }
 
-// present sets whether somebody confirms each request at the authenticator.
+// present sets whether a user confirms each request at the authenticator.
 func (c *chromium) present(confirms bool) {
 	c.t.Helper()
 	_, err := chromedp.Call(

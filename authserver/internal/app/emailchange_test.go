@@ -221,7 +221,7 @@ func TestEmailChange_NeedsFreshSignInAndOneAddress(t *testing.T) {
 	}
 }
 
-// One user cannot use up the limit of an address, so that another user cannot change to it.
+// One user's requests do not use up the limit of an address for other users.
 func TestEmailChange_LimitOfAddressCountsUsers(t *testing.T) {
 	p := serveMail(t)
 	email := newAddress()

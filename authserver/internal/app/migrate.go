@@ -16,7 +16,7 @@ type migrateConfig struct {
 }
 
 // Migrate brings the account schema up to date. If check is set, it changes nothing and fails with a migrate.Difference
-// if the schema differs. If distribute is set, it then distributes the tables.
+// if the schema differs. If distribute is set, it also distributes the tables.
 func Migrate(ctx context.Context, environ []string, check, distribute bool, out io.Writer) error {
 	var config migrateConfig
 	if _, err := envconf.Load(&config, environ); err != nil {
@@ -48,7 +48,7 @@ func Migrate(ctx context.Context, environ []string, check, distribute bool, out 
 	return postgres.Distribute(ctx, config.DatabaseURL, out)
 }
 
-// FinishUpgrade takes the steps of an upgrade that wait until no process of the previous release is left.
+// FinishUpgrade completes an upgrade after the last process of the previous release has ended.
 func FinishUpgrade(ctx context.Context, environ []string, out io.Writer) error {
 	var config migrateConfig
 	if _, err := envconf.Load(&config, environ); err != nil {

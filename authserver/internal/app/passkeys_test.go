@@ -198,7 +198,7 @@ func TestPasskey_AlteredResponseIsRefused(t *testing.T) {
 		"another relying party": func(d *device) { d.party.ID = "evil.example" },
 		"user not verified":     func(d *device) { d.authenticator.Options.UserNotVerified = true },
 		"user not present":      func(d *device) { d.authenticator.Options.UserNotPresent = true },
-		"nobody's handle":       func(d *device) { d.authenticator.Options.UserHandle = []byte("somebody else") },
+		"unknown handle":        func(d *device) { d.authenticator.Options.UserHandle = []byte("somebody else") },
 		"no handle":             func(d *device) { d.authenticator.Options.UserHandle = nil },
 		"another key":           func(d *device) { d.key.Key = newPasskey().Key },
 		"unknown credential":    func(d *device) { d.key.ID = []byte("unknown") },

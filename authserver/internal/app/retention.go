@@ -9,7 +9,7 @@ import (
 
 // RetentionSettings say how many days records are kept after they have ended.
 type RetentionSettings struct {
-	AuditDays         int `env:"ALMONER_RETENTION_AUDIT_DAYS" envDefault:"400" doc:"Days that events of the audit log are kept, and then until their month has passed too: 90 or more, or 0 to keep them for ever."`
+	AuditDays         int `env:"ALMONER_RETENTION_AUDIT_DAYS" envDefault:"400" doc:"Days that events of the audit log are kept: 90 or more, or 0 to keep them for ever. The events of a month are deleted together, when the last of them is that old."`
 	GrantsDays        int `env:"ALMONER_RETENTION_GRANTS_DAYS" envDefault:"90" doc:"Days that grants are kept after the end of their life, which is 30 or 90 days after the consent: 2 or more, or 0 to keep them for ever."`
 	TokensDays        int `env:"ALMONER_RETENTION_TOKENS_DAYS" envDefault:"90" doc:"Days that personal access tokens are kept after they have expired, even if they were revoked or replaced; 0 keeps them for ever."`
 	ClientsDays       int `env:"ALMONER_RETENTION_CLIENTS_DAYS" envDefault:"400" doc:"Days that applications are kept after they were deleted, so that the audit log can name them; 0 keeps them for ever. An application that has grants is kept until they are deleted."`

@@ -87,7 +87,7 @@ func (h handlers) router() http.Handler {
 	return router
 }
 
-// noteRoute records the matched route pattern for the watchers, and announces deprecated operations.
+// noteRoute records the pattern of the matched route for logs and metrics, and announces deprecated operations.
 func noteRoute(deprecated deprecation.Table) mux.MiddlewareFunc {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -79,8 +79,8 @@ func (w *run) judgeAgain(first, again document) {
 	w.find("resource_document_again", again.answer)
 }
 
-// resourcePlaces returns the addresses without duplicates: that of the challenge, then those that the client
-// would guess.
+// resourcePlaces returns the addresses without duplicates: first the address in the challenge, then the addresses that
+// a client would guess.
 func (w *run) resourcePlaces() []string {
 	base := origin(w.typed) + resourceWellKnown
 	places := []string{base + strings.TrimSuffix(w.typed.EscapedPath(), "/"), base}

@@ -23,7 +23,7 @@ const (
 	settings = "/etc/almoner/almoner.env"
 )
 
-// A service is a unit of deploy/systemd. That of a template is one of its instances.
+// A service is a unit of deploy/systemd, or one instance of a template.
 type service struct {
 	file     string // with the instance
 	template string // the file in deploy/systemd

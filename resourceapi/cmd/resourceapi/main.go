@@ -33,7 +33,7 @@ type commands struct {
 		Show retentionShow `cmd:"" help:"Show how long records are kept, and how many are due to be deleted."`
 		Run  retentionRun  `cmd:"" help:"Delete the records that are due now. The service also does this every hour."`
 	} `cmd:"" help:"Manage the deletion of records that are no longer needed."`
-	Apply       apply       `cmd:"" help:"Create and change public forms as a YAML file describes them. authserver admin apply reads the clients of the same file."`
+	Apply       apply       `cmd:"" help:"Create and change public forms from a YAML file. authserver admin apply reads the clients in the same file."`
 	CheckConfig checkConfig `cmd:"" help:"Check the settings and print them without secrets."`
 	Settings    settings    `cmd:"" help:"List the settings."`
 	Healthcheck healthcheck `cmd:"" help:"Exit with 1 unless serve or worker on this machine is ready. For container engines."`
@@ -46,7 +46,7 @@ type (
 	work    struct{}
 	migrate struct {
 		Check      bool `help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
-		Distribute bool `help:"Then distribute the tables among the nodes of a Citus cluster (deploy/citus/README.md)."`
+		Distribute bool `help:"Also distribute the tables among the nodes of a Citus cluster (deploy/citus/README.md)."`
 	}
 	checkConfig struct {
 		JSON bool `name:"json" help:"Write JSON, including mistakes and warnings."`

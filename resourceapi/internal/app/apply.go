@@ -150,7 +150,7 @@ func readEntry(entry map[string]any) (engage.Form, error) {
 	return form, nil
 }
 
-// errDryRun makes the transaction of a dry run end without a change.
+// errDryRun rolls back the transaction of a dry run.
 var errDryRun = errors.New("dry run")
 
 func (c ApplyCommand) apply(ctx context.Context, store *postgres.Engage, wanted []engage.Form) (appliedForms, error) {

@@ -60,8 +60,8 @@ forms:
 	}
 }
 
-// A file with a mistake changes nothing, and the mistake is named.
-func TestApply_MistakesChangeNothing(t *testing.T) {
+// A file with a mistake changes nothing, and the error names the mistake.
+func TestApply_InvalidFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	workspaceID, id := w.Workspace().String(), uuid.NewString()

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// accepting requests a path with Accept-Encoding: gzip. Unlike that of do, its answer is as it was sent.
+// accepting requests a path with Accept-Encoding: gzip. Unlike do, it does not decompress the answer.
 func (s *service) accepting(method, path string, h header, body string) answer {
 	s.t.Helper()
 	request, err := http.NewRequest(method, s.server.URL+path, strings.NewReader(body))

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )
 
-// Every response to a deprecated operation says so, a refusal too.
+// Every response to a deprecated operation announces the deprecation, even a refusal.
 func TestRouter_AnnouncesDeprecatedOperations(t *testing.T) {
 	t.Parallel()
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })

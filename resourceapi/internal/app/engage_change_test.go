@@ -251,8 +251,8 @@ func TestForms_RefusesInvalidChange(t *testing.T) {
 		{"reader reads", s.get(formsPath+"/"+f.ID.String(), reads), 200},
 		{"reader changes", s.patch(f, reads, `{"title":"x"}`), 403},
 		{"writer reads", s.get(formsPath+"/"+f.ID.String(), writes), 403},
-		{"nobody reads", s.get(formsPath+"/"+f.ID.String(), nil), 401},
-		{"nobody changes", s.patch(f, header{}.json(), `{}`), 401},
+		{"read without a credential", s.get(formsPath+"/"+f.ID.String(), nil), 401},
+		{"change without a credential", s.patch(f, header{}.json(), `{}`), 401},
 		{"replaces", s.do("PUT", formsPath+"/"+f.ID.String(), h, ""), http.StatusMethodNotAllowed},
 	} {
 		if c.got.Status != c.want {

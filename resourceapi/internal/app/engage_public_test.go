@@ -374,7 +374,7 @@ func TestStatus_RequiresItsToken(t *testing.T) {
 			t.Errorf("%s: %d %s", why, a.Status, a.Body)
 		}
 	}
-	for _, of := range []uuid.UUID{workspaceID, uuid.Nil} { // tokens of earlier releases name no workspace
+	for _, of := range []uuid.UUID{workspaceID, uuid.Nil} { // tokens of earlier releases contain no workspace
 		if a := s.get(path+"?token="+s.tokens.ForStatus(of, mine.ID, now.Add(-23*time.Hour)), nil); a.Status != 200 {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}

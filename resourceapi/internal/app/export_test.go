@@ -259,7 +259,7 @@ func (s *engageService) slowly(path string, h header) (stop func()) {
 	return func() { _ = c.Close() }
 }
 
-// An export is in the audit log, and ends when the token that began it is revoked or the user loses the permission.
+// The audit log records an export. The export ends when its token is revoked or its user loses the permission.
 func TestExport_EndsWithItsCredential(t *testing.T) {
 	t.Parallel()
 	for what, end := range map[string]string{

@@ -10,7 +10,7 @@ import (
 )
 
 // Migrate applies the missing migrations. With check, it changes nothing and returns a migrate.Difference if the
-// schema differs. With distribute, it then distributes the tables.
+// schema differs. With distribute, it also distributes the tables.
 func Migrate(ctx context.Context, c MigrateConfig, check, distribute bool, out io.Writer) error {
 	url := c.DatabaseURL.Reveal()
 	var applied []string

@@ -412,8 +412,8 @@ func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
 	}
 }
 
-// The next attempt waits for the Retry-After of the endpoint.
-func TestDeliveries_RetryAfterIsHonoured(t *testing.T) {
+// A Retry-After of the endpoint delays the next attempt.
+func TestDeliveries_RetryAfterDelaysNextAttempt(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, func(received) int { return http.StatusServiceUnavailable })
 	s := newWebhookService(t, r)
@@ -427,7 +427,7 @@ func TestDeliveries_RetryAfterIsHonoured(t *testing.T) {
 	}
 }
 
-// After the secret was replaced, both secrets verify a request for 24 hours, then the new one alone.
+// For 24 hours after the secret was replaced, requests are signed with both secrets, and then only with the new one.
 func TestDeliveries_FormerSecretSignsForADay(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)

@@ -276,6 +276,10 @@ func TestWebhooks_EnableAndDisable(t *testing.T) {
 	if now.Enabled {
 		t.Error("enabled by a member who may not read its events")
 	}
+	wantsRefused(t, s.do("POST", path+"/secret", limited, `{}`), 403, "FORBIDDEN")
+	if s.Count("select count(*) from account.webhooks where former_secret is not null") != 0 {
+		t.Error("a member who may not read its events replaced the secret")
+	}
 	s.do("PATCH", path, h, `{"enabled":true}`).decode(t, &now)
 	if !now.Enabled {
 		t.Errorf("%+v", now)

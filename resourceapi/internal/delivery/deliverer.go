@@ -33,7 +33,7 @@ const (
 type Target struct {
 	webhook.Endpoint
 	Secret      webhook.Sealed
-	Former      webhook.Sealed // the secret before it, without a Secret if it has ended
+	Former      webhook.Sealed // the previous secret; its Secret is empty if it has ended
 	Position    int64          // sequence of the last event that was accepted or skipped
 	Failures    int            // failed attempts since the last success
 	Ready       bool           // the wait after the last failure is over

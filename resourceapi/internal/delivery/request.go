@@ -157,8 +157,8 @@ func (s *sender) send(ctx context.Context, address string, secrets []credential.
 	return attempt, nil
 }
 
-// retryAfter returns the time that the header Retry-After asks to wait: seconds, or until a date (RFC 9110, section
-// 10.2.3). It is 0 if the header is missing or malformed.
+// retryAfter returns how long the header Retry-After asks to wait: a number of seconds, or until a date (RFC 9110,
+// section 10.2.3). It returns 0 if the header is missing or malformed.
 func retryAfter(header string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(header, 10, 64); err == nil {
 		return time.Duration(min(seconds, uint64(longestWait/time.Second))) * time.Second

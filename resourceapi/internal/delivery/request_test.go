@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Retry-After is a number of seconds or a date, and asks for six hours at most.
+// Retry-After is a number of seconds or a date. More than six hours count as six hours.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)

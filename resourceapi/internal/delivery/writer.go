@@ -17,7 +17,7 @@ type Writer interface {
 	// Enable enables an endpoint, which then gets the events that it missed and that the user by may read.
 	Enable(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error)
 	Disable(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error)
-	// ReplaceSecret replaces the secret of an endpoint. Events are signed with the former secret too for overlap.
+	// ReplaceSecret replaces the secret of an endpoint. For overlap, events are also signed with the previous secret.
 	ReplaceSecret(
 		ctx context.Context,
 		workspaceID, id, by uuid.UUID,

@@ -27,8 +27,8 @@ func (g *Gate) checkingAgain(
 	})
 }
 
-// StillAdmitted returns the refusal if the request of an export would no longer be admitted, because its credential has
-// ended or the user has lost the permission. Other requests are short, and are not checked again.
+// StillAdmitted returns an error if the request of an export would be refused now, because its credential has ended or
+// its user has lost the permission. It returns nil for other requests, which are short.
 func StillAdmitted(ctx context.Context) error {
 	check, ok := ctx.Value(againKey{}).(func(context.Context) error)
 	if !ok {

@@ -4,8 +4,9 @@
 // which it replaces silently. Two parsers of such a document can disagree, so it is refused here, at every depth (RFC
 // 8259, sections 4 and 8; RFC 7493).
 //
-// Unknown keys are ignored. UnknownMembers and UnknownParameters find the names that a route does not know: ignoring a
-// misspelled name would change the meaning of a filter or an edit, so the response names it (contract, section 6).
+// Decoding ignores unknown keys. UnknownMembers and UnknownParameters find the names that a route does not know. If it
+// ignored a misspelled name, a filter or an edit would mean something else, so the response names it (contract,
+// section 6).
 package strictjson
 
 import (

@@ -14,14 +14,13 @@ const (
 	// sweepAfter is how long a submission waits before a sweep adds a job.
 	sweepAfter = time.Minute
 	maxSwept   = 1000 // submissions of one sweep
-	// sweptPriority is below that of submissions that just arrived.
+	// sweptPriority is lower than the priority of new submissions.
 	sweptPriority = 4
 )
 
-// addMissingJobs adds a job for each submission that waits and has none, until ctx ends. A submission gets its job when
-// it is accepted. In a distributed database the two are stored by two nodes: a worker may take the job before it can
-// see the submission, and finish it without effect. The jobs of submissions that wait behind others are not added
-// again.
+// addMissingJobs adds a job for each waiting submission that has none, until ctx ends. A submission gets its job when
+// it is accepted. In a distributed database, two nodes store them: a worker may take the job before it can see the
+// submission, and finish the job without effect. A submission with an unfinished job gets no other job.
 func addMissingJobs[Tx any](
 	ctx context.Context, client *river.Client[Tx], submissions Submissions, log *slog.Logger,
 ) {
@@ -34,7 +33,7 @@ func addMissingJobs[Tx any](
 		case <-tick.C:
 		}
 		if err := sweep(ctx, client, submissions); err != nil && ctx.Err() == nil {
-			log.WarnContext(ctx, "submissions without a job not looked for; retrying", "cause", err)
+			log.WarnContext(ctx, "cannot look for submissions without a job; retrying", "cause", err)
 		}
 	}
 }

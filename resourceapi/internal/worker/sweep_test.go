@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-func TestSweep_AddsJobsOfSubmissionsThatHaveNone(t *testing.T) {
+func TestSweep_AddsMissingJobs(t *testing.T) {
 	w := postgrestest.New(t)
 	if err := postgres.MigrateJobs(t.Context(), w.Database.Owner); err != nil {
 		t.Fatal(err)

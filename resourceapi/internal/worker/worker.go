@@ -81,12 +81,12 @@ func priority(waiting int) int {
 
 // Submissions finishes submissions.
 type Submissions interface {
-	// Process may be called any number of times and has one effect. A zero workspaceID is found.
+	// Process may be called any number of times and has one effect. A zero workspaceID stands for any workspace.
 	Process(ctx context.Context, workspaceID, submission uuid.UUID) error
 	// Reject rejects a submission that is not finished.
 	Reject(ctx context.Context, workspaceID, submission uuid.UUID, reason string) error
-	// Accepted returns up to limit submissions that have waited for at least that long, oldest first, each with its
-	// workspace.
+	// Accepted returns the workspaces of the oldest submissions that have waited for at least the given time, by the
+	// ids of the submissions. It returns at most limit of them.
 	Accepted(ctx context.Context, waiting time.Duration, limit int) (map[uuid.UUID]uuid.UUID, error)
 }
 

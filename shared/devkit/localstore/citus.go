@@ -21,14 +21,14 @@ type Citus struct {
 	Nodes []*Postgres // the first one is the coordinator
 }
 
-// StartCitus starts a coordinator and workers below options.Dir. After an error it stops the started nodes. Errors:
-// ErrNoCitus, and those of StartPostgres.
+// StartCitus starts a coordinator and workers below options.Dir. If it fails, it stops the started nodes. It returns
+// ErrNoCitus or an error of StartPostgres.
 func StartCitus(ctx context.Context, options Options, workers int) (*Citus, error) {
 	found, err := findCitus()
 	if err != nil {
 		return nil, err
 	}
-	// Nodes connect to each other as the services' roles, whose passwords they do not know.
+	// Nodes connect to each other as the services' roles, but do not know their passwords.
 	trust := filepath.Join(options.Dir, "trust.conf")
 	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
 		return nil, err

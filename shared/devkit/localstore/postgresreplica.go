@@ -34,12 +34,13 @@ func StartReplica(ctx context.Context, primary *Postgres, options Options) (*Pos
 	return p, nil
 }
 
-// Promote makes a replica accept writes and returns when it does.
+// Promote promotes a replica, and returns when the replica accepts writes.
 func (p *Postgres) Promote(ctx context.Context) error {
 	return child.Run(ctx, p.tool("pg_ctl", nil, "promote", "--pgdata="+p.data(), "--wait"))
 }
 
-// Follow replaces the server's data by a copy of the primary's and starts it as a replica, at the same address.
+// Follow replaces the server's data with a copy of the primary's data and starts the server as a replica, at the same
+// address.
 func (p *Postgres) Follow(ctx context.Context, primary *Postgres) error {
 	p.Stop()
 	if err := p.copyFrom(ctx, primary); err != nil {
@@ -48,7 +49,7 @@ func (p *Postgres) Follow(ctx context.Context, primary *Postgres) error {
 	return p.start(ctx)
 }
 
-// copyFrom makes the data of a replica.
+// copyFrom replaces the server's data with a copy for a replica of the primary.
 func (p *Postgres) copyFrom(ctx context.Context, primary *Postgres) error {
 	password, err := os.ReadFile(filepath.Join(primary.options.Dir, "superuser"))
 	if err != nil {
@@ -74,7 +75,7 @@ func (p *Postgres) copyFrom(ctx context.Context, primary *Postgres) error {
 	)
 }
 
-// tool returns how a program of the server's version is run as the server's user.
+// tool returns the command that runs a program of the server's version as the server's user.
 func (p *Postgres) tool(name string, environ []string, arguments ...string) child.Spec {
 	return child.Spec{
 		Name: name,

@@ -1,7 +1,7 @@
 // Package mailbox receives mail by SMTP on loopback and shows it, for development and tests.
 //
 // `make run` and the end-to-end tests start one for the deployment. Messages are kept in memory, up to a bound, and are
-// delivered to nobody.
+// never delivered.
 package mailbox
 
 import (

@@ -209,7 +209,7 @@ var descriptions = []Description{
 	{
 		Action:  WebhookSecretReplaced,
 		Text:    "Replaced the secret of a webhook endpoint at {host}",
-		Meaning: "The former secret signs for 24 hours more, unless the API was asked to end it.",
+		Meaning: "Events are also signed with the previous secret for 24 hours, unless the request ended it.",
 	},
 	{
 		Action: WebhookDisabled,

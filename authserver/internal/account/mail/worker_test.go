@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// A message of a kind that only a later release knows is left to its processes, until the message ends.
+// A message of a kind that only a later release knows is left to the processes of that release until it expires.
 func TestWork_LeavesUnknownKindToOtherProcesses(t *testing.T) {
 	t.Parallel()
 	box, err := seal.NewBox(seal.NewKeys(make([]byte, 32)), purpose)
@@ -41,6 +41,6 @@ func TestWork_LeavesUnknownKindToOtherProcesses(t *testing.T) {
 	}
 	now = now.Add(time.Hour)
 	if _, cancelled := errors.AsType[*river.JobCancelError](work()); !cancelled {
-		t.Errorf("not cancelled after its end: %v", work())
+		t.Errorf("not cancelled after it expired: %v", work())
 	}
 }

@@ -281,7 +281,7 @@ func TestAsk_ConnectorPolicy(t *testing.T) {
 	}
 }
 
-// A form that a user may no longer send offers to ask for the missing permission.
+// If a user has lost the permission for a form, the refusal has a button that asks for the permission.
 func TestAsk_RefusedForms(t *testing.T) {
 	site := start(t)
 	site.Member(perm.AccountWriteMembers, perm.AccountReadMembers)

@@ -64,7 +64,7 @@ func (a asker) askFor(m *ui.Message, err error, member workspace.Membership) (*u
 	return m, err
 }
 
-// askForPolicy adds the button to the page that notAllowed has made, unless the member can change the policy.
+// askForPolicy adds the button to the page of notAllowed, unless the member can change the policy.
 func (a asker) askForPolicy(m *ui.Message, member workspace.Membership) (*ui.Message, error) {
 	if member.Permissions.Has(perm.AccountAPIAccess) {
 		return m, nil
@@ -88,7 +88,7 @@ func (a asker) askToOpen(closed []workspace.Membership) (asks []ui.Ask, err erro
 
 const mostAsks = 5
 
-// showAsking shows a page that a method of asker has made.
+// showAsking shows a page that a method of asker returned.
 func (h *Handler) showAsking(w http.ResponseWriter, r *http.Request, m *ui.Message, err error) {
 	if err != nil {
 		h.fail(w, r, err)

@@ -19,7 +19,7 @@ func (b *testEnv) once(key, method, path, body string) apitest.Answer {
 	return b.Send(method, b.base+path, body, headers...)
 }
 
-// repeats requires that again repeats first.
+// repeats checks that again is the stored answer first, marked as a repetition.
 func (b *testEnv) repeats(what string, first, again apitest.Answer) {
 	b.t.Helper()
 	if first.Status/100 != 2 || again.Status != first.Status || again.Body != first.Body ||

@@ -17,7 +17,7 @@ func (b *testEnv) once(key, method, path, body string) apitest.Answer {
 	return b.Send(method, path, body, headers...)
 }
 
-// repeats requires that again repeats first.
+// repeats checks that again is the stored answer first, marked as a repetition.
 func (b *testEnv) repeats(what string, first, again apitest.Answer) {
 	b.t.Helper()
 	if first.Status/100 != 2 || again.Status != first.Status || again.Body != first.Body ||
@@ -56,7 +56,7 @@ func TestRepeat_WriteTakesEffectOnce(t *testing.T) {
 	}
 }
 
-// Of concurrent requests with one key, one takes effect, and all get its answer.
+// Only one of several concurrent requests with the same key takes effect. All get its answer.
 func TestRepeat_ConcurrentRequestsGetOneAnswer(t *testing.T) {
 	b := newTestEnv(t)
 	answers := make([]apitest.Answer, 8)

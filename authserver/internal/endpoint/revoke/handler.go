@@ -88,7 +88,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 }
 
 // grantOf returns the key of a token's grant, or the zero key. It looks at the token itself and ignores token_type_hint
-// (RFC 7009, section 2.1). It verifies the token first, so a caller cannot name a grant without a token of it.
+// (RFC 7009, section 2.1). It verifies the token first, so a caller must have a token of the grant.
 func (d Deps) grantOf(text credential.Secret) (grant.Key, error) {
 	if refresh, err := d.Grants.ReadToken(grant.Refresh, text); err == nil {
 		return refresh.Key(), nil

@@ -41,7 +41,7 @@ func TestRequestID_IsOnErrorPagesAlone(t *testing.T) {
 	}
 }
 
-// While PostgreSQL does not respond, the user stays in the settings, and the page sends what was typed again.
+// While PostgreSQL does not respond, the error page keeps the navigation and can submit the same form again.
 func TestUnavailable_KeepsFormInsideSettings(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)

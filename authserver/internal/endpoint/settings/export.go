@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// ExportPage is how many lines Export.Page returns, except for the last page.
+// ExportPage is the number of lines that Export.Page returns, except for the last page.
 const ExportPage = 500
 
 const exportTime = 5 * time.Minute
@@ -30,12 +30,14 @@ type Export[T any] struct {
 	Columns []string         // of the CSV file
 	Cells   func(T) []string // of the CSV file; a text that a spreadsheet would run as a formula is marked as text
 	Line    func(T) any      // the JSON object
-	// Page returns the ExportPage lines after one, or the first ones.
+	// Page returns the ExportPage lines after the given one, or the first lines if after is nil.
 	Page func(after *T) ([]T, error)
 }
 
-// Write writes the file, page after page. If the store fails after the response has begun, no status can report it. The
-// connection is then aborted, so that the client does not take a part for the whole.
+// Write writes the file, page by page. If the store fails after the response has begun, no status can report it. Write
+// then aborts the connection, so that the client notices that the file is incomplete.
+//
+// It answers HEAD with the header alone and reads only the first page.
 func (x Export[T]) Write(h *Settings, v *Request, as Format) error {
 	lines, err := x.Page(nil)
 	if err != nil {
@@ -45,6 +47,9 @@ func (x Export[T]) Write(h *Settings, v *Request, as Format) error {
 	v.W.Header().Set("Content-Disposition", `attachment; filename="`+x.Name+"."+as.Extension+`"`)
 	v.W.Header().Set("X-Content-Type-Options", "nosniff")
 	v.W.Header().Set("Cache-Control", "no-store")
+	if v.R.Method == http.MethodHead {
+		return nil
+	}
 	// The error means that the writer has no deadlines.
 	_ = http.NewResponseController(v.W).SetWriteDeadline(time.Now().Add(exportTime))
 	encode := x.encoder(v.W, as)

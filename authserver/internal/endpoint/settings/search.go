@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// A Search is the submitted form that searches a log.
+// A Search is a submitted search form of a log.
 type Search struct{ Request, Person, Application, Client, Since, Until string }
 
 // maxWords bounds a field of the search.

@@ -140,8 +140,8 @@ func sectionOf(r *http.Request) string {
 	return section
 }
 
-// Unavailable writes the 503 to a request whose session cannot be read. If the browser sent a session, the page has the
-// navigation of the settings, without the name of a user and the links that need a permission.
+// Unavailable responds with 503 to a request whose session cannot be read. If the browser sent a session cookie, the
+// page has the navigation of the settings, without the user's name and the links that need a permission.
 func Unavailable(pages *ui.Pages, sessions *session.Sessions, w http.ResponseWriter, r *http.Request) {
 	frame := ui.Frame{}
 	if strings.HasPrefix(r.URL.Path, "/settings/") && sessions.Sent(r) {

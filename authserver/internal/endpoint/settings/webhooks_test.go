@@ -247,7 +247,7 @@ func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
 		form.Set("id", elsewhere.String())
 		form.Set("delivery", uuid.NewString())
 		page := browser.Post(webhooks+"/"+what, form).Follow()
-		if !page.HasText("The endpoint was deleted meanwhile.") {
+		if !page.HasText("The endpoint no longer exists.") {
 			t.Errorf("%s: %s", what, page.Text())
 		}
 	}
@@ -255,12 +255,19 @@ func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
 	if page := browser.Post(webhooks+"/enable", form).Follow(); !page.HasText("The endpoint was not enabled.") {
 		t.Error(page.Text())
 	}
+	form.Set("id", here.String())
+	if page := browser.Post(webhooks+"/secret", form).Follow(); !page.HasText("The secret was not replaced.") {
+		t.Error(page.Text())
+	}
+	if n := site.Count("select count(*) from account.webhooks where former_secret is not null"); n != 0 {
+		t.Errorf("%d secrets were replaced", n)
+	}
 	if n := site.Count("select count(*) from account.webhooks where not enabled"); n != 2 {
 		t.Errorf("%d endpoints are as before", n)
 	}
 }
 
-// The secret is replaced once by a form, after the user has authenticated, and the former one stays for a day.
+// A form replaces the secret once, after the user has reauthenticated. The previous secret stays valid for a day.
 func TestWebhooks_SecretIsReplaced(t *testing.T) {
 	site, keys := hookSite(t)
 	ada := developer(site, perm.ProgrammesRead)
@@ -294,7 +301,7 @@ func TestWebhooks_SecretIsReplaced(t *testing.T) {
 	}
 }
 
-// Who signed in some time ago authenticates again before an endpoint is added or its secret replaced.
+// A user who signed in some time ago must reauthenticate to add an endpoint or to replace its secret.
 func TestWebhooks_SecretNeedsReauthentication(t *testing.T) {
 	site, _ := hookSite(t)
 	ada := developer(site, perm.ProgrammesRead)

@@ -39,7 +39,7 @@ func TestBrand_IsOnPagesAndInStyle(t *testing.T) {
 	}
 }
 
-// Any colour of a deployment has contrast in both schemes, with those that the style sheet has.
+// Any brand colour has enough contrast with the colours of the style sheet, in both schemes.
 func TestBrand_ColourHasContrastInBothSchemes(t *testing.T) {
 	for _, text := range []string{"#000000", "#7a1fa2", "#1f5f54", "#b00020", "#767676", "#0000ff"} {
 		c, err := brand.Parse(text)

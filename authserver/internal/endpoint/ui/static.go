@@ -21,7 +21,7 @@ type staticFile struct {
 	content []byte
 	version string // hash of the content: changed content gets a new URL, so browsers may cache each URL for ever
 
-	contentType string // empty for that of the file's name
+	contentType string // empty to derive it from the file's name
 }
 
 func newStaticFile(content []byte) staticFile {

@@ -21,7 +21,7 @@ func dayText(t time.Time) string { return t.UTC().Format("2 January 2006") }
 // agoElement returns a time that the script makes relative.
 func agoElement(t time.Time) template.HTML { return timeElement("ago", momentText(t), t) }
 
-// agoExact returns a time that the script makes relative. Its title has the second.
+// agoExact returns a time that the script makes relative. Its title includes the seconds.
 func agoExact(t time.Time) template.HTML { return timeElement("ago", exactText(t), t) }
 
 // localMoment returns a time that the script writes in the reader's time zone.

@@ -9,8 +9,8 @@ import (
 // longer request, these pages open in a new tab, and the first page has a link that continues the request.
 const maxReturn = 1500
 
-// SecondFactorNeeded writes the page that leads to a second factor, because the workspace requires one. has tells
-// whether the user has one, and only has to use it. back is the local path of the request, or "". others are links to
+// SecondFactorNeeded writes the page that leads to a second factor, because the workspace requires one. has reports
+// whether the user has one and only needs to use it. back is the local path of the request, or "". others are links to
 // the same page of other workspaces.
 func (p *Pages) SecondFactorNeeded(
 	w http.ResponseWriter, r *http.Request, frame Frame, workspace string, has bool, back string,
@@ -26,7 +26,7 @@ func (p *Pages) SecondFactorNeeded(
 		Heading: workspace + " requires a second factor",
 		Text: "Its members sign in with a passkey, or with a password and a code of an authenticator app. You have " +
 			"neither yet. Nothing was changed.",
-		Next: "Set one up now. Then you get back here.",
+		Next: "Set one up now. You will then return to this page.",
 	}
 	if p.offer.Passkeys {
 		m.Links = append(m.Links, Link{Href: "/settings/passkeys" + query, Text: "Add a passkey"})
@@ -37,7 +37,7 @@ func (p *Pages) SecondFactorNeeded(
 	})
 	if has {
 		m.Text = "You signed in with your password alone. Nothing was changed."
-		m.Next = "Use your passkey or authenticator app now. Then you get back here."
+		m.Next = "Use your passkey or authenticator app now. You will then return to this page."
 		m.Links = []Link{{Href: "/login/again" + query, Text: "Confirm with your second factor"}}
 	}
 	switch {

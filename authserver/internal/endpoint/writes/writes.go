@@ -1,7 +1,7 @@
 // Package writes serves the writes of the account endpoints.
 //
-// A write can be repeated with the same Idempotency-Key: the client gets the first answer, and the write takes effect
-// once (contract, section 6). The key is looked up after the caller was authorized, and before the request is parsed.
+// A client can repeat a write with the same Idempotency-Key: the write takes effect once, and the client gets the first
+// answer again (contract, section 6). The key is looked up after authorization and before the request is parsed.
 package writes
 
 import (
@@ -34,8 +34,8 @@ type Store interface {
 // An Effect is a write. It returns its answer.
 type Effect func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error)
 
-// Serve runs effect and writes its answer, or writes the answer that is stored under the request's Idempotency-Key. An
-// error is that of effect or of the store, or an *apierr.Error. Then nothing is written.
+// Serve runs effect and writes its answer, or writes the answer that is stored under the request's Idempotency-Key. It
+// returns an error of effect or of the store, or an *apierr.Error. After an error, it has written nothing.
 func Serve(w http.ResponseWriter, r *http.Request, store Store, scope idempotency.Scope, effect Effect) error {
 	answer, err := run(w, r, store, scope, effect)
 	if err != nil {

@@ -66,7 +66,7 @@ type Connector struct {
 	Latest    *Attempt // nil if there is none
 }
 
-// A Found is an attempt that a search found, with its connector, whose Latest is not read.
+// A Found is an attempt that a search found, with its connector. The connector's Latest is nil.
 type Found struct {
 	Connector Connector
 	Attempt   Attempt

@@ -72,8 +72,8 @@ func (k *Service) RedeemDirectly(
 	return snapshot.issue(next[0]), true, nil
 }
 
-// locateDirectly is locate for a direct step. ready reports that both stores respond and that the grant exists: one
-// store may be enough for a refusal.
+// locateDirectly is locate for a direct step. ready reports whether both stores respond and the grant exists. If not,
+// the caller takes the step with a snapshot instead: one store may be enough to refuse it.
 func (k *Service) locateDirectly(ctx context.Context, token Token) (located Token, ready bool, err error) {
 	if !k.store.Responds() || !k.rotations.Responds(ctx, token.GrantID) {
 		return token, false, nil

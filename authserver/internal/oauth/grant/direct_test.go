@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// snapshotFirst is the test whose parts set testEnv.snapshotFirst.
+// snapshotFirst is the test whose subtests set testEnv.snapshotFirst.
 const snapshotFirst = "TestSnapshotFirst_KeepsInvariants"
 
 // The other tests decide directly, as requests of public clients do. These run again as those of authenticated clients.

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// beforeFinish puts the database into the state of an upgrade whose last processes are not replaced yet.
+// beforeFinish puts the database into the state of an upgrade that is not finished.
 func (b *testEnv) beforeFinish() { b.fixture.Exec(`delete from account.finished_upgrades`) }
 
 // carriesWorkspace reports whether a code or refresh token contains its workspace.
@@ -20,13 +20,13 @@ func (b *testEnv) carriesWorkspace(kind grant.TokenKind, text credential.Secret)
 		b.Fatal(err)
 	}
 	if token.WorkspaceID != uuid.Nil && token.WorkspaceID != b.fixture.WorkspaceID {
-		b.Errorf("the token is of the workspace %s", token.WorkspaceID)
+		b.Errorf("the token contains the workspace %s", token.WorkspaceID)
 	}
 	return token.WorkspaceID != uuid.Nil
 }
 
-// Until the upgrade is finished, processes of the previous release get every code and refresh token. They can read only
-// the former format.
+// Until the upgrade is finished, a process of the previous release may have to read any code or refresh token. It can
+// read only the former format.
 func TestFormats_ContainWorkspaceAfterFinish(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		b := newTestEnv(t)
@@ -65,7 +65,7 @@ func TestFormats_ContainWorkspaceAfterFinish(t *testing.T) {
 	}
 }
 
-// A code of the former format is bound to its approval, and its reuse is found, as of any other.
+// A code of the former format is bound to its approval, and its reuse revokes the grant.
 func TestG1_ReusedCodeOfFormerFormatRevokesGrant(t *testing.T) {
 	b := newTestEnv(t)
 	b.beforeFinish()

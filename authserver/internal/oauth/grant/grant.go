@@ -35,8 +35,8 @@ const (
 	ByPolicy       Reason = "connector_policy"
 )
 
-// A Key identifies a grant: its workspace, and its id there. Every statement about a grant names both, so that a
-// distributed Postgres sends it to one node.
+// A Key identifies a grant by its workspace and its id. Every statement about a grant names both, so that a distributed
+// Postgres sends it to one node.
 type Key struct{ WorkspaceID, ID uuid.UUID }
 
 // A Grant is what a user consented to for one client.

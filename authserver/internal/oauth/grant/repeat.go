@@ -46,7 +46,7 @@ func (s Step) to(next successor) Step {
 	return s
 }
 
-// currentHash returns the hash of the refresh token in Postgres while the credential is current, or nil for a code.
+// currentHash returns the hash that Postgres has while the refresh token is current, or nil for a code.
 func (t Token) currentHash() []byte {
 	if t.Generation == 0 {
 		return nil

@@ -56,9 +56,9 @@ func (s successors) with(hash []byte) (successor, bool) {
 }
 
 // successorsOf returns the tokens that may follow a presented credential. With a proof, they are derived from the
-// credential and the proof, so that a repeated request gets them without storing them. Their random parts, and so their
-// hashes, are the same in both formats: processes of two releases recognise one another's. Without a proof, there is
-// one random token.
+// credential and the proof, so that a repeated request gets the same tokens although they are not stored. Their random
+// parts, and therefore their hashes, are the same in both formats, so that processes of two releases recognise each
+// other's tokens. Without a proof, there is one random token.
 func (c *TokenCodec) successorsOf(presented Token, proof Proof) successors {
 	generation := presented.Generation + 1
 	grant := presented.Key()

@@ -27,9 +27,9 @@ const (
 // An Approval is the number of an approval, and the state of its grant.
 type Approval struct {
 	State  State     // Pending also for a grant that does not exist yet; otherwise the consent was used already
-	Number int       // greater than that of every earlier approval of the grant
+	Number int       // greater than the number of every earlier approval of the grant
 	Now    time.Time // Postgres's clock
-	// CarriesWorkspace reports that every process can read codes and refresh tokens that contain their workspace.
+	// CarriesWorkspace reports whether every process can read codes and refresh tokens that contain their workspace.
 	CarriesWorkspace bool
 }
 
@@ -71,8 +71,8 @@ type GrantStore interface {
 	WorkspaceOf(ctx context.Context, grantID uuid.UUID) (uuid.UUID, error)
 	Approvals
 	// Activate moves a pending grant to generation 1 if its code has this binding, so that Postgres alone can prove the
-	// code's reuse. It is idempotent: the same step succeeds again, and so does that of a repeated request, which has
-	// the same hash (G11). A step that was given up is refused.
+	// code's reuse. It is idempotent: the same step succeeds again, and so does the step of a repeated request, which
+	// has the same hash (G11). A step that was given up is refused.
 	Activate(ctx context.Context, step Step, binding []byte) (UpdateResult, error)
 	// Advance moves an active grant to the step's generation, from any smaller one. It is idempotent in the same way.
 	Advance(ctx context.Context, step Step) (UpdateResult, error)

@@ -22,9 +22,9 @@ type Token struct {
 	WorkspaceID uuid.UUID // zero in a token of the former format, until its grant is located
 	GrantID     uuid.UUID
 	Generation  uint32 // 0 in a code
-	Hash        []byte // SHA-256 of its random part, which the stores hold
+	Hash        []byte // SHA-256 of its random part, stored in both stores
 	random      credential.Secret
-	former      bool // of the former format, and so is its successor
+	former      bool // the token has the former format, and its successor will too
 }
 
 // Key returns the key of the token's grant.
@@ -43,7 +43,7 @@ const (
 var ErrForged = errors.New("not a token of this server")
 
 // 102 bytes make exactly 136 base64url characters, and 84 bytes 112: no padding and no spare bits, so each token has
-// one spelling. The length tells the two formats apart.
+// exactly one encoding. The length distinguishes the two formats.
 const (
 	idSize       = 16
 	randomSize   = 32
@@ -74,8 +74,7 @@ func (c *TokenCodec) current() (tokens, successors [][]byte) {
 	return keys[0], keys[1]
 }
 
-// New returns a new token, and what the stores hold of it. A key without a workspace gives a token of the former
-// format.
+// New returns a new token, as text and as a Token. If the key has no workspace, the token has the former format.
 func (c *TokenCodec) New(kind TokenKind, key Key, generation uint32) (credential.Secret, Token) {
 	var random [randomSize]byte
 	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
@@ -127,7 +126,7 @@ func (c *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
 	return tokenOf(body)
 }
 
-// tokenOf parses what precedes the MAC. It returns ErrForged for a version that this program does not know.
+// tokenOf parses the bytes before the MAC. It returns ErrForged for a version that this program does not know.
 func tokenOf(body []byte) (Token, error) {
 	token := Token{former: len(body) == formerBody}
 	if !token.former {

@@ -72,7 +72,7 @@ func TestTokenCodec_ReadsTokensOfFormerRelease(t *testing.T) {
 }
 
 // The hash of a derived successor does not depend on the format, so that processes of two releases recognise it.
-func TestSuccessors_HashIsThatOfFormerFormat(t *testing.T) {
+func TestSuccessors_HashIsSameInBothFormats(t *testing.T) {
 	c, key := newCodec(t), newKey()
 	secret, token := c.New(Refresh, key, 7)
 	next := c.successorsOf(token, ProofByKey("a key of the request"))[0]

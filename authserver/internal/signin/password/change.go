@@ -74,7 +74,7 @@ func NewToken(random io.Reader) (credential.Secret, error) {
 	return credential.Secret(base64.RawURLEncoding.EncodeToString(raw)), nil
 }
 
-// HashToken returns what is stored of the secret of a link. Any text has a hash; only that of a stored link finds one.
+// HashToken returns the hash that is stored for the secret of a link. It accepts any text.
 func HashToken(token credential.Secret) []byte {
 	sum := sha256.Sum256([]byte("password reset\x00" + token.Reveal()))
 	return sum[:]

@@ -37,7 +37,7 @@ const (
 )
 
 // violates reports whether err says that a row of a table (without its schema) violates a constraint of this kind. In a
-// distributed Postgres, the name of the table ends with the number of a shard, and so does that of the constraint.
+// distributed Postgres, the names of the table and of the constraint end with the number of a shard.
 func violates(err error, code, table string) bool {
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) || refused.Code != code {

@@ -132,14 +132,14 @@ func (s *Store) EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant
 // endAtOnce is the number of grants that one transaction revokes. It stays well within the statement timeout.
 const endAtOnce = 500
 
-// nextGrantsSQL reads the next grants that match the filter, including those that have ended. A statement that skipped
-// those would read up to a million of them, and reach the statement timeout.
+// nextGrantsSQL reads the next grants that match the filter, including ended grants. If it skipped ended grants, it
+// could read up to a million of them and exceed the statement timeout.
 const nextGrantsSQL = `select g.tenant_id, g.id, g.state <> 'revoked' and g.ends_at > now() from account.grants g
   where (g.tenant_id, g.id) > (@after_tenant, @after) and ` + grantFilter + `
   order by g.tenant_id, g.id limit @at_once`
 
-// EndGrants revokes those of the next endAtOnce grants after a key that match the filter and have not ended, with an
-// event each. It returns the key of the last one that it read, or the zero key if there was none.
+// EndGrants reads the next endAtOnce grants after a key that match the filter. It revokes those that have not ended and
+// records an event for each. It returns the key of the last grant that it read, or the zero key if there was none.
 func (s *Store) EndGrants(
 	ctx context.Context,
 	filter admin.GrantFilter,

@@ -72,7 +72,7 @@ func between(at string, search audit.Search) string {
 	return text
 }
 
-// before returns the condition that a position is after the cursor, in a log that is read back from the latest entry.
+// before returns the condition that a position is older than the cursor. Logs are read from the latest entry backwards.
 func before(position string, from audit.Cursor) string {
 	if from == (audit.Cursor{}) {
 		return ""
@@ -112,8 +112,8 @@ func (s *Store) EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]
 	return s.entries(ctx, `e.user_id = @of`, user, audit.Search{}, audit.Cursor{}, limit)
 }
 
-// entries reads the latest month and the one before it, which are two partitions, and older events only if these have
-// too few.
+// entries reads the latest month and the month before it, which are two partitions. It reads older events only if these
+// months have too few.
 func (s *Store) entries(
 	ctx context.Context,
 	of string,
@@ -138,8 +138,8 @@ func (s *Store) entries(
 	return append(found, older...), nil
 }
 
-// recentMonths returns the start of the month before the latest one that is read. The read ends before the ends that
-// are not zero.
+// recentMonths returns the start of the month before the latest month of a read. The read ends at the earliest of ends
+// that is not zero.
 func recentMonths(ends ...time.Time) time.Time {
 	latest := time.Now().UTC()
 	for _, end := range ends {

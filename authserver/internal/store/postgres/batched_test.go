@@ -269,7 +269,7 @@ func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = tx.Rollback(t.Context()) }()
-		if distributed { // as far as the function can see
+		if distributed { // the function detects Citus by this table
 			if _, err := tx.Exec(t.Context(), `create table account.pg_dist_partition ()`); err != nil {
 				t.Fatal(err)
 			}

@@ -8,9 +8,9 @@ import (
 	"github.com/almonerhq/almoner/shared/migrate"
 )
 
-// Distribute divides what belongs to workspaces among the nodes of a Citus cluster, as the owner of the database, and
-// writes what it does to out. Other tables are copied to each node or stay on the first one, as sign-ins and jobs do.
-// It finishes the upgrade first: the previous release does not work with a distributed database.
+// Distribute distributes the tables of workspaces among the nodes of a Citus cluster and reports each step to out. It
+// connects as the owner of the database. Other tables are copied to each node or, like sign-ins and jobs, stay on the
+// first node. It finishes the upgrade first, because the previous release does not work with a distributed database.
 func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error {
 	found, err := migrate.HasCitus(ctx, url.Reveal())
 	if err != nil {

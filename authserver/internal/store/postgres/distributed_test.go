@@ -10,7 +10,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A distributed Postgres refuses a statement that locks grants of several workspaces. Their steps are then taken alone.
+// A distributed Postgres refuses a statement that locks grants of several workspaces. Each step then has its own
+// statement.
 func TestAdvance_RefusedBatchIsTakenOneByOne(t *testing.T) {
 	l := newStoreTest(t)
 	grants := l.many(24)
@@ -38,7 +39,7 @@ func TestAdvance_RefusedBatchIsTakenOneByOne(t *testing.T) {
 	}
 }
 
-// Violations are recognised in a distributed Postgres too, whose shards have names with numbers.
+// Violations are also recognised in a distributed Postgres, where the names of shards end with numbers.
 func TestViolations_AreRecognisedInShards(t *testing.T) {
 	l := newStoreTest(t)
 	user := l.fixture.Member(perm.ProgrammesRead)

@@ -54,7 +54,7 @@ func (s *Store) TakeDirectly(
 	return grants, err
 }
 
-// PlanOfEvents returns the plan of a search of the audit log, as executed.
+// PlanOfEvents executes a search of the audit log and returns its plan.
 func (s *Store) PlanOfEvents(
 	ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor,
 ) (string, error) {
@@ -62,7 +62,7 @@ func (s *Store) PlanOfEvents(
 	return s.plan(ctx, text, searchArgs(workspaceID, search, from, 51))
 }
 
-// PlanOfConnections returns the plan of a search of the connection log, as executed.
+// PlanOfConnections executes a search of the connection log and returns its plan.
 func (s *Store) PlanOfConnections(
 	ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor,
 ) (string, error) {

@@ -40,7 +40,7 @@ func wantsLimit(t *testing.T, what string, err error, limit membership.Limit, wa
 func TestM5_InvitationsAreLimited(t *testing.T) {
 	t.Parallel()
 	m := newMemberTest(t)
-	other, nobody := m.fixture.Workspace("Elsewhere"), uuid.New()
+	other, inviter := m.fixture.Workspace("Elsewhere"), uuid.New()
 	const hour = time.Hour
 
 	busy := m.person(manages...)
@@ -98,7 +98,7 @@ func TestM5_InvitationsAreLimited(t *testing.T) {
 	}
 	wantsLimit(t, "address in all workspaces", m.invites(sam, "eve@example.org"), membership.PerAddress, 22*hour)
 
-	m.sentBefore(membership.PerWorkspace.Most, m.workspaceID, nobody, "y@example.org", 3*hour)
+	m.sentBefore(membership.PerWorkspace.Most, m.workspaceID, inviter, "y@example.org", 3*hour)
 	wantsLimit(t, "workspace", m.invites(sam, "last@example.org"), membership.PerWorkspace, 21*hour)
 	m.fixture.Exec(`update account.invitation_messages set sent_at = sent_at - interval '1 day'`)
 	if err := m.invites(sam, "sam@example.org"); err != nil {

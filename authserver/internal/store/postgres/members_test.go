@@ -259,7 +259,7 @@ func (m *memberTest) accept(o membership.Offer, user uuid.UUID) error {
 	})
 }
 
-// An invitation is accepted once, whoever asks at the same time (M4).
+// Only one of several concurrent requests accepts an invitation (M4).
 func TestM4_ConcurrentAnswersHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	m := newMemberTest(t)

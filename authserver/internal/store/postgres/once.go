@@ -9,10 +9,10 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// answersTable has the answers of the account API by Idempotency-Key.
+// answersTable stores the answers of the account API by Idempotency-Key.
 const answersTable = "account.idempotency_keys"
 
-// UseAnswers makes the store seal the answers that it stores. They may have secrets.
+// UseAnswers makes the store seal the answers that it stores. They may contain secrets.
 func (s *Store) UseAnswers(box *seal.Box) { s.answers = box }
 
 // A writing is the transaction of a write that has an Idempotency-Key.
@@ -59,7 +59,7 @@ func (s *Store) Once(
 	return answer, nil
 }
 
-// AfterCommit calls do when the transaction of ctx is committed, or now if there is none.
+// AfterCommit calls do when the transaction of ctx is committed, or immediately if ctx has none.
 func AfterCommit(ctx context.Context, do func()) {
 	if w := writingOf(ctx); w != nil {
 		w.after = append(w.after, do)

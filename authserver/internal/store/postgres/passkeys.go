@@ -124,8 +124,8 @@ on conflict (credential_id) do nothing`, pgx.NamedArgs{
 	return tag.RowsAffected() == 1, err
 }
 
-// UsePasskey records a use with a conditional update, so that of two uses with the same counter one is
-// refused.
+// UsePasskey records a use with a conditional update, so that only one of two uses with the same counter
+// succeeds.
 func (s *Store) UsePasskey(ctx context.Context, id uuid.UUID, use passkey.Use, copied audit.Event) (bool, error) {
 	good := false
 	err := s.atomically(ctx, "use passkey", func(tx pgx.Tx) error {

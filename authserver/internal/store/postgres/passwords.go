@@ -226,9 +226,9 @@ func (s *Store) ResetLink(ctx context.Context, tokenHash []byte) (password.Link,
 	return l, unavailable("read password reset", err)
 }
 
-// ResetPassword sets a password with a link, uses the link up, ends the user's sign-ins and, on request, removes the
-// user's passkeys, unless the link keeps them (F5), and linked accounts, with events. Of two concurrent uses of a link
-// one returns password.ErrLinkInvalid.
+// ResetPassword sets a password with a link, uses up the link and ends the user's sign-ins. On request, it also removes
+// the user's linked accounts and, unless the link keeps them (F5), passkeys, with an event for each. If a link is used
+// twice at the same time, one call returns password.ErrLinkInvalid.
 func (s *Store) ResetPassword(ctx context.Context, r password.Reset, event audit.Event) error {
 	return s.atomically(ctx, "reset password", func(tx pgx.Tx) error {
 		var user uuid.UUID

@@ -338,8 +338,8 @@ func TestRetention_RunsOncePerHour(t *testing.T) {
 	}
 }
 
-// The table of events stays as large as the events of 30 days.
-func TestRetention_EventsStayFlat(t *testing.T) {
+// The table of events does not grow beyond the events of 30 days.
+func TestRetention_EventsTableStopsGrowing(t *testing.T) {
 	l := newStoreTest(t)
 	const (
 		days   = 120

@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Due records are found by an index, so that an hourly run does not read whole tables. The tables of small are short.
+// Due records are found by an index, so that an hourly run does not read whole tables. The tables in small have few
+// rows.
 func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
 	l := newStoreTest(t)
 	small := []string{

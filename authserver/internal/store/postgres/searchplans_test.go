@@ -30,8 +30,8 @@ func TestSearches_ReadIndexes(t *testing.T) {
 		"all":                 {},
 		"request":             {RequestID: "request-77777"},
 		"unknown request":     {RequestID: "request-x"},
-		"unknown person":      {Person: "nobody of this name"},
-		"unknown application": {Application: "nothing of this name"},
+		"unknown person":      {Person: "no person has this name"},
+		"unknown application": {Application: "no application has this name"},
 		"a day of last year":  {Since: noon, Until: noon.AddDate(0, 0, 1)},
 	} {
 		from := audit.Cursor{At: time.Now(), ID: in}

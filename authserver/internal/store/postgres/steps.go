@@ -68,7 +68,7 @@ const directSQL = `
 // just decided it. If Postgres holds it nevertheless, Redis has lost data.
 const ownSQL = ` and step.nonce = any (g.taken_by)`
 
-// oneWorkspaceSQL is true of the row of a single step. It tells a distributed Postgres which node has the row.
+// oneWorkspaceSQL is true for the row of a single step. It tells a distributed Postgres which node has the row.
 const oneWorkspaceSQL = ` and g.tenant_id = $9`
 
 // takenBySQL records the tries that took a step. A repeated request has the same hash (G11). At most three tries are
@@ -113,7 +113,8 @@ type stepBatcher struct {
 	store           *Store
 	op              string
 	many, one, wait string // one skips locked rows, like many
-	// alone is set once Postgres has refused many: a distributed one locks rows of one workspace in a statement.
+	// alone is set after Postgres has refused many: a distributed Postgres locks rows of only one workspace in a
+	// statement.
 	alone   atomic.Bool
 	batches batch.Batcher[updateStep, takenStep]
 }
@@ -298,7 +299,7 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep,
 }
 
 // claimRevokedSQL gives the generation of a revoked grant to the first step. If Redis was restored from an older copy,
-// two steps to the same generation may meet the revocation, and only one may succeed (G2).
+// two steps to the same generation may find the grant revoked, and only one may succeed (G2).
 const claimRevokedSQL = `update account.grants set generation = $3, refresh_hash = $4
 	where tenant_id = $1 and id = $2 and state = 'revoked'
 		and (generation = $3 - 1 or (generation = $3 and refresh_hash = $4))`

@@ -27,7 +27,7 @@ import (
 
 const deadlockTries = 5
 
-// atomically runs do in one transaction, which is that of ctx if it has one (Once). It retries a transaction that
+// atomically runs do in the transaction of ctx (Once), or in a new one if ctx has none. It retries a transaction that
 // Postgres aborted for a deadlock, a lock timeout or a serialization failure. Domain errors are returned unchanged; all
 // others wrap store.ErrUnavailable.
 func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
@@ -85,8 +85,8 @@ with chosen as (
 )
 select ` + grantColumns + ` from g`
 
-// revokeWhere revokes every grant g that matches the condition, in the caller's transaction, with an audit event each.
-// It works through the workspaces in the order of their ids, so that two calls cannot deadlock.
+// revokeWhere revokes every grant g that matches the condition, in the caller's transaction, and records an audit event
+// for each. It goes through the workspaces in the order of their ids, so that two calls cannot deadlock.
 func revokeWhere(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -151,8 +151,8 @@ func record(ctx context.Context, tx pgx.Tx, e audit.Event) error {
 	return err
 }
 
-// mayTryAgain reports whether a transaction failed because of a concurrent one. Of two concurrent approvals of a grant,
-// the second violates grants_by_id (migration 231), which "on conflict (tenant_id, id)" does not cover.
+// mayTryAgain reports whether a transaction failed because of a concurrent one. If a grant is approved twice at once,
+// the second approval violates grants_by_id (migration 231), which "on conflict (tenant_id, id)" does not cover.
 func mayTryAgain(err error) bool {
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {

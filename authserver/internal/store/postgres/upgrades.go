@@ -14,21 +14,21 @@ import (
 // tokensCarryWorkspace is the step after which codes and refresh tokens contain their workspace (migration 233).
 const tokensCarryWorkspace = "tokens_carry_workspace"
 
-// finishSQL are the statements that wait until no process of the previous release is left. Each can be repeated, and
-// runs outside a transaction. The migrations of the next release contain them: its upgrade begins after the end of
-// this one.
+// finishSQL are the statements that must not run while a process of the previous release is running. Each can be
+// repeated, and runs outside a transaction. The next release has them as migrations, because its upgrade begins after
+// this upgrade is finished.
 var finishSQL = []string{
 	`create index concurrently if not exists grants_located on account.grants (id)`,
 	`insert into account.finished_upgrades (name) values ('` + tokensCarryWorkspace + `') on conflict do nothing`,
 	`drop index concurrently if exists account.grants_by_id`,
 }
 
-// brokenSQL finds out whether an interrupted call has left an index that is not valid.
+// brokenSQL reports whether an interrupted call has left an invalid index.
 const brokenSQL = `select exists (select from pg_index
 	where indexrelid = to_regclass('account.grants_located') and not indisvalid)`
 
-// FinishUpgrade takes the steps of the upgrade that wait until no process of the previous release is left. It connects
-// as the owner of the database, whose schema must be up to date. The previous release no longer works after it.
+// FinishUpgrade completes the upgrade after the last process of the previous release has ended. It connects as the
+// owner of the database, whose schema must be up to date. The previous release no longer works afterwards.
 func FinishUpgrade(ctx context.Context, url credential.Secret) error {
 	config, err := migrate.Config(url.Reveal())
 	if err != nil {

@@ -81,8 +81,8 @@ func (s *Store) DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, e
 	})
 }
 
-// ReplaceWebhookSecret replaces the secret of an endpoint and records the event. Events are signed with the former
-// secret too for webhook.SecretOverlap. It returns webhook.ErrNotFound or webhook.ErrReplaced.
+// ReplaceWebhookSecret replaces the secret of an endpoint and records the event. For webhook.SecretOverlap, events are
+// also signed with the previous secret. It returns webhook.ErrNotFound or webhook.ErrReplaced.
 func (s *Store) ReplaceWebhookSecret(
 	ctx context.Context, workspaceID, id, replacement uuid.UUID, secret webhook.Sealed, event audit.Event,
 ) error {

@@ -59,8 +59,8 @@ func TestEndpoint_IsCacheableForFiveMinutesAndHasETag(t *testing.T) {
 	}
 }
 
-// The page names no URL of another host that a browser would load, and its policy would block one. Its style and its
-// script are those that the policy allows.
+// The page loads nothing from other hosts, and its policy would block it. The policy allows the page's own style and
+// script.
 func TestPage_LoadsNothingFromOtherHosts(t *testing.T) {
 	answer := get(served(t).Page())
 	page, policy := answer.Body.String(), answer.Header().Get("Content-Security-Policy")

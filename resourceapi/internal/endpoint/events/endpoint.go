@@ -106,7 +106,7 @@ func readRange(raw, name string, cursors *list.Cursors) (wanted list.Range, afte
 	return wanted, after, problems.OrNil()
 }
 
-// positionOf returns the position of an event in its list, whose order is that of the sequences.
+// positionOf returns the position of an event in its list, which is ordered by sequence.
 func positionOf(sequence int64) list.Position {
 	return list.Position{CreatedAt: time.UnixMicro(sequence)}
 }

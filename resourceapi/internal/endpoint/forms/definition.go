@@ -18,7 +18,7 @@ var formMembers = []string{
 	"title", "introduction", "thankYou", "lang", "fields", "allowedOrigins", "enabled", "retentionMonths",
 }
 
-// ReadForm reads the definition of a form as JSON, by the rules of POST.
+// ReadForm reads the definition of a form in JSON. It applies the rules of POST.
 func ReadForm(content []byte) (engage.Form, error) {
 	return readForm(http.Header{"Content-Type": {"application/json"}}, content)
 }

@@ -46,7 +46,7 @@ type Store interface {
 		take func(engage.StoredSupporter) bool,
 	) (list.End, error)
 	Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error)
-	// RecordExport adds an event to the audit log: by exports the submissions of a form.
+	// RecordExport records in the audit log that the user by exports the submissions of a form.
 	RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error
 	// Once runs effect in one transaction, or returns the answer already stored under key.
 	Once(

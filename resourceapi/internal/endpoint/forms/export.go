@@ -36,7 +36,7 @@ func exportFilters() list.Filters { return list.Filters{Statuses: engage.Statuse
 
 // Export handles GET of all submissions of one form, newest first, as CSV or JSON Lines. It streams them: it reads and
 // writes one page before it reads the next one. Submissions that arrive during the export are not included. The audit
-// log has an event for each export, and an export ends when its credential does.
+// log records each export. An export ends when its credential is revoked or expires.
 func (e *Endpoint) Export() http.Handler {
 	return e.gate.Guard(perm.EngageReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
 		known := append([]string{"format"}, exportFilters().Names()...)

@@ -38,7 +38,7 @@ const perMinute = 120
 type Store interface {
 	FormByKey(ctx context.Context, embedKey string) (engage.FormState, error)
 	Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error)
-	// SubmissionStatus finds the submission in any workspace if workspaceID is zero.
+	// SubmissionStatus searches all workspaces for the submission if workspaceID is zero.
 	SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error)
 	// FirstAnswer returns the answer stored under the key. The error may be idempotency.ErrReused.
 	FirstAnswer(ctx context.Context, key idempotency.Key) (answer idempotency.Answer, known bool, err error)

@@ -39,6 +39,9 @@ func (e *Endpoint) decodeReplaceSecret(r *http.Request, caller gate.Caller, cont
 			return idempotency.Answer{}, err
 		}
 		changed, err := writer.ReplaceSecret(ctx, caller.WorkspaceID, id, caller.User, sealed, overlap)
+		if err == nil {
+			err = needsOf(caller, changed.Types...) // the secret signs these events
+		}
 		if err != nil {
 			return idempotency.Answer{}, err
 		}

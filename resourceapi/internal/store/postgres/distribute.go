@@ -7,9 +7,9 @@ import (
 	"github.com/almonerhq/almoner/shared/migrate"
 )
 
-// Distribute divides the records by workspace among the nodes of a Citus cluster, as the owner of the database, and
-// writes what it does to out. The tables of authserver must be distributed before. Imports and jobs stay on the first
-// node.
+// Distribute distributes the records by workspace among the nodes of a Citus cluster and reports each step to out. It
+// connects as the owner of the database. The tables of authserver must already be distributed. Imports and jobs stay on
+// the first node.
 func Distribute(ctx context.Context, url string, out io.Writer) error {
 	return migrate.Distribution{
 		Reference: []string{"resource.forms"},

@@ -27,7 +27,7 @@ func recordErasure(
 	return nil
 }
 
-// RecordExport adds an event to the audit log of the workspace: by exports the submissions of a form.
+// RecordExport records in the audit log of the workspace that the user by exports the submissions of a form.
 func (s *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()

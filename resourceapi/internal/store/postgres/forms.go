@@ -127,7 +127,7 @@ func unless(condition bool, at time.Time) *time.Time {
 	return &at
 }
 
-// ReplaceForm implements engage.Writer. It locks the row, so that of two edits of one version one is stale.
+// ReplaceForm implements engage.Writer. It locks the row, so that only one of two edits of the same version succeeds.
 func (w *engageWriting) ReplaceForm(
 	ctx context.Context,
 	workspaceID, id uuid.UUID,

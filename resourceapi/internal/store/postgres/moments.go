@@ -23,8 +23,8 @@ const (
 	formsList      = "forms"
 )
 
-// nextMoment locks a list and returns the time of the last of the given number of new records. It is a statement of its
-// own, because a distributed database runs no such function as part of a write.
+// nextMoment locks a list and returns the time of the last of the given number of new records. It is a separate
+// statement, because a distributed database cannot call this function as part of a write.
 func nextMoment(
 	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, list string, records int,
 ) (at time.Time, err error) {

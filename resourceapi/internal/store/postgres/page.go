@@ -87,8 +87,8 @@ func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err er
 	return page, nil
 }
 
-// readRange adds the filter, the position and the limit to the SELECT of a list, whose parameters are whose
-// and select the list. It fetches one row more than the page holds, to know whether there is a next page.
+// readRange adds the filter, the position and the limit to the SELECT of a list. whose are the parameters that select
+// the list. readRange fetches one row more than the page holds, to know whether there is a next page.
 func readRange[T any](
 	ctx context.Context,
 	pool *pgxpool.Pool,

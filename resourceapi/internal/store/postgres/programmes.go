@@ -113,8 +113,8 @@ func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme
 	)
 }
 
-// Replace reads a programme, passes it to edit and stores the result. The row is locked, so that of two edits of one
-// version one is stale. If edit fails or changes nothing, nothing is written.
+// Replace reads a programme, passes it to edit and stores the result. It locks the row, so that only one of two edits
+// of the same version succeeds. If edit fails or changes nothing, nothing is written.
 func (w *writing) Replace(
 	ctx context.Context,
 	workspaceID, id uuid.UUID,

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Due records are found by an index, so that an hourly run does not read whole tables. The forms are read as a whole:
-// each has its own period.
+// Due records are found by an index, so that an hourly run does not read whole tables. Only the table of forms is read
+// as a whole, because each form has its own period.
 func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
 	r := newRetentionTest(t)
 	tx, err := r.store.pool.Begin(t.Context())
@@ -17,7 +17,7 @@ func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	// The tables are empty: without these settings, any plan is as good.
+	// The tables are empty: without these settings, all plans cost the same.
 	for _, setting := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"} {
 		if _, err := tx.Exec(t.Context(), "set local "+setting+" = off"); err != nil {
 			t.Fatal(err)

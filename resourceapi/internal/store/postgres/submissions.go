@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
-// SQLSTATEs of a row whose referenced row is gone, and of a row whose unique value is taken.
+// SQLSTATE codes: a referenced row does not exist, and a unique value is already used.
 const (
 	foreignKeyViolation = "23503"
 	uniqueViolation     = "23505"
@@ -28,7 +28,7 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 		select from resource.submissions where tenant_id = $1 and status = 'accepted' limit $2) w`,
 		s.WorkspaceID, maxCounted).Scan(&waiting)
 	if err != nil {
-		return fmt.Errorf("count the submissions that wait: %w", err)
+		return fmt.Errorf("count the waiting submissions: %w", err)
 	}
 	at, err := nextMoment(ctx, w.tx, s.WorkspaceID, submissionsList(s.Form), 1)
 	if err != nil {
@@ -48,7 +48,7 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 		s.Trapped,
 		at,
 	)
-	// The id is new, so a unique value that is taken is the token.
+	// The id is new, so only the token can violate a unique key.
 	if refusedBy(err, uniqueViolation, "submissions") {
 		return engage.ErrTokenUsed
 	}
@@ -67,8 +67,8 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 // statusColumns are the columns for the status of a submission.
 const statusColumns = "s.id, s.tenant_id, s.form_id, s.status, s.reasons"
 
-// SubmissionStatus reads the status of a submission. A zero workspaceID finds it in any workspace, for a status token
-// of an earlier release. It returns engage.ErrNotFound.
+// SubmissionStatus reads the status of a submission, or returns engage.ErrNotFound. If workspaceID is zero, as in a
+// status token of an earlier release, it searches all workspaces.
 func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
@@ -120,8 +120,8 @@ func (e *Engage) Submissions(
 }
 
 // Process finishes a submission in one transaction: if the process stops at any point, either nothing or everything
-// has happened, and a second run changes nothing (E5). A zero workspaceID finds the submission in any workspace, for a
-// job of an earlier release.
+// has happened, and a second run changes nothing (E5). If workspaceID is zero, as in a job of an earlier release,
+// Process searches all workspaces.
 func (e *Engage) Process(ctx context.Context, workspaceID, id uuid.UUID) error {
 	return e.end(ctx, workspaceID, id, func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
 		return process(ctx, tx, workspaceID, id)
@@ -140,8 +140,8 @@ func (e *Engage) Reject(ctx context.Context, workspaceID, id uuid.UUID, reason s
 	})
 }
 
-// end runs work, which finishes the submission, in a transaction and in a turn of the submission's workspace:
-// submissions of a workspace wait for each other in Postgres, as its writes do.
+// end runs work, which finishes the submission, in a transaction and in a turn of the submission's workspace, because
+// submissions and writes of one workspace wait for each other in Postgres.
 func (e *Engage) end(
 	ctx context.Context,
 	workspaceID, id uuid.UUID,
@@ -164,8 +164,8 @@ func (e *Engage) end(
 	})
 }
 
-// takeSubmission locks a submission that waits and returns it with the fields of its form. It returns nil if another
-// run has finished it.
+// takeSubmission locks a waiting submission and returns it with the fields of its form. It returns nil if another run
+// has finished it.
 func takeSubmission(
 	ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID,
 ) (*engage.Submission, []engage.Field, error) {

@@ -24,8 +24,8 @@ type Queue interface {
 	Add(ctx context.Context, tx pgx.Tx, workspaceID, submission uuid.UUID, waiting int) error
 }
 
-// Accepted returns up to limit submissions that have waited for at least that long, oldest first, each with its
-// workspace.
+// Accepted returns the workspaces of the oldest submissions that have waited for at least the given time, by the ids of
+// the submissions. It returns at most limit of them.
 func (e *Engage) Accepted(
 	ctx context.Context, waiting time.Duration, limit int,
 ) (map[uuid.UUID]uuid.UUID, error) {
@@ -35,7 +35,7 @@ func (e *Engage) Accepted(
 		select id, tenant_id from resource.submissions
 		where status = 'accepted' and created_at <= now() - $1::interval order by created_at limit $2`, waiting, limit)
 	if err != nil {
-		return nil, outcome(fmt.Errorf("find the submissions that wait: %w", err))
+		return nil, outcome(fmt.Errorf("find the waiting submissions: %w", err))
 	}
 	found := map[uuid.UUID]uuid.UUID{}
 	var id, workspaceID uuid.UUID

@@ -104,8 +104,8 @@ func (h *Webhooks) Next(
 	return e, true, last, nil
 }
 
-// moved changes an endpoint that is still at the position of t, and adds the attempt to the log. set has the changes;
-// $4 is the time of the database, and args are the parameters from $5 on.
+// moved changes an endpoint that is still at the position of t, and adds the attempt to the log. set are the changes in
+// SQL, where $4 is the time of the database and args are the parameters from $5 on.
 func (h *Webhooks) moved(
 	ctx context.Context, t delivery.Target, e event.Event, a delivery.Attempt, set string,
 	args func(now time.Time) []any,
@@ -130,7 +130,8 @@ func (h *Webhooks) moved(
 	}))
 }
 
-// timeOfDatabase is a statement of its own, because a distributed database takes times in changes as parameters only.
+// timeOfDatabase reads the time of the database. It is a separate statement, because a distributed database accepts
+// times in changes only as parameters.
 func timeOfDatabase(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 	if err = tx.QueryRow(ctx, "select clock_timestamp()").Scan(&now); err != nil {
 		return now, fmt.Errorf("read the time of the database: %w", err)

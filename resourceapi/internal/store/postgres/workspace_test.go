@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestStatements_NameTheWorkspace reads the statements of this package: in a distributed database, each statement on
-// records of workspaces names the workspace, so that one node runs it.
+// TestStatements_NameTheWorkspace checks the statements of this package. Each statement about records of workspaces
+// must name the workspace, so that one node of a distributed database runs it.
 func TestStatements_NameTheWorkspace(t *testing.T) {
 	records := regexp.MustCompile(`resource\.(programmes|submissions|supporters|supporters_left|forms|imports|` +
 		`idempotency_keys|list_locks)\s`)

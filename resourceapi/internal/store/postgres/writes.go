@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/inflight"
 )
 
-// answers are the stored answers of writes. An endpoint whose answer has a secret seals it.
+// answers stores the answers of writes. An endpoint seals an answer that contains a secret.
 var answers = idempotency.Table{Name: "resource.idempotency_keys"}
 
 // writing implements programme.Writer within one transaction.
@@ -44,7 +44,7 @@ func once(
 	return answer, err
 }
 
-// onceNow is once without waiting for a turn. Its error is that of Postgres or effect, unchanged.
+// onceNow is once without waiting for a turn. It returns errors of Postgres and of effect unchanged.
 func onceNow(
 	ctx context.Context,
 	pool *pgxpool.Pool,

@@ -29,7 +29,7 @@ func lineOf(e audit.Entry) line {
 	return line{e.ID, e.At.UTC(), e.WorkspaceID, e.UserID, e.Actor, e.Action, e.Subject, e.Detail, e.RequestID}
 }
 
-// columns are the names of cells.
+// columns are the column names of the CSV file.
 var columns = []string{
 	"at", "action", "actor", "person", "application", "subject", "detail", "requestId", "userId", "tenantId", "id",
 }

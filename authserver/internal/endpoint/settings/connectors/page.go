@@ -6,10 +6,10 @@
 //	POST /settings/connectors/disconnect
 //	POST /settings/connectors/llm
 //	GET  /settings/connectors/log?tenant=&before=&client=   the log of all connectors or of one, latest first
-//	GET  /settings/connectors/log.jsonl?tenant=               all of it, one JSON object a line
-//	GET  /settings/connectors/log.csv?tenant=                 the same for a spreadsheet
+//	GET  /settings/connectors/log.jsonl?tenant=              the whole log, one JSON object per line
+//	GET  /settings/connectors/log.csv?tenant=                the whole log as CSV
 //
-// The log takes a search: request (id), person, application, client, since and until (days, in UTC).
+// These parameters search the log: request (id), person, application, client, since and until (days in UTC).
 package connectors
 
 import (

@@ -39,7 +39,7 @@ func (n notes) Of(field string) string {
 	return ""
 }
 
-// First reports whether the first error is that of the field, which then gets the focus.
+// First reports whether the first error belongs to the field, which then gets the focus.
 func (n notes) First(field string) bool { return len(n) > 0 && n[0].Field == field }
 
 // refuse shows that the form was refused, and why.

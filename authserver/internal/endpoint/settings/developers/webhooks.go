@@ -163,13 +163,13 @@ func (h *Handler) changeWebhook(
 		notice, err := change(v, here, id)
 		switch {
 		case errors.Is(err, webhook.ErrNotFound):
-			back, notice = here.Path(Section)+"#webhooks", "The endpoint was deleted meanwhile."
+			back, notice = here.Path(Section)+"#webhooks", "The endpoint no longer exists."
 		case errors.Is(err, webhook.ErrDisabled):
 			notice = "Nothing was sent, because the endpoint is disabled. Enable it first."
 		case errors.Is(err, webhook.ErrTests):
 			notice = "Nothing was sent, because 60 test events were sent within an hour. Please try again later."
 		case errors.Is(err, webhook.ErrWaiting):
-			notice = "Nothing was sent, because 10 deliveries that were requested still wait. Please try again in a " +
+			notice = "Nothing was sent, because 10 requested deliveries are still waiting. Please try again in a " +
 				"minute."
 		case err != nil:
 			return err

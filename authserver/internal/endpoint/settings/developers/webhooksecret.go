@@ -9,11 +9,12 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/shared/eventtype"
 	"github.com/almonerhq/almoner/shared/webhook"
 )
 
-// replaceWebhookSecret serves POST /settings/developers/webhooks/secret. It shows the new secret, only this time. The
-// form's key names the replacement, so the same form sent again does not replace the secret once more.
+// replaceWebhookSecret serves POST /settings/developers/webhooks/secret. Only its response shows the new secret. The
+// form's key identifies the replacement, so submitting the same form again does not replace the secret again.
 func (h *Handler) replaceWebhookSecret() http.Handler {
 	return h.form(hooks, func(v *settings.Request, here settings.Scope) error {
 		id, ok := v.ID()
@@ -22,10 +23,15 @@ func (h *Handler) replaceWebhookSecret() http.Handler {
 		}
 		e, err := h.Store.Webhook(v.R.Context(), here.Workspace.ID, id)
 		if errors.Is(err, webhook.ErrNotFound) {
-			return h.Done(v, here.Path(hooks), "The endpoint was deleted meanwhile.")
+			return h.Done(v, here.Path(hooks), "The endpoint no longer exists.")
 		}
 		if err != nil {
 			return err
+		}
+		needs := eventtype.Needs(e.Types)
+		if !here.Permissions.HasAll(needs) {
+			return h.Done(v, here.Path(hooks),
+				"The secret was not replaced. It signs events that you may not read in this workspace.")
 		}
 		status, text, err := h.reauthenticate(v)
 		if err != nil {
@@ -48,14 +54,14 @@ func (h *Handler) replaceWebhookSecret() http.Handler {
 		if err != nil {
 			return err
 		}
-		event := v.EventIn(here, audit.WebhookSecretReplaced, "webhook:"+id.String(), nil)
+		event := v.EventIn(here, audit.WebhookSecretReplaced, "webhook:"+id.String(), nil, needs...)
 		err = h.Store.ReplaceWebhookSecret(v.R.Context(), here.Workspace.ID, id, v.Key.Makes, sealed, event)
 		shown := &outcome{
 			Heading: "The secret was replaced",
 			Label:   "Signing secret",
 			Value:   secret.Reveal(),
-			Text: "Requests are signed with both secrets for 24 hours, and then with this one alone. It is shown " +
-				"only once. Store it like a password, and never in a repository.",
+			Text: "For 24 hours, requests are signed with both secrets, and then only with the new one. The new " +
+				"secret is shown only once. Store it like a password, and never in a repository.",
 		}
 		switch {
 		case errors.Is(err, webhook.ErrReplaced):

@@ -219,7 +219,7 @@ func (h *Handler) webhookPage() http.Handler {
 	})
 }
 
-// showWebhook shows an endpoint, changed by adjust.
+// showWebhook shows the page of an endpoint, which adjust can change.
 func (h *Handler) showWebhook(
 	v *settings.Request, here settings.Scope, e webhook.Endpoint, status int, adjust func(*webhookView),
 ) error {

@@ -1,4 +1,4 @@
-// Times in the reader's time zone, and relative if they are of the last or next week. The title is in UTC.
+// Shows times in the reader's time zone, or as relative times within a week. The title is in UTC.
 (function () {
   var language = document.documentElement.lang;
   var relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
