@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // These tests send identifiers of other users' data to every route that takes one.
@@ -280,7 +281,11 @@ func TestPublicRoutes_RevealNothingOfOthers(t *testing.T) {
 	api := p.API()
 	api.Get(t, victim.statusPath()).Wants(t, http.StatusOK)
 	sent := victim.submit(t, "bea@example.org").Wants(t, http.StatusAccepted)
-	_, second, _ := strings.Cut(sent.Object(t)["statusUrl"].(string), "?token=")
+	status := strings.TrimPrefix(sent.Object(t)["statusUrl"].(string), p.BaseURL)
+	await.True(t, await.Long, "the submission is processed", func() bool {
+		return api.Get(t, status).Object(t)["status"] == "processed"
+	})
+	_, second, _ := strings.Cut(status, "?token=")
 	for name, token := range map[string]string{
 		"another submission's token": second,
 		"a stranger's token":         stranger.status,
