@@ -15,8 +15,8 @@ import (
 type Sources struct {
 	Database credential.Source
 	// Refreshes is for the statements of a refresh: the snapshot, and the step to the next generation. nil means
-	// Database. It names the same database, with another role, or with other nodes of a distributed Postgres. The use of
-	// a code does not use it, because that role may commit without waiting for the disk, and G1 must survive a crash.
+	// Database. It names the same database, with another role, or with other nodes of a distributed Postgres. That role
+	// may commit without waiting for the disk, so the use of a code, which must survive a crash (G1), uses Database.
 	Refreshes credential.Source
 }
 

@@ -90,7 +90,8 @@ func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows, err := l.fixture.Owner.Query(t.Context(), `
-		select state || ' ' || generation || ' ' || (by = 'almoner_test_refreshes') || ' ' || waits from account.commits`)
+		select state || ' ' || generation || ' ' || (by = 'almoner_test_refreshes') || ' ' || waits
+		from account.commits`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,8 @@ func TestRefreshPool_RefusesAnotherDatabase(t *testing.T) {
 		t.Errorf("%v, want %v", err, postgres.ErrOtherDatabase)
 	}
 	l.publish("two")
-	other.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ('two', '{}', '', 'next')`)
+	other.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state)
+		values ('two', '{}', '', 'next')`)
 	if err := l.PingRefreshes(t.Context()); err != nil {
 		t.Errorf("a database with the same key: %v", err)
 	}
