@@ -43,6 +43,10 @@ func fields(e *target) map[string]url.Values {
 		"/settings/developers/webhooks/disable": about(e.webhook),
 		"/settings/developers/webhooks/enable":  about(e.webhook),
 		"/settings/developers/webhooks/secret":  about(e.webhook),
+		"/settings/developers/webhooks/personal-data": {
+			"id":       {e.webhook},
+			"personal": {"yes"},
+		},
 		"/settings/developers/webhooks/test":    about(e.webhook),
 		"/settings/developers/webhooks/resend": {
 			"id":       {e.webhook},
@@ -281,6 +285,7 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		"/settings/developers/webhooks/enable",
 		"/settings/developers/webhooks/resend",
 		"/settings/developers/webhooks/secret",
+		"/settings/developers/webhooks/personal-data",
 		"/settings/developers/webhooks/test",
 		"/settings/connectors/policy",
 		"/settings/connectors/disconnect",
