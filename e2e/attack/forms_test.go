@@ -47,7 +47,7 @@ func fields(e *target) map[string]url.Values {
 			"id":       {e.webhook},
 			"personal": {"yes"},
 		},
-		"/settings/developers/webhooks/test":    about(e.webhook),
+		"/settings/developers/webhooks/test": about(e.webhook),
 		"/settings/developers/webhooks/resend": {
 			"id":       {e.webhook},
 			"delivery": {"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f90"},
