@@ -1,8 +1,12 @@
 package torture
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -45,14 +49,14 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	}
 	run("create extension if not exists pg_stat_statements")
 	run("select pg_stat_statements_reset()")
+	t.Cleanup(func() { logCauses(t, running.LogDir()) })
 	w := newCitusWork(t, harness.NewProduct(t, running, &seenSecrets))
 	w.start(4)
 	time.Sleep(aWhile)
 	w.moving.Store(true)
-	run("select citus_drain_node(nodename, nodeport, 'force_logical') from pg_dist_node where groupid = 2")
-	run("select citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) from pg_dist_node " +
-		"where groupid = 2")
-	run("select rebalance_table_shards(shard_transfer_mode := 'force_logical')")
+	for _, sql := range moveAwayAndBack {
+		run(sql)
+	}
 	moved := w.answered.Load()
 	w.moving.Store(false)
 	w.disturbed.Store(true)
@@ -75,6 +79,27 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 		"away and back, which refused %d with 503; %d refused with 503 during and after the loss of a worker for %v; "+
 		"%d frequent statements, each one task",
 		w.answered.Load(), moved, w.delayed.Load(), w.refused.Load(), outageOf, explained)
+}
+
+// logCauses logs the different errors of failed requests if the test has failed.
+func logCauses(t *testing.T, logs string) {
+	if !t.Failed() {
+		return
+	}
+	causes := map[string]int{}
+	paths, _ := filepath.Glob(filepath.Join(logs, "*.log"))
+	for _, path := range paths {
+		content, _ := os.ReadFile(path)
+		for line := range bytes.Lines(content) {
+			var entry struct{ Level, Msg, Error, Cause string }
+			if json.Unmarshal(line, &entry) == nil && entry.Level == "ERROR" && entry.Error+entry.Cause != "" {
+				causes[entry.Msg+": "+entry.Error+entry.Cause]++
+			}
+		}
+	}
+	for cause, times := range causes {
+		t.Logf("%d times: %s", times, harness.Redact(cause))
+	}
 }
 
 // citusWork runs clients that refresh, list and write.
