@@ -94,8 +94,8 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 		w.answered.Load(), moved, w.delayed.Load(), w.refused.Load(), outageOf, explained)
 }
 
-// refreshesAtWorkers creates the role for refreshes, whose commits do not wait for the disk of any node, and returns its
-// URL. It names the workers, so that refreshes do not pass through the coordinator.
+// refreshesAtWorkers creates the role for refreshes, whose commits do not wait for the disk of any node, and returns
+// its URL. It names the workers, so that refreshes do not pass through the coordinator.
 func refreshesAtWorkers(
 	t *testing.T,
 	service *stack.Service,
@@ -256,8 +256,8 @@ var (
 		`from resource.submissions\s+where status = 'accepted' and created_at`)
 )
 
-// frequentStatements returns the frequent statements that the services have sent to the nodes. The statements that nodes
-// send to each other name shards.
+// frequentStatements returns the frequent statements that the services have sent to the nodes. The statements that
+// nodes send to each other name shards.
 func frequentStatements(t *testing.T, admin *pgx.Conn, nodes []*localstore.Postgres) (queries []string) {
 	t.Helper()
 	for _, node := range nodes {

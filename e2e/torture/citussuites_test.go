@@ -23,7 +23,7 @@ func TestCitus_SuitesHold(t *testing.T) {
 	}
 	harness.UseShortForm(t)
 	moves := 0
-	harness.Record(t, "races, endings, lost answers and histories; all shards moved away and back %v times between them",
+	harness.Record(t, "races, endings, lost answers and histories; all shards moved away and back %v times",
 		harness.Deferred[int](func() int { return moves }))
 	cluster := harness.StartCitus(t, 2)
 	citusNodes = cluster.Nodes
