@@ -87,6 +87,7 @@ func auditEvents() retention.Kind {
 	return retention.Kind{
 		Prepare: "select account.make_audit_months()",
 		Due:     "select at from account.audit_events where at < account.audit_events_due($1) order by at",
+		Drop:    "select account.drop_audit_month($1)",
 		Delete:  "select account.delete_audit_events($1, $2)",
 	}
 }
