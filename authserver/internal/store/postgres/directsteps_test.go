@@ -230,6 +230,34 @@ func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
 	l.wantResult(grant.Refused)(l.directly(step)) // a second success of the generation
 }
 
+// Postgres may lose an advance in a crash while Redis holds it. The winner of the next race succeeds nevertheless.
+func TestDirectSteps_RaceAfterLostAdvanceHasWinner(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	step := func(generation uint32, nth byte) grant.Step {
+		return grant.Step{
+			WorkspaceID: l.fixture.WorkspaceID,
+			GrantID:     l.grant.ID,
+			Nonce:       uuid.NewString(),
+			Generation:  generation,
+			Hash:        hash(nth),
+			Began:       time.Now(),
+		}
+	}
+	l.wantResult(grant.Updated)(l.directly(step(1, 80)))
+	winner := step(3, 82) // generation 2 is lost
+	if err := l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "client:x", nil); err != nil {
+		t.Fatal(err)
+	}
+	l.wantResult(grant.Overtaken)(l.directly(winner))
+	winner.Nonce, winner.Hash = uuid.NewString(), hash(83)
+	l.wantResult(grant.Refused)(l.directly(winner))  // a second success of the generation
+	earlier := step(2, 81)                           // Redis was restored from an older copy
+	earlier.Began = winner.Began                     // it began before the revocation
+	l.wantResult(grant.Refused)(l.directly(earlier)) // a later generation succeeded
+}
+
 func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 	t.Parallel()
 	const steps = 2

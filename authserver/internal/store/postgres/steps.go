@@ -299,10 +299,11 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep,
 }
 
 // claimRevokedSQL gives the generation of a revoked grant to the first step. If Redis was restored from an older copy,
-// two steps to the same generation may find the grant revoked, and only one may succeed (G2).
+// two steps to the same generation may find the grant revoked, and only one may succeed (G2). If Postgres lost an
+// advance in a crash, the generation before the step may be missing.
 const claimRevokedSQL = `update account.grants set generation = $3, refresh_hash = $4
 	where tenant_id = $1 and id = $2 and state = 'revoked'
-		and (generation = $3 - 1 or (generation = $3 and refresh_hash = $4))`
+		and (generation < $3 or (generation = $3 and refresh_hash = $4))`
 
 // overtaken reports whether the grant was revoked during the step: the winner of a race returns its tokens, which are
 // already invalid. A repeated try finds the step. A step that is not direct began after a snapshot in which the grant
@@ -310,7 +311,7 @@ const claimRevokedSQL = `update account.grants set generation = $3, refresh_hash
 func (t takenStep) overtaken(step grant.Step) bool {
 	g := t.grant
 	again := g.Generation == step.Generation && bytes.Equal(g.RefreshHash, step.Hash)
-	if g.State != grant.Revoked || (g.Generation != step.Generation-1 && !again) {
+	if g.State != grant.Revoked || (g.Generation >= step.Generation && !again) {
 		return false
 	}
 	return step.Began.IsZero() || (g.RevokedAt != nil && t.now.Sub(*g.RevokedAt) <= time.Since(step.Began))
