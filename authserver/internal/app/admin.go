@@ -6,7 +6,6 @@ import (
 	"log/slog"
 
 	goredis "github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -94,9 +93,6 @@ func adminRing(store *postgres.Store, text credential.Secret) (*keyring.Keyring,
 	return keyring.New(store, keys)
 }
 
-// concurrentRevocations is how many grants are revoked in Redis at a time.
-const concurrentRevocations = 8
-
 // propagateRevocation revokes ended grants in Redis until Redis fails. Postgres refuses them in any case.
 func propagateRevocation(rdb goredis.UniversalClient, log *slog.Logger) func(context.Context, []grant.Grant) {
 	if rdb == nil {
@@ -108,17 +104,7 @@ func propagateRevocation(rdb goredis.UniversalClient, log *slog.Logger) func(con
 		if failed {
 			return
 		}
-		calls, ctx := errgroup.WithContext(ctx)
-		calls.SetLimit(concurrentRevocations)
-		for _, g := range ended {
-			calls.Go(func() error {
-				if ctx.Err() != nil { // another call has failed
-					return nil
-				}
-				return grants.Revoke(ctx, g.ID, g.Reason, g.Ends)
-			})
-		}
-		if err := calls.Wait(); err != nil {
+		if err := grants.RevokeAll(ctx, ended); err != nil {
 			failed = true
 			log.Warn("revocations not propagated to Redis; Postgres still refuses the grants", "error", err)
 		}
