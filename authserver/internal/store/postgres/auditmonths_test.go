@@ -23,14 +23,17 @@ import (
 	"github.com/almonerhq/almoner/shared/migrate"
 )
 
-// earlierMigrations are the migrations before the one that makes the workspace of audit events required.
-type earlierMigrations struct{ fs.FS }
+// earlierMigrations are the migrations before a number.
+type earlierMigrations struct {
+	fs.FS
+	number string
+}
 
 func (e earlierMigrations) ReadDir(name string) ([]fs.DirEntry, error) {
 	all, err := fs.ReadDir(e.FS, name)
 	var some []fs.DirEntry
 	for _, file := range all {
-		if file.Name() < "00250" {
+		if file.Name() < e.number {
 			some = append(some, file)
 		}
 	}
@@ -67,18 +70,24 @@ func emptyDatabase(t *testing.T, database testkit.Database) testkit.Database {
 	return testkit.Database{Owner: in(database.Owner), Authserver: in(database.Authserver)}
 }
 
-// The audit log is partitioned while the previous release inserts events: none is refused, and none is lost.
-func TestAuditMonths_MigrationRunsWhilePreviousReleaseInserts(t *testing.T) {
-	t.Parallel()
-	database := emptyDatabase(t, testkit.NewDatabase(t))
+// migrateBefore applies the migrations before a number.
+func migrateBefore(t *testing.T, number string, database testkit.Database) {
+	t.Helper()
 	files, err := fs.Sub(postgres.Migrations, "migrations")
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := migrate.Migrations{Files: earlierMigrations{files}, Table: "goose_authserver"}
+	before := migrate.Migrations{Files: earlierMigrations{files, number}, Table: "goose_authserver"}
 	if _, err := before.Up(t.Context(), database.Owner); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// The audit log is partitioned while the previous release inserts events: none is refused, and none is lost.
+func TestAuditMonths_MigrationRunsWhilePreviousReleaseInserts(t *testing.T) {
+	t.Parallel()
+	database := emptyDatabase(t, testkit.NewDatabase(t))
+	migrateBefore(t, "00250", database)
 	owner, err := pgx.Connect(t.Context(), database.Owner)
 	if err != nil {
 		t.Fatal(err)
