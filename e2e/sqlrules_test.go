@@ -30,8 +30,11 @@ var locatesGrants = []string{
 const between = "…"
 
 var (
-	clock       = regexp.MustCompile(`(?i)\b(now|clock_timestamp|statement_timestamp)\(\)`)
-	conflict    = regexp.MustCompile(`(?is)\bdo update\b(.*)`)
+	clock    = regexp.MustCompile(`(?i)\b(now|clock_timestamp|statement_timestamp)\(\)`)
+	conflict = regexp.MustCompile(`(?is)\bdo update\b(.*)`)
+	// Values may contain calls of functions.
+	subqueryInValues = regexp.MustCompile(`(?is)\bvalues\s*\((?:[^()]|\([^()]*\))*\(\s*select\b`)
+
 	hidden      = regexp.MustCompile(`(?i)\bctid\b`)
 	grantByID   = regexp.MustCompile(`(?is)\baccount\.grants\b.*\bid = (\$|@|any\b|asked\.|step\.)`)
 	grantLocked = regexp.MustCompile(`(?is)\baccount\.grants\b.*\bfor (update|no key update|share)\b`)
@@ -44,6 +47,9 @@ func brokenRules(sql string) (broken []string) {
 	}
 	if update := conflict.FindString(sql); clock.MatchString(update) {
 		broken = append(broken, "it reads the time inside do update: insert the time and use excluded")
+	}
+	if subqueryInValues.MatchString(sql) {
+		broken = append(broken, "it has a subquery in values: use insert into … select, or an expression")
 	}
 	if hidden.MatchString(sql) {
 		broken = append(broken, "it uses ctid: use the primary key")
@@ -202,6 +208,7 @@ func TestSQL_RulesFindBrokenStatements(t *testing.T) {
 		`delete from t where ctid in (select ctid from t limit 3)`:                                1,
 		`update account.grants set state = 'revoked' where id = $1`:                               1,
 		`select from account.grants g where g.user_id = $1 order by g.id for update`:              1,
+		`insert into t (a, b) values (f($1), (select now() where $2))`:                            1,
 		`update t set a = now() where b < now()`:                                                  0,
 		`update account.grants set state = 'revoked' where tenant_id = $1 and id = $2`:            0,
 		`select case when a then b else c end, now()`:                                             0,

@@ -76,7 +76,7 @@ func (s *Secrets) AddSetting(name, value string) {
 		for key := range strings.SplitSeq(value, ",") {
 			s.Add("key of a service", key)
 		}
-	case "ALMONER_DATABASE_URL", "ALMONER_REDIS_URL":
+	case "ALMONER_DATABASE_URL", "ALMONER_REFRESH_DATABASE_URL", "ALMONER_REDIS_URL":
 		s.noteStore(value)
 	case "ALMONER_UPSTREAM_CLIENT_SECRET":
 		s.Add("secret of ours elsewhere", value)
@@ -107,6 +107,7 @@ func (s *Secrets) noteStack(of *stack.Stack) {
 		for _, name := range []string{
 			"ALMONER_KEYS",
 			"ALMONER_DATABASE_URL",
+			"ALMONER_REFRESH_DATABASE_URL",
 			"ALMONER_REDIS_URL",
 			"ALMONER_UPSTREAM_CLIENT_SECRET",
 		} {

@@ -32,6 +32,7 @@ func brokenBuilds() []brokenBuild {
 			},
 		},
 		{
+			slow:   true,
 			faults: append(slices.Clone(membershipCached), replayUnrevoked),
 			detects: []detection{
 				{"replay does not revoke", "TestRefreshRace_OfTwoHasOneWinner", "want status 401"},
@@ -43,6 +44,7 @@ func brokenBuilds() []brokenBuild {
 			},
 		},
 		{
+			slow:   true,
 			faults: postgresSilent,
 			detects: []detection{{
 				"Postgres update conditions off",

@@ -29,6 +29,7 @@ func TestRecovery_PromotionUnderLoad(t *testing.T) {
 				s.replicate(t, m)
 				w := newWorkload(t, s.Product)
 				one := s.losePrimary(t, w)
+				s.refreshesUseTheirRole(t)
 				if m.synchronized != "" {
 					w.wantsAllKept(t)
 					if one.lostRows > 0 {

@@ -2,8 +2,10 @@ package torture
 
 import (
 	"context"
+	"crypto/rand"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,14 +45,38 @@ func newRecoveryStage(t *testing.T) *recoveryStage {
 	s.primary = s.running.Postgres
 	s.standby, err = localstore.StartReplica(t.Context(), s.primary, localstore.Options{Dir: dir, Volatile: true})
 	must(t, err)
+	refreshes := s.refreshRole(t)
 	others := []*stack.Service{s.running.Resourceapi, s.running.Worker}
 	for _, service := range append(others, s.running.Authservers...) {
 		service.Set("ALMONER_DATABASE_URL", s.atBoth(t, service.Setting("ALMONER_DATABASE_URL")))
+		if slices.Contains(s.running.Authservers, service) {
+			service.Set("ALMONER_REFRESH_DATABASE_URL", s.atBoth(t, refreshes))
+		}
 		must(t, service.Restart(t.Context()))
 	}
 	s.running.DatabaseURL = s.atBoth(t, s.running.DatabaseURL)
 	s.Product = harness.NewProduct(t, s.running, &seenSecrets)
 	return s
+}
+
+// refreshRole creates a login for refreshes and returns its URL.
+func (s *recoveryStage) refreshRole(t *testing.T) string {
+	t.Helper()
+	password := rand.Text()
+	command(t, s.primary, "create role refreshes login password '"+password+"' in role almoner_authserver; "+
+		"alter role refreshes set synchronous_commit = off")
+	address, err := url.Parse(s.running.Authservers[0].Setting("ALMONER_DATABASE_URL"))
+	must(t, err)
+	address.User = url.UserPassword("refreshes", password)
+	return address.String()
+}
+
+// refreshesUseTheirRole checks that the services have connected to the primary with the role for refreshes.
+func (s *recoveryStage) refreshesUseTheirRole(t *testing.T) {
+	t.Helper()
+	if command(t, s.primary, "select count(*) > 0 from pg_stat_activity where usename = 'refreshes'") != "t" {
+		t.Error("no connection uses the role for refreshes")
+	}
 }
 
 // atBoth returns a URL of the database that names both servers and connects to the one that accepts writes.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -29,9 +30,29 @@ type WebhookEvent struct {
 	Data      struct {
 		ID      string   `json:"id"`
 		Changed []string `json:"changed"` // names of the changed fields, for an update
+		// The record when the event was sent, if the endpoint includes personal data and the record is still stored.
+		Submission *Submission `json:"submission"`
+		Supporter  *Supporter  `json:"supporter"` // of the submission, once it was processed
+		Member     *Member     `json:"member"`
 	} `json:"data"`
 	WorkspaceID string `json:"workspaceId"`
 	Sequence    int64  `json:"sequence"` // 0 for webhook.test
+}
+
+// A Supporter is the sender of a submission, as far as the answers identify them.
+type Supporter struct {
+	ID        string    `json:"id"`
+	Email     string    `json:"email"` // "" if not given, like Phone and Name
+	Phone     string    `json:"phone"`
+	Name      string    `json:"name"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// A Member is a user of the workspace.
+type Member struct {
+	UserID string `json:"userId"`
+	Name   string `json:"name"`
+	Email  string `json:"email"`
 }
 
 // A WebhookVerifier verifies the requests to a webhook endpoint (Standard Webhooks).
@@ -80,7 +101,9 @@ func (v *WebhookVerifier) Verify(header http.Header, body []byte) (WebhookEvent,
 		return WebhookEvent{}, fmt.Errorf("%w: it was sent more than 5 minutes ago, or the clock is wrong", ErrWebhook)
 	}
 	e := WebhookEvent{ID: id}
-	if err := json.Unmarshal(body, &e); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber() // in the answers of a submission
+	if err := decoder.Decode(&e); err != nil {
 		return WebhookEvent{}, fmt.Errorf("%w: the body is not JSON", ErrWebhook)
 	}
 	return e, nil

@@ -25,6 +25,9 @@ type Distribution struct {
 	// AsCaller are functions that run with the rights of their caller in a distributed database, where a transaction
 	// cannot change its role. Grants are the statements that give the callers these rights.
 	AsCaller, Grants []string
+	// Sequential are functions that change a table of ByWorkspace and then one of Reference. They change one shard after
+	// the other.
+	Sequential []string
 }
 
 // A Constraint is a foreign key.
@@ -244,12 +247,35 @@ func (w *distributing) divideTable(ctx context.Context, table, with string) erro
 			return err
 		}
 	}
-	text, args := "select create_distributed_table_concurrently($1::text::regclass, 'tenant_id')", []any{table}
-	if with != "" {
-		text = "select create_distributed_table_concurrently($1::text::regclass, 'tenant_id', colocate_with := $2)"
-		args = append(args, with)
+	if with == "" {
+		with = "default"
 	}
-	return w.do(ctx, "distributed "+table+" by workspace", text, args...)
+	if done, err := w.divideEmpty(ctx, table, with); err != nil || done {
+		return err
+	}
+	return w.do(ctx, "distributed "+table+" by workspace",
+		"select create_distributed_table_concurrently($1::text::regclass, 'tenant_id', colocate_with := $2)", table, with)
+}
+
+// divideEmpty distributes a table that has no rows, and reports whether it did. It blocks the table for a moment.
+// Without rows to copy, create_distributed_table_concurrently would still take seconds.
+func (w *distributing) divideEmpty(ctx context.Context, table, with string) (done bool, err error) {
+	hasRows := "select exists (select from " + table + ")"
+	if rows, err := w.is(ctx, hasRows); err != nil || rows {
+		return false, err
+	}
+	err = pgx.BeginFunc(ctx, w.owner, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "lock table "+table); err != nil {
+			return err
+		}
+		if rows, err := w.is(ctx, hasRows); err != nil || rows { // inserted meanwhile
+			return err
+		}
+		done = true
+		return w.do(ctx, "distributed "+table+" by workspace, which has no rows",
+			"select create_distributed_table($1::text::regclass, 'tenant_id', colocate_with := $2)", table, with)
+	})
+	return done, err
 }
 
 // setFunctions sets almoner.distributed for the functions that read this setting.
@@ -268,6 +294,25 @@ func (w *distributing) setFunctions(ctx context.Context) error {
 	for _, function := range functions {
 		statement := "alter function " + function + " set almoner.distributed = 'on'"
 		if err := w.do(ctx, "set almoner.distributed for "+function, statement); err != nil {
+			return err
+		}
+	}
+	return w.setSequential(ctx)
+}
+
+func (w *distributing) setSequential(ctx context.Context) error {
+	const setting = "citus.multi_shard_modify_mode"
+	for _, function := range w.Sequential {
+		done, err := w.is(ctx, `select coalesce($2 || '=sequential' = any (proconfig), false) from pg_proc
+			where oid = $1::text::regprocedure`, function, setting)
+		if err != nil {
+			return err
+		}
+		if done {
+			continue
+		}
+		statement := "alter function " + function + " set " + setting + " = 'sequential'"
+		if err := w.do(ctx, "made "+function+" change one shard after the other", statement); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
+	"slices"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,11 +27,20 @@ func Postgres(name, path string, url credential.Secret, log *slog.Logger) creden
 		switch {
 		case err != nil:
 			return errors.New("is not a PostgreSQL URL") // the library's error quotes it
-		case config.Host != used.Host || config.Port != used.Port || config.Database != used.Database:
+		case !slices.Equal(servers(config), servers(used)) || config.Database != used.Database:
 			return errOtherServer
 		}
 		return nil
 	}, log).Current
+}
+
+// servers returns the hosts and ports of a URL, which may name several.
+func servers(config *pgx.ConnConfig) []string {
+	all := []string{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))}
+	for _, other := range config.Fallbacks {
+		all = append(all, net.JoinHostPort(other.Host, strconv.Itoa(int(other.Port))))
+	}
+	return slices.Compact(all) // with and without TLS
 }
 
 // BeforeConnect returns a hook for pgxpool that makes each new connection use the current user and password.

@@ -182,13 +182,13 @@ func TestRedis_FollowsPasswordOfRedisBehindSentinels(t *testing.T) {
 
 // No problem with the file changes the value, and each problem is logged once.
 func TestFile_KeepsLastValidValue(t *testing.T) {
-	const valid = "postgres://u:hush@localhost:5432/almoner"
+	const valid = "postgres://u:hush@localhost:5432,standby:5433/almoner"
 	for name, spoil := range map[string]func(m *mount){
 		"is empty":                func(m *mount) { m.put("\n") },
 		"is not text":             func(m *mount) { m.put("hush\x00") },
 		"is not a PostgreSQL URL": func(m *mount) { m.put("postgres://u:hush@%zz") },
-		"names another server":    func(m *mount) { m.put("postgres://u:hush@elsewhere:5432/almoner") },
-		"or database":             func(m *mount) { m.put("postgres://u:hush@localhost:5432/other") },
+		"names another server":    func(m *mount) { m.put("postgres://u:hush@localhost:5432,elsewhere:5433/almoner") },
+		"or database":             func(m *mount) { m.put("postgres://u:hush@localhost:5432,standby:5433/other") },
 		"no such file":            func(m *mount) { m.must(os.Remove(filepath.Join(m.dir, "..data"))) },
 		"is not a regular file": func(m *mount) {
 			m.must(os.Remove(m.path()))

@@ -13,11 +13,13 @@ import (
 
 // An Endpoint is a URL to which events of a workspace are sent.
 type Endpoint struct {
-	ID           uuid.UUID
-	WorkspaceID  uuid.UUID
-	UserID       uuid.UUID // who added it or enabled it last; only events that this user may read are sent
-	URL          string
-	Types        []string
+	ID          uuid.UUID
+	WorkspaceID uuid.UUID
+	UserID      uuid.UUID // who added it or enabled it last; only events that this user may read are sent
+	URL         string
+	Types       []string
+	// PersonalData is whether the user asked for the personal data of the events.
+	PersonalData bool
 	Enabled      bool
 	Reason       Reason // why it is disabled, or ""
 	DisabledAt   *time.Time
@@ -60,8 +62,8 @@ type Querier interface {
 }
 
 // Columns are the columns of account.webhooks w that Scan reads.
-const Columns = `w.id, w.tenant_id, w.user_id, w.url, w.types, w.enabled, coalesce(w.reason, ''), w.disabled_at,
-	w.failing_since, w.tried_at, w.created_at`
+const Columns = `w.id, w.tenant_id, w.user_id, w.url, w.types, coalesce(w.personal_data_for = w.user_id, false),
+	w.enabled, coalesce(w.reason, ''), w.disabled_at, w.failing_since, w.tried_at, w.created_at`
 
 // Scan reads Columns.
 func Scan(row pgx.CollectableRow) (e Endpoint, err error) {
@@ -77,6 +79,7 @@ func (e *Endpoint) Targets() []any {
 		&e.UserID,
 		&e.URL,
 		&e.Types,
+		&e.PersonalData,
 		&e.Enabled,
 		&e.Reason,
 		&e.DisabledAt,
@@ -130,8 +133,24 @@ func Add(ctx context.Context, q Querier, e Endpoint, secret Sealed) error {
 		return ErrTooMany
 	case result == "exists":
 		return ErrTaken
+	case e.PersonalData:
+		_, err = SetPersonalData(ctx, q, e.WorkspaceID, e.ID, e.UserID, true)
+		return err
 	}
 	return nil
+}
+
+// SetPersonalData changes whether the personal data of events is sent to an endpoint. To include it, user becomes the
+// user of the endpoint, which then gets the events that this user may read. It returns ErrNotFound.
+func SetPersonalData(
+	ctx context.Context, q Querier, workspaceID, id, user uuid.UUID, include bool,
+) (Endpoint, error) {
+	if !include {
+		return one(ctx, q, `update account.webhooks w set personal_data_for = null
+			where w.tenant_id = $1 and w.id = $2 returning `+Columns, workspaceID, id)
+	}
+	return one(ctx, q, `update account.webhooks w set personal_data_for = $3, user_id = $3
+		where w.tenant_id = $1 and w.id = $2 returning `+Columns, workspaceID, id, user)
 }
 
 // Find reads an endpoint of the workspace, or returns ErrNotFound.
@@ -146,10 +165,11 @@ func Delete(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint
 		workspaceID, id)
 }
 
-// Enable enables an endpoint, which then gets the events that it missed and that the user may read. It returns
-// ErrNotFound.
+// Enable enables an endpoint, which then gets the events that it missed and that the user may read, without personal
+// data if another user asked for it. It returns ErrNotFound.
 func Enable(ctx context.Context, q Querier, workspaceID, id, user uuid.UUID) (Endpoint, error) {
 	return one(ctx, q, `update account.webhooks w set enabled = true, user_id = $3, reason = null, disabled_at = null,
+		personal_data_for = case when w.user_id = $3 then w.personal_data_for end,
 		mail_due = false, failures = 0, failing_since = null, next_try_at = now()
 		where w.tenant_id = $1 and w.id = $2 returning `+Columns, workspaceID, id, user)
 }

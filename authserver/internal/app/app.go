@@ -79,8 +79,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	if err != nil {
 		return nil, err
 	}
-	database := secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log)
-	store, err := postgres.OpenFromSource(ctx, database, c.StoreWait, watch.statements()...)
+	store, err := postgres.OpenFromSources(ctx, c.databases(log), c.StoreWait, watch.statements()...)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +99,9 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		return nil, err
 	}
 	metrics.WatchPostgres(watch.registry, "requests", store.PoolStat)
+	if store.HasRefreshPool() {
+		metrics.WatchPostgres(watch.registry, "refreshes", store.RefreshPoolStat)
+	}
 	metrics.WatchRedis(watch.registry, rdb.PoolStats)
 	ring, err := keyring.New(store, keys)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/secretfile"
 	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -25,7 +26,8 @@ type Config struct {
 	Listen               string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8081" doc:"Address and port to listen on."`
 	BaseURL              string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Public URL of the API, which is also the OAuth issuer, without a trailing slash."`
 	AppURL               string            `env:"ALMONER_APP_URL,required,notEmpty" doc:"Public URL of sign-in, consent and settings, without a trailing slash."`
-	DatabaseURL          credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_authserver; for migrate, of the owner of the database."`
+	DatabaseURL          credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_authserver; for migrate, of the owner of the database. It may name several hosts, like postgres://user:password@one,two/almoner?target_session_attrs=read-write."`
+	RefreshDatabaseURL   credential.Secret `env:"ALMONER_REFRESH_DATABASE_URL" doc:"URL of the same PostgreSQL database for refreshes, with a role of its own that is a member of almoner_authserver, or with other nodes of a Citus cluster. A process then opens up to 8 more connections. Empty: ALMONER_DATABASE_URL."`
 	RedisURL             credential.Secret `env:"ALMONER_REDIS_URL,required,notEmpty" doc:"URL of Redis 7 or newer, with AOF and maxmemory-policy noeviction. Name several nodes of a Redis Cluster, like redis://:password@host:6379?addr=second:6379&addr=third:6379, or several Sentinels, like redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379&addr=third:26379. rediss:// uses TLS."`
 	Keys                 credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect codes, refresh tokens, tickets and signing keys."`
 	KeyMaxAge            time.Duration     `env:"ALMONER_KEY_MAX_AGE" envDefault:"720h" doc:"How long a key signs access tokens before the next one replaces it: 1h or longer, or 0 to replace keys only by command."`
@@ -53,18 +55,32 @@ type Config struct {
 }
 
 // secretFiles are the files of the secrets that may change while the process runs; "" for a value from elsewhere.
-type secretFiles struct{ database, redis, keys string }
+type secretFiles struct{ database, refreshes, redis, keys string }
 
 // LoadConfig reads the settings (shared/envconf). Its error lists every mistake and quotes no value.
 func LoadConfig(environ []string) (Config, envconf.Reading, error) {
 	var c Config
 	reading, err := envconf.Load(&c, environ)
 	c.files = secretFiles{
-		database: reading.File("ALMONER_DATABASE_URL"),
-		redis:    reading.File("ALMONER_REDIS_URL"),
-		keys:     reading.File("ALMONER_KEYS"),
+		database:  reading.File("ALMONER_DATABASE_URL"),
+		refreshes: reading.File(refreshSetting),
+		redis:     reading.File("ALMONER_REDIS_URL"),
+		keys:      reading.File("ALMONER_KEYS"),
 	}
 	return c, reading, err
+}
+
+const refreshSetting = "ALMONER_REFRESH_DATABASE_URL"
+
+// databases returns the sources of the URLs of PostgreSQL.
+func (c *Config) databases(log *slog.Logger) postgres.Sources {
+	all := postgres.Sources{
+		Database: secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log),
+	}
+	if c.RefreshDatabaseURL != "" {
+		all.Refreshes = secretfile.Postgres(refreshSetting, c.files.refreshes, c.RefreshDatabaseURL, log)
+	}
+	return all
 }
 
 // minKeyAge is long enough that every verifier reads the next key before it signs.
@@ -121,6 +137,11 @@ func (c *Config) checkStores() []error {
 			mistakes,
 			errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner"),
 		)
+	}
+	if c.RefreshDatabaseURL != "" {
+		if err := postgres.CheckSameName(c.DatabaseURL, c.RefreshDatabaseURL); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("%s %w", refreshSetting, err))
+		}
 	}
 	if c.RedisURL == "" {
 		return mistakes

@@ -38,6 +38,8 @@ func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 		{"ALMONER_APP_URL", "https://u:hush@app.example.org"},
 		{"ALMONER_DATABASE_URL", ""},
 		{"ALMONER_DATABASE_URL", "postgres://hush:hush"},
+		{"ALMONER_REFRESH_DATABASE_URL", "postgres://hush:hush"},
+		{"ALMONER_REFRESH_DATABASE_URL", "postgres://hush:hush@localhost/other"},
 		{"ALMONER_REDIS_URL", ""},
 		{"ALMONER_REDIS_URL", "http://:hush@localhost"},
 		{"ALMONER_KEYS", ""},

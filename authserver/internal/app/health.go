@@ -33,14 +33,18 @@ type part struct {
 }
 
 // partsOf returns the parts. Redis is reported but not required: without it, codes and refresh tokens get a 503, while
-// sign-in, settings and introspection work. probe and store.Ready have separate connections, so that a flood of
-// requests neither delays nor fails the check.
+// sign-in, settings and introspection work. The same holds for the database of refreshes. probe and store.Ready have
+// separate connections, so that a flood of requests neither delays nor fails the check.
 func partsOf(store *postgres.Store, probe goredis.UniversalClient, ring *keyring.Keyring) []part {
-	return []part{
+	parts := []part{
 		{"postgres", store.Ready, true},
 		{"redis", func(ctx context.Context) error { return probe.Ping(ctx).Err() }, false},
 		{"keys", ring.Ready, true},
 	}
+	if store.HasRefreshPool() {
+		parts = append(parts, part{"refreshes", store.PingRefreshes, false})
+	}
+	return parts
 }
 
 // ready reports whether the process can do its work.

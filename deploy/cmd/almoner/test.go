@@ -180,10 +180,10 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 		plain, concurrent = append(plain, concurrent...), nil
 	}
 	if len(concurrent) > 0 {
-		arguments := append([]string{"-race", testsAtOnce}, concurrent...)
+		arguments := slices.Concat([]string{"-race"}, testsAtOnce(), concurrent)
 		t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, arguments...)
 	}
-	t.goTest(ctx, "of the other packages", ".", nil, append([]string{testsAtOnce}, plain...)...)
+	t.goTest(ctx, "of the other packages", ".", nil, append(testsAtOnce(), plain...)...)
 	for _, m := range modules() {
 		if m.outside {
 			t.goTest(ctx, "in "+m.name, m.name, ownDependencies(), "./...")
@@ -192,8 +192,8 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 	t.testEndToEnd(ctx)
 }
 
-// testEndToEnd runs the tests of e2e. Its own package keeps the processors busy, and ./torture needs them: these two
-// run alone. The others run two at once.
+// testEndToEnd runs the tests of e2e. Its own package takes as long as all folders but ./torture, and uses half of the
+// processors: the folders run beside it, one after the other. ./torture needs the processors, and runs alone.
 func (t *testRun) testEndToEnd(ctx context.Context) {
 	const torture = "./torture"
 	files, err := filepath.Glob(filepath.Join(t.root, endToEnd, "*", "*_test.go"))
@@ -201,15 +201,14 @@ func (t *testRun) testEndToEnd(ctx context.Context) {
 		t.fail(ctx, "list the packages of "+endToEnd, err)
 		return
 	}
-	var others []string
+	packages := []string{"."}
 	for _, file := range files {
-		if folder := "./" + filepath.Base(filepath.Dir(file)); folder != torture && !slices.Contains(others, folder) {
-			others = append(others, folder)
+		if folder := "./" + filepath.Base(filepath.Dir(file)); folder != torture && !slices.Contains(packages, folder) {
+			packages = append(packages, folder)
 		}
 	}
 	flags := []string{endToEndFlags()}
-	t.goTest(ctx, "in "+endToEnd, endToEnd, flags, ".")
-	t.goTest(ctx, "in folders of "+endToEnd, endToEnd, flags, append([]string{"-p=2"}, others...)...)
+	t.goTest(ctx, "in "+endToEnd, endToEnd, flags, append([]string{"-p=2"}, packages...)...)
 	t.goTest(ctx, "in "+endToEnd+"/torture", endToEnd, flags, torture)
 }
 
@@ -224,8 +223,9 @@ func (t *testRun) goTest(ctx context.Context, which, folder string, extra []stri
 	t.step(ctx, "tests "+which, folder, extra, "go", arguments...)
 }
 
-// testsAtOnce is the number of parallel tests of a package. Most tests wait for a store.
-const testsAtOnce = "-parallel=4"
+// testsAtOnce returns the flags for the number of parallel packages and of parallel tests of a package. Most tests wait
+// for a store.
+func testsAtOnce() []string { return []string{"-p=4", "-parallel=4"} }
 
 // testsWithin is the time limit of one package.
 const testsWithin = "10m"

@@ -155,6 +155,16 @@ var errDryRun = errors.New("dry run")
 
 func (c ApplyCommand) apply(ctx context.Context, store *postgres.Engage, wanted []engage.Form) (appliedForms, error) {
 	applied := appliedForms{DryRun: c.DryRun, Forms: []appliedForm{}}
+	for i, form := range wanted {
+		exists, err := store.WorkspaceExists(ctx, form.WorkspaceID)
+		if err != nil {
+			return appliedForms{}, err
+		}
+		if !exists {
+			return appliedForms{}, fmt.Errorf("forms[%d] (%q): there is no workspace %s; nothing was changed",
+				i, form.Title, form.WorkspaceID)
+		}
+	}
 	effect := func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
 		for i, form := range wanted {
 			one, err := applyForm(ctx, writer, form)

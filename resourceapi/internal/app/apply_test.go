@@ -90,3 +90,31 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 		t.Errorf("%d forms", n)
 	}
 }
+
+// A file that names an unknown workspace changes nothing, not even the forms before it.
+func TestApply_UnknownWorkspaceChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	unknown := uuid.NewString()
+	entry := func(workspace, title string) string {
+		return "  - {id: " + uuid.NewString() + ", workspace: " + workspace + ", title: " + title +
+			", allowedOrigins: [], fields: [{name: a, label: A, type: text, required: false}]}\n"
+	}
+	good := "forms:\n" + entry(w.Workspace().String(), "One")
+	for _, dry := range []bool{true, false} {
+		out, err := apply(t, w, ApplyCommand{DryRun: dry}, good+entry(unknown, "Two"))
+		if err == nil || out != "" ||
+			!strings.Contains(err.Error(), `forms[1] ("Two"): there is no workspace `+unknown) {
+			t.Errorf("%s %v", out, err)
+		}
+	}
+	if n := w.Count("select count(*) from resource.forms"); n != 0 {
+		t.Errorf("%d forms", n)
+	}
+	if out, err := apply(t, w, ApplyCommand{}, good); err != nil {
+		t.Errorf("%s %v", out, err)
+	}
+	if n := w.Count("select count(*) from resource.forms where created_by is null"); n != 1 {
+		t.Errorf("%d forms without a user", n)
+	}
+}

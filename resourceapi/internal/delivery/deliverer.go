@@ -55,6 +55,9 @@ type Store interface {
 		after int64,
 		types []string,
 	) (e event.Event, found bool, last int64, err error)
+	// PersonalData returns the personal data of an event. It returns none if the endpoint or its user has changed since
+	// t was read, or if the user may no longer read it.
+	PersonalData(ctx context.Context, t Target, e event.Event) (PersonalData, error)
 
 	// Finish records the result of a requested delivery.
 	Finish(ctx context.Context, id uuid.UUID, a Attempt) error
@@ -136,7 +139,7 @@ func (d *Deliverer) deliverNext(ctx context.Context, id uuid.UUID) (more bool, e
 
 // deliverEvent sends the next event of an endpoint.
 func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e event.Event) (more bool, err error) {
-	m, err := messageOf(t.WorkspaceID, e)
+	m, err := d.eventMessage(ctx, t, e)
 	if err != nil {
 		return false, err
 	}
@@ -189,8 +192,17 @@ func (d *Deliverer) requestedMessage(
 	if !stored {
 		return message{}, "The event is older than 30 days and no longer stored.", nil
 	}
-	m, err = messageOf(t.WorkspaceID, e)
+	m, err = d.eventMessage(ctx, t, e)
 	return m, "", err
+}
+
+// eventMessage returns the message of an event.
+func (d *Deliverer) eventMessage(ctx context.Context, t Target, e event.Event) (message, error) {
+	e, err := d.withPersonalData(ctx, t, e)
+	if err != nil {
+		return message{}, err
+	}
+	return messageOf(t.WorkspaceID, e)
 }
 
 func (d *Deliverer) send(ctx context.Context, t Target, m message) (Attempt, error) {

@@ -34,7 +34,8 @@ type message struct {
 	body []byte
 }
 
-// payload is the body of a message. It names the record that changed and does not contain its values.
+// payload is the body of a message. It names the record that changed and does not contain its values, except personal
+// data that the user of the endpoint asked for.
 type payload struct {
 	Type        string          `json:"type"`
 	Timestamp   jsontime.Time   `json:"timestamp"`

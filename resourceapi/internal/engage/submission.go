@@ -57,7 +57,7 @@ func (s Submission) UpdatedAt() time.Time {
 
 // Writer changes records within one transaction.
 type Writer interface {
-	// CreateForm adds a form whose definition was checked.
+	// CreateForm adds a form whose definition was checked. by is zero if no user creates it.
 	CreateForm(ctx context.Context, f Form, by uuid.UUID) (Form, error)
 	// ReplaceForm stores the result of edit, which runs while the form is locked. The fields of the form stay
 	// unchanged. An edit without changes makes no new version. It returns ErrNotFound, or the error of edit.

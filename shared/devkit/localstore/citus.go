@@ -41,7 +41,9 @@ func StartCitus(ctx context.Context, options Options, workers int) (*Citus, erro
 		"shared_preload_libraries=citus,pg_stat_statements", "pg_stat_statements.track=all",
 		"wal_level=logical", "max_prepared_transactions=400", "hba_file=" + trust,
 		"citus.shard_count=8", "citus.node_conninfo=sslmode=disable", "max_worker_processes=32",
-		"output_plugin_libraries=pgoutput, test_decoding, citus",
+	}
+	if found.hasSetting("output_plugin_libraries") {
+		options.Settings = append(options.Settings, "output_plugin_libraries=pgoutput, test_decoding, citus")
 	}
 	c := &Citus{}
 	dir := options.Dir
@@ -62,6 +64,14 @@ func (c *Citus) Stop() {
 	for _, node := range c.Nodes {
 		node.Stop()
 	}
+}
+
+// hasSetting reports whether this version of PostgreSQL has a setting.
+func (p programs) hasSetting(name string) bool {
+	command := exec.Command(p.path("postgres"), "--describe-config")
+	command.Env = environment(p.libraries)
+	out, err := command.Output()
+	return err == nil && strings.Contains("\n"+string(out), "\n"+name+"\t")
 }
 
 // findCitus returns the programs of a PostgreSQL that has Citus, preferring those in PATH.

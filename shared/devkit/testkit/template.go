@@ -51,6 +51,7 @@ func ensureTemplate(ctx context.Context, server string) (template, error) {
 	}
 	services := []string{"authserver", "resourceapi"}
 	hash := sha256.New()
+	_, _ = fmt.Fprintf(hash, "distributed: %t\n", distributes()) // never fails
 	for _, service := range services {
 		if err := hashMigrations(hash, migrations(root, service)); err != nil {
 			return template{}, err
@@ -100,11 +101,21 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 			return err
 		}
 	}
-	for _, statement := range []string{
+	if distributes() {
+		if err := t.distribute(ctx, root, services); err != nil {
+			return err
+		}
+	}
+	statements := []string{
 		ensureRole(authserverRole, t.password, ""), "grant almoner_authserver to " + authserverRole,
 		ensureRole(resourceapiRole, t.password, ""), "grant almoner_resourceapi to " + resourceapiRole,
 		"alter database " + name + " with is_template true allow_connections false", // last: marks it finished
-	} {
+	}
+	if distributes() { // a background process of Citus is connected, and would prevent copies
+		statements = append(statements, "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = '"+
+			t.name+"'")
+	}
+	for _, statement := range statements {
 		if _, err := superuser.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("make the template database: %w", err)
 		}

@@ -28,7 +28,7 @@ type Database struct {
 	Superuser   string // for tests that act as the administrator: end sessions, stop writes
 }
 
-const makeWithin = 60 * time.Second
+const makeWithin = 300 * time.Second
 
 // StoreWait is how long services under test wait for a store that does not respond, unless the test is about that: on a
 // busy machine, a store may need longer than the default allows.

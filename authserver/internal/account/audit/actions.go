@@ -73,6 +73,7 @@ const (
 	SupporterErased  Action = "supporter.erased"
 
 	WebhookAdded    Action = "webhook.added"
+	WebhookChanged  Action = "webhook.changed"
 	WebhookDeleted  Action = "webhook.deleted"
 	WebhookEnabled  Action = "webhook.enabled"
 	WebhookDisabled Action = "webhook.disabled"

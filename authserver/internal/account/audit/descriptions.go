@@ -200,9 +200,15 @@ var descriptions = []Description{
 	},
 
 	{
-		Action:  WebhookAdded,
-		Text:    "Added a webhook endpoint at {host}",
-		Meaning: "The log has the host of the endpoint and not its URL, which may contain a secret.",
+		Action: WebhookAdded,
+		Text:   "Added a webhook endpoint at {host}",
+		Meaning: "The log has the host of the endpoint and not its URL, which may contain a secret. `personal_data` is " +
+			"true if its events are sent with personal data.",
+	},
+	{
+		Action:  WebhookChanged,
+		Text:    "Changed a webhook endpoint at {host}: its events are sent {personal}",
+		Meaning: "`personal_data` says whether its events are sent with personal data.",
 	},
 	{Action: WebhookDeleted, Text: "Deleted a webhook endpoint at {host}"},
 	{Action: WebhookEnabled, Text: "Enabled a webhook endpoint at {host}"},

@@ -38,7 +38,7 @@ var posts = []string{
 	members + "/invite", members + "/renew", members + "/withdraw", members + "/permissions", members + "/remove",
 	members + "/leave", namePath, deletePath, "/settings/user/email",
 	webhooks, webhooks + "/delete", webhooks + "/disable", webhooks + "/enable", webhooks + "/test",
-	webhooks + "/resend", webhooks + "/secret",
+	webhooks + "/resend", webhooks + "/secret", webhooks + "/personal-data",
 }
 
 // pages returns every page of the settings, and the export.

@@ -44,6 +44,11 @@ func detail(e audit.Entry, name string) string {
 		return joined(e)
 	case "stopped":
 		return stopped(webhook.Reason(text(e, "reason")))
+	case "personal":
+		if included, _ := e.Detail["personal_data"].(bool); included {
+			return "with personal data"
+		}
+		return "without personal data"
 	case "name", "description", "module", "state", "host":
 		return text(e, name)
 	}

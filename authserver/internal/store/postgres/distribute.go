@@ -54,6 +54,7 @@ func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error
 			"account.number_events(uuid)",
 			"account.add_webhook(uuid, uuid, uuid, text, text[], bytea, bytea, integer)",
 		},
+		Sequential: []string{"account.delete_clients(timestamptz, integer)"},
 		Grants: []string{
 			"grant select, insert, update on account.events, account.event_sequences " +
 				"to almoner_authserver, almoner_resourceapi",

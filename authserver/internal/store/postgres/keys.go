@@ -54,7 +54,7 @@ func (s *Store) AddSigningKeys(ctx context.Context, add func([]keyring.StoredKey
 			_, err := tx.Exec(
 				ctx,
 				`insert into account.signing_keys (kid, public_jwk, private_sealed, state, activated_at)
-				values ($1, $2, $3, $4, (select now() where $4 = 'current'))`,
+				values ($1, $2, $3, $4, now() + case when $4 = 'current' then interval '0' end)`,
 				k.KID,
 				k.Public,
 				k.Sealed,

@@ -30,8 +30,9 @@ func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.
 		if err := s.mailSignIn(ctx, tx, by); err != nil {
 			return err
 		}
+		// The sum is null without the interval: a distributed Postgres accepts no subquery in values.
 		_, err = tx.Exec(ctx, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent,
-			second_factor_at) values ($1, $2, $3, $4, $5, $6, (select now() where $7))`,
+			second_factor_at) values ($1, $2, $3, $4, $5, $6, now() + case when $7 then interval '0' end)`,
 			by.ID, by.UserID, by.Expires, by.Method, by.Address, by.UserAgent,
 			code || by.Proof.Method == session.Passkey)
 		if err != nil {

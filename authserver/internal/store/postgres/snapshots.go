@@ -72,7 +72,7 @@ func (s *Store) readSnapshots(ctx context.Context, questions []snapshotQuery) ([
 	if len(questions) == 1 {
 		sql, args = snapshotSQL, []any{clients[0], grants[0], secrets[0], workspaces[0]}
 	}
-	rows, err := s.pool.Query(ctx, sql, args...)
+	rows, err := s.refreshes.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}

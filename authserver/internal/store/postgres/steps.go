@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/batch"
@@ -110,7 +111,7 @@ where g.tenant_id = step.tenant_id and g.id = step.id%[5]s and g.state = 'active
 // transaction. Steps of locked rows are retried individually: they wait for the lock, or read why they were
 // refused.
 type stepBatcher struct {
-	store           *Store
+	pool            *pgxpool.Pool
 	op              string
 	many, one, wait string // one skips locked rows, like many
 	// alone is set after Postgres has refused many: a distributed Postgres locks rows of only one workspace in a
@@ -120,12 +121,12 @@ type stepBatcher struct {
 }
 
 // newStepBatcher returns the batcher of a statement. checks is "" or directSQL.
-func newStepBatcher(store *Store, op, sql, checks string) *stepBatcher {
+func newStepBatcher(pool *pgxpool.Pool, op, sql, checks string) *stepBatcher {
 	own := ""
 	if checks != "" {
 		own = ownSQL
 	}
-	s := &stepBatcher{store: store, op: op}
+	s := &stepBatcher{pool: pool, op: op}
 	s.many = fmt.Sprintf(sql, stepsSQL, checks, "skip locked", own, "")
 	s.one = fmt.Sprintf(sql, stepSQL, checks, "skip locked", own, oneWorkspaceSQL)
 	s.wait = fmt.Sprintf(sql, stepSQL, checks, "", own, oneWorkspaceSQL)
@@ -227,7 +228,7 @@ func (s *stepBatcher) update(ctx context.Context, one updateStep) (takenStep, gr
 
 // updateBatch takes the steps that are not refused. It skips locked rows.
 func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]takenStep, error) {
-	connection, err := s.store.pool.Acquire(ctx)
+	connection, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", batch.ErrNotSent, err)
 	}
@@ -257,7 +258,7 @@ const featureNotSupported = "0A000"
 func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep, grant.UpdateResult, error) {
 	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
 	defer stop()
-	connection, err := s.store.pool.Acquire(waiting)
+	connection, err := s.pool.Acquire(waiting)
 	if err != nil {
 		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrNotSent, err))
 	}

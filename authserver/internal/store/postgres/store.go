@@ -36,11 +36,12 @@ var Migrations embed.FS
 
 // A Store gives access to the account schema. It is safe for concurrent use.
 type Store struct {
-	pool   *pgxpool.Pool
-	probe  *pgxpool.Pool // one connection for Ping and Ready, so that they do not wait for callers
-	pings  singleflight.Group
-	health *pghealth.Watch
-	recent *lru.Cache[uuid.UUID, recentClient]
+	pool      *pgxpool.Pool
+	refreshes *pgxpool.Pool // that of Sources.Refreshes, or pool
+	probe     *pgxpool.Pool // one connection for Ping and Ready, so that they do not wait for callers
+	pings     singleflight.Group
+	health    *pghealth.Watch
+	recent    *lru.Cache[uuid.UUID, recentClient]
 
 	snapshots             batch.Batcher[snapshotQuery, grant.Snapshot]
 	introspections        batch.Batcher[introspection, introspected]
@@ -91,14 +92,13 @@ func OpenWithWait(
 	wait time.Duration,
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
-	return OpenFromSource(ctx, credential.Fixed(url), wait, tracers...)
+	return OpenFromSources(ctx, Sources{Database: credential.Fixed(url)}, wait, tracers...)
 }
 
-// OpenFromSource is like OpenWithWait, for a URL whose user and password may change. Each new connection uses the
-// current ones.
-func OpenFromSource(
+// OpenFromSources is like OpenWithWait, for URLs that may change.
+func OpenFromSources(
 	ctx context.Context,
-	url credential.Source,
+	urls Sources,
 	wait time.Duration,
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
@@ -107,7 +107,7 @@ func OpenFromSource(
 	if s.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
 		return nil, err
 	}
-	s.probe, err = openPool(ctx, url, poolOptions{
+	s.probe, err = openPool(ctx, urls.Database, poolOptions{
 		connections: 1,
 		shouldPing:  pghealth.ShouldPingProbe,
 		tracers:     tracers,
@@ -116,15 +116,26 @@ func OpenFromSource(
 		return nil, err
 	}
 	s.health = pghealth.NewWatch(s.Ping, wait)
-	s.pool, err = openPool(ctx, url, poolOptions{
+	options := poolOptions{
 		connections: maxConnections - 1,
 		shouldPing:  pghealth.ShouldPing,
 		tracers:     append(slices.Clone(tracers), s.health),
-	})
-	if err != nil {
+	}
+	if s.pool, err = openPool(ctx, urls.Database, options); err != nil {
 		s.probe.Close()
 		return nil, err
 	}
+	if s.refreshes, err = s.openRefreshes(ctx, urls.Refreshes, options); err != nil {
+		s.probe.Close()
+		s.pool.Close()
+		return nil, err
+	}
+	s.makeBatchers()
+	return s, nil
+}
+
+// makeBatchers makes the batchers of statements that concurrent callers share.
+func (s *Store) makeBatchers() {
 	s.snapshots = batch.Batcher[snapshotQuery, grant.Snapshot]{
 		Answer: s.readSnapshots,
 		Most:   maxBatch,
@@ -137,11 +148,10 @@ func OpenFromSource(
 		AtOnce: 1,
 		Within: acquireTimeout,
 	}
-	s.activations = newStepBatcher(s, "activate grant", activateSQL, "")
-	s.advances = newStepBatcher(s, "advance grant", advanceSQL, "")
-	s.directActivations = newStepBatcher(s, "activate grant", activateSQL, directSQL)
-	s.directAdvances = newStepBatcher(s, "advance grant", advanceSQL, directSQL)
-	return s, nil
+	s.activations = newStepBatcher(s.pool, "activate grant", activateSQL, "")
+	s.advances = newStepBatcher(s.refreshes, "advance grant", advanceSQL, "")
+	s.directActivations = newStepBatcher(s.pool, "activate grant", activateSQL, directSQL)
+	s.directAdvances = newStepBatcher(s.refreshes, "advance grant", advanceSQL, directSQL)
 }
 
 // poolOptions are what differs between the pools.
@@ -149,6 +159,7 @@ type poolOptions struct {
 	connections int32
 	shouldPing  func(context.Context, pgxpool.ShouldPingParams) bool
 	tracers     []pgx.QueryTracer
+	check       func(context.Context, *pgx.Conn) error // of a new connection, or nil
 }
 
 func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpool.Pool, error) {
@@ -165,9 +176,12 @@ func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpo
 	config.ConnConfig.RuntimeParams["statement_timeout"] = statementTimeout
 	config.ConnConfig.RuntimeParams["lock_timeout"] = lockTimeout
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10s"
-	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
+	config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		pguuid.Register(c.TypeMap())
-		return nil
+		if o.check == nil {
+			return nil
+		}
+		return o.check(ctx, c)
 	}
 	config.ConnConfig.Tracer = watchedBy(o.tracers)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
@@ -185,11 +199,12 @@ func watchedBy(tracers []pgx.QueryTracer) pgx.QueryTracer {
 	return multitracer.New(tracers...)
 }
 
-// PoolStat returns the statistics of all connections except the one reserved for Ready.
+// PoolStat returns the statistics of all connections except the one reserved for Ready and those of refreshes.
 func (s *Store) PoolStat() *pgxpool.Stat { return s.pool.Stat() }
 
 // Close waits for the connections in use and closes them.
 func (s *Store) Close() {
+	s.refreshes.Close()
 	s.pool.Close()
 	s.probe.Close()
 }

@@ -74,6 +74,16 @@ func (s *Store) EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UU
 	})
 }
 
+// SetWebhookPersonalData includes or omits the personal data of events and records the event. It returns
+// webhook.ErrNotFound.
+func (s *Store) SetWebhookPersonalData(
+	ctx context.Context, workspaceID, id, user uuid.UUID, include bool, event audit.Event,
+) error {
+	return s.changeWebhook(ctx, "change a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
+		return webhook.SetPersonalData(ctx, tx, workspaceID, id, user, include)
+	})
+}
+
 // DisableWebhook disables an endpoint and records the event. It returns webhook.ErrNotFound.
 func (s *Store) DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error {
 	return s.changeWebhook(ctx, "disable a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
@@ -107,6 +117,9 @@ func (s *Store) changeWebhook(
 		event.Detail = map[string]any{"host": webhookHost(e.URL)}
 		if event.Action == audit.WebhookDisabled {
 			event.Detail["reason"] = e.Reason
+		}
+		if event.Action == audit.WebhookChanged || (e.PersonalData && event.Action == audit.WebhookAdded) {
+			event.Detail["personal_data"] = e.PersonalData
 		}
 		return record(ctx, tx, event)
 	})

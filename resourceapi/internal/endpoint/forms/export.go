@@ -185,7 +185,7 @@ func (jsonLines) extension() string   { return "jsonl" }
 func (jsonLines) header() []byte      { return nil }
 
 func (jsonLines) append(b []byte, s engage.Submission) ([]byte, error) {
-	content, err := web.EncodeJSON(submissionRecordOf(s))
+	content, err := web.EncodeJSON(s.Record())
 	return append(append(b, content...), '\n'), err
 }
 

@@ -2,7 +2,6 @@ package forms
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -87,33 +86,6 @@ func (e *Endpoint) Read() http.Handler {
 	return e.gate.Guard(perm.EngageReadForms, gate.Serving(serve))
 }
 
-// submissionRecord is a submission as returned to its workspace.
-type submissionRecord struct {
-	ID          uuid.UUID              `json:"id"`
-	Status      engage.Status          `json:"status"`
-	Reasons     []string               `json:"reasons"`
-	Answers     json.RawMessage        `json:"answers"`
-	Consents    []engage.ConsentAnswer `json:"consents"`
-	SupporterID *uuid.UUID             `json:"supporterId"`
-	CreatedAt   jsontime.Time          `json:"createdAt"`
-	UpdatedAt   jsontime.Time          `json:"updatedAt"`
-	FinishedAt  *jsontime.Time         `json:"finishedAt"`
-}
-
-func submissionRecordOf(s engage.Submission) submissionRecord {
-	return submissionRecord{
-		ID:          s.ID,
-		Status:      s.Status,
-		Reasons:     s.Reasons,
-		Answers:     s.StoredAnswers,
-		Consents:    s.Consents,
-		SupporterID: s.Supporter,
-		CreatedAt:   jsontime.Time(s.CreatedAt),
-		UpdatedAt:   jsontime.Time(s.UpdatedAt()),
-		FinishedAt:  jsontime.Pointer(s.FinishedAt),
-	}
-}
-
 // Submissions handles GET of one form's submissions: one page, newest first.
 func (e *Endpoint) Submissions() http.Handler {
 	return records.List[engage.Submission]{
@@ -128,10 +100,10 @@ func (e *Endpoint) Submissions() http.Handler {
 			_, err := e.store.Form(ctx, workspaceID, form)
 			return err
 		},
-		Fields:  listquery.FieldsOf[submissionRecord](),
+		Fields:  listquery.FieldsOf[engage.SubmissionRecord](),
 		Filters: list.Filters{Updated: true, Statuses: engage.Statuses(), Created: true},
 		ReadOf:  e.store.Submissions,
-		Record:  func(s engage.Submission) any { return submissionRecordOf(s) },
+		Record:  func(s engage.Submission) any { return s.Record() },
 		Position: func(s engage.Submission) list.Position {
 			return list.Position{CreatedAt: s.CreatedAt, ID: s.ID}
 		},

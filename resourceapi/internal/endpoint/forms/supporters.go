@@ -3,9 +3,6 @@ package forms
 import (
 	"net/http"
 
-	"github.com/google/uuid"
-
-	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/listquery"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
@@ -16,33 +13,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
 
-// supporterRecord is a supporter as returned to the workspace.
-type supporterRecord struct {
-	ID        uuid.UUID     `json:"id"`
-	Email     *string       `json:"email"`
-	Phone     *string       `json:"phone"`
-	Name      *string       `json:"name"`
-	CreatedAt jsontime.Time `json:"createdAt"`
-}
-
-func supporterRecordOf(s engage.StoredSupporter) supporterRecord {
-	return supporterRecord{
-		ID:        s.ID,
-		Email:     orNull(s.Email),
-		Phone:     orNull(s.Phone),
-		Name:      orNull(s.Name),
-		CreatedAt: jsontime.Time(s.CreatedAt),
-	}
-}
-
-// orNull returns nil for an empty text.
-func orNull(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
-}
-
 // Supporters handles GET of the workspace's supporters: one page, newest first.
 func (e *Endpoint) Supporters() http.Handler {
 	return records.List[engage.StoredSupporter]{
@@ -51,9 +21,9 @@ func (e *Endpoint) Supporters() http.Handler {
 		Cursors:  e.cursors,
 		Refusals: refusals,
 		Name:     "supporters",
-		Fields:   listquery.FieldsOf[supporterRecord](),
+		Fields:   listquery.FieldsOf[engage.SupporterRecord](),
 		Read:     e.store.Supporters,
-		Record:   func(s engage.StoredSupporter) any { return supporterRecordOf(s) },
+		Record:   func(s engage.StoredSupporter) any { return s.Record() },
 		Position: func(s engage.StoredSupporter) list.Position {
 			return list.Position{CreatedAt: s.CreatedAt, ID: s.ID}
 		},
@@ -71,7 +41,7 @@ func (e *Endpoint) ReadSupporter() http.Handler {
 		if err != nil {
 			return refusals.Of(err)
 		}
-		web.JSON(w, http.StatusOK, supporterRecordOf(s))
+		web.JSON(w, http.StatusOK, s.Record())
 		return nil
 	}
 	return e.gate.Guard(perm.EngageReadSubmissions, gate.Serving(serve))
@@ -88,7 +58,7 @@ func (e *Endpoint) ReadSubmission() http.Handler {
 		if err != nil {
 			return refusals.Of(err)
 		}
-		web.JSON(w, http.StatusOK, submissionRecordOf(s))
+		web.JSON(w, http.StatusOK, s.Record())
 		return nil
 	}
 	return e.gate.Guard(perm.EngageReadSubmissions, gate.Serving(serve))

@@ -21,6 +21,7 @@ type record struct {
 	ID             uuid.UUID       `json:"id"`
 	URL            string          `json:"url"`
 	Types          []string        `json:"types"`
+	PersonalData   bool            `json:"includePersonalData"`
 	Enabled        bool            `json:"enabled"`
 	DisabledReason *webhook.Reason `json:"disabledReason"`
 	FailingSince   *jsontime.Time  `json:"failingSince"`
@@ -32,6 +33,7 @@ func recordOf(e webhook.Endpoint) record {
 		ID:           e.ID,
 		URL:          e.URL,
 		Types:        e.Types,
+		PersonalData: e.PersonalData,
 		Enabled:      e.Enabled,
 		FailingSince: jsontime.Pointer(e.FailingSince),
 		CreatedAt:    jsontime.Time(e.CreatedAt),

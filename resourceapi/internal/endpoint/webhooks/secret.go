@@ -60,12 +60,8 @@ func readOverlap(h http.Header, content []byte) (time.Duration, error) {
 	}
 	problems := invalid.Fields(strictjson.UnknownMembers(object, "expireOld"))
 	overlap := webhook.SecretOverlap
-	switch string(object["expireOld"]) {
-	case "", "false":
-	case "true":
+	if expire := optionalFlag(object, "expireOld", problems); expire != nil && *expire {
 		overlap = 0
-	default:
-		problems["expireOld"] = "Must be true or false."
 	}
 	return overlap, problems.OrNil()
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/eventtype"
 	"github.com/almonerhq/almoner/shared/idempotency"
@@ -36,7 +38,7 @@ type added struct {
 // Create handles POST: 201 with the new endpoint and its secret.
 func (e *Endpoint) Create() http.Handler { return e.write(e.decodeCreate, e.onceSealed) }
 
-// Change handles PATCH of one endpoint, which enables or disables it: 200.
+// Change handles PATCH of one endpoint, which enables or disables it, or includes or omits personal data: 200.
 func (e *Endpoint) Change() http.Handler { return e.write(e.decodeChange, e.Store.Once) }
 
 // Delete handles DELETE of one endpoint: 204.
@@ -85,6 +87,7 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 	if err != nil {
 		return nil, err
 	}
+	include := optionalFlag(object, "includePersonalData", wish)
 	address, _ := object.Text("url")
 	if message := webhook.CheckURL(r.Context(), e.Network, address); message != "" {
 		wish["url"] = message
@@ -103,6 +106,8 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 			UserID:      caller.User,
 			URL:         address,
 			Types:       types,
+
+			PersonalData: include != nil && *include,
 		}
 		sealed, err := webhook.Seal(e.Keys.Public(), made.ID, secret)
 		if err != nil {
@@ -120,7 +125,7 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 // readTypes reads the member types. It checks the permissions for the types before it reports invalid fields (contract,
 // section 6).
 func readTypes(object strictjson.Object, caller gate.Caller) (invalid.Fields, []string, error) {
-	problems := invalid.Fields(strictjson.UnknownMembers(object, "url", "types"))
+	problems := invalid.Fields(strictjson.UnknownMembers(object, "url", "types", "includePersonalData"))
 	var types []string
 	if err := json.Unmarshal(object["types"], &types); err != nil || !strings.HasPrefix(string(object["types"]), "[") {
 		problems["types"] = "Must be a list of types of events."
@@ -153,25 +158,56 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 	if err != nil {
 		return nil, err
 	}
-	problems := invalid.Fields(strictjson.UnknownMembers(object, "enabled"))
-	enabled := string(object["enabled"]) == "true"
-	if !enabled && string(object["enabled"]) != "false" {
-		problems["enabled"] = "Must be true or false."
+	problems := invalid.Fields(strictjson.UnknownMembers(object, "enabled", "includePersonalData"))
+	enable := optionalFlag(object, "enabled", problems)
+	include := optionalFlag(object, "includePersonalData", problems)
+	if enable == nil && include == nil && len(problems) == 0 {
+		problems["enabled"] = "Must be true or false, unless includePersonalData is given."
 	}
 	id, notFound := records.PathID(r, webhook.ErrNotFound)
 	if err := cmp.Or(problems.OrNil(), notFound); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, writer delivery.Writer) (idempotency.Answer, error) {
-		if !enabled {
-			return changed(writer.Disable(ctx, caller.WorkspaceID, id, caller.User))
+		var made webhook.Endpoint
+		var err error
+		if enable != nil {
+			made, err = setEnabled(ctx, writer, caller, id, *enable)
 		}
-		made, err := writer.Enable(ctx, caller.WorkspaceID, id, caller.User)
-		if err == nil {
-			err = needsOf(caller, made.Types...)
+		if err == nil && include != nil {
+			made, err = writer.SetPersonalData(ctx, caller.WorkspaceID, id, caller.User, *include)
+			if err == nil && *include {
+				err = needsOf(caller, made.Types...)
+			}
 		}
 		return changed(made, err)
 	}, nil
+}
+
+// setEnabled enables or disables an endpoint. To enable it, the caller must be permitted to read its events.
+func setEnabled(
+	ctx context.Context, writer delivery.Writer, caller gate.Caller, id uuid.UUID, enable bool,
+) (webhook.Endpoint, error) {
+	if !enable {
+		return writer.Disable(ctx, caller.WorkspaceID, id, caller.User)
+	}
+	made, err := writer.Enable(ctx, caller.WorkspaceID, id, caller.User)
+	if err == nil {
+		err = needsOf(caller, made.Types...)
+	}
+	return made, err
+}
+
+// optionalFlag returns the member with this name, or nil if it is missing. It adds to problems if it is not a boolean.
+func optionalFlag(object strictjson.Object, name string, problems invalid.Fields) *bool {
+	switch string(object[name]) {
+	case "":
+		return nil
+	case "true", "false":
+		return new(string(object[name]) == "true")
+	}
+	problems[name] = "Must be true or false."
+	return nil
 }
 
 func changed(e webhook.Endpoint, err error) (idempotency.Answer, error) {

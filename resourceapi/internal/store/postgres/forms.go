@@ -99,6 +99,14 @@ func scanForm(row pgx.CollectableRow) (engage.Form, error) {
 	return f, err
 }
 
+// WorkspaceExists reports whether there is a workspace with the id.
+func (e *Engage) WorkspaceExists(ctx context.Context, id uuid.UUID) (exists bool, err error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	err = e.pool.QueryRow(ctx, "select account.workspace_exists($1)", id).Scan(&exists)
+	return exists, outcome(err)
+}
+
 // CreateForm implements engage.Writer.
 func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
 	at, err := nextMoment(ctx, w.tx, f.WorkspaceID, formsList, 1)
@@ -111,7 +119,8 @@ func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.U
 			retention_months, introduction, thank_you, lang)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 		returning `+formColumns,
-		f.ID, f.WorkspaceID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by, unless(f.Enabled, at), at,
+		f.ID, f.WorkspaceID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins,
+		uuid.NullUUID{UUID: by, Valid: by != uuid.Nil}, unless(f.Enabled, at), at,
 		f.RetentionMonths, f.Introduction, f.ThankYou, f.Lang)
 	if err != nil {
 		return engage.Form{}, fmt.Errorf("add a form: %w", err)

@@ -114,6 +114,17 @@ func (w *webhookWriting) Disable(ctx context.Context, workspaceID, id, by uuid.U
 	return e, recordWebhook(ctx, w.tx, "webhook.disabled", e, &by)
 }
 
+// SetPersonalData implements delivery.Writer.
+func (w *webhookWriting) SetPersonalData(
+	ctx context.Context, workspaceID, id, by uuid.UUID, include bool,
+) (webhook.Endpoint, error) {
+	e, err := webhook.SetPersonalData(ctx, w.tx, workspaceID, id, by, include)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return e, recordWebhook(ctx, w.tx, "webhook.changed", e, &by)
+}
+
 // ReplaceSecret implements delivery.Writer.
 func (w *webhookWriting) ReplaceSecret(
 	ctx context.Context, workspaceID, id, by uuid.UUID, secret webhook.Sealed, overlap time.Duration,
@@ -167,6 +178,9 @@ func recordWebhook(ctx context.Context, q webhook.Querier, action string, e webh
 	}
 	if !e.Enabled && action == "webhook.disabled" {
 		detail["reason"] = e.Reason
+	}
+	if action == "webhook.changed" || (e.PersonalData && action == "webhook.added") {
+		detail["personal_data"] = e.PersonalData
 	}
 	_, err := q.Exec(ctx, "select account.record_webhook($1, $2, $3, $4, $5, $6, $7)",
 		identity.New(), e.WorkspaceID, by, action, e.ID, detail, web.RequestID(ctx))

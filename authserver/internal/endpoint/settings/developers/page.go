@@ -15,7 +15,7 @@
 //	POST /settings/developers/apps/delete
 //	GET  /settings/webhooks?tenant=
 //	POST /settings/developers/webhooks            the endpoints, with the new one's secret only this time
-//	POST /settings/developers/webhooks/{delete,disable,enable,secret,test,resend}
+//	POST /settings/developers/webhooks/{delete,disable,enable,personal-data,secret,test,resend}
 //	GET  /settings/developers/webhook?tenant=&id=  one endpoint with the log of its deliveries
 //
 // Creating a credential needs an authentication within the last 10 minutes. Users with a password enter it in the form;
@@ -146,15 +146,16 @@ func (h *Handler) Routes() settings.Routes {
 		Section.Path() + "/apps/secret":    {"POST": h.replaceSecret()},
 		Section.Path() + "/apps/delete":    {"POST": h.deleteApp()},
 
-		hooks.Path():                         {"GET": h.page(hooks, h.showWebhooks)},
-		Section.Path() + "/webhook":          {"GET": h.webhookPage()},
-		Section.Path() + "/webhooks":         {"POST": h.addWebhook()},
-		Section.Path() + "/webhooks/delete":  {"POST": h.deleteWebhook()},
-		Section.Path() + "/webhooks/disable": {"POST": h.disableWebhook()},
-		Section.Path() + "/webhooks/enable":  {"POST": h.enableWebhook()},
-		Section.Path() + "/webhooks/secret":  {"POST": h.replaceWebhookSecret()},
-		Section.Path() + "/webhooks/test":    {"POST": h.testWebhook()},
-		Section.Path() + "/webhooks/resend":  {"POST": h.resendWebhook()},
+		hooks.Path():                               {"GET": h.page(hooks, h.showWebhooks)},
+		Section.Path() + "/webhook":                {"GET": h.webhookPage()},
+		Section.Path() + "/webhooks":               {"POST": h.addWebhook()},
+		Section.Path() + "/webhooks/delete":        {"POST": h.deleteWebhook()},
+		Section.Path() + "/webhooks/disable":       {"POST": h.disableWebhook()},
+		Section.Path() + "/webhooks/enable":        {"POST": h.enableWebhook()},
+		Section.Path() + "/webhooks/personal-data": {"POST": h.changePersonalData()},
+		Section.Path() + "/webhooks/secret":        {"POST": h.replaceWebhookSecret()},
+		Section.Path() + "/webhooks/test":          {"POST": h.testWebhook()},
+		Section.Path() + "/webhooks/resend":        {"POST": h.resendWebhook()},
 	}
 }
 

@@ -25,6 +25,7 @@ type Webhooks interface {
 	AddWebhook(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed, event audit.Event) error
 	DeleteWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 	EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UUID, event audit.Event) error
+	SetWebhookPersonalData(ctx context.Context, workspaceID, id, user uuid.UUID, include bool, event audit.Event) error
 	DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 	ReplaceWebhookSecret(
 		ctx context.Context,
@@ -50,6 +51,8 @@ func (h *Handler) addWebhook() http.Handler {
 			UserID:      v.Current.User.ID,
 			URL:         strings.TrimSpace(v.Form.Get("url")),
 			Types:       v.Form["types"],
+
+			PersonalData: v.Form.Get("personal") == "yes",
 		}
 		notes := h.webhookNotes(v.R.Context(), here, e)
 		if len(notes) > 0 {
@@ -143,6 +146,7 @@ func (h *Handler) showWebhookRefusal(
 	return h.listWebhooks(v, here, status, func(page *webhooksView) {
 		page.refuse("The endpoint was not added.", texts)
 		page.New.Open, page.New.URL = true, v.Form.Get("url")
+		page.New.PersonalData = v.Form.Get("personal") == "yes"
 		page.New.Groups = eventGroups(here.Permissions, v.Form["types"])
 	})
 }
@@ -194,7 +198,7 @@ func (h *Handler) disableWebhook() http.Handler {
 }
 
 // enableWebhook serves POST /settings/developers/webhooks/enable. From then on, the endpoint gets what this user may
-// read.
+// read, without personal data if another user asked for it.
 func (h *Handler) enableWebhook() http.Handler {
 	return h.changeWebhook(func(v *settings.Request, here settings.Scope, id uuid.UUID) (string, error) {
 		e, err := h.Store.Webhook(v.R.Context(), here.Workspace.ID, id)

@@ -24,6 +24,9 @@ const deliveriesShown = 50
 type endpoint struct {
 	ID, URL string
 	Types   []string
+	// PersonalData is whether events are sent with personal data.
+	PersonalData bool
+
 	State   string // working, waiting, refused: the style
 	Word    string // the same in words
 	Why     string // why it is failing or disabled, or ""
@@ -33,9 +36,12 @@ type endpoint struct {
 
 func endpointView(e webhook.Endpoint) endpoint {
 	out := endpoint{
-		ID:      e.ID.String(),
-		URL:     e.URL,
-		Types:   e.Types,
+		ID:    e.ID.String(),
+		URL:   e.URL,
+		Types: e.Types,
+
+		PersonalData: e.PersonalData,
+
 		State:   "working",
 		Word:    "Enabled",
 		Enabled: e.Enabled,
@@ -68,9 +74,10 @@ func whyDisabled(reason webhook.Reason) string {
 
 // A webhookForm is the submitted form for a new endpoint, with its errors.
 type webhookForm struct {
-	Open   bool
-	URL    string
-	Groups []eventGroup
+	Open         bool
+	URL          string
+	Groups       []eventGroup
+	PersonalData bool
 }
 
 // An eventGroup is the checkboxes of the types of events about one subject.

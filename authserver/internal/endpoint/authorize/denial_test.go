@@ -1,0 +1,77 @@
+package authorize_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func deny(page *browsertest.Page) *browsertest.Page {
+	return page.Send("/oauth/authorize", browsertest.Fields{"decision": "deny"})
+}
+
+func TestDenial_SendsAccessDenied(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	query := callback(t, deny(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))))
+	if query.Get("error") != "access_denied" || query.Get("state") != state || query.Get("iss") != browsertest.Issuer ||
+		query.Has("code") {
+		t.Errorf("%v", query)
+	}
+	if n := site.Count(`select count(*) from account.grants`); n != 0 {
+		t.Errorf("%d grants", n)
+	}
+}
+
+func TestDenial_AfterApprovalInvalidatesUnusedCode(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
+	code := callback(t, approve(page)).Get("code")
+	if callback(t, deny(page)).Get("error") != "access_denied" {
+		t.Error("the denial was not sent")
+	}
+	if _, err := redeem(site, app, code, ""); err == nil {
+		t.Error("the code still works")
+	}
+}
+
+// The code is redeemed while a denial of the same page waits for the grant: the denial gets a 409 and does not end the
+// grant.
+func TestDenial_RacingRedemptionConflicts(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
+	approve(page)
+	redemption, err := site.Fixture.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = redemption.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := redemption.Exec(t.Context(), `update account.grants
+		set state = 'active', generation = 1`); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan *browsertest.Page)
+	go func() { answer <- deny(page) }()
+	const waiting = `select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))`
+	await.True(t, await.Long, "the denial waits", func() bool {
+		return site.Count(waiting, redemption.Conn().PgConn().PID()) > 0
+	})
+	if err := redemption.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if denied := <-answer; denied.Status != http.StatusConflict || denied.Location() != "" {
+		t.Errorf("%d to %q", denied.Status, denied.Location())
+	}
+	if n := site.Count(`select count(*) from account.grants where state = 'active'`); n != 1 {
+		t.Error("the denial ended the grant")
+	}
+}

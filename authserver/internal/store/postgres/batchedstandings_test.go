@@ -1,0 +1,190 @@
+package postgres_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+)
+
+// A batch of queries returns the same results as each query alone.
+func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	g := l.many(1)[0]
+	token := credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())
+	var questions []standing.Query
+	l.publish("signing")
+	l.fixture.Exec(`insert into account.tenant_modules
+		values ($1, 'programmes', true, true), ($1, 'engage', false, true)
+		on conflict (tenant_id, module) do update set enabled = excluded.enabled,
+		provisioned = excluded.provisioned`, l.fixture.WorkspaceID)
+	for _, workspaceID := range []uuid.UUID{uuid.Nil, l.fixture.WorkspaceID, l.fixture.Workspace("another")} {
+		for _, module := range []string{"", "programmes", "engage"} {
+			questions = append(
+				questions,
+				standing.Query{PATHash: token, WorkspaceID: workspaceID, Module: module},
+				standing.Query{
+					GrantID:     uuid.New(),
+					GrantIn:     g.WorkspaceID,
+					WorkspaceID: workspaceID,
+				},
+				granted(g, "", workspaceID, module),
+				granted(g, "signing", workspaceID, module),
+				standing.Query{GrantID: g.ID, GrantIn: uuid.New(), WorkspaceID: workspaceID},
+			)
+		}
+	}
+	many := func(questions []standing.Query, distributed bool) []*standing.Standing {
+		t.Helper()
+		tx, err := l.fixture.Owner.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		if distributed { // the function detects Citus by this table
+			if _, err := tx.Exec(t.Context(), `create table account.pg_dist_partition ()`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows, err := tx.Query(t.Context(), standing.SQL, standing.Args(questions)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := standing.Scan(rows, len(questions))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	all := many(questions, false)
+	if distributed := many(questions, true); !reflect.DeepEqual(distributed, all) {
+		t.Errorf("%+v one by one, %+v in one statement", distributed, all)
+	}
+	for i, q := range questions {
+		if alone := many(questions[i:i+1], false)[0]; !reflect.DeepEqual(alone, all[i]) {
+			t.Errorf("%+v: %+v in a batch, %+v alone", q, all[i], alone)
+		}
+		if s := all[i]; s != nil && s.Member &&
+			(s.ModuleEnabled != (q.Module == "programmes") || s.ModuleProvisioned != (q.Module != "")) {
+			t.Errorf("%+v: %+v", q, s)
+		}
+	}
+	if all[0] == nil || all[1] != nil || all[2] == nil || all[4] != nil {
+		t.Errorf("token: %+v, unknown grant: %+v, grant: %+v, of another workspace: %+v",
+			all[0], all[1], all[2], all[4])
+	}
+}
+
+// granted returns a query about an access token of a grant.
+func granted(g grant.Grant, kid string, workspaceID uuid.UUID, module string) standing.Query {
+	return standing.Query{
+		GrantID:     g.ID,
+		GrantIn:     g.WorkspaceID,
+		KeyID:       kid,
+		WorkspaceID: workspaceID,
+		Module:      module,
+	}
+}
+
+// Every standing equals the result of the first version of the rules, which programs older than
+// account.standings use. The function they call and the function it calls are both compared.
+func TestStanding_EqualsFirstVersionOfRules(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	g := l.many(1)[0]
+	hash := credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())
+	first, err := postgres.Migrations.ReadFile("migrations/00001_account.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(first), "create function account.standing(")
+	text, _, found := strings.Cut(text, "\n$$;\n")
+	if !found {
+		t.Fatal("the first migration does not define account.standing")
+	}
+	l.fixture.Exec("create function account.first_standing(" + text + "\n$$")
+	l.fixture.Exec(`insert into account.tenant_modules
+		values ($1, 'programmes', true, true), ($1, 'engage', false, true)
+		on conflict (tenant_id, module) do update set enabled = excluded.enabled`, l.fixture.WorkspaceID)
+	l.publish("signing")
+	other := l.fixture.Workspace("another")
+	const compare = `
+with asked as (
+  select pat, id, tenant, module
+  from unnest(array[$1::bytea, null, 'unknown']) pat, unnest(array[$2::uuid, null, gen_random_uuid()]) id,
+  unnest(array[$3::uuid, null, $4, gen_random_uuid()]) tenant,
+    unnest(array['programmes', 'engage', '', null]) module
+), arrays as (
+  select array_agg(pat) pats, array_agg(id) ids, array_agg(tenant) tenants, array_agg(module) modules from asked
+), together as materialized (
+  select s.place, to_jsonb(s) - 'place' answer from arrays, account.standings(pats, ids, tenants, modules) s
+), answers as (
+  select (select to_jsonb(s) from account.first_standing(pat, id, tenant, module) s) first,
+    (select to_jsonb(s) from account.standing(pat, id, tenant, module) s) earlier,
+    (select to_jsonb(s) - 'place' from account.standings(array[pat], array[id], array[tenant], array[module]) s) alone,
+    (select to_jsonb(s) - 'place' - 'replaces'
+      from account.standings(array[pat], array[id], array[tenant], array[module], array[null]) s) without_key,
+    (select to_jsonb(s) - 'place' - 'replaces'
+      from account.standings(array[pat], array[id], array[tenant], array[module], array['signing']) s) with_key,
+    (select to_jsonb(s) - 'place' - 'replaces' from account.standings(array[pat], array[id], array[$3], array[tenant],
+      array[module], array['signing']) s) located,
+    (select to_jsonb(s) - 'place' - 'replaces' from account.standings(array[pat, pat], array[id, id], array[$3, $3],
+      array[tenant, tenant], array[module, module], array['signing', null]) s where s.place = 2) located_among,
+    (select answer from together where together.place = asked.place) among
+  from arrays, unnest(pats, ids, tenants, modules) with ordinality asked (pat, id, tenant, module, place)
+)
+select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (
+  where (first, first, first, first, first, first, first) is distinct from
+    (earlier, alone, among, without_key, with_key, located, located_among)
+), '[]')::text from answers`
+	states := []string{
+		"update account.grants set state = 'active', revoked_at = null, revoke_reason = null",
+		"update account.grants set state = 'pending'",
+		"update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'revoked'",
+	}
+	switches := [][2]string{
+		{
+			"update account.personal_access_tokens set revoked_at = null",
+			"update account.personal_access_tokens set revoked_at = now()",
+		},
+		{
+			"update account.personal_access_tokens set created_at = now(), expires_at = now() + interval '1 day'",
+			"update account.personal_access_tokens set created_at = now() - interval '2 days', expires_at = now() - " +
+				"interval '1 day'",
+		},
+		{
+			"update account.grants set ends_at = now() + interval '1 day'",
+			"update account.grants set ends_at = now() - interval '1 day'",
+		},
+		{"update account.users set disabled_at = null", "update account.users set disabled_at = now()"},
+		{
+			"update account.memberships set permissions = '{programmes:read:programmes}'",
+			"delete from account.memberships",
+		},
+	}
+	for turned := range 1 << len(switches) { // the memberships end for good halfway
+		for i, way := range switches {
+			l.fixture.Exec(way[turned>>i&1])
+		}
+		for _, state := range states {
+			l.fixture.Exec(state)
+			var answers int
+			var differ string
+			err := l.fixture.Owner.QueryRow(t.Context(), compare, hash, g.ID, l.fixture.WorkspaceID, other).
+				Scan(&answers, &differ)
+			if err != nil ||
+				answers != 64 ||
+				differ != "[]" {
+				t.Fatalf("%s, %b: %d answers, differences %s: %v", state, turned, answers, differ, err)
+			}
+		}
+	}
+}

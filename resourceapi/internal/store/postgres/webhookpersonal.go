@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/eventtype"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/event"
+)
+
+// PersonalData implements delivery.Store.
+func (h *Webhooks) PersonalData(
+	ctx context.Context, t delivery.Target, e event.Event,
+) (p delivery.PersonalData, err error) {
+	kind, _, _ := strings.Cut(e.Type, ".")
+	if kind != "submission" && kind != "member" {
+		return p, nil
+	}
+	var subject struct{ ID uuid.UUID }
+	if err := json.Unmarshal(e.Data, &subject); err != nil {
+		return p, fmt.Errorf("read the subject of an event: %w", err)
+	}
+	current, err := h.Target(ctx, t.ID) // the permissions may have changed since t was read
+	if need, known := eventtype.Need(e.Type); err != nil || !known || !current.PersonalData ||
+		current.UserID != t.UserID || !current.Permissions.Has(need) {
+		return p, err
+	}
+	if kind == "member" {
+		p.Member, err = h.member(ctx, t.WorkspaceID, subject.ID)
+		return p, err
+	}
+	p.Submission, p.Supporter, err = h.submission(ctx, t.WorkspaceID, subject.ID)
+	return p, err
+}
+
+// submission reads a submission and its supporter, each nil if it is not stored.
+func (h *Webhooks) submission(
+	ctx context.Context, workspaceID, id uuid.UUID,
+) (*engage.SubmissionRecord, *engage.SupporterRecord, error) {
+	stored := &Engage{pool: h.pool, turns: h.turns}
+	s, err := stored.Submission(ctx, workspaceID, id)
+	if errors.Is(err, engage.ErrNoSubmission) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.Supporter == nil {
+		return new(s.Record()), nil, nil
+	}
+	p, err := stored.Supporter(ctx, workspaceID, *s.Supporter)
+	if errors.Is(err, engage.ErrNoSupporter) {
+		return nil, nil, nil // erased meanwhile, with the submission
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return new(s.Record()), new(p.Record()), nil
+}
+
+// member reads a member of the workspace, or returns nil.
+func (h *Webhooks) member(ctx context.Context, workspaceID, user uuid.UUID) (*delivery.Member, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	m := delivery.Member{UserID: user}
+	err := h.pool.QueryRow(ctx, "select name, email from account.webhook_member($1, $2)", workspaceID, user).
+		Scan(&m.Name, &m.Email)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, outcome(err)
+	}
+	return &m, nil
+}

@@ -1,0 +1,120 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/client"
+)
+
+func TestRetries_RepeatOnlySafeRequests(t *testing.T) {
+	write := func(c *client.Client) error {
+		_, err := c.Programmes.Create(context.Background(), client.NewProgramme{Name: "x"})
+		return err
+	}
+	read := func(c *client.Client) error {
+		_, err := c.Programmes.Get(context.Background(), "x")
+		return err
+	}
+	register := func(c *client.Client) error {
+		_, err := c.OAuthClients.Register(context.Background(), client.Registration{Name: "x"})
+		return err
+	}
+	three := client.Retries{Most: 3, LongestWait: 2 * time.Second}
+	const unavailable = `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`
+	for name, c := range map[string]struct {
+		call    func(*client.Client) error
+		retries client.Retries
+		status  int
+		after   string
+		body    string
+		want    int
+	}{
+		"read":                  {read, three, 503, "", unavailable, 4},
+		"write":                 {write, three, 429, "", unavailable, 4},
+		"as it comes":           {read, client.Retries{}, 503, "", unavailable, 1},
+		"no key, no repetition": {register, three, 503, "", unavailable, 1},
+		"not provisioned": {
+			read,
+			three,
+			503,
+			"",
+			`{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`,
+			1,
+		},
+		"a mistake":        {write, three, 400, "", `{"error":{"code":"VALIDATION_ERROR","message":"No."}}`, 1},
+		"too long to wait": {read, three, 503, "3", unavailable, 1},
+		"a foreign 503":    {read, three, 503, "", `<html>`, 4},
+		"no answer":        {write, three, 0, "", "", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var keys []string
+			api := against(t, func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				keys = append(keys, r.Header.Get("Idempotency-Key"))
+				mu.Unlock()
+				if c.status == 0 {
+					panic(http.ErrAbortHandler)
+				}
+				if c.after != "" {
+					w.Header().Set("Retry-After", c.after)
+				}
+				answer(w, c.status, c.body)
+			}, client.WithRetries(c.retries))
+			err := c.call(api)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil || len(keys) != c.want || strings.Contains(err.Error(), secret) {
+				t.Errorf("sent %d times, want %d: %v", len(keys), c.want, err)
+			}
+			if len(slices.Compact(keys)) != 1 {
+				t.Errorf("retried with another Idempotency-Key: %q", keys)
+			}
+		})
+	}
+	var asked atomic.Int64
+	api := against(t, func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 1 {
+			w.Header().Set("Retry-After", "1")
+			answer(w, 503, unavailable)
+			return
+		}
+		answer(w, 201, `{"id":"made"}`)
+	}, client.WithRetries(three))
+	began := time.Now()
+	made, err := api.Programmes.Create(t.Context(), client.NewProgramme{Name: "x"})
+	if err != nil || made.ID != "made" || time.Since(began) < time.Second {
+		t.Errorf("%+v %v after %s", made, err, time.Since(began))
+	}
+}
+
+func TestRetries_WaitEndsWithContext(t *testing.T) {
+	c := against(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "20")
+		answer(w, 503, `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`)
+	}, client.WithRetries(client.Retries{Most: 5}))
+	began := time.Now()
+	cancelled, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	_, err := c.Programmes.Get(cancelled, "p")
+	if _, is := errors.AsType[*client.Error](err); !is || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	short, done := context.WithTimeout(t.Context(), 5*time.Second)
+	defer done()
+	if _, err := c.Programmes.Get(short, "p"); err == nil { // the wait would exceed the deadline, so it does not start
+		t.Error("no error")
+	}
+	if time.Since(began) > 2*time.Second {
+		t.Errorf("it took %s", time.Since(began))
+	}
+}
