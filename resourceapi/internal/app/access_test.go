@@ -228,8 +228,9 @@ func TestAPI_RecordsCredentialUse(t *testing.T) {
 		service.Handler.ServeHTTP(httptest.NewRecorder(), request)
 	}
 	service.Close()
-	const recorded = "select count(*) from account.personal_access_tokens where last_used_at is not null"
-	if n := w.Count(recorded+" and hash = $1", credential.Hash(used.Reveal())); n != 1 {
+	const recorded = `select count(*) from account.token_uses u
+		join account.personal_access_tokens p on p.tenant_id = u.tenant_id and p.id = u.token_id`
+	if n := w.Count(recorded+" where hash = $1", credential.Hash(used.Reveal())); n != 1 {
 		t.Error("the use is not recorded")
 	}
 	if n := w.Count(recorded); n != 1 {

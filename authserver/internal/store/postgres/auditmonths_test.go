@@ -23,17 +23,17 @@ import (
 	"github.com/almonerhq/almoner/shared/migrate"
 )
 
-// earlierMigrations are the migrations before one with this number.
+// earlierMigrations are the migrations before a number.
 type earlierMigrations struct {
 	fs.FS
-	before string
+	number string
 }
 
 func (e earlierMigrations) ReadDir(name string) ([]fs.DirEntry, error) {
 	all, err := fs.ReadDir(e.FS, name)
 	var some []fs.DirEntry
 	for _, file := range all {
-		if file.Name() < e.before {
+		if file.Name() < e.number {
 			some = append(some, file)
 		}
 	}
@@ -70,8 +70,8 @@ func emptyDatabase(t *testing.T, database testkit.Database) testkit.Database {
 	return testkit.Database{Owner: in(database.Owner), Authserver: in(database.Authserver)}
 }
 
-// migrateBefore applies the migrations before one with this number, and connects as the owner.
-func migrateBefore(t *testing.T, database testkit.Database, number string) *pgx.Conn {
+// migrateBefore applies the migrations before a number.
+func migrateBefore(t *testing.T, number string, database testkit.Database) {
 	t.Helper()
 	files, err := fs.Sub(postgres.Migrations, "migrations")
 	if err != nil {
@@ -81,21 +81,20 @@ func migrateBefore(t *testing.T, database testkit.Database, number string) *pgx.
 	if _, err := before.Up(t.Context(), database.Owner); err != nil {
 		t.Fatal(err)
 	}
-	owner, err := pgx.Connect(t.Context(), database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = owner.Close(context.WithoutCancel(t.Context())) })
-	return owner
 }
 
 // The audit log is partitioned while the previous release inserts events: none is refused, and none is lost.
 func TestAuditMonths_MigrationRunsWhilePreviousReleaseInserts(t *testing.T) {
 	t.Parallel()
 	database := emptyDatabase(t, testkit.NewDatabase(t))
-	owner := migrateBefore(t, database, "00250")
+	migrateBefore(t, "00250", database)
+	owner, err := pgx.Connect(t.Context(), database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = owner.Close(context.WithoutCancel(t.Context())) }()
 	const old = 12_000
-	_, err := owner.Exec(t.Context(), `
+	_, err = owner.Exec(t.Context(), `
 		with o as (insert into account.organisations (id, name) values (gen_random_uuid(), 'x') returning id),
 			w as (insert into account.tenants (id, organisation_id, name) select gen_random_uuid(), id, 'x' from o
 				returning id)

@@ -51,7 +51,7 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 		configured("removed signing keys", SettingKeys, periods.Keys,
 			retention.RowsOf("account.signing_keys", "kid", "t.removed_at", "t.state = 'removed'")),
 		configured("ended invitations", SettingInvitations, periods.Invitations,
-			retention.RowsOf("account.invitations", "id", "coalesce(t.ended_at, t.expires_at)", "")),
+			retention.RowsOf("account.invitations", "tenant_id, id", "coalesce(t.ended_at, t.expires_at)", "")),
 		configured("connection log", SettingConnectionLog, periods.ConnectionLog, stoppedAttempts()),
 		fixed("events", keepEvents, events()),
 		idempotency.Table{Name: answersTable}.Kind(),
