@@ -112,6 +112,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		return browser{}, err
 	}
 	common, err := settings.New(settings.Deps{
+		Access:   d.store,
 		Members:  d.store,
 		Sessions: sessions,
 		Offers:   d.offers,

@@ -30,6 +30,12 @@ type Members interface {
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
 }
 
+// Access checks what authorized a request.
+type Access interface {
+	// StillAllowed returns audit.ErrNotAuthorized if it has ended.
+	StillAllowed(ctx context.Context, a *audit.Authorization) error
+}
+
 // Offers creates the form that asks an administrator; accessrequest.Offers implements it.
 type Offers interface {
 	Offer(ctx context.Context, q accessrequest.Request, held perm.Set) (accessrequest.Offer, error)
@@ -38,6 +44,7 @@ type Offers interface {
 // Deps are the dependencies of Settings.
 type Deps struct {
 	Members  Members
+	Access   Access
 	Sessions *session.Sessions
 	Offers   Offers
 	Pages    *ui.Pages
@@ -49,7 +56,8 @@ type Deps struct {
 // Settings is the common part of the pages. It is safe for concurrent use.
 type Settings struct {
 	Deps
-	box *seal.Box
+	box   *seal.Box
+	turns turns
 }
 
 // New returns Settings. It derives the key of the forms from the master keys.
@@ -58,7 +66,7 @@ func New(deps Deps) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Settings{deps, box}, nil
+	return &Settings{deps, box, newTurns()}, nil
 }
 
 // Routes serves GET / and GET /settings, and takes the answer to the offer of a passkey and the choice of a workspace.
