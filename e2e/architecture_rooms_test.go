@@ -54,6 +54,7 @@ func rooms() map[string][]string {
 			"authserver/internal/signin/oidc",
 			"authserver/internal/oauth/clientmetadata",
 			"authserver/internal/oauth/keyring",
+			"authserver/internal/store/redis",
 			"resourceapi/internal/keys",
 			stores,
 		},

@@ -85,7 +85,6 @@ func TestErrors_UnknownPathIs404BeforeAuthentication(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	module := []string{
-		"/",
 		"/v1",
 		"/v1/",
 		"/v2/programmes/programmes",

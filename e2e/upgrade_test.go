@@ -12,7 +12,7 @@ import (
 
 // earlier is a commit before the newest migrations. A change that adds a migration sets it to the last deployed
 // commit.
-const earlier = "c1a2c578cf49d2db33f6e61ec36c0268b8db5a0d"
+const earlier = "a292184063ab5031d0e597ff34236a37886fee90"
 
 // During an upgrade the schema is already new, and old and new processes serve requests in turn (deploy/UPGRADING.md).
 func TestEarlierPrograms_WorkOnNewSchema(t *testing.T) {

@@ -143,7 +143,7 @@ func (e *target) inventory(t *testing.T) string {
 			"last_used_at",
 		),
 		rows("account.grants", "tenant_id = $1", "last_used_at", "used_at"),
-		rows("account.personal_access_tokens", "tenant_id = $1", "last_used_at"),
+		rows("account.personal_access_tokens", "tenant_id = $1"),
 		rows("account.memberships", "tenant_id = $1 or user_id = $2"),
 		rows("account.invitations", "tenant_id = $1"),
 		rows("account.passkeys", "user_id = $2", "last_used_at"),

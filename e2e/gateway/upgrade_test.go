@@ -19,7 +19,7 @@ import (
 // landed is the commit from which TestUpgrades_FailNoRequest upgrades: the last commit that was installed anywhere. The
 // environment variable can name another commit.
 const (
-	landed          = "c1a2c578cf49d2db33f6e61ec36c0268b8db5a0d"
+	landed          = "a292184063ab5031d0e597ff34236a37886fee90"
 	earlierVariable = "ALMONER_UPGRADE_FROM"
 )
 

@@ -162,6 +162,12 @@ func (o *operator) services() map[string][]*stack.Service {
 // run runs one block of a page with additional environment variables and returns its output.
 func (o *operator) run(t *testing.T, page, name string, further ...string) string {
 	t.Helper()
+	return o.runWithInput(t, page, name, "", further...)
+}
+
+// runWithInput is run with standard input. The block has no terminal, so a prompt reads standard input.
+func (o *operator) runWithInput(t *testing.T, page, name, input string, further ...string) string {
+	t.Helper()
 	all, err := blocks(page)
 	must(t, err)
 	at := slices.IndexFunc(all, func(b block) bool { return b.name == name })
@@ -175,8 +181,9 @@ func (o *operator) run(t *testing.T, page, name string, further ...string) strin
 	executed.Store(page+"#"+name, true)
 	command := exec.CommandContext(t.Context(), "bash", "-c", "set -eu -o pipefail\n"+begin.text+all[at].text)
 	command.Env, command.Dir = append(slices.Clone(o.environ), further...), "/"
+	command.Stdin, command.SysProcAttr = strings.NewReader(input), &syscall.SysProcAttr{Setsid: true}
 	if all[at].asPostgres && os.Geteuid() == 0 {
-		command.SysProcAttr = &syscall.SysProcAttr{Credential: o.postgresUser(t)}
+		command.SysProcAttr.Credential = o.postgresUser(t)
 	}
 	var out, complaint bytes.Buffer
 	command.Stdout, command.Stderr = &out, &complaint

@@ -20,7 +20,7 @@ func Example() {
 	api := standIn()
 	defer api.Close()
 
-	pat := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: os.Getenv("ALMONER_TOKEN")})
+	pat := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: os.Getenv("TOKEN")})
 	c, err := client.New(
 		api.URL,
 		"0198c0de-0000-7000-8000-000000000001",

@@ -14,6 +14,9 @@ import (
 
 const prefix = "ALMONER_"
 
+// unset ends the mistake of a required setting without a value.
+const unset = " is not set"
+
 // Config names the settings file. It is read from the environment only.
 const Config = prefix + "CONFIG"
 
@@ -25,6 +28,20 @@ func (m Mistakes) Error() string {
 		return m[0]
 	}
 	return fmt.Sprintf("%d mistakes in the settings:\n  %s", len(m), strings.Join(m, "\n  "))
+}
+
+// Advice returns what to add to the error of a command whose settings are missing, or "": the user may not know that a
+// file can hold them.
+func Advice(err error, environ []string) string {
+	mistakes, ok := errors.AsType[Mistakes](err)
+	missing := func(m string) bool { return strings.HasSuffix(m, unset) }
+	named := func(pair string) bool {
+		return strings.HasPrefix(pair, Config+"=") && pair != Config+"="
+	}
+	if !ok || !slices.ContainsFunc(mistakes, missing) || slices.ContainsFunc(environ, named) {
+		return ""
+	}
+	return "Set it in the environment, or name a file with the settings: --config FILE"
 }
 
 // Load fills target, a pointer to a struct, and returns what it read, with warnings. Its error is a Mistakes.
@@ -74,13 +91,13 @@ func (r *reader) parse(target any) {
 		errs = many.Errors
 	}
 	for _, err := range errs {
-		var unset env.VarIsNotSetError
+		var without env.VarIsNotSetError
 		var unparsed env.ParseError
 		switch {
 		case err == nil:
-		case errors.As(err, &unset):
-			if !slices.Contains(r.wrong, unset.Key) { // for example, its file cannot be read
-				r.mistake(unset.Key, "is not set")
+		case errors.As(err, &without):
+			if !slices.Contains(r.wrong, without.Key) { // for example, its file cannot be read
+				r.mistake(without.Key, strings.TrimSpace(unset))
 			}
 		case errors.As(err, &unparsed):
 			i := slices.IndexFunc(r.settings, func(s Setting) bool { return s.field == unparsed.Name })

@@ -84,6 +84,26 @@ func TestLoad_ReportsAllMistakesWithoutValues(t *testing.T) {
 	}
 }
 
+func TestAdvice_NamesConfigOnlyIfItHelps(t *testing.T) {
+	var c config
+	_, missing := Load(&c, nil)
+	_, wrong := Load(&c, []string{"ALMONER_KEY=k", "ALMONER_LIMIT=x"})
+	for _, one := range []struct {
+		err     error
+		environ []string
+		want    bool
+	}{
+		{missing, nil, true},
+		{missing, []string{"ALMONER_CONFIG="}, true},
+		{missing, []string{"ALMONER_CONFIG=settings.env"}, false},
+		{wrong, nil, false},
+	} {
+		if got := strings.Contains(Advice(one.err, one.environ), "--config FILE"); got != one.want {
+			t.Errorf("%v with %v: advice is %t, want %t", one.err, one.environ, got, one.want)
+		}
+	}
+}
+
 func TestLoad_EmptyValueSelectsDefault(t *testing.T) {
 	var c config
 	if _, err := Load(&c, []string{

@@ -17,7 +17,7 @@ var namesText string
 
 // elsewhere lists variables that are not settings of a service: those of make run and of the examples of
 // shared/client.
-var elsewhere = []string{prefix + "HOME", prefix + "TOKEN", prefix + "TENANT"}
+var elsewhere = []string{prefix + "HOME"}
 
 // forTests is the prefix of variables for tests.
 const forTests = prefix + "TEST_"

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -35,6 +36,8 @@ const (
 	statementTimeout = 30 * time.Second
 	// maxCounted is the maximum number of due records that are counted.
 	maxCounted = 100_000
+	// maxFailures is the number of workspaces whose records cannot be deleted after which a run of a kind ends.
+	maxFailures = 10
 )
 
 // A Kind is one kind of record that is deleted when it is no longer needed.
@@ -46,6 +49,9 @@ type Kind struct {
 	Rule    string        // shown instead of Keep, if the period differs by record; otherwise ""
 	// Prepare is a statement that a run executes first, even if records are never deleted; "" if there is none.
 	Prepare string
+	// Drop is a statement that drops one table of records that are all due and selects their number, or null if there is
+	// none; "" if no table is dropped.
+	Drop string
 	// Due is a SELECT with one column, at: the times of the due records, oldest first. Records with a time before $1
 	// are due.
 	Due string
@@ -186,16 +192,42 @@ func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete boo
 		return 0, false, fmt.Errorf("delete %s: %w", k.Name, err)
 	}
 	end := time.Now().Add(maxRunTime)
+	deleted, err = s.dropTables(ctx, k.Drop, until, end)
+	if err != nil {
+		return deleted, false, fmt.Errorf("delete %s: %w", k.Name, err)
+	}
 	complete = true
+	// A workspace whose records cannot be deleted does not stop the others. Those after many of them have their turn in
+	// another run.
+	rand.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+	var failures []error
 	for _, args := range parts {
 		n, all, err := s.deletePart(ctx, k.Delete, args, end)
 		deleted += n
 		complete = complete && all
 		if err != nil {
-			return deleted, false, fmt.Errorf("delete %s: %w", k.Name, err)
+			failures = append(failures, fmt.Errorf("delete %s: %w", k.Name, err))
+		}
+		if len(failures) == maxFailures || ctx.Err() != nil {
+			break
 		}
 	}
-	return deleted, complete, nil
+	return deleted, complete && len(failures) == 0, errors.Join(failures...)
+}
+
+// dropTables repeats a Drop, each time in a transaction, until there is no table or until end.
+func (s *Store) dropTables(ctx context.Context, text string, until, end time.Time) (deleted int64, err error) {
+	for text != "" && time.Now().Before(end) {
+		var n *int64
+		err := s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			return tx.QueryRow(ctx, text, until).Scan(&n)
+		})
+		if err != nil || n == nil {
+			return deleted, err
+		}
+		deleted += *n
+	}
+	return deleted, nil
 }
 
 // parts returns the arguments of Delete: for each workspace, or once if the kind has no workspaces.

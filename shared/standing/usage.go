@@ -20,7 +20,7 @@ const (
 	noteTimeout = 2 * time.Second
 )
 
-const noteSQL = `select account.note_use($1, $2, $3)`
+const noteSQL = `select account.note_use($1, $2, $3, $4)`
 
 // Execer is the part of a pgx pool that a UsageRecorder needs.
 type Execer interface {
@@ -114,13 +114,16 @@ func (r *UsageRecorder) flush() {
 	for _, ids := range [][]uuid.UUID{pats, grants} {
 		slices.SortFunc(ids, func(a, b uuid.UUID) int { return strings.Compare(string(a[:]), string(b[:])) })
 	}
-	workspaces := make([]uuid.UUID, len(grants))
-	for i, id := range grants {
-		workspaces[i] = used[id].workspaceID
+	workspaces := func(ids []uuid.UUID) []uuid.UUID {
+		found := make([]uuid.UUID, len(ids))
+		for i, id := range ids {
+			found[i] = used[id].workspaceID
+		}
+		return found
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
-	if _, err := r.db.Exec(ctx, noteSQL, pats, grants, workspaces); err != nil {
+	if _, err := r.db.Exec(ctx, noteSQL, pats, workspaces(pats), grants, workspaces(grants)); err != nil {
 		r.log.WarnContext(ctx, "credential usage not recorded", "credentials", len(used), "cause", err)
 	}
 }

@@ -52,7 +52,7 @@ func TestUsageRecorder_UpdatesLastUsed(t *testing.T) {
 		"resourceapi": database.Resourceapi,
 	} {
 		t.Run(service, func(t *testing.T) {
-			if _, err := owner.Exec(t.Context(), "update account.personal_access_tokens set last_used_at = null; "+
+			if _, err := owner.Exec(t.Context(), "delete from account.token_uses; "+
 				"update account.grants set last_used_at = null"); err != nil {
 				t.Fatal(err)
 			}
@@ -63,19 +63,21 @@ func TestUsageRecorder_UpdatesLastUsed(t *testing.T) {
 			defer pool.Close()
 			recorder := NewUsageRecorder(pool, slog.New(slog.DiscardHandler))
 			for range 3 {
-				recorder.Record(Standing{CredentialID: pat, Kind: PersonalAccessToken})
-				recorder.Record(Standing{
-					CredentialID:        grant,
-					Kind:                Connector,
-					CredentialWorkspace: uuid.MustParse("00000000-0000-4000-8000-000000000002"),
-				})
+				for id, kind := range map[uuid.UUID]string{pat: PersonalAccessToken, grant: Connector} {
+					recorder.Record(Standing{
+						CredentialID:        id,
+						Kind:                kind,
+						CredentialWorkspace: uuid.MustParse("00000000-0000-4000-8000-000000000002"),
+					})
+				}
 			}
 			recorder.Close()
 			var used string
 			err = owner.QueryRow(t.Context(), `
 				select string_agg(id::text, ' ' order by id::text) from (
-					select id, last_used_at from account.personal_access_tokens union all select id, last_used_at
-					from account.grants) as c
+					select token_id as id, used_at as last_used_at from account.token_uses
+					where tenant_id = '00000000-0000-4000-8000-000000000002'
+					union all select id, last_used_at from account.grants) as c
 				where last_used_at > now() - interval '1 minute'`).Scan(&used)
 			if err != nil || !strings.Contains(used, pat.String()) || !strings.Contains(used, grant.String()) ||
 				strings.Contains(used, unused.String()) {

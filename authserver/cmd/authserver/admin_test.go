@@ -205,6 +205,7 @@ func TestAdmin_BadInputIsOneLineAndFails(t *testing.T) {
 		{"grants revoke-all --all --tenant " + workspace, "select the grants"},
 		{"grants revoke x", "the grant id must be a UUID"},
 		{"clients delete x", "the client id must be a UUID"},
+		{"users disable x", "the user must be a UUID or an e-mail address"},
 		{"clients set x --name Reporting", "the client id must be a UUID"},
 		{"clients replace-secret x", "the client id must be a UUID"},
 		{"clients add --workspace " + workspace + " --redirect-uri http://example.org/ --permission all Sync", "https"},
@@ -240,7 +241,8 @@ func TestAdmin_BadInputIsOneLineAndFails(t *testing.T) {
 func TestAdmin_FailsWithoutDatabase(t *testing.T) {
 	const password = "secret-of-the-database"
 	if got := open(t).run("", "users", "list"); got.code == 0 ||
-		!strings.Contains(got.errors, "ALMONER_DATABASE_URL is not set") {
+		!strings.Contains(got.errors, "ALMONER_DATABASE_URL is not set\nSet it in the environment") ||
+		!strings.Contains(got.errors, "--config FILE") {
 		t.Errorf("%d %s", got.code, got.errors)
 	}
 	term := open(t, "ALMONER_DATABASE_URL=postgres://almoner:"+password+"@127.0.0.1:1/almoner")

@@ -3,6 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 )
@@ -107,5 +111,19 @@ func (c grantsRevokeAll) Run(ctx context.Context, a *adminCommands) error {
 	if named := c.grantOptions != (grantOptions{}); named == c.All {
 		return errWhoseGrants
 	}
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.RevokeGrants(ctx, c.query()) })
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
+		return d.RevokeGrants(ctx, c.query(), progressTo(os.Stderr))
+	})
+}
+
+// progressTo returns a function that writes how many grants are revoked, at most once in five seconds.
+func progressTo(out io.Writer) func(revoked int) {
+	const every = 5 * time.Second
+	last := time.Now()
+	return func(revoked int) {
+		if time.Since(last) >= every {
+			_, _ = fmt.Fprintf(out, "Revoked %d grants so far.\n", revoked)
+			last = time.Now()
+		}
+	}
 }

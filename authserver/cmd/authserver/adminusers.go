@@ -40,7 +40,7 @@ func (usersList) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersDisable struct {
-	User string `arg:"" help:"Id or e-mail address of the user."`
+	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
 func (c usersDisable) Run(ctx context.Context, a *adminCommands) error {
@@ -48,7 +48,7 @@ func (c usersDisable) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersEnable struct {
-	User string `arg:"" help:"Id or e-mail address of the user."`
+	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
 func (c usersEnable) Run(ctx context.Context, a *adminCommands) error {
@@ -56,7 +56,7 @@ func (c usersEnable) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersSetPassword struct {
-	User         string `arg:"" help:"Id or e-mail address of the user."`
+	User         string `arg:"" help:"UUID or e-mail address of the user."`
 	RemoveOthers bool   `help:"Also remove the user's passkeys and linked accounts, so that only the password remains."`
 }
 
@@ -70,7 +70,7 @@ func (c usersSetPassword) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersResetLink struct {
-	User string `arg:"" help:"Id or e-mail address of the user."`
+	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
 func (c usersResetLink) Run(ctx context.Context, a *adminCommands) error {
@@ -78,7 +78,7 @@ func (c usersResetLink) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersSetEmail struct {
-	User  string `arg:"" help:"Id or e-mail address of the user."`
+	User  string `arg:"" help:"UUID or e-mail address of the user."`
 	Email string `arg:"" help:"The new address."`
 }
 
@@ -87,7 +87,7 @@ func (c usersSetEmail) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersDelete struct {
-	User   string `arg:"" help:"Id or e-mail address of the user."`
+	User   string `arg:"" help:"UUID or e-mail address of the user."`
 	DryRun bool   `help:"Change nothing; show what would end."`
 }
 
@@ -96,7 +96,7 @@ func (c usersDelete) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersSignInMethods struct {
-	User string `arg:"" help:"Id or e-mail address of the user."`
+	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
 func (c usersSignInMethods) Run(ctx context.Context, a *adminCommands) error {
@@ -104,7 +104,7 @@ func (c usersSignInMethods) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersRemoveSignInMethod struct {
-	User   string `arg:"" help:"Id or e-mail address of the user."`
+	User   string `arg:"" help:"UUID or e-mail address of the user."`
 	Method string `arg:"" help:"Id of a passkey or issuer of a linked account, as listed by sign-in-methods."`
 }
 
@@ -125,7 +125,7 @@ type memberCommands struct {
 
 type membersAdd struct {
 	Workspace   string   `arg:"" help:"Id of the workspace."`
-	User        string   `arg:"" help:"Id or e-mail address of the user."`
+	User        string   `arg:"" help:"UUID or e-mail address of the user."`
 	Permissions []string `arg:"" help:"Permissions, or all, or none."`
 }
 
@@ -145,7 +145,7 @@ func (c membersList) Run(ctx context.Context, a *adminCommands) error {
 
 type membersSetPermissions struct {
 	Workspace   string   `arg:"" help:"Id of the workspace."`
-	User        string   `arg:"" help:"Id or e-mail address of the user."`
+	User        string   `arg:"" help:"UUID or e-mail address of the user."`
 	Permissions []string `arg:"" help:"Permissions, or all, or none."`
 }
 
@@ -165,7 +165,7 @@ func (c membersAppointManagers) Run(ctx context.Context, a *adminCommands) error
 
 type membersRemove struct {
 	Workspace string `arg:"" help:"Id of the workspace."`
-	User      string `arg:"" help:"Id or e-mail address of the user."`
+	User      string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
 func (c membersRemove) Run(ctx context.Context, a *adminCommands) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/envconf"
 	schema "github.com/almonerhq/almoner/shared/migrate"
+	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/redisurl"
 	"github.com/almonerhq/almoner/shared/version"
 	"github.com/almonerhq/almoner/shared/web"
@@ -128,7 +129,10 @@ func printError(err error) int {
 		status = difference.ExitStatus()
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "authserver:", err)
+		fmt.Fprintln(os.Stderr, "authserver:", pghealth.ExplainDenied(err, "almoner_authserver"))
+		if advice := envconf.Advice(err, os.Environ()); advice != "" {
+			fmt.Fprintln(os.Stderr, advice)
+		}
 	}
 	return status
 }

@@ -137,28 +137,33 @@ func (d *Service) RevokeGrant(ctx context.Context, id string) (Result, error) {
 	return Outcome{sentence, map[string]any{"id": parsed, "revoked": revoked}}, nil
 }
 
-// RevokeGrants revokes every grant that the query selects, in batches. After an error, the grants revoked so far stay
-// revoked.
-func (d *Service) RevokeGrants(ctx context.Context, q GrantQuery) (Result, error) {
+// RevokeGrants revokes every grant that the query selects, in batches of one transaction each. After a batch it calls
+// progress with the number of grants revoked so far. After an error, these stay revoked and a repeated call revokes the
+// rest.
+func (d *Service) RevokeGrants(ctx context.Context, q GrantQuery, progress func(revoked int)) (Result, error) {
 	filter, err := d.filter(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	var all []grant.Grant
+	revoked := 0
 	var after grant.Key
-	for before := -1; before < len(all); { // repeat until no grant is left: some may be created meanwhile
-		before = len(all)
+	for before := -1; before < revoked; { // repeat until no grant is left: some may be created meanwhile
+		before = revoked
 		for more := true; more; more = after != (grant.Key{}) {
 			var ended []grant.Grant
 			if ended, after, err = d.Store.EndGrants(ctx, filter, after, Actor); err != nil {
-				return nil, fmt.Errorf("after %s: %w", plural(len(all), "grant", "grants"), err)
+				return nil, fmt.Errorf("%s revoked; run the command again to revoke the rest: %w",
+					plural(revoked, "grant", "grants"), err)
 			}
-			all = append(all, ended...)
+			if len(ended) > 0 {
+				d.PropagateRevocation(ctx, ended)
+				revoked += len(ended)
+				progress(revoked)
+			}
 		}
 	}
-	d.PropagateRevocation(ctx, all)
 	return Outcome{
-		"Revoked: " + plural(len(all), "grant", "grants") + ".",
-		map[string]any{"revokedGrants": len(all)},
+		"Revoked: " + plural(revoked, "grant", "grants") + ".",
+		map[string]any{"revokedGrants": revoked},
 	}, nil
 }

@@ -1,6 +1,9 @@
 package admin_test
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,7 +120,7 @@ func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
 				want++
 			}
 		}
-		if got := b.values(b.service.RevokeGrants(ctx, c.query)); got["revokedGrants"] != float64(want) {
+		if got := b.values(b.service.RevokeGrants(ctx, c.query, silent)); got["revokedGrants"] != float64(want) {
 			t.Errorf("%s: %v, want %d", what, got, want)
 		}
 		for i, held := range grants {
@@ -134,26 +137,49 @@ func TestRevokeGrants_IssuedBeforeIsTimeOfConsent(t *testing.T) {
 	early, late := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T11:59:59Z' where id = $1`, early.Grant.ID)
 	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T12:00:00Z' where id = $1`, late.Grant.ID)
-	b.values(b.service.RevokeGrants(t.Context(), admin.GrantQuery{IssuedBefore: "2026-03-01T13:00:00+01:00"}))
+	query := admin.GrantQuery{IssuedBefore: "2026-03-01T13:00:00+01:00"}
+	b.values(b.service.RevokeGrants(t.Context(), query, silent))
 	if b.Stored(early.Grant).State != grant.Revoked || b.Stored(late.Grant).State != grant.Active {
 		t.Errorf("early: %s, late: %s", b.Stored(early.Grant).State, b.Stored(late.Grant).State)
 	}
 }
 
-func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
-	t.Parallel()
-	b := newTestEnv(t)
+// silent ignores progress.
+func silent(int) {}
+
+// manyGrants adds active grants with and without time left.
+func (b *testEnv) manyGrants(alive, expired int) {
+	b.t.Helper()
 	b.Fixture.Exec(
 		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		select gen_random_uuid(), 'connector', $1, $2, $3, '{}', $4, 'active',
-		now() + case when n > 1200 then interval '-1 day' else interval '1 day' end
-		from generate_series(1, 1210) n`,
+		now() + case when n > $5::int then interval '-1 day' else interval '1 day' end
+		from generate_series(1, $5::int + $6) n`,
 		b.app.ID,
 		b.user,
 		b.Fixture.WorkspaceID,
 		b.app.Resource,
+		alive,
+		expired,
 	)
-	if got := b.values(b.service.RevokeGrants(t.Context(), admin.GrantQuery{})); got["revokedGrants"] != float64(1200) {
+}
+
+// revokedInRedis returns the number of grants that Redis knows.
+func (b *testEnv) revokedInRedis() int64 {
+	b.t.Helper()
+	keys, err := b.Parts.Redis.DBSize(b.t.Context()).Result()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return keys
+}
+
+func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	b.manyGrants(1200, 10)
+	if got := b.values(b.service.RevokeGrants(t.Context(), admin.GrantQuery{}, silent)); got["revokedGrants"] !=
+		float64(1200) {
 		t.Errorf("%v", got)
 	}
 	if n := b.Count(`select count(*) from account.grants where state = 'active'`); n != 10 {
@@ -163,6 +189,37 @@ func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
 		and actor = 'admin' and detail->>'reason' = 'revoked_by_administrator'`
 	if n := b.Count(revoked); n != 1200 {
 		t.Errorf("%d events", n)
+	}
+	if n := b.revokedInRedis(); n != 1200 {
+		t.Errorf("%d grants are revoked in Redis", n)
+	}
+}
+
+// An interrupted command keeps the batches that it has committed, and a repeated one revokes the rest.
+func TestRevokeGrants_InterruptedIsResumed(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	b.manyGrants(1200, 0)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var reports []int
+	_, err := b.service.RevokeGrants(ctx, admin.GrantQuery{}, func(revoked int) {
+		reports = append(reports, revoked)
+		if len(reports) == 2 {
+			interrupt()
+		}
+	})
+	if !slices.Equal(reports, []int{500, 1000}) || err == nil ||
+		!strings.HasPrefix(err.Error(), "1000 grants revoked; run the command again") {
+		t.Errorf("reported %v, then %v", reports, err)
+	}
+	const revoked = `select count(*) from account.grants where state = 'revoked'`
+	if stored, inRedis := b.Count(revoked), b.revokedInRedis(); stored != 1000 || inRedis != 1000 {
+		t.Errorf("%d grants are revoked, %d in Redis", stored, inRedis)
+	}
+	again := b.values(b.service.RevokeGrants(t.Context(), admin.GrantQuery{}, silent))
+	if n := b.Count(revoked); again["revokedGrants"] != float64(200) || n != 1200 {
+		t.Errorf("%v; %d grants are revoked", again, n)
 	}
 }
 
@@ -178,7 +235,7 @@ func TestGrants_InvalidQueryIsRefused(t *testing.T) {
 		"a day":                {IssuedBefore: "2026-03-01"},
 		"no time":              {IssuedBefore: "yesterday"},
 	} {
-		result, err := b.service.RevokeGrants(t.Context(), query)
+		result, err := b.service.RevokeGrants(t.Context(), query, silent)
 		b.refused(what, result, err)
 		result, err = b.service.ListGrants(t.Context(), query, 10)
 		b.refused(what, result, err)

@@ -109,8 +109,11 @@ func (d *Service) Users(ctx context.Context) (Result, error) {
 // user returns the id of the user with an id or e-mail address. It does not check that a user with the id exists; the
 // store does.
 func (d *Service) user(ctx context.Context, text string) (uuid.UUID, error) {
+	if id, err := identity.Parse(text); err == nil {
+		return id, nil
+	}
 	if !strings.Contains(text, "@") {
-		return parseID("user", text)
+		return uuid.Nil, refuse("the user must be a UUID or an e-mail address; users list shows both")
 	}
 	return d.Store.FindUser(ctx, strings.ToLower(text))
 }

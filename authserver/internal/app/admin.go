@@ -95,21 +95,18 @@ func adminRing(store *postgres.Store, text credential.Secret) (*keyring.Keyring,
 
 // propagateRevocation revokes ended grants in Redis until Redis fails. Postgres refuses them in any case.
 func propagateRevocation(rdb goredis.UniversalClient, log *slog.Logger) func(context.Context, []grant.Grant) {
+	if rdb == nil {
+		return func(context.Context, []grant.Grant) {}
+	}
+	grants := redis.NewGrants(rdb)
+	failed := false
 	return func(ctx context.Context, ended []grant.Grant) {
-		if rdb == nil {
+		if failed {
 			return
 		}
-		grants := redis.NewGrants(rdb)
-		for sent, g := range ended {
-			if err := grants.Revoke(ctx, g.ID, g.Reason, g.Ends); err != nil {
-				log.Warn(
-					"revocations not propagated to Redis; Postgres still refuses the grants",
-					"propagated", sent,
-					"ended", len(ended),
-					"error", err,
-				)
-				return
-			}
+		if err := grants.RevokeAll(ctx, ended); err != nil {
+			failed = true
+			log.Warn("revocations not propagated to Redis; Postgres still refuses the grants", "error", err)
 		}
 	}
 }

@@ -23,7 +23,8 @@ func ofAuthorizeEndpoints() map[string]diagnosis {
 			"The authorization endpoint does not accept the client that its metadata document describes.",
 			"The user sees a page that says so, and {client} gets no response.",
 			"Allow authserver to reach the document's host by https (DNS, outgoing firewall), list that host in " +
-				"ALMONER_CLIENT_DOMAINS, and compare the redirect URI with those in the document.",
+				"ALMONER_CLIENT_DOMAINS, and compare the redirect URI with those in the document. Without " +
+				"access to the internet, test with a registered client: --client-id and --redirect-uri.",
 		},
 		"authorize_error": {
 			Fail,

@@ -17,6 +17,7 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 	line("Almoner is running. Press Ctrl-C to stop it.")
 	line("")
 	line("  API                           %s", d.BaseURL)
+	line("  API documentation             %s/v1/docs", d.BaseURL)
 	line("  Sign-in, consent and settings %s", d.AppURL)
 	line("  MCP endpoint                  %s/mcp", d.BaseURL)
 	if d.Mailbox != nil {
@@ -36,22 +37,41 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 		line("  %-34s %s   %s", user.Email, user.Password, user.what)
 	}
 	line("")
-	line("List programmes with the reader's personal access token:")
-	line(
-		"  curl -H 'Authorization: Bearer %s' -H 'X-Tenant-Id: %s' '%s/v1/programmes/programmes?limit=3'",
-		d.Tokens.Reader,
-		d.Workspaces.Main.ID,
-		d.BaseURL,
-	)
-	line("")
+	printRequests(line, d)
 	line("Read the OAuth metadata, as a client does first:")
-	line("  curl %s/.well-known/oauth-authorization-server", d.BaseURL)
+	line("  curl %s/.well-known/oauth-authorization-server; echo", d.BaseURL)
 	line("")
 	line("Connect a connector in the browser (the code is in the callback's address, where nothing listens):")
 	line("  %s", consentURL(d))
 	line("")
 	line("All of this and more as JSON: %s", file)
 	line("Logs: %s    Data: %s", s.LogDir(), s.StoreDir())
+}
+
+// printRequests prints which workspaces there are, and first requests.
+func printRequests(line func(format string, arguments ...any), d demo.Demo) {
+	line("%s is the workspace to try things in. The other four show special cases:", d.Workspaces.Main.Name)
+	for _, one := range []struct {
+		demo.Workspace
+		what string
+	}{
+		{d.Workspaces.Empty, "has no programmes"},
+		{d.Workspaces.ProgrammesDisabled, "has the module Programmes off"},
+		{d.Workspaces.Unprovisioned, "has the module Programmes on, but not set up"},
+		{d.Workspaces.LLMDisabled, "has LLM integration off"},
+	} {
+		line("  %-34s %s", one.Name, one.what)
+	}
+	line("")
+	line("Try the reader's personal access token, and list programmes of %s with it:", d.Workspaces.Main.Name)
+	line("  TOKEN=%s WORKSPACE=%s", d.Tokens.Reader, d.Workspaces.Main.ID)
+	line("  curl %s/v1/me -H \"Authorization: Bearer $TOKEN\"; echo", d.BaseURL)
+	line(
+		"  curl '%s/v1/programmes/programmes?limit=3' -H \"Authorization: Bearer $TOKEN\" "+
+			"-H \"X-Tenant-Id: $WORKSPACE\"; echo",
+		d.BaseURL,
+	)
+	line("")
 }
 
 // consentURL returns an authorization request of a connector. Its PKCE challenge is the example of RFC 7636, appendix

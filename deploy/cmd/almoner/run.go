@@ -51,7 +51,9 @@ func run(ctx context.Context, root string) error {
 		DatabaseURL: config.DatabaseURL.Reveal(),
 		RedisURL:    config.RedisURL.Reveal(),
 		Mailbox:     true,
-		Progress:    func(line string) { fmt.Println("almoner: " + line) },
+
+		LocalReceivers: true,
+		Progress:       func(line string) { fmt.Println("almoner: " + line) },
 	}
 	redisurl.LogTo(slog.New(slog.DiscardHandler)) // errors say the same
 	if err := stack.Check(ctx, options); err != nil {

@@ -212,6 +212,9 @@ func (r *running) processes() []string {
 
 func TestRun_CtrlCStopsEverything(t *testing.T) {
 	r := startRun(t, program(t), newHome(t))
+	for _, text := range []string{"/v1/docs", "Tideway Community Trust is the workspace to try", "/v1/me -H"} {
+		r.waitFor(t, text)
+	}
 	if len(r.processes()) < 5 { // two services, PostgreSQL with its own processes, Redis
 		t.Fatalf("only %q run", r.processes())
 	}

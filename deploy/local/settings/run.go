@@ -17,7 +17,7 @@ import (
 
 // A Run holds the settings of `make run`.
 type Run struct {
-	Port        int               `env:"PORT" envDefault:"8080" doc:"Port of the API. Sign-in and settings use the next port, resourceapi the one after."`
+	Port        int               `env:"PORT" envDefault:"8080" doc:"Port of the API. Sign-in and settings use the next port, resourceapi the one after, and the page of sent mails the fourth if it is free."`
 	Home        string            `env:"ALMONER_HOME" doc:"Directory for all data. Default: .almoner in the checkout."`
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL" doc:"Use this PostgreSQL (15 or newer) instead of starting one. The database must be empty or contain this demo, and its user must be able to create roles."`
 	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL" doc:"Use this Redis (7 or newer) instead of starting one."`

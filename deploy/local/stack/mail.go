@@ -17,13 +17,13 @@ type post struct {
 	url    string
 }
 
-// openMailbox starts a mailbox on loopback that gets all mail of the deployment.
-func openMailbox() (*post, error) {
+// openMailbox starts a mailbox that gets all mail of the deployment, and its page on a port of loopback.
+func openMailbox(port int) (*post, error) {
 	box, err := mailbox.Start()
 	if err != nil {
 		return nil, fmt.Errorf("start the mailbox: %w", err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", loopback(port))
 	if err != nil {
 		box.Close()
 		return nil, fmt.Errorf("start the mailbox: %w", err)

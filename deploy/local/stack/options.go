@@ -32,7 +32,10 @@ type Options struct {
 	// first of each service run; "" means Binaries.
 	EarlierBinaries string
 	Mailbox         bool // authserver sends its mail to a mailbox of this stack
-	Observed        bool // the services serve metrics (Service.Metrics)
+	// LocalReceivers delivers webhooks to receivers on this machine that use the certificate localhost.crt in Home,
+	// with the key localhost.key.
+	LocalReceivers bool
+	Observed       bool // the services serve metrics (Service.Metrics)
 	// Collector is where services and gateway send their traces (OTLP over HTTP); "" means as the environment says.
 	Collector string
 	Volatile  bool // for tests: the stores do not survive a power cut

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// ports are the ports of the API, the pages and resourceapi.
-type ports struct{ api, app, resource int }
+// ports are the ports of the API, the pages and resourceapi, and the preferred port of the mailbox, or 0 for any.
+type ports struct{ api, app, resource, mailbox int }
 
 // choosePorts returns three consecutive free ports starting at first, or any three if first is 0.
 func choosePorts(first int) (ports, error) {
@@ -21,7 +21,7 @@ func choosePorts(first int) (ports, error) {
 		if err != nil {
 			return ports{}, err
 		}
-		return ports{free[0], free[1], free[2]}, nil
+		return ports{api: free[0], app: free[1], resource: free[2]}, nil
 	}
 	if first < 1 || first > 65533 {
 		return ports{}, fmt.Errorf("PORT is %d, but it and the next two ports must be between 1 and 65535", first)
@@ -31,7 +31,11 @@ func choosePorts(first int) (ports, error) {
 			return ports{}, err
 		}
 	}
-	return ports{first, first + 1, first + 2}, nil
+	chosen := ports{api: first, app: first + 1, resource: first + 2}
+	if isFree(first+3) == nil {
+		chosen.mailbox = first + 3
+	}
+	return chosen, nil
 }
 
 // isFree checks both loopback addresses: "localhost" is either, and another program on one of them would get some of

@@ -39,13 +39,18 @@ func (s *Stack) startServices(ctx context.Context) error {
 			return err
 		}
 	}
+	trusted, err := s.receiverSettings()
+	if err != nil {
+		return err
+	}
 	accounts := map[string]string{
 		"ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[authserver],
 		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(authserver),
 		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
 	}
 	maps.Copy(accounts, s.mailSettings())
-	err := s.startEach(ctx, authserver, s.ports.app, s.options.Authservers, &s.Authservers, accounts)
+	maps.Copy(accounts, trusted)
+	err = s.startEach(ctx, authserver, s.ports.app, s.options.Authservers, &s.Authservers, accounts)
 	if err != nil {
 		return err
 	}
@@ -57,6 +62,7 @@ func (s *Stack) startServices(ctx context.Context) error {
 		"ALMONER_JWKS_URL": s.Authservers[0].URL + "/v1/account/oauth/jwks",
 		"ALMONER_WORKER":   strconv.FormatBool(!s.options.Worker),
 	}
+	maps.Copy(settings, trusted)
 	err = s.startEach(ctx, resourceapi, s.ports.resource, s.options.Resources, &s.Resources, settings)
 	if err != nil || !s.options.Worker {
 		return err

@@ -105,7 +105,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	}
 	if s.options.Mailbox {
 		var err error
-		if s.post, err = openMailbox(); err != nil {
+		if s.post, err = openMailbox(s.ports.mailbox); err != nil {
 			return err
 		}
 		s.Demo.Mailbox = &demo.Mailbox{URL: s.post.url}
@@ -130,7 +130,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 			)
 		}
 	}
-	if err := s.writeAdminFile(); err != nil {
+	if err := s.writeSettingsFiles(); err != nil {
 		return err
 	}
 	return s.Demo.WriteFile(s.home.path("demo.json"))

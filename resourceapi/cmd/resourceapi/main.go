@@ -16,6 +16,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/envconf"
 	schema "github.com/almonerhq/almoner/shared/migrate"
+	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/redisurl"
 	"github.com/almonerhq/almoner/shared/version"
 	"github.com/almonerhq/almoner/shared/web"
@@ -167,7 +168,10 @@ func main() {
 		_ = os.Setenv(envconf.Config, typed.Config) // fails only for an invalid name
 	}
 	if err := parsed.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "resourceapi: "+err.Error())
+		fmt.Fprintln(os.Stderr, "resourceapi:", pghealth.ExplainDenied(err, "almoner_resourceapi"))
+		if advice := envconf.Advice(err, os.Environ()); advice != "" {
+			fmt.Fprintln(os.Stderr, advice)
+		}
 		if difference, ok := errors.AsType[schema.Difference](err); ok {
 			os.Exit(difference.ExitStatus())
 		}

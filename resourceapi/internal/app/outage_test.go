@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 
@@ -23,7 +24,7 @@ func (s *service) unavailable(t *testing.T, do func() answer) {
 	began := time.Now()
 	a := do()
 	a.expect(t, 503, "UNAVAILABLE", "")
-	if took := time.Since(began); took > 1800*time.Millisecond {
+	if took := time.Since(began); took > testkit.StoreWait+800*time.Millisecond {
 		t.Errorf("took %s", took)
 	}
 	if a.Header.Get("Retry-After") == "" {

@@ -145,6 +145,10 @@ func TestAPI_RequiresEnabledAndProvisionedModule(t *testing.T) {
 		for _, path := range []string{listPath, listPath + "?limit=0", listPath + "/" + uuid.NewString()} {
 			a := s.get(path, as(pat, workspaceID))
 			a.expect(t, c.status, c.code, "")
+			if !strings.Contains(a.Body, "operator of this server") &&
+				!strings.Contains(a.Body, "administrator who operates this server") {
+				t.Errorf("the message does not say who can change this: %s", a.Body)
+			}
 			if a.Header.Get("Retry-After") != "" {
 				t.Error("Retry-After is set although a retry cannot help")
 			}

@@ -86,19 +86,19 @@ func (g *Gate) refuseModule(s standing.Standing, need perm.Permission) error {
 	return nil
 }
 
-// module returns why a module cannot be used, or nil. Only an administrator can provision a module, so the 503 has no
-// Retry-After (spec 7.2).
+// module returns why a module cannot be used, or nil. Only the operator of the server can enable and provision a module
+// (authserver admin modules set), so the 503 has no Retry-After (spec 7.2).
 func module(s standing.Standing) *apierr.Error {
 	switch {
 	case !s.ModuleEnabled:
 		return &apierr.Error{Kind: apierr.Forbidden, Code: "MODULE_NOT_ENABLED",
-			Message: "This module is not enabled in this workspace. Ask an administrator of the workspace to " +
-				"enable it."}
+			Message: "This module is not enabled in this workspace. Ask the operator of this server to enable it: " +
+				"members of the workspace cannot."}
 	case !s.ModuleProvisioned:
 		return apierr.New(
 			apierr.NotProvisioned,
-			"This module is enabled but not set up in this workspace yet. Trying again does not help. Contact an "+
-				"administrator.",
+			"This module is enabled but not set up in this workspace yet. Trying again does not help. Ask the "+
+				"administrator who operates this server to set it up.",
 		)
 	}
 	return nil

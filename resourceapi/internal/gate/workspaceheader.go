@@ -20,9 +20,15 @@ func readWorkspace(h http.Header) (uuid.UUID, error) {
 			return workspaceID, nil
 		}
 	}
+	problem := "X-Tenant-Id must be a UUID"
+	switch {
+	case len(values) == 0:
+		problem = "X-Tenant-Id is missing"
+	case len(values) > 1:
+		problem = "X-Tenant-Id was sent more than once"
+	}
 	return uuid.Nil, apierr.New(
 		apierr.Invalid,
-		"X-Tenant-Id is missing or not valid: the tenant header is required. Send it once, with the workspace "+
-			"identifier from Settings, User.",
+		problem+": the tenant header is required. Send it once, with the workspace identifier from Settings, User.",
 	)
 }

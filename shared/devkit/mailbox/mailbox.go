@@ -122,20 +122,29 @@ func (m *Mailbox) add(one Message) {
 	m.changed = make(chan struct{})
 }
 
-// ServeHTTP serves the messages as JSON, the newest first; ?to= selects those to one address.
+// ServeHTTP serves the messages as a page to browsers and as JSON to others, the newest first; ?to= selects those to
+// one address.
 func (m *Mailbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "This path supports GET only.", http.StatusMethodNotAllowed)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Vary", "Accept")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	found := m.Messages(r.URL.Query().Get("to"))
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+		_ = list.Execute(w, found) // an error means that the client has gone
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(m.Messages(r.URL.Query().Get("to"))) // an error means that the client has gone
+	_ = encoder.Encode(found) // likewise
 }
 
 // A session is one SMTP connection.

@@ -2,10 +2,12 @@ package settings
 
 import (
 	"encoding/csv"
+	"errors"
 	"io"
 	"net/http"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/shared/spreadsheet"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -34,12 +36,13 @@ type Export[T any] struct {
 	Page func(after *T) ([]T, error)
 }
 
-// Write writes the file, page by page. If the store fails after the response has begun, no status can report it. Write
-// then aborts the connection, so that the client notices that the file is incomplete.
+// Write writes the file, page by page, and checks before each page that the user may still read it in the workspace. If
+// the access ends or the store fails after the response has begun, no status can report it. Write then aborts the
+// connection, so that the client notices that the file is incomplete.
 //
-// It answers HEAD with the header alone and reads only the first page.
-func (x Export[T]) Write(h *Settings, v *Request, as Format) error {
-	lines, err := x.Page(nil)
+// It answers HEAD with the header alone and reads only the first page. The caller calls it in LogTurn.
+func (x Export[T]) Write(h *Settings, v *Request, here Scope, as Format) error {
+	lines, err := x.page(h, v, here, nil)
 	if err != nil {
 		return err
 	}
@@ -51,7 +54,8 @@ func (x Export[T]) Write(h *Settings, v *Request, as Format) error {
 		return nil
 	}
 	// The error means that the writer has no deadlines.
-	_ = http.NewResponseController(v.W).SetWriteDeadline(time.Now().Add(exportTime))
+	end := time.Now().Add(exportTime)
+	_ = http.NewResponseController(v.W).SetWriteDeadline(end)
 	encode := x.encoder(v.W, as)
 	for len(lines) > 0 {
 		for _, one := range lines {
@@ -62,12 +66,32 @@ func (x Export[T]) Write(h *Settings, v *Request, as Format) error {
 		if len(lines) < ExportPage {
 			return nil
 		}
-		if lines, err = x.Page(&lines[len(lines)-1]); err != nil {
+		last := &lines[len(lines)-1]
+		for lines, err = x.page(h, v, here, last); errors.Is(err, errBusy) && time.Now().Before(end); {
+			lines, err = x.page(h, v, here, last)
+		}
+		if errors.Is(err, audit.ErrNotAuthorized) {
+			panic(http.ErrAbortHandler)
+		}
+		if err != nil {
 			h.Log.ErrorContext(v.R.Context(), "export aborted", "error", err)
 			panic(http.ErrAbortHandler)
 		}
 	}
 	return nil
+}
+
+// page reads the next lines in a turn.
+func (x Export[T]) page(h *Settings, v *Request, here Scope, after *T) (lines []T, err error) {
+	ctx := v.R.Context()
+	err = h.ReadLog(ctx, func() error {
+		if err := h.Access.StillAllowed(ctx, v.EventIn(here, "", "", nil).Authorization); err != nil {
+			return err
+		}
+		lines, err = x.Page(after)
+		return err
+	})
+	return lines, err
 }
 
 func (x Export[T]) encoder(w io.Writer, as Format) func(T) error {

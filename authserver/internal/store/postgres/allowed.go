@@ -72,6 +72,17 @@ func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error 
 	return nil
 }
 
+// StillAllowed returns audit.ErrNotAuthorized if what authorized a request has ended.
+func (s *Store) StillAllowed(ctx context.Context, a *audit.Authorization) error {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return stillAllowed(ctx, tx, a) })
+	if errors.Is(err, audit.ErrNotAuthorized) {
+		return err
+	}
+	return unavailable("check what authorized a request", err)
+}
+
 // stillProved locks the sign-in method behind a proof until the end of the transaction. It returns
 // session.ErrProofInvalid if the user no longer has the method or is disabled.
 func stillProved(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.Proof) error {

@@ -32,10 +32,13 @@ left join account.users a on a.id = case when named.actor ~ ` + isUUID + ` then 
 left join account.oauth_clients c on c.id = case when named.client ~ ` + isUUID + ` then named.client::uuid end
 order by e.at desc, e.id desc`
 
-// peopleSQL and applicationsSQL select the users and applications that a search names.
+// peopleSQL and applicationsSQL select the users and applications that a search names. A search finds members by parts
+// of their names and addresses, and other users only by their whole e-mail address, so that it does not read all users
+// of the deployment.
 const (
-	peopleSQL = `select p.id from account.users p
-		where strpos(lower(p.name || ' ' || p.email), lower(@person)) > 0`
+	peopleSQL = `select p.id from account.memberships y join account.users p on p.id = y.user_id
+		where y.tenant_id = @of and strpos(lower(p.name || ' ' || p.email), lower(@person)) > 0
+		union all select p.id from account.users p where p.email = lower(@person)`
 	applicationsSQL = `select n.id from account.oauth_clients n where strpos(lower(n.name), lower(@application)) > 0`
 )
 

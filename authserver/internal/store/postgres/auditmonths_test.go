@@ -23,14 +23,17 @@ import (
 	"github.com/almonerhq/almoner/shared/migrate"
 )
 
-// earlierMigrations are the migrations before the one that makes the workspace of audit events required.
-type earlierMigrations struct{ fs.FS }
+// earlierMigrations are the migrations before a number.
+type earlierMigrations struct {
+	fs.FS
+	number string
+}
 
 func (e earlierMigrations) ReadDir(name string) ([]fs.DirEntry, error) {
 	all, err := fs.ReadDir(e.FS, name)
 	var some []fs.DirEntry
 	for _, file := range all {
-		if file.Name() < "00250" {
+		if file.Name() < e.number {
 			some = append(some, file)
 		}
 	}
@@ -67,18 +70,24 @@ func emptyDatabase(t *testing.T, database testkit.Database) testkit.Database {
 	return testkit.Database{Owner: in(database.Owner), Authserver: in(database.Authserver)}
 }
 
-// The audit log is partitioned while the previous release inserts events: none is refused, and none is lost.
-func TestAuditMonths_MigrationRunsWhilePreviousReleaseInserts(t *testing.T) {
-	t.Parallel()
-	database := emptyDatabase(t, testkit.NewDatabase(t))
+// migrateBefore applies the migrations before a number.
+func migrateBefore(t *testing.T, number string, database testkit.Database) {
+	t.Helper()
 	files, err := fs.Sub(postgres.Migrations, "migrations")
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := migrate.Migrations{Files: earlierMigrations{files}, Table: "goose_authserver"}
+	before := migrate.Migrations{Files: earlierMigrations{files, number}, Table: "goose_authserver"}
 	if _, err := before.Up(t.Context(), database.Owner); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// The audit log is partitioned while the previous release inserts events: none is refused, and none is lost.
+func TestAuditMonths_MigrationRunsWhilePreviousReleaseInserts(t *testing.T) {
+	t.Parallel()
+	database := emptyDatabase(t, testkit.NewDatabase(t))
+	migrateBefore(t, "00250", database)
 	owner, err := pgx.Connect(t.Context(), database.Owner)
 	if err != nil {
 		t.Fatal(err)
@@ -191,20 +200,9 @@ func TestAuditMonths_DefaultPartitionIsEmptiedByMonth(t *testing.T) {
 // A month is dropped when all its events are due, and none is deleted before.
 func TestAuditMonths_PastMonthIsDropped(t *testing.T) {
 	l := newStoreTest(t)
-	l.fixture.Exec(`drop table account.audit_events_earlier`)
-	l.fixture.Exec(`do $$ declare month timestamptz; begin
-		for month in
-			select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
-			from generate_series(1, 6) n loop
-			execute format('create table account.%I partition of account.audit_events for values from (%L) to (%L)',
-				'audit_events_past_' || to_char(month, 'YYYY_MM'), month,
-				(month at time zone 'UTC' + interval '1 month') at time zone 'UTC');
-		end loop;
-	end $$`)
-	l.fixture.Exec(`insert into account.audit_events (id, at, actor, action, subject)
-		select gen_random_uuid(), now() - make_interval(days => n), 'system', 'x', 'x' from generate_series(1, 180) n`)
+	l.pastMonths()
 	const (
-		tables = `select count(*) from account.audit_months()`
+		tables = auditMonths
 		due    = `select count(*) from account.audit_events
 			where at < account.audit_events_due(now() - interval '100 days')`
 	)

@@ -41,6 +41,7 @@ func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error
 			"account.event_sequences",
 			"account.grants",
 			"account.connection_stops",
+			"account.token_uses",
 		},
 		Functions: []string{
 			"account.is_coordinator()",

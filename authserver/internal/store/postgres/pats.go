@@ -12,14 +12,18 @@ import (
 )
 
 const tokenColumns = `p.id, p.user_id, p.tenant_id, p.name, p.permissions, p.created_at, p.expires_at, p.revoked_at,
-  coalesce(p.revoke_reason, ''), p.last_used_at, p.replaces_id`
+  coalesce(p.revoke_reason, ''), u.used_at, p.replaces_id`
+
+// tokenRows are the tokens p with their uses u.
+const tokenRows = `account.personal_access_tokens p
+  left join account.token_uses u on u.tenant_id = p.tenant_id and u.token_id = p.id`
 
 // Tokens lists a user's personal access tokens of one workspace, newest first: all active tokens, and those
 // that ended within the last 30 days.
 func (s *Store) Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, `select `+tokenColumns+` from account.personal_access_tokens p
+	rows, err := s.pool.Query(ctx, `select `+tokenColumns+` from `+tokenRows+`
 		where p.user_id = $1 and p.tenant_id = $2 and least(p.revoked_at, p.expires_at) > now() - interval '30 days'
 		order by p.created_at desc, p.id desc limit 500`, user, workspaceID)
 	if err != nil {
@@ -33,7 +37,7 @@ func (s *Store) Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.
 func (s *Store) ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, `select t.name, `+tokenColumns+` from account.personal_access_tokens p
+	rows, err := s.pool.Query(ctx, `select t.name, `+tokenColumns+` from `+tokenRows+`
 		join account.tenants t on t.id = p.tenant_id
 		where p.user_id = $1 and p.revoked_at is null and p.expires_at > now()
 		order by p.created_at desc, p.id desc limit 500`, user)

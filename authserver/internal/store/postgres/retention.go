@@ -51,7 +51,7 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 		configured("removed signing keys", SettingKeys, periods.Keys,
 			retention.RowsOf("account.signing_keys", "kid", "t.removed_at", "t.state = 'removed'")),
 		configured("ended invitations", SettingInvitations, periods.Invitations,
-			retention.RowsOf("account.invitations", "id", "coalesce(t.ended_at, t.expires_at)", "")),
+			retention.RowsOf("account.invitations", "tenant_id, id", "coalesce(t.ended_at, t.expires_at)", "")),
 		configured("connection log", SettingConnectionLog, periods.ConnectionLog, stoppedAttempts()),
 		fixed("events", keepEvents, events()),
 		idempotency.Table{Name: answersTable}.Kind(),
@@ -87,6 +87,7 @@ func auditEvents() retention.Kind {
 	return retention.Kind{
 		Prepare: "select account.make_audit_months()",
 		Due:     "select at from account.audit_events where at < account.audit_events_due($1) order by at",
+		Drop:    "select account.drop_audit_month($1)",
 		Delete:  "select account.delete_audit_events($1, $2)",
 	}
 }

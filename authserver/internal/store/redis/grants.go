@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	goredis "github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -213,6 +214,24 @@ func (g *Grants) Superseded(
 func (g *Grants) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, ends time.Time) error {
 	_, err := g.run(ctx, g.revoke, id, string(reason), ends.UnixMilli())
 	return err
+}
+
+// concurrentRevocations is how many grants RevokeAll revokes at a time.
+const concurrentRevocations = 8
+
+// RevokeAll is Revoke for each of the grants with its reason. It stops at the first error.
+func (g *Grants) RevokeAll(ctx context.Context, ended []grant.Grant) error {
+	calls, ctx := errgroup.WithContext(ctx)
+	calls.SetLimit(concurrentRevocations)
+	for _, one := range ended {
+		calls.Go(func() error {
+			if ctx.Err() != nil { // another call has failed
+				return ctx.Err()
+			}
+			return g.Revoke(ctx, one.ID, one.Reason, one.Ends)
+		})
+	}
+	return calls.Wait()
 }
 
 // Repair updates an active grant to the state in Postgres.

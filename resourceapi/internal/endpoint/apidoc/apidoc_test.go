@@ -231,8 +231,13 @@ func TestFields_ResolvesReferencesAndAllOf(t *testing.T) {
 		return openapi.Object{{Name: "$ref", Value: "#/components/schemas/" + name}}
 	}
 	for schema, want := range map[string][]string{
+		"NewProgramme": {
+			"name string, up to 200 characters",
+			"status draft | active | completed | archived, default draft",
+		},
+		"NewForm": {"allowedOrigins array of string, up to 20 items", "enabled boolean, default true"},
 		"ProgrammePage": {
-			"data array of object",
+			"data array of object, up to 200 items",
 			"data[].status draft | active | completed | archived",
 			"data[].endsOn date | null",
 			"meta.nextCursor string",
@@ -268,7 +273,8 @@ func TestOperation_ShowsCurlCommand(t *testing.T) {
 		"GET /healthz": "curl " + base + "/healthz",
 		"POST /v1/programmes/programmes/7/transitions": "curl " + base +
 			"/v1/programmes/programmes/0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80/transitions \\\n" +
-			"  -H \"Authorization: Bearer $TOKEN\" \\\n  -H \"X-Tenant-Id: $TENANT\" \\\n  -H 'If-Match: \"3\"' \\\n" +
+			"  -H \"Authorization: Bearer $TOKEN\" \\\n  -H \"X-Tenant-Id: $WORKSPACE\" \\\n" +
+			"  -H 'If-Match: \"3\"' \\\n" +
 			"  -H 'Idempotency-Key: import-2026-07-31' \\\n  -H 'Content-Type: application/json' \\\n" +
 			"  --data-binary '{\n  \"to\": \"active\"\n}'",
 		"POST /v1/account/oauth/introspect": "curl " + base + "/v1/account/oauth/introspect \\\n  -u " +

@@ -1,6 +1,7 @@
 package apidoc
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func (r reader) list(schema openapi.Object, under string, depth int, out *[]fiel
 			*out,
 			field{
 				prefix + member.Name,
-				r.kind(described),
+				r.typed(described),
 				plain(child.Text("description")),
 				slices.Contains(required, any(member.Name)),
 			},
@@ -94,6 +95,21 @@ func merge(inner, outer openapi.Object) openapi.Object {
 	return out
 }
 
+// typed describes the type of a value with its limits and its default.
+func (r reader) typed(schema openapi.Object) string {
+	text, schema := r.kind(schema), r.resolve(schema)
+	for _, limit := range []struct{ name, format string }{
+		{"maxLength", ", up to %v characters"},
+		{"maxItems", ", up to %v items"},
+		{"default", ", default %v"},
+	} {
+		if value := schema.Value(limit.name); value != nil {
+			text += fmt.Sprintf(limit.format, value)
+		}
+	}
+	return text
+}
+
 // kind describes the type of a value in a few words.
 func (r reader) kind(schema openapi.Object) string {
 	schema = r.resolve(schema)
@@ -114,15 +130,7 @@ func (r reader) kind(schema openapi.Object) string {
 		return fmt.Sprint(schema.Value("const"))
 	case schema.Map("items") != nil:
 		return "array of " + r.kind(schema.Map("items"))
-	case schema.Text("format") != "":
-		return map[string]string{
-			"uuid":      "UUID",
-			"uri":       "URL",
-			"date-time": "time",
-			"date":      "date",
-		}[schema.Text("format")]
-	case schema.Text("type") == "string":
-		return "string"
 	}
-	return schema.Text("type")
+	named := map[string]string{"uuid": "UUID", "uri": "URL", "date-time": "time", "date": "date"}
+	return cmp.Or(named[schema.Text("format")], schema.Text("type"))
 }

@@ -28,7 +28,7 @@ func (r request) curl() string {
 	}
 	for _, h := range r.headers {
 		if h.name == tenantHeader {
-			lines = append(lines, `-H "X-Tenant-Id: $TENANT"`)
+			lines = append(lines, `-H "X-Tenant-Id: $WORKSPACE"`)
 			continue
 		}
 		lines = append(lines, quoted("-H", h.name+": "+h.value))
@@ -87,7 +87,7 @@ func (r request) golang() string {
 	for _, h := range r.headers {
 		value := strconv.Quote(h.value)
 		if h.name == tenantHeader {
-			value = `os.Getenv("TENANT")`
+			value = `os.Getenv("WORKSPACE")`
 		}
 		set(h.name, value)
 	}
@@ -119,7 +119,7 @@ func (r request) javaScript() string {
 	for _, h := range r.headers {
 		value := literal(h.value)
 		if h.name == tenantHeader {
-			value = "process.env.TENANT"
+			value = "process.env.WORKSPACE"
 		}
 		add(h.name, value)
 	}
@@ -166,7 +166,7 @@ func (r request) python() string {
 	for _, h := range r.headers {
 		value := literal(h.value)
 		if h.name == tenantHeader {
-			value = `os.environ["TENANT"]`
+			value = `os.environ["WORKSPACE"]`
 		}
 		add(h.name, value)
 	}

@@ -46,7 +46,7 @@ if err != nil {
 	return err
 }
 request.Header.Set("Authorization", "Bearer "+os.Getenv("TOKEN"))
-request.Header.Set("X-Tenant-Id", os.Getenv("TENANT"))
+request.Header.Set("X-Tenant-Id", os.Getenv("WORKSPACE"))
 request.Header.Set("If-Match", "\"3\"")
 request.Header.Set("Idempotency-Key", "import-2026-07-31")
 request.Header.Set("Content-Type", "application/json")
@@ -59,7 +59,7 @@ defer response.Body.Close()`,
   method: "POST",
   headers: {
     "Authorization": "Bearer " + process.env.TOKEN,
-    "X-Tenant-Id": process.env.TENANT,
+    "X-Tenant-Id": process.env.WORKSPACE,
     "If-Match": "\"3\"",
     "Idempotency-Key": "import-2026-07-31",
     "Content-Type": "application/json",
@@ -76,7 +76,7 @@ response = requests.post(
     "` + base + transitions + `",
     headers={
         "Authorization": "Bearer " + os.environ["TOKEN"],
-        "X-Tenant-Id": os.environ["TENANT"],
+        "X-Tenant-Id": os.environ["WORKSPACE"],
         "If-Match": "\"3\"",
         "Idempotency-Key": "import-2026-07-31",
         "Content-Type": "application/json",

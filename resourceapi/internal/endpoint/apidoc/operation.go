@@ -66,7 +66,7 @@ func (r reader) operation(o openapi.Operation) operation {
 		out.Parameters = append(out.Parameters, parameter{
 			p.Text("name"),
 			p.Text("in"),
-			r.kind(p.Map("schema")),
+			r.typed(p.Map("schema")),
 			plain(p.Text("description")),
 			p.Value("required") == true,
 		})

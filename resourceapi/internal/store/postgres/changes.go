@@ -117,7 +117,7 @@ func (e *Engage) changedSubmissions(
 	r list.Range,
 	take func(engage.Submission) bool,
 ) (end list.End, err error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
 	c := changesSQL{
 		table:      "resource.submissions",

@@ -29,7 +29,7 @@ func recordErasure(
 
 // RecordExport records in the audit log of the workspace that the user by exports the submissions of a form.
 func (s *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, "select account.record_export($1, $2, $3, $4, $5, $6)",
 		identity.New(), workspaceID, by, form, map[string]string{"format": format}, web.RequestID(ctx))

@@ -20,7 +20,7 @@ func (s *Store) Events(
 	limit int,
 	take func(event.Event) bool,
 ) (more bool, err error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `select sequence, type, data, created_at
 		from account.read_events($1, $2, $3, $4)`, workspaceID, after, subjects, limit+1)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
@@ -20,7 +19,7 @@ import (
 
 // Engage is the part of the Store for forms, submissions and supporters.
 type Engage struct {
-	pool  *pgxpool.Pool
+	pool  *database
 	turns *inflight.Requests[uuid.UUID]
 	queue Queue
 }
@@ -50,7 +49,7 @@ func (e *Engage) FirstAnswer(
 	ctx context.Context,
 	key idempotency.Key,
 ) (answer idempotency.Answer, known bool, err error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
 	var same bool
 	err = e.pool.QueryRow(ctx, `
@@ -101,7 +100,7 @@ func scanForm(row pgx.CollectableRow) (engage.Form, error) {
 
 // WorkspaceExists reports whether there is a workspace with the id.
 func (e *Engage) WorkspaceExists(ctx context.Context, id uuid.UUID) (exists bool, err error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
 	err = e.pool.QueryRow(ctx, "select account.workspace_exists($1)", id).Scan(&exists)
 	return exists, outcome(err)
@@ -196,7 +195,7 @@ func oneForm(ctx context.Context, db querier, text string, args ...any) (engage.
 // FormByKey reads the form of an embed key, in any state, with the state of the module in its workspace, in one round
 // trip. It returns engage.ErrNotFound.
 func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.FormState, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
 	var s engage.FormState
 	err := e.pool.QueryRow(ctx, `
@@ -212,7 +211,7 @@ func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.FormSta
 
 // Form reads a form of the workspace. It returns engage.ErrNotFound, also for a form of another workspace.
 func (e *Engage) Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
 	f, err := oneForm(
 		ctx,

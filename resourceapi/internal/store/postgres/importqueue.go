@@ -45,7 +45,7 @@ func takeImport(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (*waitin
 // those whose last turn is the oldest. So a workspace with many imports delays another by at most one import. The
 // query reads one index entry per workspace, however many imports it has.
 func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `
 		with recursive workspace (tenant_id) as (

@@ -38,7 +38,7 @@ func (w *writing) AcceptImport(ctx context.Context, workspaceID, user uuid.UUID,
 
 // Import reads the state of an import. It returns programme.ErrNotFound, also for an import of another workspace.
 func (s *Store) Import(ctx context.Context, workspaceID, id uuid.UUID) (programme.Import, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
 	i := programme.Import{ID: id}
 	err := s.pool.QueryRow(ctx, `
@@ -106,7 +106,7 @@ const maxTries = 5
 // them. After maxTries it is rejected. A failure that is not caused by the import, such as a lost connection, does
 // not count as a try.
 func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error) error {
-	ctx, cancel := bounded(ctx, patience) // the time of the import may be over
+	ctx, cancel := s.pool.bounded(ctx) // the time of the import may be over
 	defer cancel()
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "update resource.import_turns set last_at = now() where tenant_id = $1",

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
@@ -91,14 +90,14 @@ func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err er
 // the list. readRange fetches one row more than the page holds, to know whether there is a next page.
 func readRange[T any](
 	ctx context.Context,
-	pool *pgxpool.Pool,
+	pool *database,
 	text, table string,
 	whose []any,
 	r list.Range,
 	scan pgx.RowToFunc[T],
 	take func(T) bool,
 ) (list.End, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := pool.bounded(ctx)
 	defer cancel()
 	args := slices.Clone(whose)
 	add := func(value any) string {

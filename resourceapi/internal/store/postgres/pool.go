@@ -24,18 +24,30 @@ import (
 	"github.com/almonerhq/almoner/shared/secretfile"
 )
 
-// Time limits. A statement that takes longer than patience is cancelled by both client and server.
+// Time limits. A statement that takes longer than the patience of its database is cancelled by both client and server.
+// That is shortestPatience, or the time that callers wait for a Postgres that does not respond if it is longer.
 const (
-	patience       = time.Second
-	workPatience   = 20 * time.Second // of the import worker, which no client waits for
-	connectTimeout = 2 * time.Second
+	shortestPatience = time.Second
+	workPatience     = 20 * time.Second // of the import worker, which no client waits for
+	connectTimeout   = 2 * time.Second
 )
+
+// A database is a pool of connections with the patience for its statements.
+type database struct {
+	*pgxpool.Pool
+	patience time.Duration
+}
+
+// bounded returns a context that ends after the patience and is not cancelled when the client disconnects.
+func (d *database) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return bounded(ctx, d.patience)
+}
 
 // A Store is the service's database. It is safe for concurrent use.
 type Store struct {
-	pool     *pgxpool.Pool
-	searches *pgxpool.Pool // only for searches, so that they never hold every connection
-	probe    *pgxpool.Pool // one connection for Answers and Ready, so that they do not wait for other callers
+	pool     *database
+	searches *database // only for searches, so that they never hold every connection
+	probe    *database // one connection for Answers and Ready, so that they do not wait for other callers
 	pings    singleflight.Group
 
 	turns *inflight.Requests[uuid.UUID] // of writes, by workspace
@@ -88,7 +100,8 @@ func OpenFromSource(
 	general, searching := shares(connections)
 	s := &Store{turns: newTurns(general)}
 	watched := append(slices.Clone(tracers), pghealth.NewWatch(s.Ping, wait))
-	for pool, options := range map[**pgxpool.Pool]poolOptions{
+	patience := max(shortestPatience, wait)
+	for pool, options := range map[**database]poolOptions{
 		&s.pool: {
 			connections: general,
 			idle:        min(2, general),
@@ -108,7 +121,7 @@ func OpenFromSource(
 		},
 	} {
 		var err error
-		if *pool, err = openPool(ctx, url, options); err != nil {
+		if *pool, err = openPool(ctx, url, patience, options); err != nil {
 			s.Close()
 			return nil, err
 		}
@@ -144,7 +157,9 @@ type poolOptions struct {
 	tracers     []pgx.QueryTracer
 }
 
-func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpool.Pool, error) {
+func openPool(
+	ctx context.Context, url credential.Source, patience time.Duration, o poolOptions,
+) (*database, error) {
 	config, err := pgxpool.ParseConfig(url().Reveal())
 	if err != nil {
 		return nil, errURL
@@ -163,8 +178,8 @@ func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpo
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	for name, value := range map[string]string{
 		"application_name":                    "almoner-resourceapi",
-		"statement_timeout":                   "1s",
-		"lock_timeout":                        fmt.Sprint(lockWithin.Milliseconds()),
+		"statement_timeout":                   fmt.Sprint(patience.Milliseconds()),
+		"lock_timeout":                        fmt.Sprint(lockWithin(patience).Milliseconds()),
 		"idle_in_transaction_session_timeout": "5s",
 	} {
 		config.ConnConfig.RuntimeParams[name] = value
@@ -179,7 +194,7 @@ func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpo
 	if err != nil {
 		return nil, errors.New("the database pool cannot be made")
 	}
-	return pool, nil
+	return &database{pool, patience}, nil
 }
 
 // combineTracers combines the tracers of Postgres statements.
@@ -198,18 +213,18 @@ func (s *Store) SearchPoolStat() *pgxpool.Stat { return s.searches.Stat() }
 
 // Close waits for the connections in use and closes all.
 func (s *Store) Close() {
-	for _, pool := range []*pgxpool.Pool{s.pool, s.searches, s.probe} {
+	for _, pool := range []*database{s.pool, s.searches, s.probe} {
 		if pool != nil {
 			pool.Close()
 		}
 	}
 }
 
-// Ping checks whether Postgres responds before the context ends, and within a second. Concurrent calls share one
+// Ping checks whether Postgres responds before the context ends, and within its patience. Concurrent calls share one
 // ping.
 func (s *Store) Ping(ctx context.Context) error {
 	shared := s.pings.DoChan("", func() (any, error) {
-		ctx, cancel := bounded(ctx, patience)
+		ctx, cancel := s.probe.bounded(ctx)
 		defer cancel()
 		return nil, s.probe.Ping(ctx)
 	})

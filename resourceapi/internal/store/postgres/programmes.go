@@ -78,7 +78,7 @@ func oneProgramme(ctx context.Context, db querier, text string, args ...any) (pr
 
 // Programme reads a programme. It returns programme.ErrNotFound, also for a programme of another workspace.
 func (s *Store) Programme(ctx context.Context, workspaceID, id uuid.UUID) (programme.Programme, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
 	p, err := oneProgramme(ctx, s.pool, programmeSQL, workspaceID, id)
 	return p, outcome(err)

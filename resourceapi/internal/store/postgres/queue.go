@@ -10,7 +10,7 @@ import (
 // Jobs counts the unfinished jobs of submissions by state and returns how long the oldest job that is not running has
 // waited.
 func (s *Store) Jobs(ctx context.Context) (map[string]int, time.Duration, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(
 		ctx,

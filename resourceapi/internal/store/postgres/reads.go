@@ -34,7 +34,7 @@ const maxReads = 16
 // read sends a query in a batch with those of other requests. Since another query may have caused a failure, it is
 // then sent again alone. It returns standing.ErrUnknown.
 func (s *Store) read(ctx context.Context, one readQuery) (standing.Standing, any, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
 	answer, err := s.reads.Do(ctx, one)
 	if err != nil && ctx.Err() == nil {

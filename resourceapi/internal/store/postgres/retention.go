@@ -36,7 +36,7 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 	jobs.Name, jobs.Keep = "finished jobs", keepJobs
 	deliveries := retention.RowsOf("account.webhook_deliveries", "id", "t.created_at", "")
 	deliveries.Name, deliveries.Keep = "deliveries of webhooks", webhook.LogDays*24*time.Hour
-	return retention.NewStore(s.pool, "resource", []retention.Kind{
+	return retention.NewStore(s.pool.Pool, "resource", []retention.Kind{
 		oldSubmissions(), supporters, imports, answers.Kind(), jobs, deliveries,
 	})
 }

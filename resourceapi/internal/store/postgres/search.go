@@ -36,7 +36,7 @@ func (s *Store) Page(ctx context.Context, query programme.Query) (programme.Page
 	if query.Filter.Search != "" {
 		return s.search(ctx, query, text, args)
 	}
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, text, args...)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Store) Page(ctx context.Context, query programme.Query) (programme.Page
 
 // search reads a page on a connection for searches. Postgres itself cancels a search that takes too long.
 func (s *Store) search(ctx context.Context, query programme.Query, text string, args []any) (programme.Page, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
 	connection, err := s.searches.Acquire(ctx)
 	if errors.Is(err, context.DeadlineExceeded) && s.searches.Stat().AcquiredConns() > 0 {
@@ -62,7 +62,7 @@ func (s *Store) search(ctx context.Context, query programme.Query, text string, 
 		return programme.Page{}, outcome(err)
 	}
 	defer connection.Release()
-	ctx, cancel = bounded(ctx, patience) // longer than searchTime
+	ctx, cancel = s.pool.bounded(ctx) // longer than searchTime
 	defer cancel()
 	rows, err := connection.Query(ctx, text, args...)
 	if err != nil {

@@ -15,7 +15,7 @@ func TestOpen_DoesNotUseClosedConnections(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	for range 3 {
-		for name, pool := range map[string]*pgxpool.Pool{
+		for name, pool := range map[string]*database{
 			"general":  store.pool,
 			"searches": store.searches,
 			"probe":    store.probe,
@@ -38,7 +38,7 @@ func TestOpen_PingsIdleConnectionsOfRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(store.Close)
-		for pool, want := range map[*pgxpool.Pool]bool{store.pool: true, store.searches: true, store.probe: false} {
+		for pool, want := range map[*database]bool{store.pool: true, store.searches: true, store.probe: false} {
 			connection, err := pool.Acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)

@@ -96,7 +96,7 @@ func readAs[T any](
 // Askable returns the permissions that the client of a grant could get by a new consent, or none if there is no such
 // grant.
 func (s *Store) Askable(ctx context.Context, grant, workspaceID uuid.UUID) (perm.Set, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
 	var identifiers []string
 	if err := s.pool.QueryRow(ctx, standing.AskableSQL, grant, workspaceID).Scan(&identifiers); err != nil {
@@ -107,7 +107,7 @@ func (s *Store) Askable(ctx context.Context, grant, workspaceID uuid.UUID) (perm
 
 // EndReplaced revokes the tokens that a personal access token replaces.
 func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
 	return outcome(standing.EndReplaced(ctx, s.pool, token))
 }

@@ -70,7 +70,7 @@ const statusColumns = "s.id, s.tenant_id, s.form_id, s.status, s.reasons"
 // SubmissionStatus reads the status of a submission, or returns engage.ErrNotFound. If workspaceID is zero, as in a
 // status token of an earlier release, it searches all workspaces.
 func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
 	text, args := "select "+statusColumns+" from resource.submissions s where s.tenant_id = $1 and s.id = $2",
 		[]any{workspaceID, id}

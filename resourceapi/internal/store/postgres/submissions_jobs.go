@@ -29,7 +29,7 @@ type Queue interface {
 func (e *Engage) Accepted(
 	ctx context.Context, waiting time.Duration, limit int,
 ) (map[uuid.UUID]uuid.UUID, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
 	rows, err := e.pool.Query(ctx, `
 		select id, tenant_id from resource.submissions
@@ -47,7 +47,7 @@ func (e *Engage) Accepted(
 }
 
 // JobDriver lets the job queue use the store's connections.
-func (s *Store) JobDriver() *riverpgxv5.Driver { return riverpgxv5.New(s.pool) }
+func (s *Store) JobDriver() *riverpgxv5.Driver { return riverpgxv5.New(s.pool.Pool) }
 
 // jobMigrator returns a migrator and its connections, which the caller must close.
 func jobMigrator(ctx context.Context, url string) (*pgxpool.Pool, *rivermigrate.Migrator[pgx.Tx], error) {

@@ -69,12 +69,12 @@ func (e *Engage) Submission(ctx context.Context, workspaceID, id uuid.UUID) (eng
 
 // oneRecord reads at most one row. It returns missing if there is none.
 func oneRecord[T any](
-	ctx context.Context, db querier, missing error, scan pgx.RowToFunc[T], text string, args ...any,
+	ctx context.Context, pool *database, missing error, scan pgx.RowToFunc[T], text string, args ...any,
 ) (T, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := pool.bounded(ctx)
 	defer cancel()
 	var none T
-	rows, err := db.Query(ctx, text, args...)
+	rows, err := pool.Query(ctx, text, args...)
 	if err != nil {
 		return none, outcome(err)
 	}

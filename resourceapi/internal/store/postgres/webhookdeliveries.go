@@ -19,7 +19,7 @@ import (
 
 // DueWebhooks returns up to limit endpoints with pending deliveries, each with its workspace.
 func (h *Webhooks) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uuid.UUID, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	rows, err := h.pool.Query(ctx, "select webhook, tenant from account.webhooks_due($1)", limit)
 	if err != nil {
@@ -36,7 +36,7 @@ func (h *Webhooks) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uu
 
 // Target implements delivery.Store.
 func (h *Webhooks) Target(ctx context.Context, id uuid.UUID) (t delivery.Target, err error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	var permissions []string
 	err = h.pool.QueryRow(ctx, `select `+webhook.Columns+`, w.secret, w.secret_key, w.position, w.failures,
@@ -54,7 +54,7 @@ func (h *Webhooks) Target(ctx context.Context, id uuid.UUID) (t delivery.Target,
 
 // Requested implements delivery.Store.
 func (h *Webhooks) Requested(ctx context.Context, id uuid.UUID) (d webhook.Delivery, waits bool, err error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	rows, err := h.pool.Query(ctx, "select "+webhook.DeliveryColumns+` from account.webhook_deliveries d
 		where d.webhook_id = $1 and d.tried_at is null order by d.created_at limit 1`, id)
@@ -72,7 +72,7 @@ func (h *Webhooks) Requested(ctx context.Context, id uuid.UUID) (d webhook.Deliv
 func (h *Webhooks) Event(
 	ctx context.Context, workspaceID uuid.UUID, sequence int64,
 ) (e event.Event, stored bool, err error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	err = h.pool.QueryRow(ctx, "select sequence, type, data, created_at from account.webhook_event($1, $2)",
 		workspaceID, sequence).Scan(&e.Sequence, &e.Type, &e.Data, &e.At)
@@ -86,7 +86,7 @@ func (h *Webhooks) Event(
 func (h *Webhooks) Next(
 	ctx context.Context, workspaceID uuid.UUID, after int64, types []string,
 ) (e event.Event, found bool, last int64, err error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	var sequence *int64
 	var eventType *string
@@ -110,7 +110,7 @@ func (h *Webhooks) moved(
 	ctx context.Context, t delivery.Target, e event.Event, a delivery.Attempt, set string,
 	args func(now time.Time) []any,
 ) error {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
 		now, err := timeOfDatabase(ctx, tx)
@@ -169,7 +169,7 @@ func problemOf(a delivery.Attempt) *string {
 
 // Finish implements delivery.Store.
 func (h *Webhooks) Finish(ctx context.Context, id uuid.UUID, a delivery.Attempt) error {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
 		now, err := timeOfDatabase(ctx, tx)
@@ -228,7 +228,7 @@ func (h *Webhooks) Retry(
 func (h *Webhooks) Disable(
 	ctx context.Context, t delivery.Target, reason webhook.Reason, e event.Event, a *delivery.Attempt, mail bool,
 ) error {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `update account.webhooks w set enabled = false, reason = $3, disabled_at = now(),
@@ -308,7 +308,7 @@ func (h *Webhooks) ResealWebhooks(
 
 // WebhookStates counts the endpoints by state: enabled, failing, disabled.
 func (h *Webhooks) WebhookStates(ctx context.Context) (map[string]int, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	var enabled, failing, disabled int
 	err := h.pool.QueryRow(ctx, `select count(*) filter (where enabled and failing_since is null),
@@ -318,7 +318,7 @@ func (h *Webhooks) WebhookStates(ctx context.Context) (map[string]int, error) {
 }
 
 func (h *Webhooks) exec(ctx context.Context, sql string, args ...any) error {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	if _, err := h.pool.Exec(ctx, sql, args...); err != nil {
 		return outcome(fmt.Errorf("record a webhook delivery: %w", err))

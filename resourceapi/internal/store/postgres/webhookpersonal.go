@@ -69,7 +69,7 @@ func (h *Webhooks) submission(
 
 // member reads a member of the workspace, or returns nil.
 func (h *Webhooks) member(ctx context.Context, workspaceID, user uuid.UUID) (*delivery.Member, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	m := delivery.Member{UserID: user}
 	err := h.pool.QueryRow(ctx, "select name, email from account.webhook_member($1, $2)", workspaceID, user).

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
@@ -23,7 +22,7 @@ import (
 
 // Webhooks is the part of the Store that stores webhook endpoints and their deliveries.
 type Webhooks struct {
-	pool  *pgxpool.Pool
+	pool  *database
 	turns *inflight.Requests[uuid.UUID]
 }
 
@@ -46,7 +45,7 @@ func (h *Webhooks) Once(
 
 // Webhook reads an endpoint of the workspace. It returns webhook.ErrNotFound.
 func (h *Webhooks) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	e, err := webhook.Find(ctx, h.pool, workspaceID, id)
 	return e, outcome(err)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 
@@ -34,7 +33,7 @@ func (s *Store) Once(
 
 // once is Store.Once for an effect that receives the transaction. It runs in a turn of the key's workspace.
 func once(
-	ctx context.Context, pool *pgxpool.Pool, turns *inflight.Requests[uuid.UUID], key idempotency.Key,
+	ctx context.Context, pool *database, turns *inflight.Requests[uuid.UUID], key idempotency.Key,
 	effect func(context.Context, pgx.Tx) (idempotency.Answer, error),
 ) (answer idempotency.Answer, err error) {
 	err = inTurn(ctx, turns, key.WorkspaceID, func() (err error) {
@@ -47,11 +46,11 @@ func once(
 // onceNow is once without waiting for a turn. It returns errors of Postgres and of effect unchanged.
 func onceNow(
 	ctx context.Context,
-	pool *pgxpool.Pool,
+	pool *database,
 	key idempotency.Key,
 	effect func(context.Context, pgx.Tx) (idempotency.Answer, error),
 ) (answer idempotency.Answer, err error) {
-	ctx, cancel := bounded(ctx, patience)
+	ctx, cancel := pool.bounded(ctx)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
 		answer, err = answers.Once(ctx, tx, key, effect)

@@ -66,26 +66,28 @@ func (h *Handler) export(as settings.Format) http.Handler {
 		if err != nil {
 			return err
 		}
-		workspaceID := here.Workspace.ID
-		if v.R.Method == http.MethodGet {
-			exported := v.Event(&workspaceID, audit.AuditExported, "tenant:"+workspaceID.String(), nil)
-			if err := h.events.Record(v.R.Context(), exported); err != nil {
-				return err
-			}
-		}
-		search := settings.ReadSearch(v.R.URL.Query()).Of()
-		return settings.Export[audit.Entry]{
-			Name:    "audit-" + workspaceID.String(),
-			Columns: columns,
-			Cells:   cells,
-			Line:    func(e audit.Entry) any { return lineOf(e) },
-			Page: func(after *audit.Entry) ([]audit.Entry, error) {
-				var from audit.Cursor
-				if after != nil {
-					from = after.Cursor()
+		return h.LogTurn(v, func() error {
+			workspaceID := here.Workspace.ID
+			if v.R.Method == http.MethodGet {
+				exported := v.Event(&workspaceID, audit.AuditExported, "tenant:"+workspaceID.String(), nil)
+				if err := h.events.Record(v.R.Context(), exported); err != nil {
+					return err
 				}
-				return h.events.EventsOfWorkspace(v.R.Context(), workspaceID, search, from, settings.ExportPage)
-			},
-		}.Write(h.Settings, v, as)
+			}
+			search := settings.ReadSearch(v.R.URL.Query()).Of()
+			return settings.Export[audit.Entry]{
+				Name:    "audit-" + workspaceID.String(),
+				Columns: columns,
+				Cells:   cells,
+				Line:    func(e audit.Entry) any { return lineOf(e) },
+				Page: func(after *audit.Entry) ([]audit.Entry, error) {
+					var from audit.Cursor
+					if after != nil {
+						from = after.Cursor()
+					}
+					return h.events.EventsOfWorkspace(v.R.Context(), workspaceID, search, from, settings.ExportPage)
+				},
+			}.Write(h.Settings, v, here, as)
+		})
 	})
 }

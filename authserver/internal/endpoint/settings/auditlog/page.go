@@ -65,7 +65,15 @@ func (h *Handler) show() http.Handler {
 		}
 		query := v.R.URL.Query()
 		from, search := settings.ReadMark(query.Get("before")), settings.ReadSearch(query)
-		entries, err := h.events.EventsOfWorkspace(v.R.Context(), here.Workspace.ID, search.Of(), from, pageSize+1)
+		var entries []audit.Entry
+		err = h.LogTurn(v, func() error {
+			return h.ReadLog(v.R.Context(), func() (err error) {
+				entries, err = h.events.EventsOfWorkspace(
+					v.R.Context(), here.Workspace.ID, search.Of(), from, pageSize+1,
+				)
+				return err
+			})
+		})
 		if err != nil {
 			return err
 		}

@@ -71,7 +71,15 @@ func (h *Handler) showLog() http.Handler {
 			return err
 		}
 		from, search := settings.ReadMark(query.Get("before")), settings.ReadSearch(query)
-		found, err := h.policies.SearchConnections(v.R.Context(), here.Workspace.ID, search.Of(), from, logPageSize+1)
+		var found []connectionlog.Found
+		err = h.LogTurn(v, func() error {
+			return h.ReadLog(v.R.Context(), func() (err error) {
+				found, err = h.policies.SearchConnections(
+					v.R.Context(), here.Workspace.ID, search.Of(), from, logPageSize+1,
+				)
+				return err
+			})
+		})
 		if err != nil {
 			return err
 		}
@@ -167,26 +175,28 @@ func (h *Handler) exportLog(as settings.Format) http.Handler {
 		if err != nil {
 			return err
 		}
-		workspaceID := here.Workspace.ID
-		if v.R.Method == http.MethodGet {
-			exported := v.Event(&workspaceID, audit.ConnectionsExported, "tenant:"+workspaceID.String(), nil)
-			if err := h.auditor.Record(v.R.Context(), exported); err != nil {
-				return err
-			}
-		}
-		search := settings.ReadSearch(v.R.URL.Query()).Of()
-		return settings.Export[connectionlog.Found]{
-			Name:    "connections-" + workspaceID.String(),
-			Columns: logColumns,
-			Cells:   logCells,
-			Line:    func(f connectionlog.Found) any { return logLineOf(f) },
-			Page: func(after *connectionlog.Found) ([]connectionlog.Found, error) {
-				var from audit.Cursor
-				if after != nil {
-					from = cursorOf(*after)
+		return h.LogTurn(v, func() error {
+			workspaceID := here.Workspace.ID
+			if v.R.Method == http.MethodGet {
+				exported := v.Event(&workspaceID, audit.ConnectionsExported, "tenant:"+workspaceID.String(), nil)
+				if err := h.auditor.Record(v.R.Context(), exported); err != nil {
+					return err
 				}
-				return h.policies.SearchConnections(v.R.Context(), workspaceID, search, from, settings.ExportPage)
-			},
-		}.Write(h.Settings, v, as)
+			}
+			search := settings.ReadSearch(v.R.URL.Query()).Of()
+			return settings.Export[connectionlog.Found]{
+				Name:    "connections-" + workspaceID.String(),
+				Columns: logColumns,
+				Cells:   logCells,
+				Line:    func(f connectionlog.Found) any { return logLineOf(f) },
+				Page: func(after *connectionlog.Found) ([]connectionlog.Found, error) {
+					var from audit.Cursor
+					if after != nil {
+						from = cursorOf(*after)
+					}
+					return h.policies.SearchConnections(v.R.Context(), workspaceID, search, from, settings.ExportPage)
+				},
+			}.Write(h.Settings, v, here, as)
+		})
 	})
 }

@@ -44,7 +44,7 @@
   // fill replaces the placeholders of an example with the pasted values.
   function fill(text) {
     Object.keys(values).forEach(function (name) {
-      var value = values[name], variable = name.toUpperCase();
+      var value = values[name], variable = { token: "TOKEN", tenant: "WORKSPACE" }[name];
       if (!value) return;
       text = text.replaceAll("$" + variable, value);
       ['os.Getenv("' + variable + '")', "process.env." + variable, 'os.environ["' + variable + '"]'].forEach(

@@ -1,0 +1,77 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/inflight"
+)
+
+// Limits of the searches and exports of logs in one process. They use the connections to Postgres that refreshes use.
+const (
+	turnsPerUser = 2 // searches and exports of a user
+	turnsOfReads = 4 // reads of all users
+	turnWait     = 3 * time.Second
+	maxWaiting   = 8   // searches and exports of a user, running or waiting
+	maxReads     = 256 // of all users, running or waiting
+)
+
+// turns bounds the searches and exports of logs. An export keeps its turn as a user's until it ends. It takes a turn
+// among the reads of all users for each page, so that a slow client keeps no other user waiting.
+type turns struct {
+	users *inflight.Requests[uuid.UUID]
+	reads *inflight.Requests[struct{}]
+}
+
+func newTurns() turns {
+	return turns{
+		users: inflight.New[uuid.UUID](inflight.Bounds{InFlight: maxWaiting, AtOnce: turnsPerUser, Wait: turnWait}),
+		reads: inflight.New[struct{}](inflight.Bounds{InFlight: maxReads, AtOnce: turnsOfReads, Wait: turnWait}),
+	}
+}
+
+// errBusy reports that too many searches and exports are running.
+var errBusy = errors.New("too many searches and exports are running")
+
+// LogTurn runs serve, which searches or exports a log, when it is the user's turn. It writes a 429 and returns
+// ErrAnswered if that takes too long.
+func (h *Settings) LogTurn(v *Request, serve func() error) error {
+	turn, err := h.turns.users.Enter(v.R.Context(), v.Current.User.ID)
+	if err == nil {
+		defer turn.Leave(false)
+		err = serve()
+	} else if v.R.Context().Err() == nil {
+		err = errBusy
+	}
+	if !errors.Is(err, errBusy) {
+		return err
+	}
+	v.W.Header().Set("Retry-After", strconv.Itoa(int(turnWait/time.Second)))
+	h.Pages.ShowError(v.W, v.R, &ui.Message{
+		Frame:   errorFrame(v.R, v.Current),
+		Status:  http.StatusTooManyRequests,
+		Heading: "Too many searches and exports are running",
+		Text:    "Wait until one of them has finished, then try again.",
+	})
+	return ErrAnswered
+}
+
+// ReadLog runs read, which reads a page of a log, when it is its turn among the reads of all users. It returns errBusy
+// if that takes too long.
+func (h *Settings) ReadLog(ctx context.Context, read func() error) error {
+	turn, err := h.turns.reads.Enter(ctx, struct{}{})
+	switch {
+	case err == nil:
+		defer turn.Leave(false)
+		return read()
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return errBusy
+}

@@ -1,0 +1,148 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+)
+
+// pastMonths adds the partitions of the 6 months before this one, with an event for each day.
+func (l *storeTest) pastMonths() {
+	l.Helper()
+	l.fixture.Exec(`drop table account.audit_events_earlier`)
+	l.fixture.Exec(`do $$ declare month timestamptz; begin
+		for month in
+			select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
+			from generate_series(1, 6) n loop
+			execute format('create table account.%I partition of account.audit_events for values from (%L) to (%L)',
+				'audit_events_past_' || to_char(month, 'YYYY_MM'), month,
+				(month at time zone 'UTC' + interval '1 month') at time zone 'UTC');
+		end loop;
+	end $$`)
+	l.fixture.Exec(`insert into account.audit_events (id, at, actor, action, subject)
+		select gen_random_uuid(), now() - make_interval(days => n), 'system', 'x', 'x' from generate_series(1, 180) n`)
+}
+
+const (
+	auditMonths = `select count(*) from account.audit_months()`
+	dropMonth   = `select coalesce(account.drop_audit_month(now() - interval '91 days'), -1)`
+)
+
+// A call drops one month, so that each drop locks the audit log for a moment.
+func TestAuditMonths_OneMonthIsDroppedPerCall(t *testing.T) {
+	l := newStoreTest(t)
+	l.pastMonths()
+	before := l.count(auditMonths)
+	for dropped := 1; dropped <= 2; dropped++ {
+		if n := l.count(dropMonth); n < 1 || l.count(auditMonths) != before-dropped {
+			t.Errorf("%d events, and %d of %d months are left", n, l.count(auditMonths), before)
+		}
+	}
+	for l.count(dropMonth) >= 0 {
+	}
+	if n := l.count(`select count(*) from account.audit_events where at > now() - interval '90 days'`); n < 89 {
+		t.Errorf("%d events of the last 90 days are left", n)
+	}
+}
+
+// While another session reads the audit log, no month is dropped, and an insert waits only a moment.
+func TestAuditMonths_LogInUseIsNotDropped(t *testing.T) {
+	l := newStoreTest(t)
+	l.pastMonths()
+	before := l.count(auditMonths)
+	reader, err := pgx.Connect(t.Context(), l.fixture.Database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := reader.Exec(t.Context(), "begin; select count(*) from account.audit_events"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if n := l.count(dropMonth); n != -1 || l.count(auditMonths) != before {
+		t.Errorf("%d events were dropped, and %d of %d months are left", n, l.count(auditMonths), before)
+	}
+	if took := time.Since(began); took > 900*time.Millisecond {
+		t.Errorf("the audit log was locked for up to %s", took)
+	}
+}
+
+// Refusals that the default partition has more than once move to their month once.
+func TestAuditMonths_RepeatedRefusalsMoveToTheirMonth(t *testing.T) {
+	l := newStoreTest(t)
+	l.fixture.Exec(`do $$ declare name text; begin
+		for name in select p.name from account.audit_months() p where p.starts is not null loop
+			execute format('drop table account.%I', name);
+		end loop;
+	end $$`)
+	insert := fmt.Sprintf(`insert into account.audit_events (id, at, actor, action, subject, detail)
+		select gen_random_uuid(), date_trunc('hour', now()) + make_interval(months => 3), 'system', '%s', 'grant:x',
+			'{"reason": "x"}' from generate_series(1, $1) on conflict do nothing`, audit.GrantRefused)
+	const stored = `select count(*) from account.audit_events where subject = 'grant:x'`
+	l.fixture.Exec(insert, 3)
+	if n := l.count(stored); n != 1 {
+		t.Errorf("the default partition has %d refusals", n)
+	}
+	// As it was before the index.
+	l.fixture.Exec(`drop index account.audit_events_default_refusals`)
+	l.fixture.Exec(insert, 3)
+	if n := l.count(stored); n != 4 {
+		t.Fatalf("%d refusals", n)
+	}
+	l.fixture.Exec(`select account.make_audit_months()`)
+	if n, left := l.count(stored), l.count(`select count(*) from account.audit_events_default`); n != 1 || left != 0 {
+		t.Errorf("%d refusals, %d of them in the default partition", n, left)
+	}
+}
+
+// A migration that fails because the audit log is in use leaves no constraint that would refuse later events.
+func TestMigrate_LeavesNoConstraintOnAuditLog(t *testing.T) {
+	t.Parallel()
+	database := emptyDatabase(t, testkit.NewDatabase(t))
+	migrateBefore(t, "00253", database)
+	owner, err := pgx.Connect(t.Context(), database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = owner.Close(context.WithoutCancel(t.Context())) }()
+	_, err = owner.Exec(t.Context(), `alter table account.audit_events add constraint audit_events_earlier
+		check (at < '2000-01-01') not valid`) // as an earlier attempt has left it
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := pgx.Connect(t.Context(), database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.Exec(t.Context(), "begin; lock table account.audit_events in access share mode"); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		time.Sleep(5 * time.Second) // longer than the migration waits for a lock
+		ended <- reader.Close(context.WithoutCancel(t.Context()))
+	}()
+	if _, err := postgres.Migrate(t.Context(), credential.Secret(database.Owner)); err == nil {
+		t.Error("the migration succeeded although the audit log is in use")
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	_, err = owner.Exec(t.Context(), `insert into account.audit_events (id, tenant_id, actor, action, subject)
+		values ($1, $1, 'system', 'x', 'x')`, uuid.New())
+	if err != nil {
+		t.Errorf("an event is refused: %v", err)
+	}
+	if _, err := postgres.Migrate(t.Context(), credential.Secret(database.Owner)); err != nil {
+		t.Error(err)
+	}
+}

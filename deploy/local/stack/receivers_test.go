@@ -1,0 +1,117 @@
+package stack
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+)
+
+// blocks returns the lines of a page that can be pasted.
+func blocks(t *testing.T, page string) []string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("../../..", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
+		all = append(all, block[1])
+	}
+	return all
+}
+
+// The lines of webhooks.md work as they are when pasted: the receiver gets a test event and an event.
+func TestStart_DeliversWebhooksToThisMachine(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("the lines need python3")
+	}
+	options := optionsFor(t, usedHome(t))
+	options.LocalReceivers = true
+	s := start(t, options)
+	port, err := localstore.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(options.Home, filepath.Join(dir, ".almoner")); err != nil {
+		t.Fatal(err)
+	}
+	variables, receive := blocks(t, "README.md")[0], blocks(t, "deploy/docs/webhooks.md")[0]
+	script := "set -eu\n" + variables + strings.ReplaceAll(receive, "8443", fmt.Sprint(port))
+	command := exec.CommandContext(t.Context(), "sh", "-c", script)
+	command.Dir = dir
+	command.Env = append(os.Environ(), "PATH="+filepath.Dir(python)+":"+os.Getenv("PATH"))
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v (%d bytes of output)", err, len(out))
+	}
+	for _, want := range []string{`"type":"webhook.test"`, `evt_` + s.Demo.Workspaces.Main.ID, `"programme.created"`} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the receiver did not print %s", want)
+		}
+	}
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		if info, err := os.Stat(filepath.Join(options.Home, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// addReceiver adds a webhook endpoint on this machine and returns the status.
+func addReceiver(t *testing.T, s *Stack) int {
+	t.Helper()
+	body := strings.NewReader(`{"url":"https://localhost:8443/","types":["programme.created"]}`)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.BaseURL+"/v1/webhooks", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+s.Demo.Tokens.Owner)
+	request.Header.Set("X-Tenant-Id", s.Demo.Workspaces.Main.ID)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+// Without the option, as in a deployment, this machine is refused. The commands of both programs work with the settings
+// that the start writes, and say what to do if the database refuses the role.
+func TestStart_WritesSettingsForCommands(t *testing.T) {
+	s := start(t, optionsFor(t, usedHome(t)))
+	if status := addReceiver(t, s); status != http.StatusBadRequest {
+		t.Errorf("a receiver on this machine: status %d, want 400", status)
+	}
+	list := []string{"admin", "users", "list"}
+	show := []string{"retention", "show"}
+	for _, c := range []struct {
+		program, file string
+		args          []string
+		want          string // in the error, or "" if the command works
+	}{
+		{authserver, s.AdminFile(), list, ""},
+		{resourceapi, s.ResourceapiFile(), show, ""},
+		{authserver, s.ResourceapiFile(), list, "member of almoner_authserver"},
+		{resourceapi, s.AdminFile(), show, "member of almoner_resourceapi"},
+	} {
+		args := append([]string{"--config", c.file}, c.args...)
+		command := exec.CommandContext(t.Context(), filepath.Join(s.options.Binaries, c.program), args...)
+		command.Env = []string{}
+		out, err := command.CombinedOutput()
+		if (err == nil) != (c.want == "") || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s %v: %v (%d bytes of output)", c.program, c.args, err, len(out))
+		}
+		if info, err := os.Stat(c.file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v", c.file, err)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package postgres
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// A statement may take a second, or as long as callers wait for a Postgres that does not respond if that is longer. The
+// client and the server cancel it after that.
+func TestOpen_PatienceIsAtLeastWait(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	for wait, finishes := range map[time.Duration]bool{0: false, 3 * time.Second: true} {
+		store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, 4, wait)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(store.Close)
+		for name, limited := range map[string]bool{"client": true, "server": false} {
+			ctx, cancel := context.WithCancel(t.Context())
+			if limited {
+				ctx, cancel = store.pool.bounded(ctx)
+			}
+			_, err = store.pool.Exec(ctx, "select pg_sleep(1.5)")
+			cancel()
+			if err == nil != finishes {
+				t.Errorf("%s, wait %s: %v", name, wait, err)
+			}
+		}
+	}
+}
