@@ -25,8 +25,8 @@ type Distribution struct {
 	// AsCaller are functions that run with the rights of their caller in a distributed database, where a transaction
 	// cannot change its role. Grants are the statements that give the callers these rights.
 	AsCaller, Grants []string
-	// Sequential are functions that change a table of ByWorkspace and then one of Reference. They change one shard after
-	// the other.
+	// Sequential are functions that change a table of ByWorkspace and then one of Reference. They change one shard
+	// after the other.
 	Sequential []string
 }
 
