@@ -93,7 +93,7 @@ func setUp(t *testing.T, browser *harness.Browser) {
 	browser.Fill("#code", code)
 	browser.Click(`form[action="/settings/security/authenticator"] button.button-main`)
 	browser.See(".codes")
-	shown := harness.Evaluate[string](browser, `document.querySelector(".codes").innerText`)
+	shown := harness.Evaluate[string](browser, `document.querySelector(".codes").value`)
 	for _, code := range strings.Fields(shown) {
 		met.Add("recovery code", code)
 	}

@@ -9,6 +9,14 @@ import (
 
 // The page on which a user chooses the workspace for a client that belongs to no workspace.
 
+// warningInView reports whether the warning is completely in the window and nothing covers it.
+const warningInView = `(() => {
+	scrollTo(0, 0);
+	const e = document.querySelector(".alert-warn"), box = e.getBoundingClientRect();
+	const shown = y => e.contains(document.elementFromPoint(box.x + 20, y));
+	return e.textContent.includes("your own computer") && shown(box.top + 3) && shown(box.bottom - 3);
+})()`
+
 func TestBrowser_ChoosesWorkspace(t *testing.T) {
 	t.Parallel()
 	p, site := enterWithDocuments(t, "claude")
@@ -38,6 +46,9 @@ func TestBrowser_ChoosesWorkspace(t *testing.T) {
 		browser.Press(harness.EnterKey)
 		browser.See(approveButton)
 		look("consent")
+		if screen != harness.Narrowest && !harness.Evaluate[bool](browser, warningInView) {
+			t.Errorf("%d pixels: the warning about the user's own computer is out of view", screen.Width)
+		}
 		if text := browser.Text(); !strings.Contains(text, p.Demo.Workspaces.Empty.Name) {
 			t.Errorf("the consent page does not name the workspace: %s", text)
 		}

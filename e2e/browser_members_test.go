@@ -17,7 +17,7 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	sam := demo.User{Email: strings.ToLower("sam." + ws.Owner.ID + "@example.org"), Password: "three small boats"}
 	office := p.Browser(t, harness.Laptop)
-	office.Open(p.AppURL + "/settings/members?tenant=" + ws.Workspace.ID)
+	office.Open(p.AppURL + "/settings/members/invite?tenant=" + ws.Workspace.ID)
 	office.SignIn(ws.Owner.Email, ws.Owner.Password)
 	office.Fill("#invite-email", sam.Email)
 	office.Press(harness.EnterKey) // invites, without permissions: the form comes back

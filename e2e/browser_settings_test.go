@@ -82,7 +82,7 @@ func (v *settingsTour) switchesLLM() {
 // invites invites an address and returns the link in the mail.
 func (v *settingsTour) invites(address string) string {
 	v.Helper()
-	v.Open(v.p.AppURL + "/settings/members?tenant=" + v.ws.Workspace.ID)
+	v.Open(v.p.AppURL + "/settings/members/invite?tenant=" + v.ws.Workspace.ID)
 	v.Fill("#invite-email", address)
 	v.Click(`button[name=preset][value=sees]`)
 	v.See(`input[name=permissions][value="` + harness.ReadProgrammes + `"]:checked`)

@@ -263,6 +263,7 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 		"/settings/connectors/log",
 		"/settings/members",
 		"/settings/members/member",
+		"/settings/members/invite",
 	} {
 		for _, query := range []string{
 			"",

@@ -99,12 +99,13 @@ func pagesOf(p *harness.Product, e *target) map[string][]string {
 
 		p.AppURL + "/settings/connectors/log" + in: {"workspace"},
 
-		p.AppURL + "/settings/members" + in:       {"person", "workspace"},
-		p.AppURL + "/settings/passkeys":           {"passkey"},
-		p.AppURL + "/login/again":                 nil,
-		p.AuthorizeURL(e.connector.Begin().Query): {"application", "workspace"},
-		p.AuthorizeURL(e.app.Request()):           {"application", "workspace"},
-		p.BaseURL + e.publicForm() + "/embed":     {"form"},
+		p.AppURL + "/settings/members" + in:        {"person", "workspace"},
+		p.AppURL + "/settings/members/invite" + in: {"workspace"},
+		p.AppURL + "/settings/passkeys":            {"passkey"},
+		p.AppURL + "/login/again":                  nil,
+		p.AuthorizeURL(e.connector.Begin().Query):  {"application", "workspace"},
+		p.AuthorizeURL(e.app.Request()):            {"application", "workspace"},
+		p.BaseURL + e.publicForm() + "/embed":      {"form"},
 	}
 }
 

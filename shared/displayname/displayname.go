@@ -20,9 +20,14 @@ const MaxLength = 100
 // maxMarks is the maximum number of consecutive combining marks. Vietnamese, Hebrew and Thai need two.
 const maxMarks = 2
 
+// Empty is the message for a name without a visible character.
+const Empty = "Enter a name."
+
 // Check returns what is wrong with a name of up to longest characters, as a message for people, or "".
 func Check(name string, longest int) string {
 	switch {
+	case strings.TrimSpace(name) == "":
+		return Empty
 	case !utf8.ValidString(name) || strings.ContainsRune(name, unicode.ReplacementChar):
 		return "Must be valid UTF-8 text."
 	case utf8.RuneCountInString(name) > longest:
@@ -30,7 +35,7 @@ func Check(name string, longest int) string {
 	case strings.ContainsFunc(name, hidden):
 		return "Must be a single line without control characters or invisible characters."
 	case !Visible(name):
-		return "Must contain a visible character."
+		return Empty
 	case marksInARow(name) > maxMarks:
 		return "Must not have more than two accents or other marks on a letter."
 	}

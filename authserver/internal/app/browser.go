@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +18,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/invitation"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/connectors"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/developers"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
@@ -74,8 +71,7 @@ type browserDeps struct {
 }
 
 func newBrowser(d browserDeps) (browser, error) {
-	subsections := slices.Concat(developers.Subsections(), connectors.Subsections())
-	d.pages = d.pages.Offering(d.config.offer()).Navigating(SettingsSections(), subsections)
+	d.pages = d.pages.Offering(d.config.offer()).Navigating(SettingsSections(), settingsSubsections())
 	proxies, err := web.ParseProxies(d.config.TrustedProxies)
 	if err != nil {
 		return browser{}, err

@@ -139,7 +139,7 @@ func TestMembers_ChangesAreMailed(t *testing.T) {
 	p.fixture.Join(p.fixture.WorkspaceID, eve.ID, perm.ProgrammesRead)
 	b := p.signedIn(ada)
 	const path = "/settings/members"
-	page := b.Get(path)
+	page := b.Get(path + "/invite")
 	invited := b.Post(path+"/invite", url.Values{
 		"key":         {page.Form(path + "/invite").Get("key")},
 		"tenant":      {page.Form(path + "/invite").Get("tenant")},

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"maps"
 	"net/url"
+	"slices"
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings/apps"
@@ -31,6 +32,11 @@ func SettingsSections() []ui.Section {
 		security.Section,
 		auditlog.Section,
 	}
+}
+
+// settingsSubsections returns the pages of the settings that have no link in the navigation.
+func settingsSubsections() []ui.Section {
+	return slices.Concat(members.Subsections(), developers.Subsections(), connectors.Subsections())
 }
 
 // hostOf returns the host name of a URL that Config.Check has accepted.

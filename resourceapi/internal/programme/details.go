@@ -69,12 +69,7 @@ const (
 	DateMessage   = "Must be a date in the format YYYY-MM-DD."
 )
 
-func checkName(name string) string {
-	if strings.TrimSpace(name) == "" {
-		return "A name is required."
-	}
-	return displayname.Check(name, MaxName)
-}
+func checkName(name string) string { return displayname.Check(name, MaxName) }
 
 func checkSummary(summary string) string {
 	forbidden := func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\r\t", r) }

@@ -85,10 +85,7 @@ func (r Request) Accept(held perm.Set, now time.Time) (Token, error) {
 func (r Request) Refusals(held perm.Set) []*Refusal {
 	var out []*Refusal
 	if message := displayname.Check(strings.TrimSpace(r.Name), displayname.MaxLength); message != "" {
-		out = append(out, &Refusal{
-			"name",
-			"Enter a name of 1 to 100 characters, such as the system that will use the token. " + message,
-		})
+		out = append(out, &Refusal{"name", message})
 	}
 	if !slices.Contains(Lifetimes(), r.Days) {
 		out = append(out, &Refusal{"days", "Choose 7, 30 or 90 days."})

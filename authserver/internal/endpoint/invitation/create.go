@@ -18,10 +18,8 @@ import (
 func (h *Handler) Create() http.Handler {
 	return h.form(func(v visit) error {
 		name, chosen := strings.TrimSpace(v.form.Get("name")), credential.Secret(v.form.Get("password"))
-		nameNote, passwordNote := "", password.Check(chosen, name, v.offer.Email)
-		if problem := displayname.Check(name, displayname.MaxLength); problem != "" {
-			nameNote = "Enter your name. " + problem
-		}
+		nameNote := displayname.Check(name, displayname.MaxLength)
+		passwordNote := password.Check(chosen, name, v.offer.Email)
 		switch {
 		case v.signedIn:
 			h.show(v, http.StatusConflict, func(page *view) { page.Problem = "You are signed in already." })

@@ -72,7 +72,7 @@ func TestInvitation_NewPersonCreatesAccountAndJoins(t *testing.T) {
 	e.wants("the page", page, 200, "Join Riverside Food Bank", "Ada Okafor invites sam@example.org", "See programmes",
 		"Create your account")
 	for name, c := range map[string]struct{ name, password, words string }{
-		"no name":        {" ", password, "Enter your name."},
+		"no name":        {" ", password, "Enter a name."},
 		"no password":    {"Sam Reed", "", "at least 12 characters"},
 		"short password": {"Sam Reed", "elevenchars", "at least 12 characters"},
 		"long password":  {"Sam Reed", strings.Repeat("ß", 600), "at most 1024 bytes"},

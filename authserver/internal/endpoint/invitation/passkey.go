@@ -53,7 +53,7 @@ type refusal struct {
 func nameOf(v visit) (name, note string) {
 	name = strings.TrimSpace(v.form.Get("name"))
 	if problem := displayname.Check(name, displayname.MaxLength); problem != "" {
-		return name, "Enter your name. " + problem
+		return name, problem
 	}
 	return name, ""
 }

@@ -3,7 +3,6 @@ package passkeys
 import (
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -12,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
+	"github.com/almonerhq/almoner/shared/displayname"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -50,10 +50,10 @@ func (h *Handler) Add() http.Handler {
 			return nil
 		}
 		name := strings.TrimSpace(v.form.Get("name"))
-		if !passkey.ValidName(name) {
+		if note := displayname.Check(name, passkey.MaxName); note != "" {
 			return h.show(v.w, v.r, v.current, http.StatusBadRequest, ui.Passkeys{
 				Name:     name,
-				NameNote: "Enter a name of 1 to " + strconv.Itoa(passkey.MaxName) + " characters.",
+				NameNote: note,
 				Return:   ui.LocalPath(v.form.Get("return"), ""),
 			})
 		}

@@ -51,6 +51,7 @@ func pages() []string {
 		connectionLog+".jsonl",
 		connectionLog+".csv",
 		members+"/member",
+		members+"/invite",
 		newToken,
 		applications,
 		newApp,

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/html"
-
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
@@ -50,9 +48,9 @@ func withApp(t *testing.T, b *browsertest.Browser) (authenticator.Secret, time.T
 
 // codesOn returns the recovery codes that a page shows.
 func codesOn(page *browsertest.Page) (codes []string) {
-	for _, n := range page.Elements("code") {
-		if text := n.FirstChild; text != nil && text.Type == html.TextNode && strings.Count(text.Data, "-") == 3 {
-			codes = append(codes, text.Data)
+	for _, n := range page.Elements("textarea") {
+		if text := n.FirstChild; text != nil && browsertest.Attribute(n, "id") == "recovery-codes" {
+			codes = append(codes, strings.Split(text.Data, "\n")...)
 		}
 	}
 	return codes

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -122,7 +123,7 @@ func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 			continue
 		}
-		if !page.HasText("The policy was not saved.") || !page.HasText("Go to the field") {
+		if !page.HasText("The policy was not saved.") || !strings.Contains(page.Body, `<li><a href="#`) {
 			t.Errorf("%s: no link to the field: %s", name, page.Text())
 		}
 		if back := page.Form(connectors + "/policy"); back.Get("days") != c.days ||

@@ -52,7 +52,9 @@ func TestMembers_AreListedAndInvited(t *testing.T) {
 	site.Member(perm.EngageReadForms)
 	page := browser.Get(members)
 	wantsWords(t, page, http.StatusOK, "Riverside Food Bank", "(you)", "See public forms", "Never signed in",
-		"Sees programmes", "No open invitations")
+		"No open invitations")
+	page = browser.Get(members + "/invite")
+	wantsWords(t, page, http.StatusOK, "Invite a person", "Sees programmes")
 	if page.HasText("Runs forms") {
 		t.Error("a preset with permissions that the user does not hold is offered")
 	}
@@ -122,11 +124,11 @@ func TestMembers_BadInvitationKeepsInput(t *testing.T) {
 		"not held":      {"sam@example.org", []string{"engage:read:forms"}, 403, "You do not have “See public forms”"},
 		"a member":      {ada.Email, read, 409, "A member has this address already."},
 	} {
-		form := browser.Get(members).Form(members + "/invite")
+		form := browser.Get(members + "/invite").Form(members + "/invite")
 		form.Set("email", c.email)
 		form["permissions"] = c.permissions
 		page := browser.Post(members+"/invite", form)
-		wantsWords(t, page, c.status, c.words, "The invitation was not sent.", "Go to the field")
+		wantsWords(t, page, c.status, c.words, "The invitation was not sent.")
 		if back := page.Form(members + "/invite"); back.Get("email") != c.email {
 			t.Errorf("%s: the form came back as %v", name, back)
 		}
@@ -134,6 +136,24 @@ func TestMembers_BadInvitationKeepsInput(t *testing.T) {
 	if n := site.Count(`select count(*) from account.invitations`); n != 0 {
 		t.Errorf("%d invitations", n)
 	}
+	// All errors are listed with links to the fields, and the first field has the focus.
+	form := browser.Get(members + "/invite").Form(members + "/invite")
+	form.Del("permissions")
+	page := browser.Post(members+"/invite", form)
+	wantsWords(t, page, 400, "E-mail address: Enter an e-mail address", "Permissions: Choose at least one permission.")
+	if !strings.Contains(page.Body, `<a href="#invite-email">`) ||
+		!strings.Contains(page.Body, `<a href="#invite-permissions">`) || strings.Count(page.Body, " autofocus") != 1 ||
+		!strings.Contains(page.Body, `spellcheck="false" autofocus aria-invalid="true"`) {
+		t.Errorf("%s", page.Body)
+	}
+}
+
+// A user who may see members but not change them gets no form.
+func TestMembers_InvitePageNeedsPermission(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	page := site.SignedIn(site.Member(perm.AccountReadMembers)).Get(members + "/invite")
+	wantsWords(t, page, http.StatusForbidden, "You cannot manage the members of this workspace", "Manage members")
 }
 
 func TestMembers_PermissionsAreChanged(t *testing.T) {
@@ -187,7 +207,10 @@ func TestMembers_AreRemovedAndLeave(t *testing.T) {
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	site.Redeemed(app, sam.ID)
 	ask := browser.Post(members+"/remove", browser.Get(memberPath(site, sam)).Form(members+"/remove"))
-	wantsWords(t, ask, http.StatusOK, "What ends", "1 connection and 0 personal access tokens")
+	wantsWords(t, ask, http.StatusOK, "What ends", "Ends: 1 connection.")
+	if ask.HasText("0 ") || ask.HasText("Invitations that") {
+		t.Errorf("the page lists what does not end: %s", ask.Text())
+	}
 	if heldBy(t, site, sam) == "none" {
 		t.Fatal("removed without confirmation")
 	}
@@ -241,7 +264,7 @@ func TestMembers_LimitOfInvitationsKeepsInput(t *testing.T) {
 	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(memberManager(site))
-	form := browser.Get(members).Form(members + "/invite")
+	form := browser.Get(members + "/invite").Form(members + "/invite")
 	form.Set("email", "sam@example.org")
 	form.Set("permissions", "programmes:read:programmes")
 	for range 5 {
@@ -249,13 +272,13 @@ func TestMembers_LimitOfInvitationsKeepsInput(t *testing.T) {
 	}
 	refused := browser.Post(members+"/invite", form)
 	wantsWords(t, refused, http.StatusTooManyRequests, "The invitation was not sent.", "5 invitations to this address",
-		"Try again in 24 hours.", "Go to the field")
+		"Try again in 24 hours.")
 	back := refused.Form(members + "/invite")
 	if back.Get("email") != "sam@example.org" || back.Get("permissions") != "programmes:read:programmes" ||
 		refused.Header.Get("Retry-After") == "" {
 		t.Errorf("the form came back as %v, Retry-After %q", back, refused.Header.Get("Retry-After"))
 	}
-	renewed := browser.Post(members+"/renew", refused.Form(members+"/renew"))
+	renewed := browser.Post(members+"/renew", browser.Get(members).Form(members+"/renew"))
 	wantsWords(t, renewed, http.StatusTooManyRequests, "The invitation was not sent again, and its link still works.")
 	if renewed.Header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")

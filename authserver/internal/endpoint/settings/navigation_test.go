@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -77,8 +79,15 @@ func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
 		}
 		other := site.SignedIn(mixed).Get(path + "?tenant=" + site.Fixture.WorkspaceID.String())
 		if other.Status != http.StatusForbidden || !other.HasText("Hillside Youth Club") ||
-			!slices.Contains(navigation(other), path) {
+			!slices.Contains(navigation(other), path+"?tenant="+site.Fixture.WorkspaceID.String()) {
 			t.Errorf("%s, with another workspace to go to: %d %s", path, other.Status, other.Text())
+		}
+		for _, unknown := range []string{uuid.NewString(), "x", site.Fixture.Workspace("Abbey Lane Larder").String()} {
+			page := site.SignedIn(mixed).Get(path + "?tenant=" + unknown)
+			wantsWords(t, page, http.StatusForbidden, "You are not a member of this workspace", "Hillside Youth Club")
+			if page.HasText("Abbey Lane Larder") || page.HasText("Ask an administrator") {
+				t.Errorf("%s tells about another workspace: %s", path, page.Text())
+			}
 		}
 	}
 }

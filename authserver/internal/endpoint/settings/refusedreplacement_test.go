@@ -60,7 +60,7 @@ func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 				!strings.Contains(page.Body, `id="password-note-`+form.Get("id")+`"`) {
 				t.Fatalf("%s, %q: %d %s", path, password, page.Status, page.Text())
 			}
-			if !page.HasText("Nothing was created.") || !page.HasText(words) || !page.HasText("Go to the field") ||
+			if !page.HasText("Nothing was created.") || !page.HasText(words) || !page.HasText("Your password: ") ||
 				!strings.Contains(page.Body, `href="#`+field+`"`) {
 				t.Errorf("%s, %q: no link to the field: %s", path, password, page.Text())
 			}

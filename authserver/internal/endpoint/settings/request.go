@@ -131,7 +131,7 @@ func (h *Settings) Frame(v *Request, section ui.Section) (ui.Frame, error) {
 	if err != nil {
 		return ui.Frame{}, err
 	}
-	frame.Switcher = h.switcher(v.Current, section, memberships, h.Sessions.Workspace(v.R.Context()))
+	frame.Switcher = h.switcher(v.Current, section, memberships, h.defaultWorkspace(v.R, memberships))
 	return frame, nil
 }
 
@@ -142,10 +142,10 @@ func (h *Settings) Switcher(r *http.Request, user session.CurrentUser, section s
 	if err != nil {
 		return nil, err
 	}
-	return h.switcher(user, ui.Section{Name: section}, memberships, h.Sessions.Workspace(r.Context())), nil
+	return h.switcher(user, ui.Section{Name: section}, memberships, h.defaultWorkspace(r, memberships)), nil
 }
 
-// switcher returns nil if there is nothing to choose.
+// switcher returns nil if there is nothing to choose. It names the organisation only where workspaces have equal names.
 func (h *Settings) switcher(
 	user session.CurrentUser,
 	section ui.Section,
@@ -155,7 +155,17 @@ func (h *Settings) switcher(
 	if len(memberships) < 2 {
 		return nil
 	}
-	return &ui.Switcher{Key: h.keyFor(user), Section: section.Name, Workspaces: chosen(memberships, open)}
+	workspaces := chosen(memberships, open)
+	same := map[string]int{} // number of workspaces by name
+	for _, w := range workspaces {
+		same[w.Name]++
+	}
+	for i, w := range workspaces {
+		if same[w.Name] == 1 {
+			workspaces[i].Organisation = ""
+		}
+	}
+	return &ui.Switcher{Key: h.keyFor(user), Section: section.Name, Workspaces: workspaces}
 }
 
 func (h *Settings) frame(v *Request, section ui.Section) (ui.Frame, error) {
@@ -163,18 +173,7 @@ func (h *Settings) frame(v *Request, section ui.Section) (ui.Frame, error) {
 	if err != nil {
 		return ui.Frame{}, err
 	}
-	offer := ""
-	offers, err := h.Sessions.OffersPasskey(v.W, v.R, v.Current)
-	if err != nil {
-		return ui.Frame{}, err
-	}
-	if offers {
-		offer = h.NewKey(v)
-	}
 	return ui.Frame{
-		PasskeyOffer: offer,
-		DeviceName:   session.DeviceName(v.R.UserAgent()),
-
 		Title:   section.Title,
 		Section: section.Name,
 		Parent:  section.Parent,

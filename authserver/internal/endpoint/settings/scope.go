@@ -20,9 +20,9 @@ type Scope struct {
 	Needs perm.Permission
 }
 
-// At returns the workspace with the id. If id is "", it returns the workspace that the user chose in the header of the
-// page, or else the user's first one. It writes a 403 and returns ErrAnswered if there is none, or if the workspace
-// requires a second factor that the sign-in lacks.
+// At returns the workspace with the id. If id is "", a page is about the user's default workspace, and a form about the
+// first one that has the permission. At writes a 403 and returns ErrAnswered if the user is not a member, lacks the
+// permission, or signed in without a second factor that the workspace requires.
 func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) {
 	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
 	if err != nil {
@@ -34,29 +34,40 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 			here.All = append(here.All, m)
 		}
 	}
+	switch {
+	case id != "" || len(memberships) == 0:
+	case v.R.Method == http.MethodGet:
+		id = h.defaultWorkspace(v.R, memberships).String()
+	case len(here.All) > 0:
+		id = here.All[0].Workspace.ID.String()
+	}
 	wanted, malformed := identity.Parse(id)
-	if id == "" && v.R.Method == http.MethodGet {
-		if chosen := h.Sessions.Workspace(v.R.Context()); here.has(chosen) {
-			id, wanted, malformed = chosen.String(), chosen, nil
-		}
+	at := slices.IndexFunc(memberships, func(m workspace.Membership) bool { return m.Workspace.ID == wanted })
+	switch {
+	case malformed != nil || at < 0:
+		return Scope{}, h.noMember(v, section, here)
+	case !memberships[at].Permissions.Has(section.Needs):
+		return Scope{}, h.noAccess(v, section, here, memberships[at])
 	}
-	for _, m := range here.All {
-		if id == "" || (malformed == nil && m.Workspace.ID == wanted) {
-			here.Membership = m
-			return here, h.checkSecondFactor(v, here, section)
-		}
-	}
-	var lacking []workspace.Membership // the requested workspace, or all workspaces if the request names none
-	for _, m := range memberships {
-		if !m.Permissions.Has(section.Needs) && (id == "" || (malformed == nil && m.Workspace.ID == wanted)) {
-			lacking = append(lacking, m)
-		}
-	}
-	return Scope{}, h.noAccess(v, section, here.All, lacking)
+	here.Membership = memberships[at]
+	return here, h.checkSecondFactor(v, here, section)
 }
 
-func (p Scope) has(id uuid.UUID) bool {
-	return slices.ContainsFunc(p.All, func(m workspace.Membership) bool { return m.Workspace.ID == id })
+// defaultWorkspace returns the workspace of the pages whose URL names none: the one that the user chose in the header
+// of a page, or else the first one whose settings the user may open, or else the first one.
+func (h *Settings) defaultWorkspace(r *http.Request, memberships []workspace.Membership) uuid.UUID {
+	chosen := h.Sessions.Workspace(r.Context())
+	for _, fits := range []func(workspace.Membership) bool{
+		func(m workspace.Membership) bool { return m.Workspace.ID == chosen },
+		func(m workspace.Membership) bool { return m.Permissions.Has(perm.AccountAPIAccess) },
+		func(m workspace.Membership) bool { return m.Permissions.Has(perm.AccountReadMembers) },
+		func(workspace.Membership) bool { return true },
+	} {
+		if at := slices.IndexFunc(memberships, fits); at >= 0 {
+			return memberships[at].Workspace.ID
+		}
+	}
+	return uuid.Nil
 }
 
 // checkSecondFactor returns ErrAnswered if the workspace requires a second factor that the sign-in lacks. It then
@@ -84,32 +95,54 @@ func (h *Settings) checkSecondFactor(v *Request, here Scope, section ui.Section)
 	return ErrAnswered
 }
 
-// mostAsks is the maximum number of buttons on a page.
-const mostAsks = 5
+// noMember writes the page for a workspace that does not exist or that the user is not a member of. It does not tell
+// which.
+func (h *Settings) noMember(v *Request, section ui.Section, here Scope) error {
+	page := &ui.Message{
+		Status:  http.StatusForbidden,
+		Heading: "You are not a member of this workspace",
+		Text:    "The address may be wrong, or your membership may have ended.",
+		Next:    "If you work in this workspace, ask one of its administrators to invite you.",
+	}
+	if len(here.Every) == 0 {
+		page.Heading = "You are not a member of a workspace"
+		page.Text = "This page is about a workspace."
+		page.Next = "Ask an administrator of a workspace to invite you."
+	}
+	return h.refuse(v, section, here, page)
+}
 
-func (h *Settings) noAccess(v *Request, section ui.Section, others, lacking []workspace.Membership) error {
+// noAccess writes the page for a workspace in which the user lacks the permission of the section.
+func (h *Settings) noAccess(v *Request, section ui.Section, here Scope, m workspace.Membership) error {
+	ask, err := h.Ask(v, m, perm.NewSet(section.Needs), "", "/settings/user")
+	if err != nil {
+		return err
+	}
+	here.Membership = m
+	return h.refuse(v, section, here, &ui.Message{
+		Status:  http.StatusForbidden,
+		Heading: denied(section.Needs),
+		Text:    "In " + m.Workspace.Name + ", you do not have the permission that this page requires:",
+		List:    perm.NewSet(section.Needs),
+		Next:    "An administrator of the workspace can give it to you.",
+		Asks:    []ui.Ask{ask},
+	})
+}
+
+// refuse writes a page in the settings, with links to the same page of the workspaces in which the user may open it.
+func (h *Settings) refuse(v *Request, section ui.Section, here Scope, page *ui.Message) error {
 	frame, err := h.Frame(v, section)
 	if err != nil {
 		return err
 	}
 	frame.Title = "" // the heading is the title
-	page := &ui.Message{
-		Frame:   frame,
-		Status:  http.StatusForbidden,
-		Heading: denied(section.Needs),
-		Text:    "This page requires a permission that you do not have:",
-		List:    perm.NewSet(section.Needs),
-		Next:    "An administrator of the workspace can give it to you.",
-		Links:   []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}},
+	if here.Workspace.ID != uuid.Nil {
+		frame.WorkspaceID = here.Workspace.ID.String()
+		frame.Switcher = h.switcher(v.Current, section, here.Every, here.Workspace.ID)
 	}
-	for _, m := range lacking[:min(len(lacking), mostAsks)] {
-		ask, err := h.Ask(v, m, perm.NewSet(section.Needs), "", "/settings/user")
-		if err != nil {
-			return err
-		}
-		page.Asks = append(page.Asks, ask)
-	}
-	for _, other := range others {
+	page.Frame = frame
+	page.Links = []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}}
+	for _, other := range here.All {
 		page.Links = append(
 			page.Links,
 			ui.Link{Href: section.Path() + "?tenant=" + other.Workspace.ID.String(), Text: other.Workspace.Name},
@@ -120,8 +153,11 @@ func (h *Settings) noAccess(v *Request, section ui.Section, others, lacking []wo
 }
 
 func denied(needed perm.Permission) string {
-	if needed == perm.AccountReadMembers {
+	switch needed {
+	case perm.AccountReadMembers:
 		return "You cannot see the members of this workspace"
+	case perm.AccountWriteMembers:
+		return "You cannot manage the members of this workspace"
 	}
 	return "You cannot manage API access in this workspace"
 }

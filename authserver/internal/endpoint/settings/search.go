@@ -15,15 +15,17 @@ type Search struct{ Request, Person, Application, Client, Since, Until string }
 // maxWords bounds a field of the search.
 const maxWords = 200
 
+// ReadWords returns the words of a search, or "" if they cannot be searched for.
+func ReadWords(query url.Values, name string) string {
+	text := strings.TrimSpace(strings.ToValidUTF8(query.Get(name), ""))
+	if len(text) > maxWords || strings.ContainsRune(text, 0) {
+		return ""
+	}
+	return text
+}
+
 // ReadSearch reads the form. A field that cannot be searched for is empty.
 func ReadSearch(query url.Values) Search {
-	words := func(name string) string {
-		text := strings.TrimSpace(strings.ToValidUTF8(query.Get(name), ""))
-		if len(text) > maxWords || strings.ContainsRune(text, 0) {
-			return ""
-		}
-		return text
-	}
 	day := func(name string) string {
 		if _, err := time.Parse(time.DateOnly, query.Get(name)); err != nil {
 			return ""
@@ -36,9 +38,9 @@ func ReadSearch(query url.Values) Search {
 		id = client.String()
 	}
 	return Search{
-		Request:     words("request"),
-		Person:      words("person"),
-		Application: words("application"),
+		Request:     ReadWords(query, "request"),
+		Person:      ReadWords(query, "person"),
+		Application: ReadWords(query, "application"),
 		Client:      id,
 		Since:       day("since"),
 		Until:       day("until"),

@@ -43,13 +43,13 @@ func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
 	page := browser.Get(members)
 	wantsWords(t, page, http.StatusOK, "2 members have neither a passkey nor an authenticator app.", "Not required",
 		"To require it, sign in with a second factor yourself")
-	form := page.Form(members + "/invite")
+	form := browser.Get(members + "/invite").Form(members + "/invite")
 	form.Set("state", "on")
 	wantsWords(t, browser.Post(secondFactor, form), http.StatusForbidden, "Nothing was changed.",
 		"sign in with a second factor yourself")
 	reader := site.SignedIn(site.Member(perm.AccountReadMembers))
 	readers := reader.Get(members)
-	foreign := browser.Get(members).Form(members + "/invite")
+	foreign := browser.Get(members + "/invite").Form(members + "/invite")
 	foreign.Set("state", "on")
 	if refused := reader.Post(secondFactor, foreign); refused.Status != http.StatusForbidden ||
 		strings.Contains(readers.Text(), "have neither") {
@@ -82,7 +82,7 @@ func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
 	} {
 		token.Set(name, value)
 	}
-	invitation := browser.Get(members).Form(members + "/invite")
+	invitation := browser.Get(members + "/invite").Form(members + "/invite")
 	invitation.Set("email", "sam@example.org")
 	invitation.Set("permissions", "programmes:read:programmes")
 	existing := site.Fixture.Token(ada.ID, perm.AccountAPIAccess, perm.AccountReadMembers)

@@ -80,38 +80,49 @@ func (h *Settings) Routes() Routes {
 	}
 }
 
-// declinePasskey serves POST /settings/passkey-offer: "Not now".
+// OfferPasskey makes a page offer a passkey, if the session's sign-in gets an offer. Pages that show a credential only
+// once must not: the user would lose it by declining.
+func (h *Settings) OfferPasskey(v *Request, frame *ui.Frame) error {
+	offers, err := h.Sessions.OffersPasskey(v.W, v.R, v.Current)
+	if err != nil || !offers {
+		return err
+	}
+	frame.PasskeyOffer, frame.DeviceName = h.NewKey(v), session.DeviceName(v.R.UserAgent())
+	return nil
+}
+
+// declinePasskey serves POST /settings/passkey-offer: "Not now". It shows the section again.
 func (h *Settings) declinePasskey() http.Handler {
 	return h.Form(ui.Section{Name: "user"}, func(v *Request) error {
 		if err := h.Sessions.DeclinePasskey(v.W, v.R); err != nil {
 			return err
 		}
-		Redirect(v.W, "/settings/user")
+		back := "/settings/user"
+		if section, found := h.Pages.SectionNamed(v.Form.Get("section")); found {
+			back = section.Path()
+		}
+		Redirect(v.W, back)
 		return nil
 	})
 }
 
-// chooseWorkspace serves POST /settings/workspace: tenant, section. It stores the workspace and shows the section
-// again, or the user's page if the user may not open the section in that workspace.
+// chooseWorkspace serves POST /settings/workspace: tenant, section. It stores the workspace and shows the section again.
 func (h *Settings) chooseWorkspace() http.Handler {
 	return h.Form(ui.Section{Name: "user"}, func(v *Request) error {
-		here := Scope{}
-		var err error
-		if here.All, err = h.Members.Memberships(v.R.Context(), v.Current.User.ID); err != nil {
+		memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
+		if err != nil {
 			return err
 		}
 		id, err := identity.Parse(v.Form.Get("tenant"))
-		if err == nil && here.has(id) {
+		own := func(m workspace.Membership) bool { return m.Workspace.ID == id }
+		if err == nil && slices.ContainsFunc(memberships, own) {
 			if err := h.Sessions.ChooseWorkspace(v.W, v.R, id); err != nil {
 				return err
 			}
 		}
 		section, found := h.Pages.SectionNamed(v.Form.Get("section"))
-		lacks := func(m workspace.Membership) bool {
-			return m.Workspace.ID == id && !m.Permissions.Has(section.Needs)
-		}
 		switch {
-		case !found, section.Needs != "" && slices.ContainsFunc(here.All, lacks):
+		case !found:
 			Redirect(v.W, "/settings/user")
 		case section.Needs == "" || err != nil:
 			Redirect(v.W, section.Path())

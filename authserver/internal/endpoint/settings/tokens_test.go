@@ -81,14 +81,14 @@ func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 		permissions []perm.Permission
 		words       string
 	}{
-		"no name": {" ", "7", []perm.Permission{perm.ProgrammesRead}, "Enter a name of 1 to 100"},
+		"no name": {" ", "7", []perm.Permission{perm.ProgrammesRead}, "Name: Enter a name."},
 		"long name": {
 			strings.Repeat("n", 101),
 			"7",
 			[]perm.Permission{perm.ProgrammesRead},
-			"Enter a name of 1 to 100",
+			"Name: Must have at most 100 characters.",
 		},
-		"odd name":         {"a\x00b", "7", []perm.Permission{perm.ProgrammesRead}, "Enter a name of 1 to 100"},
+		"odd name":         {"a\x00b", "7", []perm.Permission{perm.ProgrammesRead}, "Must be a single line"},
 		"no such lifetime": {"export", "8", []perm.Permission{perm.ProgrammesRead}, "Choose 7, 30 or 90 days"},
 		"for ever":         {"export", "", []perm.Permission{perm.ProgrammesRead}, "Choose 7, 30 or 90 days"},
 		"no permission":    {"export", "7", nil, "Choose at least one permission"},

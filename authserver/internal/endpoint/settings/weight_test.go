@@ -49,6 +49,7 @@ func TestPages_AreLight(t *testing.T) {
 	for _, path := range []string{
 		"/settings/user",
 		"/settings/members",
+		"/settings/members/invite",
 		"/settings/members/member?id=" + ada.ID.String(),
 		"/settings/developers",
 		"/settings/applications",

@@ -94,6 +94,40 @@ func TestConnections_OlderOnesAreOnTheNextPage(t *testing.T) {
 	}
 }
 
+// The search finds a connection by the application, or by the name or address of the person.
+func TestConnections_AreSearchable(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada, sam := developer(site, perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.users set name = 'Sam 100% Reed' where id = $1`, sam.ID)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	own, other := site.Redeemed(app, ada.ID), site.Redeemed(app, sam.ID)
+	site.Redeemed(app, ada.ID)
+	browser := site.SignedIn(ada)
+	for words, want := range map[string]int{
+		"":                             3,
+		"100% reed":                    1,
+		strings.ToUpper(sam.Email):     1,
+		ada.Email:                      2,
+		"donor":                        3,
+		"1_0":                          0,
+		"' or true --":                 0,
+		strings.Repeat("a", 201):       3, // not a search
+		own.ID.String() + " " + "Reed": 0,
+	} {
+		page := browser.Get(connectors + "?q=" + url.QueryEscape(words))
+		if got := strings.Count(page.Body, disconnectButton); got != want {
+			t.Errorf("%.30q finds %d connections, want %d", words, got, want)
+		}
+		if found := strings.Contains(page.Body, other.ID.String()); words == ada.Email && found {
+			t.Errorf("%q finds the connection of another person", words)
+		}
+		if empty := page.HasText("No connection matches"); page.Status != http.StatusOK || empty != (want == 0) {
+			t.Errorf("%.30q: %d %s", words, page.Status, page.Text())
+		}
+	}
+}
+
 const llmPath = connectors + "/llm"
 
 func TestLLM_AdministratorSwitchesItOffAndOn(t *testing.T) {

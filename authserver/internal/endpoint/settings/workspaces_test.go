@@ -73,10 +73,43 @@ func TestWorkspaceSwitcher_IsOnEveryPage(t *testing.T) {
 			t.Errorf("%s has no switcher", path)
 			continue
 		}
-		to := page.Send(switching, browsertest.Fields{"tenant": other.String()})
-		if to.Location() != "/settings/user" || to.Follow().Form(switching).Get("tenant") != other.String() {
-			t.Errorf("%s: the switcher leads to %s", path, to.Location())
+		to := page.Send(switching, browsertest.Fields{"tenant": other.String()}).Follow()
+		refused := to.HasText("You cannot manage API access in this workspace")
+		if to.Form(switching).Get("tenant") != other.String() || refused != (path != "/settings/user") {
+			t.Errorf("%s: the switcher leads to %s", path, to.Text())
 		}
+	}
+	// The chosen workspace is the default of every page, also of those that the user may not open there.
+	for _, path := range []string{developers, connectors, "/settings/audit"} {
+		page := browser.Get(path)
+		wantsWords(t, page, http.StatusForbidden, "In Abbey Lane Larder, you do not have the permission")
+		if page.Form(switching).Get("tenant") != other.String() {
+			t.Errorf("%s is about another workspace", path)
+		}
+	}
+}
+
+// Without a choice, every page is about the same workspace, and names of organisations are shown only where the names
+// of workspaces are equal.
+func TestWorkspaceSwitcher_HasOneDefault(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada, other := developer(site, perm.ProgrammesRead), site.Fixture.Workspace("Abbey Lane Larder")
+	site.Fixture.Join(other, ada.ID, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	for _, path := range []string{"/settings/user", developers, connectors, "/settings/audit", "/settings/apps"} {
+		page := browser.Get(path)
+		if got := page.Form(switching).Get("tenant"); got != site.Fixture.WorkspaceID.String() {
+			t.Errorf("%s is about %s", path, got)
+		}
+		if strings.Contains(page.Body, "Abbey Lane Larder (") {
+			t.Errorf("%s names an organisation", path)
+		}
+	}
+	third := site.Fixture.Workspace("Abbey Lane Larder")
+	site.Fixture.Join(third, ada.ID, perm.ProgrammesRead)
+	if page := browser.Get("/settings/user"); strings.Count(page.Body, ">Abbey Lane Larder (") != 2 {
+		t.Error("two workspaces with one name cannot be told apart")
 	}
 }
 

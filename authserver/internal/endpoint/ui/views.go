@@ -19,7 +19,7 @@ type Frame struct {
 	WorkspaceID string    // the page's workspace, for the links to its other pages; "" if it has none
 	Notice      string    // result of the last action
 	Problem     string    // why the last action was refused
-	ProblemAt   string    // the id of the field that Problem concerns, or ""
+	Problems    Problems  // the fields that Problem is about, if any
 	ProblemAsk  *Ask      // the button of a problem that an administrator can solve
 	Script      bool      // copy buttons, local times, and protection against double clicks; the page works without
 	AsksPasskey bool      // a form of this page requests a passkey with a script

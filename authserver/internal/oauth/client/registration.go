@@ -63,10 +63,7 @@ func (r Registration) Check(resources []string) (Client, []*Refusal) {
 		Redirects: r.Redirects,
 	}
 	if message := displayname.CheckApplication(c.Name); message != "" {
-		refusals = append(refusals, &Refusal{
-			Field:   "name",
-			Message: "Enter a name of 1 to 100 printable characters. " + message,
-		})
+		refusals = append(refusals, &Refusal{Field: "name", Message: message})
 	}
 	if r.Connector || r.Platform != "" || r.Resource != "" {
 		c.Kind = Connector

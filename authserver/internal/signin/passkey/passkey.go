@@ -21,7 +21,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
-	"github.com/almonerhq/almoner/shared/displayname"
 )
 
 const (
@@ -82,6 +81,3 @@ type Store interface {
 	// provider, or "": an account at another provider does not count as a way to sign in.
 	RemovePasskey(ctx context.Context, user, id uuid.UUID, issuer string, event audit.Event) (Removal, error)
 }
-
-// ValidName reports whether text can be the name of a passkey.
-func ValidName(text string) bool { return displayname.Check(text, MaxName) == "" }

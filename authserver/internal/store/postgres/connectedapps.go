@@ -51,7 +51,7 @@ where g.user_id = $1 and g.state <> 'pending' and least(g.revoked_at, g.ends_at)
 order by g.created_at desc, g.id desc limit 500`, user)
 }
 
-// WorkspaceConnections lists the active grants of all users of a workspace, the latest first.
+// WorkspaceConnections lists the active grants of a workspace that the page selects, the latest first.
 func (s *Store) WorkspaceConnections(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -61,7 +61,8 @@ func (s *Store) WorkspaceConnections(
 where g.tenant_id = $1 and g.state = 'active' and g.ends_at > now() and ($2::uuid is null or g.id = $2)
   and ($3::uuid is null or (g.created_at, g.id) <
     (select before.created_at, before.id from account.grants before where before.id = $3 and before.tenant_id = $1))
-order by g.created_at desc, g.id desc limit $4`, workspaceID, page.Only, page.Before, page.Limit)
+  and ($5 = '' or strpos(lower(c.name || ' ' || u.name || ' ' || u.email), lower($5)) > 0)
+order by g.created_at desc, g.id desc limit $4`, workspaceID, page.Only, page.Before, page.Limit, page.Words)
 }
 
 // EndConnection revokes an active grant of a workspace if the event's authorization still holds. It returns the grant,

@@ -2,6 +2,7 @@ package connectors
 
 import (
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -25,24 +26,35 @@ type connection struct {
 
 const connectionsShown = 25
 
-// connectionPage returns a page of the workspace's connections, and the path to the next page or "".
-func (h *Handler) connectionPage(v *settings.Request, here settings.Scope) ([]connection, string, error) {
-	page := consent.ConnectionPage{Limit: connectionsShown + 1}
+// A connectionList is a page of the workspace's connections.
+type connectionList struct {
+	Rows   []connection
+	Words  string // of the search
+	Before bool   // this is not the first page
+	More   string // path to the next page, or ""
+}
+
+// connectionPage returns the page of the workspace's connections that the URL selects.
+func (h *Handler) connectionPage(v *settings.Request, here settings.Scope) (connectionList, error) {
+	list := connectionList{Words: settings.ReadWords(v.R.URL.Query(), "q")}
+	page := consent.ConnectionPage{Words: list.Words, Limit: connectionsShown + 1}
 	if before, err := identity.Parse(v.R.URL.Query().Get("before")); err == nil {
-		page.Before = &before
+		page.Before, list.Before = &before, true
 	}
 	found, err := h.connections.WorkspaceConnections(v.R.Context(), here.Workspace.ID, page)
 	if err != nil {
-		return nil, "", err
+		return connectionList{}, err
 	}
-	more := ""
 	if len(found) > connectionsShown {
 		found = found[:connectionsShown]
-		more = here.Path(Section) + "&before=" + found[connectionsShown-1].Grant.ID.String() + "#connections"
+		list.More = here.Path(Section) + "&before=" + found[connectionsShown-1].Grant.ID.String()
+		if list.Words != "" {
+			list.More += "&q=" + url.QueryEscape(list.Words)
+		}
+		list.More += "#connections"
 	}
-	out := make([]connection, len(found))
-	for i, c := range found {
-		out[i] = connection{
+	for _, c := range found {
+		list.Rows = append(list.Rows, connection{
 			ID:          c.Grant.ID.String(),
 			Person:      c.Person,
 			Email:       c.Email,
@@ -52,9 +64,9 @@ func (h *Handler) connectionPage(v *settings.Request, here settings.Scope) ([]co
 			Ends:        c.Grant.Ends,
 			LastUsed:    c.Grant.LastUsed,
 			Paused:      paused(c),
-		}
+		})
 	}
-	return out, more, nil
+	return list, nil
 }
 
 // paused returns why a connection has no access now, or "". The page shows elsewhere that the LLM integration is off.

@@ -1,7 +1,7 @@
 // Package connectors serves the settings page with the connector policy, the connections and the connection log of one
 // workspace.
 //
-//	GET  /settings/connectors?tenant=&before=&page=   a page of connections, and one of connectors
+//	GET  /settings/connectors?tenant=&q=&before=&page=   a page of the connections that q finds, and one of connectors
 //	POST /settings/connectors/policy
 //	POST /settings/connectors/disconnect
 //	POST /settings/connectors/llm
@@ -145,13 +145,12 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 	if err != nil {
 		return err
 	}
-	connections, more, err := h.connectionPage(v, here)
+	connections, err := h.connectionPage(v, here)
 	if err != nil {
 		return err
 	}
 	view := &view{
 		Connections: connections,
-		More:        more,
 		Connectors:  connectors,
 		Pages:       pages,
 		Frame:       frame,
@@ -163,6 +162,7 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 			Changes: here.Permissions.Has(perm.AccountWriteMembers),
 		},
 		Policy:    policyView(here.Workspace.Connectors),
+		PolicyNow: policyView(here.Workspace.Connectors).summary(),
 		Grantable: perm.ForConnectors(),
 	}
 	if !view.LLM.On && !view.LLM.Changes {
@@ -184,7 +184,6 @@ func policyView(p workspace.ConnectorPolicy) policyForm {
 		policy.Request{Platforms: names, Permissions: p.Permissions.Strings()},
 		strconv.Itoa(p.Days),
 		p.Digest(),
-		nil,
 	)
 }
 
@@ -194,13 +193,12 @@ var platformSentences = map[workspace.Platform]string{
 	workspace.Other:   "All other assistants and editors that this deployment allows.",
 }
 
-func typedPolicy(wish policy.Request, days, seen string, notes map[string]string) policyForm {
+func typedPolicy(wish policy.Request, days, seen string) policyForm {
 	form := policyForm{
 		Chosen:  perm.FromStrings(wish.Permissions),
 		Days:    days,
 		Seen:    seen,
 		MaxDays: workspace.MaxDays,
-		Notes:   notes,
 	}
 	for _, platform := range workspace.Platforms() {
 		form.Platforms = append(form.Platforms, platformChoice{
@@ -211,6 +209,16 @@ func typedPolicy(wish policy.Request, days, seen string, notes map[string]string
 		})
 	}
 	return form
+}
+
+// policyProblem returns the error of a field. The form uses the field names of policy.Refusal, also as element ids.
+func policyProblem(r *policy.Refusal) ui.Problem {
+	label := map[string]string{
+		policy.FieldPlatforms:   "Allowed platforms",
+		policy.FieldPermissions: "Allowed permissions",
+		policy.FieldDays:        "Days until a connection expires",
+	}[r.Field]
+	return ui.Problem{Field: r.Field, At: r.Field, Label: label, Text: r.Message}
 }
 
 // setPolicy serves POST /settings/connectors/policy: platforms, permissions, days. If the policy affects
@@ -228,9 +236,9 @@ func (h *Handler) setPolicy() http.Handler {
 		wanted, err := wish.Accept()
 		if refused, ok := errors.AsType[*policy.Refusal](err); ok {
 			return h.show(v, here, http.StatusBadRequest, func(page *view) {
-				page.Policy = typedPolicy(wish, days, seen, map[string]string{refused.Field: refused.Message})
-				// the page uses the same field names
-				page.Problem, page.ProblemAt = "The policy was not saved. "+refused.Message, refused.Field
+				page.Policy = typedPolicy(wish, days, seen)
+				page.Policy.Open = true
+				page.Refuse("The policy was not saved.", policyProblem(refused))
 			})
 		}
 		if err != nil {
@@ -246,7 +254,8 @@ func (h *Handler) setPolicy() http.Handler {
 			}
 			if !effect.None() {
 				return h.show(v, here, http.StatusOK, func(page *view) {
-					page.Policy = typedPolicy(wish, days, seen, nil)
+					page.Policy = typedPolicy(wish, days, seen)
+					page.Policy.Open = true
 					page.Warning = &policyWarning{
 						Effects: settings.EffectWords(
 							effect,

@@ -1,6 +1,9 @@
 package connectors
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -13,10 +16,10 @@ type view struct {
 	Workspace   ui.Workspace
 	LLM         llmForm
 	Policy      policyForm
+	PolicyNow   string // what the stored policy allows, in short
 	Warning     *policyWarning
 	Grantable   perm.Set // every permission that connectors may have
-	Connections []connection
-	More        string // path to the next connections, or ""
+	Connections connectionList
 	Connectors  []connector
 	Pages       pager // of the connectors
 }
@@ -39,7 +42,19 @@ type policyForm struct {
 	Days      string
 	Seen      string // digest of the policy that the page showed before the change
 	MaxDays   int
-	Notes     map[string]string // field → its error
+	Open      bool // the form is shown, and not only its summary
+}
+
+// summary returns what the policy allows, in short.
+func (p policyForm) summary() string {
+	var names []string
+	for _, platform := range p.Platforms {
+		if platform.Chosen {
+			names = append(names, platform.Name)
+		}
+	}
+	return fmt.Sprintf("%s · %d of %d permissions · %s days", strings.Join(names, ", "),
+		len(p.Chosen.Intersect(perm.ForConnectors())), len(perm.ForConnectors()), p.Days)
 }
 
 // A platformChoice is one platform of connectors.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -29,24 +30,24 @@ func (h *Handler) registerApp() http.Handler {
 	return h.form(applications, func(v *settings.Request, here settings.Scope) error {
 		wish := registration(v)
 		c, refusals := h.check(client.Kind(v.Form.Get("kind")), wish, here.Permissions)
-		var notes notes
+		var problems ui.Problems
 		for _, refusal := range refusals {
-			notes = append(notes, note{refusal.Field, appField(refusal.Field), whyNotRegistered(refusal, wish)})
+			problems = append(problems, appProblem(refusal.Field, whyNotRegistered(refusal, wish)))
 		}
 		status := http.StatusBadRequest
-		if len(notes) == 0 {
+		if len(problems) == 0 {
 			var text string
 			var err error
 			if status, text, err = h.reauthenticate(v); err != nil {
 				return err
 			}
 			if text != "" {
-				notes = append(notes, note{"password", appField("password"), text})
+				problems = append(problems, passwordProblem("app", text))
 			}
 		}
-		if len(notes) > 0 {
+		if len(problems) > 0 {
 			return h.newApp(v, here, status, func(page *newAppView) {
-				page.refuse("The application was not registered.", notes)
+				page.Refuse("The application was not registered.", problems...)
 				page.appForm = typedApp(v)
 			})
 		}

@@ -63,7 +63,7 @@ func (h *Handler) showReplacement(
 	common.Title = "Replace " + what.Name
 	view := &replacementView{common: common, replacement: what, ExpireOld: v.Form.Get("expire_old") == "yes"}
 	if text != "" {
-		view.refuse("Nothing was created.", notes{{"password", passwordField(what.ID), text}})
+		view.Refuse("Nothing was created.", passwordProblem(what.ID, text))
 	}
 	h.Pages.Show(v.W, v.R, status, view)
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -22,24 +23,24 @@ func (h *Handler) createToken() http.Handler {
 	return h.form(Section, func(v *settings.Request, here settings.Scope) error {
 		days, _ := strconv.Atoi(v.Form.Get("days")) // text that is not a number becomes 0, which is not a choice
 		wish := pat.Request{Name: v.Form.Get("name"), Days: days, Permissions: v.Form["permissions"]}
-		var notes notes
+		var problems ui.Problems
 		for _, refusal := range wish.Refusals(here.Permissions) {
-			notes = append(notes, note{refusal.Field, tokenField(refusal.Field), refusal.Message})
+			problems = append(problems, tokenProblem(refusal.Field, refusal.Message))
 		}
 		status := http.StatusBadRequest
-		if len(notes) == 0 {
+		if len(problems) == 0 {
 			var text string
 			var err error
 			if status, text, err = h.reauthenticate(v); err != nil {
 				return err
 			}
 			if text != "" {
-				notes = append(notes, note{"password", tokenField("password"), text})
+				problems = append(problems, passwordProblem("token", text))
 			}
 		}
-		if len(notes) > 0 {
+		if len(problems) > 0 {
 			return h.newToken(v, here, status, func(page *newTokenView) {
-				page.refuse("The token was not created.", notes)
+				page.Refuse("The token was not created.", problems...)
 				page.Name, page.Days, page.Chosen = wish.Name, days, perm.FromStrings(wish.Permissions)
 			})
 		}

@@ -19,33 +19,6 @@ type common struct {
 	Held       perm.Set
 	Reauth     reauthMethod
 	Outcome    *outcome
-	Refusal    string // what was not done, because of Problems
-	Problems   notes
-}
-
-// A note is the error of one field.
-type note struct{ Field, At, Text string } // At is the element id of the field
-
-// notes are the errors of a form, in the order of its fields.
-type notes []note
-
-// Of returns the error of a field, or "".
-func (n notes) Of(field string) string {
-	for _, one := range n {
-		if one.Field == field {
-			return one.Text
-		}
-	}
-	return ""
-}
-
-// First reports whether the first error belongs to the field, which then gets the focus.
-func (n notes) First(field string) bool { return len(n) > 0 && n[0].Field == field }
-
-// refuse shows that the form was refused, and why.
-func (c *common) refuse(what string, problems notes) {
-	c.Refusal, c.Problems = what, problems
-	c.Title = "Error: " + c.Title
 }
 
 // A reauthMethod is how the user must authenticate before a credential is created.
@@ -124,34 +97,35 @@ func (c *common) ReauthField(id string) reauthField {
 	return field
 }
 
-// tokenField returns the element id of a field in the form for a new token, by the field names of pat.Refusal and
-// "password", or "".
-func tokenField(name string) string {
-	return map[string]string{
-		"name": "token-name", "days": "token-days", "permissions": "token-permissions", "password": "password-token",
-	}[name]
-}
-
 // passwordField returns the element id of the password field of a form.
 func passwordField(id string) string { return "password-" + id }
 
-// appFields are the field names of client.Refusal and "password", in the order of the form.
-var appFields = []string{
-	"name", "kind", "connectorPlatform", "resource", "tokenEndpointAuthMethod", "redirectUris", "requiredPermissions",
-	"password",
+// passwordProblem returns the error of the password field of a form.
+func passwordProblem(id, text string) ui.Problem {
+	return ui.Problem{Field: "password", At: passwordField(id), Label: "Your password", Text: text}
 }
 
-// appField returns the element id of a field in the form for a new application, by the field names of client.Refusal
-// and "password", or "".
-func appField(name string) string {
-	return map[string]string{
-		"name":                    "app-name",
-		"kind":                    "app-kind",
-		"redirectUris":            "app-redirects",
-		"requiredPermissions":     "app-permissions",
-		"connectorPlatform":       "app-platform",
-		"resource":                "app-resource",
-		"tokenEndpointAuthMethod": "app-method",
-		"password":                "password-app",
-	}[name]
+// tokenProblem returns the error of a field in the form for a new token, by the field names of pat.Refusal.
+func tokenProblem(field, text string) ui.Problem {
+	label := map[string]string{"name": "Name", "days": "Expires after", "permissions": "Permissions"}[field]
+	return ui.Problem{Field: field, At: "token-" + field, Label: label, Text: text}
+}
+
+// appFields are the field names of client.Refusal, in the order of the form.
+var appFields = []string{
+	"name", "kind", "connectorPlatform", "resource", "tokenEndpointAuthMethod", "redirectUris", "requiredPermissions",
+}
+
+// appProblem returns the error of a field in the form for a new application, by the field names of client.Refusal.
+func appProblem(field, text string) ui.Problem {
+	at := map[string][2]string{
+		"name":                    {"app-name", "Name"},
+		"kind":                    {"app-kind", "Kind"},
+		"redirectUris":            {"app-redirects", "Redirect URIs"},
+		"requiredPermissions":     {"app-permissions", "Required permissions"},
+		"connectorPlatform":       {"app-platform", "Platform"},
+		"resource":                {"app-resource", "Resource"},
+		"tokenEndpointAuthMethod": {"app-method", "Token endpoint authentication method"},
+	}[field]
+	return ui.Problem{Field: field, At: at[0], Label: at[1], Text: text}
 }

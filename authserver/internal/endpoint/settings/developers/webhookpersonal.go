@@ -42,7 +42,7 @@ func (h *Handler) changePersonalData() http.Handler {
 			}
 			if text != "" {
 				return h.showWebhook(v, here, e, status, func(page *webhookView) {
-					page.refuse("Nothing was changed.", notes{{"password", passwordField("personal"), text}})
+					page.Refuse("Nothing was changed.", passwordProblem("personal", text))
 				})
 			}
 		}

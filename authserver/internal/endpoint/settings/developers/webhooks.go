@@ -11,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/eventtype"
 	"github.com/almonerhq/almoner/shared/webhook"
 )
@@ -136,15 +137,18 @@ func (h *Handler) saveWebhook(v *settings.Request, here settings.Scope, e webhoo
 func (h *Handler) showWebhookRefusal(
 	v *settings.Request, here settings.Scope, status int, refused map[string]string,
 ) error {
-	var texts notes
-	ids := map[string]string{"url": "webhook-url", "types": "webhook-types", "password": passwordField("webhook")}
-	for _, field := range []string{"url", "types", "password"} { // in the order of the form
-		if text := refused[field]; text != "" {
-			texts = append(texts, note{field, ids[field], text})
+	var problems ui.Problems
+	for _, p := range []ui.Problem{
+		{Field: "url", At: "webhook-url", Label: "URL"},
+		{Field: "types", At: "webhook-types", Label: "Events"},
+		passwordProblem("webhook", ""),
+	} {
+		if p.Text = refused[p.Field]; p.Text != "" {
+			problems = append(problems, p)
 		}
 	}
 	return h.listWebhooks(v, here, status, func(page *webhooksView) {
-		page.refuse("The endpoint was not added.", texts)
+		page.Refuse("The endpoint was not added.", problems...)
 		page.New.Open, page.New.URL = true, v.Form.Get("url")
 		page.New.PersonalData = v.Form.Get("personal") == "yes"
 		page.New.Groups = eventGroups(here.Permissions, v.Form["types"])

@@ -39,7 +39,7 @@ func (h *Handler) replaceWebhookSecret() http.Handler {
 		}
 		if text != "" {
 			return h.showWebhook(v, here, e, status, func(page *webhookView) {
-				page.refuse("The secret was not replaced.", notes{{"password", passwordField("secret"), text}})
+				page.Refuse("The secret was not replaced.", passwordProblem("secret", text))
 			})
 		}
 		key, err := h.Store.WebhookKey(v.R.Context())

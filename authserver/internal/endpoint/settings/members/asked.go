@@ -1,8 +1,6 @@
 package members
 
 import (
-	"slices"
-
 	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/shared/identity"
@@ -29,13 +27,12 @@ func (h *Handler) askedBy(v *settings.Request, here settings.Scope, id string) (
 	return &askedView{*asked, asked.Permissions.Without(here.Permissions)}, nil
 }
 
-// fillIn fills in the invitation form for a user who asked for access and is not a member.
-func (page *view) fillIn(asked *askedView) {
-	if asked == nil || slices.ContainsFunc(page.Members, func(m memberView) bool { return m.UserID == asked.UserID }) {
+// fillIn fills in the invitation form for a user who asked for access.
+func (page *invitePage) fillIn(asked *askedView) {
+	if asked == nil {
 		return
 	}
-	page.Asked = asked
-	page.New = invitationForm{Open: true, Email: asked.Email, Chosen: asked.Permissions.Intersect(page.Held)}
+	page.Asked, page.Email, page.Chosen = asked, asked.Email, asked.Permissions.Intersect(page.Held)
 }
 
 // fillIn selects the permissions that the member asked for.

@@ -8,44 +8,111 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 )
+
+// invitePage serves GET /settings/members/invite.
+func (h *Handler) invitePage() http.Handler {
+	return h.Page(func(v *settings.Request) error {
+		here, err := h.At(v, v.R.URL.Query().Get("tenant"), inviteSection)
+		if err != nil {
+			return err
+		}
+		asked, err := h.askedBy(v, here, v.R.URL.Query().Get("asked"))
+		if err != nil {
+			return err
+		}
+		if asked != nil {
+			_, err := h.store.WorkspaceMember(v.R.Context(), here.Workspace.ID, asked.UserID)
+			switch {
+			case err == nil: // invited since
+				asked = nil
+			case !errors.Is(err, membership.ErrNoMember):
+				return err
+			}
+		}
+		return h.showInvite(v, here, http.StatusOK, func(page *invitePage) { page.fillIn(asked) })
+	})
+}
+
+// showInvite shows the form, changed by adjust.
+func (h *Handler) showInvite(v *settings.Request, here settings.Scope, status int, adjust func(*invitePage)) error {
+	frame, err := h.FrameIn(v, here, inviteSection)
+	if err != nil {
+		return err
+	}
+	page := &invitePage{Frame: frame, Key: h.NewKey(v), Workspace: here.View(), Held: here.Permissions}
+	for _, preset := range membership.Presets() {
+		if here.Permissions.HasAll(preset.Permissions) {
+			page.Presets = append(page.Presets, preset)
+		}
+	}
+	adjust(page)
+	h.Pages.Show(v.W, v.R, status, page)
+	return nil
+}
 
 // invite serves POST /settings/members/invite: email, permissions. With preset, it only fills the form with the
 // preset's permissions.
 func (h *Handler) invite() http.Handler {
 	return h.changing(func(v *settings.Request, here settings.Scope) error {
-		typed := invitationForm{
-			Open:   true,
-			Email:  v.Form.Get("email"),
-			Chosen: perm.FromStrings(v.Form["permissions"]),
-		}
-		if name := v.Form.Get("preset"); name != "" {
-			for _, preset := range membership.Presets() {
-				if preset.Name == name {
-					typed.Chosen = preset.Permissions
+		again := func(status int, problems ...ui.Problem) error {
+			return h.showInvite(v, here, status, func(page *invitePage) {
+				page.Email, page.Chosen = v.Form.Get("email"), perm.FromStrings(v.Form["permissions"])
+				for _, preset := range membership.Presets() {
+					if preset.Name == v.Form.Get("preset") {
+						page.Chosen = preset.Permissions
+					}
 				}
-			}
-			return h.show(v, here, http.StatusOK, func(page *view) { page.New = typed })
-		}
-		made, err := h.members.Invite(v.R.Context(), actorIn(v, here), strings.TrimSpace(typed.Email),
-			v.Form["permissions"])
-		field, status := refusedField(err)
-		setRetryAfter(v, err)
-		if field.Field != "" {
-			typed.Notes = map[string]string{field.Field: field.Message}
-			return h.show(v, here, status, func(page *view) {
-				page.New = typed
-				page.Problem = "The invitation was not sent. " + field.Message
-				page.ProblemAt = "invite-" + field.Field
+				if len(problems) > 0 {
+					page.Refuse("The invitation was not sent.", problems...)
+				}
 			})
+		}
+		if v.Form.Get("preset") != "" {
+			return again(http.StatusOK)
+		}
+		email := strings.TrimSpace(v.Form.Get("email"))
+		if problems := inviteProblems(email, v.Form["permissions"]); len(problems) > 0 {
+			return again(http.StatusBadRequest, problems...)
+		}
+		made, err := h.members.Invite(v.R.Context(), actorIn(v, here), email, v.Form["permissions"])
+		if field, status := refusedField(err); field.Field != "" {
+			setRetryAfter(v, err)
+			return again(status, inviteProblem(field))
 		}
 		if err != nil {
 			return err
 		}
 		return h.showSent(v, here, made)
 	})
+}
+
+// inviteProblems returns the errors of all fields that can be told without the database.
+func inviteProblems(email string, permissions []string) ui.Problems {
+	var problems ui.Problems
+	_, noEmail := membership.ParseEmail(email)
+	_, noPermissions := membership.ParsePermissions(permissions)
+	for _, err := range []error{noEmail, noPermissions} {
+		if refusal, invalid := errors.AsType[*membership.Refusal](err); invalid {
+			problems = append(problems, inviteProblem(*refusal))
+		}
+	}
+	return problems
+}
+
+func inviteProblem(r membership.Refusal) ui.Problem {
+	if r.Field == "permissions" {
+		return permissionsProblem("invite-permissions", r.Message)
+	}
+	return ui.Problem{Field: r.Field, At: "invite-" + r.Field, Label: "E-mail address", Text: r.Message}
+}
+
+// permissionsProblem returns the error of the permissions, whose element id is at.
+func permissionsProblem(at, text string) ui.Problem {
+	return ui.Problem{Field: "permissions", At: at, Label: "Permissions", Text: text}
 }
 
 // refusedField returns the field that an error of an invitation concerns, with the status, or an empty refusal.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -89,8 +91,8 @@ func (h *Handler) setPermissions() http.Handler {
 		if field, status := refusedField(err); field.Field != "" {
 			return h.showMember(v, here, id, status, func(page *memberPage) {
 				page.Chosen, page.Seen = perm.FromStrings(v.Form["permissions"]), seen.Scope()
-				page.Note, page.ProblemAt = field.Message, "permissions"
-				page.Problem = "Nothing was changed. " + field.Message
+				page.Note = field.Message
+				page.Refuse("Nothing was changed.", permissionsProblem("permissions", field.Message))
 			})
 		}
 		switch {
@@ -138,12 +140,18 @@ func (h *Handler) remove() http.Handler {
 		if err != nil {
 			return err
 		}
+		ends, err := h.effects(v, here.Workspace.ID, m,
+			m.Name+" loses access to the workspace immediately. The account stays.",
+			"Invitations that "+m.Name+" sent and that are still open are withdrawn.")
+		if err != nil {
+			return err
+		}
 		h.Pages.Show(v.W, v.R, http.StatusOK, &endPage{
 			Frame:     frame,
 			Key:       h.NewKey(v),
 			Workspace: here.View(),
 			Heading:   "Remove " + m.Name + " from " + here.Workspace.Name + "?",
-			Effects:   effects(m, m.Name+" loses access to the workspace immediately. The account stays."),
+			Effects:   ends,
 			Action:    Section.Path() + "/remove",
 			ID:        id.String(),
 			Button:    "Remove " + m.Name,
@@ -156,8 +164,10 @@ func (h *Handler) remove() http.Handler {
 func (h *Handler) removed(
 	v *settings.Request, here settings.Scope, m membership.Member, ended membership.Removal,
 ) error {
-	notice := fmt.Sprintf("%s was removed. Ended: %s, %s.", m.Name, count(len(ended.Grants), "connection"),
-		count(ended.Tokens, "personal access token"))
+	notice := m.Name + " was removed."
+	if ends := ending(len(ended.Grants), ended.Tokens); ends != "" {
+		notice += " Ended: " + ends + "."
+	}
 	if m.UserID == v.Current.User.ID {
 		return h.Done(v, "/settings/user", "You left "+here.Workspace.Name+".")
 	}
@@ -171,13 +181,35 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// effects returns what ends with a membership, in words.
-func effects(m membership.Member, first string) []string {
-	return []string{
-		first,
-		"Ends: " + count(m.Connections, "connection") + " and " + count(m.Tokens, "personal access token") + ".",
-		"Open invitations from this person are withdrawn.",
+// ending returns the connections and tokens that end, in words, or "" if there are none.
+func ending(connections, tokens int) string {
+	var ends []string
+	if connections > 0 {
+		ends = append(ends, count(connections, "connection"))
 	}
+	if tokens > 0 {
+		ends = append(ends, count(tokens, "personal access token"))
+	}
+	return strings.Join(ends, " and ")
+}
+
+// effects returns what ends with a membership, in words.
+func (h *Handler) effects(
+	v *settings.Request, workspaceID uuid.UUID, m membership.Member, first, withdrawn string,
+) ([]string, error) {
+	invitations, err := h.store.Invitations(v.R.Context(), workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	out := []string{first}
+	if ends := ending(m.Connections, m.Tokens); ends != "" {
+		out = append(out, "Ends: "+ends+".")
+	}
+	sent := func(i membership.Invitation) bool { return i.InviterID == m.UserID && !i.Expired(h.Now()) }
+	if slices.ContainsFunc(invitations, sent) {
+		out = append(out, withdrawn)
+	}
+	return out, nil
 }
 
 // cannotLeave is the answer to the last person who can manage the members of a workspace (contract, section 7: 409).
@@ -219,12 +251,18 @@ func (h *Handler) leave() http.Handler {
 		if err != nil {
 			return err
 		}
+		ends, err := h.effects(v, here.Workspace.ID, m,
+			"You lose access immediately. To come back, you need a new invitation.",
+			"Invitations that you sent and that are still open are withdrawn.")
+		if err != nil {
+			return err
+		}
 		h.Pages.Show(v.W, v.R, http.StatusOK, &endPage{
 			Frame:     frame,
 			Key:       h.NewKey(v),
 			Workspace: ui.Workspace{ID: here.Workspace.ID.String(), Name: here.Workspace.Name},
 			Heading:   "Leave " + here.Workspace.Name + "?",
-			Effects:   effects(m, "You lose access immediately. To come back, you need a new invitation."),
+			Effects:   ends,
 			Action:    Section.Path() + "/leave",
 			Button:    "Leave " + here.Workspace.Name,
 			Back:      "/settings/user",

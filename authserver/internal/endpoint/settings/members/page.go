@@ -1,8 +1,9 @@
 // Package members serves the settings pages with the members and invitations of one workspace.
 //
-//	GET  /settings/members?tenant=              with asked, the form is filled in from that user's request for access
-//	GET  /settings/members/member?tenant=&id=   one member; with asked, the same
-//	POST /settings/members/invite               the page, with the link only this time
+//	GET  /settings/members?tenant=              with asked, a redirect to the form for an invitation
+//	GET  /settings/members/member?tenant=&id=   one member; with asked, the form is filled in from the request for access
+//	GET  /settings/members/invite?tenant=       the form; with asked, it is filled in from that user's request for access
+//	POST /settings/members/invite               the members, with the link only this time
 //	POST /settings/members/renew                the page, with the new link only this time
 //	POST /settings/members/withdraw
 //	POST /settings/members/permissions
@@ -25,12 +26,24 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Section is the page's link in the navigation.
 var Section = ui.Section{Name: "members", Title: "Members", Needs: perm.AccountReadMembers}
+
+// inviteSection is the page with the form for an invitation.
+var inviteSection = ui.Section{
+	Name:   "members/invite",
+	Title:  "Invite a person",
+	Needs:  perm.AccountWriteMembers,
+	Parent: Section.Name,
+}
+
+// Subsections returns the pages of the section that have no link in the navigation.
+func Subsections() []ui.Section { return []ui.Section{inviteSection} }
 
 // Store reads members and invitations; postgres.Store implements it.
 type Store interface {
@@ -60,7 +73,7 @@ func (h *Handler) Routes() settings.Routes {
 	return settings.Routes{
 		Section.Path():                  {"GET": h.page()},
 		Section.Path() + "/member":      {"GET": h.member()},
-		Section.Path() + "/invite":      {"POST": h.invite()},
+		inviteSection.Path():            {"GET": h.invitePage(), "POST": h.invite()},
 		Section.Path() + "/renew":       {"POST": h.renew()},
 		Section.Path() + "/withdraw":    {"POST": h.withdraw()},
 		Section.Path() + "/permissions": {"POST": h.setPermissions()},
@@ -78,11 +91,12 @@ func (h *Handler) page() http.Handler {
 		if err != nil {
 			return err
 		}
-		asked, err := h.askedBy(v, here, v.R.URL.Query().Get("asked"))
-		if err != nil {
-			return err
+		// The mails about requests for access link to this page.
+		if asked, err := identity.Parse(v.R.URL.Query().Get("asked")); err == nil {
+			settings.Redirect(v.W, here.Path(inviteSection)+"&asked="+asked.String())
+			return nil
 		}
-		return h.show(v, here, http.StatusOK, func(page *view) { page.fillIn(asked) })
+		return h.show(v, here, http.StatusOK, func(*view) {})
 	})
 }
 
@@ -109,8 +123,6 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 		Workspaces: here.Workspaces(),
 		Workspace:  here.View(),
 		Writes:     here.Permissions.Has(perm.AccountWriteMembers),
-		Held:       here.Permissions,
-		Own:        v.Current.User.ID,
 		SecondFactor: secondFactorForm{
 			Required: here.Workspace.SecondFactor,
 			May:      v.Current.SecondFactor.Satisfies(),
@@ -139,11 +151,6 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 		Parameter: "invitations",
 		Size:      invitationsShown,
 	}.Select(query, page.Invitations)
-	for _, preset := range membership.Presets() {
-		if here.Permissions.HasAll(preset.Permissions) {
-			page.Presets = append(page.Presets, preset)
-		}
-	}
 	adjust(page)
 	h.Pages.Show(v.W, v.R, status, page)
 	return nil

@@ -1,8 +1,6 @@
 package members
 
 import (
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -16,18 +14,13 @@ type view struct {
 	Workspaces  []ui.Workspace
 	Workspace   ui.Workspace
 	Writes      bool // the user may change members
-	Held        perm.Set
-	Own         uuid.UUID
 	Members     []memberView
 	List        settings.List // of the members
 	Invitations []invitationView
 	Invited     settings.List
-	Presets     []membership.Preset
-	New         invitationForm
 	Sent        *sent
 
 	SecondFactor secondFactorForm
-	Asked        *askedView // the request that the form was filled in from, or nil
 }
 
 func (*view) Template() string { return "members" }
@@ -51,13 +44,19 @@ type invitationView struct {
 	Over bool // it expired
 }
 
-// An invitationForm is the submitted form, with its errors.
-type invitationForm struct {
-	Open   bool
-	Email  string
-	Chosen perm.Set
-	Notes  map[string]string // field → its error
+// An invitePage is the page with the form for an invitation.
+type invitePage struct {
+	ui.Frame
+	Key       string
+	Workspace ui.Workspace
+	Held      perm.Set
+	Presets   []membership.Preset
+	Email     string // as typed
+	Chosen    perm.Set
+	Asked     *askedView // the request that the form was filled in from, or nil
 }
+
+func (*invitePage) Template() string { return "invite" }
 
 // sent is an invitation with its link, which is shown only once.
 type sent struct {

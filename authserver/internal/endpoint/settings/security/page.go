@@ -47,6 +47,10 @@ type Store interface {
 	session.Users
 	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	ChangePassword(ctx context.Context, c password.Change, event audit.Event) error
+	// HasPasskey reports whether the user has a passkey that is not stopped.
+	HasPasskey(ctx context.Context, user uuid.UUID) (bool, error)
+	// IdentitySince returns when the user's account of an issuer was linked, and false if none is.
+	IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error)
 	RemovePassword(ctx context.Context, r password.Removal, event audit.Event) error
 	Authenticator(ctx context.Context, user uuid.UUID) (authenticator.Status, error)
 	AddAuthenticator(
@@ -169,6 +173,9 @@ func (h *Handler) show() http.Handler {
 		}
 		frame, err := h.Frame(v, Section)
 		if err != nil {
+			return err
+		}
+		if err := h.OfferPasskey(v, &frame); err != nil {
 			return err
 		}
 		view := &view{Frame: frame, Key: h.NewKey(v), HasApp: app.Active, Mails: mails}

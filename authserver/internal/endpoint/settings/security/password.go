@@ -24,6 +24,7 @@ type passwordView struct {
 	HasPassword bool
 	Confirm     bool // the user has no password and must authenticate again first
 	Fresh       bool // the user may remove the password now
+	OtherMethod bool // the user can sign in without the password
 	EndOthers   bool
 	CurrentNote string // the error of the current password
 	NewNote     string // the error of the new password
@@ -54,13 +55,33 @@ func (h *Handler) passwordView(v *settings.Request) (*passwordView, error) {
 		return nil, err
 	}
 	frame.Title = "Password"
+	another, err := h.otherMethod(v)
+	if err != nil {
+		return nil, err
+	}
 	return &passwordView{
+		OtherMethod: another,
 		Frame:       frame,
 		Key:         h.NewKey(v),
 		HasPassword: hash != "",
 		Confirm:     hash == "" && !v.Current.Fresh(h.Now()),
 		Fresh:       v.Current.MayChangeFactors(h.Now()),
 	}, nil
+}
+
+// otherMethod reports whether the user has a way to sign in besides the password.
+func (h *Handler) otherMethod(v *settings.Request) (bool, error) {
+	if h.Passkeys {
+		has, err := h.Store.HasPasskey(v.R.Context(), v.Current.User.ID)
+		if has || err != nil {
+			return has, err
+		}
+	}
+	if h.Issuer == "" {
+		return false, nil
+	}
+	_, linked, err := h.Store.IdentitySince(v.R.Context(), v.Current.User.ID, h.Issuer)
+	return linked, err
 }
 
 // changePassword serves POST /settings/security/password.
@@ -165,12 +186,17 @@ func (h *Handler) busyOr(v *settings.Request, view *passwordView, err error) err
 
 // again shows the page with what is wrong. Passwords are never shown.
 func (h *Handler) again(v *settings.Request, view *passwordView, status int) error {
-	switch {
-	case view.Problem != "":
-	case view.CurrentNote != "":
-		view.Problem, view.ProblemAt = view.CurrentNote, "password"
-	case view.NewNote != "":
-		view.Problem, view.ProblemAt = view.NewNote, "new-password"
+	var problems ui.Problems
+	for _, p := range []ui.Problem{
+		{Field: "password", At: "password", Label: "Current password", Text: view.CurrentNote},
+		{Field: "new-password", At: "new-password", Label: "New password", Text: view.NewNote},
+	} {
+		if p.Text != "" {
+			problems = append(problems, p)
+		}
+	}
+	if view.Problem == "" && len(problems) > 0 {
+		view.Refuse("Your password was not changed.", problems...)
 	}
 	h.Pages.Show(v.W, v.R, status, view)
 	return nil

@@ -90,8 +90,11 @@ func (h *Handler) show(v *settings.Request, status int, name, note string) error
 		Note:       note,
 		Workspaces: settings.Workspaces(memberships),
 	}
+	if err := h.OfferPasskey(v, &page.Frame); err != nil {
+		return err
+	}
 	if note != "" {
-		page.Problem, page.ProblemAt = "The name was not saved. "+note, "name"
+		page.Refuse("The name was not saved.", ui.Problem{Field: "name", At: "name", Label: "Your name", Text: note})
 	}
 	h.Pages.Show(v.W, v.R, status, page)
 	return nil

@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+const (
+	onWebsite    = "a form on a website"
+	oneOperation = "docs, one operation"
+)
+
+// longPages opens lists of more than one page, pages with a very long name, and Connected apps without and with several
+// approvals.
+func longPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, user demo.User) {
+	i.t.Helper()
+	long := p.NewWorkspace(i.t)
+	p.Database.Exec(i.t, `update account.tenants set name = $2 where id = $1`, long.Workspace.ID,
+		strings.Repeat("Northumberland", 3)+" and Borders Community Food and Companionship")
+	p.Database.Join(i.t, long.Workspace, user, harness.Everything()...)
+	here := "?tenant=" + long.Workspace.ID
+	for range 26 {
+		p.Database.Token(i.t, long.Workspace, user, harness.ReadProgrammes)
+		long.Member(i.t, harness.ReadProgrammes)
+		long.Confidential(i.t, "", harness.ReadProgrammes)
+	}
+	for _, page := range []string{"/settings/developers", "/settings/applications", "/settings/members"} {
+		i.Open(p.AppURL + page + here)
+		i.See(".pager")
+		i.look("26 rows of a workspace with a long name: " + page)
+	}
+	i.Open(p.AuthorizeURL(long.Connector(i.t, harness.ReadProgrammes).Begin().Query))
+	i.See(approveButton)
+	i.look("consent in a workspace with a long name")
+
+	application := ws.Connector(i.t, harness.ReadProgrammes)
+	for range 2 {
+		application.Connect(i.t, p.Person(i.t, user))
+	}
+	i.Open(p.AppURL + "/settings/apps")
+	i.See(`form[action="/settings/apps/disconnect-all"]`)
+	i.look("connected apps, disconnect all")
+}
+
+// errorPages opens pages about errors as a signed-in user sees them.
+func errorPages(i *inspector, p *harness.Product, here string) {
+	i.t.Helper()
+	i.Open(p.AppURL + "/settings/nothing")
+	i.look("signed in: page not found")
+	release := p.Database.Hold(i.t, `lock table account.oauth_clients in access exclusive mode`)
+	i.Open(p.AppURL + "/settings/applications" + here)
+	i.See("main h1")
+	i.look("signed in: unavailable")
+	release()
+}
+
+// formPages opens a form in Welsh, and a form on a website.
+func formPages(i *inspector, p *harness.Product, ws harness.TestWorkspace) {
+	i.t.Helper()
+	welsh, _ := formWithTexts(i.t, p, ws, "cy")
+	i.at(p.BaseURL + "/v1/engage/public/forms/" + welsh + "/embed")
+	var key string
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = fmt.Fprintf(w, `<!doctype html><html lang="en"><meta name="viewport" content="width=device-width">
+			<title>Harbour Trust</title><link rel="icon" href="data:,">
+			<body style="font-family:sans-serif"><main><h1>Harbour Trust</h1><p>A website with a white page.</p>
+			<script src="%s/v1/engage/public/embed.js" data-form="%s" async></script></main>`, p.BaseURL, key)
+	}))
+	i.t.Cleanup(site.Close)
+	key, _ = formWithTexts(i.t, p, ws, "en", site.URL)
+	i.Open(site.URL)
+	i.See("iframe")
+	i.look(onWebsite)
+}

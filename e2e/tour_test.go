@@ -1,0 +1,278 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/pquerna/otp/totp"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// The tour opens each page, for axe-core (browser_axe_test.go) and for pictures (screenshots_test.go).
+
+// A linked holds addresses of pages that need a secret.
+type linked struct{ reset, invitation, emailOld, emailNew string }
+
+// links stores links to set a password and to change the address of a user, and invites an address.
+func links(t *testing.T, p *harness.Product, ws harness.TestWorkspace, user demo.User, invited string) linked {
+	t.Helper()
+	secret := uuid.NewString()
+	met.Add("link", secret)
+	reset := sha256.Sum256([]byte("password reset\x00" + secret))
+	p.Database.Exec(t, `insert into account.password_resets (token_hash, user_id, expires_at)
+		values ($1, $2, now() + interval '1 hour')`, reset[:], user.ID)
+	old, _ := credential.EmailChange.New(strings.NewReader(strings.Repeat(secret, 9)))
+	to, _ := credential.EmailChange.New(strings.NewReader(strings.Repeat(uuid.NewString(), 9)))
+	met.Add("link", old.Reveal())
+	met.Add("link", to.Reveal())
+	p.Database.Exec(t, `insert into account.email_changes (id, user_id, old_email, new_email, old_token_hash,
+		new_token_hash, expires_at) select gen_random_uuid(), id, email, 'new@example.org', $2, $3,
+		now() + interval '1 day' from account.users where id = $1`, user.ID, credential.Hash(old.Reveal()),
+		credential.Hash(to.Reveal()))
+	token, _ := credential.Invitation.New(strings.NewReader(strings.Repeat(uuid.NewString(), 9)))
+	met.Add("invitation token", token.Reveal())
+	p.Database.Exec(t, `insert into account.invitations (id, tenant_id, email, permissions, invited_by, token_hash,
+		expires_at) values (gen_random_uuid(), $1, $2, $3, $4, $5, now() + interval '1 day')`, ws.Workspace.ID, invited,
+		[]string{harness.ReadProgrammes}, ws.Owner.ID, credential.Hash(token.Reveal()))
+	return linked{
+		reset:      p.AppURL + "/login/reset?token=" + secret,
+		invitation: p.AppURL + "/invitation?token=" + token.Reveal(),
+		emailOld:   p.AppURL + "/email?token=" + old.Reveal(),
+		emailNew:   p.AppURL + "/email?token=" + to.Reveal(),
+	}
+}
+
+// tour inspects every page in these views.
+func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v view)) *inspector {
+	t.Helper()
+	site := harness.NewMetadataHost(t)
+	settings := map[string]string{ // of a provider that is not asked
+		"ALMONER_UPSTREAM_ISSUER":        "https://sign-in.example.org",
+		"ALMONER_UPSTREAM_CLIENT_ID":     "almoner",
+		"ALMONER_UPSTREAM_CLIENT_SECRET": "not a secret",
+		"ALMONER_UPSTREAM_NAME":          "Riverside",
+	}
+	maps.Copy(settings, site.Settings("claude"))
+	p := harness.NewProduct(t, harness.Private(t, harness.Options{Mailbox: true, Settings: settings}), &met)
+	ws := p.NewWorkspace(t)
+	user := ws.Member(t, harness.Everything()...)
+	p.Database.Join(t, p.Demo.Workspaces.Empty, user, harness.ReadProgrammes)
+	to := links(t, p, ws, user, "sam@example.org")
+	p.Database.Token(t, ws.Workspace, user, harness.ReadProgrammes)
+	ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, user))
+	ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, user))
+	i := &inspector{
+		Browser: p.Browser(t, harness.Laptop),
+		t:       t,
+		seen:    map[string]bool{},
+		views:   in,
+		inspect: inspect,
+	}
+	began := time.Now()
+	i.findsViolations(p)
+	signedOutPages(i, p, to)
+	consentPages(i, p, site, ws, user)
+	settingsPages(i, p, ws, user, to)
+	form := p.BaseURL + "/v1/engage/public/forms/" + p.Demo.Engage.EmbedKey + "/embed"
+	i.at(form)
+	i.Click("button[type=submit]")
+	i.See(".alert")
+	i.look("the form with errors")
+	i.at(p.BaseURL + "/v1/engage/public/forms/alm_embed_unknown/embed")
+	formPages(i, p, ws)
+	i.at(p.BaseURL + "/v1/docs")
+	harness.Evaluate[bool](i.Browser, `(input => {
+		input.value = "createProgramme";
+		return input.dispatchEvent(new Event("input"));
+	})(document.querySelector(".filter input"))`)
+	i.look(oneOperation)
+	t.Logf("%d pages in %s", i.pages, time.Since(began).Round(time.Second))
+	return i
+}
+
+func signedOutPages(i *inspector, p *harness.Product, to linked) {
+	i.t.Helper()
+	for _, page := range []string{
+		p.AppURL + "/login",
+		p.AppURL + "/login?password-set=1",
+		p.AppURL + "/login/forgotten",
+		p.AppURL + "/login/forgotten?requested=1",
+		to.reset,
+		p.AppURL + "/login/reset",
+		to.invitation,
+		p.AppURL + "/invitation",
+		to.emailOld,
+		to.emailNew,
+		p.AppURL + "/nothing",
+		p.AppURL + "/settings/user/name",
+		p.AppURL + "/oauth/authorize?client_id=x",
+	} {
+		i.at(page)
+	}
+	i.Open(p.AppURL + "/login/forgotten")
+	i.Click("button[type=submit]")
+	i.See("#email-note")
+	i.look("forgotten, without an address")
+}
+
+// consentPages signs in while it opens the pages.
+func consentPages(
+	i *inspector, p *harness.Product, site *harness.MetadataHost, ws harness.TestWorkspace, user demo.User,
+) {
+	i.t.Helper()
+	i.Open(p.AuthorizeURL(ws.Connector(i.t, harness.ReadProgrammes, harness.WriteProgrammes).Begin().Query))
+	i.SignIn(user.Email, "")
+	i.See("#password-note")
+	i.look("sign-in, without a password")
+	i.Fill("#password", user.Password)
+	i.Press(harness.EnterKey)
+	i.See(approveButton)
+	i.look("consent")
+	i.Click("input[name=access][value=read]")
+	i.look("consent, read only")
+	document := site.Client("/oauth/axe", []string{"http://127.0.0.1/callback"}, nil)
+	landing := newLanding(i.t)
+	i.Open(p.AuthorizeURL(p.DocumentClient(document, landing.uri, p.BaseURL+"/mcp").Begin().Query))
+	i.See("input[name=workspace]")
+	i.look("choice of a workspace")
+	elsewhere := p.NewWorkspace(i.t)
+	i.Open(p.AuthorizeURL(elsewhere.Connector(i.t, harness.ReadProgrammes).Begin().Query))
+	i.look("refusal: no member")
+	p.Database.SetLLM(i.t, p.Demo.Workspaces.Empty, true)
+	off := p.NewWorkspace(i.t)
+	p.Database.Join(i.t, off.Workspace, user, harness.ReadProgrammes)
+	application := off.Connector(i.t, harness.ReadProgrammes)
+	p.Database.SetLLM(i.t, off.Workspace, false)
+	i.Open(p.AuthorizeURL(application.Begin().Query))
+	i.look("refusal: LLM integration off")
+	i.Open(p.AuthorizeURL(p.DocumentClient(document, landing.uri, p.BaseURL+"/mcp").Begin().Query))
+	i.See(".box-closed")
+	i.look("choice of a workspace, one of them closed")
+}
+
+func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, user demo.User, to linked) {
+	i.t.Helper()
+	here := "?tenant=" + ws.Workspace.ID
+	for _, page := range []string{
+		"/settings/user",
+		"/settings/user/email",
+		"/settings/user/delete",
+		"/settings/members" + here,
+		"/settings/members/invite" + here,
+		"/settings/members/member" + here + "&id=" + user.ID,
+		"/settings/members/member" + here + "&id=" + ws.Owner.ID,
+		"/settings/developers" + here,
+		"/settings/developers/new" + here,
+		"/settings/applications" + here,
+		"/settings/applications/new" + here,
+		"/settings/webhooks" + here,
+		"/settings/developers?tenant=x",
+		"/settings/connectors" + here,
+		"/settings/connectors/log" + here,
+		"/settings/apps",
+		"/settings/connect",
+		"/settings/security",
+		"/settings/security/password",
+		"/settings/security/authenticator",
+		"/settings/passkeys",
+		"/settings/provider",
+		"/settings/audit" + here,
+		"/login/again",
+	} {
+		i.at(p.AppURL + page)
+	}
+	i.at(to.invitation)
+	i.Open(p.AppURL + "/settings/members/member" + here + "&id=" + ws.Owner.ID)
+	i.Click(`form[action="/settings/members/remove"] button`)
+	i.See("input[name=confirm] ~ button")
+	i.look("removal of a member")
+	i.Open(p.AppURL + "/settings/user")
+	i.Click(`form[action="/settings/members/leave"] button`)
+	i.See("input[name=confirm] ~ button")
+	i.look("leaving a workspace")
+	i.Open(p.AppURL + "/settings/members/invite" + here)
+	i.Fill("#invite-email", "ada")
+	i.Press(harness.EnterKey)
+	i.See("#problem")
+	i.look("invitation with errors")
+	i.Open(p.AppURL + "/settings/user/email")
+	i.Press(harness.TabKey)
+	i.Click(`form[action="/settings/user/email"] button`)
+	i.See("#email-note")
+	i.look("change of address with errors")
+	developerPages(i, p, ws, here)
+	longPages(i, p, ws, user)
+	errorPages(i, p, here)
+	secondFactorPages(i, p, user)
+}
+
+func developerPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, here string) {
+	i.t.Helper()
+	i.Open(p.AppURL + "/settings/developers" + here)
+	i.Click("summary.columns")
+	i.Click(`a[href^="/settings/developers/replace"]`)
+	i.See(`form[action="/settings/developers/tokens/replace"]`)
+	i.look("replacement of a token")
+	i.Open(p.AppURL + "/settings/applications" + here)
+	i.Open(harness.Evaluate[string](i.Browser, `document.querySelector("a[href*='/applications/secret']").href`))
+	i.See(`form[action="/settings/developers/apps/secret"]`)
+	i.look("replacement of a secret")
+	made := p.In(ws.Workspace, ws.Token).JSON(i.t, http.MethodPost, "/v1/webhooks", map[string]any{
+		"url":   "https://hooks.example.org/almoner",
+		"types": []string{"programme.created"},
+	}).Wants(i.t, http.StatusCreated).Object(i.t)
+	i.at(p.AppURL + "/settings/developers/webhook" + here + "&id=" + made["id"].(string))
+	i.Open(p.AppURL + "/settings/developers/new" + here)
+	i.Click(`form[action="/settings/developers/tokens"] button[type=submit]`)
+	i.See("#problem")
+	i.look("new token with errors")
+	i.Fill("#token-name", "Quarterly figures")
+	i.Click(`input[name=permissions]`)
+	i.Press(harness.EnterKey)
+	i.See("#shown-value")
+	met.AddAll(harness.Evaluate[string](i.Browser, `document.getElementById("shown-value").value`))
+	i.look("new token, shown once")
+	i.Open(p.AppURL + "/settings/applications/new" + here)
+	i.Click(`form[action="/settings/developers/apps"] button[type=submit]`)
+	i.See("#problem")
+	i.look("new application with errors")
+	i.Fill("#app-name", "Gift Aid export")
+	i.Fill("#app-redirects", harness.RedirectURI)
+	i.Click("input[name=permissions]")
+	i.Click(`form[action="/settings/developers/apps"] button[type=submit]`)
+	i.See("#shown-value")
+	met.AddAll(harness.Evaluate[string](i.Browser, `document.getElementById("shown-value").value`))
+	i.look("client secret, shown once")
+}
+
+// secondFactorPages sets an authenticator app up and signs in with it.
+func secondFactorPages(i *inspector, p *harness.Product, user demo.User) {
+	i.t.Helper()
+	i.Open(p.AppURL + "/settings/security/authenticator")
+	i.See("#setup-key")
+	key := harness.Evaluate[string](i.Browser, `document.getElementById("setup-key").value.replaceAll(" ", "")`)
+	met.Add("authenticator key", key)
+	code, err := totp.GenerateCode(key, time.Now())
+	must(i.t, err)
+	i.Fill("#code", code)
+	i.Click(`form[action="/settings/security/authenticator"] button.button-main`)
+	i.See(".codes")
+	recovery := harness.Evaluate[string](i.Browser, `document.querySelector(".codes").value`)
+	for _, code := range strings.Fields(recovery) {
+		met.Add("recovery code", code)
+	}
+	i.look("recovery codes")
+	i.Click(`form[action="/logout"] button`)
+	i.See("#email")
+	i.SignIn(user.Email, user.Password)
+	i.See("#code")
+	i.look("sign-in code")
+}
