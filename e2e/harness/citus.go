@@ -121,6 +121,10 @@ func StartCitus(t *testing.T, workers int) *localstore.Citus {
 	for _, node := range cluster.Nodes {
 		nodes = append(nodes, node.URL)
 	}
-	t.Setenv(citusVariable, strings.Join(nodes, " "))
+	// t.Setenv would prevent parallel subtests.
+	if err := os.Setenv(citusVariable, strings.Join(nodes, " ")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Unsetenv(citusVariable) })
 	return cluster
 }

@@ -3,12 +3,14 @@ package harness
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
@@ -42,10 +44,20 @@ func newDatabase(t testing.TB, ownerURL string, secrets *Secrets) *Database {
 // Reconnect drops connections that an outage may have broken.
 func (w *Database) Reconnect() { w.rows.Reset() }
 
+// deadlockTries is how often a statement is repeated that ended in a deadlock: in a distributed Postgres, changes of
+// tables that are copied to each node wait for each other.
+const deadlockTries = 10
+
 // Exec runs SQL that must affect at least one row.
 func (w *Database) Exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	tag, err := w.rows.Exec(context.WithoutCancel(t.Context()), sql, args...)
+	for range deadlockTries {
+		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "40P01" {
+			break
+		}
+		tag, err = w.rows.Exec(context.WithoutCancel(t.Context()), sql, args...)
+	}
 	if err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}

@@ -16,6 +16,14 @@ var long = flag.Bool("long", false, "run the long form of each suite")
 // Long reports whether the long form runs.
 func Long() bool { return *long }
 
+// UseShortForm makes a test run suites in their short form, whatever the flag says.
+func UseShortForm(t *testing.T) {
+	t.Helper()
+	before := *long
+	*long = false
+	t.Cleanup(func() { *long = before })
+}
+
 // scale is for runs against a build without a protection, because a suite may detect the fault only by chance.
 var scale = flag.Int("scale", 1, "multiply the rounds of the short form, up to those of the long form")
 

@@ -1,9 +1,16 @@
 package torture
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,7 +20,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 const (
@@ -30,6 +39,9 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	if !harness.Long() {
 		t.Skip("only in the long form: make torture PART=citus")
 	}
+	summary := "not finished"
+	harness.Record(t, "a coordinator and two workers: %s",
+		harness.Deferred[string](func() string { return summary }))
 	cluster := harness.StartCitus(t, 2)
 	running := harness.Private(t, harness.Options{Authservers: 2, Resources: 2})
 	admin, err := pgx.Connect(t.Context(), running.DatabaseURL)
@@ -43,16 +55,21 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 	}
+	for _, service := range running.Authservers {
+		service.Set("ALMONER_REFRESH_DATABASE_URL", refreshesAtWorkers(t, service, cluster.Nodes[1:], run))
+		must(t, service.Restart(t.Context()))
+	}
 	run("create extension if not exists pg_stat_statements")
 	run("select pg_stat_statements_reset()")
+	run("select run_command_on_workers('select pg_stat_statements_reset()')")
+	t.Cleanup(func() { logCauses(t, running.LogDir()) })
 	w := newCitusWork(t, harness.NewProduct(t, running, &seenSecrets))
 	w.start(4)
 	time.Sleep(aWhile)
 	w.moving.Store(true)
-	run("select citus_drain_node(nodename, nodeport, 'force_logical') from pg_dist_node where groupid = 2")
-	run("select citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) from pg_dist_node " +
-		"where groupid = 2")
-	run("select rebalance_table_shards(shard_transfer_mode := 'force_logical')")
+	for _, sql := range moveAwayAndBack {
+		run(sql)
+	}
 	moved := w.answered.Load()
 	w.moving.Store(false)
 	w.disturbed.Store(true)
@@ -67,14 +84,67 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	w.stop()
 	w.check()
 	_, _ = admin.Exec(t.Context(), "select count(*) from account.grants") // notices the lost connections
-	explained := checkTasks(t, admin, w.ws.Workspace.ID)
+	explained := checkTasks(t, admin, frequentStatements(t, admin, cluster.Nodes), w.ws.Workspace.ID)
 	if delayed := w.delayed.Load(); delayed > w.answered.Load()/100 {
 		t.Errorf("%d requests were refused while shards moved", delayed)
 	}
-	harness.Record(t, "a coordinator and two workers: %d requests answered, %d of them before the shards had moved "+
+	summary = fmt.Sprintf("%d requests answered, %d of them before the shards had moved "+
 		"away and back, which refused %d with 503; %d refused with 503 during and after the loss of a worker for %v; "+
 		"%d frequent statements, each one task",
 		w.answered.Load(), moved, w.delayed.Load(), w.refused.Load(), outageOf, explained)
+}
+
+// refreshesAtWorkers creates the role for refreshes, whose commits do not wait for the disk of any node, and returns
+// its URL. It names the workers, so that refreshes do not pass through the coordinator.
+func refreshesAtWorkers(
+	t *testing.T,
+	service *stack.Service,
+	workers []*localstore.Postgres,
+	run func(string, ...any),
+) string {
+	t.Helper()
+	run(`do $$ begin
+		if not exists (select from pg_roles where rolname = 'refreshes') then
+			create role refreshes login in role almoner_authserver;
+		end if;
+	end $$`)
+	run("alter role refreshes set synchronous_commit = off")
+	address, err := url.Parse(service.Setting("ALMONER_DATABASE_URL"))
+	must(t, err)
+	address.User = url.User("refreshes")
+	var hosts []string
+	for _, node := range slices.Backward(workers) { // the first one will be killed
+		worker, err := url.Parse(node.URL)
+		must(t, err)
+		hosts = append(hosts, worker.Host)
+		settings := command(t, node, "select useconfig::text from pg_user where usename = 'refreshes'")
+		if settings != "{synchronous_commit=off}" {
+			t.Errorf("the role for refreshes has the settings %q on a worker", settings)
+		}
+	}
+	address.Host = strings.Join(hosts, ",")
+	return address.String()
+}
+
+// logCauses logs the different errors of failed requests if the test has failed.
+func logCauses(t *testing.T, logs string) {
+	if !t.Failed() {
+		return
+	}
+	causes := map[string]int{}
+	paths, _ := filepath.Glob(filepath.Join(logs, "*.log"))
+	for _, path := range paths {
+		content, _ := os.ReadFile(path)
+		for line := range bytes.Lines(content) {
+			var entry struct{ Level, Msg, Error, Cause string }
+			if json.Unmarshal(line, &entry) == nil && entry.Level == "ERROR" && entry.Error+entry.Cause != "" {
+				causes[entry.Msg+": "+entry.Error+entry.Cause]++
+			}
+		}
+	}
+	for cause, times := range causes {
+		t.Logf("%d times: %s", times, harness.Redact(cause))
+	}
 }
 
 // citusWork runs clients that refresh, list and write.
@@ -186,22 +256,35 @@ var (
 		`from resource.submissions\s+where status = 'accepted' and created_at`)
 )
 
-// checkTasks explains the frequent statements of the services and returns their number. Each must be one task.
-func checkTasks(t *testing.T, admin *pgx.Conn, workspace string) (explained int) {
+// frequentStatements returns the frequent statements that the services have sent to the nodes. The statements that
+// nodes send to each other name shards.
+func frequentStatements(t *testing.T, admin *pgx.Conn, nodes []*localstore.Postgres) (queries []string) {
 	t.Helper()
-	rows, err := admin.Query(t.Context(), `
-		select query from pg_stat_statements s join pg_database d on d.oid = s.dbid
-		join pg_roles r on r.oid = s.userid
-		where d.datname = current_database() and r.rolname <> current_user and calls >= 50
-			and query ~* '^\s*(with|select|insert|update|delete)\M'
-			and query ~ '(programmes|grants|submissions|events|keys)'`)
-	if err != nil {
-		t.Fatal(err)
+	for _, node := range nodes {
+		config, err := pgx.ParseConfig(node.URL)
+		must(t, err)
+		config.Database = admin.Config().Database
+		connection, err := pgx.ConnectConfig(t.Context(), config)
+		must(t, err)
+		rows, err := connection.Query(t.Context(), `
+			select query from pg_stat_statements s join pg_database d on d.oid = s.dbid
+			join pg_roles r on r.oid = s.userid
+			where d.datname = current_database() and r.rolname <> current_user and calls >= 50
+				and query ~* '^\s*(with|select|insert|update|delete)\M' and query !~ '_\d{6}\M'
+				and query ~ '(programmes|grants|submissions|events|keys)'`)
+		must(t, err)
+		all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		must(t, err)
+		queries = append(queries, all...)
+		must(t, connection.Close(t.Context()))
 	}
-	queries, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
+	return queries
+}
+
+// checkTasks explains the statements and returns their number. Each must be one task.
+func checkTasks(t *testing.T, admin *pgx.Conn, queries []string, workspace string) (explained int) {
+	t.Helper()
+	refreshes := 0
 	if _, err := admin.Exec(t.Context(), "set search_path = account, resource, pg_catalog"); err != nil {
 		t.Fatal(err)
 	}
@@ -217,9 +300,12 @@ func checkTasks(t *testing.T, admin *pgx.Conn, workspace string) (explained int)
 			}
 		}
 		explained++
+		if strings.Contains(query, "update account.grants") {
+			refreshes++
+		}
 	}
-	if explained < 5 {
-		t.Errorf("%d statements were explained", explained)
+	if explained < 5 || refreshes == 0 {
+		t.Errorf("%d statements were explained, %d of them steps of refreshes", explained, refreshes)
 	}
 	return explained
 }

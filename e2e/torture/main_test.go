@@ -30,7 +30,7 @@ func parallelIfShort(t *testing.T) {
 }
 
 // workers is the number of concurrent workers, each with its own grants. They wait for servers more than they compute.
-const workers = 4
+var workers = 4
 
 // spread divides the rounds among the workers. Each worker is a subtest, so a failed round ends only that worker.
 func spread(t *testing.T, rounds int, worker func(t *testing.T) (round func(t *testing.T))) {

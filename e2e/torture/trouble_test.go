@@ -10,15 +10,18 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // trouble causes one fault after the other and records the times.
 type trouble struct {
 	running *stack.Stack
-	turn    int
-	backup  string // an older copy of what Redis has stored
-	mark    int64  // length of its append-only file (markTail)
-	made    []fault
+	// postgres is the server to kill and to freeze: a worker of citusNodes in a distributed installation.
+	postgres *localstore.Postgres
+	turn     int
+	backup   string // an older copy of what Redis has stored
+	mark     int64  // length of its append-only file (markTail)
+	made     []fault
 }
 
 type fault struct {
@@ -31,7 +34,15 @@ type fault struct {
 func (f fault) String() string { return f.name + " at " + f.from.Format("05.000") }
 
 func newTrouble(running *stack.Stack) *trouble {
-	return &trouble{running: running, backup: filepath.Join(running.StoreDir(), "older-copy")}
+	postgres := running.Postgres
+	if postgres == nil {
+		postgres = citusNodes[len(citusNodes)-1]
+	}
+	return &trouble{
+		running:  running,
+		postgres: postgres,
+		backup:   filepath.Join(running.StoreDir(), "older-copy"),
+	}
 }
 
 const (
@@ -65,7 +76,7 @@ func (x *trouble) stall(t *testing.T) {
 		resume func()
 	}{
 		{"redis: frozen", x.running.Redis.Pause, x.running.Redis.Resume},
-		{"postgres: frozen", x.running.Postgres.Pause, x.running.Postgres.Resume},
+		{"postgres: frozen", x.postgres.Pause, x.postgres.Resume},
 	}
 	for _, store := range stores {
 		time.Sleep(50*time.Millisecond + rand.N(100*time.Millisecond))
@@ -88,7 +99,7 @@ type kind struct {
 }
 
 func (x *trouble) kinds() []kind {
-	redis, postgres := x.running.Redis, x.running.Postgres
+	redis, postgres := x.running.Redis, x.postgres
 	process := x.running.Authservers[rand.IntN(len(x.running.Authservers))]
 	frozen := func(stop func() error, resume func()) func(context.Context) error {
 		return func(context.Context) error {

@@ -265,7 +265,8 @@ func (w *distributing) divideTable(ctx context.Context, table, with string) erro
 		return err
 	}
 	return w.do(ctx, "distributed "+table+" by workspace",
-		"select create_distributed_table_concurrently($1::text::regclass, 'tenant_id', colocate_with := $2)", table, with)
+		"select create_distributed_table_concurrently($1::text::regclass, 'tenant_id', colocate_with := $2)",
+		table, with)
 }
 
 // divideEmpty distributes a table that has no rows, and reports whether it did. It blocks the table for a moment.

@@ -37,7 +37,7 @@ func (t template) distribute(ctx context.Context, root string, services []string
 	for _, service := range services {
 		command := exec.CommandContext(ctx, "go", "run", "./cmd/"+service, "migrate", "--distribute")
 		command.Dir = filepath.Join(root, service)
-		command.Env = append(os.Environ(), "ALMONER_DATABASE_URL="+inDatabase(t.server, t.name))
+		command.Env = append(os.Environ(), "ALMONER_DATABASE_URL="+t.url(ownerRole, t.name))
 		if out, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("distribute the template database: %w: %s", err, out)
 		}

@@ -30,7 +30,7 @@ func outcome(err error) error {
 
 func unavailable(err error) bool {
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return temporary(fault.Code)
+		return temporary(fault.Code) || lostNode(fault)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
@@ -51,6 +51,13 @@ func refusedBy(err error, code, table string) bool {
 	}
 	shard, found := strings.CutPrefix(fault.TableName, table)
 	return fault.TableName == "" || found && strings.Trim(shard, "_0123456789") == ""
+}
+
+// lostNode reports whether Citus refused a statement or a commit because it lost the connection to a node. These errors
+// have the SQLSTATE of an internal error.
+func lostNode(fault *pgconn.PgError) bool {
+	return fault.Code == "XX000" && (strings.HasPrefix(fault.Message, "failure on connection marked as essential") ||
+		strings.HasPrefix(fault.Message, "execution cannot recover from multiple connection failures"))
 }
 
 // temporary reports whether an SQLSTATE (PostgreSQL, appendix A) describes a temporary condition.
