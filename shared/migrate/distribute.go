@@ -26,8 +26,8 @@ type Distribution struct {
 	// AsCaller are functions that run with the rights of their caller in a distributed database, where a transaction
 	// cannot change its role. Grants are the statements that give the callers these rights.
 	AsCaller, Grants []string
-	// Sequential are functions that change a table of ByWorkspace and then one of Reference. They change one shard after
-	// the other.
+	// Sequential are functions that change a table of ByWorkspace and then one of Reference. They change one shard
+	// after the other.
 	Sequential []string
 }
 
@@ -162,8 +162,8 @@ const (
 
 // readColumnGrants reads the privileges on columns, because Citus loses them when it converts some tables. In a table
 // that it converts, a privilege to insert some columns becomes a privilege to insert rows, because Citus inserts
-// default values explicitly. Other tables lose the privilege to insert rows that an earlier release gave them: a service
-// must not choose the time of an audit event. The statements that revoke come first.
+// default values explicitly. Other tables lose the privilege to insert rows that an earlier release gave them: a
+// service must not choose the time of an audit event. The statements that revoke come first.
 func (w *distributing) readColumnGrants(ctx context.Context) error {
 	rows, err := w.owner.Query(ctx, `
 		with privileges as (

@@ -112,8 +112,8 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 		"alter database " + name + " with is_template true allow_connections false", // last: marks it finished
 	}
 	if distributes() { // a background process of Citus is connected, and would prevent copies
-		statements = append(statements, "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = '"+
-			t.name+"'")
+		statements = append(statements,
+			"select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = '"+t.name+"'")
 	}
 	for _, statement := range statements {
 		if _, err := superuser.Exec(ctx, statement); err != nil {

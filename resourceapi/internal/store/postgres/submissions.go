@@ -128,8 +128,8 @@ func (e *Engage) Process(ctx context.Context, workspaceID, id uuid.UUID) error {
 	})
 }
 
-// Reject rejects a submission that cannot be processed. It does not read the answers, which may be the reason. It leaves
-// a finished submission unchanged. workspaceID is as for Process.
+// Reject rejects a submission that cannot be processed. It does not read the answers, which may be the reason. It
+// leaves a finished submission unchanged. workspaceID is as for Process.
 func (e *Engage) Reject(ctx context.Context, workspaceID, id uuid.UUID, reason string) error {
 	return e.end(ctx, workspaceID, id, func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
 		s := engage.Submission{ID: id, WorkspaceID: workspaceID}
