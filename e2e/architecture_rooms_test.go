@@ -48,7 +48,7 @@ func rooms() map[string][]string {
 		"github.com/alexedwards/scs":           {"authserver/internal/signin/session"},
 		"github.com/go-webauthn/webauthn":      {"authserver/internal/signin/webauthn"},
 		"github.com/coreos/go-oidc":            {"authserver/internal/signin/oidc"},
-		"golang.org/x/oauth2":                  {"authserver/internal/signin/oidc", "shared/client", "e2e/..."},
+		"golang.org/x/oauth2":                  {"authserver/internal/signin/oidc", "shared/client/...", "e2e/..."},
 		"golang.org/x/crypto/chacha20poly1305": {"shared/seal"},
 		"golang.org/x/sync": {
 			"authserver/internal/signin/oidc",

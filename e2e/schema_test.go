@@ -12,7 +12,7 @@ import (
 
 // keysWithoutWorkspace are the tables with tenant_id whose primary key does not contain it, each with the reason.
 var keysWithoutWorkspace = map[string]string{
-	"account.oauth_clients":          "connectors belong to no workspace; every node of a distributed database has a copy",
+	"account.oauth_clients":          "connectors have no workspace; every node of a distributed database has a copy",
 	"account.personal_access_tokens": "tokens are found by their hash; every node of a distributed database has a copy",
 	"account.webhooks":               "deliveries refer to an endpoint by its id; both stay on the first node",
 }

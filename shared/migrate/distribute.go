@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -159,16 +160,24 @@ const (
 		select from pg_dist_partition where logicalrelid = $1::text::regclass and partmethod = 'h')`
 )
 
-// readColumnGrants reads the privileges on columns, because Citus loses them when it converts some tables. A privilege
-// to insert some columns becomes a privilege to insert rows, because Citus inserts default values explicitly.
+// readColumnGrants reads the privileges on columns, because Citus loses them when it converts some tables. In a table
+// that it converts, a privilege to insert some columns becomes a privilege to insert rows, because Citus inserts
+// default values explicitly. Other tables lose the privilege to insert rows that an earlier release gave them: a
+// service must not choose the time of an audit event. The statements that revoke come first.
 func (w *distributing) readColumnGrants(ctx context.Context) error {
 	rows, err := w.owner.Query(ctx, `
-		select distinct format(
-			case g.privilege_type when 'INSERT' then 'grant %s on %3$s to %4$I' else 'grant %s (%I) on %s to %I' end,
-			g.privilege_type, a.attname, a.attrelid::regclass, g.grantee::regrole)
-		from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
-		cross join lateral aclexplode(a.attacl) g
-		where n.nspname in ('account', 'resource') and g.grantee <> 0`)
+		with privileges as (
+			select a.attname, a.attrelid::regclass as relation, g.grantee::regrole as role, g.privilege_type,
+				g.privilege_type = 'INSERT' as inserts, a.attrelid::regclass::text = any ($1) as moves
+			from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+			cross join lateral aclexplode(a.attacl) g
+			where n.nspname in ('account', 'resource') and g.grantee <> 0
+		)
+		select format('revoke insert on %s from %I', relation, role) from privileges where inserts and not moves
+		union
+		select case when inserts and moves then format('grant insert on %s to %I', relation, role)
+			else format('grant %s (%I) on %s to %I', privilege_type, attname, relation, role) end from privileges
+		order by 1 desc`, slices.Concat(w.Reference, w.ByWorkspace))
 	if err != nil {
 		return err
 	}
@@ -177,12 +186,14 @@ func (w *distributing) readColumnGrants(ctx context.Context) error {
 }
 
 func (w *distributing) grantColumns(ctx context.Context) error {
-	for _, statement := range w.columnGrants {
-		if _, err := w.owner.Exec(ctx, statement); err != nil {
-			return err
+	return pgx.BeginFunc(ctx, w.owner, func(tx pgx.Tx) error {
+		for _, statement := range w.columnGrants {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (w *distributing) copyReferences(ctx context.Context) error {

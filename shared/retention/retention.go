@@ -49,8 +49,8 @@ type Kind struct {
 	Rule    string        // shown instead of Keep, if the period differs by record; otherwise ""
 	// Prepare is a statement that a run executes first, even if records are never deleted; "" if there is none.
 	Prepare string
-	// Drop is a statement that drops one table of records that are all due and selects their number, or null if there is
-	// none; "" if no table is dropped.
+	// Drop is a statement that drops one table of records that are all due and selects their number, or null if there
+	// is none; "" if no table is dropped.
 	Drop string
 	// Due is a SELECT with one column, at: the times of the due records, oldest first. Records with a time before $1
 	// are due.

@@ -50,7 +50,8 @@ const (
 
 	// detectorPart is the part that runs the tests of every package with the race detector.
 	detectorPart = "detector"
-	// yearPart is the part that simulates a year of grants; authserver's tests run its long form if longVariable is set.
+	// yearPart is the part that simulates a year of grants; authserver's tests run its long form if longVariable is
+	// set.
 	yearPart     = "year"
 	longVariable = "ALMONER_LONG"
 )

@@ -168,7 +168,8 @@ func TestWebhooks_PersonalDataNeedsPermission(t *testing.T) {
 	s.Member(workspaceID, limited, perm.AccountAPIAccess)
 	narrow := as(s.PAT(workspaceID, limited, perm.AccountAPIAccess).Reveal(), workspaceID).json()
 	const address = "https://hooks.example.invalid/"
-	wantsRefused(t, s.do("POST", webhooksPath, narrow, personalWebhook(address, "submission.created")), 403, "FORBIDDEN")
+	refused := s.do("POST", webhooksPath, narrow, personalWebhook(address, "submission.created"))
+	wantsRefused(t, refused, 403, "FORBIDDEN")
 	made := s.addWebhook(h, address, "submission.created")
 	path := webhooksPath + "/" + made.ID
 	wantsRefused(t, s.do("PATCH", path, narrow, `{"includePersonalData":true}`), 403, "FORBIDDEN")

@@ -15,6 +15,6 @@
 //	W5 An endpoint is disabled if it accepts no event for three days, and immediately if it answers 410.
 //	W6 The receiver's Retry-After delays the next attempt by up to six hours.
 //	W7 No log, error or record of a delivery contains a secret, a URL or the body of the response.
-//	W8 Personal data is sent only if the endpoint's user asked for it and may read it at that moment. It is read for each
-//	   attempt and never stored with the delivery.
+//	W8 Personal data is sent only if the endpoint's user asked for it and may read it at that moment. It is read for
+//	   each attempt and never stored with the delivery.
 package delivery

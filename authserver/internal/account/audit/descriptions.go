@@ -202,8 +202,8 @@ var descriptions = []Description{
 	{
 		Action: WebhookAdded,
 		Text:   "Added a webhook endpoint at {host}",
-		Meaning: "The log has the host of the endpoint and not its URL, which may contain a secret. `personal_data` is " +
-			"true if its events are sent with personal data.",
+		Meaning: "The log has the host of the endpoint and not its URL, which may contain a secret. `personal_data` " +
+			"is true if its events are sent with personal data.",
 	},
 	{
 		Action:  WebhookChanged,

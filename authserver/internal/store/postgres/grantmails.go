@@ -25,11 +25,15 @@ func (s *Store) mailApproval(ctx context.Context, tx pgx.Tx, g grant.Grant) erro
 }
 
 // revokeReplayed revokes a grant because of a replay, and tells its user. A grant that has already ended is not
-// mentioned again.
+// mentioned again; its end may still have to reach a synchronous standby, as in Revoke.
 func (s *Store) revokeReplayed(ctx context.Context, revocation pgx.NamedArgs) error {
 	return s.atomically(ctx, "revoke grant", func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, revokeSQL, revocation)
-		if err != nil || tag.RowsAffected() == 0 {
+		if err == nil && tag.RowsAffected() == 0 {
+			_, err = tx.Exec(ctx, confirmSQL)
+			return err
+		}
+		if err != nil {
 			return err
 		}
 		var user, client, workspaceID uuid.UUID

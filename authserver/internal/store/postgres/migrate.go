@@ -31,8 +31,8 @@ const (
 	dropTries = 5
 )
 
-// dropLeftConstraint drops the constraint that the migration 00253_audit_months leaves on the audit log if it fails while
-// another session reads the log. The constraint would refuse every event after the end of the next month.
+// dropLeftConstraint drops the constraint that the migration 00253_audit_months leaves on the audit log if it fails
+// while another session reads the log. The constraint would refuse every event after the end of the next month.
 func dropLeftConstraint(ctx context.Context, url credential.Secret) error {
 	config, err := migrate.Config(url.Reveal())
 	if err != nil {

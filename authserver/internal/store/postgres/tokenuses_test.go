@@ -45,7 +45,8 @@ func TestTokenUses_PreviousReleaseRecordsOnNewSchema(t *testing.T) {
 		t.Helper()
 		var same int
 		err := owner.QueryRow(t.Context(), `select count(*) from account.personal_access_tokens p
-			join account.token_uses u on u.tenant_id = p.tenant_id and u.token_id = p.id and u.used_at = p.last_used_at`).
+			join account.token_uses u
+				on u.tenant_id = p.tenant_id and u.token_id = p.id and u.used_at = p.last_used_at`).
 			Scan(&same)
 		if err != nil || same != want {
 			t.Errorf("%s: %d uses, want %d: %v", what, same, want, err)

@@ -37,8 +37,25 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 	deliveries := retention.RowsOf("account.webhook_deliveries", "id", "t.created_at", "")
 	deliveries.Name, deliveries.Keep = "deliveries of webhooks", webhook.LogDays*24*time.Hour
 	return retention.NewStore(s.pool.Pool, "resource", []retention.Kind{
-		oldSubmissions(), supporters, imports, answers.Kind(), jobs, deliveries,
+		oldSubmissions(), supporters, imports, answers.Kind(), jobs, deliveries, formerSecrets(),
 	})
+}
+
+// formerSecrets returns the kind of replaced webhook secrets with which events are no longer signed. They are cleared;
+// the endpoint stays.
+func formerSecrets() retention.Kind {
+	const due = "from account.webhooks w where w.former_until < $1"
+	return retention.Kind{
+		Name: "replaced webhook secrets",
+		Due:  "select w.former_until as at " + due + " order by 1",
+		Delete: `
+			with due as materialized (
+				select w.id ` + due + ` order by w.former_until limit $2 for update skip locked
+			), cleared as (
+				update account.webhooks w set former_secret = null, former_secret_key = null, former_until = null
+				from due where w.id = due.id returning 1)
+			select count(*) from cleared`,
+	}
 }
 
 // oldSubmissions returns the kind of submissions. It reads each form's list from its oldest submission on, so that it

@@ -3,6 +3,7 @@ package postgres
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -160,7 +161,59 @@ func TestRetention_ImportsKeysAndJobs(t *testing.T) {
 	r.Exec(`insert into resource.imports (id, tenant_id, user_id, content, created_at)
 		values (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'name', now() - interval '1 year')`)
 	r.deletes("finished imports", 0)
-	if len(r.records.Kinds()) != 6 {
+	if len(r.records.Kinds()) != 7 {
 		t.Errorf("%d kinds: add a row to these tests", len(r.records.Kinds()))
+	}
+}
+
+// A workspace whose records cannot be deleted does not stop the others.
+func TestRetention_FailingWorkspaceDoesNotStopOthers(t *testing.T) {
+	t.Parallel()
+	r := newRetentionTest(t)
+	r.Exec(`create table resource.kept (tenant_id uuid)`)
+	r.Exec(`grant select on resource.kept to almoner_resourceapi`)
+	r.Exec(`create function resource.keep() returns trigger language plpgsql as $$
+		begin
+			if exists (select from resource.kept k where k.tenant_id = old.tenant_id) then
+				raise exception 'refused by the test';
+			end if;
+			return old;
+		end $$`)
+	r.Exec(`create trigger keep before delete on resource.submissions for each row execute function resource.keep()`)
+	for n := range 6 {
+		r.workspace = r.Workspace()
+		r.submissions(r.form(1), r.supporter(), 3, "40 days")
+		if n%2 == 0 {
+			r.Exec(`insert into resource.kept values ($1)`, r.workspace)
+		}
+	}
+	deleted, complete, err := r.records.Delete(t.Context(), r.records.Kinds()[0])
+	if err == nil || strings.Count(err.Error(), "refused by the test") != 3 || deleted != 9 || complete {
+		t.Errorf("%d deleted, complete %v: %v", deleted, complete, err)
+	}
+	if n := r.Count(`select count(*) from resource.submissions s
+		where not exists (select from resource.kept k where k.tenant_id = s.tenant_id)`); n != 0 {
+		t.Errorf("%d submissions of other workspaces are left", n)
+	}
+}
+
+// A replaced webhook secret is cleared once events are no longer signed with it.
+func TestRetention_ReplacedWebhookSecrets(t *testing.T) {
+	t.Parallel()
+	r := newRetentionTest(t)
+	const insert = `insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position,
+			created_at, former_secret, former_secret_key, former_until)
+		select gen_random_uuid(), $1, $2, 'https://hooks.example.invalid', '{form.created}', 'new', 'key', 0, now(),
+			'old', 'key', now() + $3::interval from generate_series(1, $4)`
+	user := r.User()
+	r.Exec(insert, r.workspace, user, "-1 minute", 3)
+	r.Exec(insert, r.workspace, user, "1 hour", 2)
+	r.deletes("replaced webhook secrets", 3)
+	r.deletes("replaced webhook secrets", 0)
+	if n := r.Count(`select count(*) from account.webhooks where secret = 'new' and secret_key = 'key'`); n != 5 {
+		t.Errorf("%d endpoints have their secret", n)
+	}
+	if n := r.Count(`select count(*) from account.webhooks where former_secret is not null`); n != 2 {
+		t.Errorf("%d replaced secrets are stored", n)
 	}
 }

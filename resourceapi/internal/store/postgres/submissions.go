@@ -128,15 +128,20 @@ func (e *Engage) Process(ctx context.Context, workspaceID, id uuid.UUID) error {
 	})
 }
 
-// Reject rejects a submission that cannot be processed. It leaves a finished submission unchanged. workspaceID is as
-// for Process.
+// Reject rejects a submission that cannot be processed. It does not read the answers, which may be the reason. It
+// leaves a finished submission unchanged. workspaceID is as for Process.
 func (e *Engage) Reject(ctx context.Context, workspaceID, id uuid.UUID, reason string) error {
 	return e.end(ctx, workspaceID, id, func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
-		s, _, err := takeSubmission(ctx, tx, workspaceID, id)
-		if err != nil || s == nil {
-			return err
+		s := engage.Submission{ID: id, WorkspaceID: workspaceID}
+		err := tx.QueryRow(ctx, `select form_id from resource.submissions
+			where tenant_id = $1 and id = $2 and status = 'accepted' for update`, workspaceID, id).Scan(&s.Form)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil // another run has finished it
 		}
-		return reject(ctx, tx, *s, reason)
+		if err != nil {
+			return fmt.Errorf("take a submission: %w", err)
+		}
+		return reject(ctx, tx, s, reason)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
@@ -55,5 +56,33 @@ func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
 		if _, err := other.Exec(context.Background(), forbidden); err == nil {
 			t.Errorf("authserver may: %s", forbidden)
 		}
+	}
+}
+
+// A submission whose answers cannot be decoded is rejected, so that its job ends.
+func TestReject_DoesNotReadAnswers(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	store, err := postgres.Open(t.Context(), w.Database.Resourceapi, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	workspaceID, form, id := w.Workspace(), uuid.New(), uuid.New()
+	w.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins, created_by)
+		values ($1, $2, $1::uuid::text, 'x', '[]', '{}', gen_random_uuid())`, form, workspaceID)
+	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
+		values ($1, $2, $3, gen_random_uuid(), '"no object"', '[]', false)`, id, workspaceID, form)
+	if err := store.Engage(nil).Process(t.Context(), workspaceID, id); err == nil {
+		t.Error("the submission was processed")
+	}
+	for range 2 {
+		if err := store.Engage(nil).Reject(t.Context(), workspaceID, id, "It cannot be read."); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.Count(`select count(*) from resource.submissions where status = 'rejected'
+		and reasons = '["It cannot be read."]'`); n != 1 {
+		t.Errorf("%d submissions are rejected", n)
 	}
 }
