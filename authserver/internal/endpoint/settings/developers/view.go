@@ -41,6 +41,9 @@ type outcome struct {
 	Value   string // "" if it cannot be shown, or not again
 	Client  string // client id of the value, or ""
 	Curl    string // a command that uses the token, or ""
+	Consent string // where an application sends people, or ""
+	Steps   []string
+	Docs    string // URL of the API's description of the steps
 }
 
 // An app is an OAuth application in the list.
