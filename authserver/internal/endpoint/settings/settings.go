@@ -106,7 +106,8 @@ func (h *Settings) declinePasskey() http.Handler {
 	})
 }
 
-// chooseWorkspace serves POST /settings/workspace: tenant, section. It stores the workspace and shows the section again.
+// chooseWorkspace serves POST /settings/workspace: tenant, section. It stores the workspace and shows the section
+// again.
 func (h *Settings) chooseWorkspace() http.Handler {
 	return h.Form(ui.Section{Name: "user"}, func(v *Request) error {
 		memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
