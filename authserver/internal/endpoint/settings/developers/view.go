@@ -105,13 +105,13 @@ func passwordField(id string) string { return "password-" + id }
 
 // passwordProblem returns the error of the password field of a form.
 func passwordProblem(id, text string) ui.Problem {
-	return ui.Problem{Field: "password", At: passwordField(id), Label: "Your password", Text: text}
+	return ui.ProblemAt("password", passwordField(id), "Your password", text)
 }
 
 // tokenProblem returns the error of a field in the form for a new token, by the field names of pat.Refusal.
 func tokenProblem(field, text string) ui.Problem {
 	label := map[string]string{"name": "Name", "days": "Expires after", "permissions": "Permissions"}[field]
-	return ui.Problem{Field: field, At: "token-" + field, Label: label, Text: text}
+	return ui.ProblemAt(field, "token-"+field, label, text)
 }
 
 // appFields are the field names of client.Refusal, in the order of the form.
@@ -130,5 +130,5 @@ func appProblem(field, text string) ui.Problem {
 		"resource":                {"app-resource", "Resource"},
 		"tokenEndpointAuthMethod": {"app-method", "Token endpoint authentication method"},
 	}[field]
-	return ui.Problem{Field: field, At: at[0], Label: at[1], Text: text}
+	return ui.ProblemAt(field, at[0], at[1], text)
 }
