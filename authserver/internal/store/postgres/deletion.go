@@ -112,6 +112,9 @@ func retryIfJoined(do func() error) (err error) {
 func (s *Store) deleteUser(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, event audit.Event,
 ) (ended useraccount.Ended, err error) {
+	if err := sequentially(ctx, tx); err != nil {
+		return ended, err
+	}
 	locked, err := workspacesOf(ctx, tx, user)
 	if err != nil {
 		return ended, err

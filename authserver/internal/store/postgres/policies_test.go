@@ -34,11 +34,12 @@ func (l *storeTest) consented(app client.Client, age time.Duration) grant.Grant 
 		Add(app.Kind.Traits().GrantLife)
 	l.wantState(grant.Pending)(l.approve(l.Context(), g))
 	l.wantResult(grant.Updated)(l.activate(l.Context(), g.ID, 1))
+	stored := l.stored(g)
 	l.fixture.Exec(
-		`update account.grants set created_at = created_at - $2::interval, ends_at = ends_at - $2::interval
-			where id = $1`,
+		`update account.grants set created_at = $2, ends_at = $3 where id = $1`,
 		g.ID,
-		age,
+		stored.Created.Add(-age),
+		stored.Ends.Add(-age),
 	)
 	return l.stored(g)
 }
@@ -82,7 +83,7 @@ func TestP2_StricterPolicyNarrowsExistingGrants(t *testing.T) {
 	dead := pending
 	dead.ID = uuid.New()
 	l.wantState(grant.Pending)(l.approve(t.Context(), dead))
-	l.fixture.Exec(`update account.grants set created_at = created_at - interval '3 hours' where id = $1`, dead.ID)
+	l.fixture.Exec(`update account.grants set created_at = $2 where id = $1`, dead.ID, time.Now().Add(-3*time.Hour))
 	narrow := policyOf(7, workspace.Platforms(), perm.ProgrammesRead)
 	effect, err := l.ConnectorPolicyEffect(t.Context(), l.fixture.WorkspaceID, narrow)
 	if want := (policy.Effect{End: 2, Lose: 2, Sooner: 2}); err != nil || effect != want {

@@ -69,6 +69,14 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 	return unavailable(op, err)
 }
 
+// sequentially makes a distributed Postgres visit one shard after the other until the transaction ends. Otherwise it
+// refuses to change a table that is copied to each node, or refers to one, after a statement about several workspaces.
+// Other servers ignore the setting.
+func sequentially(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `select set_config('citus.multi_shard_modify_mode', 'sequential', true)`)
+	return err
+}
+
 // revokeInSQL revokes the grants g of one workspace that match a condition. It locks rows in the order of their ids.
 const revokeInSQL = `
 with chosen as (
