@@ -54,7 +54,6 @@ func rooms() map[string][]string {
 			"authserver/internal/signin/oidc",
 			"authserver/internal/oauth/clientmetadata",
 			"authserver/internal/oauth/keyring",
-			"authserver/internal/store/redis",
 			"resourceapi/internal/keys",
 			stores,
 		},

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +20,10 @@ func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	user := ws.Member(t, harness.Everything()...)
+	p.As(ws.Token).
+		JSON(t, http.MethodPost, invitationsOf(ws.Workspace),
+			invitationBody("sam@example.org", harness.ReadProgrammes)).
+		Wants(t, http.StatusCreated)
 	inUTC := regexp.MustCompile(`^\d+ \w+ \d{4}, \d\d:\d\d UTC$`)
 	for _, scripts := range []bool{true, false} {
 		browser := p.Browser(t, harness.Telephone)
@@ -53,6 +58,11 @@ func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
 				new Intl.DateTimeFormat("en-GB", { dateStyle: "long" }).format(new Date(e.dateTime)))`,
 		); scripts && !local {
 			t.Error("a day is not in the reader's time zone")
+		}
+		browser.Open(p.AppURL + "/settings/members?tenant=" + ws.Workspace.ID)
+		browser.See("#invitations")
+		if text := browser.Text(); scripts && !strings.Contains(text, "Expires in 7 days") {
+			t.Errorf("the invitation of this minute does not expire in 7 days: %s", text)
 		}
 	}
 }

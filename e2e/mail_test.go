@@ -114,7 +114,7 @@ func TestMails_OfConnections(t *testing.T) {
 	connector.Refresh(t, next.RefreshToken).Tokens(t)
 	connector.Refresh(t, tokens.RefreshToken).Wants(t, http.StatusBadRequest)
 	replayed := mailTo(t, s.Mailbox(), owner.Email, "A connection was ended")
-	if !strings.Contains(replayed.Text, "old sign-in key") || strings.Contains(replayed.Raw, tokens.RefreshToken) {
+	if !strings.Contains(replayed.Text, "old access key") || strings.Contains(replayed.Raw, tokens.RefreshToken) {
 		t.Errorf("%s", replayed.Text)
 	}
 	connector.Refresh(t, tokens.RefreshToken).Wants(t, http.StatusBadRequest)

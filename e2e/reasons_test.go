@@ -39,7 +39,8 @@ func causes() map[string]cause {
 			},
 			"invalid_grant",
 			"a superseded refresh token was presented",
-			"because an old sign-in key was used again. It may be a lost response rather than theft: ",
+			"because an old access key of the application was used again. It may be a lost response rather than " +
+				"theft: ",
 			"refresh_token_replayed",
 		},
 		"a code twice": {

@@ -227,7 +227,8 @@ func TestConnectedApps_DisconnectRevokesOneGrant(t *testing.T) {
 	connector.Refresh(t, replayed.RefreshToken).Tokens(t)
 	connector.Refresh(t, replayed.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	after := owner.Arrive(t, p.AppURL+"/settings/apps").Text()
-	if !strings.Contains(after, "We disconnected Assistant of the office because an old sign-in key was used again") {
+	const why = "We disconnected Assistant of the office because an old access key of the application was used again"
+	if !strings.Contains(after, why) {
 		t.Errorf("the page does not say that a replay revoked the grant: %s", after)
 	}
 }

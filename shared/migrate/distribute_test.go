@@ -54,7 +54,8 @@ func TestApply_KeepsPrivilegesOnColumnsOfOtherTables(t *testing.T) {
 		parts := strings.Split(privilege, ", ")
 		var has bool
 		err := owner.QueryRow(t.Context(),
-			"select has_column_privilege('almoner_authserver', $1::text, $2::text, $3::text)", parts[0], parts[1], parts[2]).Scan(&has)
+			"select has_column_privilege('almoner_authserver', $1::text, $2::text, $3::text)",
+			parts[0], parts[1], parts[2]).Scan(&has)
 		if err != nil || has != want {
 			t.Errorf("%s: %v, want %v: %v", privilege, has, want, err)
 		}

@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"encoding/csv"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -100,7 +101,8 @@ func TestActions_EveryConstantIsDescribed(t *testing.T) {
 	}
 }
 
-// TestActions_AreDocumented requires that AUDIT.md has the table. Run it with ALMONER_WRITE_AUDIT=1 to write the file.
+// TestActions_AreDocumented requires that AUDIT.md and AUDIT.csv have the table. Run it with
+// ALMONER_WRITE_AUDIT=1 to write the files.
 func TestActions_AreDocumented(t *testing.T) {
 	t.Parallel()
 	const first, last = "<!-- actions: written by TestActions_AreDocumented -->\n", "<!-- end of actions -->"
@@ -115,20 +117,31 @@ func TestActions_AreDocumented(t *testing.T) {
 		t.Fatal("AUDIT.md has no place for the table")
 	}
 	table := "| action | meaning |\n|---|---|\n"
+	var sheet strings.Builder
+	rows := csv.NewWriter(&sheet)
+	_ = rows.Write([]string{"action", "meaning"}) // into memory, as below
 	for _, d := range audit.Descriptions() {
 		meaning := d.Meaning
 		if meaning == "" {
 			meaning = d.Text
 		}
+		_ = rows.Write([]string{d.Action, strings.TrimSuffix(meaning, ".")})
 		table += "| `" + d.Action + "` | " + strings.TrimSuffix(meaning, ".") + " |\n"
 	}
-	want := before + first + table + last + after
-	if os.Getenv("ALMONER_WRITE_AUDIT") != "" {
-		if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
-			t.Fatal(err)
+	rows.Flush()
+	for path, want := range map[string]string{
+		path:                               before + first + table + last + after,
+		filepath.Join(module, "AUDIT.csv"): sheet.String(),
+	} {
+		if os.Getenv("ALMONER_WRITE_AUDIT") != "" {
+			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
-	} else if string(content) != want {
-		t.Error("AUDIT.md is out of date: run ALMONER_WRITE_AUDIT=1 go test ./authserver/internal/account/audit")
+		if written, err := os.ReadFile(path); err != nil || string(written) != want {
+			t.Errorf("%s is out of date, %v: run ALMONER_WRITE_AUDIT=1 go test ./authserver/internal/account/audit",
+				filepath.Base(path), err)
+		}
 	}
 }
 

@@ -235,8 +235,8 @@ func connectionReplayed(s site, m Message) letter {
 		Subject: "A connection was ended",
 		Lines: []string{
 			fmt.Sprintf(
-				"We disconnected %s from the workspace %s on %s, because an old sign-in key was used again. It may "+
-					"have been copied.",
+				"We disconnected %s from the workspace %s on %s, because an old access key of the application was "+
+					"used again. It may have been copied.",
 				d.Application,
 				d.Workspace,
 				moment(d.At),
@@ -295,7 +295,7 @@ func webhookDisabled(s site, m Message) letter {
 func where(d Data) string {
 	var parts []string
 	if d.Device != "" {
-		parts = append(parts, d.Device)
+		parts = append(parts, strings.Replace(d.Device, "A browser", "a browser", 1))
 	}
 	if d.Network != "" {
 		parts = append(parts, "address "+d.Network)

@@ -32,3 +32,9 @@ type Membership struct {
 	Workspace   Workspace
 	Permissions perm.Set
 }
+
+// ModuleState says whether a module can be used in a workspace. The operator of the server changes it.
+type ModuleState struct {
+	Enabled     bool
+	Provisioned bool
+}

@@ -42,6 +42,22 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 		!off.HasText("No assistant can be connected until an administrator") {
 		t.Errorf("switched off: %s", off.Text())
 	}
+	site.Fixture.Exec(`update account.tenant_features set enabled = true`)
+	for state, want := range map[string]string{
+		"enabled = false":                     "The module Programmes is off in this workspace",
+		"enabled = true, provisioned = false": "The module Programmes is not set up in this workspace yet",
+	} {
+		site.Fixture.Exec(`update account.tenant_modules set ` + state + ` where module = 'programmes'`)
+		if page := browser.Get(connect); !page.HasText(want) || page.HasText("See programmes") {
+			t.Errorf("%s: %s", state, page.Text())
+		}
+	}
+	const connectors = `href="/settings/connectors?tenant=`
+	manager := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)).Get(connect)
+	if !strings.Contains(manager.Body, "Change this in <a "+connectors) ||
+		strings.Contains(browser.Get(connect).Body, connectors) {
+		t.Error("want a link to Connectors for members who manage API access alone")
+	}
 	if page := site.SignedIn(site.Stranger()).Get(connect); !page.HasText("You are not a member of a workspace") {
 		t.Errorf("a member of nothing: %s", page.Text())
 	}

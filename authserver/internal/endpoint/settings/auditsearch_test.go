@@ -80,3 +80,23 @@ func TestAudit_CSVMarksFormulas(t *testing.T) {
 		}
 	}
 }
+
+// Days in the wrong order select nothing, which the page says at the field of both logs.
+func TestLogs_DaysInWrongOrderAreRefused(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	browser := site.SignedIn(developer(site))
+	const want = "“From” is later than “To”"
+	for _, path := range []string{"/settings/audit", "/settings/connectors/log"} {
+		path += "?tenant=" + site.Fixture.WorkspaceID.String()
+		wrong := browser.Get(path + "&since=2026-03-02&until=2026-03-01")
+		if wrong.Status != http.StatusBadRequest || !wrong.HasText(want) {
+			t.Errorf("%s: %d %s", path, wrong.Status, wrong.Text())
+		}
+		for _, days := range []string{"&since=2026-03-01&until=2026-03-01", "&since=2026-03-02", "&until=2026-03-01"} {
+			if page := browser.Get(path + days); page.Status != http.StatusOK || page.HasText(want) {
+				t.Errorf("%s%s: %d", path, days, page.Status)
+			}
+		}
+	}
+}

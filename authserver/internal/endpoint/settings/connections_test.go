@@ -65,7 +65,8 @@ func TestApps_ShowsReplayAsReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	browser := site.SignedIn(ada)
-	const disconnected = "We disconnected Claude because an old sign-in key was used again. It may have been copied."
+	const disconnected = "We disconnected Claude because an old access key of the application was used again. " +
+		"It may have been copied."
 	if page := browser.Get("/settings/apps"); !page.HasText(disconnected) || !page.HasText("No connected apps") {
 		t.Errorf("connected apps: %s", page.Text())
 	}

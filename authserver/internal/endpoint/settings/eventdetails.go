@@ -23,7 +23,7 @@ func detail(e audit.Entry, name string) string {
 		return person(e)
 	case "device":
 		if agent := text(e, "user_agent"); agent != "" {
-			return "with " + Device(agent)
+			return "with " + strings.Replace(Device(agent), "A browser", "a browser", 1)
 		}
 		return ""
 	case "revocation":

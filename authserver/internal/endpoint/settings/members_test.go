@@ -215,7 +215,7 @@ func TestMembers_AreRemovedAndLeave(t *testing.T) {
 		t.Fatal("removed without confirmation")
 	}
 	form := ask.Form(members + "/remove")
-	wantsWords(t, browser.Post(members+"/remove", form).Follow(), http.StatusOK, "was removed. Ended: 1 connection")
+	wantsWords(t, browser.Post(members+"/remove", form).Follow(), http.StatusOK, "was removed. This ended 1 connection")
 	if heldBy(t, site, sam) != "none" ||
 		site.Count(`select count(*) from account.grants where state <> 'revoked'`) != 0 {
 		t.Error("not removed, or a grant is left")

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -45,6 +46,22 @@ func ReadSearch(query url.Values) Search {
 		Since:       day("since"),
 		Until:       day("until"),
 	}
+}
+
+// Problem returns why the days select nothing, or "".
+func (s Search) Problem() string {
+	if s.Since != "" && s.Until != "" && s.Since > s.Until { // as text, since both are YYYY-MM-DD
+		return "“From” is later than “To”, so no day is between them."
+	}
+	return ""
+}
+
+// Status returns the status of a page with the search.
+func (s Search) Status() int {
+	if s.Problem() != "" {
+		return http.StatusBadRequest
+	}
+	return http.StatusOK
 }
 
 // Query returns the search as a part of a query, with its separator.

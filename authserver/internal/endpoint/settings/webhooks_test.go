@@ -163,8 +163,9 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 
 	test := page.Form(webhooks + "/test")
 	for range 2 { // the same form sent twice sends one event
-		if done := browser.Post(webhooks+"/test", test); !done.Follow().HasText("A test event is on its way") {
-			t.Fatalf("%d %s", done.Status, done.Text())
+		done := browser.Post(webhooks+"/test", test)
+		if !done.Follow().HasText("A test event is on its way") || done.Header.Get("Location") != log {
+			t.Fatalf("%d %v %s", done.Status, done.Header, done.Text())
 		}
 	}
 	const tests = "select count(*) from account.webhook_deliveries where cause = 'test' and tried_at is null"

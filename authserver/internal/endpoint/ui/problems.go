@@ -12,6 +12,16 @@ type Problem struct {
 	Text  string
 }
 
+// ProblemAt returns the error of a field with a name in the form, an element id and a label.
+func ProblemAt(field, at, label, text string) Problem {
+	return Problem{
+		Field: field,
+		At:    at,
+		Label: label,
+		Text:  text,
+	}
+}
+
 // Of returns the error of a field, or "".
 func (p Problems) Of(field string) string {
 	for _, one := range p {

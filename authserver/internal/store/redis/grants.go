@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 	goredis "github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -216,22 +215,24 @@ func (g *Grants) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, 
 	return err
 }
 
-// concurrentRevocations is how many grants RevokeAll revokes at a time.
-const concurrentRevocations = 8
-
-// RevokeAll is Revoke for each of the grants with its reason. It stops at the first error.
+// RevokeAll is Revoke for each of the grants with its reason, in one round trip. It revokes a grant alone if its call
+// failed, and stops at the first error then.
 func (g *Grants) RevokeAll(ctx context.Context, ended []grant.Grant) error {
-	calls, ctx := errgroup.WithContext(ctx)
-	calls.SetLimit(concurrentRevocations)
-	for _, one := range ended {
-		calls.Go(func() error {
-			if ctx.Err() != nil { // another call has failed
-				return ctx.Err()
-			}
-			return g.Revoke(ctx, one.ID, one.Reason, one.Ends)
-		})
+	calls, results := g.scripts.rdb.Pipeline(), make([]*goredis.Cmd, len(ended))
+	for i, one := range ended {
+		results[i] = g.revoke.EvalSha(ctx, calls, []string{grantKey(one.ID)},
+			string(one.Reason), one.Ends.UnixMilli(), 0, one.ID.String()) // without a deadline, marked by its id
 	}
-	return calls.Wait()
+	_, _ = calls.Exec(ctx) // each result has its error
+	for i, one := range ended {
+		if text, err := results[i].Text(); err == nil && strings.HasSuffix(text, " "+one.ID.String()) {
+			continue
+		}
+		if err := g.Revoke(ctx, one.ID, one.Reason, one.Ends); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Repair updates an active grant to the state in Postgres.

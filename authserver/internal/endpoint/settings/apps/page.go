@@ -240,7 +240,8 @@ func endedGrant(c consent.Connection) string {
 	we := "We disconnected " + c.Application
 	switch c.Grant.Reason {
 	case grant.Replayed:
-		return we + " because an old sign-in key was used again. " + c.Grant.Reason.Suspicion(c.Grant.Ending)
+		return we + " because an old access key of the application was used again. " +
+			c.Grant.Reason.Suspicion(c.Grant.Ending)
 	case grant.CodeReused:
 		return we + " because a one-time sign-in code was used again. " + c.Grant.Reason.Suspicion(c.Grant.Ending)
 	case grant.CodeGuessed:

@@ -4,8 +4,12 @@
 package assistants
 
 import (
+	"context"
 	"net/http"
 	"slices"
+	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
@@ -19,11 +23,19 @@ var Section = ui.Section{Name: "connect", Title: "Connect an assistant"}
 // A Handler serves the page. It is safe for concurrent use.
 type Handler struct {
 	*settings.Settings
+	modules Modules
 	address string
 }
 
+// Modules reads which modules the workspaces of a user can use; postgres.Store implements it.
+type Modules interface {
+	Modules(ctx context.Context, user uuid.UUID) (map[uuid.UUID]map[string]workspace.ModuleState, error)
+}
+
 // New returns a Handler. baseURL is the base URL of the API.
-func New(s *settings.Settings, baseURL string) *Handler { return &Handler{s, baseURL + "/mcp"} }
+func New(s *settings.Settings, modules Modules, baseURL string) *Handler {
+	return &Handler{s, modules, baseURL + "/mcp"}
+}
 
 // Routes returns the route of the page.
 func (h *Handler) Routes() settings.Routes {
@@ -41,7 +53,10 @@ func (*view) Template() string { return "connect" }
 
 // A place is what an assistant can do in one workspace.
 type place struct {
+	ID      string
 	Name    string
+	Manages bool     // the user may change what connectors may do there
+	Without string   // why an assistant cannot do what is allowed, or ""
 	On      bool     // the LLM integration is on
 	Allowed perm.Set // what the user can let an assistant do
 	Refused []string // platforms that the workspace does not allow
@@ -63,9 +78,14 @@ func (h *Handler) show() http.Handler {
 		if err != nil {
 			return err
 		}
+		modules, err := h.modules.Modules(v.R.Context(), v.Current.User.ID)
+		if err != nil {
+			return err
+		}
 		page := &view{Frame: frame, Address: h.address}
 		for i, m := range memberships {
 			one := h.placeOf(m)
+			one.Without = missingModule(one.Allowed, modules[m.Workspace.ID])
 			if !one.On && i < mostAsks {
 				ask, err := h.Ask(v, m, nil, "", Section.Path())
 				if err != nil {
@@ -83,7 +103,9 @@ func (h *Handler) show() http.Handler {
 func (h *Handler) placeOf(m workspace.Membership) place {
 	policy := m.Workspace.Connectors
 	out := place{
+		ID:      m.Workspace.ID.String(),
 		Name:    m.Workspace.Name,
+		Manages: m.Permissions.Has(perm.AccountAPIAccess),
 		On:      m.Workspace.LLMIntegration,
 		Allowed: m.Permissions.Intersect(policy.Permissions).Usable(h.address),
 		Days:    policy.Days,
@@ -94,4 +116,23 @@ func (h *Handler) placeOf(m workspace.Membership) place {
 		}
 	}
 	return out
+}
+
+// missingModule says which module of the permissions cannot be used, or returns "".
+func missingModule(allowed perm.Set, states map[string]workspace.ModuleState) string {
+	for _, p := range allowed {
+		if !p.OfModule() {
+			continue
+		}
+		state, name := states[p.Module()], strings.ToUpper(p.Module()[:1])+p.Module()[1:]
+		switch {
+		case !state.Enabled:
+			return "The module " + name + " is off in this workspace, so an assistant gets nothing from it. Ask the " +
+				"people who run this server to enable it."
+		case !state.Provisioned:
+			return "The module " + name + " is not set up in this workspace yet, so an assistant gets nothing from " +
+				"it. Ask the people who run this server to set it up."
+		}
+	}
+	return ""
 }

@@ -96,7 +96,7 @@ func (h *Handler) show() http.Handler {
 		for _, e := range entries {
 			view.Events = append(view.Events, settings.EventView(e, nil))
 		}
-		h.Pages.Show(v.W, v.R, http.StatusOK, view)
+		h.Pages.Show(v.W, v.R, search.Status(), view)
 		return nil
 	})
 }

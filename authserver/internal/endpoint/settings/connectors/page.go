@@ -218,7 +218,7 @@ func policyProblem(r *policy.Refusal) ui.Problem {
 		policy.FieldPermissions: "Allowed permissions",
 		policy.FieldDays:        "Days until a connection expires",
 	}[r.Field]
-	return ui.Problem{Field: r.Field, At: r.Field, Label: label, Text: r.Message}
+	return ui.ProblemAt(r.Field, r.Field, label, r.Message)
 }
 
 // setPolicy serves POST /settings/connectors/policy: platforms, permissions, days. If the policy affects

@@ -110,7 +110,7 @@ func (h *Handler) showLog() http.Handler {
 		if search.Client != "" && len(page.Attempts) > 0 {
 			page.Of = page.Attempts[0].Application
 		}
-		h.Pages.Show(v.W, v.R, http.StatusOK, page)
+		h.Pages.Show(v.W, v.R, search.Status(), page)
 		return nil
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -150,7 +151,32 @@ func (h *Handler) saveApp(v *settings.Request, here settings.Scope, c client.Cli
 	if secret != "" {
 		result.Text = "The secret is shown only once. Store it like a password, and never in a repository."
 	}
+	h.addSteps(result, c)
 	return h.listApps(v, here, http.StatusOK, func(page *appsView) { page.Outcome = result })
+}
+
+// addSteps tells the person who registered an application what to do next.
+func (h *Handler) addSteps(result *outcome, c client.Client) {
+	if c.Kind.Traits().Public {
+		result.Docs = h.BaseURL + "/v1/docs#authorize"
+		result.Steps = []string{
+			"On the platform, add a custom connector with the address " + c.Resource + " and this client id.",
+			"Connect it there, sign in here and approve. The connection then appears in Connected apps.",
+		}
+		return
+	}
+	result.Docs = h.BaseURL + "/v1/docs#exchangeToken"
+	result.Consent = h.AppURL + "/oauth/authorize?" + url.Values{
+		"client_id":    {result.Client},
+		"redirect_uri": {c.Redirects[0]},
+		"state":        {"STATE"},
+	}.Encode()
+	result.Steps = []string{
+		"Store the client id and the secret on your server.",
+		"Send people to the address above, with a new random value instead of STATE each time.",
+		"At your redirect URI, check that state is the value that you sent.",
+		"Exchange the code on your server within 60 seconds, at " + h.BaseURL + "/v1/account/oauth/token.",
+	}
 }
 
 // showRegisteredBefore responds to a form that was sent before. The application may have been deleted since.

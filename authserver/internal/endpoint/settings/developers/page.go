@@ -110,6 +110,7 @@ type Deps struct {
 	Attempts  *session.Attempts
 	Proxies   web.Proxies
 	BaseURL   string             // of the API, for the example
+	AppURL    string             // of the consent page
 	Resources []string           // resource identifiers that a connector may be registered for
 	Network   *publicnet.Network // that webhook endpoints may be in
 }

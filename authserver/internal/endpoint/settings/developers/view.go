@@ -41,6 +41,9 @@ type outcome struct {
 	Value   string // "" if it cannot be shown, or not again
 	Client  string // client id of the value, or ""
 	Curl    string // a command that uses the token, or ""
+	Consent string // where an application sends people, or ""
+	Steps   []string
+	Docs    string // URL of the API's description of the steps
 }
 
 // An app is an OAuth application in the list.
@@ -102,13 +105,13 @@ func passwordField(id string) string { return "password-" + id }
 
 // passwordProblem returns the error of the password field of a form.
 func passwordProblem(id, text string) ui.Problem {
-	return ui.Problem{Field: "password", At: passwordField(id), Label: "Your password", Text: text}
+	return ui.ProblemAt("password", passwordField(id), "Your password", text)
 }
 
 // tokenProblem returns the error of a field in the form for a new token, by the field names of pat.Refusal.
 func tokenProblem(field, text string) ui.Problem {
 	label := map[string]string{"name": "Name", "days": "Expires after", "permissions": "Permissions"}[field]
-	return ui.Problem{Field: field, At: "token-" + field, Label: label, Text: text}
+	return ui.ProblemAt(field, "token-"+field, label, text)
 }
 
 // appFields are the field names of client.Refusal, in the order of the form.
@@ -127,5 +130,5 @@ func appProblem(field, text string) ui.Problem {
 		"resource":                {"app-resource", "Resource"},
 		"tokenEndpointAuthMethod": {"app-method", "Token endpoint authentication method"},
 	}[field]
-	return ui.Problem{Field: field, At: at[0], Label: at[1], Text: text}
+	return ui.ProblemAt(field, at[0], at[1], text)
 }

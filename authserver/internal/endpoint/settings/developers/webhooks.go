@@ -164,11 +164,11 @@ func (h *Handler) changeWebhook(
 		if !ok {
 			id = uuid.Nil
 		}
+		notice, err := change(v, here, id)
 		back := here.Path(hooks)
 		if v.Form.Get("from") == "log" {
 			back = webhookPath(here, id)
 		}
-		notice, err := change(v, here, id)
 		switch {
 		case errors.Is(err, webhook.ErrNotFound):
 			back, notice = here.Path(Section)+"#webhooks", "The endpoint no longer exists."
@@ -219,8 +219,11 @@ func (h *Handler) enableWebhook() http.Handler {
 	})
 }
 
+// testWebhook serves POST /settings/developers/webhooks/test. It leads to the page of the endpoint, which shows the
+// result.
 func (h *Handler) testWebhook() http.Handler {
 	return h.changeWebhook(func(v *settings.Request, here settings.Scope, id uuid.UUID) (string, error) {
+		v.Form.Set("from", "log")
 		// The same form sent again sends nothing more; the forms of other endpoints on the page do.
 		made := uuid.NewSHA1(v.Key.Makes, id[:])
 		err := h.Store.TestWebhook(v.R.Context(), here.Workspace.ID, id, made, h.allowed(v, here))

@@ -43,7 +43,12 @@ func (h *Handler) showInvite(v *settings.Request, here settings.Scope, status in
 	if err != nil {
 		return err
 	}
-	page := &invitePage{Frame: frame, Key: h.NewKey(v), Workspace: here.View(), Held: here.Permissions}
+	page := &invitePage{
+		Frame:     frame,
+		Key:       h.NewKey(v),
+		Workspace: here.View(),
+		Held:      here.Permissions,
+	}
 	for _, preset := range membership.Presets() {
 		if here.Permissions.HasAll(preset.Permissions) {
 			page.Presets = append(page.Presets, preset)
@@ -107,12 +112,12 @@ func inviteProblem(r membership.Refusal) ui.Problem {
 	if r.Field == "permissions" {
 		return permissionsProblem("invite-permissions", r.Message)
 	}
-	return ui.Problem{Field: r.Field, At: "invite-" + r.Field, Label: "E-mail address", Text: r.Message}
+	return ui.ProblemAt(r.Field, "invite-"+r.Field, "E-mail address", r.Message)
 }
 
 // permissionsProblem returns the error of the permissions, whose element id is at.
 func permissionsProblem(at, text string) ui.Problem {
-	return ui.Problem{Field: "permissions", At: at, Label: "Permissions", Text: text}
+	return ui.ProblemAt("permissions", at, "Permissions", text)
 }
 
 // refusedField returns the field that an error of an invitation concerns, with the status, or an empty refusal.

@@ -166,7 +166,7 @@ func (h *Handler) removed(
 ) error {
 	notice := m.Name + " was removed."
 	if ends := ending(len(ended.Grants), ended.Tokens); ends != "" {
-		notice += " Ended: " + ends + "."
+		notice += " This ended " + ends + "."
 	}
 	if m.UserID == v.Current.User.ID {
 		return h.Done(v, "/settings/user", "You left "+here.Workspace.Name+".")

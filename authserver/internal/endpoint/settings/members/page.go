@@ -2,7 +2,7 @@
 //
 //	GET  /settings/members?tenant=              with asked, a redirect to the form for an invitation
 //	GET  /settings/members/member?tenant=&id=   one member; with asked, filled in from the request for access
-//	GET  /settings/members/invite?tenant=       the form; with asked, filled in from a request for access
+//	GET  /settings/members/invite?tenant=       the form; with asked, filled in from that user's request for access
 //	POST /settings/members/invite               the members, with the link only this time
 //	POST /settings/members/renew                the page, with the new link only this time
 //	POST /settings/members/withdraw

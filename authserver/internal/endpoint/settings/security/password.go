@@ -188,8 +188,8 @@ func (h *Handler) busyOr(v *settings.Request, view *passwordView, err error) err
 func (h *Handler) again(v *settings.Request, view *passwordView, status int) error {
 	var problems ui.Problems
 	for _, p := range []ui.Problem{
-		{Field: "password", At: "password", Label: "Current password", Text: view.CurrentNote},
-		{Field: "new-password", At: "new-password", Label: "New password", Text: view.NewNote},
+		ui.ProblemAt("password", "password", "Current password", view.CurrentNote),
+		ui.ProblemAt("new-password", "new-password", "New password", view.NewNote),
 	} {
 		if p.Text != "" {
 			problems = append(problems, p)

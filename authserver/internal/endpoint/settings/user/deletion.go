@@ -74,12 +74,7 @@ func (h *Handler) deleteAccount() http.Handler {
 		}
 		if v.Form.Get("confirm") != "yes" {
 			view.Note = "Tick this box to delete your account."
-			view.Refuse("Nothing was deleted.", ui.Problem{
-				Field: "confirm",
-				At:    "confirm",
-				Label: "Confirmation",
-				Text:  view.Note,
-			})
+			view.Refuse("Nothing was deleted.", ui.ProblemAt("confirm", "confirm", "Confirmation", view.Note))
 			h.Pages.Show(v.W, v.R, http.StatusBadRequest, view)
 			return nil
 		}

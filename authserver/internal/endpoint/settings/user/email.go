@@ -104,12 +104,7 @@ func (h *Handler) changeEmail() http.Handler {
 
 func (h *Handler) refuseEmail(v *settings.Request, view *emailView, status int, note string) error {
 	view.Note = note
-	view.Refuse("Nothing was changed.", ui.Problem{
-		Field: "email",
-		At:    "email",
-		Label: "New e-mail address",
-		Text:  note,
-	})
+	view.Refuse("Nothing was changed.", ui.ProblemAt("email", "email", "New e-mail address", note))
 	h.Pages.Show(v.W, v.R, status, view)
 	return nil
 }

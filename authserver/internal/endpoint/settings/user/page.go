@@ -94,7 +94,7 @@ func (h *Handler) show(v *settings.Request, status int, name, note string) error
 		return err
 	}
 	if note != "" {
-		page.Refuse("The name was not saved.", ui.Problem{Field: "name", At: "name", Label: "Your name", Text: note})
+		page.Refuse("The name was not saved.", ui.ProblemAt("name", "name", "Your name", note))
 	}
 	h.Pages.Show(v.W, v.R, status, page)
 	return nil
