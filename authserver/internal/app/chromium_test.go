@@ -197,11 +197,18 @@ func (c *chromium) key() *webauthn.Credential {
 	return held.Credentials[0]
 }
 
-// turnBack sets the counter of the passkey to an earlier value, as on a copy.
+// turnBack replaces the passkey by a copy with an earlier counter. Older versions of Chromium cannot change the counter
+// of a passkey.
 func (c *chromium) turnBack(counter float64) {
 	c.t.Helper()
-	_, err := chromedp.Call(c.ctx, webauthn.SetCredentialProperties, webauthn.SetCredentialPropertiesParams{
-		AuthenticatorID: c.device, CredentialID: c.key().CredentialID, SignCount: &counter,
+	held := c.key()
+	_, err := chromedp.Call(c.ctx, webauthn.RemoveCredential, webauthn.RemoveCredentialParams{
+		AuthenticatorID: c.device, CredentialID: held.CredentialID,
+	})
+	c.site.must(err)
+	held.SignCount = counter
+	_, err = chromedp.Call(c.ctx, webauthn.AddCredential, webauthn.AddCredentialParams{
+		AuthenticatorID: c.device, Credential: held,
 	})
 	c.site.must(err)
 }

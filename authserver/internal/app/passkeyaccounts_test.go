@@ -183,15 +183,20 @@ func TestPassword_LastSignInMethodIsNotRemoved(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	b := s.signedIn(ada)
-	kept := b.Get("/settings/security/password").Send(removal, nil)
+	page := b.Get("/settings/security/password")
+	if strings.Contains(page.Body, removal) {
+		t.Errorf("the page offers to remove the only way to sign in: %s", page.Text())
+	}
+	kept := b.Post(removal, page.Form("/settings/security/password"))
 	if kept.Status != http.StatusConflict || !kept.HasText("You need your password to sign in.") {
 		t.Fatalf("the only way to sign in: %d %s", kept.Status, kept.Text())
 	}
 	d := newDevice(s)
 	d.addTo(b, "Laptop")
 	s.fixture.Exec(`update account.passkeys set copied_at = now()`)
-	if page := b.Get("/settings/security/password").Send(removal, nil); page.Status != http.StatusConflict {
-		t.Errorf("with a blocked passkey: %d", page.Status)
+	page = b.Get("/settings/security/password")
+	if refused := b.Post(removal, page.Form("/settings/security/password")); refused.Status != http.StatusConflict {
+		t.Errorf("with a blocked passkey: %d", refused.Status)
 	}
 	s.fixture.Exec(`update account.passkeys set copied_at = null`)
 	form := b.Get("/settings/security/password").Form(removal)

@@ -102,10 +102,15 @@ func TestAddPasskey_ChecksOriginUserAndName(t *testing.T) {
 			t.Errorf("%s: %d", name, page.Status)
 		}
 	}
-	for _, name := range []string{"", "  ", strings.Repeat("é", passkey.MaxName+1), "two\nlines", "\xff"} {
-		if page := newDevice(s).addTo(b, name); page.Status != http.StatusBadRequest ||
-			!page.HasText("Enter a name") {
-			t.Errorf("%q: %d", name, page.Status)
+	for name, refusal := range map[string]string{
+		"":                                     "Enter a name.",
+		"  ":                                   "Enter a name.",
+		strings.Repeat("é", passkey.MaxName+1): "Must have at most 60 characters.",
+		"two\nlines":                           "Must be a single line",
+		"\xff":                                 "Must be valid UTF-8 text.",
+	} {
+		if page := newDevice(s).addTo(b, name); page.Status != http.StatusBadRequest || !page.HasText(refusal) {
+			t.Errorf("%q: %d %s", name, page.Status, page.Text())
 		}
 	}
 	if page := newDevice(s).addTo(b, strings.Repeat("é", passkey.MaxName)); page.Status != http.StatusSeeOther {

@@ -28,12 +28,14 @@ func (p *provider) linked(s *site, who browsertest.Person) *browsertest.Browser 
 	return b
 }
 
+const notLinked = "You cannot sign in with a Riverside account yet."
+
 func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, bob := s.person(), s.person()
-	if page := s.signedIn(bob).Get(linkPage); page.Status != http.StatusOK || !page.HasText("Not linked") ||
+	if page := s.signedIn(bob).Get(linkPage); page.Status != http.StatusOK || !page.HasText(notLinked) ||
 		page.HasText("Unlink") {
 		t.Errorf("user without a link: %s", page.Text())
 	}
@@ -67,7 +69,7 @@ func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 		t.Fatalf("%d links", n)
 	}
 	b.Get("/login/again?return="+linkPage).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
-	if page := b.Post(unlink, form).Follow(); !page.HasText("account was unlinked") || !page.HasText("Not linked") {
+	if page := b.Post(unlink, form).Follow(); !page.HasText("account was unlinked") || !page.HasText(notLinked) {
 		t.Errorf("%s", page.Text())
 	}
 	if s.count(`select count(*) from account.identities where user_id = $1`, ada.ID) != 0 ||

@@ -225,9 +225,13 @@ func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
 		}
 	}
 	site.Fixture.Join(site.Fixture.Workspace("Elsewhere"), ada.ID, perm.AccountAPIAccess)
-	if page := browser.Get(settings); !page.HasText("Elsewhere (Elsewhere Trust)") ||
-		page.HasText("Riverside Food Bank (") {
+	if page := browser.Get(settings); !page.HasText("Elsewhere Riverside Food Bank Switch workspace") {
 		t.Errorf("the choice: %s", page.Text())
+	}
+	site.Fixture.Exec(`update account.tenants set name = 'Elsewhere'`)
+	if page := browser.Get(settings); !page.HasText("Elsewhere (Elsewhere Trust)") ||
+		!page.HasText("Elsewhere (Riverside Food Bank)") {
+		t.Errorf("the choice of two workspaces with one name: %s", page.Text())
 	}
 }
 
