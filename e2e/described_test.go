@@ -244,29 +244,6 @@ func TestDescribed_PublicDocuments(t *testing.T) {
 	}
 }
 
-// The base address leads a browser to the documentation page, and a program to its address.
-func TestDescribed_RootLeadsToDocumentation(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	page := p.BaseURL + "/v1/docs"
-	browser := p.API().With("Accept", "text/html,application/xhtml+xml,*/*;q=0.8").Get(t, "/")
-	browser.Wants(t, http.StatusSeeOther)
-	if browser.Header.Get("Location") != page || !slices.Contains(browser.Header.Values("Vary"), "Accept") {
-		t.Errorf("%v", browser.Header)
-	}
-	var links map[string]string
-	must(t, json.Unmarshal(p.API().With("Accept", "*/*").Get(t, "/").Wants(t, http.StatusOK).Body, &links))
-	for name, want := range map[string]string{
-		"documentation": page,
-		"openapi":       p.BaseURL + "/v1/openapi.json",
-		"mcp":           p.BaseURL + "/mcp",
-	} {
-		if links[name] != want {
-			t.Errorf("%s is %q, want %q", name, links[name], want)
-		}
-	}
-}
-
 // If Postgres is unavailable, every operation that describes 503 returns it.
 func TestDescribed_StoreUnavailable(t *testing.T) {
 	t.Parallel()

@@ -85,6 +85,7 @@ func TestErrors_UnknownPathIs404BeforeAuthentication(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	module := []string{
+		"/",
 		"/v1",
 		"/v1/",
 		"/v2/programmes/programmes",

@@ -285,6 +285,7 @@ func TestRoutes_CheckPathAndMethodBeforeCredential(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	for _, path := range []string{
+		"/",
 		"/v1",
 		"/v1/programmes",
 		listPath + "/",

@@ -7,19 +7,15 @@ package apidoc
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/openapi"
-	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 )
 
 // Paths of the description, below the base address.
 const (
-	RootPath = "/"
 	JSONPath = "/v1/openapi.json"
 	PagePath = "/v1/docs"
 )
@@ -28,15 +24,6 @@ const (
 type Endpoint struct {
 	json, page []byte
 	policy     string
-	root       root
-}
-
-// root is the response to a program that requests the base address.
-type root struct {
-	Name          string `json:"name"`
-	Documentation string `json:"documentation"`
-	OpenAPI       string `json:"openapi"`
-	MCP           string `json:"mcp"`
 }
 
 // logoPath is the path of the logo, which package publicforms serves.
@@ -54,34 +41,15 @@ func New(baseURL string, b brand.Brand) (*Endpoint, error) {
 	}
 	policy := "default-src 'none'; style-src " + ui.Hash(style(b)) + "; script-src " + ui.Hash(script) +
 		"; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	return &Endpoint{document.JSON(), page, policy, root{
-		Name:          b.Name() + " API",
-		Documentation: baseURL + PagePath,
-		OpenAPI:       baseURL + JSONPath,
-		MCP:           baseURL + string(perm.MCP),
-	}}, nil
+	return &Endpoint{document.JSON(), page, policy}, nil
 }
 
 // Routes returns the handlers of the description by path and method.
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
-		RootPath: {"GET": e.Root()},
 		JSONPath: {"GET": e.JSON()},
 		PagePath: {"GET": e.Page()},
 	}
-}
-
-// Root handles GET of the base address. A browser is redirected to the page; a program gets the addresses as JSON.
-func (e *Endpoint) Root() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Add("Vary", "Accept")
-		if strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/html") {
-			w.Header().Set("Location", e.root.Documentation)
-			w.WriteHeader(http.StatusSeeOther)
-			return
-		}
-		web.JSON(w, http.StatusOK, e.root)
-	})
 }
 
 // JSON handles GET of the JSON description. Scripts of any origin may read it.

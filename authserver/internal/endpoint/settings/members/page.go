@@ -73,7 +73,7 @@ func (h *Handler) Routes() settings.Routes {
 	return settings.Routes{
 		Section.Path():                  {"GET": h.page()},
 		Section.Path() + "/member":      {"GET": h.member()},
-		inviteSection.Path():            {"GET": h.invitePage(), "POST": h.invite()},
+		Section.Path() + "/invite":      {"GET": h.invitePage(), "POST": h.invite()},
 		Section.Path() + "/renew":       {"POST": h.renew()},
 		Section.Path() + "/withdraw":    {"POST": h.withdraw()},
 		Section.Path() + "/permissions": {"POST": h.setPermissions()},
