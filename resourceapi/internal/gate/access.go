@@ -92,8 +92,8 @@ func module(s standing.Standing) *apierr.Error {
 	switch {
 	case !s.ModuleEnabled:
 		return &apierr.Error{Kind: apierr.Forbidden, Code: "MODULE_NOT_ENABLED",
-			Message: "This module is not enabled in this workspace. Ask the administrator who operates this server to " +
-				"enable it: members of the workspace cannot."}
+			Message: "This module is not enabled in this workspace. Ask the administrator who operates this " +
+				"server to enable it: members of the workspace cannot."}
 	case !s.ModuleProvisioned:
 		return apierr.New(
 			apierr.NotProvisioned,
