@@ -33,8 +33,10 @@ var fenceOff = harness.Fault{
 	File: stepsFile,
 	Old:  "	if taken.grant != nil {\n		return taken, grant.Updated, nil\n	}\n	return s.updateOne(",
 	New: `	if taken.grant == nil {
-		known, _ := s.store.Grant(ctx, one.Key())
-		taken = takenStep{time.Now(), &known}
+		var row grantRow
+		err = s.pool.QueryRow(ctx, refusedSQL, one.WorkspaceID, one.GrantID).
+			Scan(append([]any{&taken.now}, row.targets()...)...)
+		taken.grant = row.grant()
 	}
 	if err == nil {
 		return taken, grant.Updated, nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	events "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -206,12 +207,23 @@ func (c *chromium) turnBack(counter float64) {
 		AuthenticatorID: c.device, CredentialID: held.CredentialID,
 	})
 	c.site.must(err)
-	held.SignCount = counter
-	_, err = chromedp.Call(c.ctx, webauthn.AddCredential, webauthn.AddCredentialParams{
-		AuthenticatorID: c.device, Credential: held,
+	_, err = chromedp.Call(c.ctx, addCredential, map[string]any{
+		"authenticatorId": c.device,
+		"credential": map[string]any{
+			"credentialId":         held.CredentialID,
+			"isResidentCredential": held.IsResidentCredential,
+			"rpId":                 held.RpID,
+			"privateKey":           held.PrivateKey,
+			"userHandle":           held.UserHandle,
+			"signCount":            counter,
+		},
 	})
 	c.site.must(err)
 }
+
+// addCredential sends the fields that every release of Chromium accepts. webauthn.Credential always sends the fields
+// of extensions too, and some releases refuse these for an authenticator without the extension.
+var addCredential = cdp.Command[map[string]any, cdp.Empty]{Method: webauthn.CommandAddCredential}
 
 // verifies sets whether the authenticator verifies its user.
 func (c *chromium) verifies(user bool) {

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -45,15 +46,24 @@ func TestStart_DeliversWebhooksToThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	variables, receive := blocks(t, "README.md")[0], blocks(t, "deploy/docs/webhooks.md")[0]
-	script := "set -eu\n" + variables + strings.ReplaceAll(receive, "8443", fmt.Sprint(port))
+	const event = `"type":"programme.created"`
+	const arrived = "n=0; until grep -q '" + event + "' printed || [ $n = 60 ]; do sleep 1; n=$((n+1)); done"
+	script := "set -eu\n" + variables +
+		strings.NewReplacer("8443", fmt.Sprint(port), "sleep 3", arrived).Replace(receive)
 	command := exec.CommandContext(t.Context(), "sh", "-c", script)
 	command.Dir = dir
 	command.Env = append(os.Environ(), "PATH="+filepath.Dir(python)+":"+os.Getenv("PATH"))
-	out, err := command.CombinedOutput()
+	printed, err := os.Create(filepath.Join(dir, "printed"))
 	if err != nil {
+		t.Fatal(err)
+	}
+	command.Stdout, command.Stderr = printed, printed
+	err = errors.Join(command.Run(), printed.Close())
+	out, readErr := os.ReadFile(printed.Name())
+	if err := errors.Join(err, readErr); err != nil {
 		t.Fatalf("%v (%d bytes of output)", err, len(out))
 	}
-	for _, want := range []string{`"type":"webhook.test"`, `evt_` + s.Demo.Workspaces.Main.ID, `"programme.created"`} {
+	for _, want := range []string{`"type":"webhook.test"`, `evt_` + s.Demo.Workspaces.Main.ID, event} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the receiver did not print %s", want)
 		}
