@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -15,10 +16,14 @@ import (
 
 var _ admin.Store = (*Store)(nil)
 
+// commandTimeout is the time limit of a transaction of an operator's command. On a slow database, the operator prefers
+// to wait.
+const commandTimeout = 30 * time.Second
+
 // administer runs do in a transaction, like atomically, and returns an *admin.Refusal unchanged.
 func (s *Store) administer(ctx context.Context, op string, do func(pgx.Tx) error) error {
 	var refused *admin.Refusal
-	err := s.atomically(ctx, op, func(tx pgx.Tx) error {
+	err := s.atomicallyWithin(ctx, commandTimeout, op, func(tx pgx.Tx) error {
 		refused = nil
 		err := do(tx)
 		errors.As(err, &refused)

@@ -167,6 +167,7 @@ func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpo
 	if err != nil {
 		return nil, errURL
 	}
+	pghealth.RequirePrimary(&config.ConnConfig.Config)
 	config.BeforeConnect = secretfile.BeforeConnect(url)
 	config.MaxConns = o.connections
 	config.MaxConnIdleTime = 5 * time.Minute

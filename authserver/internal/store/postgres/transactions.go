@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -31,7 +32,12 @@ const deadlockTries = 5
 // Postgres aborted for a deadlock, a lock timeout or a serialization failure. Domain errors are returned unchanged; all
 // others wrap store.ErrUnavailable.
 func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*acquireTimeout)
+	return s.atomicallyWithin(ctx, 5*acquireTimeout, op, do)
+}
+
+// atomicallyWithin is like atomically with a time limit for all tries.
+func (s *Store) atomicallyWithin(ctx context.Context, limit time.Duration, op string, do func(pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer s.recent.Purge()
 	var err error
