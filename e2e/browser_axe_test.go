@@ -38,12 +38,11 @@ type inspector struct {
 	inspect func(i *inspector, page string, v view)
 }
 
-// look inspects the open page with all details opened.
+// look inspects the open page.
 func (i *inspector) look(page string) {
 	i.t.Helper()
 	i.pages++
 	i.seen[harness.Evaluate[string](i.Browser, `document.body.dataset.page || ""`)] = true
-	harness.Evaluate[bool](i.Browser, `document.querySelectorAll("details").forEach(d => { d.open = true }) || true`)
 	for _, v := range i.views {
 		i.Show(v.screen, v.colours)
 		i.inspect(i, page, v)
@@ -63,10 +62,18 @@ const offTabOrder = `[...document.querySelectorAll("a[href],button,input,select,
 		e.tabIndex < 0 && e.matches("a,button,input,select,textarea,summary")))
 	.map(e => e.outerHTML)`
 
-// withAxe inspects a page with axe-core, weighs it, and looks for what the keyboard does not reach or the screen does
-// not show.
+// unfold opens all details of a page.
+func (i *inspector) unfold() {
+	i.t.Helper()
+	harness.Evaluate[bool](i.Browser, `document.querySelectorAll("details:not([open])").forEach(
+		d => { d.open = true; d.dataset.folded = "" }) || true`)
+}
+
+// withAxe opens all details of a page, inspects it with axe-core, weighs it, and looks for what the keyboard does not
+// reach or the screen does not show.
 func withAxe(i *inspector, page string, v view) {
 	i.t.Helper()
+	i.unfold()
 	elsewhere := strings.HasSuffix(page, "/v1/docs") || page == onWebsite || page == oneOperation
 	if !elsewhere { // the others are weighed in their own tests
 		if weight := harness.Evaluate[int](i.Browser, weightOf); weight > maxWeight || weight < 1000 {

@@ -15,7 +15,7 @@ import (
 var screenshots = flag.String("screenshots", "", "write pictures of all pages to this folder")
 
 // TestScreenshots is `make screenshots`. It writes a picture of each page on both sizes of the window in light and in
-// dark colours, and one of the whole page if that is higher than the window.
+// dark colours, and one of the whole page with all details opened, if that is higher than the window.
 func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("run make screenshots")
@@ -26,8 +26,10 @@ func TestScreenshots(t *testing.T) {
 	tour(t, views(), func(i *inspector, page string, v view) {
 		i.t.Helper()
 		file := fmt.Sprintf("%02d-%s-%s-%s", i.pages, fileName(page), v.size, v.colours)
+		harness.Evaluate[bool](i.Browser, fold)
 		i.EndTransitions()
 		pictures := map[string][]byte{file: i.Picture()}
+		i.unfold()
 		// The browser takes no picture of 16,384 pixels or more.
 		height := harness.Evaluate[int](i.Browser, `document.documentElement.scrollHeight`)
 		if height > harness.Evaluate[int](i.Browser, `innerHeight`) && height < 16384 {
@@ -40,6 +42,9 @@ func TestScreenshots(t *testing.T) {
 		}
 	})
 }
+
+// fold closes the details that unfold has opened.
+const fold = `document.querySelectorAll("[data-folded]").forEach(d => { d.open = false }) || true`
 
 var notInFileNames = regexp.MustCompile(`[^a-z0-9]+`)
 

@@ -47,14 +47,36 @@ func longPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, user 
 	i.look("connected apps, disconnect all")
 }
 
+// emptyPages opens lists without entries, as the owner of a new workspace and as a user without a workspace see them.
+func emptyPages(i *inspector, p *harness.Product) {
+	i.t.Helper()
+	owner := p.NewWorkspace(i.t).Owner
+	i.Open(p.AppURL + "/login")
+	i.SignIn(owner.Email, owner.Password)
+	i.See("#workspaces")
+	for _, page := range []string{"apps", "applications", "connectors", "connectors/log", "members"} {
+		i.Open(p.AppURL + "/settings/" + page)
+		i.look("empty: " + strings.ReplaceAll(page, "/", " "))
+	}
+	i.Click(`form[action="/logout"] button`)
+	alone := p.Database.User(i.t)
+	i.SignIn(alone.Email, alone.Password)
+	i.See("#workspaces")
+	for _, page := range []string{"user", "connect", "developers"} {
+		i.Open(p.AppURL + "/settings/" + page)
+		i.look("no workspace: " + page)
+	}
+}
+
 // errorPages opens pages about errors as a signed-in user sees them.
 func errorPages(i *inspector, p *harness.Product, here string) {
 	i.t.Helper()
 	i.Open(p.AppURL + "/settings/nothing")
+	i.See("#workspace-choice")
 	i.look("signed in: page not found")
 	release := p.Database.Hold(i.t, `lock table account.oauth_clients in access exclusive mode`)
 	i.Open(p.AppURL + "/settings/applications" + here)
-	i.See("main h1")
+	i.See("#workspace-choice")
 	i.look("signed in: unavailable")
 	release()
 }

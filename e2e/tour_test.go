@@ -143,6 +143,10 @@ func consentPages(
 	i.Open(p.AuthorizeURL(p.DocumentClient(document, landing.uri, p.BaseURL+"/mcp").Begin().Query))
 	i.See("input[name=workspace]")
 	i.look("choice of a workspace")
+	i.Click(`input[name=workspace][value="` + ws.Workspace.ID + `"]`)
+	i.Press(harness.EnterKey)
+	i.See(approveButton)
+	i.look("consent, of an application on the user's own computer")
 	elsewhere := p.NewWorkspace(i.t)
 	i.Open(p.AuthorizeURL(elsewhere.Connector(i.t, harness.ReadProgrammes).Begin().Query))
 	i.look("refusal: no member")
@@ -212,6 +216,7 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 	longPages(i, p, ws, user)
 	errorPages(i, p, here)
 	secondFactorPages(i, p, user)
+	emptyPages(i, p)
 }
 
 func developerPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, here string) {

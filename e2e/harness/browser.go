@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/url"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -17,10 +16,9 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-)
 
-// chromiumVariable names the Chromium executable to use. If it is not set, the one in PATH is used.
-const chromiumVariable = "ALMONER_TEST_CHROMIUM"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+)
 
 // Keys without a printable character.
 const (
@@ -50,25 +48,26 @@ type Browser struct {
 
 const browserPatience = 30 * time.Second
 
-// Browser starts a browser with an empty profile. The names are host names that resolve to this machine.
+// Browser opens a window with an empty profile. The names are host names that resolve to this machine.
 func (p *Product) Browser(t testing.TB, screen Screen, names ...string) *Browser {
 	t.Helper()
-	rules := "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"
-	for _, name := range names {
-		rules = "MAP " + name + " 127.0.0.1, " + rules
+	var window context.Context
+	var closeWindow context.CancelFunc
+	if len(names) == 0 {
+		browser, err := sharedBrowser()
+		if err != nil {
+			t.Fatalf("start a browser: %v", err)
+		}
+		window, closeWindow = chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
+	} else {
+		own, stop := chromedp.NewExecAllocator(context.Background(), browserOptions(names...)...)
+		t.Cleanup(stop)
+		window, closeWindow = chromedp.NewContext(own)
 	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
-		chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("host-resolver-rules", rules),
-		chromedp.WindowSize(int(screen.Width), int(screen.Height)),
-	)
-	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
-	window, closeWindow := chromedp.NewContext(allocator)
 	b := &Browser{t: t, window: window}
 	t.Cleanup(func() {
 		_ = chromedp.Cancel(window)
 		closeWindow()
-		stop()
 	})
 	if err := chromedp.Listen(window, b.listen); err != nil {
 		t.Fatalf("start a browser: %v", err)
@@ -76,21 +75,56 @@ func (p *Product) Browser(t testing.TB, screen Screen, names ...string) *Browser
 	if err := chromedp.Do(window, chromedp.EmulateViewport(screen.Width, screen.Height)); err != nil {
 		t.Fatalf("start a browser: %v", err)
 	}
+	focused := emulation.SetFocusEmulationEnabledParams{Enabled: true}
+	if _, err := chromedp.Call(window, emulation.SetFocusEmulationEnabled, focused); err != nil {
+		t.Fatalf("start a browser: %v", err)
+	}
 	return b
 }
 
-func chromium(t testing.TB) string {
-	t.Helper()
-	if path := os.Getenv(chromiumVariable); path != "" {
-		return path
+// browserOptions returns the options of a browser in which the names are host names of this machine.
+func browserOptions(names ...string) []chromedp.ExecAllocatorOption {
+	rules := "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"
+	for _, name := range names {
+		rules = "MAP " + name + " 127.0.0.1, " + rules
 	}
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
+	return append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+		chromedp.ExecPath(localstore.FindChromium(os.Getenv("ALMONER_TEST_TOOLS"))),
+		chromedp.NoSandbox,
+		chromedp.DisableGPU,
+		chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("host-resolver-rules", rules),
+	)
+}
+
+// shared is the browser of the process. Each test has a profile of its own in it, because to start a browser takes
+// seconds of processor time.
+var shared struct {
+	once sync.Once
+	ctx  context.Context
+	stop func()
+	err  error
+}
+
+func sharedBrowser() (context.Context, error) {
+	shared.once.Do(func() {
+		allocator, stop := chromedp.NewExecAllocator(context.Background(), browserOptions()...)
+		ctx, closeBrowser := chromedp.NewContext(allocator)
+		shared.ctx, shared.err = ctx, chromedp.Do(ctx)
+		shared.stop = func() {
+			_ = chromedp.Cancel(ctx)
+			closeBrowser()
+			stop()
 		}
+	})
+	return shared.ctx, shared.err
+}
+
+func stopSharedBrowser() {
+	shared.once.Do(func() {})
+	if shared.stop != nil {
+		shared.stop()
 	}
-	t.Fatalf("a real browser is needed: install chromium, or name one in %s", chromiumVariable)
-	return ""
 }
 
 func (b *Browser) listen(event any) {

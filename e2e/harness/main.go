@@ -15,6 +15,7 @@ func Main(m *testing.M, atOnce int) (status int) {
 		_ = flag.Set("test.parallel", strconv.Itoa(atOnce))
 	}
 	status = m.Run()
+	stopSharedBrowser()
 	return max(status, LookForLeaks())
 }
 

@@ -8,6 +8,7 @@ package idempotency
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"time"
 
@@ -31,7 +32,22 @@ const maxKey = 255
 type Scope struct {
 	WorkspaceID uuid.UUID
 	User        uuid.UUID
-	Route       string // method and path, including ids
+	Route       string // RouteOf the request
+}
+
+// maxRoute is the maximum length of a stored path, in bytes. An index of PostgreSQL takes no more than 2,700 bytes for
+// the whole scope.
+const maxRoute = 500
+
+// RouteOf returns the method and the path of a request, including ids. Of a path that is too long for an index, it
+// returns a hash.
+func RouteOf(r *http.Request) string {
+	path := r.URL.EscapedPath()
+	if len(path) > maxRoute {
+		hash := sha256.Sum256([]byte(path))
+		path = "sha256:" + hex.EncodeToString(hash[:])
+	}
+	return r.Method + " " + path
 }
 
 // A Key identifies one write of one caller. If Text is empty, there is no key and no answer is stored; the Scope is

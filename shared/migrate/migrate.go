@@ -43,6 +43,8 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
+
+	"github.com/almonerhq/almoner/shared/pghealth"
 )
 
 // LockTimeout is how long a migration waits for a table in use. Requests wait behind it for up to this time.
@@ -140,6 +142,7 @@ func Config(url string) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, ErrURL
 	}
+	pghealth.RequirePrimary(&config.Config)
 	config.RuntimeParams["lock_timeout"] = fmt.Sprint(LockTimeout.Milliseconds())
 	config.RuntimeParams["application_name"] = "almoner-migrate"
 	return config, nil

@@ -48,6 +48,7 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 	if err != nil {
 		return nil, nil, err
 	}
+	store.ServeCommands()
 	done = func() {
 		store.Close()
 		if rdb != nil {

@@ -3,7 +3,6 @@ package app_test
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // A chromium is a real browser with a virtual authenticator that stores passkeys and verifies its user. It can only
@@ -41,7 +41,7 @@ func openChromium(t *testing.T, s *site) *chromium {
 	t.Helper()
 	options := append(
 		slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
-		chromedp.ExecPath(chromiumPath(t)),
+		chromedp.ExecPath(localstore.FindChromium(os.Getenv("ALMONER_TEST_TOOLS"))),
 		chromedp.NoSandbox,
 		chromedp.DisableGPU,
 		chromedp.UserDataDir(t.TempDir()),
@@ -74,20 +74,6 @@ func openChromium(t *testing.T, s *site) *chromium {
 	s.must(err)
 	c.device = made.AuthenticatorID
 	return c
-}
-
-func chromiumPath(t *testing.T) string {
-	t.Helper()
-	if path := os.Getenv("ALMONER_TEST_CHROMIUM"); path != "" {
-		return path
-	}
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	t.Fatal("a real browser is needed: install chromium, or name one in ALMONER_TEST_CHROMIUM")
-	return ""
 }
 
 func (c *chromium) listen(event any) {

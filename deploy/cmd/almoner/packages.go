@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
@@ -47,25 +44,4 @@ func missingStores(options stack.Options) (missing []error, packages []string) {
 		}
 	}
 	return missing, packages
-}
-
-// findChromium returns the path of a Chromium, or "". For a privately unpacked one it writes a script that sets the
-// library path.
-func findChromium(tools string) string {
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	program := filepath.Join(tools, "root/usr/lib/chromium/chromium")
-	if _, err := os.Stat(program); err != nil {
-		return ""
-	}
-	libraries, _ := filepath.Glob(filepath.Join(tools, "root/usr/lib/*-linux-gnu*"))
-	starter := filepath.Join(tools, "chromium")
-	script := fmt.Sprintf("#!/bin/sh\nLD_LIBRARY_PATH='%s' exec '%s' \"$@\"\n", strings.Join(libraries, ":"), program)
-	if err := os.WriteFile(starter, []byte(script), 0o755); err != nil {
-		return ""
-	}
-	return starter
 }

@@ -150,8 +150,14 @@ func (t *testRun) withServers(ctx context.Context, run func()) error {
 	if err := stack.Prepare(ctx, prepared); err != nil {
 		return err
 	}
-	t.env = append(t.env, "ALMONER_TEST_POSTGRES_URL="+server.URL, "ALMONER_TEST_TOOLS="+t.tools,
-		"ALMONER_TEST_BINARIES="+t.bin, "ALMONER_TEST_HOME="+home, "ALMONER_TEST_CHROMIUM="+findChromium(t.tools))
+	t.env = append(
+		t.env,
+		"ALMONER_TEST_POSTGRES_URL="+server.URL,
+		"ALMONER_TEST_TOOLS="+t.tools,
+		"ALMONER_TEST_BINARIES="+t.bin,
+		"ALMONER_TEST_HOME="+home,
+		localstore.ChromiumVariable+"="+localstore.FindChromium(t.tools),
+	)
 	if err := t.keepFilesIn(filepath.Join(dir, "tmp")); err != nil {
 		return err
 	}
@@ -313,6 +319,24 @@ func (t *testRun) ensurePromtool(ctx context.Context, say func(string)) {
 	}
 }
 
+// ensureChromium installs a browser. The full Chromium is used where the headless one is not in the system's packages.
+func (t *testRun) ensureChromium(ctx context.Context, say func(string)) {
+	missing := func() bool { return localstore.FindChromium(t.tools) == "" }
+	headless := func() bool {
+		return strings.Contains(filepath.Base(localstore.FindChromium(t.tools)), localstore.HeadlessChromium)
+	}
+	var err error
+	if os.Getenv(localstore.ChromiumVariable) == "" && !headless() {
+		err = installPackages(ctx, t.tools, say, localstore.HeadlessChromium)
+	}
+	if missing() {
+		err = installPackages(ctx, t.tools, say, "chromium")
+	}
+	if missing() {
+		say("Chromium is missing, so tests that need a browser fail: " + fmt.Sprint(err))
+	}
+}
+
 // ensurePackages installs what the tests need and reports whether the race detector works. Only the stores are
 // required.
 func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
@@ -320,11 +344,7 @@ func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
 	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Progress: say}); err != nil {
 		return false, err
 	}
-	if findChromium(t.tools) == "" {
-		if err := installPackages(ctx, t.tools, say, "chromium"); err != nil {
-			say("Chromium is missing, so tests that need a browser fail: " + err.Error())
-		}
-	}
+	t.ensureChromium(ctx, say)
 	t.ensureGateways(ctx, say)
 	t.ensurePromtool(ctx, say)
 	race = t.raceWorks(ctx)

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 const browserPatience = 90 * time.Second
@@ -19,6 +22,7 @@ func newBrowser(t *testing.T) context.Context {
 	t.Helper()
 	options := append(
 		chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(localstore.FindChromium(os.Getenv("ALMONER_TEST_TOOLS"))),
 		chromedp.NoSandbox,
 		chromedp.DisableGPU,
 		chromedp.Flag("disable-background-networking", true),

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -164,5 +165,30 @@ func TestIdempotency_PathThatIsNotUTF8Is404(t *testing.T) {
 		keyed := h.with("Idempotency-Key", uuid.NewString())
 		s.do("POST", listPath+"/"+id+"/transitions", keyed, `{"to":"active"}`).expect(t, 404, "NOT_FOUND", "")
 		s.do("PATCH", listPath+"/"+id, keyed, `{"name":"x"}`).expect(t, 404, "NOT_FOUND", "")
+	}
+}
+
+// The route of a key is in an index, which takes no long text.
+func TestIdempotency_LongPath(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	_, h := s.editor()
+	long := strings.Repeat(strings.ReplaceAll(uuid.NewString(), "-", ""), 2)
+	for range 7 {
+		long += strings.ReplaceAll(uuid.NewString()+uuid.NewString(), "-", "") + long
+	}
+	keyed := h.with("Idempotency-Key", strings.Repeat("k", 255))
+	s.do("PATCH", listPath+"/"+long[:6000], keyed, `{"name":"x"}`).expect(t, 404, "NOT_FOUND", "")
+	var id, other strings.Builder
+	for n := range 200 {
+		id.WriteRune(rune(0x1F300 + n*3))
+		other.WriteRune(rune(0x1F300 + n*2))
+	}
+	first := s.do("PUT", listPath+"/external/"+url.PathEscape(id.String()), keyed, `{"name":"One"}`)
+	again := s.do("PUT", listPath+"/external/"+url.PathEscape(id.String()), keyed, `{"name":"One"}`)
+	third := s.do("PUT", listPath+"/external/"+url.PathEscape(other.String()), keyed, `{"name":"Two"}`)
+	if first.Status != 201 || first.replayed() || again.Status != 201 || !again.replayed() || third.Status != 201 ||
+		third.replayed() {
+		t.Errorf("%d %s; %d %s; %d %s", first.Status, first.Body, again.Status, again.Body, third.Status, third.Body)
 	}
 }

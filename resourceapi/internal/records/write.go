@@ -74,7 +74,7 @@ func (s Writes[W]) run(
 	scope := idempotency.Scope{
 		WorkspaceID: caller.WorkspaceID,
 		User:        caller.User,
-		Route:       r.Method + " " + r.URL.EscapedPath(),
+		Route:       idempotency.RouteOf(r),
 	}
 	key, err := idempotency.ReadKey(r.Header, scope, content)
 	if err != nil {

@@ -130,6 +130,10 @@ func (m *Mailbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "This path supports GET only.", http.StatusMethodNotAllowed)
 		return
 	}
+	if !namesThisMachine(r.Host) {
+		http.Error(w, "Open this page as localhost or 127.0.0.1.", http.StatusForbidden)
+		return
+	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Vary", "Accept")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -34,7 +34,7 @@ func TestMailbox_IsPageForBrowsersAndJSONForOthers(t *testing.T) {
 	}
 	<-arrived
 	get := func(accept, path string) *httptest.ResponseRecorder {
-		request := httptest.NewRequest(http.MethodGet, path, nil)
+		request := httptest.NewRequest(http.MethodGet, "http://localhost:8083"+path, nil)
 		request.Header.Set("Accept", accept)
 		recorder := httptest.NewRecorder()
 		box.ServeHTTP(recorder, request)
@@ -61,5 +61,27 @@ func TestMailbox_IsPageForBrowsersAndJSONForOthers(t *testing.T) {
 	if err := json.Unmarshal(answer.Body.Bytes(), &all); err != nil || len(all) != 1 ||
 		answer.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("%v %v", err, answer.Header())
+	}
+}
+
+// A page of another site must not read the links of mails through a name of its own that resolves to this machine.
+func TestMailbox_RefusesOtherHosts(t *testing.T) {
+	for host, want := range map[string]int{
+		"localhost:8083":       http.StatusOK,
+		"127.0.0.1:8083":       http.StatusOK,
+		"[::1]:8083":           http.StatusOK,
+		"localhost":            http.StatusOK,
+		"evil.example":         http.StatusForbidden,
+		"localhost.evil.com:1": http.StatusForbidden,
+		"192.0.2.1:8083":       http.StatusForbidden,
+		"":                     http.StatusForbidden,
+	} {
+		request := httptest.NewRequest(http.MethodGet, "/", nil)
+		request.Host = host
+		recorder := httptest.NewRecorder()
+		new(Mailbox).ServeHTTP(recorder, request)
+		if recorder.Code != want {
+			t.Errorf("%q: %d, want %d", host, recorder.Code, want)
+		}
 	}
 }

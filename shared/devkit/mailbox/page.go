@@ -3,6 +3,8 @@ package mailbox
 import (
 	_ "embed"
 	"html/template"
+	"net"
+	"net/url"
 	"regexp"
 )
 
@@ -32,4 +34,11 @@ func parts(text string) []part {
 		end = at[1]
 	}
 	return append(all, part{Text: text[end:]})
+}
+
+// namesThisMachine reports whether a Host header names this machine. With any other name, which resolves to this
+// machine, a page of another site could read the mails and their links (DNS rebinding).
+func namesThisMachine(host string) bool {
+	name := (&url.URL{Host: host}).Hostname()
+	return name == "localhost" || net.ParseIP(name).IsLoopback()
 }

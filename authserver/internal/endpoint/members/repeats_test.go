@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -77,6 +79,11 @@ func TestMembers_RefusedWriteMayBeRepeated(t *testing.T) {
 	other := b.Fixture.Member(perm.ProgrammesRead)
 	b.wants("the last manager", b.once("a", "DELETE", "/members/"+b.manager.String(), ""), 409, "conflict")
 	b.wants("no such member", b.once("b", "DELETE", "/members/x", ""), 404, "not_found")
+	long := ""
+	for range 100 {
+		long += uuid.NewString()
+	}
+	b.wants("a long path", b.once("d", "DELETE", "/members/"+long, ""), 404, "not_found")
 	b.wants("more than held", b.once("c", "PATCH", "/members/"+other.String(), body("", perm.EngageWriteForms)), 403,
 		"FORBIDDEN")
 	if n := b.Count(`select count(*) from account.idempotency_keys`); n != 0 {

@@ -23,6 +23,25 @@ func TestNotFound_SignedInUserSeesNavigation(t *testing.T) {
 	}
 }
 
+// Pages about an error have the choice of the workspace: the one of the request is chosen, and its links keep it.
+func TestErrorPages_HaveWorkspaceSwitcher(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada, first := inTwo(site)
+	browser := site.SignedIn(ada)
+	missing := browser.Get("/settings/nothing")
+	if to := missing.Send(switching, browsertest.Fields{"tenant": first}).Location(); to != "/settings/user" {
+		t.Errorf("404: the switcher leads to %q", to)
+	}
+	own := site.Fixture.WorkspaceID.String()
+	site.Fixture.Exec(`alter table account.oauth_clients rename to hidden`)
+	failed := browser.Get(applications + "?tenant=" + own)
+	if failed.Status != http.StatusServiceUnavailable || failed.Form(switching).Get("tenant") != own ||
+		!strings.Contains(failed.Body, `<a href="/settings/connectors?tenant=`+own+`"`) {
+		t.Errorf("503: %d %s", failed.Status, failed.Body)
+	}
+}
+
 func TestRequestID_IsOnErrorPagesAlone(t *testing.T) {
 	t.Parallel()
 	site := browsertest.Start(t)

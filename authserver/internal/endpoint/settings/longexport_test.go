@@ -77,8 +77,10 @@ func TestExport_TwoAtOncePerUser(t *testing.T) {
 	other := site.SignedIn(developer(site, perm.ProgrammesRead))
 	_, end := begin(t, site, browser)
 	begin(t, site, browser)
-	for _, path := range []string{"/settings/audit", "/settings/audit.csv", connectionLog, connectionLog + ".jsonl"} {
-		page := browser.Get(path + in)
+	for _, path := range []string{
+		"/settings/audit", "/settings/audit.csv", connectionLog, connectionLog + ".jsonl", connectors,
+	} {
+		page := browser.Get(path + in + "&q=ada")
 		if page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") == "" ||
 			!page.HasText("Too many searches and exports are running") {
 			t.Errorf("%s: %d %s", path, page.Status, page.Text())

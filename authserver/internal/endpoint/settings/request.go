@@ -23,6 +23,16 @@ type Request struct {
 	Current session.CurrentUser
 	Form    url.Values // of a POST
 	Key     FormKey    // of a POST: the key of the page that the form was on
+
+	memberships []workspace.Membership // of the user; nil until Memberships reads them
+	workspace   uuid.UUID              // of the page; uuid.Nil if it has none, or it is not known yet
+}
+
+// Memberships reads the memberships of the user.
+func (h *Settings) Memberships(v *Request) ([]workspace.Membership, error) {
+	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
+	v.memberships = memberships
+	return memberships, err
 }
 
 const maxForm = 64 << 10
@@ -35,10 +45,11 @@ func (h *Settings) Page(serve func(*Request) error) http.Handler {
 			Redirect(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
 			return
 		}
+		v := &Request{W: w, R: r, Current: current}
 		if err == nil {
-			err = serve(&Request{W: w, R: r, Current: current})
+			err = serve(v)
 		}
-		h.finish(w, r, current, err)
+		h.finish(v, err)
 	})
 }
 
@@ -57,9 +68,10 @@ func (h *Settings) Form(section ui.Section, serve func(*Request) error) http.Han
 		}
 		back := pageOf(section, r.PostForm)
 		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
+		v := &Request{W: w, R: r, Current: current, Form: r.PostForm}
 		switch {
 		case err != nil:
-			h.finish(w, r, current, err)
+			h.finish(v, err)
 			return
 		case !signedIn:
 			Redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
@@ -68,11 +80,12 @@ func (h *Settings) Form(section ui.Section, serve func(*Request) error) http.Han
 		key, ok := h.openKey(r.PostForm.Get("key"), current)
 		if !ok {
 			m := outdated(back)
-			m.Frame = errorFrame(r, current)
+			m.Frame = h.errorFrame(v)
 			h.Pages.ShowError(w, r, m)
 			return
 		}
-		h.finish(w, r, current, serve(&Request{W: w, R: r, Current: current, Form: r.PostForm, Key: key}))
+		v.Key = key
+		h.finish(v, serve(v))
 	}))
 }
 
@@ -127,7 +140,7 @@ func (h *Settings) Frame(v *Request, section ui.Section) (ui.Frame, error) {
 	if err != nil {
 		return ui.Frame{}, err
 	}
-	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
+	memberships, err := h.Memberships(v)
 	if err != nil {
 		return ui.Frame{}, err
 	}

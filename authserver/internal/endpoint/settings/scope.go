@@ -24,7 +24,7 @@ type Scope struct {
 // first one that has the permission. At writes a 403 and returns ErrAnswered if the user is not a member, lacks the
 // permission, or signed in without a second factor that the workspace requires.
 func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) {
-	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
+	memberships, err := h.Memberships(v)
 	if err != nil {
 		return Scope{}, err
 	}
@@ -50,6 +50,7 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 		return Scope{}, h.noAccess(v, section, here, memberships[at])
 	}
 	here.Membership = memberships[at]
+	v.workspace = wanted
 	return here, h.checkSecondFactor(v, here, section)
 }
 

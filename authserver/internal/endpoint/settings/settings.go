@@ -110,7 +110,7 @@ func (h *Settings) declinePasskey() http.Handler {
 // again.
 func (h *Settings) chooseWorkspace() http.Handler {
 	return h.Form(ui.Section{Name: "user"}, func(v *Request) error {
-		memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
+		memberships, err := h.Memberships(v)
 		if err != nil {
 			return err
 		}
@@ -137,17 +137,26 @@ func (h *Settings) chooseWorkspace() http.Handler {
 // ErrAnswered is the error of a request whose response was already written.
 var ErrAnswered = errors.New("answered")
 
-// errorFrame returns the frame of an error page. It reads no store. It is empty for a user who is not signed in.
-func errorFrame(r *http.Request, current session.CurrentUser) ui.Frame {
-	if current.User.ID == uuid.Nil {
+// errorFrame returns the frame of an error page. It reads no store: it has the choice of the workspace if the request
+// has read the user's workspaces. It is empty for a user who is not signed in.
+func (h *Settings) errorFrame(v *Request) ui.Frame {
+	if v.Current.User.ID == uuid.Nil {
 		return ui.Frame{}
 	}
-	return ui.Frame{
-		Section: sectionOf(r),
-		Held:    current.Held,
+	frame := ui.Frame{
+		Section: sectionOf(v.R),
+		Held:    v.Current.Held,
 		Script:  true,
-		Person:  &ui.Person{Name: current.User.Name, Email: current.User.Email},
+		Person:  &ui.Person{Name: v.Current.User.Name, Email: v.Current.User.Email},
 	}
+	open := v.workspace
+	if open == uuid.Nil {
+		open = h.defaultWorkspace(v.R, v.memberships)
+	} else {
+		frame.WorkspaceID = open.String()
+	}
+	frame.Switcher = h.switcher(v.Current, ui.Section{Name: frame.Section}, v.memberships, open)
+	return frame
 }
 
 // sectionOf returns the name of the section that a request is about.
@@ -173,36 +182,41 @@ func Unavailable(pages *ui.Pages, sessions *session.Sessions, w http.ResponseWri
 // NotFound serves the pages that do not exist. A signed-in user sees them with the navigation.
 func (h *Settings) NotFound() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		current, _, err := h.Sessions.CurrentUser(r.Context())
+		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
+		v := &Request{W: w, R: r, Current: current}
+		if err == nil && signedIn {
+			_, err = h.Memberships(v)
+		}
 		if err != nil {
-			h.finish(w, r, current, err)
+			h.finish(v, err)
 			return
 		}
-		h.Pages.NotFoundIn(w, r, errorFrame(r, current))
+		h.Pages.NotFoundIn(w, r, h.errorFrame(v))
 	})
 }
 
 // finish writes the response for other errors.
-func (h *Settings) finish(w http.ResponseWriter, r *http.Request, current session.CurrentUser, err error) {
+func (h *Settings) finish(v *Request, err error) {
+	w, r := v.W, v.R
 	if err == nil || errors.Is(err, ErrAnswered) {
 		return
 	}
 	if errors.Is(err, audit.ErrNotAuthorized) {
-		h.Pages.ShowError(w, r, noLongerAllowed(errorFrame(r, current)))
+		h.Pages.ShowError(w, r, noLongerAllowed(h.errorFrame(v)))
 		return
 	}
 	if errors.Is(err, session.ErrSecondFactor) {
-		h.Pages.ShowError(w, r, factorNeeded(errorFrame(r, current)))
+		h.Pages.ShowError(w, r, factorNeeded(h.errorFrame(v)))
 		return
 	}
 	h.Log.ErrorContext(r.Context(), "settings request failed", "error", err)
 	switch {
-	case errors.Is(err, store.ErrUnavailable) && current.User.ID == uuid.Nil:
+	case errors.Is(err, store.ErrUnavailable) && v.Current.User.ID == uuid.Nil:
 		Unavailable(h.Pages, h.Sessions, w, r)
 	case errors.Is(err, store.ErrUnavailable):
-		h.Pages.UnavailableIn(w, r, errorFrame(r, current))
+		h.Pages.UnavailableIn(w, r, h.errorFrame(v))
 	default:
-		h.Pages.InternalIn(w, r, errorFrame(r, current))
+		h.Pages.InternalIn(w, r, h.errorFrame(v))
 	}
 }
 

@@ -54,7 +54,7 @@ func (h *Settings) LogTurn(v *Request, serve func() error) error {
 	}
 	v.W.Header().Set("Retry-After", strconv.Itoa(int(turnWait/time.Second)))
 	h.Pages.ShowError(v.W, v.R, &ui.Message{
-		Frame:   errorFrame(v.R, v.Current),
+		Frame:   h.errorFrame(v),
 		Status:  http.StatusTooManyRequests,
 		Heading: "Too many searches and exports are running",
 		Text:    "Wait until one of them has finished, then try again.",

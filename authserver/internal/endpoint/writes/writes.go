@@ -63,7 +63,7 @@ func run(
 	if err != nil {
 		return idempotency.Answer{}, apierr.New(apierr.Invalid, "The body could not be read.")
 	}
-	scope.Route = r.Method + " " + r.URL.EscapedPath()
+	scope.Route = idempotency.RouteOf(r)
 	key, err := idempotency.ReadKey(r.Header, scope, content)
 	if err != nil {
 		return idempotency.Answer{}, err

@@ -132,8 +132,8 @@ func join(ctx context.Context, tx pgx.Tx, o membership.Offer, user uuid.UUID, ev
 // invitation that was renewed since has another inviter or end.
 func endInvitation(ctx context.Context, tx pgx.Tx, o membership.Offer, outcome string) error {
 	tag, err := tx.Exec(ctx, `update account.invitations set ended_at = now(), outcome = $4
-		where id = $1 and invited_by = $2 and expires_at = $3 and ended_at is null and expires_at > now()`,
-		o.ID, o.InviterID, o.Expires, outcome)
+		where tenant_id = $5 and id = $1 and invited_by = $2 and expires_at = $3 and ended_at is null
+			and expires_at > now()`, o.ID, o.InviterID, o.Expires, outcome, o.WorkspaceID)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = membership.ErrNoInvitation
 	}

@@ -42,6 +42,7 @@ type Store struct {
 	pings     singleflight.Group
 	health    *pghealth.Watch
 	recent    *lru.Cache[uuid.UUID, recentClient]
+	limit     time.Duration // of a transaction
 
 	snapshots             batch.Batcher[snapshotQuery, grant.Snapshot]
 	introspections        batch.Batcher[introspection, introspected]
@@ -102,7 +103,7 @@ func OpenFromSources(
 	wait time.Duration,
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
-	s := &Store{}
+	s := &Store{limit: requestTime}
 	var err error
 	if s.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
 		return nil, err
@@ -167,6 +168,7 @@ func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpo
 	if err != nil {
 		return nil, errURL
 	}
+	pghealth.RequirePrimary(&config.ConnConfig.Config)
 	config.BeforeConnect = secretfile.BeforeConnect(url)
 	config.MaxConns = o.connections
 	config.MaxConnIdleTime = 5 * time.Minute

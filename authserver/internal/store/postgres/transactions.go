@@ -27,11 +27,21 @@ import (
 
 const deadlockTries = 5
 
+// The time limits of all tries of a transaction: of a request, which must get its answer, and of an operator's command.
+// On a slow database, the operator prefers to wait.
+const (
+	requestTime = 5 * acquireTimeout
+	commandTime = 30 * acquireTimeout
+)
+
+// ServeCommands makes the store wait longer, for a process that runs an operator's command and serves no requests.
+func (s *Store) ServeCommands() { s.limit = commandTime }
+
 // atomically runs do in the transaction of ctx (Once), or in a new one if ctx has none. It retries a transaction that
 // Postgres aborted for a deadlock, a lock timeout or a serialization failure. Domain errors are returned unchanged; all
 // others wrap store.ErrUnavailable.
 func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*acquireTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	defer s.recent.Purge()
 	var err error

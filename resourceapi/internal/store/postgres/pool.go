@@ -164,6 +164,7 @@ func openPool(
 	if err != nil {
 		return nil, errURL
 	}
+	pghealth.RequirePrimary(&config.ConnConfig.Config)
 	config.BeforeConnect = secretfile.BeforeConnect(url)
 	config.MaxConns = o.connections
 	config.MinIdleConns = o.idle

@@ -42,10 +42,15 @@ func (h *Webhooks) PersonalData(
 	return p, err
 }
 
-// submission reads a submission and its supporter, each nil if it is not stored.
+// submission reads a submission and its supporter, each nil if it is not stored. Both are nil while no member may read
+// them, because the module is off (contract, section 6).
 func (h *Webhooks) submission(
 	ctx context.Context, workspaceID, id uuid.UUID,
 ) (*engage.SubmissionRecord, *engage.SupporterRecord, error) {
+	open, err := h.engageOpen(ctx, workspaceID)
+	if err != nil || !open {
+		return nil, nil, err
+	}
 	stored := &Engage{pool: h.pool, turns: h.turns}
 	s, err := stored.Submission(ctx, workspaceID, id)
 	if errors.Is(err, engage.ErrNoSubmission) {
@@ -65,6 +70,15 @@ func (h *Webhooks) submission(
 		return nil, nil, err
 	}
 	return new(s.Record()), new(p.Record()), nil
+}
+
+// engageOpen reports whether Engage is enabled and provisioned in the workspace.
+func (h *Webhooks) engageOpen(ctx context.Context, workspaceID uuid.UUID) (open bool, err error) {
+	ctx, cancel := h.pool.bounded(ctx)
+	defer cancel()
+	err = h.pool.QueryRow(ctx, `select exists (
+		select from account.module_state($1, 'engage') m where m.enabled and m.provisioned)`, workspaceID).Scan(&open)
+	return open, outcome(err)
 }
 
 // member reads a member of the workspace, or returns nil.

@@ -70,7 +70,7 @@ const mostAsks = 20
 // show serves GET /settings/connect.
 func (h *Handler) show() http.Handler {
 	return h.Page(func(v *settings.Request) error {
-		memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
+		memberships, err := h.Memberships(v)
 		if err != nil {
 			return err
 		}

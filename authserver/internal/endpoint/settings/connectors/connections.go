@@ -41,7 +41,12 @@ func (h *Handler) connectionPage(v *settings.Request, here settings.Scope) (conn
 	if before, err := identity.Parse(v.R.URL.Query().Get("before")); err == nil {
 		page.Before, list.Before = &before, true
 	}
-	found, err := h.connections.WorkspaceConnections(v.R.Context(), here.Workspace.ID, page)
+	var found []consent.Connection
+	read := func() (err error) {
+		found, err = h.connections.WorkspaceConnections(v.R.Context(), here.Workspace.ID, page)
+		return err
+	}
+	err := h.bounded(v, list.Words, read)
 	if err != nil {
 		return connectionList{}, err
 	}
@@ -67,6 +72,15 @@ func (h *Handler) connectionPage(v *settings.Request, here settings.Scope) (conn
 		})
 	}
 	return list, nil
+}
+
+// bounded runs read. A search may read every connection of the workspace, so it takes a turn as the searches of the
+// logs do.
+func (h *Handler) bounded(v *settings.Request, words string, read func() error) error {
+	if words == "" {
+		return read()
+	}
+	return h.LogTurn(v, func() error { return h.ReadLog(v.R.Context(), read) })
 }
 
 // paused returns why a connection has no access now, or "". The page shows elsewhere that the LLM integration is off.

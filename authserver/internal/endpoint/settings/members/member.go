@@ -274,7 +274,7 @@ func (h *Handler) leave() http.Handler {
 // own returns the user's membership of the form's workspace. If there is none, it redirects and returns
 // settings.ErrAnswered.
 func (h *Handler) own(v *settings.Request) (workspace.Membership, error) {
-	memberships, err := h.Settings.Members.Memberships(v.R.Context(), v.Current.User.ID)
+	memberships, err := h.Memberships(v)
 	if err != nil {
 		return workspace.Membership{}, err
 	}

@@ -75,7 +75,7 @@ func (h *Handler) page() http.Handler {
 }
 
 func (h *Handler) show(v *settings.Request, status int, name, note string) error {
-	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
+	memberships, err := h.Memberships(v)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,34 @@
+package postgres
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// While the primary of a URL with several hosts is down, a replica may lack the latest revocations. The read-only
+// server is in place of the replica.
+func TestStore_DoesNotReadFromReplica(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	for readOnly, want := range map[string]bool{"off": true, "on": false} {
+		address, err := url.Parse(w.Database.Resourceapi)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address.Host = "127.0.0.1:1," + address.Host
+		query := address.Query()
+		query.Set("default_transaction_read_only", readOnly)
+		address.RawQuery = query.Encode()
+		store, err := Open(t.Context(), address.String(), 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(store.Close)
+		_, err = store.Engage(nil).WorkspaceExists(t.Context(), w.Workspace())
+		if got := err == nil; got != want {
+			t.Errorf("read only %s: %v", readOnly, err)
+		}
+	}
+}

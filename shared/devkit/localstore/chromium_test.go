@@ -1,0 +1,44 @@
+package localstore
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestFindChromium_PrefersHeadless(t *testing.T) {
+	path, tools := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", path)
+	t.Setenv(ChromiumVariable, "")
+	add := func(file string) string {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	want := ""
+	wants := func(what string) {
+		t.Helper()
+		if got := FindChromium(tools); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	wants("none")
+	add(filepath.Join(tools, "root/usr/lib/chromium/chromium"))
+	want = filepath.Join(tools, "chromium")
+	wants("unpacked")
+	want = add(filepath.Join(path, "chromium"))
+	wants("installed")
+	add(filepath.Join(tools, "root/usr/lib/chromium", HeadlessChromium))
+	want = filepath.Join(tools, HeadlessChromium)
+	wants("headless, unpacked")
+	want = add(filepath.Join(path, HeadlessChromium))
+	wants("headless, installed")
+	want = "/opt/browser"
+	t.Setenv(ChromiumVariable, want)
+	wants("named")
+}
