@@ -238,7 +238,8 @@ func RequestResend(
 	var eventType string
 	var sequence *int64
 	err = q.QueryRow(ctx, `select d.type, d.sequence from account.webhook_deliveries d
-		where d.tenant_id = $3 and d.webhook_id = $1 and d.id = $2`, id, former, workspaceID).Scan(&eventType, &sequence)
+		where d.tenant_id = $1 and d.webhook_id = $2 and d.id = $3`, workspaceID, id, former).
+		Scan(&eventType, &sequence)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return ErrNotFound
