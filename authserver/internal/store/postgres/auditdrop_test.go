@@ -104,18 +104,30 @@ func TestAuditMonths_RepeatedRefusalsMoveToTheirMonth(t *testing.T) {
 	}
 }
 
-// A migration that fails because the audit log is in use leaves no constraint that would refuse later events.
-func TestMigrate_LeavesNoConstraintOnAuditLog(t *testing.T) {
+// A migration that fails because its table is in use leaves no constraint that would refuse later rows.
+func TestMigrate_LeavesNoConstraint(t *testing.T) {
 	t.Parallel()
+	for table, c := range map[string]struct{ number, time, insert string }{
+		"audit_events": {"00253", "at", `(id, tenant_id, actor, action, subject) values ($1, $1, 'system', 'x', 'x')`},
+		"events":       {"00312", "created_at", `(tenant_id, type, data) values ($1, 'x.y', '{}')`},
+	} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			leavesNoConstraint(t, table, c.number, c.time, c.insert)
+		})
+	}
+}
+
+func leavesNoConstraint(t *testing.T, table, number, column, insert string) {
 	database := emptyDatabase(t, testkit.NewDatabase(t))
-	migrateBefore(t, "00253", database)
+	migrateBefore(t, number, database)
 	owner, err := pgx.Connect(t.Context(), database.Owner)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = owner.Close(context.WithoutCancel(t.Context())) }()
-	_, err = owner.Exec(t.Context(), `alter table account.audit_events add constraint audit_events_earlier
-		check (at < '2000-01-01') not valid`) // as an earlier attempt has left it
+	_, err = owner.Exec(t.Context(), fmt.Sprintf(`alter table account.%[1]s add constraint %[1]s_earlier
+		check (%[2]s < '2000-01-01') not valid`, table, column)) // as an earlier attempt has left it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +135,8 @@ func TestMigrate_LeavesNoConstraintOnAuditLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := reader.Exec(t.Context(), "begin; lock table account.audit_events in access share mode"); err != nil {
+	_, err = reader.Exec(t.Context(), "begin; lock table account."+table+" in access share mode")
+	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error)
@@ -132,15 +145,13 @@ func TestMigrate_LeavesNoConstraintOnAuditLog(t *testing.T) {
 		ended <- reader.Close(context.WithoutCancel(t.Context()))
 	}()
 	if _, err := postgres.Migrate(t.Context(), credential.Secret(database.Owner)); err == nil {
-		t.Error("the migration succeeded although the audit log is in use")
+		t.Error("the migration succeeded although its table is in use")
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	_, err = owner.Exec(t.Context(), `insert into account.audit_events (id, tenant_id, actor, action, subject)
-		values ($1, $1, 'system', 'x', 'x')`, uuid.New())
-	if err != nil {
-		t.Errorf("an event is refused: %v", err)
+	if _, err = owner.Exec(t.Context(), "insert into account."+table+" "+insert, uuid.New()); err != nil {
+		t.Errorf("a row is refused: %v", err)
 	}
 	if _, err := postgres.Migrate(t.Context(), credential.Secret(database.Owner)); err != nil {
 		t.Error(err)

@@ -92,9 +92,13 @@ func auditEvents() retention.Kind {
 	}
 }
 
+// events returns the kind of events, whose months are added and dropped as those of the audit log.
 func events() retention.Kind {
 	return retention.Kind{
-		Due:    "select created_at as at from account.events where created_at < $1 order by created_at",
+		Prepare: "select account.make_event_months()",
+		Due: "select created_at as at from account.events where created_at < account.events_due($1) " +
+			"order by created_at",
+		Drop:   "select account.drop_event_month($1)",
 		Delete: "select account.delete_events($1, $2)",
 	}
 }

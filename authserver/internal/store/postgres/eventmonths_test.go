@@ -1,0 +1,269 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+)
+
+// eventReader reads the events of a workspace in order, as an integration does.
+type eventReader struct {
+	workspace uuid.UUID
+	last      int64
+	read      int
+}
+
+// next reads the events since the last call. Their sequences must have no hole.
+func (r *eventReader) next(ctx context.Context, owner *pgx.Conn) error {
+	rows, err := owner.Query(ctx, `select sequence from account.read_events($1, $2, '{x}', 100000)`,
+		r.workspace, r.last)
+	if err != nil {
+		return err
+	}
+	var sequence int64
+	_, err = pgx.ForEachRow(rows, []any{&sequence}, func() error {
+		if sequence != r.last+1 {
+			return fmt.Errorf("sequence %d follows %d", sequence, r.last)
+		}
+		r.last, r.read = sequence, r.read+1
+		return nil
+	})
+	return err
+}
+
+// addEvents adds events as the service until ctx ends, and counts them.
+func addEvents(ctx context.Context, t *testing.T, service string, workspace uuid.UUID, added *atomic.Int64) error {
+	connection, err := pgx.Connect(t.Context(), service)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = connection.Close(context.WithoutCancel(t.Context())) }()
+	for ctx.Err() == nil {
+		_, err := connection.Exec(t.Context(), `select account.add_event($1, 'x.y', $1, null)`, workspace)
+		if err != nil {
+			return err
+		}
+		added.Add(1)
+	}
+	return nil
+}
+
+// Events are partitioned while the previous release adds and reads them: none is refused, lost or read twice.
+func TestEventMonths_MigrationRunsWhilePreviousReleaseWorks(t *testing.T) {
+	t.Parallel()
+	database := emptyDatabase(t, testkit.NewDatabase(t))
+	migrateBefore(t, "00310", database)
+	owner, err := pgx.Connect(t.Context(), database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = owner.Close(context.WithoutCancel(t.Context())) }()
+	const old = 12_000
+	reader := eventReader{workspace: uuid.New()}
+	_, err = owner.Exec(t.Context(), `insert into account.events (tenant_id, type, data, created_at)
+		select $1, 'x.y', '{}', now() - make_interval(mins => $2 - n) from generate_series(1, $2::integer) n`,
+		reader.workspace, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var added atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	work, _ := errgroup.WithContext(ctx)
+	for range 3 {
+		work.Go(func() error { return addEvents(ctx, t, database.Authserver, reader.workspace, &added) })
+	}
+	work.Go(func() error {
+		reads, err := pgx.Connect(t.Context(), database.Owner)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = reads.Close(context.WithoutCancel(t.Context())) }()
+		for ctx.Err() == nil && err == nil {
+			err = reader.next(t.Context(), reads)
+		}
+		return err
+	})
+	if _, err := postgres.Migrate(t.Context(), credential.Secret(database.Owner)); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := work.Wait(); err != nil {
+		t.Errorf("an event was refused: %v", err)
+	}
+	if err := reader.next(t.Context(), owner); err != nil {
+		t.Error(err)
+	}
+	var stored, partitions int
+	err = owner.QueryRow(t.Context(), `select count(*), (select count(*) from account.months_of('account.events'))
+		from account.events where tenant_id = $1`, reader.workspace).Scan(&stored, &partitions)
+	want := old + int(added.Load())
+	if err != nil || stored != want || reader.read != want || partitions < 4 {
+		t.Errorf("%d events, %d read, %d partitions; want %d events: %v", stored, reader.read, partitions, want, err)
+	}
+	t.Logf("%d events added meanwhile", added.Load())
+}
+
+// pastEventMonths replaces events_earlier by the partitions of this month and the 3 before it, with an event for each
+// day.
+func (l *storeTest) pastEventMonths() {
+	l.Helper()
+	l.fixture.Exec(`drop table account.events_earlier`)
+	l.fixture.Exec(`do $$ declare month timestamptz; begin
+		for month in
+			select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
+			from generate_series(-1, 3) n loop
+			continue when exists (select from account.months_of('account.events') p where p.starts <= month);
+			execute format('create table account.%I (like account.events_later including defaults including indexes)',
+				'events_past_' || to_char(month, 'YYYY_MM'));
+			execute format('alter table account.events attach partition account.%I for values from (%L) to (%L)',
+				'events_past_' || to_char(month, 'YYYY_MM'), month,
+				(month at time zone 'UTC' + interval '1 month') at time zone 'UTC');
+		end loop;
+	end $$`)
+	l.fixture.Exec(`insert into account.events (tenant_id, type, data, created_at)
+		select $1, 'x.y', '{}', now() - make_interval(days => n) from generate_series(0, 80) n`, l.grant.WorkspaceID)
+}
+
+const (
+	eventMonths    = `select count(*) from account.months_of('account.events')`
+	dropEventMonth = `select coalesce(account.drop_event_month(now()), -1)`
+	keptEvents     = `select count(*) from account.events where created_at > now() - interval '30 days'`
+)
+
+// A month of events is dropped when its last event is 30 days old, whatever the caller asks.
+func TestEventMonths_PastMonthIsDropped(t *testing.T) {
+	l := newStoreTest(t)
+	l.pastEventMonths()
+	const due = `select count(*) from account.events where created_at < account.events_due(now() - interval '30 days')`
+	months, all, ready, kept := l.count(eventMonths), l.count(`select count(*) from account.events`), l.count(due),
+		l.count(keptEvents)
+	if ready == 0 || kept < 30 {
+		t.Fatalf("%d events are due, %d are kept", ready, kept)
+	}
+	deletes(t, l.Retention(keepAll()), "events", ready)
+	if n := l.count(`select count(*) from account.events`); n != all-ready || l.count(keptEvents) != kept {
+		t.Errorf("%d events are left of %d, and %d were due", n, all, ready)
+	}
+	if n := l.count(eventMonths); n >= months {
+		t.Errorf("%d months are left of %d", n, months)
+	}
+	if n := l.count(dropEventMonth); n != -1 || l.count(keptEvents) != kept {
+		t.Errorf("%d events of a month were dropped that is not due", n)
+	}
+}
+
+// While another session reads events, no month is dropped, and an insert waits only a moment.
+func TestEventMonths_EventsInUseAreNotDropped(t *testing.T) {
+	l := newStoreTest(t)
+	l.pastEventMonths()
+	before := l.count(eventMonths)
+	reader, err := pgx.Connect(t.Context(), l.fixture.Database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := reader.Exec(t.Context(), "begin; select count(*) from account.events"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if n := l.count(dropEventMonth); n != -1 || l.count(eventMonths) != before {
+		t.Errorf("%d events were dropped, and %d of %d months are left", n, l.count(eventMonths), before)
+	}
+	if took := time.Since(began); took > 900*time.Millisecond {
+		t.Errorf("events were locked for up to %s", took)
+	}
+	if _, err := reader.Exec(t.Context(), "rollback"); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.count(dropEventMonth); n < 0 || l.count(eventMonths) != before-1 {
+		t.Errorf("%d of %d months are left later", l.count(eventMonths), before)
+	}
+}
+
+// Events of two months are numbered in one order by concurrent readers, and a month refuses a sequence that it has.
+func TestEventMonths_SequencesHaveNoHole(t *testing.T) {
+	l := newStoreTest(t)
+	l.pastEventMonths()
+	inMonths := `select count(distinct tableoid) from account.events where created_at > now() - interval '30 days'`
+	if n := l.count(inMonths); n < 2 && time.Now().UTC().Day() < 28 {
+		t.Fatalf("the events are in %d months", n)
+	}
+	concurrently(8, func(int) {
+		connection, err := pgx.Connect(t.Context(), l.fixture.Database.Owner)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = connection.Close(context.WithoutCancel(t.Context())) }()
+		for range 3 {
+			if _, err := connection.Exec(t.Context(), `select account.add_event($1, 'x.y', $1, null)`,
+				l.grant.WorkspaceID); err != nil {
+				t.Error(err)
+			}
+			if _, err := connection.Exec(t.Context(), `select account.number_events($1)`,
+				l.grant.WorkspaceID); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	const holes = `select coalesce(max(sequence), 0) - count(distinct sequence) from account.events
+		where tenant_id = $1 and created_at > now() - interval '30 days'`
+	if n := l.count(holes, l.grant.WorkspaceID); n != 0 {
+		t.Errorf("%d sequences are missing or were given twice", n)
+	}
+	const numbered = `select count(*) from account.events
+		where tenant_id = $1 and created_at > now() - interval '30 days' and sequence is null`
+	if n := l.count(numbered, l.grant.WorkspaceID); n != 0 {
+		t.Errorf("%d events have no sequence", n)
+	}
+	_, err := l.fixture.Owner.Exec(t.Context(), `insert into account.events (tenant_id, type, data, sequence)
+		select $1, 'x.y', '{}', 1000 from generate_series(1, 2)`, l.grant.WorkspaceID)
+	if err == nil {
+		t.Error("a month has the same sequence twice")
+	}
+}
+
+// Events of the last partition move to their months when these are made, and keep their sequences.
+func TestEventMonths_LastPartitionIsEmptiedByMonth(t *testing.T) {
+	l := newStoreTest(t)
+	// As if no process had made months for half a year.
+	l.fixture.Exec(`do $$ declare first timestamptz; name text; begin
+		select min(p.starts) into first from account.months_of('account.events') p;
+		for name in select p.name from account.months_of('account.events') p where p.starts is not null
+			and p.ends is not null loop
+			execute format('drop table %s', name);
+		end loop;
+		alter table account.events detach partition account.events_later;
+		execute format('alter table account.events attach partition account.events_later
+			for values from (%L) to (maxvalue)', first);
+	end $$`)
+	l.fixture.Exec(`insert into account.events (tenant_id, type, data, created_at, sequence)
+		select gen_random_uuid(), 'x.y', '{}', now() + make_interval(months => n + 2), n from generate_series(1, 7) n`)
+	const left = `select count(*) from account.events_later`
+	if n := l.count(left); n < 6 {
+		t.Fatalf("%d events in the last partition", n)
+	}
+	for range 2 { // a month that exists is not made again
+		l.fixture.Exec(`select account.make_event_months()`)
+	}
+	const ahead = `select count(*) from account.events where sequence between 1 and 7
+		and created_at > now() + interval '2 months'`
+	if n, all := l.count(left), l.count(ahead); n != 6 || all != 7 {
+		t.Errorf("%d events in the last partition, %d in all", n, all)
+	}
+	if n := l.count(`select count(*) from account.months_of('account.events') p
+		where p.starts <= now() + interval '3 months' and p.ends > now() + interval '3 months'`); n != 1 {
+		t.Errorf("%d partitions of the third month after this one", n)
+	}
+}

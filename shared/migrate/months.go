@@ -1,0 +1,52 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	constraintIsLeft = `select exists (select from pg_constraint where conname = $2 and contype = 'c'
+		and conrelid = to_regclass($1))`
+	dropTries = 5
+)
+
+// DropLeftConstraints drops the constraints that a migration leaves if it fails while it partitions one of the tables
+// by month, because another session uses the table. Such a constraint would refuse every row after the end of the next
+// month.
+func DropLeftConstraints(ctx context.Context, url string, tables ...string) error {
+	config, err := Config(url)
+	if err != nil {
+		return err
+	}
+	owner, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil // the migration failed for the same reason
+	}
+	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }()
+	for _, table := range tables {
+		if err := dropLeftConstraint(ctx, owner, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func dropLeftConstraint(ctx context.Context, owner *pgx.Conn, table string) (err error) {
+	_, name, _ := strings.Cut(table, ".")
+	name += "_earlier"
+	for range dropTries {
+		var left bool
+		if err = owner.QueryRow(ctx, constraintIsLeft, table, name).Scan(&left); err != nil || !left {
+			return err
+		}
+		_, err = owner.Exec(ctx, fmt.Sprintf("alter table %s drop constraint if exists %s", table, name))
+		if err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("the constraint %s of %s is left; run migrate again: %w", name, table, err)
+}
