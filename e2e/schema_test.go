@@ -14,7 +14,6 @@ import (
 var keysWithoutWorkspace = map[string]string{
 	"account.oauth_clients":          "connectors have no workspace; every node of a distributed database has a copy",
 	"account.personal_access_tokens": "tokens are found by their hash; every node of a distributed database has a copy",
-	"account.webhooks":               "deliveries refer to an endpoint by its id; both stay on the first node",
 }
 
 // A distributed database needs the workspace in the primary key of a table that it distributes by workspace.

@@ -55,17 +55,20 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 	}
-	for _, service := range running.Authservers {
-		service.Set("ALMONER_REFRESH_DATABASE_URL", refreshesAtWorkers(t, service, cluster.Nodes[1:], run))
-		must(t, service.Restart(t.Context()))
-	}
 	run("create extension if not exists pg_stat_statements")
 	run("select pg_stat_statements_reset()")
-	run("select run_command_on_workers('select pg_stat_statements_reset()')")
 	t.Cleanup(func() { logCauses(t, running.LogDir()) })
 	w := newCitusWork(t, harness.NewProduct(t, running, &seenSecrets))
 	w.start(4)
+	time.Sleep(2 * aWhile)
+	w.stop()
+	// The statements of workers cannot be read: pg_stat_statements stores the wrong length of texts that Citus runs
+	// on the node that received them.
+	explained := checkTasks(t, admin, frequentStatements(t, admin), w.ws.Workspace.ID)
+	refreshAtWorkers(t, running.Authservers, cluster.Nodes[1:], run)
+	w.restart()
 	time.Sleep(aWhile)
+	wantsRefreshesAt(t, cluster.Nodes[1:])
 	w.moving.Store(true)
 	for _, sql := range moveAwayAndBack {
 		run(sql)
@@ -83,8 +86,6 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	time.Sleep(aWhile)
 	w.stop()
 	w.check()
-	_, _ = admin.Exec(t.Context(), "select count(*) from account.grants") // notices the lost connections
-	explained := checkTasks(t, admin, frequentStatements(t, admin, cluster.Nodes), w.ws.Workspace.ID)
 	if delayed := w.delayed.Load(); delayed > w.answered.Load()/100 {
 		t.Errorf("%d requests were refused while shards moved", delayed)
 	}
@@ -94,14 +95,14 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 		w.answered.Load(), moved, w.delayed.Load(), w.refused.Load(), outageOf, explained)
 }
 
-// refreshesAtWorkers creates the role for refreshes, whose commits do not wait for the disk of any node, and returns
-// its URL. It names the workers, so that refreshes do not pass through the coordinator.
-func refreshesAtWorkers(
+// refreshAtWorkers creates the role for refreshes, whose commits do not wait for the disk of any node, and restarts the
+// services with its URL. It names the workers, so that refreshes do not pass through the coordinator.
+func refreshAtWorkers(
 	t *testing.T,
-	service *stack.Service,
+	services []*stack.Service,
 	workers []*localstore.Postgres,
 	run func(string, ...any),
-) string {
+) {
 	t.Helper()
 	run(`do $$ begin
 		if not exists (select from pg_roles where rolname = 'refreshes') then
@@ -109,9 +110,6 @@ func refreshesAtWorkers(
 		end if;
 	end $$`)
 	run("alter role refreshes set synchronous_commit = off")
-	address, err := url.Parse(service.Setting("ALMONER_DATABASE_URL"))
-	must(t, err)
-	address.User = url.User("refreshes")
 	var hosts []string
 	for _, node := range slices.Backward(workers) { // the first one will be killed
 		worker, err := url.Parse(node.URL)
@@ -122,8 +120,26 @@ func refreshesAtWorkers(
 			t.Errorf("the role for refreshes has the settings %q on a worker", settings)
 		}
 	}
-	address.Host = strings.Join(hosts, ",")
-	return address.String()
+	for _, service := range services {
+		address, err := url.Parse(service.Setting("ALMONER_DATABASE_URL"))
+		must(t, err)
+		address.User, address.Host = url.User("refreshes"), strings.Join(hosts, ",")
+		service.Set("ALMONER_REFRESH_DATABASE_URL", address.String())
+		must(t, service.Restart(t.Context()))
+	}
+}
+
+// wantsRefreshesAt checks that authserver is connected to a worker as the role for refreshes.
+func wantsRefreshesAt(t *testing.T, workers []*localstore.Postgres) {
+	t.Helper()
+	connected := false
+	for _, node := range workers {
+		connected = connected || command(t, node, `select exists (select from pg_stat_activity
+			where usename = 'refreshes' and application_name = 'almoner-authserver')::text`) == "true"
+	}
+	if !connected {
+		t.Error("refreshes do not connect to the workers")
+	}
 }
 
 // logCauses logs the different errors of failed requests if the test has failed.
@@ -161,15 +177,24 @@ type citusWork struct {
 	delayed   atomic.Int64 // refused because a shard that moved was locked
 	refused   atomic.Int64
 	created   atomic.Int64
+	requests  []func() int
 	chains    []func() int // for each chain of refresh tokens, a function that refreshes once more
 }
 
 func newCitusWork(t *testing.T, p *harness.Product) *citusWork {
 	w := &citusWork{t: t, p: p, ws: p.NewWorkspace(t)}
-	ctx, cancel := context.WithCancel(t.Context())
+	w.restart()
+	return w
+}
+
+// restart lets the requests of work begin again after stop.
+func (w *citusWork) restart() {
+	ctx, cancel := context.WithCancel(w.t.Context())
 	w.ctx = ctx
 	w.stop = func() { cancel(); w.clients.Wait() }
-	return w
+	for _, do := range w.requests {
+		w.work(do)
+	}
 }
 
 // work repeats a request until the end. do returns its status.
@@ -195,6 +220,12 @@ func (w *citusWork) work(do func() int) {
 	})
 }
 
+// begin repeats a request, also after restart.
+func (w *citusWork) begin(do func() int) {
+	w.requests = append(w.requests, do)
+	w.work(do)
+}
+
 func (w *citusWork) start(clients int) {
 	connector, owner := w.ws.Connector(w.t, harness.ReadProgrammes), w.p.Person(w.t, w.ws.Owner)
 	api := w.p.In(w.ws.Workspace, w.ws.Token)
@@ -208,12 +239,12 @@ func (w *citusWork) start(clients int) {
 			return answer.Status
 		}
 		w.chains = append(w.chains, refresh)
-		w.work(refresh)
-		w.work(func() int {
+		w.begin(refresh)
+		w.begin(func() int {
 			answer, _ := api.Try(w.t, http.MethodGet, harness.ListPath, "", "")
 			return answer.Status
 		})
-		w.work(func() int {
+		w.begin(func() int {
 			answer, _ := api.Try(w.t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`)
 			if answer.Status == http.StatusCreated {
 				w.created.Add(1)
@@ -256,28 +287,19 @@ var (
 		`from resource.submissions\s+where status = 'accepted' and created_at`)
 )
 
-// frequentStatements returns the frequent statements that the services have sent to the nodes. The statements that
-// nodes send to each other name shards.
-func frequentStatements(t *testing.T, admin *pgx.Conn, nodes []*localstore.Postgres) (queries []string) {
+// frequentStatements returns the frequent statements that the services have sent to the coordinator. The statements
+// that nodes send to each other name shards.
+func frequentStatements(t *testing.T, admin *pgx.Conn) []string {
 	t.Helper()
-	for _, node := range nodes {
-		config, err := pgx.ParseConfig(node.URL)
-		must(t, err)
-		config.Database = admin.Config().Database
-		connection, err := pgx.ConnectConfig(t.Context(), config)
-		must(t, err)
-		rows, err := connection.Query(t.Context(), `
-			select query from pg_stat_statements s join pg_database d on d.oid = s.dbid
-			join pg_roles r on r.oid = s.userid
-			where d.datname = current_database() and r.rolname <> current_user and calls >= 50
-				and query ~* '^\s*(with|select|insert|update|delete)\M' and query !~ '_\d{6}\M'
-				and query ~ '(programmes|grants|submissions|events|keys)'`)
-		must(t, err)
-		all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		must(t, err)
-		queries = append(queries, all...)
-		must(t, connection.Close(t.Context()))
-	}
+	rows, err := admin.Query(t.Context(), `
+		select query from pg_stat_statements s join pg_database d on d.oid = s.dbid
+		join pg_roles r on r.oid = s.userid
+		where d.datname = current_database() and r.rolname <> current_user and calls >= 20
+			and query ~* '^\s*(with|select|insert|update|delete)\M' and query !~ '_\d{6}\M'
+			and query ~ '(programmes|grants|submissions|events|keys)'`)
+	must(t, err)
+	queries, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	must(t, err)
 	return queries
 }
 
@@ -304,7 +326,7 @@ func checkTasks(t *testing.T, admin *pgx.Conn, queries []string, workspace strin
 			refreshes++
 		}
 	}
-	if explained < 5 || refreshes == 0 {
+	if explained < 4 || refreshes == 0 {
 		t.Errorf("%d statements were explained, %d of them steps of refreshes", explained, refreshes)
 	}
 	return explained

@@ -211,16 +211,16 @@ func RequestTest(ctx context.Context, q Querier, workspaceID, id, delivery uuid.
 		return err
 	}
 	var tests int
-	err := q.QueryRow(ctx, `select count(*) from account.webhook_deliveries d
-		where d.webhook_id = $1 and d.created_at > now() - interval '1 hour' and d.cause = 'test' and d.id <> $2`,
-		id, delivery).Scan(&tests)
+	err := q.QueryRow(ctx, `select count(*) from account.webhook_deliveries d where d.tenant_id = $3
+		and d.webhook_id = $1 and d.created_at > now() - interval '1 hour' and d.cause = 'test' and d.id <> $2`,
+		id, delivery, workspaceID).Scan(&tests)
 	switch {
 	case err != nil:
 		return fmt.Errorf("count the tests of a webhook endpoint: %w", err)
 	case tests >= MaxTests:
 		return ErrTests
 	}
-	return request(ctx, q, delivery, id, ByTest, TestType, nil)
+	return request(ctx, q, workspaceID, delivery, id, ByTest, TestType, nil)
 }
 
 // RequestResend queues the event of an earlier delivery again. need checks whether the user may read events of its
@@ -238,7 +238,8 @@ func RequestResend(
 	var eventType string
 	var sequence *int64
 	err = q.QueryRow(ctx, `select d.type, d.sequence from account.webhook_deliveries d
-		where d.webhook_id = $1 and d.id = $2`, id, former).Scan(&eventType, &sequence)
+		where d.tenant_id = $1 and d.webhook_id = $2 and d.id = $3`, workspaceID, id, former).
+		Scan(&eventType, &sequence)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return ErrNotFound
@@ -252,16 +253,19 @@ func RequestResend(
 	if err := need(eventType); err != nil {
 		return err
 	}
-	return request(ctx, q, delivery, id, ByResend, eventType, sequence)
+	return request(ctx, q, workspaceID, delivery, id, ByResend, eventType, sequence)
 }
 
 func request(
-	ctx context.Context, q Querier, delivery, endpoint uuid.UUID, cause Cause, eventType string, sequence *int64,
+	ctx context.Context, q Querier, workspaceID, delivery, endpoint uuid.UUID, cause Cause, eventType string,
+	sequence *int64,
 ) error {
-	tag, err := q.Exec(ctx, `insert into account.webhook_deliveries (id, webhook_id, cause, type, sequence)
-		select $1, $2, $3, $4, $5
-		where (select count(*) from account.webhook_deliveries d where d.webhook_id = $2 and d.tried_at is null) < $6
-		on conflict (id) do nothing`, delivery, endpoint, cause, eventType, sequence, MaxWaiting)
+	tag, err := q.Exec(ctx, `insert into account.webhook_deliveries (tenant_id, id, webhook_id, cause, type, sequence)
+		select $1, $2, $3, $4, $5, $6
+		where (select count(*) from account.webhook_deliveries d
+			where d.tenant_id = $1 and d.webhook_id = $3 and d.tried_at is null) < $7
+		on conflict (tenant_id, id) do nothing`,
+		workspaceID, delivery, endpoint, cause, eventType, sequence, MaxWaiting)
 	if err != nil {
 		return fmt.Errorf("request a webhook delivery: %w", err)
 	}
@@ -269,7 +273,8 @@ func request(
 		return nil
 	}
 	var repeated bool // the same form was sent again
-	err = q.QueryRow(ctx, "select exists (select from account.webhook_deliveries where id = $1)", delivery).
+	err = q.QueryRow(ctx, `select exists (
+		select from account.webhook_deliveries where tenant_id = $1 and id = $2)`, workspaceID, delivery).
 		Scan(&repeated)
 	switch {
 	case err != nil:

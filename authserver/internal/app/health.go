@@ -33,8 +33,9 @@ type part struct {
 }
 
 // partsOf returns the parts. Redis is reported but not required: without it, codes and refresh tokens get a 503, while
-// sign-in, settings and introspection work. The same holds for the database of refreshes. probe and store.Ready have
-// separate connections, so that a flood of requests neither delays nor fails the check.
+// sign-in, settings and introspection work. The same holds for the database of refreshes, whose check uses the pool of
+// refreshes: a flood of refreshes delays the response by up to a second. probe and store.Ready have connections of
+// their own, so that a flood of other requests neither delays nor fails the check.
 func partsOf(store *postgres.Store, probe goredis.UniversalClient, ring *keyring.Keyring) []part {
 	parts := []part{
 		{"postgres", store.Ready, true},

@@ -43,9 +43,9 @@ type Target struct {
 // Store keeps the state of deliveries. Each change of a Target has no effect if its position has changed.
 type Store interface {
 	// Target returns webhook.ErrNotFound for an endpoint that was deleted.
-	Target(ctx context.Context, id uuid.UUID) (Target, error)
+	Target(ctx context.Context, workspaceID, id uuid.UUID) (Target, error)
 	// Requested returns the oldest pending delivery of an endpoint that a user requested.
-	Requested(ctx context.Context, id uuid.UUID) (d webhook.Delivery, waits bool, err error)
+	Requested(ctx context.Context, workspaceID, id uuid.UUID) (d webhook.Delivery, waits bool, err error)
 	// Event returns an event of the workspace, and false if it is no longer stored.
 	Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (e event.Event, stored bool, err error)
 	// Next returns the first event of the types after a sequence, and the last sequence of the workspace.
@@ -60,7 +60,7 @@ type Store interface {
 	PersonalData(ctx context.Context, t Target, e event.Event) (PersonalData, error)
 
 	// Finish records the result of a requested delivery.
-	Finish(ctx context.Context, id uuid.UUID, a Attempt) error
+	Finish(ctx context.Context, workspaceID, id uuid.UUID, a Attempt) error
 	// Accept moves the position to the event.
 	Accept(ctx context.Context, t Target, e event.Event, a Attempt) error
 	// Skip moves the position to a sequence without a delivery.
@@ -92,9 +92,9 @@ func New(d Deps) *Deliverer { return &Deliverer{d, newSender(d.Network, d.Now)} 
 
 // Deliver sends to one endpoint until nothing is pending, a delivery fails, or 5 seconds have passed. It returns an
 // error of the store or of ctx. A failed delivery is not an error.
-func (d *Deliverer) Deliver(ctx context.Context, id uuid.UUID) error {
+func (d *Deliverer) Deliver(ctx context.Context, workspaceID, id uuid.UUID) error {
 	for end := d.Now().Add(turn); d.Now().Before(end) && ctx.Err() == nil; {
-		more, err := d.deliverNext(ctx, id)
+		more, err := d.deliverNext(ctx, workspaceID, id)
 		if errors.Is(err, webhook.ErrNotFound) {
 			return nil // deleted meanwhile
 		}
@@ -106,12 +106,12 @@ func (d *Deliverer) Deliver(ctx context.Context, id uuid.UUID) error {
 }
 
 // deliverNext makes one delivery. It reports whether more may be pending.
-func (d *Deliverer) deliverNext(ctx context.Context, id uuid.UUID) (more bool, err error) {
-	t, err := d.Store.Target(ctx, id) // read before each delivery (W3)
+func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) (more bool, err error) {
+	t, err := d.Store.Target(ctx, workspaceID, id) // read before each delivery (W3)
 	if err != nil {
 		return false, err
 	}
-	requested, waits, err := d.Store.Requested(ctx, id)
+	requested, waits, err := d.Store.Requested(ctx, workspaceID, id)
 	if err != nil {
 		return false, err
 	}
@@ -164,13 +164,13 @@ func (d *Deliverer) deliverRequested(ctx context.Context, t Target, requested we
 		return err
 	}
 	if problem != "" {
-		return d.Store.Finish(ctx, requested.ID, Attempt{Problem: problem})
+		return d.Store.Finish(ctx, t.WorkspaceID, requested.ID, Attempt{Problem: problem})
 	}
 	a, err := d.send(ctx, t, m)
 	if err != nil {
 		return err
 	}
-	return d.Store.Finish(ctx, requested.ID, a)
+	return d.Store.Finish(ctx, t.WorkspaceID, requested.ID, a)
 }
 
 // requestedMessage returns the message of a requested delivery, or the reason why there is none.

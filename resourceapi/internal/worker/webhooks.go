@@ -29,7 +29,7 @@ type Webhooks interface {
 	// DueWebhooks returns up to limit endpoints with pending deliveries, each with its workspace.
 	DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uuid.UUID, error)
 	// Deliver sends pending deliveries to one endpoint, for a few seconds at most.
-	Deliver(ctx context.Context, endpoint uuid.UUID) error
+	Deliver(ctx context.Context, workspaceID, endpoint uuid.UUID) error
 }
 
 // webhookJob is the stored arguments of a job. There is at most one unfinished job of an endpoint.
@@ -111,7 +111,7 @@ func (d *deliveries) Work(ctx context.Context, j *river.Job[webhookJob]) error {
 		return river.JobSnooze(webhookPollInterval)
 	}
 	defer turn.Leave(false)
-	return d.webhooks.Deliver(ctx, j.Args.Endpoint)
+	return d.webhooks.Deliver(ctx, j.Args.Workspace, j.Args.Endpoint)
 }
 
 // NextRetry returns when a job is run again after the store did not answer.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"testing"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -15,6 +16,14 @@ import (
 const distributeVariable = "ALMONER_TEST_DISTRIBUTE"
 
 func distributes() bool { return os.Getenv(distributeVariable) == "1" }
+
+// SkipIfDistributed skips a test that cannot pass in a distributed database.
+func SkipIfDistributed(t testing.TB, reason string) {
+	t.Helper()
+	if distributes() {
+		t.Skip("in a distributed database " + reason)
+	}
+}
 
 // distribute distributes the template with the commands of the services. Each copy of the template is then a Citus
 // cluster of one node.
@@ -40,6 +49,12 @@ func (t template) distribute(ctx context.Context, root string, services []string
 		command.Env = append(os.Environ(), "ALMONER_DATABASE_URL="+t.url(ownerRole, t.name))
 		if out, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("distribute the template database: %w: %s", err, out)
+		}
+	}
+	// Tests create these themselves.
+	for _, statement := range []string{"drop schema river cascade", "drop index if exists resource.programmes_search"} {
+		if _, err := superuser.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("distribute the template database: %s: %w", statement, err)
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func (d Database) EndSessions(t testing.TB) {
 	var ended bool
 	err = admin.QueryRow(t.Context(), `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), false)
 		from pg_stat_activity
-		where datname = current_database() and pid <> pg_backend_pid()`).
+		where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'`).
 		Scan(&ended)
 	if err != nil || !ended {
 		t.Fatalf("sessions ended: %t, %v", ended, err)

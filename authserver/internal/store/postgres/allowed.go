@@ -16,7 +16,8 @@ import (
 // credential, then the written rows. The lock on the user is the same as lockUser's, so that a transaction
 // that takes both does not block itself.
 const (
-	allowedUserSQL   = `select '{}'::text[] from account.users where id = $1 and disabled_at is null for no key update`
+	allowedUserSQL   = userSQL + ` for no key update`
+	userSQL          = `select '{}'::text[] from account.users where id = $1 and disabled_at is null`
 	allowedMemberSQL = `select permissions from account.memberships where tenant_id = $2 and user_id = $1 for share`
 	allowedSignInSQL = `select '{}'::text[] from account.sign_ins s where s.user_id = $2 and s.id = $3
 		and ` + signInCounts + ` for share`
@@ -31,6 +32,11 @@ const allowedFactorSQL = `select '{}'::text[] from account.sign_ins s, account.t
 	where s.id = $1 and t.id = $2 and (not t.second_factor_required or (` + hasSecondFactor + ` and ` +
 	usedSecondFactor + `))`
 
+// approvableUserSQL is allowedUserSQL for consents, which take no other lock on the user: they need not wait for each
+// other. In a distributed Postgres each node has a copy of the users, and a lock for an update of one user locks all
+// users.
+const approvableUserSQL = userSQL + ` for share`
+
 // stillAllowed locks what authorized a request until the end of the transaction. It returns
 // audit.ErrNotAuthorized if that has ended since the check. A concurrent transaction that ends it waits and
 // then sees what this transaction wrote.
@@ -38,8 +44,13 @@ func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error 
 	if a == nil {
 		return nil
 	}
+	return allowedBy(ctx, tx, a, allowedUserSQL)
+}
+
+// allowedBy is stillAllowed with the statement that locks the user.
+func allowedBy(ctx context.Context, tx pgx.Tx, a *audit.Authorization, user string) error {
 	batch, needed := &pgx.Batch{}, []perm.Set{nil}
-	batch.Queue(allowedUserSQL, a.UserID)
+	batch.Queue(user, a.UserID)
 	queue := func(wanted bool, needs perm.Set, sql string, args ...any) {
 		if wanted {
 			batch.Queue(sql, args...)

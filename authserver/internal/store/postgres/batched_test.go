@@ -37,7 +37,8 @@ func (l *storeTest) hold(id uuid.UUID) (release func()) {
 	l.Helper()
 	holder, err := l.fixture.Owner.Begin(l.Context())
 	if err == nil {
-		_, err = holder.Exec(l.Context(), `select id from account.grants where id = $1 for update`, id)
+		_, err = holder.Exec(l.Context(), `select id from account.grants where tenant_id = $2 and id = $1 for update`,
+			id, l.fixture.WorkspaceID)
 	}
 	if err != nil {
 		l.Fatal(err)

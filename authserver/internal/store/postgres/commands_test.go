@@ -18,7 +18,8 @@ func TestTransactions_RequestsEndBeforeCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := func() error {
-		return l.SetName(t.Context(), l.grant.UserID, "Ada Okafor", audit.Event{Actor: "user:" + l.grant.UserID.String()})
+		event := audit.Event{Actor: "user:" + l.grant.UserID.String()}
+		return l.SetName(t.Context(), l.grant.UserID, "Ada Okafor", event)
 	}
 	began := time.Now()
 	if err := set(); !errors.Is(err, store.ErrUnavailable) || time.Since(began) > 15*time.Second {

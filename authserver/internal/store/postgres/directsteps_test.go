@@ -272,7 +272,8 @@ func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = locked.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := locked.Exec(t.Context(), `select from account.grants for no key update`); err != nil {
+	if _, err := locked.Exec(t.Context(), `select from account.grants where tenant_id = $1 for no key update`,
+		l.fixture.WorkspaceID); err != nil {
 		t.Fatal(err)
 	}
 	var succeeded atomic.Int32

@@ -199,16 +199,12 @@ func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
 	if g.SignInID == uuid.Nil {
 		return nil
 	}
-	err := stillAllowed(
-		ctx,
-		tx,
-		&audit.Authorization{
-			UserID:      g.UserID,
-			SignInID:    g.SignInID,
-			WorkspaceID: g.WorkspaceID,
-			Permissions: g.Permissions,
-		},
-	)
+	err := allowedBy(ctx, tx, &audit.Authorization{
+		UserID:      g.UserID,
+		SignInID:    g.SignInID,
+		WorkspaceID: g.WorkspaceID,
+		Permissions: g.Permissions,
+	}, approvableUserSQL)
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,7 @@ func (l *storeTest) reopen(refreshes credential.Secret) {
 
 // Only the steps of refreshes use the role for refreshes. The use of a code must be durable (G1), so it does not.
 func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
+	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
 	t.Parallel()
 	l := newStoreTest(t)
 	l.reopen(l.refreshRole("almoner_test_refreshes"))

@@ -281,7 +281,8 @@ func TestRetention_SkipsLockedRowsAndDeletesBacklog(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), `select from account.grants order by ends_at limit 3 for update`); err != nil {
+	if _, err := tx.Exec(t.Context(), `select from account.grants where tenant_id = $1 order by ends_at limit 3
+		for update`, l.grant.WorkspaceID); err != nil {
 		t.Fatal(err)
 	}
 	k := kindOf(t, r, "ended grants")

@@ -21,6 +21,7 @@ var finishSQL = []string{
 	`create index concurrently if not exists grants_located on account.grants (id)`,
 	`insert into account.finished_upgrades (name) values ('` + tokensCarryWorkspace + `') on conflict do nothing`,
 	`drop index concurrently if exists account.grants_by_id`,
+	`drop index concurrently if exists account.webhook_deliveries_by_id`,
 }
 
 // brokenSQL reports whether an interrupted call has left an invalid index.

@@ -32,12 +32,14 @@ func (s *Store) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook
 	return e, unavailable("read a webhook endpoint", err)
 }
 
-// WebhookDeliveries lists the latest deliveries to an endpoint, newest first.
-func (s *Store) WebhookDeliveries(ctx context.Context, endpoint uuid.UUID, limit int) ([]webhook.Delivery, error) {
+// WebhookDeliveries lists the latest deliveries to an endpoint of the workspace, newest first.
+func (s *Store) WebhookDeliveries(
+	ctx context.Context, workspaceID, endpoint uuid.UUID, limit int,
+) ([]webhook.Delivery, error) {
 	return listed(ctx, s, "list webhook deliveries", "select "+webhook.DeliveryColumns+`
-		from account.webhook_deliveries d where d.webhook_id = @endpoint
+		from account.webhook_deliveries d where d.tenant_id = @tenant and d.webhook_id = @endpoint
 		order by d.created_at desc, d.id desc limit @limit`,
-		pgx.NamedArgs{"endpoint": endpoint, "limit": limit}, webhook.ScanDelivery)
+		pgx.NamedArgs{"tenant": workspaceID, "endpoint": endpoint, "limit": limit}, webhook.ScanDelivery)
 }
 
 // WebhookKey returns the public key for sealing secrets, or webhook.ErrNotReady.
@@ -185,8 +187,9 @@ func (s *Store) queueWebhookMail(ctx context.Context, tx pgx.Tx, e webhook.Endpo
 	var name string
 	var late bool
 	err := tx.QueryRow(ctx, `update account.webhooks w set mail_due = false from account.tenants t
-		where w.id = $1 and t.id = w.tenant_id returning t.name, w.enabled or w.disabled_at < now() - $2::interval`,
-		e.ID, webhookMailsLate).Scan(&name, &late)
+		where w.tenant_id = $3 and w.id = $1 and t.id = w.tenant_id
+		returning t.name, w.enabled or w.disabled_at < now() - $2::interval`,
+		e.ID, webhookMailsLate, e.WorkspaceID).Scan(&name, &late)
 	if err != nil || late {
 		return err
 	}

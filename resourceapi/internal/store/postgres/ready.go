@@ -21,7 +21,7 @@ var accountFunctions = []string{
 	"account.record_erasure(uuid, uuid, uuid, text, uuid, integer, text)",
 	"account.read_events(uuid, bigint, text[], integer)",
 	"account.record_webhook(uuid, uuid, uuid, text, uuid, jsonb, text)",
-	"account.webhook_member(uuid, uuid)", // the last one of the migrations of webhooks
+	"account.webhook_standing(uuid, uuid)", // the last one of the migrations of webhooks
 }
 
 // Ready checks whether Postgres responds within a second and has every migration that this program knows, and the

@@ -34,7 +34,7 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 	jobs := retention.RowsOf("river.river_job", "id", "t.finalized_at",
 		"t.state in ('completed', 'cancelled', 'discarded')")
 	jobs.Name, jobs.Keep = "finished jobs", keepJobs
-	deliveries := retention.RowsOf("account.webhook_deliveries", "id", "t.created_at", "")
+	deliveries := retention.RowsOf("account.webhook_deliveries", "tenant_id, id", "t.created_at", "")
 	deliveries.Name, deliveries.Keep = "deliveries of webhooks", webhook.LogDays*24*time.Hour
 	return retention.NewStore(s.pool.Pool, "resource", []retention.Kind{
 		oldSubmissions(), supporters, imports, answers.Kind(), jobs, deliveries, formerSecrets(),
@@ -50,10 +50,10 @@ func formerSecrets() retention.Kind {
 		Due:  "select w.former_until as at " + due + " order by 1",
 		Delete: `
 			with due as materialized (
-				select w.id ` + due + ` order by w.former_until limit $2 for update skip locked
+				select w.tenant_id, w.id ` + due + ` order by w.former_until limit $2 for update skip locked
 			), cleared as (
 				update account.webhooks w set former_secret = null, former_secret_key = null, former_until = null
-				from due where w.id = due.id returning 1)
+				from due where w.tenant_id = due.tenant_id and w.id = due.id returning 1)
 			select count(*) from cleared`,
 	}
 }

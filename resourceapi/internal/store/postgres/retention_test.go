@@ -149,9 +149,9 @@ func TestRetention_ImportsKeysAndJobs(t *testing.T) {
 				insert into account.webhooks
 					(id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
 				select gen_random_uuid(), t.id, u.id, 'https://example.org', '{x}', '', '', 0, now() from t, u
-				returning id)
-			insert into account.webhook_deliveries (id, webhook_id, cause, type, created_at)
-			select gen_random_uuid(), w.id, 'test', 'webhook.test', $1 from w`},
+				returning tenant_id, id)
+			insert into account.webhook_deliveries (tenant_id, id, webhook_id, cause, type, created_at)
+			select w.tenant_id, gen_random_uuid(), w.id, 'test', 'webhook.test', $1 from w`},
 	} {
 		r.Exec(c.sql, time.Now().Add(-c.keep-time.Hour))
 		r.Exec(c.sql, time.Now().Add(-c.keep+time.Hour))

@@ -57,7 +57,8 @@ func refusedBy(err error, code, table string) bool {
 // have the SQLSTATE of an internal error.
 func lostNode(fault *pgconn.PgError) bool {
 	return fault.Code == "XX000" && (strings.HasPrefix(fault.Message, "failure on connection marked as essential") ||
-		strings.HasPrefix(fault.Message, "execution cannot recover from multiple connection failures"))
+		strings.HasPrefix(fault.Message, "execution cannot recover from multiple connection failures") ||
+		strings.HasPrefix(fault.Message, "could not commit transaction "))
 }
 
 // temporary reports whether an SQLSTATE (PostgreSQL, appendix A) describes a temporary condition.

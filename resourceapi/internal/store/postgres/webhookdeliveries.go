@@ -35,14 +35,14 @@ func (h *Webhooks) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uu
 }
 
 // Target implements delivery.Store.
-func (h *Webhooks) Target(ctx context.Context, id uuid.UUID) (t delivery.Target, err error) {
+func (h *Webhooks) Target(ctx context.Context, workspaceID, id uuid.UUID) (t delivery.Target, err error) {
 	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	var permissions []string
 	err = h.pool.QueryRow(ctx, `select `+webhook.Columns+`, w.secret, w.secret_key, w.position, w.failures,
-		w.next_try_at <= now(), coalesce(account.webhook_standing(w.id), '{}'),
+		w.next_try_at <= now(), coalesce(account.webhook_standing(w.tenant_id, w.id), '{}'),
 		case when w.former_until > now() then w.former_secret end, w.former_secret_key
-		from account.webhooks w where w.id = $1`, id).
+		from account.webhooks w where w.tenant_id = $1 and w.id = $2`, workspaceID, id).
 		Scan(append(t.Targets(), &t.Secret.Secret, &t.Secret.Key, &t.Position, &t.Failures, &t.Ready, &permissions,
 			&t.Former.Secret, &t.Former.Key)...)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -53,11 +53,14 @@ func (h *Webhooks) Target(ctx context.Context, id uuid.UUID) (t delivery.Target,
 }
 
 // Requested implements delivery.Store.
-func (h *Webhooks) Requested(ctx context.Context, id uuid.UUID) (d webhook.Delivery, waits bool, err error) {
+func (h *Webhooks) Requested(
+	ctx context.Context, workspaceID, id uuid.UUID,
+) (d webhook.Delivery, waits bool, err error) {
 	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	rows, err := h.pool.Query(ctx, "select "+webhook.DeliveryColumns+` from account.webhook_deliveries d
-		where d.webhook_id = $1 and d.tried_at is null order by d.created_at limit 1`, id)
+		where d.tenant_id = $1 and d.webhook_id = $2 and d.tried_at is null
+		order by d.created_at limit 1`, workspaceID, id)
 	if err != nil {
 		return webhook.Delivery{}, false, outcome(err)
 	}
@@ -144,9 +147,9 @@ func addAttempt(
 	ctx context.Context, tx pgx.Tx, t delivery.Target, e event.Event, a delivery.Attempt, now time.Time,
 ) error {
 	_, err := tx.Exec(ctx, `insert into account.webhook_deliveries
-		(id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
-		values ($1, $2, 'event', $3, $4, $5, $6, $7, $8)`,
-		identity.New(), t.ID, e.Type, e.Sequence, now, statusOf(a), problemOf(a), a.Took.Milliseconds())
+		(tenant_id, id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
+		values ($1, $2, $3, 'event', $4, $5, $6, $7, $8, $9)`,
+		t.WorkspaceID, identity.New(), t.ID, e.Type, e.Sequence, now, statusOf(a), problemOf(a), a.Took.Milliseconds())
 	if err != nil {
 		return fmt.Errorf("record a webhook delivery: %w", err)
 	}
@@ -168,7 +171,7 @@ func problemOf(a delivery.Attempt) *string {
 }
 
 // Finish implements delivery.Store.
-func (h *Webhooks) Finish(ctx context.Context, id uuid.UUID, a delivery.Attempt) error {
+func (h *Webhooks) Finish(ctx context.Context, workspaceID, id uuid.UUID, a delivery.Attempt) error {
 	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
@@ -179,13 +182,14 @@ func (h *Webhooks) Finish(ctx context.Context, id uuid.UUID, a delivery.Attempt)
 		var endpoint uuid.UUID
 		err = tx.QueryRow(ctx, `
 			update account.webhook_deliveries set tried_at = $5, status = $2, problem = $3, took_ms = $4
-			where id = $1 returning webhook_id`, id, statusOf(a), problemOf(a), a.Took.Milliseconds(), now).
-			Scan(&endpoint)
+			where tenant_id = $6 and id = $1 returning webhook_id`,
+			id, statusOf(a), problemOf(a), a.Took.Milliseconds(), now, workspaceID).Scan(&endpoint)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil // deleted meanwhile
 		}
 		if err == nil {
-			_, err = tx.Exec(ctx, "update account.webhooks set tried_at = $2 where id = $1", endpoint, now)
+			_, err = tx.Exec(ctx, "update account.webhooks set tried_at = $3 where tenant_id = $1 and id = $2",
+				workspaceID, endpoint, now)
 		}
 		if err != nil {
 			return fmt.Errorf("record a webhook delivery: %w", err)
@@ -272,17 +276,18 @@ func (h *Webhooks) ResealWebhooks(
 	reseal func(id uuid.UUID, secret webhook.Sealed) (webhook.Sealed, error),
 ) (failed error) {
 	type row struct {
-		id     uuid.UUID
-		sealed webhook.Sealed
+		workspaceID, id uuid.UUID
+		sealed          webhook.Sealed
 	}
-	for after := uuid.Nil; ; {
-		rows, err := h.pool.Query(ctx, `select id, secret, secret_key from account.webhooks
-			where secret_key <> $1 and id > $2 order by id limit 100`, publicKey, after)
+	for after := (row{}); ; {
+		rows, err := h.pool.Query(ctx, `select tenant_id, id, secret, secret_key from account.webhooks
+			where secret_key <> $1 and (tenant_id, id) > ($2, $3) order by tenant_id, id limit 100`,
+			publicKey, after.workspaceID, after.id)
 		if err != nil {
 			return outcome(err)
 		}
 		some, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (found row, err error) {
-			return found, r.Scan(&found.id, &found.sealed.Secret, &found.sealed.Key)
+			return found, r.Scan(&found.workspaceID, &found.id, &found.sealed.Secret, &found.sealed.Key)
 		})
 		if err != nil {
 			return outcome(err)
@@ -291,14 +296,15 @@ func (h *Webhooks) ResealWebhooks(
 			return failed
 		}
 		for _, one := range some {
-			after = one.id
+			after = one
 			sealed, err := reseal(one.id, one.sealed)
 			if err != nil {
 				failed = err
 				continue
 			}
-			err = h.exec(ctx, "update account.webhooks set secret = $2, secret_key = $3 where id = $1 and secret = $4",
-				one.id, sealed.Secret, sealed.Key, one.sealed.Secret)
+			err = h.exec(ctx, `update account.webhooks set secret = $3, secret_key = $4
+				where tenant_id = $1 and id = $2 and secret = $5`,
+				one.workspaceID, one.id, sealed.Secret, sealed.Key, one.sealed.Secret)
 			if err != nil {
 				return err
 			}

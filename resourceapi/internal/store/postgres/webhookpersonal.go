@@ -29,7 +29,7 @@ func (h *Webhooks) PersonalData(
 	if err := json.Unmarshal(e.Data, &subject); err != nil {
 		return p, fmt.Errorf("read the subject of an event: %w", err)
 	}
-	current, err := h.Target(ctx, t.ID) // the permissions may have changed since t was read
+	current, err := h.Target(ctx, t.WorkspaceID, t.ID) // the permissions may have changed since t was read
 	if need, known := eventtype.Need(e.Type); err != nil || !known || !current.PersonalData ||
 		current.UserID != t.UserID || !current.Permissions.Has(need) {
 		return p, err

@@ -23,7 +23,7 @@ func TestW8_PersonalDataEndsWithPermission(t *testing.T) {
 			personal_data_for)
 		values ($1, $2, $3, 'https://hooks.example.invalid', '{member.added}', '', '', 0, now(), $3)`,
 		id, workspaceID, user)
-	before, err := store.Webhooks().Target(t.Context(), id)
+	before, err := store.Webhooks().Target(t.Context(), workspaceID, id)
 	if err != nil || !before.PersonalData {
 		t.Fatalf("%+v %v", before, err)
 	}

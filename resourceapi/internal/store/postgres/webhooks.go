@@ -65,12 +65,13 @@ func (h *Webhooks) Webhooks(
 // Deliveries calls take with each delivery of one page of an endpoint's log, newest first, until take returns false.
 func (h *Webhooks) Deliveries(
 	ctx context.Context,
-	_, endpoint uuid.UUID,
+	workspaceID, endpoint uuid.UUID,
 	r list.Range,
 	take func(webhook.Delivery) bool,
 ) (list.End, error) {
-	text := "select " + webhook.DeliveryColumns + " from account.webhook_deliveries d where d.webhook_id = $1"
-	return readRange(ctx, h.pool, text, "d", []any{endpoint}, r, webhook.ScanDelivery, take)
+	text := "select " + webhook.DeliveryColumns +
+		" from account.webhook_deliveries d where d.tenant_id = $1 and d.webhook_id = $2"
+	return readRange(ctx, h.pool, text, "d", []any{workspaceID, endpoint}, r, webhook.ScanDelivery, take)
 }
 
 // Add implements delivery.Writer.
@@ -141,7 +142,7 @@ func (w *webhookWriting) Test(ctx context.Context, workspaceID, id uuid.UUID) (w
 	if err := webhook.RequestTest(ctx, w.tx, workspaceID, id, made); err != nil {
 		return webhook.Delivery{}, err
 	}
-	return findDelivery(ctx, w.tx, made)
+	return findDelivery(ctx, w.tx, workspaceID, made)
 }
 
 // Resend implements delivery.Writer.
@@ -152,12 +153,13 @@ func (w *webhookWriting) Resend(
 	if err := webhook.RequestResend(ctx, w.tx, workspaceID, id, former, made, need); err != nil {
 		return webhook.Delivery{}, err
 	}
-	return findDelivery(ctx, w.tx, made)
+	return findDelivery(ctx, w.tx, workspaceID, made)
 }
 
-func findDelivery(ctx context.Context, tx pgx.Tx, id uuid.UUID) (webhook.Delivery, error) {
-	text := "select " + webhook.DeliveryColumns + " from account.webhook_deliveries d where d.id = $1"
-	rows, err := tx.Query(ctx, text, id)
+func findDelivery(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) (webhook.Delivery, error) {
+	text := "select " + webhook.DeliveryColumns +
+		" from account.webhook_deliveries d where d.tenant_id = $1 and d.id = $2"
+	rows, err := tx.Query(ctx, text, workspaceID, id)
 	if err != nil {
 		return webhook.Delivery{}, fmt.Errorf("read a webhook delivery: %w", err)
 	}

@@ -21,7 +21,7 @@ import (
 type Webhooks interface {
 	Webhooks(ctx context.Context, workspaceID uuid.UUID) ([]webhook.Endpoint, error)
 	Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error)
-	WebhookDeliveries(ctx context.Context, endpoint uuid.UUID, limit int) ([]webhook.Delivery, error)
+	WebhookDeliveries(ctx context.Context, workspaceID, endpoint uuid.UUID, limit int) ([]webhook.Delivery, error)
 	WebhookKey(ctx context.Context) ([]byte, error)
 	AddWebhook(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed, event audit.Event) error
 	DeleteWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error

@@ -230,7 +230,7 @@ func (h *Handler) webhookPage() http.Handler {
 func (h *Handler) showWebhook(
 	v *settings.Request, here settings.Scope, e webhook.Endpoint, status int, adjust func(*webhookView),
 ) error {
-	deliveries, err := h.Store.WebhookDeliveries(v.R.Context(), e.ID, deliveriesShown)
+	deliveries, err := h.Store.WebhookDeliveries(v.R.Context(), e.WorkspaceID, e.ID, deliveriesShown)
 	if err != nil {
 		return err
 	}
