@@ -222,7 +222,7 @@ const layoutFaults = `(() => {
 		if (html.scrollWidth > innerWidth) faults.push("it scrolls sideways: " + html.scrollWidth);
 		for (const e of document.querySelectorAll(".scroll"))
 			if (e.scrollWidth > e.clientWidth) faults.push("a table scrolls sideways: " + e.scrollWidth);
-		if (document.querySelector("td time") && !document.body.innerText.includes("UTC"))
+		if ([...document.querySelectorAll("td time")].some(e => !(e.title + e.textContent).includes("UTC")))
 			faults.push("no time zone for the times");
 		if (document.querySelectorAll("h1").length !== 1) faults.push("not exactly one h1");
 		if (!html.lang) faults.push("no language");

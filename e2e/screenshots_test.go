@@ -30,6 +30,7 @@ func TestScreenshots(t *testing.T) {
 		i.EndTransitions()
 		pictures := map[string][]byte{file: i.Picture()}
 		i.unfold()
+		i.EndTransitions()
 		// The browser takes no picture of 16,384 pixels or more.
 		height := harness.Evaluate[int](i.Browser, `document.documentElement.scrollHeight`)
 		if height > harness.Evaluate[int](i.Browser, `innerHeight`) && height < 16384 {

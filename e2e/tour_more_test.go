@@ -15,8 +15,8 @@ const (
 	oneOperation = "docs, one operation"
 )
 
-// longPages opens lists of more than one page, pages with a very long name, and Connected apps without and with several
-// approvals.
+// longPages opens lists of more than one page, pages with a very long name, and Connected apps with several approvals
+// and with ended ones.
 func longPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, user demo.User) {
 	i.t.Helper()
 	long := p.NewWorkspace(i.t)
@@ -45,6 +45,9 @@ func longPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, user 
 	i.Open(p.AppURL + "/settings/apps")
 	i.See(`form[action="/settings/apps/disconnect-all"]`)
 	i.look("connected apps, disconnect all")
+	i.Click(`form[action="/settings/apps/disconnect-all"] button`)
+	i.See("#ended")
+	i.look("connected apps, ended")
 }
 
 // emptyPages opens lists without entries, as the owner of a new workspace and as a user without a workspace see them.

@@ -39,8 +39,7 @@ func Check(chosen credential.Secret, known ...string) string {
 	case utf8.RuneCountInString(text) < Shortest:
 		return fmt.Sprintf("The password must have at least %d characters.", Shortest)
 	case guessable(text, known):
-		return "This password is easy to guess. Choose one that is less common, for example four words that have " +
-			"nothing to do with each other."
+		return "This password is easy to guess. Choose one that is less common, for example a few unrelated words."
 	}
 	return ""
 }

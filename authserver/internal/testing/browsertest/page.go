@@ -46,7 +46,10 @@ func (p *Page) Text() string {
 	var out strings.Builder
 	for n := range p.root.Descendants() {
 		if n.Type == html.TextNode && n.Parent.Data != "script" && n.Parent.Data != "style" {
-			out.WriteString(n.Data + " ")
+			out.WriteString(n.Data)
+			if next := n.NextSibling; next == nil || next.Data != "wbr" {
+				out.WriteString(" ")
+			}
 		}
 	}
 	return strings.Join(strings.Fields(out.String()), " ")

@@ -264,7 +264,7 @@ func (h *Handler) leave() http.Handler {
 			Heading:   "Leave " + here.Workspace.Name + "?",
 			Effects:   ends,
 			Action:    Section.Path() + "/leave",
-			Button:    "Leave " + here.Workspace.Name,
+			Button:    "Leave this workspace",
 			Back:      "/settings/user",
 		})
 		return nil

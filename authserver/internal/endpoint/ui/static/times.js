@@ -21,7 +21,7 @@
         return relative.format(round(seconds / units[i][1]), units[i][0]);
       }
     }
-    return seconds > 0 ? "in less than a minute" : "less than a minute ago";
+    return seconds > 0 ? "in less than a minute" : "just now";
   }
 
   function write() {
