@@ -328,7 +328,7 @@ func checkTasks(t *testing.T, admin *pgx.Conn, queries []string, workspace strin
 			refreshes++
 		}
 	}
-	if explained < 5 || refreshes == 0 {
+	if explained < 4 || refreshes == 0 {
 		t.Errorf("%d statements were explained, %d of them steps of refreshes", explained, refreshes)
 	}
 	return explained
