@@ -62,8 +62,7 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	w.start(4)
 	time.Sleep(aWhile)
 	w.stop()
-	// The statements of workers cannot be read: pg_stat_statements stores the wrong length of texts that Citus runs
-	// on the node that received them.
+	// The statements of workers cannot be read: a query of pg_stat_statements there ends with an invalid byte sequence.
 	queries := frequentStatements(t, admin)
 	refreshAtWorkers(t, running.Authservers, cluster.Nodes[1:], run)
 	w.restart()

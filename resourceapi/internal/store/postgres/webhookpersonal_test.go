@@ -69,7 +69,7 @@ func TestW8_SubmissionIsNotSentWhileModuleIsOff(t *testing.T) {
 		values ($1, $2, $1::uuid::text, 'x', '[]', '{}')`, form, workspaceID)
 	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
 		values ($1, $2, $3, gen_random_uuid(), '{}', '[]', false)`, submission, workspaceID, form)
-	target, err := store.Webhooks().Target(t.Context(), id)
+	target, err := store.Webhooks().Target(t.Context(), workspaceID, id)
 	if err != nil {
 		t.Fatal(err)
 	}
