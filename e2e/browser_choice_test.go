@@ -44,7 +44,7 @@ func TestBrowser_ChoosesWorkspace(t *testing.T) {
 		look("choice")
 		choice := `input[name=workspace][value="` + p.Demo.Workspaces.Empty.ID + `"]`
 		// On the narrowest screen, the bar with the buttons may cover it.
-		harness.Evaluate[bool](browser, `(document.querySelector('`+choice+`').scrollIntoView({block: "center"}), true)`)
+		harness.Evaluate[bool](browser, `document.querySelector('`+choice+`').scrollIntoView({block: "center"}), true`)
 		browser.Click(choice)
 		browser.Press(harness.EnterKey)
 		browser.See(approveButton)
