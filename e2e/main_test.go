@@ -15,7 +15,7 @@ import (
 var met harness.Secrets
 
 func TestMain(m *testing.M) {
-	code := harness.Main(m, 6)
+	code := harness.Main(m, 4)
 	if code == 0 && harness.EverythingRan() {
 		code = checkDescribedResponsesOccurred()
 	}

@@ -198,8 +198,8 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 	t.testEndToEnd(ctx)
 }
 
-// testEndToEnd runs the tests of e2e. Its own package takes as long as all folders but ./torture, and uses half of the
-// processors: the folders run beside it, one after the other. ./torture needs the processors, and runs alone.
+// testEndToEnd runs the tests of e2e, one package after the other: each starts services and browsers that use all
+// processors, and two at once make requests wait so long for the stores that they get 503. ./torture runs last.
 func (t *testRun) testEndToEnd(ctx context.Context) {
 	const torture = "./torture"
 	files, err := filepath.Glob(filepath.Join(t.root, endToEnd, "*", "*_test.go"))
@@ -214,7 +214,7 @@ func (t *testRun) testEndToEnd(ctx context.Context) {
 		}
 	}
 	flags := []string{endToEndFlags()}
-	t.goTest(ctx, "in "+endToEnd, endToEnd, flags, append([]string{"-p=2"}, packages...)...)
+	t.goTest(ctx, "in "+endToEnd, endToEnd, flags, append([]string{"-p=1"}, packages...)...)
 	t.goTest(ctx, "in "+endToEnd+"/torture", endToEnd, flags, torture)
 }
 
