@@ -234,7 +234,7 @@ func (t *testRun) goTest(ctx context.Context, which, folder string, extra []stri
 func testsAtOnce() []string { return []string{"-p=4", "-parallel=4"} }
 
 // testsWithin is the time limit of one package.
-const testsWithin = "10m"
+const testsWithin = "15m"
 
 // packages returns the packages with tests of the modules in go.work except e2e. concurrent are those that share memory
 // between goroutines. plain includes the services and their pages, whose tests take three times as long with the race
