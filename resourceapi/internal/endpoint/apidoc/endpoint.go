@@ -1,8 +1,8 @@
 // Package apidoc serves the OpenAPI description of package openapi, as JSON and as an HTML page.
 //
-// Both are built at the first request for one of them and are the same for every caller. The page works without its script, which adds a
-// filter, copy buttons and requests with a token that the user pastes. The script stores the token in sessionStorage
-// and sends it only to this API. The page's Content-Security-Policy allows no other host.
+// Both are built at the first request for one of them and are the same for every caller. The page works without its
+// script, which adds a filter, copy buttons and requests with a token that the user pastes. The script stores the token
+// in sessionStorage and sends it only to this API. The page's Content-Security-Policy allows no other host.
 package apidoc
 
 import (
