@@ -25,7 +25,7 @@ func TestCitus_SuitesHold(t *testing.T) {
 	moves := 0
 	harness.Record(t, "races, endings, lost answers and histories; all shards moved away and back %v times",
 		harness.Deferred[int](func() int { return moves }))
-	cluster := harness.StartCitus(t, 2)
+	cluster := harness.StartCitus(t, 2, false)
 	citusNodes = cluster.Nodes
 	running := harness.Private(t, pairOfAuthservers())
 	t.Cleanup(func() { logCauses(t, running.LogDir()) })
