@@ -141,7 +141,7 @@ type citusWork struct {
 	answered  atomic.Int64
 	delayed   atomic.Int64 // refused because a shard that moved was locked
 	refused   atomic.Int64
-	created   atomic.Int64
+	created   sync.Map // the id of each acknowledged programme
 	requests  []func() int
 	chains    []func() int // for each chain of refresh tokens, a function that refreshes once more
 }
@@ -212,7 +212,7 @@ func (w *citusWork) start(clients int) {
 		w.begin(func() int {
 			answer, _ := api.Try(w.t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`)
 			if answer.Status == http.StatusCreated {
-				w.created.Add(1)
+				w.created.Store(answer.Object(w.t)["id"], true)
 			}
 			return answer.Status
 		})
@@ -227,19 +227,28 @@ func (w *citusWork) check() {
 			w.t.Errorf("the last refresh of a client: %d", status)
 		}
 	}
-	stored, api, query := int64(0), w.p.In(w.ws.Workspace, w.ws.Token), "?limit=200&fields=id"
+	stored, api, query := map[any]bool{}, w.p.In(w.ws.Workspace, w.ws.Token), "?limit=200&fields=id"
 	for query != "" {
 		page := api.Get(w.t, harness.ListPath+query).Wants(w.t, http.StatusOK).Object(w.t)
-		stored += int64(len(page["data"].([]any)))
+		for _, programme := range page["data"].([]any) {
+			stored[programme.(map[string]any)["id"]] = true
+		}
 		query = ""
 		if next, _ := page["meta"].(map[string]any)["nextCursor"].(string); next != "" {
 			query = "?limit=200&fields=id&cursor=" + next
 		}
 	}
+	acknowledged := 0
+	for id := range w.created.Range {
+		acknowledged++
+		if !stored[id] {
+			w.t.Errorf("the programme %v was acknowledged and is lost", id)
+		}
+	}
 	// A write that was refused with 503 may have been committed.
-	most := w.created.Load() + w.refused.Load() + w.delayed.Load()
-	if created := w.created.Load(); stored < created || stored > most {
-		w.t.Errorf("%d programmes are stored, %d were acknowledged", stored, created)
+	most := acknowledged + int(w.refused.Load()+w.delayed.Load())
+	if acknowledged == 0 || len(stored) > most {
+		w.t.Errorf("%d programmes are stored, %d were acknowledged", len(stored), acknowledged)
 	}
 }
 
