@@ -72,14 +72,6 @@ func whyDisabled(reason webhook.Reason) string {
 	return "."
 }
 
-// A webhookForm is the submitted form for a new endpoint, with its errors.
-type webhookForm struct {
-	Open         bool
-	URL          string
-	Groups       []eventGroup
-	PersonalData bool
-}
-
 // An eventGroup is the checkboxes of the types of events about one subject.
 type eventGroup struct {
 	Title string
@@ -112,7 +104,6 @@ func eventGroups(held perm.Set, chosen []string) []eventGroup {
 type webhooksView struct {
 	common
 	Webhooks []endpoint
-	New      webhookForm
 }
 
 func (*webhooksView) Template() string { return "webhooks" }
@@ -134,10 +125,40 @@ func (h *Handler) listWebhooks(
 	if err != nil {
 		return err
 	}
-	view := &webhooksView{common: common, New: webhookForm{Groups: eventGroups(here.Permissions, nil)}}
+	view := &webhooksView{common: common}
 	for _, e := range endpoints {
 		view.Webhooks = append(view.Webhooks, endpointView(e))
 	}
+	adjust(view)
+	h.Pages.Show(v.W, v.R, status, view)
+	return nil
+}
+
+// A newWebhookView is the page with the form for a new endpoint.
+type newWebhookView struct {
+	common
+	URL          string
+	Groups       []eventGroup
+	PersonalData bool
+}
+
+func (*newWebhookView) Template() string { return "newwebhook" }
+
+// showNewWebhook serves GET /settings/webhooks/new.
+func (h *Handler) showNewWebhook(v *settings.Request, here settings.Scope) error {
+	return h.newWebhook(v, here, http.StatusOK, func(*newWebhookView) {})
+}
+
+// newWebhook shows the form, changed by adjust.
+func (h *Handler) newWebhook(
+	v *settings.Request, here settings.Scope, status int, adjust func(*newWebhookView),
+) error {
+	common, err := h.common(v, here, hooks)
+	if err != nil {
+		return err
+	}
+	common.Title = "Add an endpoint"
+	view := &newWebhookView{common: common, Groups: eventGroups(here.Permissions, nil)}
 	adjust(view)
 	h.Pages.Show(v.W, v.R, status, view)
 	return nil
