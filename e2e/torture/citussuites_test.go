@@ -27,7 +27,9 @@ func TestCitus_SuitesHold(t *testing.T) {
 		harness.Deferred[int](func() int { return moves }))
 	cluster := harness.StartCitus(t, 2, false)
 	citusNodes = cluster.Nodes
-	running := harness.Private(t, pairOfAuthservers())
+	options := pairOfAuthservers()
+	options.Settings = busyMachine()
+	running := harness.Private(t, options)
 	t.Cleanup(func() { logCauses(t, running.LogDir()) })
 	// Concurrent consents and sign-ups lock the whole tables that are copied to each node, and some get 503.
 	workers = 1
