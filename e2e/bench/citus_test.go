@@ -28,8 +28,8 @@ func TestCitus(t *testing.T) {
 		direct(t, coordinator, several, several.Authservers[0], nodes)...)
 	loads = append(loads, direct(t, workers, several, several.Authservers[1], nodes)[0])
 	all, order := measureAll(t, inTurn(loads), []int{connections})
-	r.line("One Postgres, and Citus with a coordinator and two workers, on the same processors take turns, %d rounds of "+
-		"%s each.", *rounds, *each)
+	r.line("One Postgres, and Citus with a coordinator and two workers, on the same processors take turns, "+
+		"%d rounds of %s each.", *rounds, *each)
 	r.line("CPU is in microseconds a request: of the serving process, of all nodes of Postgres, of Redis.\n")
 	r.table(all, order)
 	r.line("\nPostgres's processor time by node, in microseconds a request:\n")

@@ -19,8 +19,8 @@ func TestLanded(t *testing.T) {
 		loads = append(loads, direct(t, name, running, running.Authservers[0], []int{running.Postgres.PID()})...)
 	}
 	all, order := measureAll(t, inTurn(loads), []int{1, 32})
-	r.line("Commit %.8s and this one take turns, %d rounds of %s each. Ratios are medians of the rounds' ratios.", commit,
-		*rounds, *each)
+	r.line("Commit %.8s and this one take turns, %d rounds of %s each. Ratios are medians of the rounds' ratios.",
+		commit, *rounds, *each)
 	r.line("CPU is in microseconds a request: of the serving process, of its Postgres, of its Redis.\n")
 	r.table(all, order)
 	r.line("\n| connections | what | requests/s, now of landed |\n|---|---|---|")

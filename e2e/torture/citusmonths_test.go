@@ -29,7 +29,8 @@ func checkEventMonths(t *testing.T, admin *pgx.Conn, authserver, workspace strin
 		"alter table account.events attach partition account.events_later for values from ('" + begins +
 			"') to (maxvalue)",
 		"drop table account.events_earlier",
-		"create table account.events_2020_01 partition of account.events for values from ('2020-01-01') to ('2020-02-01')",
+		`create table account.events_2020_01 partition of account.events
+			for values from ('2020-01-01') to ('2020-02-01')`,
 		`insert into account.events (tenant_id, type, data, created_at)
 			values ('` + workspace + `', 'x.y', '{}', '2020-01-02')`,
 	} {
