@@ -72,7 +72,7 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 		`[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Gift Aid export"))
 		.forEach(r => { r.querySelector("summary").click(); r.querySelector(".button-bad").click() }) || true`,
 	)
-	browser.Click(`details[open] form[action="/settings/developers/apps/delete"] button`)
+	browser.Click(`.confirm[open] button[form=delete]`)
 	browser.See("[role=status]")
 	if text := browser.Text(); !strings.Contains(text, "Gift Aid export was deleted") {
 		t.Errorf("after deleting: %s", text)
@@ -114,7 +114,8 @@ func TestBrowser_FormIsReusableAfterReturn(t *testing.T) {
 	t.Parallel()
 	_, _, browser := atDevelopers(t, harness.Laptop)
 	browser.Click(`.tabs a[href^="/settings/webhooks"]`)
-	browser.See(".new summary")
+	browser.Click(`a[href^="/settings/webhooks/new"]`)
+	browser.See("#webhook-url")
 	sent := harness.Evaluate[[]bool](browser, `(() => {
 		const one = document.querySelector('form[action="/settings/developers/webhooks"]');
 		const other = document.querySelector('form[action="/logout"]');

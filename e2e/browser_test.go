@@ -298,6 +298,7 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 			"/settings/applications",
 			"/settings/applications/new",
 			"/settings/webhooks",
+			"/settings/webhooks/new",
 			"/settings/developers?tenant=x",
 			"/settings/apps",
 			"/settings/connect",
@@ -347,7 +348,7 @@ func TestBrowser_CreatesUsesAndRevokesToken(t *testing.T) {
 		`[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Quarterly figures"))
 		.forEach(r => { r.querySelector("summary").click(); r.querySelector(".button-bad").click() }) || true`,
 	)
-	browser.Click(`details[open] form[action="/settings/developers/tokens/revoke"] button`)
+	browser.Click(`form[action="/settings/developers/tokens/revoke"] .confirm[open] button`)
 	browser.See("[role=status]")
 	if text := browser.Text(); !strings.Contains(text, "The token Quarterly figures was revoked") {
 		t.Errorf("after revoking: %s", text)

@@ -21,11 +21,10 @@ func TestBrowser_AddsWebhook(t *testing.T) {
 		}
 		address := "https://hooks.example.invalid/" + strings.Repeat("almoner", 20)
 		browser.Click(`.tabs a[href^="/settings/webhooks"]`)
-		browser.See(".new summary")
-		open := `(document.querySelector('` + form + `').closest("details").open = true)`
-		harness.Evaluate[bool](browser, open)
+		browser.Click(`a[href^="/settings/webhooks/new"]`)
+		browser.See("#webhook-url")
 		browser.Fill("#webhook-url", address)
-		browser.Click(form + " > button")
+		browser.Click(form + " .button-main")
 		browser.See("#problem a")
 		browser.Click("#problem a")
 		typed := harness.Evaluate[string](browser, `document.getElementById("webhook-url").value`)
@@ -34,7 +33,7 @@ func TestBrowser_AddsWebhook(t *testing.T) {
 		}
 		browser.Click(form + ` input[value="programme.created"]`)
 		fits("the form")
-		browser.Click(form + " > button")
+		browser.Click(form + " .button-main")
 		browser.See("#shown-value")
 		met.AddAll(harness.Evaluate[string](browser, `document.getElementById("shown-value").value`))
 		fits("the page with the secret")

@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/mailbox"
 )
 
 const (
@@ -69,6 +71,48 @@ func emptyPages(i *inspector, p *harness.Product) {
 		i.Open(p.AppURL + "/settings/" + page)
 		i.look("no workspace: " + page)
 	}
+}
+
+// webhookPages opens the pages of a webhook endpoint with a delivery in each state, and of a failing endpoint.
+func webhookPages(i *inspector, p *harness.Product, here, endpoint string) {
+	i.t.Helper()
+	i.at(p.AppURL + "/settings/developers/webhook" + here + "&id=" + endpoint)
+	p.Database.Exec(i.t, `insert into account.webhook_deliveries
+		(id, webhook_id, tenant_id, cause, type, sequence, tried_at, status, took_ms, problem)
+		select gen_random_uuid(), w.id, w.tenant_id, d.*
+		from account.webhooks w, (values
+			('event', 'programme.created', 7, now(), 500, 84, 'The endpoint answered with status 500.'),
+			('resend', 'programme.created', 7, now(), 204, 31, null),
+			('test', 'test', null, null, null, null, null)
+		) d where w.id = $1`, endpoint)
+	p.Database.Exec(i.t, `update account.webhooks set failing_since = now() - interval '1 day' where id = $1`, endpoint)
+	i.Open(p.AppURL + "/settings/developers/webhook" + here + "&id=" + endpoint)
+	i.look("webhook endpoint with deliveries")
+	i.Open(p.AppURL + "/settings/webhooks" + here)
+	i.look("webhooks, one failing")
+	i.Open(p.AppURL + "/settings/webhooks/new" + here)
+	i.Click(`form[action="/settings/developers/webhooks"] .button-main`)
+	i.See("#problem")
+	i.look("new webhook endpoint with errors")
+}
+
+// mailPages opens the page of make run that shows the mails, and a mail as mail programs show it, below its
+// subject.
+func mailPages(i *inspector, box *mailbox.Mailbox, user demo.User) {
+	i.t.Helper()
+	letter := mailTo(i.t, box, user.Email, "New connection")
+	shown := strings.Replace(letter.HTML, "<div", "<main><h1>"+letter.Subject+"</h1><div", 1)
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/mail" {
+			box.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(w, shown)
+	}))
+	i.t.Cleanup(site.Close)
+	i.at(site.URL + "/")
+	i.at(site.URL + "/mail")
 }
 
 // errorPages opens pages about errors as a signed-in user sees them.

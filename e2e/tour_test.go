@@ -61,7 +61,8 @@ func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v vie
 		"ALMONER_UPSTREAM_NAME":          "Riverside",
 	}
 	maps.Copy(settings, site.Settings("claude"))
-	p := harness.NewProduct(t, harness.Private(t, harness.Options{Mailbox: true, Settings: settings}), &met)
+	s := harness.Private(t, harness.Options{Mailbox: true, Settings: settings})
+	p := harness.NewProduct(t, s, &met)
 	ws := p.NewWorkspace(t)
 	user := ws.Member(t, harness.Everything()...)
 	p.Database.Join(t, p.Demo.Workspaces.Empty, user, harness.ReadProgrammes)
@@ -81,6 +82,7 @@ func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v vie
 	signedOutPages(i, p, to)
 	consentPages(i, p, site, ws, user)
 	settingsPages(i, p, ws, user, to)
+	mailPages(i, s.Mailbox(), user)
 	form := p.BaseURL + "/v1/engage/public/forms/" + p.Demo.Engage.EmbedKey + "/embed"
 	i.at(form)
 	i.Click("button[type=submit]")
@@ -178,6 +180,7 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 		"/settings/applications" + here,
 		"/settings/applications/new" + here,
 		"/settings/webhooks" + here,
+		"/settings/webhooks/new" + here,
 		"/settings/developers?tenant=x",
 		"/settings/connectors" + here,
 		"/settings/connectors/log" + here,
@@ -234,7 +237,7 @@ func developerPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, 
 		"url":   "https://hooks.example.org/almoner",
 		"types": []string{"programme.created"},
 	}).Wants(i.t, http.StatusCreated).Object(i.t)
-	i.at(p.AppURL + "/settings/developers/webhook" + here + "&id=" + made["id"].(string))
+	webhookPages(i, p, here, made["id"].(string))
 	i.Open(p.AppURL + "/settings/developers/new" + here)
 	i.Click(`form[action="/settings/developers/tokens"] button[type=submit]`)
 	i.See("#problem")

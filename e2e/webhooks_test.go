@@ -165,7 +165,7 @@ var webhookSecret = regexp.MustCompile(`whsec_[A-Za-z0-9+/]{43}=`)
 func addOnPage(t *testing.T, p *harness.Product, ws harness.TestWorkspace, address string) client.Secret {
 	t.Helper()
 	owner := p.Person(t, ws.Owner)
-	page := owner.Arrive(t, p.AppURL+"/settings/webhooks?tenant="+ws.Workspace.ID).WantsPage(t, http.StatusOK)
+	page := owner.Arrive(t, p.AppURL+"/settings/webhooks/new?tenant="+ws.Workspace.ID).WantsPage(t, http.StatusOK)
 	form := page.FormWith(t, "#webhook-url")
 	form.Fields.Set("url", address)
 	form.Fields["types"] = []string{"programme.created"}

@@ -92,6 +92,7 @@ func pagesOf(p *harness.Product, e *target) map[string][]string {
 		p.AppURL + "/settings/developers" + in:   {"token", "workspace"},
 		p.AppURL + "/settings/applications" + in: {"application", "workspace"},
 		p.AppURL + "/settings/webhooks" + in:     {"workspace"},
+		p.AppURL + "/settings/webhooks/new" + in: {"workspace"},
 		p.AppURL + "/settings/apps":              {"application", "workspace"},
 		p.AppURL + "/settings/security":          {"token", "event of a token"},
 		p.AppURL + "/settings/audit" + in:        {"event", "workspace"},

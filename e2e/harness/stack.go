@@ -273,6 +273,15 @@ func withStoreWait(options Options) map[string]string {
 // production.
 func AsInProduction() map[string]string { return map[string]string{storeWait: "0s"} }
 
+// PatientUnlessLong returns the settings of a stack whose stores are slow but do respond: in the short form, which may
+// run on a busy machine, the services wait longer for them than in production.
+func PatientUnlessLong() map[string]string {
+	if Long() {
+		return AsInProduction()
+	}
+	return map[string]string{storeWait: testkit.StoreWait.String()}
+}
+
 // prepareHome returns a home from which stacks of tests are copied: the schema and the demo are stored once.
 func prepareHome() (string, error) {
 	if home := os.Getenv(homeVariable); home != "" {

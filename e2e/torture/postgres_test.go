@@ -27,10 +27,10 @@ type postgresStage struct {
 	app       harness.ConfidentialApp
 }
 
-func newPostgresStage(t *testing.T) *postgresStage {
+func newPostgresStage(t *testing.T, settings map[string]string) *postgresStage {
 	t.Helper()
 	relay := harness.NewRelay(t)
-	running := harness.Private(t, harness.Options{Authservers: 2, Between: relay, Settings: harness.AsInProduction()})
+	running := harness.Private(t, harness.Options{Authservers: 2, Between: relay, Settings: settings})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	return &postgresStage{
@@ -52,7 +52,7 @@ func TestPostgres_OutageLosesNothing(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 100)
 	harness.Record(t, "Postgres %d times each: stopped and started, killed and started", times)
-	s := newPostgresStage(t)
+	s := newPostgresStage(t, harness.AsInProduction())
 	for _, away := range []struct {
 		name string
 		end  func()
@@ -147,7 +147,7 @@ func TestPostgres_SlowQueriesStillSucceed(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 100)
 	harness.Record(t, "Postgres %d times %s slower at every query", times, slowdown)
-	s := newPostgresStage(t)
+	s := newPostgresStage(t, harness.PatientUnlessLong())
 	for range times {
 		d := s.baseline(t)
 		s.relay.Slow(slowdown)

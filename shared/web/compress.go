@@ -22,9 +22,9 @@ func isJSON(contentType string) bool {
 // wraps must be marked with Uncompressed.
 func Compress(next http.Handler) http.Handler { return compress(next, isJSON) }
 
-// CompressFiles compresses files of any type that compresses well. It must only wrap files that are the same for every
-// client.
-func CompressFiles(next http.Handler) http.Handler {
+// CompressPublic compresses files and pages of any type that compresses well. It must only wrap those that have no
+// secret: no form key, no ticket and no token.
+func CompressPublic(next http.Handler) http.Handler {
 	return compress(next, gzhttp.DefaultContentTypeFilter)
 }
 

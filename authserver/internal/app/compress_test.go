@@ -9,8 +9,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 )
 
-// Documents are compressed. A response of the token endpoint never is: its length would tell about its tokens.
-func TestCompress_DocumentsButNoTokens(t *testing.T) {
+// Documents are compressed, and pages without secrets. A response of the token endpoint never is, nor a page with a
+// form key or a token: its length would tell about them.
+func TestCompress_DocumentsButNoSecrets(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(*app.Config) {})
 	send := func(method, path string) http.Header {
@@ -29,6 +30,17 @@ func TestCompress_DocumentsButNoTokens(t *testing.T) {
 	}
 	if sheet := send("GET", "/static/site.css"); sheet.Get("Content-Encoding") != "gzip" {
 		t.Errorf("the style sheet is not compressed: %v", sheet)
+	}
+	if page := send("GET", "/login"); page.Get("Content-Encoding") != "gzip" {
+		t.Errorf("the sign-in page is not compressed: %v", page)
+	}
+	if page := send("GET", "/login/forgotten"); !slices.Contains(page.Values("Vary"), "Accept-Encoding") { // short
+		t.Errorf("the page cannot be compressed: %v", page)
+	}
+	for _, path := range []string{"/login/reset?token=x", "/email?token=x", "/invitation?token=x", "/settings/user"} {
+		if page := send("GET", path); slices.Contains(page.Values("Vary"), "Accept-Encoding") {
+			t.Errorf("%s can be compressed", path)
+		}
 	}
 	for _, path := range []string{
 		"/v1/account/oauth/token",

@@ -157,7 +157,8 @@ func TestForgotten_UnknownAddressDoesTheSame(t *testing.T) {
 	for i, email := range []string{"nobody@example.org", disabled.Email, known.Email} {
 		page := p.browser().Post("/login/forgotten", url.Values{"email": {email}})
 		answers = append(answers, page.Location()+page.Body)
-		if n := p.count(`select count(*) from account_jobs.river_job`); n != i+1 {
+		// A job of another kind is queued at the start.
+		if n := p.count(`select count(*) from account_jobs.river_job where kind <> 'periodic'`); n != i+1 {
 			t.Errorf("%s: %d jobs, want %d", email, n, i+1)
 		}
 	}

@@ -52,6 +52,7 @@ func paths() []string {
 		"/settings/applications/new",
 		"/settings/applications/secret",
 		"/settings/webhooks",
+		"/settings/webhooks/new",
 		"/settings/apps",
 		"/settings/connect",
 		"/settings/security",

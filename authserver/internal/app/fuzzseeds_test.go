@@ -239,6 +239,7 @@ func settingsSeeds() []routeSeed {
 		get("/settings/applications/new", "tenant=<tenant>", 200),
 		get("/settings/applications/secret", "tenant=<tenant>&id=<linked>", 200),
 		get("/settings/webhooks", "tenant=<tenant>", 200),
+		get("/settings/webhooks/new", "tenant=<tenant>", 200),
 		get("/settings/apps", "", 200),
 		get("/settings/connect", "", 200),
 		get("/settings/security", "", 200),

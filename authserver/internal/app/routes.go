@@ -180,10 +180,16 @@ func (h handlers) pageRoutes(router *mux.Router) {
 		}
 	}
 	page := func(handler http.Handler) http.Handler { return b.sessions.Load(handler) }
-	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": web.CompressFiles(b.pages.Static())}, refuse))
-	route("/login", methods{"GET": page(http.HandlerFunc(b.login.Page)), "POST": page(b.login.SignIn())})
+	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": web.CompressPublic(b.pages.Static())}, refuse))
+	route(
+		"/login",
+		methods{"GET": web.CompressPublic(page(http.HandlerFunc(b.login.Page))), "POST": page(b.login.SignIn())},
+	)
 	// No session is read: a new password needs none, and none is written before the sign-in that follows.
-	route(forgotten.Path, methods{"GET": http.HandlerFunc(b.forgotten.Page), "POST": b.forgotten.Ask()})
+	route(
+		forgotten.Path,
+		methods{"GET": web.CompressPublic(http.HandlerFunc(b.forgotten.Page)), "POST": b.forgotten.Ask()},
+	)
 	route(mail.ResetPath, methods{"GET": http.HandlerFunc(b.forgotten.Open), "POST": b.forgotten.Set()})
 	route("/email", methods{"GET": http.HandlerFunc(b.emailChange.Open), "POST": b.emailChange.Answer()})
 	route("/login/code", methods{"POST": page(b.login.Code())})

@@ -145,10 +145,6 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		metrics.WatchRedis(watch.registry, engaged.limits.PoolStats)
 	}
 	queuemetrics.WatchQueue(watch.registry, store, log)
-	docs, err := apidoc.New(c.BaseURL, shown)
-	if err != nil {
-		return nil, err
-	}
 	needed := partsOfAPI(store, source, engaged.limits)
 	table := modules(parts{
 		baseURL:    c.BaseURL,
@@ -159,7 +155,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		engage:     engaged,
 	})
 	all := []routes{assistants.Routes(), wellknown.Routes(c.BaseURL, shown.Name())}
-	all = append(all, docs.Routes(), me.Routes(guard, store))
+	all = append(all, apidoc.New(c.BaseURL, shown).Routes(), me.Routes(guard, store))
 	all = append(all, events.Routes(guard, store, lists), hooks.endpoint.Routes())
 	all = append(all, healthRoutes(ready(guard, log, needed)))
 	for _, m := range table {

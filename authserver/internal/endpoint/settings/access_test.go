@@ -24,6 +24,7 @@ const (
 	applications = "/settings/applications"
 	newApp       = applications + "/new"
 	hooks        = "/settings/webhooks"
+	newHook      = hooks + "/new"
 
 	connectors = "/settings/connectors"
 	members    = "/settings/members"
@@ -56,6 +57,7 @@ func pages() []string {
 		applications,
 		newApp,
 		hooks,
+		newHook,
 	)
 }
 
@@ -80,7 +82,7 @@ func pageOf(form string) string {
 	case strings.HasPrefix(form, apps):
 		return applications
 	case strings.HasPrefix(form, webhooks):
-		return hooks
+		return newHook
 	}
 	return strings.Join(strings.SplitN(form, "/", 4)[:3], "/")
 }
@@ -171,8 +173,8 @@ func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{
-		developers, newToken, applications, newApp, hooks, "/settings/audit", "/settings/audit.jsonl", connectors,
-		connectionLog, connectionLog + ".csv",
+		developers, newToken, applications, newApp, hooks, newHook, "/settings/audit", "/settings/audit.jsonl",
+		connectors, connectionLog, connectionLog + ".csv",
 	} {
 		for name, c := range map[string]struct {
 			who       browsertest.Person

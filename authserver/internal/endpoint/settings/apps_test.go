@@ -287,7 +287,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	site.Redeemed(app, ada.ID)
 	browser := site.SignedIn(ada)
-	page := browser.Post(apps+"/delete", browser.Get(applications).Form(apps+"/delete")).Follow()
+	page := browser.Get(applications).Send(apps+"/delete", browsertest.Fields{"id": app.ID.String()}).Follow()
 	if !page.HasText("Donor sync was deleted") || !page.HasText("No applications") {
 		t.Errorf("%s", page.Text())
 	}

@@ -37,7 +37,10 @@ func TestAudit_EventsHaveRequestID(t *testing.T) {
 	site.Redeemed(app, ada.ID) // not an HTTP request, so it has no request id
 	do(browser.Get("/settings/apps").Send("/settings/apps/disconnect", nil), http.StatusSeeOther)
 	site.Redeemed(app, ada.ID)
-	do(browser.Get(applications).Send(apps+"/delete", nil), http.StatusSeeOther)
+	do(
+		browser.Get(applications).Send(apps+"/delete", browsertest.Fields{"id": app.ID.String()}),
+		http.StatusSeeOther,
+	)
 	do(browser.Post(tokens, tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead)), http.StatusOK)
 	rows, err := site.Fixture.Owner.Query(
 		t.Context(),

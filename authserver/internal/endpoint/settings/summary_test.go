@@ -120,7 +120,7 @@ func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
 			[]string{"app-platform-note", "app-resource-note", "app-redirects-note"},
 		},
 		"webhook": {
-			browser.Post(webhooks, webhookForm(browser.Get(hooks), "")),
+			browser.Post(webhooks, webhookForm(browser.Get(newHook), "")),
 			"webhook-url",
 			[]string{"webhook-url-note", "webhook-types-note"},
 		},

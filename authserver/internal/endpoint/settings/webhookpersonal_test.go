@@ -26,7 +26,7 @@ func TestWebhooks_PersonalData(t *testing.T) {
 			t.Errorf("%s: %d endpoints get personal data", what, n)
 		}
 	}
-	form := webhookForm(browser.Get(hooks), "https://hooks.example.invalid/", "submission.created")
+	form := webhookForm(browser.Get(newHook), "https://hooks.example.invalid/", "submission.created")
 	form.Set("personal", "yes")
 	page := browser.Post(webhooks, form)
 	if page.Status != http.StatusOK || !page.HasText("With personal data") {

@@ -54,6 +54,7 @@ func TestPages_AreLight(t *testing.T) {
 		"/settings/developers",
 		"/settings/applications",
 		"/settings/webhooks",
+		"/settings/webhooks/new",
 		"/settings/apps",
 		"/settings/connect",
 		"/settings/connectors",

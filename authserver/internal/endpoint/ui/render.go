@@ -46,6 +46,11 @@ func New(log *slog.Logger) (*Pages, error) {
 		return nil, err
 	}
 	p := &Pages{templates: map[string]*template.Template{}, files: files, log: log}
+	common, err := template.New("layout.html").Option("missingkey=zero").Funcs(p.functions()).
+		ParseFS(templateFiles, "templates/layout.html", "templates/part_*.html")
+	if err != nil {
+		return nil, fmt.Errorf("parse the parts of pages: %w", err)
+	}
 	entries, err := templateFiles.ReadDir("templates")
 	if err != nil {
 		return nil, fmt.Errorf("read templates: %w", err)
@@ -55,13 +60,10 @@ func New(log *slog.Logger) (*Pages, error) {
 		if name == "layout" || strings.HasPrefix(name, "part_") {
 			continue
 		}
-		t, err := template.New("layout.html").Option("missingkey=zero").Funcs(p.functions()).
-			ParseFS(
-				templateFiles,
-				"templates/layout.html",
-				"templates/part_*.html",
-				path.Join("templates", entry.Name()),
-			)
+		t, err := common.Clone()
+		if err == nil {
+			t, err = t.ParseFS(templateFiles, path.Join("templates", entry.Name()))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("parse page %s: %w", name, err)
 		}

@@ -61,7 +61,7 @@ func newTestEnv(t *testing.T) *testEnv {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.store.Close)
-	if b.rdb, err = redis.Connect(credential.Secret(b.redis.URL), redisWait); err != nil {
+	if b.rdb, err = redis.Connect(credential.Secret(b.redis.URL), testkit.StoreWait); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.rdb.Close() })
@@ -71,14 +71,11 @@ func newTestEnv(t *testing.T) *testEnv {
 		t.Fatal(err)
 	}
 	b.grants = grant.NewService(b.store, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
-	b.grants.WaitForRedis(redisWait)
+	b.grants.WaitForRedis(testkit.StoreWait)
 	b.user = b.fixture.Member(perm.ProgrammesRead)
 	b.app = b.fixture.Connector(resource, perm.ProgrammesRead)
 	return b
 }
-
-// redisWait is longer than the default, for a busy machine, and short, since many tests wait for all of it.
-const redisWait = 500 * time.Millisecond
 
 func openStore(t *testing.T, f *fixture.Fixture) (*postgres.Store, error) {
 	t.Helper()
@@ -341,7 +338,7 @@ func (s *dropReplies) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook 
 // anotherProcess returns a Service over the same stores that shares no memory with the first one.
 func (b *testEnv) anotherProcess() *testEnv {
 	b.Helper()
-	rdb, err := redis.Connect(credential.Secret(b.redis.URL), 0)
+	rdb, err := redis.Connect(credential.Secret(b.redis.URL), testkit.StoreWait)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -349,5 +346,6 @@ func (b *testEnv) anotherProcess() *testEnv {
 	other := *b
 	other.rdb = rdb
 	other.grants = grant.NewService(b.store, redis.NewGrants(rdb), b.codec, slog.New(slog.DiscardHandler))
+	other.grants.WaitForRedis(testkit.StoreWait)
 	return &other
 }

@@ -20,11 +20,7 @@ const base = "https://api.example.org"
 
 func served(t *testing.T) *Endpoint {
 	t.Helper()
-	e, err := New(base, brand.Brand{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return New(base, brand.Brand{})
 }
 
 func get(handler http.Handler, header ...string) *httptest.ResponseRecorder {
@@ -123,11 +119,7 @@ func TestPage_ShowsBrandOfDeployment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(base, b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := get(e.Page()).Body.String()
+	page := get(New(base, b).Page()).Body.String()
 	if !strings.Contains(page, "<h1>A&lt;b&gt;&amp;Co API</h1>") || strings.Contains(page, "A<b>") ||
 		!strings.Contains(page, "--brand:#7a1fa2") {
 		t.Error("the page does not show the brand")

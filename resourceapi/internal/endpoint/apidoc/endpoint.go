@@ -1,12 +1,13 @@
 // Package apidoc serves the OpenAPI description of package openapi, as JSON and as an HTML page.
 //
-// Both are built once at startup and are the same for every caller. The page works without its script, which adds a
-// filter, copy buttons and requests with a token that the user pastes. The script stores the token in sessionStorage
-// and sends it only to this API. The page's Content-Security-Policy allows no other host.
+// Both are built at the first request for one of them and are the same for every caller. The page works without its
+// script, which adds a filter, copy buttons and requests with a token that the user pastes. The script stores the token
+// in sessionStorage and sends it only to this API. The page's Content-Security-Policy allows no other host.
 package apidoc
 
 import (
 	"net/http"
+	"sync"
 
 	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/openapi"
@@ -22,26 +23,49 @@ const (
 
 // An Endpoint makes the handlers.
 type Endpoint struct {
-	json, page []byte
-	policy     string
+	handlers func() handlers
 }
+
+type handlers struct{ json, page http.Handler }
 
 // logoPath is the path of the logo, which package publicforms serves.
 const logoPath = "/v1/engage/public/logo"
 
-// New builds the description of the API at baseURL, which has no trailing slash.
-func New(baseURL string, b brand.Brand) (*Endpoint, error) {
+// New describes the API at baseURL, which has no trailing slash. The description is built at the first request, since
+// that takes longer than the rest of the start of a process.
+func New(baseURL string, b brand.Brand) *Endpoint {
+	return &Endpoint{sync.OnceValue(func() handlers {
+		built, err := build(baseURL, b)
+		if err != nil {
+			panic(err) // only if the embedded description is invalid
+		}
+		return built
+	})}
+}
+
+// build returns handlers that serve the description. Scripts of any origin may read the JSON.
+func build(baseURL string, b brand.Brand) (handlers, error) {
 	document, err := openapi.New(baseURL)
 	if err != nil {
-		return nil, err
+		return handlers{}, err
 	}
 	page, err := render(document, baseURL, b)
 	if err != nil {
-		return nil, err
+		return handlers{}, err
 	}
 	policy := "default-src 'none'; style-src " + ui.Hash(style(b)) + "; script-src " + ui.Hash(script) +
 		"; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	return &Endpoint{document.JSON(), page, policy}, nil
+	return handlers{
+		json: ui.File(document.JSON(), map[string]string{
+			"Content-Type":                "application/json",
+			"Access-Control-Allow-Origin": "*",
+		}),
+		page: ui.File(page, map[string]string{
+			"Content-Type":            "text/html; charset=utf-8",
+			"Content-Security-Policy": policy,
+			"Referrer-Policy":         "no-referrer",
+		}),
+	}, nil
 }
 
 // Routes returns the handlers of the description by path and method.
@@ -52,16 +76,12 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	}
 }
 
-// JSON handles GET of the JSON description. Scripts of any origin may read it.
+// JSON handles GET of the JSON description.
 func (e *Endpoint) JSON() http.Handler {
-	return ui.File(e.json, map[string]string{"Content-Type": "application/json", "Access-Control-Allow-Origin": "*"})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.handlers().json.ServeHTTP(w, r) })
 }
 
 // Page handles GET of the HTML description.
 func (e *Endpoint) Page() http.Handler {
-	return ui.File(e.page, map[string]string{
-		"Content-Type":            "text/html; charset=utf-8",
-		"Content-Security-Policy": e.policy,
-		"Referrer-Policy":         "no-referrer",
-	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.handlers().page.ServeHTTP(w, r) })
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -38,6 +39,8 @@ type Child struct {
 	pid  int
 	done chan struct{}
 	err  error // how it ended; read after done is closed
+
+	paused atomic.Bool
 }
 
 // Start runs spec. The child is always reaped; Done is closed when it ends.
@@ -176,6 +179,7 @@ func (c *Child) Kill() {
 
 // Pause stops the child and its own children (SIGSTOP). Connections to them stay open without an answer.
 func (c *Child) Pause() error {
+	c.paused.Store(true)
 	if err := c.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -187,6 +191,9 @@ func (c *Child) Pause() error {
 
 // Resume continues a paused child. It has no effect on a running or ended one.
 func (c *Child) Resume() {
+	if !c.paused.Swap(false) {
+		return
+	}
 	children := childrenOf(c.pid)
 	if c.Signal(syscall.SIGCONT) != nil {
 		return

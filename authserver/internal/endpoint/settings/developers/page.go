@@ -14,6 +14,7 @@
 //	POST /settings/developers/apps/secret
 //	POST /settings/developers/apps/delete
 //	GET  /settings/webhooks?tenant=
+//	GET  /settings/webhooks/new?tenant=
 //	POST /settings/developers/webhooks            the endpoints, with the new one's secret only this time
 //	POST /settings/developers/webhooks/{delete,disable,enable,personal-data,secret,test,resend}
 //	GET  /settings/developers/webhook?tenant=&id=  one endpoint with the log of its deliveries
@@ -148,6 +149,7 @@ func (h *Handler) Routes() settings.Routes {
 		Section.Path() + "/apps/delete":    {"POST": h.deleteApp()},
 
 		hooks.Path():                               {"GET": h.page(hooks, h.showWebhooks)},
+		hooks.Path() + "/new":                      {"GET": h.page(hooks, h.showNewWebhook)},
 		Section.Path() + "/webhook":                {"GET": h.webhookPage()},
 		Section.Path() + "/webhooks":               {"POST": h.addWebhook()},
 		Section.Path() + "/webhooks/delete":        {"POST": h.deleteWebhook()},

@@ -88,7 +88,9 @@ func (h *Handler) webhookNotes(ctx context.Context, here settings.Scope, e webho
 	case webhook.CheckTypes(e.Types) != "" || !here.Permissions.HasAll(eventtype.Needs(e.Types)):
 		notes["types"] = "You can only choose events that you may read in this workspace."
 	}
-	if note := webhook.CheckURL(ctx, h.Network, e.URL); note != "" {
+	if e.URL == "" {
+		notes["url"] = "Enter the URL of your endpoint."
+	} else if note := webhook.CheckURL(ctx, h.Network, e.URL); note != "" {
 		notes["url"] = note
 	}
 	return notes
@@ -147,15 +149,16 @@ func (h *Handler) showWebhookRefusal(
 			problems = append(problems, p)
 		}
 	}
-	return h.listWebhooks(v, here, status, func(page *webhooksView) {
+	return h.newWebhook(v, here, status, func(page *newWebhookView) {
 		page.Refuse("The endpoint was not added.", problems...)
-		page.New.Open, page.New.URL = true, v.Form.Get("url")
-		page.New.PersonalData = v.Form.Get("personal") == "yes"
-		page.New.Groups = eventGroups(here.Permissions, v.Form["types"])
+		page.URL = v.Form.Get("url")
+		page.PersonalData = v.Form.Get("personal") == "yes"
+		page.Groups = eventGroups(here.Permissions, v.Form["types"])
 	})
 }
 
-// changeWebhook serves a POST that changes the endpoint that the form names, and redirects to the page with a notice.
+// changeWebhook serves a POST that changes the endpoint that the form names, and redirects to the page of the endpoint
+// with a notice.
 func (h *Handler) changeWebhook(
 	change func(v *settings.Request, here settings.Scope, id uuid.UUID) (notice string, err error),
 ) http.Handler {
@@ -165,13 +168,10 @@ func (h *Handler) changeWebhook(
 			id = uuid.Nil
 		}
 		notice, err := change(v, here, id)
-		back := here.Path(hooks)
-		if v.Form.Get("from") == "log" {
-			back = webhookPath(here, id)
-		}
+		back := webhookPath(here, id)
 		switch {
 		case errors.Is(err, webhook.ErrNotFound):
-			back, notice = here.Path(Section)+"#webhooks", "The endpoint no longer exists."
+			back, notice = here.Path(hooks), "The endpoint no longer exists."
 		case errors.Is(err, webhook.ErrDisabled):
 			notice = "Nothing was sent, because the endpoint is disabled. Enable it first."
 		case errors.Is(err, webhook.ErrTests):
@@ -187,10 +187,18 @@ func (h *Handler) changeWebhook(
 }
 
 func (h *Handler) deleteWebhook() http.Handler {
-	return h.changeWebhook(func(v *settings.Request, here settings.Scope, id uuid.UUID) (string, error) {
+	return h.form(hooks, func(v *settings.Request, here settings.Scope) error {
+		id, _ := v.ID()
 		event := v.EventIn(here, audit.WebhookDeleted, "webhook:"+id.String(), nil)
-		v.Form.Del("from") // its log is gone
-		return "The endpoint was deleted.", h.Store.DeleteWebhook(v.R.Context(), here.Workspace.ID, id, event)
+		err := h.Store.DeleteWebhook(v.R.Context(), here.Workspace.ID, id, event)
+		notice := "The endpoint was deleted."
+		if errors.Is(err, webhook.ErrNotFound) {
+			notice, err = "The endpoint no longer exists.", nil
+		}
+		if err != nil {
+			return err
+		}
+		return h.Done(v, here.Path(hooks), notice)
 	})
 }
 
@@ -219,11 +227,9 @@ func (h *Handler) enableWebhook() http.Handler {
 	})
 }
 
-// testWebhook serves POST /settings/developers/webhooks/test. It leads to the page of the endpoint, which shows the
-// result.
+// testWebhook serves POST /settings/developers/webhooks/test. The page of the endpoint shows the result.
 func (h *Handler) testWebhook() http.Handler {
 	return h.changeWebhook(func(v *settings.Request, here settings.Scope, id uuid.UUID) (string, error) {
-		v.Form.Set("from", "log")
 		// The same form sent again sends nothing more; the forms of other endpoints on the page do.
 		made := uuid.NewSHA1(v.Key.Makes, id[:])
 		err := h.Store.TestWebhook(v.R.Context(), here.Workspace.ID, id, made, h.allowed(v, here))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,9 +30,16 @@ type endpoint struct {
 
 	State   string // working, waiting, refused: the style
 	Word    string // the same in words
-	Why     string // why it is failing or disabled, or ""
 	Enabled bool
 	Created time.Time
+	Trouble *trouble // nil unless it is failing or disabled
+}
+
+// A trouble is a sentence about a failing or disabled endpoint, with a time between its parts.
+type trouble struct {
+	Before string
+	Since  time.Time
+	After  string
 }
 
 func endpointView(e webhook.Endpoint) endpoint {
@@ -50,11 +58,10 @@ func endpointView(e webhook.Endpoint) endpoint {
 	switch {
 	case !e.Enabled:
 		out.State, out.Word = "refused", "Disabled"
-		out.Why = "Disabled on " + e.DisabledAt.UTC().Format("2 January 2006, 15:04 UTC") + whyDisabled(e.Reason)
+		out.Trouble = &trouble{"Disabled on", *e.DisabledAt, whyDisabled(e.Reason)}
 	case e.FailingSince != nil:
 		out.State, out.Word = "waiting", "Failing"
-		out.Why = "It has accepted nothing since " + e.FailingSince.UTC().Format("2 January 2006, 15:04 UTC") +
-			". After three days it is disabled."
+		out.Trouble = &trouble{"It has accepted nothing since", *e.FailingSince, ". After three days it is disabled."}
 	}
 	return out
 }
@@ -70,14 +77,6 @@ func whyDisabled(reason webhook.Reason) string {
 			"events that you may read."
 	}
 	return "."
-}
-
-// A webhookForm is the submitted form for a new endpoint, with its errors.
-type webhookForm struct {
-	Open         bool
-	URL          string
-	Groups       []eventGroup
-	PersonalData bool
 }
 
 // An eventGroup is the checkboxes of the types of events about one subject.
@@ -112,7 +111,6 @@ func eventGroups(held perm.Set, chosen []string) []eventGroup {
 type webhooksView struct {
 	common
 	Webhooks []endpoint
-	New      webhookForm
 }
 
 func (*webhooksView) Template() string { return "webhooks" }
@@ -134,10 +132,40 @@ func (h *Handler) listWebhooks(
 	if err != nil {
 		return err
 	}
-	view := &webhooksView{common: common, New: webhookForm{Groups: eventGroups(here.Permissions, nil)}}
+	view := &webhooksView{common: common}
 	for _, e := range endpoints {
 		view.Webhooks = append(view.Webhooks, endpointView(e))
 	}
+	adjust(view)
+	h.Pages.Show(v.W, v.R, status, view)
+	return nil
+}
+
+// A newWebhookView is the page with the form for a new endpoint.
+type newWebhookView struct {
+	common
+	URL          string
+	Groups       []eventGroup
+	PersonalData bool
+}
+
+func (*newWebhookView) Template() string { return "newwebhook" }
+
+// showNewWebhook serves GET /settings/webhooks/new.
+func (h *Handler) showNewWebhook(v *settings.Request, here settings.Scope) error {
+	return h.newWebhook(v, here, http.StatusOK, func(*newWebhookView) {})
+}
+
+// newWebhook shows the form, changed by adjust.
+func (h *Handler) newWebhook(
+	v *settings.Request, here settings.Scope, status int, adjust func(*newWebhookView),
+) error {
+	common, err := h.common(v, here, hooks)
+	if err != nil {
+		return err
+	}
+	common.Title = "Add an endpoint"
+	view := &newWebhookView{common: common, Groups: eventGroups(here.Permissions, nil)}
 	adjust(view)
 	h.Pages.Show(v.W, v.R, status, view)
 	return nil
@@ -187,7 +215,7 @@ func deliveryView(d webhook.Delivery, e webhook.Endpoint) deliveryRow {
 		row.State, row.Word = "working", "Accepted"
 	}
 	if d.Status != nil {
-		row.Took = d.Took.Round(time.Millisecond).String()
+		row.Took = strconv.FormatInt(d.Took.Milliseconds(), 10) + " ms"
 	}
 	return row
 }
