@@ -30,6 +30,7 @@ type Token struct {
 	Created     time.Time
 	Expires     time.Time
 	LastUsed    *time.Time
-	Ended       string // how it ended, or "" while it is active
-	TakesOver   string // name and date of the token that ends when this one is first used, or ""
+	Ended       string     // how it ended, or "" while it is active
+	EndedAt     time.Time  // zero while it is active
+	Replaces    *time.Time // when the token was created that ends when this one is first used, or nil
 }

@@ -52,11 +52,11 @@ func (h *Handler) listTokens(v *settings.Request, here settings.Scope, status in
 			LastUsed:    t.LastUsed,
 		}
 		if t.Active(h.Now()) {
-			row.TakesOver = takesOver(t, named, h.Now())
+			row.Replaces = replaces(t, named, h.Now())
 			view.Tokens = append(view.Tokens, row)
 			continue
 		}
-		row.Ended = endedToken(t)
+		row.Ended, row.EndedAt = endedToken(t)
 		view.Ended = append(view.Ended, row)
 	}
 	adjust(view)
@@ -76,28 +76,31 @@ func (h *Handler) listTokens(v *settings.Request, here settings.Scope, status in
 	return nil
 }
 
-func takesOver(t pat.Token, named map[string]pat.Token, now time.Time) string {
+// replaces returns when the active token was created that a token replaces, or nil.
+func replaces(t pat.Token, named map[string]pat.Token, now time.Time) *time.Time {
 	if t.ReplacesID == nil {
-		return ""
+		return nil
 	}
 	former, listed := named[t.ReplacesID.String()]
 	if !listed || !former.Active(now) {
-		return ""
+		return nil
 	}
-	return "The token created on " + former.Created.UTC().Format("2 January 2006") +
-		" stops working when this one is first used."
+	return &former.Created
 }
 
-func endedToken(t pat.Token) string {
+// endedToken returns how and when a token ended.
+func endedToken(t pat.Token) (how string, at time.Time) {
 	switch {
+	case t.RevokedAt == nil:
+		return "Expired on", t.Expires
 	case t.Reason == pat.Replaced:
-		return "Replaced on " + t.RevokedAt.UTC().Format("2 January 2006")
+		how = "Replaced on"
 	case t.Reason == string(grant.MembershipOver):
-		return "Ended with your membership on " + t.RevokedAt.UTC().Format("2 January 2006")
-	case t.RevokedAt != nil:
-		return "Revoked on " + t.RevokedAt.UTC().Format("2 January 2006")
+		how = "Ended with your membership on"
+	default:
+		how = "Revoked on"
 	}
-	return "Expired on " + t.Expires.UTC().Format("2 January 2006")
+	return how, *t.RevokedAt
 }
 
 // A newTokenView is the page with the form for a new token.

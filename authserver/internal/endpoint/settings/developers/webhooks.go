@@ -88,7 +88,9 @@ func (h *Handler) webhookNotes(ctx context.Context, here settings.Scope, e webho
 	case webhook.CheckTypes(e.Types) != "" || !here.Permissions.HasAll(eventtype.Needs(e.Types)):
 		notes["types"] = "You can only choose events that you may read in this workspace."
 	}
-	if note := webhook.CheckURL(ctx, h.Network, e.URL); note != "" {
+	if e.URL == "" {
+		notes["url"] = "Enter the URL of your endpoint."
+	} else if note := webhook.CheckURL(ctx, h.Network, e.URL); note != "" {
 		notes["url"] = note
 	}
 	return notes

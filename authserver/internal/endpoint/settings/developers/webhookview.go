@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,9 +30,16 @@ type endpoint struct {
 
 	State   string // working, waiting, refused: the style
 	Word    string // the same in words
-	Why     string // why it is failing or disabled, or ""
 	Enabled bool
 	Created time.Time
+	Trouble *trouble // nil unless it is failing or disabled
+}
+
+// A trouble is a sentence about a failing or disabled endpoint, with a time between its parts.
+type trouble struct {
+	Before string
+	Since  time.Time
+	After  string
 }
 
 func endpointView(e webhook.Endpoint) endpoint {
@@ -50,11 +58,10 @@ func endpointView(e webhook.Endpoint) endpoint {
 	switch {
 	case !e.Enabled:
 		out.State, out.Word = "refused", "Disabled"
-		out.Why = "Disabled on " + e.DisabledAt.UTC().Format("2 January 2006, 15:04 UTC") + whyDisabled(e.Reason)
+		out.Trouble = &trouble{"Disabled on", *e.DisabledAt, whyDisabled(e.Reason)}
 	case e.FailingSince != nil:
 		out.State, out.Word = "waiting", "Failing"
-		out.Why = "It has accepted nothing since " + e.FailingSince.UTC().Format("2 January 2006, 15:04 UTC") +
-			". After three days it is disabled."
+		out.Trouble = &trouble{"It has accepted nothing since", *e.FailingSince, ". After three days it is disabled."}
 	}
 	return out
 }
@@ -208,7 +215,7 @@ func deliveryView(d webhook.Delivery, e webhook.Endpoint) deliveryRow {
 		row.State, row.Word = "working", "Accepted"
 	}
 	if d.Status != nil {
-		row.Took = d.Took.Round(time.Millisecond).String()
+		row.Took = strconv.FormatInt(d.Took.Milliseconds(), 10) + " ms"
 	}
 	return row
 }
