@@ -87,7 +87,7 @@ func TestSubmissionMonths_LastPartitionIsEmptiedByMonth(t *testing.T) {
 			for values from (%L) to (maxvalue)', first);
 	end $$`)
 	form, from := r.form(24), r.supporter()
-	for _, ago := range []string{"-120 days", "-20 days", "1 day", "70 days", "100 days"} {
+	for _, ago := range []string{"-130 days", "-20 days", "1 day", "70 days", "100 days"} {
 		r.submissions(form, from, 3, ago)
 	}
 	events := r.Count("select count(*) from account.events")
