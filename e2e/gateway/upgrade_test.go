@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -16,13 +15,6 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// landed is the commit from which TestUpgrades_FailNoRequest upgrades: the last commit that was installed anywhere. The
-// environment variable can name another commit.
-const (
-	landed          = "a292184063ab5031d0e597ff34236a37886fee90"
-	earlierVariable = "ALMONER_UPGRADE_FROM"
-)
-
 // underLoad is how long the clients send requests before an upgrade and after it.
 const underLoad = 2 * time.Second
 
@@ -33,7 +25,7 @@ func TestUpgrades_FailNoRequest(t *testing.T) {
 	if !harness.Long() {
 		t.Skip("only in the long form: make torture PART=upgrade")
 	}
-	commit := cmp.Or(os.Getenv(earlierVariable), landed)
+	commit := harness.LandedCommit()
 	earlier := harness.Earlier(t, commit)
 	upgrades := harness.Rounds(0, 20)
 	var answered atomic.Int64

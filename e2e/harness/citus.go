@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -98,8 +100,45 @@ func runSQL(ctx context.Context, url, text string, args ...any) error {
 	return nil
 }
 
-// StartCitus starts a Citus cluster for this test. The stacks that the test starts use it.
-func StartCitus(t *testing.T, workers int) *localstore.Citus {
+// RefreshAtWorkers creates the role for refreshes, whose commits do not wait for the disk of any node, and restarts the
+// services with its URL. It names the workers, the last one first, so that refreshes do not pass through the
+// coordinator. database is the URL of the coordinator's superuser.
+func RefreshAtWorkers(t *testing.T, cluster *localstore.Citus, database string, services ...*stack.Service) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(runSQL(t.Context(), database, `do $$ begin
+		if not exists (select from pg_roles where rolname = 'refreshes') then
+			create role refreshes login in role almoner_authserver;
+		end if;
+	end $$`))
+	must(runSQL(t.Context(), database, "alter role refreshes set synchronous_commit = off"))
+	var hosts []string
+	for _, node := range slices.Backward(cluster.Nodes[1:]) {
+		worker, err := url.Parse(node.URL)
+		must(err)
+		hosts = append(hosts, worker.Host)
+		must(runSQL(t.Context(), node.URL, `do $$ begin
+			assert exists (select from pg_user where usename = 'refreshes'
+				and useconfig::text = '{synchronous_commit=off}'), 'a worker has no role for refreshes';
+		end $$`))
+	}
+	for _, service := range services {
+		address, err := url.Parse(service.Setting("ALMONER_DATABASE_URL"))
+		must(err)
+		address.User, address.Host = url.User("refreshes"), strings.Join(hosts, ",")
+		service.Set("ALMONER_REFRESH_DATABASE_URL", address.String())
+		must(service.Restart(t.Context()))
+	}
+}
+
+// StartCitus starts a Citus cluster for this test. The stacks that the test starts use it. A durable cluster waits for
+// the disk.
+func StartCitus(t *testing.T, workers int, durable bool) *localstore.Citus {
 	t.Helper()
 	home, err := localstore.TempDir("almoner-citus-")
 	if err != nil {
@@ -111,7 +150,7 @@ func StartCitus(t *testing.T, workers int) *localstore.Citus {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
-	options := localstore.Options{Dir: filepath.Join(home, "c"), Volatile: true}
+	options := localstore.Options{Dir: filepath.Join(home, "c"), Volatile: !durable}
 	cluster, err := localstore.StartCitus(ctx, options, workers)
 	if err != nil {
 		t.Fatalf("start Citus: %v", err)

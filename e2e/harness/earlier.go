@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -13,6 +14,13 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
+
+// landed is the last commit that was installed anywhere.
+const landed = "a292184063ab5031d0e597ff34236a37886fee90"
+
+// LandedCommit returns the commit from which installations are upgraded: the last one that was installed anywhere, or
+// the one that ALMONER_UPGRADE_FROM names.
+func LandedCommit() string { return cmp.Or(os.Getenv("ALMONER_UPGRADE_FROM"), landed) }
 
 // Earlier builds both services at a commit and returns the directory of their binaries. The test is skipped if the
 // commit or one of its dependencies is not available: in a copy without history, or without a network.

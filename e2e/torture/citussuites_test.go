@@ -25,9 +25,11 @@ func TestCitus_SuitesHold(t *testing.T) {
 	moves := 0
 	harness.Record(t, "races, endings, lost answers and histories; all shards moved away and back %v times",
 		harness.Deferred[int](func() int { return moves }))
-	cluster := harness.StartCitus(t, 2)
+	cluster := harness.StartCitus(t, 2, false)
 	citusNodes = cluster.Nodes
-	running := harness.Private(t, pairOfAuthservers())
+	options := pairOfAuthservers()
+	options.Settings = busyMachine()
+	running := harness.Private(t, options)
 	t.Cleanup(func() { logCauses(t, running.LogDir()) })
 	// Concurrent consents and sign-ups lock the whole tables that are copied to each node, and some get 503.
 	workers = 1

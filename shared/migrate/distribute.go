@@ -331,7 +331,8 @@ func (w *distributing) addWorkspaceToKey(ctx context.Context, table string) erro
 	return w.say("added tenant_id to the primary key of %s", table)
 }
 
-// addConstraints adds the foreign keys that divide has dropped.
+// addConstraints adds the foreign keys that divide has dropped. That of a partitioned table is validated at once, since
+// PostgreSQL refuses not valid there.
 func (w *distributing) addConstraints(ctx context.Context) error {
 	for _, c := range w.Constraints {
 		done, err := w.is(ctx, `select exists (
@@ -342,7 +343,14 @@ func (w *distributing) addConstraints(ctx context.Context) error {
 		if done {
 			continue
 		}
-		statement := fmt.Sprintf("alter table %s add constraint %s %s not valid", c.Table, c.Name, c.Definition)
+		partitioned, err := w.is(ctx, "select relkind = 'p' from pg_class where oid = $1::text::regclass", c.Table)
+		if err != nil {
+			return err
+		}
+		statement := fmt.Sprintf("alter table %s add constraint %s %s", c.Table, c.Name, c.Definition)
+		if !partitioned {
+			statement += " not valid"
+		}
 		if err := w.do(ctx, "added the foreign key "+c.Name, statement); err != nil {
 			return err
 		}

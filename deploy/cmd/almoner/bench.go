@@ -19,6 +19,8 @@ func measurements() map[string][2]string {
 		"startup": {"^TestStartup$", "5m"},
 		"floor":   {"^TestFloor$", "5m"},
 		"cluster": {"^TestCluster$", "10m"},
+		"citus":   {"^TestCitus$", "10m"},
+		"landed":  {"^TestLanded$", "15m"},
 	}
 }
 

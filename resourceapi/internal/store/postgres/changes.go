@@ -1,16 +1,12 @@
 package postgres
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
@@ -32,27 +28,29 @@ type changesSQL struct {
 	wasChanged     string // condition of the records in the change index
 	updatedAt      string // expression of updatedAt as callers see it
 	filter         string // further conditions, each preceded by "and "
-	since, limit   string // parameters
-	after, until   string // parameters of the position before the page; empty for the first page
+	// conditions for the months of records that were created, and changed, since the time; each preceded by "and "
+	createdMonths, changedMonths string
+	since, limit                 string // parameters
+	after, until                 string // parameters of the position before the page; empty for the first page
 }
 
 const changesText = `
 with recent as materialized (
   select {columns} from {table}
-  where {whose} and created_at >= {since}{further} order by created_at desc, id desc limit {limit}
+  where {whose} and created_at >= {since}{createdMonths}{further} order by created_at desc, id desc limit {limit}
 )
 select page.*, {newest} from (
   select * from recent
   union all
   (select {columns} from {table}
-   where {whose} and {wasChanged} and {changedAt} >= {since} and created_at < {since}{further}
+   where {whose} and {wasChanged} and {changedAt} >= {since} and created_at < {since}{changedMonths}{further}
      and (select count(*) from recent) < {limit}
    order by created_at + interval '0' desc, id desc limit {limit})
 ) page order by created_at desc, id desc limit {limit}`
 
 const newestText = `greatest(
-  (select max(created_at) from {table} where {whose}),
-  (select max({changedAt}) from {table} where {whose} and {wasChanged}))`
+  (select max(created_at) from {table} where {whose}{createdMonths}),
+  (select max({changedAt}) from {table} where {whose} and {wasChanged}{changedMonths}))`
 
 func (c changesSQL) String() string {
 	further, newest := c.filter, newestText
@@ -68,6 +66,8 @@ func (c changesSQL) String() string {
 		"{changedAt}", c.changedAt,
 		"{wasChanged}", c.wasChanged,
 		"{further}", further,
+		"{createdMonths}", c.createdMonths,
+		"{changedMonths}", c.changedMonths,
 		"{since}", c.since,
 		"{limit}", c.limit,
 	).Replace(text)
@@ -108,43 +108,4 @@ func changedSQL(query programme.Query) (string, []any) {
 
 func scanChanged(until *time.Time) pgx.RowToFunc[programme.Programme] {
 	return func(row pgx.CollectableRow) (programme.Programme, error) { return programmeOf(row, until) }
-}
-
-// changedSubmissions is Submissions for a range with UpdatedSince.
-func (e *Engage) changedSubmissions(
-	ctx context.Context,
-	workspaceID, form uuid.UUID,
-	r list.Range,
-	take func(engage.Submission) bool,
-) (end list.End, err error) {
-	ctx, cancel := e.pool.bounded(ctx)
-	defer cancel()
-	c := changesSQL{
-		table:      "resource.submissions",
-		columns:    submissionColumns,
-		whose:      "tenant_id = $1 and form_id = $2",
-		changedAt:  "finished_at",
-		wasChanged: "finished_at is not null",
-		updatedAt:  "coalesce(finished_at, created_at)",
-		since:      "$3",
-		limit:      "$4",
-	}
-	args := []any{workspaceID, form, r.UpdatedSince, r.Limit + 1}
-	add := func(value any) string {
-		args = append(args, value)
-		return fmt.Sprintf("$%d", len(args))
-	}
-	c.filter = filterSQL(r.Filter, "", add)
-	if r.After != nil {
-		c.after = add(r.After.CreatedAt) + ", " + add(r.After.ID)
-		c.until = add(r.After.Until)
-	}
-	rows, err := e.pool.Query(ctx, c.String(), args...)
-	if err != nil {
-		return list.End{}, outcome(err)
-	}
-	end.More, err = takeRows(rows, r.Limit, func(row pgx.CollectableRow) (engage.Submission, error) {
-		return submissionOf(row, &end.Until)
-	}, take)
-	return end, outcome(err)
 }

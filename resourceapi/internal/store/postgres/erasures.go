@@ -57,12 +57,19 @@ func (w *writing) DeleteDraft(ctx context.Context, workspaceID, id, by uuid.UUID
 
 // EraseSubmission implements engage.Writer. The job of a submission that waits then finds nothing to do.
 func (w *engageWriting) EraseSubmission(ctx context.Context, workspaceID, id, by uuid.UUID) error {
-	tag, err := w.tx.Exec(ctx, "delete from resource.submissions where tenant_id = $1 and id = $2", workspaceID, id)
+	_, err := byID(id, engage.ErrNoSubmission, func(months string) (struct{}, error) {
+		tag, err := w.tx.Exec(ctx, "delete from resource.submissions where tenant_id = $1 and id = $2"+months,
+			workspaceID, id)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = engage.ErrNoSubmission
+		}
+		return struct{}{}, err
+	})
+	if errors.Is(err, engage.ErrNoSubmission) {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("erase a submission: %w", err)
-	}
-	if tag.RowsAffected() == 0 {
-		return engage.ErrNoSubmission
 	}
 	return recordErasure(ctx, w.tx, workspaceID, by, "submission", id, 0)
 }

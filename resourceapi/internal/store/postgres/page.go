@@ -39,22 +39,28 @@ func pageSQL(query programme.Query) (string, []any) {
 	if query.Filter.Search != "" {
 		text.WriteString(searchSQL(query.Filter.Search, add))
 	}
-	const newestFirst = " order by created_at desc, id desc limit "
 	rows := add(query.Limit + 1)
 	if query.Filter.Search != "" {
 		// a search is slow anyway and is planned better for its text
 		return text.String() + newestFirst + rows, args
 	}
-	// Postgres uses one plan for all requests only if it does not expect a plan for one of them to be much better,
-	// and planning each request adds a quarter to the cost of a list. For a limit that is a parameter it estimates a
-	// tenth of the rows below, which may be a hundred thousand programmes. So the subquery has the longest page as a
-	// constant limit. The parameter limit is applied twice, since a tenth is still too much if one workspace has most
-	// of the programmes.
-	page := text.String() + newestFirst + strconv.Itoa(list.MaxLimit+1)
+	return limitedSQL(text.String(), rows), args
+}
+
+const newestFirst = " order by created_at desc, id desc limit "
+
+// limitedSQL adds the order and the limit of a list, a parameter, to its SELECT.
+//
+// Postgres uses one plan for all requests only if it does not expect a plan for one of them to be much better, and
+// planning each request adds a quarter to the cost of a list. For a limit that is a parameter it estimates a tenth of
+// the rows below, which may be a hundred thousand programmes. So the subquery has the longest page as a constant limit.
+// The parameter limit is applied twice, since a tenth is still too much if one workspace has most of the programmes.
+func limitedSQL(text, rows string) string {
+	text += newestFirst + strconv.Itoa(list.MaxLimit+1)
 	for range 2 {
-		page = "select * from (" + page + ") bounded" + newestFirst + rows
+		text = "select * from (" + text + ") bounded" + newestFirst + rows
 	}
-	return page, args
+	return text
 }
 
 // searchSQL returns the condition of a search.
@@ -109,8 +115,7 @@ func readRange[T any](
 		text += fmt.Sprintf(" and (%[1]s.created_at, %[1]s.id) < (%[2]s, %[3]s)",
 			table, add(r.After.CreatedAt), add(r.After.ID))
 	}
-	text += fmt.Sprintf(" order by %[1]s.created_at desc, %[1]s.id desc limit %[2]s", table, add(r.Limit+1))
-	rows, err := pool.Query(ctx, text, args...)
+	rows, err := pool.Query(ctx, limitedSQL(text, add(r.Limit+1)), args...)
 	if err != nil {
 		return list.End{}, outcome(err)
 	}

@@ -22,6 +22,7 @@ var accountFunctions = []string{
 	"account.read_events(uuid, bigint, text[], integer)",
 	"account.record_webhook(uuid, uuid, uuid, text, uuid, jsonb, text)",
 	"account.webhook_standing(uuid, uuid)", // the last one of the migrations of webhooks
+	"account.make_months(text)",
 }
 
 // Ready checks whether Postgres responds within a second and has every migration that this program knows, and the

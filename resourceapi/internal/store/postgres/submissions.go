@@ -2,14 +2,15 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
 // SQLSTATE codes: a referenced row does not exist, and a unique value is already used.
@@ -18,14 +19,16 @@ const (
 	uniqueViolation     = "23505"
 )
 
-// maxCounted bounds the count of a workspace's waiting submissions: a higher count makes no difference to a Queue.
+// maxCounted bounds the count of a workspace's waiting submissions: a higher count makes no difference to a Queue, nor
+// do submissions that were accepted in an earlier month.
 const maxCounted = 500
 
 // Accept implements engage.Writer. It adds the submission and its job in one transaction.
 func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 	waiting := 0
 	err := w.tx.QueryRow(ctx, `select count(*) from (
-		select from resource.submissions where tenant_id = $1 and status = 'accepted' limit $2) w`,
+		select 1 from resource.submissions where tenant_id = $1 and status = 'accepted'`+
+		inMonths(time.Now().Add(-nearby), time.Now().Add(nearby))+" limit $2) w",
 		s.WorkspaceID, maxCounted).Scan(&waiting)
 	if err != nil {
 		return fmt.Errorf("count the waiting submissions: %w", err)
@@ -77,8 +80,11 @@ func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID
 	if workspaceID == uuid.Nil {
 		text, args = "select "+statusColumns+" from resource.submissions s where s.id = $1", []any{id}
 	}
-	var s engage.Submission
-	err := e.pool.QueryRow(ctx, text, args...).Scan(&s.ID, &s.WorkspaceID, &s.Form, &s.Status, &s.Reasons)
+	s, err := byID(id, pgx.ErrNoRows, func(months string) (s engage.Submission, err error) {
+		err = e.pool.QueryRow(ctx, text+months, args...).
+			Scan(&s.ID, &s.WorkspaceID, &s.Form, &s.Status, &s.Reasons)
+		return s, err
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return engage.Submission{}, engage.ErrNotFound
 	}
@@ -104,21 +110,6 @@ func submissionOf(row pgx.CollectableRow, further ...any) (engage.Submission, er
 	return s, err
 }
 
-// Submissions passes one page of a form's submissions, newest first, to take until it returns false.
-func (e *Engage) Submissions(
-	ctx context.Context,
-	workspaceID, form uuid.UUID,
-	r list.Range,
-	take func(engage.Submission) bool,
-) (list.End, error) {
-	if !r.UpdatedSince.IsZero() {
-		return e.changedSubmissions(ctx, workspaceID, form, r, take)
-	}
-	text := "select " + submissionColumns + " from resource.submissions s where s.tenant_id = $1 and s.form_id = $2"
-	scan := func(row pgx.CollectableRow) (engage.Submission, error) { return submissionOf(row) }
-	return readRange(ctx, e.pool, text, "s", []any{workspaceID, form}, r, scan, take)
-}
-
 // Process finishes a submission in one transaction: if the process stops at any point, either nothing or everything
 // has happened, and a second run changes nothing (E5). If workspaceID is zero, as in a job of an earlier release,
 // Process searches all workspaces.
@@ -132,16 +123,11 @@ func (e *Engage) Process(ctx context.Context, workspaceID, id uuid.UUID) error {
 // leaves a finished submission unchanged. workspaceID is as for Process.
 func (e *Engage) Reject(ctx context.Context, workspaceID, id uuid.UUID, reason string) error {
 	return e.end(ctx, workspaceID, id, func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
-		s := engage.Submission{ID: id, WorkspaceID: workspaceID}
-		err := tx.QueryRow(ctx, `select form_id from resource.submissions
-			where tenant_id = $1 and id = $2 and status = 'accepted' for update`, workspaceID, id).Scan(&s.Form)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil // another run has finished it
+		s, err := takeSubmission(ctx, tx, workspaceID, id)
+		if err != nil || s == nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("take a submission: %w", err)
-		}
-		return reject(ctx, tx, s, reason)
+		return reject(ctx, tx, *s, reason)
 	})
 }
 
@@ -155,8 +141,12 @@ func (e *Engage) end(
 	ctx, cancel := bounded(ctx, workPatience)
 	defer cancel()
 	if workspaceID == uuid.Nil {
-		err := e.pool.QueryRow(ctx,
-			"select tenant_id from resource.submissions where id = $1 and status = 'accepted'", id).Scan(&workspaceID)
+		var err error
+		workspaceID, err = byID(id, pgx.ErrNoRows, func(months string) (workspaceID uuid.UUID, err error) {
+			text := "select tenant_id from resource.submissions where id = $1 and status = 'accepted'" + months
+			err = e.pool.QueryRow(ctx, text, id).Scan(&workspaceID)
+			return workspaceID, err
+		})
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return nil // already finished by another run
@@ -169,38 +159,40 @@ func (e *Engage) end(
 	})
 }
 
-// takeSubmission locks a waiting submission and returns it with the fields of its form. It returns nil if another run
+// takeSubmission locks a waiting submission and reads it, but does not parse its answers. It returns nil if another run
 // has finished it.
-func takeSubmission(
-	ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID,
-) (*engage.Submission, []engage.Field, error) {
-	s := engage.Submission{ID: id, WorkspaceID: workspaceID}
-	err := tx.QueryRow(ctx, `
-		select form_id, answers, trapped from resource.submissions
-		where tenant_id = $1 and id = $2 and status = 'accepted' for update`, workspaceID, id).
-		Scan(&s.Form, &s.Answers, &s.Trapped)
+func takeSubmission(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) (*engage.Submission, error) {
+	s, err := byID(id, pgx.ErrNoRows, func(months string) (*engage.Submission, error) {
+		s := &engage.Submission{ID: id, WorkspaceID: workspaceID}
+		return s, tx.QueryRow(ctx, `select form_id, created_at, trapped, answers from resource.submissions
+			where tenant_id = $1 and id = $2 and status = 'accepted'`+months+" for update", workspaceID, id).
+			Scan(&s.Form, &s.CreatedAt, &s.Trapped, (*[]byte)(&s.StoredAnswers))
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("take a submission: %w", err)
+		return nil, fmt.Errorf("take a submission: %w", err)
 	}
-	var fields []engage.Field
-	err = tx.QueryRow(ctx, "select fields from resource.forms where tenant_id = $1 and id = $2", workspaceID, s.Form).
-		Scan(&fields)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the fields of a form: %w", err)
-	}
-	return &s, fields, nil
+	return s, nil
 }
 
 func process(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
-	s, fields, err := takeSubmission(ctx, tx, workspaceID, id)
+	s, err := takeSubmission(ctx, tx, workspaceID, id)
 	if err != nil || s == nil {
 		return err
 	}
 	if s.Trapped {
 		return reject(ctx, tx, *s, engage.ReasonTrapped)
+	}
+	if err := json.Unmarshal(s.StoredAnswers, &s.Answers); err != nil {
+		return fmt.Errorf("read the answers of a submission: %w", err)
+	}
+	var fields []engage.Field
+	err = tx.QueryRow(ctx, "select fields from resource.forms where tenant_id = $1 and id = $2", workspaceID, s.Form).
+		Scan(&fields)
+	if err != nil {
+		return fmt.Errorf("read the fields of a form: %w", err)
 	}
 	supporter, err := ensureSupporter(ctx, tx, workspaceID, engage.SupporterOf(fields, s.Answers))
 	if err != nil {
@@ -211,8 +203,9 @@ func process(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
 		return err
 	}
 	_, err = tx.Exec(ctx, `
-		update resource.submissions set status = 'processed', supporter_id = $3, finished_at = $4
-		where tenant_id = $1 and id = $2`, workspaceID, id, supporter, at)
+		update resource.submissions set status = 'processed', supporter_id = $4, finished_at = $5
+		where tenant_id = $1 and id = $2 and created_at = $3`+inMonths(s.CreatedAt, s.CreatedAt),
+		workspaceID, id, s.CreatedAt, supporter, at)
 	if err != nil {
 		return fmt.Errorf("finish a submission: %w", err)
 	}
@@ -225,8 +218,9 @@ func reject(ctx context.Context, tx pgx.Tx, s engage.Submission, reason string) 
 		return err
 	}
 	_, err = tx.Exec(ctx, `
-		update resource.submissions set status = 'rejected', reasons = $3, finished_at = $4
-		where tenant_id = $1 and id = $2`, s.WorkspaceID, s.ID, []string{reason}, at)
+		update resource.submissions set status = 'rejected', reasons = $4, finished_at = $5
+		where tenant_id = $1 and id = $2 and created_at = $3`+inMonths(s.CreatedAt, s.CreatedAt),
+		s.WorkspaceID, s.ID, s.CreatedAt, []string{reason}, at)
 	if err != nil {
 		return fmt.Errorf("reject a submission: %w", err)
 	}

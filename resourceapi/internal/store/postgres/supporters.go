@@ -64,7 +64,9 @@ func (e *Engage) Supporter(ctx context.Context, workspaceID, id uuid.UUID) (enga
 func (e *Engage) Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
 	text := "select " + submissionColumns + " from resource.submissions where tenant_id = $1 and id = $2"
 	scan := func(row pgx.CollectableRow) (engage.Submission, error) { return submissionOf(row) }
-	return oneRecord(ctx, e.pool, engage.ErrNoSubmission, scan, text, workspaceID, id)
+	return byID(id, engage.ErrNoSubmission, func(months string) (engage.Submission, error) {
+		return oneRecord(ctx, e.pool, engage.ErrNoSubmission, scan, text+months, workspaceID, id)
+	})
 }
 
 // oneRecord reads at most one row. It returns missing if there is none.

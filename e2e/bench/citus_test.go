@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// TestCitus compares one Postgres with a Citus cluster of a coordinator and two workers. Two processes of authserver
+// use the cluster: the refreshes of one pass through the coordinator, and those of the other go to the workers.
+func TestCitus(t *testing.T) {
+	r := begin(t, "citus")
+	const connections = 16
+	const one, coordinator, workers = "one Postgres", "three nodes", "three nodes, refreshes at the workers"
+	single := harness.Private(t, harness.Options{Durable: true})
+	cluster := harness.StartCitus(t, 2, true)
+	several := harness.Private(t, harness.Options{Durable: true, Authservers: 2})
+	harness.RefreshAtWorkers(t, cluster, several.DatabaseURL, several.Authservers[1])
+	var nodes []int
+	for _, node := range cluster.Nodes {
+		nodes = append(nodes, node.PID())
+	}
+	onOne := []int{single.Postgres.PID()}
+	loads := append(
+		direct(t, one, single, single.Authservers[0], onOne),
+		direct(t, coordinator, several, several.Authservers[0], nodes)...)
+	loads = append(loads, direct(t, workers, several, several.Authservers[1], nodes)[0])
+	all, order := measureAll(t, inTurn(loads), []int{connections})
+	r.line("One Postgres, and Citus with a coordinator and two workers, on the same processors take turns, "+
+		"%d rounds of %s each.", *rounds, *each)
+	r.line("CPU is in microseconds a request: of the serving process, of all nodes of Postgres, of Redis.\n")
+	r.table(all, order)
+	r.line("\nPostgres's processor time by node, in microseconds a request:\n")
+	r.line("| %d connections | coordinator | first worker | second worker |\n|---|---|---|---|", connections)
+	for _, of := range loads {
+		if len(of.at.postgres) > 1 {
+			byNode(t, r, of, connections)
+		}
+	}
+	r.write(t)
+}
+
+// direct returns loads that go directly to a process of each service. The first one refreshes.
+func direct(t *testing.T, name string, running *stack.Stack, account *stack.Service, postgres []int) []load {
+	t.Helper()
+	b := &bench{
+		product: harness.NewProduct(t, running, &harness.Secrets{}),
+		codes:   make(chan [2]string, maxCodes),
+		held:    map[int]string{},
+	}
+	b.owner = b.product.Person(t, b.product.Demo.Users.Owner).SignedIn(t)
+	b.connector = b.product.DemoConnector()
+	redis := []int{running.Redis.PID()}
+	b.account = target{name, account.URL, []int{account.PID()}, postgres, redis}
+	b.lists = target{name, running.Resourceapi.URL, []int{running.Resourceapi.PID()}, postgres, redis}
+	b.demoWorkspaces = map[string]string{b.lists.url: running.Demo.Workspaces.Main.ID}
+	tokens := b.connector.Connect(t, b.owner)
+	ok := []int{http.StatusOK}
+	return []load{
+		{what: refreshing, at: b.account, worker: b.refresh(t), statuses: ok},
+		{what: codeExchange, at: b.account, worker: b.exchange, statuses: ok, before: b.fill},
+		{what: introspection, at: b.account, worker: b.introspect(tokens.AccessToken), statuses: ok},
+		{what: listConnector, at: b.lists, worker: b.list(b.lists, tokens.AccessToken), statuses: ok},
+		{what: listPAT, at: b.lists, worker: b.list(b.lists, b.product.Demo.Tokens.Owner), statuses: ok},
+	}
+}
+
+// byNode runs a load once more and writes a row with the processor time of each node.
+func byNode(t *testing.T, r *report, l load, connections int) {
+	t.Helper()
+	nodes := l.at.postgres
+	l.at.pids, l.at.postgres, l.at.redis = nodes[:1], nodes[1:2], nodes[2:]
+	s := l.run(t, connections, 2**each)
+	r.line("| %s, %s | %.0f | %.0f | %.0f |", l.what, l.at.name, s.cost(0), s.cost(1), s.cost(2))
+}

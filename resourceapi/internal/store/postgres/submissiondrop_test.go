@@ -1,0 +1,163 @@
+package postgres
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+)
+
+const dropSubmissionMonth = "select coalesce(resource.drop_submission_month(now()), -1)"
+
+// A month is dropped when retention has deleted its last submission, and not before.
+func TestSubmissionMonths_EmptyMonthIsDropped(t *testing.T) {
+	t.Parallel()
+	r := newRetentionTest(t)
+	pastSubmissionMonths(t, r.Fixture)
+	short, long, from := r.form(1), r.form(24), r.supporter()
+	r.submissions(short, from, 20, "5 months 1 hour")
+	r.submissions(short, from, 20, "4 months 1 hour")
+	r.submissions(long, from, 1, "4 months 1 hour")
+	r.submissions(short, from, 3, "1 hour")
+	before := r.Count(submissionMonths)
+	r.Exec("analyze resource.submissions")
+	dropped := 0
+	for r.Count(dropSubmissionMonth) == 0 { // the months that have never had a submission
+		dropped++
+	}
+	if n := r.Count("select count(*) from resource.submissions"); n != 44 || dropped == 0 {
+		t.Errorf("%d submissions are left, %d months were dropped", n, dropped)
+	}
+	r.deletes("submissions", 40)
+	r.deletes("submissions", 0) // drops the month that has become empty
+	if n := r.Count(submissionMonths); n != before-dropped-1 {
+		t.Errorf("%d months are left of %d", n, before-dropped)
+	}
+	if n := r.Count("select count(*) from resource.submissions"); n != 4 {
+		t.Errorf("%d submissions are left", n)
+	}
+}
+
+// Due submissions are deleted by their ids in their months, without reading the others.
+func TestSubmissionMonths_OnlyDueSubmissionsAreRead(t *testing.T) {
+	t.Parallel()
+	r := newRetentionTest(t)
+	pastSubmissionMonths(t, r.Fixture)
+	short, long, from := r.form(1), r.form(24), r.supporter()
+	r.Exec("alter table resource.submissions disable trigger user")
+	for _, ago := range []string{"1 day", "80 days", "100 days", "130 days"} {
+		r.submissions(long, from, 5000, ago)
+	}
+	r.submissions(short, from, 10, "100 days")
+	r.Exec("analyze resource.submissions")
+	plan := explained(t, r.store.pool, oldSubmissions().Delete, []any{time.Now(), 500, r.workspace})
+	read := regexp.MustCompile(`Seq Scan on submissions_\S+ .*actual`).FindAllString(plan, -1)
+	if len(read) > 0 || !strings.Contains(plan, "Index Cond: ((tenant_id = ") {
+		t.Errorf("%d partitions are read as a whole: %s", len(read), plan)
+	}
+	if n := r.Count("select count(*) from resource.submissions"); n != 20_000 {
+		t.Errorf("%d submissions are left", n)
+	}
+}
+
+// While another session reads submissions, no month is dropped, and a request waits only a moment.
+func TestSubmissionMonths_SubmissionsInUseAreNotDropped(t *testing.T) {
+	t.Parallel()
+	r := newRetentionTest(t)
+	pastSubmissionMonths(t, r.Fixture)
+	before := r.Count(submissionMonths)
+	reader, err := pgx.Connect(t.Context(), r.Database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := reader.Exec(t.Context(), "begin; select count(*) from resource.submissions"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if n := r.Count(dropSubmissionMonth); n != -1 || r.Count(submissionMonths) != before {
+		t.Errorf("%d months are left of %d", r.Count(submissionMonths), before)
+	}
+	if took := time.Since(began); took > 900*time.Millisecond {
+		t.Errorf("submissions were locked for up to %s", took)
+	}
+	if _, err := reader.Exec(t.Context(), "rollback"); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.Count(dropSubmissionMonth); n != 0 || r.Count(submissionMonths) != before-1 {
+		t.Errorf("%d months are left of %d later", r.Count(submissionMonths), before)
+	}
+}
+
+// Submissions of the last partition move to their months when these are made, without events and with their supporters.
+func TestSubmissionMonths_LastPartitionIsEmptiedByMonth(t *testing.T) {
+	t.Parallel()
+	r := newRetentionTest(t)
+	pastSubmissionMonths(t, r.Fixture)
+	// As if no process had made months for half a year.
+	r.Exec(`do $$ declare first timestamptz; name text; begin
+		select min(p.starts) into first from account.months_of('resource.submissions') p;
+		for name in select p.name from account.months_of('resource.submissions') p where p.ends is not null loop
+			execute format('drop table %s', name);
+		end loop;
+		alter table resource.submissions detach partition resource.submissions_9999;
+		execute format('alter table resource.submissions attach partition resource.submissions_9999
+			for values from (%L) to (maxvalue)', first);
+	end $$`)
+	form, from := r.form(24), r.supporter()
+	for _, ago := range []string{"-130 days", "-20 days", "1 day", "70 days", "100 days"} {
+		r.submissions(form, from, 3, ago)
+	}
+	events := r.Count("select count(*) from account.events")
+	for range 2 { // a month that exists is not made again
+		r.Exec("select resource.make_submission_months()")
+	}
+	if n, left := r.Count("select count(*) from resource.submissions where supporter_id = $1", from),
+		r.Count("select count(*) from resource.submissions_9999"); n != 15 || left != 3 {
+		t.Errorf("%d submissions, %d of them in the last partition", n, left)
+	}
+	if n := r.Count("select count(*) from account.events") - events; n != 0 {
+		t.Errorf("%d events of submissions that only moved", n)
+	}
+	id := uuid.New()
+	r.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
+		values ($1, $2, $3, $1, '{}', '[]', false)`, id, r.workspace, form)
+	r.Exec("delete from resource.submissions where id = $1", id)
+	if n := r.Count("select count(*) from account.events") - events; n != 2 {
+		t.Errorf("%d events of a submission that was added and deleted", n)
+	}
+}
+
+// While another session reads submissions, no month is added. A later call adds it.
+func TestSubmissionMonths_MonthsAreAddedLaterIfSubmissionsAreInUse(t *testing.T) {
+	t.Parallel()
+	r := newRetentionTest(t)
+	testkit.SkipIfDistributed(t, "the new table has no months yet")
+	reader, err := pgx.Connect(t.Context(), r.Database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := reader.Exec(t.Context(), "begin; select count(*) from resource.submissions"); err != nil {
+		t.Fatal(err)
+	}
+	before, began := r.Count(submissionMonths), time.Now()
+	r.deletes("submissions", 0)
+	r.Exec("select resource.make_submission_months()")
+	if n, took := r.Count(submissionMonths), time.Since(began); n != before || took > 900*time.Millisecond {
+		t.Errorf("%d months, want %d; submissions were locked for up to %s", n, before, took)
+	}
+	if _, err := reader.Exec(t.Context(), "rollback"); err != nil {
+		t.Fatal(err)
+	}
+	r.Exec("select resource.make_submission_months()")
+	if n := r.Count(submissionMonths); n < before+2 {
+		t.Errorf("%d months later", n)
+	}
+}

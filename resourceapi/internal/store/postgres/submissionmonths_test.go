@@ -1,0 +1,341 @@
+package postgres
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/identity"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/list"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+const submissionMonths = "select count(*) from account.months_of('resource.submissions')"
+
+// pastSubmissionMonths replaces submissions_0000 by the partitions of this month and the 6 before it, and makes the
+// next ones.
+func pastSubmissionMonths(t *testing.T, w *postgrestest.Fixture) {
+	t.Helper()
+	testkit.SkipIfDistributed(t, "partitions are created by hand")
+	w.Exec("drop table resource.submissions_0000")
+	w.Exec(`do $$ declare month timestamptz; name text; begin
+		for month in
+			select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
+			from generate_series(-1, 6) n loop
+			continue when exists (select from account.months_of('resource.submissions') p where p.starts <= month);
+			name := 'submissions_' || to_char(month at time zone 'UTC', 'YYYY_MM');
+			execute format('create table resource.%I (like resource.submissions_9999 including all)', name);
+			execute format('alter table resource.submissions attach partition resource.%I for values from (%L) to (%L)',
+				name, month, (month at time zone 'UTC' + interval '1 month') at time zone 'UTC');
+		end loop;
+	end $$`)
+	w.Exec("select resource.make_submission_months()")
+}
+
+// addDaily adds a processed submission for each of the last days.
+func addDaily(w *postgrestest.Fixture, workspaceID, form uuid.UUID, days int) {
+	supporter := uuid.New()
+	w.Exec("insert into resource.supporters (id, tenant_id) values ($1, $2)", supporter, workspaceID)
+	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, status,
+			finished_at, supporter_id, created_at)
+		select gen_random_uuid(), $1, $2, gen_random_uuid(), '{}', '[]', false, 'processed', t, $3, t
+		from generate_series(0, $4::integer - 1) n, lateral (select now() - make_interval(days => n) as t) at`,
+		workspaceID, form, supporter, days)
+}
+
+// A token is used once, also by concurrent requests at the end of a month.
+func TestSubmissionMonths_TokenIsUsedOnceAtTurnOfMonth(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	pastSubmissionMonths(t, w)
+	workspaceID := w.Workspace()
+	form, token := addForm(w, workspaceID), uuid.New()
+	var inserted, refused, turn atomic.Int64
+	// The list is locked: the first submission has the last microsecond of a month, the others come after it.
+	inTurn := func(time.Time) time.Time {
+		return month(time.Now(), 0).Add(time.Duration(turn.Add(1)-2) * time.Microsecond)
+	}
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			connection, err := pgx.Connect(t.Context(), w.Database.Resourceapi)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = connection.Close(context.WithoutCancel(t.Context())) }()
+			err = earlierService{connection, workspaceID, form}.insert(t.Context(), uuid.New(), token, inTurn)
+			switch {
+			case err == nil:
+				inserted.Add(1)
+			case refusedBy(err, uniqueViolation, "submissions"):
+				refused.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if inserted.Load() != 1 || refused.Load() != 7 {
+		t.Errorf("%d submissions were inserted with a token, %d refused", inserted.Load(), refused.Load())
+	}
+}
+
+// A list and its pages have the submissions of all months in order, whatever the limit and the filter.
+func TestSubmissionMonths_ListsAreInOrder(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	pastSubmissionMonths(t, w)
+	store, workspaceID := open(t, w), w.Workspace()
+	form, other := addForm(w, workspaceID), addForm(w, workspaceID)
+	addDaily(w, workspaceID, form, 150)
+	addDaily(w, workspaceID, other, 20)
+	now := time.Now()
+	recent := w.Count("select count(*) from resource.submissions where form_id = $1 and created_at >= $2", form,
+		month(now, -1))
+	for name, filter := range map[string]list.Filter{
+		"all":       {},
+		"processed": {Status: "processed"},
+		"rejected":  {Status: "rejected"},
+		"since":     {CreatedSince: now.AddDate(0, 0, -100)},
+		"before":    {CreatedBefore: now.AddDate(0, 0, -70)},
+		"between":   {CreatedSince: now.AddDate(0, 0, -100), CreatedBefore: now.AddDate(0, 0, -70)},
+		"recent":    {CreatedSince: now.AddDate(0, 0, -3)},
+		"updated":   {UpdatedSince: now.AddDate(0, 0, -90)},
+		"none":      {CreatedBefore: now.AddDate(-5, 0, 0)},
+	} {
+		for _, limit := range []int{7, recent - 1, recent, recent + 1, list.MaxLimit} {
+			want := matching(t, store, form, filter)
+			var found []uuid.UUID
+			r := list.Range{Limit: limit, Filter: filter}
+			for more := true; more; {
+				var last engage.Submission
+				end, err := store.Engage(nil).Submissions(t.Context(), workspaceID, form, r,
+					func(s engage.Submission) bool {
+						last, found = s, append(found, s.ID)
+						return true
+					})
+				if err != nil {
+					t.Fatal(err)
+				}
+				until := end.Until
+				if r.After != nil {
+					until = r.After.Until
+				}
+				more, r.After = end.More, &list.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: until}
+			}
+			if !slices.Equal(found, want) {
+				t.Errorf("%s, in pages of %d: %d submissions, want %d", name, limit, len(found), len(want))
+			}
+		}
+	}
+}
+
+// matching returns the ids that a list with the filter has.
+func matching(t *testing.T, store *Store, form uuid.UUID, f list.Filter) []uuid.UUID {
+	t.Helper()
+	if f.CreatedBefore.IsZero() {
+		f.CreatedBefore = time.Now().AddDate(1, 0, 0)
+	}
+	rows, err := store.pool.Query(t.Context(), `select id from resource.submissions where form_id = $1
+		and ($2 = '' or status = $2) and created_at >= $3 and created_at < $4 and finished_at >= $5
+		order by created_at desc, id desc`, form, f.Status, f.CreatedSince, f.CreatedBefore, f.UpdatedSince)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// seenStatements is a tracer that keeps each statement with its arguments.
+type seenStatements struct{ all []pgx.TraceQueryStartData }
+
+func (s *seenStatements) TraceQueryStart(
+	ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData,
+) context.Context {
+	s.all = append(s.all, data)
+	return ctx
+}
+
+func (s *seenStatements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A statement about one submission, and a list's first page, read few partitions, also with a kept plan.
+func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	pastSubmissionMonths(t, w)
+	seen := &seenStatements{}
+	store, err := Open(t.Context(), w.Database.Resourceapi, 4, seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	workspaceID, id := w.Workspace(), identity.New()
+	form := addForm(w, workspaceID)
+	addDaily(w, workspaceID, form, 150)
+	w.Exec("analyze resource.submissions")
+	e := store.Engage(noJobs{})
+	all := w.Count(submissionMonths)
+	future := w.Count(submissionMonths + " where starts > now()")
+	for _, c := range []struct {
+		name string
+		most int // partitions
+		do   func() error
+	}{
+		{"accept", 2, func() error {
+			return pgx.BeginFunc(t.Context(), store.pool, func(tx pgx.Tx) error {
+				return (&engageWriting{tx, noJobs{}}).Accept(t.Context(), engage.Submission{
+					ID:          id,
+					WorkspaceID: workspaceID,
+					Form:        form,
+					Token:       uuid.New(),
+					Answers:     engage.Answers{},
+					Consents:    []engage.ConsentAnswer{},
+				})
+			})
+		}},
+		{"read", 2, func() error { _, err := e.Submission(t.Context(), workspaceID, id); return err }},
+		{"status", 2, func() error { _, err := e.SubmissionStatus(t.Context(), workspaceID, id); return err }},
+		{"process", 2, func() error { return e.Process(t.Context(), workspaceID, id) }},
+		{"first page", 2 + future, func() error {
+			_, err := e.Submissions(t.Context(), workspaceID, form, list.Range{Limit: 20},
+				func(engage.Submission) bool { return true })
+			return err
+		}},
+	} {
+		seen.all = nil
+		if err := c.do(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		checked := 0
+		for _, s := range seen.all {
+			if !strings.Contains(s.SQL, "resource.submissions ") || strings.Contains(s.SQL, "insert") {
+				continue
+			}
+			checked++
+			for _, n := range partitionsOf(t, w, s) {
+				if n < 1 || n > c.most {
+					t.Errorf("%s reads %d of %d partitions, want at most %d: %s", c.name, n, all, c.most, s.SQL)
+				}
+			}
+		}
+		if checked == 0 {
+			t.Errorf("%s: no statement was checked", c.name)
+		}
+	}
+}
+
+// partitionsOf returns how many partitions the plan for the arguments and the kept plan of a statement read.
+func partitionsOf(t *testing.T, w *postgrestest.Fixture, s pgx.TraceQueryStartData) (counts []int) {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), w.Database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close(context.WithoutCancel(t.Context())) }()
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		if _, err := connection.Exec(t.Context(), "set plan_cache_mode = "+mode); err != nil {
+			t.Fatal(err)
+		}
+		plan := explained(t, connection, s.SQL, s.Args)
+		found := regexp.MustCompile(`on (submissions_\d+\S*)`).FindAllString(plan, -1)
+		slices.Sort(found)
+		counts = append(counts, len(slices.Compact(found)))
+	}
+	return counts
+}
+
+// noJobs is a Queue that adds no job.
+type noJobs struct{}
+
+func (noJobs) Add(context.Context, pgx.Tx, uuid.UUID, uuid.UUID, int) error { return nil }
+
+// A submission is found even if its id has no time, or another one than its month.
+func TestSubmissionMonths_SubmissionIsFoundByAnyID(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	pastSubmissionMonths(t, w)
+	e, workspaceID := open(t, w).Engage(noJobs{}), w.Workspace()
+	form := addForm(w, workspaceID)
+	for name, id := range map[string]uuid.UUID{
+		"random":       uuid.New(),
+		"other months": identity.New(),
+		"far future":   uuid.MustParse("ffffffff-ffff-7fff-8000-000000000001"),
+		"far past":     uuid.MustParse("00000000-0000-7000-8000-000000000001"),
+	} {
+		w.Exec(`insert into resource.submissions
+			(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
+			values ($1, $2, $3, $1, '{}', '[]', true, now() - interval '100 days')`, id, workspaceID, form)
+		if err := e.Process(t.Context(), workspaceID, id); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, in := range []uuid.UUID{workspaceID, uuid.Nil} {
+			if s, err := e.SubmissionStatus(t.Context(), in, id); err != nil || s.Status != engage.Rejected {
+				t.Errorf("%s: %s, %v", name, s.Status, err)
+			}
+		}
+		if s, err := e.Submission(t.Context(), workspaceID, id); err != nil || s.ID != id {
+			t.Errorf("%s: %s, %v", name, s.ID, err)
+		}
+		if _, err := e.Submission(t.Context(), uuid.New(), id); err != engage.ErrNoSubmission {
+			t.Errorf("%s: in another workspace: %v", name, err)
+		}
+	}
+}
+
+// A submission that ends long after it was accepted is in the lists of changed submissions, and what is written next
+// has a later time.
+func TestSubmissionMonths_LateSubmissionIsFoundByItsChange(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	pastSubmissionMonths(t, w)
+	store, workspaceID := open(t, w), w.Workspace()
+	e, form := store.Engage(noJobs{}), addForm(w, workspaceID)
+	addDaily(w, workspaceID, form, 10)
+	changed := func() (ids []uuid.UUID) {
+		since := list.Filter{UpdatedSince: time.Now().Add(-time.Hour)}
+		_, err := e.Submissions(t.Context(), workspaceID, form, list.Range{Limit: 20, Filter: since},
+			func(s engage.Submission) bool {
+				ids = append(ids, s.ID)
+				return true
+			})
+		if err != nil {
+			t.Error(err)
+		}
+		return ids
+	}
+	if n := len(changed()); n != 1 {
+		t.Errorf("%d submissions were changed", n)
+	}
+	id := uuid.New()
+	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
+		values ($1, $2, $3, $1, '{}', '[]', false, now() - interval '100 days')`, id, workspaceID, form)
+	if err := e.Process(t.Context(), workspaceID, id); err != nil {
+		t.Fatal(err)
+	}
+	if ids := changed(); len(ids) != 2 || ids[1] != id {
+		t.Errorf("the changed submissions are %v, want two, the older one %s", ids, id)
+	}
+	// As if the clock had been set back since the submission ended.
+	w.Exec("update resource.submissions set finished_at = now() + interval '1 minute' where id = $1", id)
+	w.Exec(`update resource.list_locks l set late_at = s.finished_at from resource.submissions s
+		where s.id = $1 and l.list = s.form_id::text`, id)
+	if n := w.Count(`select count(*) from resource.submissions where id = $3
+		and finished_at < resource.next_moment($1, $2)`, workspaceID, form.String(), id); n != 1 {
+		t.Error("the next time is not later than that of the late submission")
+	}
+}
