@@ -81,15 +81,12 @@ func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 	if patPattern.Match(again.Body) {
 		t.Error("the token is shown a second time")
 	}
-	revoke := again.FormWith(
-		t,
-		`li:has(h3:contains("Payroll bridge")) form:contains("Revoke") button:contains("Revoke")`,
-	)
+	revoke := again.FormWith(t, `form li:has(h3:contains("Payroll bridge")) button:contains("Revoke")`)
 	owner.Submit(t, revoke)
 	wantsBearerRejected(t, p, ws, token)
 	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK) // the owner's other token
 	gone := owner.Arrive(t, developersURL(p, ws))
-	if gone.Find(`li:has(h3:contains("Payroll bridge")) form`).Length() != 0 {
+	if gone.Find(`form li:has(h3:contains("Payroll bridge"))`).Length() != 0 {
 		t.Error("the revoked token is still listed as active")
 	}
 }
@@ -204,7 +201,7 @@ func TestPAT_IntegrationSetUpFromSettings(t *testing.T) {
 		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 	page := owner.Arrive(t, developersURL(p, ws))
-	revoke := page.FormWith(t, `li:has(h3:contains("Old one")) form:contains("Revoke") button:contains("Revoke")`)
+	revoke := page.FormWith(t, `form li:has(h3:contains("Old one")) button:contains("Revoke")`)
 	owner.Submit(t, revoke)
 	wantsBearerRejected(t, p, ws, old)
 	p.In(ws.Workspace, next).Get(t, programmes).Wants(t, http.StatusOK)

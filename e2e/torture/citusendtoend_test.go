@@ -19,8 +19,8 @@ const notDistributed = "^Test(Architecture|ChecksAndWrites_|Conformance_Expected
 	"Migrate|Outage|Races|RedisReplies|SigningKey|Traces|Webhooks_Deliver|" +
 	"Browser|" +
 	"Tie|" +
-	"Credentials_Revoked|IdempotencyKey_AfterAccess|Introspection_Invalid|Registered_OldSecret|" +
-	"WorkspaceRoutes_RejectInvalid)"
+	"ConnectorPolicy_Lowering|Credentials_Revoked|IdempotencyKey_AfterAccess|Introspection_Invalid|" +
+	"Registered_OldSecret|WorkspaceRoutes_RejectInvalid)"
 
 // TestCitus_EndToEndTestsPass runs the tests of e2e that share a stack against a distributed installation, one at a
 // time.

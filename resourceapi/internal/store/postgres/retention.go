@@ -59,8 +59,8 @@ func formerSecrets() retention.Kind {
 }
 
 // oldSubmissions returns the kind of submissions. It reads each form's list from its oldest submission on, so that it
-// reads only what it deletes. Functions add the months and drop those in which no submission is left, since this role
-// does not own the table.
+// reads only what it deletes, and only in the months between the oldest and the newest of them. Functions add the
+// months and drop those in which no submission is left, since this role does not own the table.
 func oldSubmissions() retention.Kind {
 	const old = `s.tenant_id = f.tenant_id and s.form_id = f.id
 		and s.created_at < $1::timestamptz - make_interval(months => f.retention_months)`
@@ -79,8 +79,9 @@ func oldSubmissions() retention.Kind {
 					order by s.created_at, s.id limit $2 for update skip locked
 				) d where f.tenant_id = $3 limit $2
 			), gone as (
-				delete from resource.submissions s using due
-				where s.tenant_id = $3 and s.id = due.id and s.created_at = due.created_at returning 1)
+				delete from resource.submissions s where s.tenant_id = $3 and s.id = any (array(select id from due))
+					and s.created_at between (select min(created_at) from due) and (select max(created_at) from due)
+				returning 1)
 			select count(*) from gone`,
 	}
 }

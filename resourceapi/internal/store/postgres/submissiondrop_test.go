@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +40,28 @@ func TestSubmissionMonths_EmptyMonthIsDropped(t *testing.T) {
 		t.Errorf("%d months are left of %d", n, before-dropped)
 	}
 	if n := r.Count("select count(*) from resource.submissions"); n != 4 {
+		t.Errorf("%d submissions are left", n)
+	}
+}
+
+// Due submissions are deleted by their ids in their months, without reading the others.
+func TestSubmissionMonths_OnlyDueSubmissionsAreRead(t *testing.T) {
+	t.Parallel()
+	r := newRetentionTest(t)
+	pastSubmissionMonths(t, r.Fixture)
+	short, long, from := r.form(1), r.form(24), r.supporter()
+	r.Exec("alter table resource.submissions disable trigger user")
+	for _, ago := range []string{"1 day", "80 days", "100 days", "130 days"} {
+		r.submissions(long, from, 5000, ago)
+	}
+	r.submissions(short, from, 10, "100 days")
+	r.Exec("analyze resource.submissions")
+	plan := explained(t, r.store.pool, oldSubmissions().Delete, []any{time.Now(), 500, r.workspace})
+	read := regexp.MustCompile(`Seq Scan on submissions_\S+ .*actual`).FindAllString(plan, -1)
+	if len(read) > 0 || !strings.Contains(plan, "Index Cond: ((tenant_id = ") {
+		t.Errorf("%d partitions are read as a whole: %s", len(read), plan)
+	}
+	if n := r.Count("select count(*) from resource.submissions"); n != 20_000 {
 		t.Errorf("%d submissions are left", n)
 	}
 }
@@ -87,7 +111,7 @@ func TestSubmissionMonths_LastPartitionIsEmptiedByMonth(t *testing.T) {
 			for values from (%L) to (maxvalue)', first);
 	end $$`)
 	form, from := r.form(24), r.supporter()
-	for _, ago := range []string{"-120 days", "-20 days", "1 day", "70 days", "100 days"} {
+	for _, ago := range []string{"-130 days", "-20 days", "1 day", "70 days", "100 days"} {
 		r.submissions(form, from, 3, ago)
 	}
 	events := r.Count("select count(*) from account.events")
