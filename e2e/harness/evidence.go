@@ -35,8 +35,8 @@ func Rounds(short, longForm int) int {
 	return min(short**scale, max(short, longForm))
 }
 
-// NeedsQuiet skips a test of response times in `make test`, which runs other tests beside it. The part of `make torture`
-// runs it.
+// NeedsQuiet skips a test of response times in `make test`, which runs other tests beside it. The part of
+// `make torture` runs it.
 func NeedsQuiet(t *testing.T, part string) {
 	t.Helper()
 	if !*long && *scale == 1 {
