@@ -35,6 +35,15 @@ func Rounds(short, longForm int) int {
 	return min(short**scale, max(short, longForm))
 }
 
+// NeedsQuiet skips a test of response times in `make test`, which runs other tests beside it. The part of
+// `make torture` runs it.
+func NeedsQuiet(t *testing.T, part string) {
+	t.Helper()
+	if !*long && *scale == 1 {
+		t.Skipf("it measures response times, which needs a quiet machine: make torture PART=%s", part)
+	}
+}
+
 // EvidenceVariable names a file to which each suite appends a line when it ends: what was done, how often, and the
 // result.
 const EvidenceVariable = "ALMONER_EVIDENCE"

@@ -42,7 +42,7 @@ func TestStalls_OfPostgresLoseNoGrant(t *testing.T) {
 // succeeded. When the late call arrives, the credential that it presents is superseded. A direct call has no effect
 // then, with or without a deadline. The first refresh after an exchange calls Redis a second time, with a snapshot.
 func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
-	parallelIfShort(t)
+	harness.NeedsQuiet(t, "stalls")
 	rounds := harness.Rounds(2, 200)
 	harness.Record(t, "%d exchanges and %d refreshes reached Redis after their retry, 0 grants lost", rounds, 2*rounds)
 	relay := harness.NewRedisRelay(t)
@@ -80,7 +80,7 @@ func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
 }
 
 func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resume func())) {
-	parallelIfShort(t)
+	harness.NeedsQuiet(t, "stalls")
 	durations, rounds := stallDurations, harness.Rounds(1, 10)
 	if !harness.Long() {
 		durations = []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond}

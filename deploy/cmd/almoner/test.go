@@ -198,24 +198,9 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 	t.testEndToEnd(ctx)
 }
 
-// testEndToEnd runs the tests of e2e, one package after the other: each starts services and browsers that use all
-// processors, and two at once make requests wait so long for the stores that they get 503. ./torture runs last.
+// testEndToEnd runs the tests of e2e, two packages at once: they start services and browsers that use all processors.
 func (t *testRun) testEndToEnd(ctx context.Context) {
-	const torture = "./torture"
-	files, err := filepath.Glob(filepath.Join(t.root, endToEnd, "*", "*_test.go"))
-	if err != nil {
-		t.fail(ctx, "list the packages of "+endToEnd, err)
-		return
-	}
-	packages := []string{"."}
-	for _, file := range files {
-		if folder := "./" + filepath.Base(filepath.Dir(file)); folder != torture && !slices.Contains(packages, folder) {
-			packages = append(packages, folder)
-		}
-	}
-	flags := []string{endToEndFlags()}
-	t.goTest(ctx, "in "+endToEnd, endToEnd, flags, append([]string{"-p=1"}, packages...)...)
-	t.goTest(ctx, "in "+endToEnd+"/torture", endToEnd, flags, torture)
+	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, "-p=2", "./...")
 }
 
 // endToEndFlags leaves out the build tags: browsers and gateways use HTTP/2, which the services' tags exclude.
@@ -238,7 +223,8 @@ const testsWithin = "15m"
 
 // packages returns the packages with tests of the modules in go.work except e2e. concurrent are those that share memory
 // between goroutines. plain includes the services and their pages, whose tests take three times as long with the race
-// detector; the data that they share is in other packages. `make torture PART=detector` tests all packages.
+// detector; the data that they share is in other packages. It also includes the tools of developers. `make torture
+// PART=detector` tests all packages.
 func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err error) {
 	var out bytes.Buffer
 	list := t.command(ctx, ".", nil, &out, "go", append([]string{
@@ -250,13 +236,18 @@ func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err
 	}
 	for line := range strings.Lines(out.String()) {
 		path, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if strings.HasSuffix(path, "/internal/app") || !sharesMemory(strings.Fields(imports)) {
+		if isTool(path) || strings.HasSuffix(path, "/internal/app") || !sharesMemory(strings.Fields(imports)) {
 			plain = append(plain, path)
 		} else {
 			concurrent = append(concurrent, path)
 		}
 	}
 	return plain, concurrent, nil
+}
+
+// isTool reports whether a package is no part of the services.
+func isTool(path string) bool {
+	return strings.Contains(path, "/deploy/") || strings.Contains(path, "/shared/devkit/")
 }
 
 func sharesMemory(imports []string) bool {
