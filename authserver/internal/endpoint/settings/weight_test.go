@@ -11,7 +11,7 @@ import (
 // maxPage is the maximum size of a page in bytes.
 const maxPage = 60 << 10
 
-// A page has at most 60 KB however many members, invitations, connections, tokens and sign-ins there are.
+// A page has at most 60 KB however many members, invitations, connections, tokens, applications and sign-ins there are.
 func TestPages_AreLight(t *testing.T) {
 	t.Parallel()
 	site := browsertest.Start(t)
@@ -27,6 +27,7 @@ func TestPages_AreLight(t *testing.T) {
 	browser := site.SignedIn(ada)
 	for range 62 {
 		site.Fixture.Token(ada.ID, permissions...)
+		site.Fixture.Confidential(permissions...)
 	}
 	for n := range 62 {
 		if n%2 == 0 {
