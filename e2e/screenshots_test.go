@@ -37,11 +37,29 @@ func TestScreenshots(t *testing.T) {
 			pictures[file+"-whole"] = i.WholePicture()
 		}
 		for name, picture := range pictures {
-			if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), picture, 0o644); err != nil {
-				i.t.Fatal(err)
-			}
+			writePicture(i.t, name, picture)
 		}
 	})
+	writePicture(t, "consent-page", readmePicture(t))
+}
+
+// readmePicture returns the README's picture: the consent page with the demo's data (authserver/consent-page.png).
+func readmePicture(t *testing.T) []byte {
+	t.Helper()
+	p := harness.NewProduct(t, harness.Shared(t), &met)
+	browser := p.Browser(t, harness.Laptop)
+	browser.Open(p.AuthorizeURL(p.DemoConnector().Begin().Query))
+	browser.SignIn(p.Demo.Users.Owner.Email, p.Demo.Users.Owner.Password)
+	browser.See(`button[value="approve"]`)
+	browser.EndTransitions()
+	return browser.Picture()
+}
+
+func writePicture(t *testing.T, name string, picture []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), picture, 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // fold closes the details that unfold has opened.
