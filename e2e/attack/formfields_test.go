@@ -127,8 +127,8 @@ func fields(e *target) map[string]url.Values {
 	}
 }
 
-// elsewhere lists the forms that this stack does not offer, with the test that tries them.
-var elsewhere = map[string]string{
+// testedElsewhere lists the forms that this stack does not offer, with the test that tries them.
+var testedElsewhere = map[string]string{
 	"/settings/provider/unlink": "needs an upstream provider: authserver/internal/app, " +
 		"TestUnlink_LastSignInMethodIsRefused",
 }

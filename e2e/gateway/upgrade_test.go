@@ -25,7 +25,7 @@ func TestUpgrades_FailNoRequest(t *testing.T) {
 	if !harness.Long() {
 		t.Skip("only in the long form: make torture PART=upgrade")
 	}
-	commit := harness.LandedCommit()
+	commit := harness.PreviousRelease()
 	earlier := harness.Earlier(t, commit)
 	upgrades := harness.Rounds(0, 20)
 	var answered atomic.Int64

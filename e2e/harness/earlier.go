@@ -15,12 +15,12 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// landed is the last commit that was installed anywhere.
-const landed = "a292184063ab5031d0e597ff34236a37886fee90"
+// previousRelease is the commit of the last release that was installed.
+const previousRelease = "a292184063ab5031d0e597ff34236a37886fee90"
 
-// LandedCommit returns the commit from which installations are upgraded: the last one that was installed anywhere, or
-// the one that ALMONER_UPGRADE_FROM names.
-func LandedCommit() string { return cmp.Or(os.Getenv("ALMONER_UPGRADE_FROM"), landed) }
+// PreviousRelease returns the commit from which installations are upgraded: the one that ALMONER_UPGRADE_FROM names, or
+// the last release that was installed.
+func PreviousRelease() string { return cmp.Or(os.Getenv("ALMONER_UPGRADE_FROM"), previousRelease) }
 
 // Earlier builds both services at a commit and returns the directory of their binaries. The test is skipped if the
 // commit or one of its dependencies is not available: in a copy without history, or without a network.

@@ -62,7 +62,7 @@ func (d Distribution) Apply(ctx context.Context, url string, out io.Writer) erro
 		work.setFunctions,
 		work.runAsCaller,
 		work.copyReferences,
-		work.divide,
+		work.distributeTables,
 		work.addConstraints,
 		work.copyFunctions,
 		work.grantColumns,
@@ -72,7 +72,7 @@ func (d Distribution) Apply(ctx context.Context, url string, out io.Writer) erro
 		}
 	}
 	if work.steps == 0 {
-		return work.say("all tables are already distributed")
+		return work.report("all tables are already distributed")
 	}
 	return nil
 }
@@ -104,18 +104,18 @@ type distributing struct {
 	columnGrants []string // statements
 }
 
-func (w *distributing) say(format string, args ...any) error {
+func (w *distributing) report(format string, args ...any) error {
 	_, err := fmt.Fprintf(w.out, format+"\n", args...)
 	return err
 }
 
 // do runs a statement and reports it.
-func (w *distributing) do(ctx context.Context, said, statement string, args ...any) error {
+func (w *distributing) do(ctx context.Context, what, statement string, args ...any) error {
 	if _, err := w.owner.Exec(ctx, statement, args...); err != nil {
-		return fmt.Errorf("%s: %w", said, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	w.steps++
-	return w.say("%s", said)
+	return w.report("%s", what)
 }
 
 func (w *distributing) is(ctx context.Context, question string, args ...any) (answer bool, err error) {
@@ -156,7 +156,7 @@ func (w *distributing) prepare(ctx context.Context) error {
 const (
 	isReference = `select exists (
 		select from pg_dist_partition where logicalrelid = $1::text::regclass and partmethod = 'n' and repmodel = 't')`
-	isDivided = `select exists (
+	isDistributed = `select exists (
 		select from pg_dist_partition where logicalrelid = $1::text::regclass and partmethod = 'h')`
 )
 
@@ -227,17 +227,17 @@ func (w *distributing) copyTable(ctx context.Context, table string) error {
 	})
 }
 
-// divide distributes the tables by workspace. Citus copies the rows while services write, and blocks writes to a table
-// only at the end.
-func (w *distributing) divide(ctx context.Context) error {
+// distributeTables distributes the tables by workspace. Citus copies the rows while services write, and blocks writes to a
+// table only at the end.
+func (w *distributing) distributeTables(ctx context.Context) error {
 	with := w.With
 	for _, table := range w.ByWorkspace {
-		done, err := w.is(ctx, isDivided, table)
+		done, err := w.is(ctx, isDistributed, table)
 		if err != nil {
 			return err
 		}
 		if !done {
-			if err := w.divideTable(ctx, table, with); err != nil {
+			if err := w.distributeTable(ctx, table, with); err != nil {
 				return err
 			}
 		}
@@ -248,7 +248,7 @@ func (w *distributing) divide(ctx context.Context) error {
 	return nil
 }
 
-func (w *distributing) divideTable(ctx context.Context, table, with string) error {
+func (w *distributing) distributeTable(ctx context.Context, table, with string) error {
 	for _, c := range w.Constraints {
 		if c.Table != table && !strings.Contains(c.Definition, "references "+table+" ") {
 			continue
@@ -261,7 +261,7 @@ func (w *distributing) divideTable(ctx context.Context, table, with string) erro
 	if with == "" {
 		with = "default"
 	}
-	if done, err := w.divideEmpty(ctx, table, with); err != nil || done {
+	if done, err := w.distributeEmpty(ctx, table, with); err != nil || done {
 		return err
 	}
 	return w.do(ctx, "distributed "+table+" by workspace",
@@ -269,9 +269,9 @@ func (w *distributing) divideTable(ctx context.Context, table, with string) erro
 		table, with)
 }
 
-// divideEmpty distributes a table that has no rows, and reports whether it did. It blocks the table for a moment.
+// distributeEmpty distributes a table that has no rows, and reports whether it did. It blocks the table for a moment.
 // Without rows to copy, create_distributed_table_concurrently would still take seconds.
-func (w *distributing) divideEmpty(ctx context.Context, table, with string) (done bool, err error) {
+func (w *distributing) distributeEmpty(ctx context.Context, table, with string) (done bool, err error) {
 	hasRows := "select exists (select from " + table + ")"
 	if rows, err := w.is(ctx, hasRows); err != nil || rows {
 		return false, err
@@ -328,11 +328,11 @@ func (w *distributing) addWorkspaceToKey(ctx context.Context, table string) erro
 		}
 	}
 	w.steps++
-	return w.say("added tenant_id to the primary key of %s", table)
+	return w.report("added tenant_id to the primary key of %s", table)
 }
 
-// addConstraints adds the foreign keys that divide has dropped. That of a partitioned table is validated at once, since
-// PostgreSQL refuses not valid there.
+// addConstraints adds the foreign keys that distributeTable dropped. The key of a partitioned table is validated
+// immediately, because PostgreSQL does not support NOT VALID there.
 func (w *distributing) addConstraints(ctx context.Context) error {
 	for _, c := range w.Constraints {
 		done, err := w.is(ctx, `select exists (

@@ -82,8 +82,8 @@ func (w *distributing) copyFunctions(ctx context.Context) error {
 		if done {
 			continue
 		}
-		said := "copied the function " + function + " to each node"
-		if err := w.do(ctx, said, "select create_distributed_function($1::text::regprocedure)", function); err != nil {
+		what := "copied the function " + function + " to each node"
+		if err := w.do(ctx, what, "select create_distributed_function($1::text::regprocedure)", function); err != nil {
 			return err
 		}
 	}

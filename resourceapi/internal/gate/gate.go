@@ -178,7 +178,7 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need perm.Permissio
 			return err
 		}
 		defer func() { endTurn(export, err) }()
-		r = r.WithContext(g.checkingAgain(r.Context(), held, caller.WorkspaceID, cmp.Or(plan.Need, need)))
+		r = r.WithContext(g.withRecheck(r.Context(), held, caller.WorkspaceID, cmp.Or(plan.Need, need)))
 	}
 	reads := workspaceReads{reads: g.bounds.reads, workspaceID: caller.WorkspaceID}
 	return plan.Serve(w, r.WithContext(context.WithValue(r.Context(), readsKey{}, reads)), caller)

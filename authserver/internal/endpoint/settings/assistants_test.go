@@ -56,7 +56,7 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 	manager := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)).Get(connect)
 	if !strings.Contains(manager.Body, "Change this in <a "+connectors) ||
 		strings.Contains(browser.Get(connect).Body, connectors) {
-		t.Error("want a link to Connectors for members who manage API access alone")
+		t.Error("want a link to Connectors for members whose only permission is to manage API access")
 	}
 	if page := site.SignedIn(site.Stranger()).Get(connect); !page.HasText("You are not a member of a workspace") {
 		t.Errorf("a member of nothing: %s", page.Text())

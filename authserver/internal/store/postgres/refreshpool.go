@@ -23,9 +23,9 @@ type Sources struct {
 // maxRefreshConnections is the size of the pool of Sources.Refreshes.
 const maxRefreshConnections = 8
 
-// ErrOtherDatabase is the error of refreshes if Sources.Refreshes names another database. Grants are unknown there, so
-// that a refresh would look like the theft of a token.
-var ErrOtherDatabase = errors.New("ALMONER_REFRESH_DATABASE_URL names another database than ALMONER_DATABASE_URL")
+// ErrOtherDatabase is the error of refreshes if Sources.Refreshes names another database. It does not have the
+// grants, so a refresh would look like the use of a stolen token.
+var ErrOtherDatabase = errors.New("ALMONER_REFRESH_DATABASE_URL names a different database than ALMONER_DATABASE_URL")
 
 // CheckSameName returns an error if the URL for refreshes is invalid or names another database.
 func CheckSameName(database, refreshes credential.Secret) error {
@@ -39,7 +39,7 @@ func CheckSameName(database, refreshes credential.Secret) error {
 	return nil
 }
 
-// openRefreshes returns the pool for refreshes, and uses s.pool unless there is a URL of its own.
+// openRefreshes returns the pool for refreshes: s.pool, unless refreshes have their own URL.
 func (s *Store) openRefreshes(ctx context.Context, url credential.Source, o poolOptions) (*pgxpool.Pool, error) {
 	if url == nil {
 		return s.pool, nil
@@ -79,7 +79,7 @@ func (s *Store) HasRefreshPool() bool { return s.refreshes != s.pool }
 // RefreshPoolStat returns the statistics of the connections for refreshes.
 func (s *Store) RefreshPoolStat() *pgxpool.Stat { return s.refreshes.Stat() }
 
-// PingRefreshes returns nil if the database of refreshes answers and is that of the other statements.
+// PingRefreshes returns nil if the database for refreshes responds and is the same database as that of s.pool.
 func (s *Store) PingRefreshes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()

@@ -114,9 +114,9 @@ type stepBatcher struct {
 	pool            *pgxpool.Pool
 	op              string
 	many, one, wait string // one skips locked rows, like many
-	// alone is set after Postgres has refused many: a distributed Postgres locks rows of only one workspace in a
-	// statement.
-	alone   atomic.Bool
+	// single is set after Postgres has refused many: in a distributed Postgres, a statement can only lock rows of one
+	// workspace.
+	single  atomic.Bool
 	batches batch.Batcher[updateStep, takenStep]
 }
 
@@ -211,7 +211,7 @@ const refusedSQL = `select now(), ` + grantColumns + ` from account.grants g whe
 
 // update takes one step from the generation before. It returns the grant unless the step is refused.
 func (s *stepBatcher) update(ctx context.Context, one updateStep) (takenStep, grant.UpdateResult, error) {
-	if s.alone.Load() {
+	if s.single.Load() {
 		return s.updateOne(ctx, one)
 	}
 	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
@@ -246,8 +246,8 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]take
 	if !errors.As(err, &refused) || refused.Code != featureNotSupported {
 		return taken, err
 	}
-	s.alone.Store(true)
-	return make([]takenStep, len(all)), nil // each is tried alone
+	s.single.Store(true)
+	return make([]takenStep, len(all)), nil // each is then retried individually
 }
 
 // featureNotSupported is the SQLSTATE code of a statement that a distributed Postgres does not accept.

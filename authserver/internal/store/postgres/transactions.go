@@ -50,7 +50,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 			err = do(w.tx)
 			break
 		}
-		if err = pgx.BeginFunc(ctx, s.pool, do); !mayTryAgain(err) {
+		if err = pgx.BeginFunc(ctx, s.pool, do); !retryable(err) {
 			break
 		}
 	}
@@ -169,9 +169,9 @@ func record(ctx context.Context, tx pgx.Tx, e audit.Event) error {
 	return err
 }
 
-// mayTryAgain reports whether a transaction failed because of a concurrent one. If a grant is approved twice at once,
+// retryable reports whether a transaction failed because of a concurrent one. If a grant is approved twice at once,
 // the second approval violates grants_by_id (migration 231), which "on conflict (tenant_id, id)" does not cover.
-func mayTryAgain(err error) bool {
+func retryable(err error) bool {
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {
 		return false

@@ -54,7 +54,7 @@ func (s *Store) Import(ctx context.Context, workspaceID, id uuid.UUID) (programm
 // programmes or rejects it, in one transaction: if the process stops at any point, the import is either done once or
 // still waits. Other instances take imports of other workspaces.
 func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
-	ctx, cancel := bounded(ctx, workPatience)
+	ctx, cancel := bounded(ctx, workTimeout)
 	defer cancel()
 	workspaces, err := s.workspacesInTurn(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 			insert = insertLocked
 		}
 		var again context.CancelFunc
-		ctx, again = bounded(ctx, workPatience)
+		ctx, again = bounded(ctx, workTimeout)
 		defer again()
 		taken, err = s.processOne(ctx, []uuid.UUID{taken.workspaceID}, insert)
 	}

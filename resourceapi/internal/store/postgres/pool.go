@@ -24,23 +24,23 @@ import (
 	"github.com/almonerhq/almoner/shared/secretfile"
 )
 
-// Time limits. A statement that takes longer than the patience of its database is cancelled by both client and server.
-// That is shortestPatience, or the time that callers wait for a Postgres that does not respond if it is longer.
+// Time limits. The client and the server cancel a statement after minTimeout, or after the time that callers wait for a
+// Postgres that does not respond, whichever is longer.
 const (
-	shortestPatience = time.Second
-	workPatience     = 20 * time.Second // of the import worker, which no client waits for
-	connectTimeout   = 2 * time.Second
+	minTimeout     = time.Second
+	workTimeout    = 20 * time.Second // of the import worker, which no client waits for
+	connectTimeout = 2 * time.Second
 )
 
-// A database is a pool of connections with the patience for its statements.
+// A database is a pool of connections with the time limit of its statements.
 type database struct {
 	*pgxpool.Pool
-	patience time.Duration
+	timeout time.Duration
 }
 
-// bounded returns a context that ends after the patience and is not cancelled when the client disconnects.
+// bounded returns a context that ends after the time limit and is not cancelled when the client disconnects.
 func (d *database) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return bounded(ctx, d.patience)
+	return bounded(ctx, d.timeout)
 }
 
 // A Store is the service's database. It is safe for concurrent use.
@@ -100,7 +100,7 @@ func OpenFromSource(
 	general, searching := shares(connections)
 	s := &Store{turns: newTurns(general)}
 	watched := append(slices.Clone(tracers), pghealth.NewWatch(s.Ping, wait))
-	patience := max(shortestPatience, wait)
+	timeout := max(minTimeout, wait)
 	for pool, options := range map[**database]poolOptions{
 		&s.pool: {
 			connections: general,
@@ -121,7 +121,7 @@ func OpenFromSource(
 		},
 	} {
 		var err error
-		if *pool, err = openPool(ctx, url, patience, options); err != nil {
+		if *pool, err = openPool(ctx, url, timeout, options); err != nil {
 			s.Close()
 			return nil, err
 		}
@@ -131,8 +131,8 @@ func OpenFromSource(
 		Most:   maxReads,
 		// As many as the CPUs can serve, leaving connections for everything else.
 		AtOnce:    min(runtime.GOMAXPROCS(0), max(1, int(general)/2)),
-		Within:    patience,
-		Alone:     patience / 2,
+		Within:    timeout,
+		Alone:     timeout / 2,
 		MostAlone: max(1, int(general)/4),
 	}
 	return s, nil
@@ -158,7 +158,7 @@ type poolOptions struct {
 }
 
 func openPool(
-	ctx context.Context, url credential.Source, patience time.Duration, o poolOptions,
+	ctx context.Context, url credential.Source, timeout time.Duration, o poolOptions,
 ) (*database, error) {
 	config, err := pgxpool.ParseConfig(url().Reveal())
 	if err != nil {
@@ -172,15 +172,15 @@ func openPool(
 	config.MaxConnLifetimeJitter = 5 * time.Minute
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.HealthCheckPeriod = 15 * time.Second
-	config.PingTimeout = patience
+	config.PingTimeout = timeout
 	config.ShouldPing = o.shouldPing
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	// Never the simple protocol, whatever the URL says: it inserts values into the text of a statement.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	for name, value := range map[string]string{
 		"application_name":                    "almoner-resourceapi",
-		"statement_timeout":                   fmt.Sprint(patience.Milliseconds()),
-		"lock_timeout":                        fmt.Sprint(lockWithin(patience).Milliseconds()),
+		"statement_timeout":                   fmt.Sprint(timeout.Milliseconds()),
+		"lock_timeout":                        fmt.Sprint(lockWithin(timeout).Milliseconds()),
 		"idle_in_transaction_session_timeout": "5s",
 	} {
 		config.ConnConfig.RuntimeParams[name] = value
@@ -195,7 +195,7 @@ func openPool(
 	if err != nil {
 		return nil, errors.New("the database pool cannot be made")
 	}
-	return &database{pool, patience}, nil
+	return &database{pool, timeout}, nil
 }
 
 // combineTracers combines the tracers of Postgres statements.
@@ -221,7 +221,7 @@ func (s *Store) Close() {
 	}
 }
 
-// Ping checks whether Postgres responds before the context ends, and within its patience. Concurrent calls share one
+// Ping checks whether Postgres responds before the context ends, and within its time limit. Concurrent calls share one
 // ping.
 func (s *Store) Ping(ctx context.Context) error {
 	shared := s.pings.DoChan("", func() (any, error) {

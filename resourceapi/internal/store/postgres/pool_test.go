@@ -8,9 +8,9 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// A statement may take a second, or as long as callers wait for a Postgres that does not respond if that is longer. The
-// client and the server cancel it after that.
-func TestOpen_PatienceIsAtLeastWait(t *testing.T) {
+// The client and the server cancel a statement after a second, or after the time that callers wait for a Postgres that
+// does not respond, whichever is longer.
+func TestOpen_StatementTimeoutIsAtLeastWait(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	for wait, finishes := range map[time.Duration]bool{0: false, 3 * time.Second: true} {

@@ -138,7 +138,7 @@ func (e *Engage) end(
 	workspaceID, id uuid.UUID,
 	work func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error,
 ) error {
-	ctx, cancel := bounded(ctx, workPatience)
+	ctx, cancel := bounded(ctx, workTimeout)
 	defer cancel()
 	if workspaceID == uuid.Nil {
 		var err error

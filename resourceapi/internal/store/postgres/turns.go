@@ -26,9 +26,9 @@ const (
 	maxWriteWait = 2 * time.Second // for the turn
 )
 
-// lockWithin is shorter than the patience, so that a wait for another transaction is distinct from a database that does
-// not respond.
-func lockWithin(patience time.Duration) time.Duration { return patience - 300*time.Millisecond }
+// lockWithin is shorter than the statement timeout, so that a wait for another transaction can be told from a
+// database that does not respond.
+func lockWithin(timeout time.Duration) time.Duration { return timeout - 300*time.Millisecond }
 
 // newTurns returns the turns of a pool of general connections, of which one workspace may use a quarter, or less than
 // half while no other writes.
