@@ -74,8 +74,8 @@ func (i *inspector) unfold() {
 func withAxe(i *inspector, page string, v view) {
 	i.t.Helper()
 	i.unfold()
-	elsewhere := strings.HasSuffix(page, "/v1/docs") || page == onWebsite || page == oneOperation
-	if !elsewhere { // the others are weighed in their own tests
+	weighedElsewhere := strings.HasSuffix(page, "/v1/docs") || page == onWebsite || page == oneOperation
+	if !weighedElsewhere {
 		if weight := harness.Evaluate[int](i.Browser, weightOf); weight > maxWeight || weight < 1000 {
 			i.t.Errorf("%s has %d bytes, want at most %d", page, weight, maxWeight)
 		}

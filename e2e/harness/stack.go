@@ -273,9 +273,9 @@ func withStoreWait(options Options) map[string]string {
 // production.
 func AsInProduction() map[string]string { return map[string]string{storeWait: "0s"} }
 
-// PatientUnlessLong returns the settings of a stack whose stores are slow but do respond: in the short form, which may
+// SlowStoreSettings returns the settings of a stack whose stores are slow but do respond: in the short form, which may
 // run on a busy machine, the services wait longer for them than in production.
-func PatientUnlessLong() map[string]string {
+func SlowStoreSettings() map[string]string {
 	if Long() {
 		return AsInProduction()
 	}

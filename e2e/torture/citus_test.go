@@ -25,15 +25,16 @@ import (
 )
 
 const (
-	aWhile      = 5 * time.Second  // how long clients work undisturbed
-	outageOf    = 3 * time.Second  // how long the killed worker is gone
-	recoveredIn = 20 * time.Second // how long requests may fail after the worker has returned
+	undisturbed  = 5 * time.Second  // how long clients work undisturbed
+	outageTime   = 3 * time.Second  // how long the killed worker is gone
+	recoveryTime = 20 * time.Second // how long requests may fail after the worker has returned
 )
 
 // TestCitus_RebalanceAndLostWorkerLoseNothing distributes a running installation over a coordinator and two workers.
 // While clients refresh, list and write, all shards move to one worker and back, and a worker is killed and started
-// again. Few requests may fail with 503 while shards move, and any while the worker is gone. No acknowledged change is
-// lost, each frequent statement is one task on one node, and months of events are made and dropped on all nodes.
+// again. Few requests may fail with 503 while shards move, and any number while the worker is gone. No acknowledged
+// change is lost, each frequent statement is one task on one node, and months of events are made and dropped on all
+// nodes.
 func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	if !harness.Long() {
 		t.Skip("only in the long form: make torture PART=citus")
@@ -59,13 +60,13 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	t.Cleanup(func() { logCauses(t, running.LogDir()) })
 	w := newCitusWork(t, harness.NewProduct(t, running, &seenSecrets))
 	w.start(4)
-	time.Sleep(aWhile)
+	time.Sleep(undisturbed)
 	w.stop()
 	// The statements of workers cannot be read: a query of pg_stat_statements there ends with an invalid byte sequence.
 	queries := frequentStatements(t, admin)
 	harness.RefreshAtWorkers(t, cluster, running.DatabaseURL, running.Authservers...)
 	w.restart()
-	time.Sleep(aWhile)
+	time.Sleep(undisturbed)
 	wantsRefreshesAt(t, cluster.Nodes[1:])
 	w.moving.Store(true)
 	for _, sql := range moveAwayAndBack {
@@ -75,13 +76,13 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	w.moving.Store(false)
 	w.disturbed.Store(true)
 	cluster.Nodes[2].Kill()
-	time.Sleep(outageOf)
+	time.Sleep(outageTime)
 	if err := cluster.Nodes[2].Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(recoveredIn)
+	time.Sleep(recoveryTime)
 	w.disturbed.Store(false)
-	time.Sleep(aWhile)
+	time.Sleep(undisturbed)
 	w.stop()
 	w.check()
 	explained := checkTasks(t, admin, append(queries, frequentStatements(t, admin)...), w.ws.Workspace.ID)
@@ -92,7 +93,7 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	summary = fmt.Sprintf("%d requests answered, %d of them before the shards had moved "+
 		"away and back, which refused %d with 503; %d refused with 503 during and after the loss of a worker for %v; "+
 		"%d frequent statements, each one task",
-		w.answered.Load(), moved, w.delayed.Load(), w.refused.Load(), outageOf, explained)
+		w.answered.Load(), moved, w.delayed.Load(), w.refused.Load(), outageTime, explained)
 }
 
 // wantsRefreshesAt checks that authserver is connected to a worker as the role for refreshes.

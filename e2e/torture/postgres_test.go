@@ -147,7 +147,7 @@ func TestPostgres_SlowQueriesStillSucceed(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 100)
 	harness.Record(t, "Postgres %d times %s slower at every query", times, slowdown)
-	s := newPostgresStage(t, harness.PatientUnlessLong())
+	s := newPostgresStage(t, harness.SlowStoreSettings())
 	for range times {
 		d := s.baseline(t)
 		s.relay.Slow(slowdown)

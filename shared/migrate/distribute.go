@@ -227,8 +227,8 @@ func (w *distributing) copyTable(ctx context.Context, table string) error {
 	})
 }
 
-// distributeTables distributes the tables by workspace. Citus copies the rows while services write, and blocks writes to a
-// table only at the end.
+// distributeTables distributes the tables by workspace. Citus copies the rows while services write, and blocks writes
+// to a table only at the end.
 func (w *distributing) distributeTables(ctx context.Context) error {
 	with := w.With
 	for _, table := range w.ByWorkspace {

@@ -14,10 +14,10 @@ const (
 	dropTries = 5
 )
 
-// DropLeftConstraints drops the constraints that a migration leaves if it fails while it partitions one of the tables
-// by month, because another session uses the table. Such a constraint would refuse every row after the end of the next
-// month.
-func DropLeftConstraints(ctx context.Context, url string, tables ...string) error {
+// DropLeftoverConstraints drops the constraints that a migration leaves if it fails while it partitions one of the
+// tables by month, because another session uses the table. Such a constraint would refuse every row after the end of
+// the next month.
+func DropLeftoverConstraints(ctx context.Context, url string, tables ...string) error {
 	config, err := Config(url)
 	if err != nil {
 		return err
@@ -28,14 +28,14 @@ func DropLeftConstraints(ctx context.Context, url string, tables ...string) erro
 	}
 	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }()
 	for _, table := range tables {
-		if err := dropLeftConstraint(ctx, owner, table); err != nil {
+		if err := dropLeftoverConstraint(ctx, owner, table); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func dropLeftConstraint(ctx context.Context, owner *pgx.Conn, table string) (err error) {
+func dropLeftoverConstraint(ctx context.Context, owner *pgx.Conn, table string) (err error) {
 	_, name, _ := strings.Cut(table, ".")
 	name += "_earlier"
 	for range dropTries {

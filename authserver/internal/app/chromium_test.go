@@ -184,9 +184,9 @@ func (c *chromium) key() *webauthn.Credential {
 	return held.Credentials[0]
 }
 
-// turnBack replaces the passkey by a copy with an earlier counter. Older versions of Chromium cannot change the counter
-// of a passkey.
-func (c *chromium) turnBack(counter float64) {
+// copyWithCounter replaces the passkey by a copy with this counter. Older versions of Chromium cannot change the
+// counter of a passkey.
+func (c *chromium) copyWithCounter(counter float64) {
 	c.t.Helper()
 	held := c.key()
 	_, err := chromedp.Call(c.ctx, webauthn.RemoveCredential, webauthn.RemoveCredentialParams{

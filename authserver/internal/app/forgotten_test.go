@@ -146,9 +146,9 @@ func (p post) operatorsLink(who browsertest.Person) string {
 	return "/login/reset?token=" + url.QueryEscape(token)
 }
 
-// TestForgotten_UnknownAddressDoesTheSame (F1) checks that the response and the written rows of an address without an
-// account, and of a disabled one, are those of a known one, and that nothing is sent.
-func TestForgotten_UnknownAddressDoesTheSame(t *testing.T) {
+// TestForgotten_UnknownAddressIsIndistinguishable (F1) checks that the response and the written rows are the same for
+// a known address, one without an account and one of a disabled account, and that only the known one gets a mail.
+func TestForgotten_UnknownAddressIsIndistinguishable(t *testing.T) {
 	t.Parallel()
 	p := serveMail(t)
 	known, disabled := p.person(), p.person()
@@ -219,9 +219,9 @@ func TestForgotten_EndedLinkIsRefused(t *testing.T) {
 	}
 }
 
-// TestForgotten_ManyRequestsFillNoMailbox checks the limit per account, which the response does not show, and the limit
+// TestForgotten_RequestsAreLimited checks the limit per account, which the response does not show, and the limit
 // per network.
-func TestForgotten_ManyRequestsFillNoMailbox(t *testing.T) {
+func TestForgotten_RequestsAreLimited(t *testing.T) {
 	t.Parallel()
 	p := serveMail(t)
 	who := p.person()

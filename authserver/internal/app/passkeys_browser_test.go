@@ -50,7 +50,7 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.press("button", "Use a passkey")
 	c.sees("h2", "Add a passkey")
 
-	c.turnBack(0) // before the sign-in page, where the browser may offer the passkey at once
+	c.copyWithCounter(0) // before the sign-in page, where the browser may offer the passkey immediately
 	c.signOut()
 	c.press("button", "Sign in with a passkey")
 	c.sees("strong", "The passkey was not accepted.")

@@ -245,7 +245,7 @@ func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err
 	return plain, concurrent, nil
 }
 
-// isTool reports whether a package is no part of the services.
+// isTool reports whether a package is not part of the services.
 func isTool(path string) bool {
 	return strings.Contains(path, "/deploy/") || strings.Contains(path, "/shared/devkit/")
 }

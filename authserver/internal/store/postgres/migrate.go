@@ -19,7 +19,7 @@ func Migrate(ctx context.Context, url credential.Secret) ([]string, error) {
 	applied, err := all.Up(ctx, url.Reveal())
 	if err != nil {
 		return applied, errors.Join(fmt.Errorf("migrate the account schema: %w", err),
-			migrate.DropLeftConstraints(ctx, url.Reveal(), partitionedTables()...))
+			migrate.DropLeftoverConstraints(ctx, url.Reveal(), partitionedTables()...))
 	}
 	return applied, nil
 }

@@ -23,7 +23,7 @@ func Migrate(ctx context.Context, url string) ([]string, error) {
 	applied, err := all.Up(ctx, url)
 	if err != nil {
 		return applied, errors.Join(fmt.Errorf("migrate: %w", err),
-			migrate.DropLeftConstraints(ctx, url, "resource.submissions")) // which a migration partitions by month
+			migrate.DropLeftoverConstraints(ctx, url, "resource.submissions")) // which a migration partitions by month
 	}
 	return applied, nil
 }

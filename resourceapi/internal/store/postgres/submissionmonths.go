@@ -17,9 +17,9 @@ import (
 // as parameters: PostgreSQL then plans only the partitions of these months and keeps the plan.
 
 const (
-	// nearby is the longest expected difference between the time in the id of a submission, by the clock of the process
-	// that accepted it, and created_at, by the clock of the database.
-	nearby = 24 * time.Hour
+	// maxClockSkew is the longest expected difference between the time in the id of a submission, by the clock of the
+	// process that accepted it, and created_at, by the clock of the database.
+	maxClockSkew = 24 * time.Hour
 	// keptYears is longer than any form keeps its submissions.
 	keptYears = 11
 	// lateAfter is how old a submission is that ends late (the trigger note_late).
@@ -38,7 +38,7 @@ func inMonths(first, last time.Time) string {
 	if first.After(oldest) {
 		text = " and created_at >= '" + month(first, 0).Format(time.RFC3339) + "'"
 	}
-	if last.IsZero() || last.After(now.Add(nearby)) {
+	if last.IsZero() || last.After(now.Add(maxClockSkew)) {
 		return text
 	}
 	if last.Before(oldest) {
@@ -58,7 +58,7 @@ func month(t time.Time, later time.Month) time.Time {
 func byID[T any](id uuid.UUID, missing error, find func(months string) (T, error)) (T, error) {
 	if id.Version() == 7 {
 		made := time.Unix(id.Time().UnixTime())
-		found, err := find(inMonths(made.Add(-nearby), made.Add(nearby)))
+		found, err := find(inMonths(made.Add(-maxClockSkew), made.Add(maxClockSkew)))
 		if !errors.Is(err, missing) {
 			return found, err
 		}

@@ -28,7 +28,7 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 	waiting := 0
 	err := w.tx.QueryRow(ctx, `select count(*) from (
 		select 1 from resource.submissions where tenant_id = $1 and status = 'accepted'`+
-		inMonths(time.Now().Add(-nearby), time.Now().Add(nearby))+" limit $2) w",
+		inMonths(time.Now().Add(-maxClockSkew), time.Now().Add(maxClockSkew))+" limit $2) w",
 		s.WorkspaceID, maxCounted).Scan(&waiting)
 	if err != nil {
 		return fmt.Errorf("count the waiting submissions: %w", err)
