@@ -21,7 +21,7 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 	line("  Sign-in, consent and settings %s", d.AppURL)
 	line("  MCP endpoint                  %s/mcp", d.BaseURL)
 	if d.Mailbox != nil {
-		line("  Mails that were sent          %s", d.Mailbox.URL)
+		line("  Sent mail                     %s", d.Mailbox.URL)
 	}
 	line("")
 	line("Sign in at %s/settings/user as", d.AppURL)

@@ -45,7 +45,7 @@ func removed(s site, m Message) letter {
 
 func permissionsChanged(s site, m Message) letter {
 	d := m.Data
-	can := "You can no longer do anything in this workspace."
+	can := "You no longer have any permissions in this workspace."
 	if len(d.Permissions) > 0 {
 		can = "You can now: " + strings.Join(d.Permissions, ", ") + "."
 	}

@@ -40,7 +40,7 @@ type Export[T any] struct {
 // the access ends or the store fails after the response has begun, no status can report it. Write then aborts the
 // connection, so that the client notices that the file is incomplete.
 //
-// It answers HEAD with the header alone and reads only the first page. The caller calls it in LogTurn.
+// It responds to HEAD without a body and reads only the first page. The caller calls it in LogTurn.
 func (x Export[T]) Write(h *Settings, v *Request, here Scope, as Format) error {
 	lines, err := x.page(h, v, here, nil)
 	if err != nil {

@@ -11,11 +11,11 @@ const PageSize = 25
 
 // A List is the search and the page of a list.
 type List struct {
-	Of              string // what the rows are
+	Of              string // what the rows are, such as "members"
 	All             int    // rows without the search
 	Found           int
-	From, To        int // of the page, from 1
-	Words           string
+	From, To        int    // of the page, from 1
+	Words           string // search text, or ""
 	Previous, Later string // paths of the other pages, or ""
 }
 
@@ -26,8 +26,8 @@ type Listing[Row any] struct {
 	Parameter string // of the number of the page; "page" if empty
 	Size      int    // of a page; PageSize if 0
 
-	First   func(Row) bool                   // tells which rows come first, or nil
-	Matches func(row Row, words string) bool // tells which rows the search finds; nil if there is no search
+	First   func(Row) bool                   // reports whether a row comes first, or nil
+	Matches func(row Row, words string) bool // reports whether the search finds a row; nil if the list has no search
 }
 
 // Select returns the rows of the page that the URL selects, and describes it.
@@ -80,7 +80,7 @@ func (l Listing[Row]) Select(query url.Values, rows []Row) ([]Row, List) {
 	return shown, out
 }
 
-// Contains reports whether one of the texts has the words, in upper or lower case.
+// Contains reports whether one of the texts contains words, ignoring case.
 func Contains(words string, texts ...string) bool {
 	for _, text := range texts {
 		if strings.Contains(strings.ToLower(text), strings.ToLower(words)) {

@@ -16,7 +16,7 @@ type Search struct{ Request, Person, Application, Client, Since, Until string }
 // maxWords bounds a field of the search.
 const maxWords = 200
 
-// ReadWords returns the words of a search, or "" if they cannot be searched for.
+// ReadWords returns the search text of a parameter, or "" if it is too long or contains a zero byte.
 func ReadWords(query url.Values, name string) string {
 	text := strings.TrimSpace(strings.ToValidUTF8(query.Get(name), ""))
 	if len(text) > maxWords || strings.ContainsRune(text, 0) {
@@ -48,10 +48,10 @@ func ReadSearch(query url.Values) Search {
 	}
 }
 
-// Problem returns why the days select nothing, or "".
+// Problem returns the error of the field “To”, or "".
 func (s Search) Problem() string {
 	if s.Since != "" && s.Until != "" && s.Since > s.Until { // as text, since both are YYYY-MM-DD
-		return "“From” is later than “To”, so no day is between them."
+		return "“From” must not be later than “To”."
 	}
 	return ""
 }

@@ -16,14 +16,14 @@ import (
 // Limits of the searches and exports of logs in one process. They use the connections to Postgres that refreshes use.
 const (
 	turnsPerUser = 2 // searches and exports of a user
-	turnsOfReads = 4 // reads of all users
+	turnsOfReads = 4 // reads of pages by all users
 	turnWait     = 3 * time.Second
 	maxWaiting   = 8   // searches and exports of a user, running or waiting
 	maxReads     = 256 // of all users, running or waiting
 )
 
-// turns bounds the searches and exports of logs. An export keeps its turn as a user's until it ends. It takes a turn
-// among the reads of all users for each page, so that a slow client keeps no other user waiting.
+// turns limits concurrent searches and exports of logs. An export counts towards the limit of its user until it ends.
+// It counts towards the limit of all users only while it reads a page, so that a slow client does not delay others.
 type turns struct {
 	users *inflight.Requests[uuid.UUID]
 	reads *inflight.Requests[struct{}]
@@ -39,8 +39,8 @@ func newTurns() turns {
 // errBusy reports that too many searches and exports are running.
 var errBusy = errors.New("too many searches and exports are running")
 
-// LogTurn runs serve, which searches or exports a log, when it is the user's turn. It writes a 429 and returns
-// ErrAnswered if that takes too long.
+// LogTurn runs serve, which searches or exports a log, once the user has fewer than turnsPerUser others running. If
+// that takes longer than turnWait, it writes a 429 and returns ErrAnswered.
 func (h *Settings) LogTurn(v *Request, serve func() error) error {
 	turn, err := h.turns.users.Enter(v.R.Context(), v.Current.User.ID)
 	if err == nil {
@@ -62,8 +62,8 @@ func (h *Settings) LogTurn(v *Request, serve func() error) error {
 	return ErrAnswered
 }
 
-// ReadLog runs read, which reads a page of a log, when it is its turn among the reads of all users. It returns errBusy
-// if that takes too long.
+// ReadLog runs read, which reads a page of a log, once fewer than turnsOfReads others are running. It returns errBusy
+// if that takes longer than turnWait.
 func (h *Settings) ReadLog(ctx context.Context, read func() error) error {
 	turn, err := h.turns.reads.Enter(ctx, struct{}{})
 	switch {

@@ -93,7 +93,7 @@ func describe(set perm.Set) []Permission {
 	return out
 }
 
-// byRisk returns describe with the permissions of one risk together. The first permission's risk comes first.
+// byRisk returns what describe returns, grouped by risk. The risk of the first permission comes first.
 func byRisk(set perm.Set) [][]Permission {
 	var out [][]Permission
 	for _, p := range describe(set) {

@@ -32,5 +32,5 @@ type Token struct {
 	LastUsed    *time.Time
 	Ended       string     // how it ended, or "" while it is active
 	EndedAt     time.Time  // zero while it is active
-	Replaces    *time.Time // when the token was created that ends when this one is first used, or nil
+	Replaces    *time.Time // creation time of the token that this one replaces when it is first used, or nil
 }

@@ -82,8 +82,8 @@ type application struct {
 	All       int          // approvals on all pages
 }
 
-// byApplication returns the connections with those of one application together, and the number of connections of each
-// application. The application of the latest approval is the first.
+// byApplication groups the connections by application, and returns the number of connections of each application. The
+// application with the latest approval comes first.
 func byApplication(connections []consent.Connection) ([]consent.Connection, map[uuid.UUID]int) {
 	first, count := map[uuid.UUID]int{}, map[uuid.UUID]int{}
 	for i, c := range connections {

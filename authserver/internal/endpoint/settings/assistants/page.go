@@ -127,11 +127,11 @@ func missingModule(allowed perm.Set, states map[string]workspace.ModuleState) st
 		state, name := states[p.Module()], strings.ToUpper(p.Module()[:1])+p.Module()[1:]
 		switch {
 		case !state.Enabled:
-			return "The module " + name + " is off in this workspace, so an assistant gets nothing from it. Ask the " +
-				"people who run this server to enable it."
+			return "The module " + name + " is off in this workspace, so assistants cannot use it. Ask the operator " +
+				"of this deployment to enable it."
 		case !state.Provisioned:
-			return "The module " + name + " is not set up in this workspace yet, so an assistant gets nothing from " +
-				"it. Ask the people who run this server to set it up."
+			return "The module " + name + " is not set up in this workspace yet, so assistants cannot use it. Ask the " +
+				"operator of this deployment to set it up."
 		}
 	}
 	return ""

@@ -29,7 +29,7 @@ const connectionsShown = 25
 // A connectionList is a page of the workspace's connections.
 type connectionList struct {
 	Rows   []connection
-	Words  string // of the search
+	Words  string // search text, or ""
 	Before bool   // this is not the first page
 	More   string // path to the next page, or ""
 }
@@ -74,8 +74,8 @@ func (h *Handler) connectionPage(v *settings.Request, here settings.Scope) (conn
 	return list, nil
 }
 
-// bounded runs read. A search may read every connection of the workspace, so it takes a turn as the searches of the
-// logs do.
+// bounded runs read. A search may read every connection of the workspace, so it has the same limits as the searches of
+// logs.
 func (h *Handler) bounded(v *settings.Request, words string, read func() error) error {
 	if words == "" {
 		return read()

@@ -76,7 +76,7 @@ func (h *Handler) listTokens(v *settings.Request, here settings.Scope, status in
 	return nil
 }
 
-// replaces returns when the active token was created that a token replaces, or nil.
+// replaces returns the creation time of the active token that t replaces, or nil.
 func replaces(t pat.Token, named map[string]pat.Token, now time.Time) *time.Time {
 	if t.ReplacesID == nil {
 		return nil

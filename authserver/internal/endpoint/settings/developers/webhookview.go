@@ -32,11 +32,11 @@ type endpoint struct {
 	Word    string // the same in words
 	Enabled bool
 	Created time.Time
-	Trouble *trouble // nil unless it is failing or disabled
+	Note    *stateNote // nil unless it is failing or disabled
 }
 
-// A trouble is a sentence about a failing or disabled endpoint, with a time between its parts.
-type trouble struct {
+// A stateNote is a sentence about a failing or disabled endpoint, with a time between its parts.
+type stateNote struct {
 	Before string
 	Since  time.Time
 	After  string
@@ -58,10 +58,12 @@ func endpointView(e webhook.Endpoint) endpoint {
 	switch {
 	case !e.Enabled:
 		out.State, out.Word = "refused", "Disabled"
-		out.Trouble = &trouble{"Disabled on", *e.DisabledAt, whyDisabled(e.Reason)}
+		out.Note = &stateNote{"Disabled on", *e.DisabledAt, whyDisabled(e.Reason)}
 	case e.FailingSince != nil:
 		out.State, out.Word = "waiting", "Failing"
-		out.Trouble = &trouble{"It has accepted nothing since", *e.FailingSince, ". After three days it is disabled."}
+		out.Note = &stateNote{
+			"All deliveries have failed since", *e.FailingSince, ". After three days, the endpoint is disabled.",
+		}
 	}
 	return out
 }
@@ -69,7 +71,7 @@ func endpointView(e webhook.Endpoint) endpoint {
 func whyDisabled(reason webhook.Reason) string {
 	switch reason {
 	case webhook.Failing:
-		return ", because it accepted nothing for three days."
+		return ", because all deliveries failed for three days."
 	case webhook.Gone:
 		return ", because it answered that it is gone (status 410)."
 	case webhook.NoRight:

@@ -95,7 +95,7 @@ func (h *Handler) invite() http.Handler {
 	})
 }
 
-// inviteProblems returns the errors of all fields that can be told without the database.
+// inviteProblems returns the errors of all fields that can be checked without the database.
 func inviteProblems(email string, permissions []string) ui.Problems {
 	var problems ui.Problems
 	_, noEmail := membership.ParseEmail(email)
