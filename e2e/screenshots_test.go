@@ -43,12 +43,17 @@ func TestScreenshots(t *testing.T) {
 	writePicture(t, "consent-page", readmePicture(t))
 }
 
-// readmePicture returns the README's picture: the consent page with the demo's data (authserver/consent-page.png).
+// readmePicture returns the README's picture: the consent page with the demo's data (authserver/consent-page.png). The
+// demo's own redirect URI is one of this computer, which the page would warn about.
 func readmePicture(t *testing.T) []byte {
 	t.Helper()
-	p := harness.NewProduct(t, harness.Shared(t), &met)
+	p := harness.NewProduct(t, harness.Private(t, harness.Options{}), &met)
+	connector := p.DemoConnector()
+	connector.RedirectURI = "https://chatgpt.com/connector_platform_oauth_redirect"
+	p.Database.Exec(t, `update account.oauth_clients set redirect_uris = $2 where id = $1`, connector.ClientID,
+		[]string{connector.RedirectURI})
 	browser := p.Browser(t, harness.Laptop)
-	browser.Open(p.AuthorizeURL(p.DemoConnector().Begin().Query))
+	browser.Open(p.AuthorizeURL(connector.Begin().Query))
 	browser.SignIn(p.Demo.Users.Owner.Email, p.Demo.Users.Owner.Password)
 	browser.See(`button[value="approve"]`)
 	browser.EndTransitions()

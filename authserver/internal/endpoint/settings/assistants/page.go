@@ -130,8 +130,8 @@ func missingModule(allowed perm.Set, states map[string]workspace.ModuleState) st
 			return "The module " + name + " is off in this workspace, so assistants cannot use it. Ask the operator " +
 				"of this deployment to enable it."
 		case !state.Provisioned:
-			return "The module " + name + " is not set up in this workspace yet, so assistants cannot use it. Ask the " +
-				"operator of this deployment to set it up."
+			return "The module " + name + " is not set up in this workspace yet, so assistants cannot use it. Ask " +
+				"the operator of this deployment to set it up."
 		}
 	}
 	return ""
