@@ -109,7 +109,8 @@ func wantsRefreshesAt(t *testing.T, workers []*localstore.Postgres) {
 	}
 }
 
-// busyMachine are the settings of services for which a busy machine is no outage.
+// busyMachine returns settings with which the services wait longer for their stores, so that a busy machine causes no
+// failures.
 func busyMachine() map[string]string {
 	return map[string]string{"ALMONER_STORE_WAIT": testkit.StoreWait.String()}
 }
