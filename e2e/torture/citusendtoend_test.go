@@ -11,7 +11,7 @@ import (
 )
 
 // notDistributed matches the tests of e2e that do not run against a distributed database: those that need no stack, or
-// their own Postgres or a browser; those that hold locks on rows of copied tables, because Citus locks the whole tables;
+// their own Postgres or a browser; those that hold locks on rows of copied tables, because Citus locks whole tables;
 // and those that change times with SQL that Citus refuses.
 const notDistributed = "^Test(Architecture|ChecksAndWrites_|Conformance_Expected|DeployPages|EarlierPrograms|Pages|" +
 	"README|SQL|Schema|Screenshots|Settings|Spec|Style|" +
