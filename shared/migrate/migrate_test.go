@@ -178,6 +178,7 @@ func TestUp_IndexWaitsForLongTransaction(t *testing.T) {
 	all := of("create table one (x int)", "drop index concurrently if exists one_x", "create table three (x int)")
 	all.Files.(fstest.MapFS)["00002_two.sql"].Data = []byte("-- +goose NO TRANSACTION\n-- +goose Up\n" +
 		"drop index concurrently if exists one_x;\ncreate index concurrently one_x on one (x);\n")
+	all.tryFor = time.Second // less than the transaction lasts
 	time.AfterFunc(2*time.Second, func() { _ = writer.Rollback(t.Context()) })
 	if applied, err := all.Up(t.Context(), url); err != nil || len(applied) != 2 {
 		t.Errorf("%v, %v", applied, err)
