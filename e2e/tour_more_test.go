@@ -81,10 +81,10 @@ func webhookPages(i *inspector, p *harness.Product, here, endpoint string) {
 		(id, webhook_id, tenant_id, cause, type, sequence, tried_at, status, took_ms, problem)
 		select gen_random_uuid(), w.id, w.tenant_id, d.*
 		from account.webhooks w, (values
-			('event', 'programme.created', 7, now(), 500, 84, 'The endpoint answered with status 500.'),
-			('resend', 'programme.created', 7, now(), 204, 31, null),
+			('event', $2, 7, now(), 500, 84, 'The endpoint answered with status 500.'),
+			('resend', $2, 7, now(), 204, 31, null),
 			('test', 'test', null, null, null, null, null)
-		) d where w.id = $1`, endpoint)
+		) d where w.id = $1`, endpoint, "programme.created")
 	p.Database.Exec(i.t, `update account.webhooks set failing_since = now() - interval '1 day' where id = $1`, endpoint)
 	i.Open(p.AppURL + "/settings/developers/webhook" + here + "&id=" + endpoint)
 	i.look("webhook endpoint with deliveries")

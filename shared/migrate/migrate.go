@@ -7,7 +7,9 @@
 //  1. A migration is applied once and atomically, in its own transaction. A migration that cannot run in a transaction
 //     says so (-- +goose NO TRANSACTION) and can be repeated after any step of it.
 //  2. Several processes may migrate at once: one works, the others wait for it, up to five minutes.
-//  3. A migration that waits for a lock blocks every later query. So it gives up after LockTimeout and is rolled back.
+//  3. A migration that waits for a lock blocks every later query. So it is rolled back after a short time, less than
+//     requests wait, and tried again. One that creates an index concurrently delays no request: it waits up to
+//     LockTimeout.
 //  4. Look changes nothing.
 //
 // How to write a migration. While it is applied, and for a while after, the previous program runs on the new
@@ -29,11 +31,14 @@
 package migrate
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"time"
 
@@ -47,8 +52,15 @@ import (
 	"github.com/almonerhq/almoner/shared/pghealth"
 )
 
-// LockTimeout is how long a migration waits for a table in use. Requests wait behind it for up to this time.
+// LockTimeout is how long a migration waits for a table in use if no request waits behind it.
 const LockTimeout = 3 * time.Second
+
+// Requests wait behind a migration that waits for a table in use, so it gives up before they do, and is tried again.
+const (
+	briefLockTimeout = 300 * time.Millisecond
+	defaultTryFor    = 20 * time.Second
+	betweenTries     = 500 * time.Millisecond
+)
 
 // SQLSTATE codes of PostgreSQL.
 const (
@@ -63,29 +75,67 @@ var ErrURL = errors.New("ALMONER_DATABASE_URL must look like postgres://user:pas
 type Migrations struct {
 	Files fs.FS  // in goose's format: NNNNN_name.sql
 	Table string // records what was applied; one table per service, as they share a database
+
+	tryFor time.Duration // how long a table may be in use; 0 means defaultTryFor
 }
 
-// Up applies the missing migrations as the owner of the database and returns their names.
+// Up applies the missing migrations as the owner of the database and returns their names. While a table is in use, it
+// tries for up to 20 s.
 func (m Migrations) Up(ctx context.Context, url string) ([]string, error) {
+	end := time.Now().Add(cmp.Or(m.tryFor, defaultTryFor))
+	const latest = math.MaxInt64
+	var applied []string
+	for wait, to := briefLockTimeout, int64(latest); ; {
+		more, failed, err := m.apply(ctx, url, wait, to)
+		applied = append(applied, more...)
+		finished := err == nil && to == latest
+		retry := isLockTimeout(err) && time.Now().Before(end)
+		if finished || err != nil && !retry {
+			return applied, Explain(err)
+		}
+		wait, to = briefLockTimeout, latest
+		if retry {
+			time.Sleep(betweenTries)
+		}
+		if retry && m.isConcurrent(failed) {
+			wait, to = LockTimeout, failed.Version
+		}
+	}
+}
+
+// apply applies the missing migrations up to a version. If one fails, it returns that one.
+func (m Migrations) apply(
+	ctx context.Context, url string, wait time.Duration, to int64,
+) (applied []string, failed *goose.Source, err error) {
 	config, err := Config(url)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	config.RuntimeParams["lock_timeout"] = fmt.Sprint(wait.Milliseconds())
 	db := stdlib.OpenDB(*config)
 	defer func() { _ = db.Close() }() // no transaction is open
 	provider, err := m.provider(db)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	results, err := provider.Up(ctx)
+	results, err := provider.UpTo(ctx, to)
 	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
-		results = partial.Applied
+		results, failed = partial.Applied, partial.Failed.Source
 	}
-	var applied []string
 	for _, result := range results {
 		applied = append(applied, path.Base(result.Source.Path))
 	}
-	return applied, Explain(err)
+	return applied, failed, err
+}
+
+// isConcurrent reports whether a migration creates an index concurrently. It waits for transactions that began before it,
+// but no request waits behind it.
+func (m Migrations) isConcurrent(one *goose.Source) bool {
+	if one == nil {
+		return false
+	}
+	content, err := fs.ReadFile(m.Files, one.Path)
+	return err == nil && bytes.Contains(content, []byte(" index concurrently "))
 }
 
 // Look compares the schema with the migrations and changes nothing.
@@ -150,12 +200,13 @@ func Config(url string) (*pgx.ConnConfig, error) {
 
 // Explain adds advice to the error of a lock timeout.
 func Explain(err error) error {
-	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == lockNotAvailable {
-		return fmt.Errorf(
-			"a table was in use for longer than %s, so the migration was rolled back: run it again: %w",
-			LockTimeout,
-			err,
-		)
+	if isLockTimeout(err) {
+		return fmt.Errorf("a table was in use for too long, so the migration was rolled back: run it again: %w", err)
 	}
 	return err
+}
+
+func isLockTimeout(err error) bool {
+	fault, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && fault.Code == lockNotAvailable
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -90,6 +91,7 @@ func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 func TestUp_LockTimeoutRollsBack(t *testing.T) {
 	url, connection := freshDatabase(t)
 	all := of("create table one (x int)", "create table two (x int); alter table one add column y int")
+	all.tryFor = time.Second
 	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +115,72 @@ func TestUp_LockTimeoutRollsBack(t *testing.T) {
 		t.Errorf("part of a migration was committed, %v", err)
 	}
 	if applied, err := all.Up(t.Context(), url); err != nil || len(applied) != 1 {
+		t.Errorf("%v, %v", applied, err)
+	}
+}
+
+// TestUp_WaitsWithoutDelayingRequests checks that requests wait only briefly behind a migration that waits for a table in
+// use, and that it is applied once the table is not.
+func TestUp_WaitsWithoutDelayingRequests(t *testing.T) {
+	url, connection := freshDatabase(t)
+	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	other, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close(t.Context()) }()
+	reader, err := connection.Begin(t.Context())
+	if err == nil {
+		_, err = reader.Exec(t.Context(), "select from one")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := of("create table one (x int)", "alter table one add column y int").Up(t.Context(), url)
+		ended <- err
+	}()
+	longest := time.Duration(0)
+	for began := time.Now(); time.Since(began) < 2*time.Second; {
+		asked := time.Now()
+		if _, err := other.Exec(t.Context(), "insert into one (x) values (1)"); err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, time.Since(asked))
+	}
+	if err := reader.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("not applied: %v", err)
+	}
+	if longest > time.Second || longest < briefLockTimeout/2 {
+		t.Errorf("a request waited for %s, want about %s", longest, briefLockTimeout)
+	}
+}
+
+// A migration that creates an index waits for the transactions that began before it.
+func TestUp_IndexWaitsForLongTransaction(t *testing.T) {
+	url, connection := freshDatabase(t)
+	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := connection.Begin(t.Context())
+	if err == nil {
+		_, err = writer.Exec(t.Context(), "insert into one (x) values (1)")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := of("create table one (x int)", "drop index concurrently if exists one_x", "create table three (x int)")
+	all.Files.(fstest.MapFS)["00002_two.sql"].Data = []byte("-- +goose NO TRANSACTION\n-- +goose Up\n" +
+		"drop index concurrently if exists one_x;\ncreate index concurrently one_x on one (x);\n")
+	all.tryFor = time.Second // less than the transaction lasts
+	time.AfterFunc(2*time.Second, func() { _ = writer.Rollback(t.Context()) })
+	if applied, err := all.Up(t.Context(), url); err != nil || len(applied) != 2 {
 		t.Errorf("%v, %v", applied, err)
 	}
 }

@@ -236,13 +236,18 @@ func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err
 	}
 	for line := range strings.Lines(out.String()) {
 		path, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if isTool(path) || strings.HasSuffix(path, "/internal/app") || !sharesMemory(strings.Fields(imports)) {
+		if isTool(path) || isPages(path) || !sharesMemory(strings.Fields(imports)) {
 			plain = append(plain, path)
 		} else {
 			concurrent = append(concurrent, path)
 		}
 	}
 	return plain, concurrent, nil
+}
+
+// isPages reports whether a package has a whole service or builds its pages.
+func isPages(path string) bool {
+	return strings.HasSuffix(path, "/internal/app") || strings.HasSuffix(path, "/internal/endpoint/apidoc")
 }
 
 // isTool reports whether a package is not part of the services.
