@@ -54,7 +54,7 @@ func links(t *testing.T, p *harness.Product, ws harness.TestWorkspace, user demo
 func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v view)) *inspector {
 	t.Helper()
 	site := harness.NewMetadataHost(t)
-	settings := map[string]string{ // of a provider that is not asked
+	settings := map[string]string{ // of a provider that receives no requests
 		"ALMONER_UPSTREAM_ISSUER":        "https://sign-in.example.org",
 		"ALMONER_UPSTREAM_CLIENT_ID":     "almoner",
 		"ALMONER_UPSTREAM_CLIENT_SECRET": "not a secret",

@@ -12,7 +12,7 @@
 //   - startup: the time until a service is ready.
 //   - cluster: two processes of each service with a Redis Cluster, compared with one of each.
 //   - citus: a coordinator and two workers of Citus, compared with one Postgres.
-//   - landed: the last commit that was installed anywhere, compared with this one.
+//   - landed: the previous release, compared with the current code.
 //
 // The stack is the one that `make run` starts, with durable stores. One generator sends all kinds of requests in turn,
 // in rounds, in a closed loop, so that other load on the machine affects all kinds alike: compare only figures of one

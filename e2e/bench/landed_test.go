@@ -6,8 +6,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// TestLanded compares the last commit that was installed anywhere with this one. Both take turns, so that other load on
-// the machine affects both alike.
+// TestLanded compares the previous release with the current code. Their rounds alternate, so that other load on the
+// machine affects both equally.
 func TestLanded(t *testing.T) {
 	r := begin(t, "landed")
 	const before, after = "landed", "now"

@@ -97,7 +97,7 @@ func browserOptions(names ...string) []chromedp.ExecAllocatorOption {
 	)
 }
 
-// shared is the browser of the process. Each test has a profile of its own in it, because to start a browser takes
+// shared is the browser of the process. Each test has a profile of its own in it, because starting a browser takes
 // seconds of processor time.
 var shared struct {
 	once sync.Once

@@ -35,7 +35,7 @@ func Rounds(short, longForm int) int {
 	return min(short**scale, max(short, longForm))
 }
 
-// NeedsQuiet skips a test of response times in `make test`, which runs other tests beside it. The part of
+// NeedsQuiet skips a test of response times in `make test`, which runs other tests at the same time. The part of
 // `make torture` runs it.
 func NeedsQuiet(t *testing.T, part string) {
 	t.Helper()

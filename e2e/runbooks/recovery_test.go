@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A database with many grants is lost and restored from a dump, as the runbooks say. The test times each step; users
-// wait for the sum of the steps.
+// A database with many grants is lost and restored from a dump, as the runbooks say. The test measures each step;
+// users wait for the sum of the steps.
 func TestRecovery_DumpOfManyGrants(t *testing.T) {
 	if !harness.Long() {
 		t.Skip("takes minutes: make torture PART=recovery runs it; TestRestore_Dump is its short form")

@@ -23,8 +23,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// A synchronous standby is set up and promoted after the region of the primary is lost, with Redis. What the primary
-// acknowledged is there. `make torture PART=recovery` measures the same under load.
+// A synchronous standby is set up and promoted after the region of the primary is lost, with Redis. The standby has
+// everything that the primary acknowledged. `make torture PART=recovery` measures the same under load.
 func TestStandby_TakesOverInSecondRegion(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})

@@ -32,8 +32,9 @@ const (
 
 // TestCitus_RebalanceAndLostWorkerLoseNothing distributes a running installation over a coordinator and two workers.
 // While clients refresh, list and write, all shards move to one worker and back, and a worker is killed and started
-// again. Few requests may fail with 503 while shards move, and any while the worker is gone. No acknowledged change is
-// lost, each frequent statement is one task on one node, and months of events are made and dropped on all nodes.
+// again. Few requests may fail with 503 while shards move, and any number while the worker is gone. No acknowledged
+// change is lost, each frequent statement is one task on one node, and months of events are made and dropped on all
+// nodes.
 func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	if !harness.Long() {
 		t.Skip("only in the long form: make torture PART=citus")
@@ -108,7 +109,8 @@ func wantsRefreshesAt(t *testing.T, workers []*localstore.Postgres) {
 	}
 }
 
-// busyMachine are the settings of services for which a busy machine is no outage.
+// busyMachine returns settings with which the services wait longer for their stores, so that a busy machine causes no
+// failures.
 func busyMachine() map[string]string {
 	return map[string]string{"ALMONER_STORE_WAIT": testkit.StoreWait.String()}
 }

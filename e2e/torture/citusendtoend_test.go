@@ -10,9 +10,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// notDistributed matches the tests of e2e that do not run against a distributed database: those that need no stack, one
-// with a Postgres of its own, or a browser; those that hold rows of copied tables, because Citus locks these tables as
-// a whole; and those that change times with SQL that Citus refuses.
+// notDistributed matches the tests of e2e that do not run against a distributed database: those that need no stack, or
+// their own Postgres or a browser; those that hold locks on rows of copied tables, because Citus locks whole tables;
+// and those that change times with SQL that Citus refuses.
 const notDistributed = "^Test(Architecture|ChecksAndWrites_|Conformance_Expected|DeployPages|EarlierPrograms|Pages|" +
 	"README|SQL|Schema|Screenshots|Settings|Spec|Style|" +
 	"Described_StoreUnavailable|Doctor_MetadataDocument|Documents|Finish|Forms_Crash|Leaks|Logs|Mails|Metrics|" +

@@ -9,7 +9,7 @@ import (
 )
 
 // checkEventMonths removes a future month of the events and adds a past one on all nodes, and checks that authserver's
-// role makes the one again and drops the other, as retention does. It deletes the earlier events.
+// role creates the former again and drops the latter, as retention does. It deletes the earlier events.
 func checkEventMonths(t *testing.T, admin *pgx.Conn, authserver, workspace string) {
 	t.Helper()
 	shards := func(table string) (count int) {

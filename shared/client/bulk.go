@@ -7,7 +7,7 @@ import (
 
 // An ItemResult is the result of one item of a batch.
 type ItemResult struct {
-	Status int        `json:"status"` // HTTP status of the item, as in a request for this item alone
+	Status int        `json:"status"` // HTTP status of the item, as if it had been sent in its own request
 	ID     string     `json:"id"`     // of the programme; "" if Error is not nil
 	Error  *ItemError `json:"error"`
 }

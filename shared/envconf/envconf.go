@@ -14,7 +14,7 @@ import (
 
 const prefix = "ALMONER_"
 
-// unset ends the mistake of a required setting without a value.
+// unset is the end of the message about a required setting without a value.
 const unset = " is not set"
 
 // Config names the settings file. It is read from the environment only.

@@ -197,8 +197,8 @@ func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete boo
 		return deleted, false, fmt.Errorf("delete %s: %w", k.Name, err)
 	}
 	complete = true
-	// A workspace whose records cannot be deleted does not stop the others. Those after many of them have their turn in
-	// another run.
+	// A workspace whose records cannot be deleted does not stop the others. After maxFailures of them, the run ends;
+	// the other workspaces follow in the next run.
 	rand.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 	var failures []error
 	for _, args := range parts {

@@ -22,8 +22,8 @@ func isJSON(contentType string) bool {
 // wraps must be marked with Uncompressed.
 func Compress(next http.Handler) http.Handler { return compress(next, isJSON) }
 
-// CompressPublic compresses files and pages of any type that compresses well. It must only wrap those that have no
-// secret: no form key, no ticket and no token.
+// CompressPublic compresses files and pages of any type that compresses well. It must only wrap responses without
+// secrets: no form key, no ticket and no token.
 func CompressPublic(next http.Handler) http.Handler {
 	return compress(next, gzhttp.DefaultContentTypeFilter)
 }

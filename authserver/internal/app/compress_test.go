@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 )
 
-// Documents are compressed, and pages without secrets. A response of the token endpoint never is, nor a page with a
-// form key or a token: its length would tell about them.
+// Documents and pages without secrets are compressed. Responses of the token endpoint and pages with a form key or a
+// token are not, because the compressed length would reveal parts of them.
 func TestCompress_DocumentsButNoSecrets(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(*app.Config) {})

@@ -32,7 +32,7 @@ func TestForgotten_LinkSetsPasswordOnceAndEndsSignIns(t *testing.T) {
 	who := p.person()
 	earlier := p.signedIn(who)
 	first, second := p.forgotten(who, 1), p.forgotten(who, 2)
-	for range 2 { // programs that look at links use none up
+	for range 2 { // opening a link, as scanners of mail do, does not use it
 		if page := p.browser().Get(first); page.Status != 200 || !page.HasText(who.Email) {
 			t.Fatalf("%d %s", page.Status, page.Text())
 		}

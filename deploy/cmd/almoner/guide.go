@@ -48,7 +48,7 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 	line("Logs: %s    Data: %s", s.LogDir(), s.StoreDir())
 }
 
-// printRequests prints which workspaces there are, and first requests.
+// printRequests prints the workspaces and some first requests.
 func printRequests(line func(format string, arguments ...any), d demo.Demo) {
 	line("%s is the workspace to try things in. The other four show special cases:", d.Workspaces.Main.Name)
 	for _, one := range []struct {

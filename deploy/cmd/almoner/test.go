@@ -250,7 +250,7 @@ func isPages(path string) bool {
 	return strings.HasSuffix(path, "/internal/app") || strings.HasSuffix(path, "/internal/endpoint/apidoc")
 }
 
-// isTool reports whether a package is no part of the services.
+// isTool reports whether a package is not part of the services.
 func isTool(path string) bool {
 	return strings.Contains(path, "/deploy/") || strings.Contains(path, "/shared/devkit/")
 }

@@ -17,7 +17,7 @@ type post struct {
 	url    string
 }
 
-// openMailbox starts a mailbox that gets all mail of the deployment, and its page on a port of loopback.
+// openMailbox starts a mailbox that gets all mail of the deployment, and its page on a loopback port.
 func openMailbox(port int) (*post, error) {
 	box, err := mailbox.Start()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// A deployment with a name of its own names itself in what assistants and OAuth clients show.
+// Assistants and OAuth clients show the brand name of the deployment.
 func TestBrand_NoOtherNameIsShown(t *testing.T) {
 	t.Parallel()
 	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}

@@ -168,7 +168,7 @@ func TestIdempotency_PathThatIsNotUTF8Is404(t *testing.T) {
 	}
 }
 
-// The route of a key is in an index, which takes no long text.
+// The route of a key is indexed, and the length of an index entry is limited.
 func TestIdempotency_LongPath(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

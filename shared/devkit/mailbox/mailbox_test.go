@@ -64,7 +64,8 @@ func TestMailbox_IsPageForBrowsersAndJSONForOthers(t *testing.T) {
 	}
 }
 
-// A page of another site must not read the links of mails through a name of its own that resolves to this machine.
+// A page of another site must not read the links in mails through a host name that resolves to this machine (DNS
+// rebinding).
 func TestMailbox_RefusesOtherHosts(t *testing.T) {
 	for host, want := range map[string]int{
 		"localhost:8083":       http.StatusOK,

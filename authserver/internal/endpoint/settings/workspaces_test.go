@@ -60,7 +60,7 @@ func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
 	}
 }
 
-// The switcher is on every page, also if the user may open the page in one workspace alone.
+// The switcher is on every page, also if the user may open the page in only one workspace.
 func TestWorkspaceSwitcher_IsOnEveryPage(t *testing.T) {
 	t.Parallel()
 	site := browsertest.Start(t)

@@ -75,7 +75,7 @@ func between(at string, search audit.Search) string {
 	return text
 }
 
-// before returns the condition that a position is older than the cursor. Logs are read from the latest entry backwards.
+// before returns the condition that a position is older than the cursor. Logs are read newest first.
 func before(position string, from audit.Cursor) string {
 	if from == (audit.Cursor{}) {
 		return ""

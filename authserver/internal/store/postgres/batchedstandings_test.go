@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// A batch of queries returns the same results as each query alone.
+// A batch of queries returns the same results as separate queries.
 func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)

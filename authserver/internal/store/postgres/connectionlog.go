@@ -183,8 +183,8 @@ func (r *attemptRow) attempt() connectionlog.Attempt {
 	return attempt
 }
 
-// Connectors reads connectors of a workspace with their latest attempts: up to limit connectors, after the first offset
-// ones. The connector with the latest attempt comes first.
+// Connectors reads connectors of a workspace with their latest attempts: up to limit connectors, after skipping offset.
+// The connector with the latest attempt comes first.
 func (s *Store) Connectors(
 	ctx context.Context,
 	workspaceID uuid.UUID,

@@ -6,7 +6,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
-// The key of an invitation contains its workspace, so an answer concerns only the invitation of the offer's workspace.
+// The key of an invitation contains its workspace, so an answer changes only the invitation of that workspace.
 func TestInvitations_AnswerNamesWorkspace(t *testing.T) {
 	t.Parallel()
 	m := newMemberTest(t)

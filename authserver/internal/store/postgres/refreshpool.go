@@ -39,7 +39,7 @@ func CheckSameName(database, refreshes credential.Secret) error {
 	return nil
 }
 
-// openRefreshes returns the pool for refreshes, and uses s.pool unless there is a URL of its own.
+// openRefreshes returns the pool for refreshes: s.pool, unless refreshes have their own URL.
 func (s *Store) openRefreshes(ctx context.Context, url credential.Source, o poolOptions) (*pgxpool.Pool, error) {
 	if url == nil {
 		return s.pool, nil
@@ -79,7 +79,7 @@ func (s *Store) HasRefreshPool() bool { return s.refreshes != s.pool }
 // RefreshPoolStat returns the statistics of the connections for refreshes.
 func (s *Store) RefreshPoolStat() *pgxpool.Stat { return s.refreshes.Stat() }
 
-// PingRefreshes returns nil if the database of refreshes answers and is that of the other statements.
+// PingRefreshes returns nil if the database for refreshes responds and is the same database as that of s.pool.
 func (s *Store) PingRefreshes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()

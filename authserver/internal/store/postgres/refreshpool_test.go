@@ -57,7 +57,7 @@ func (l *storeTest) reopen(refreshes credential.Secret) {
 	l.Cleanup(l.Store.Close)
 }
 
-// Only the steps of refreshes use the role for refreshes. The use of a code must be durable (G1), so it does not.
+// Only refreshes use the role for refreshes. The use of a code must be durable (G1), so it uses the other role.
 func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
 	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
 	}
 }
 
-// In another database the grants are unknown, so refreshes would look like thefts. They fail instead.
+// Another database does not have the grants, so refreshes would look like the use of stolen tokens. They fail instead.
 func TestRefreshPool_RefusesAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)

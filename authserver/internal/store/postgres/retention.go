@@ -92,7 +92,7 @@ func auditEvents() retention.Kind {
 	}
 }
 
-// events returns the kind of events, whose months are added and dropped as those of the audit log.
+// events returns the kind of events. Its months are added and dropped in the same way as those of the audit log.
 func events() retention.Kind {
 	return retention.Kind{
 		Prepare: "select account.make_event_months()",

@@ -69,7 +69,7 @@ func TestTokenUses_PreviousReleaseRecordsOnNewSchema(t *testing.T) {
 	recorded("after uses at the previous release", tokens)
 }
 
-// The last use of a token is that in its workspace, once an hour, and is deleted with the token.
+// The last use of a token in its workspace is recorded at most once an hour, and is deleted with the token.
 func TestTokenUses_AreThoseOfWorkspace(t *testing.T) {
 	l := newStoreTest(t)
 	ctx := t.Context()

@@ -215,8 +215,8 @@ func (g *Grants) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, 
 	return err
 }
 
-// RevokeAll is Revoke for each of the grants with its reason, in one round trip. It revokes a grant alone if its call
-// failed, and stops at the first error then.
+// RevokeAll is Revoke for each of the grants with its reason, in one round trip. If the call for a
+// grant fails, it calls Revoke for that grant, and it returns the first error of Revoke.
 func (g *Grants) RevokeAll(ctx context.Context, ended []grant.Grant) error {
 	calls, results := g.scripts.rdb.Pipeline(), make([]*goredis.Cmd, len(ended))
 	for i, one := range ended {

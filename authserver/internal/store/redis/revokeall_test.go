@@ -42,7 +42,7 @@ func TestRevokeAll_RevokesLikeRevoke(t *testing.T) {
 	}
 }
 
-// No grant is revoked a second time, alone, if Redis knows the script.
+// If Redis knows the script, no grant is revoked a second time by a separate call.
 func TestRevokeAll_CallsScriptOnceForEachGrant(t *testing.T) {
 	r := newGrantsTest(t)
 	if err := r.Revoke(t.Context(), uuid.New(), grant.ByUser, r.ends); err != nil { // loads the script

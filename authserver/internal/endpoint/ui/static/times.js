@@ -16,7 +16,7 @@
     if (Math.abs(seconds) >= 7 * 86400) { return moment.format(date); }
     for (var i = 0; i < units.length; i++) {
       if (Math.abs(seconds) >= units[i][1]) {
-        // What ends in a day and a half ends "in 2 days": days to come are rounded up.
+        // Days in the future are rounded up: a day and a half from now is "in 2 days".
         var round = seconds > 0 && units[i][0] === "day" ? Math.ceil : Math.trunc;
         return relative.format(round(seconds / units[i][1]), units[i][0]);
       }

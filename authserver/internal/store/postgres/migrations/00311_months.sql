@@ -1,5 +1,5 @@
--- Functions for tables that are partitioned by month: by created_at, in UTC. The first partition has no start. It has the rows of before
--- the table was partitioned. The last one has no end: it has rows only if no process has made months for three months. There is no
+-- Functions for tables that are partitioned by month: by created_at, in UTC. The first partition has no start. It has the rows from
+-- before the table was partitioned. The last one has no end: it has rows only if no process has made months for three months. There is no
 -- default partition, so that Postgres can read the partitions in the order of their times, one after the other.
 
 -- +goose Up
@@ -16,7 +16,7 @@ as $$
   where i.inhparent = parent::regclass
 $$;
 
--- make_months adds the partitions up to the third month after this one, which it takes from the last partition.
+-- make_months adds the partitions up to the third month after this one. It moves their rows from the last partition.
 create function account.make_months(parent text) returns void
 language plpgsql volatile
 set search_path = account, pg_temp

@@ -3,11 +3,12 @@
 -- events_earlier, which ends with the current month or the next one: nothing is copied, and no lock lasts longer than a change of the
 -- catalogue. A table that was distributed before stays one table on each node, because Citus refuses some of these changes.
 --
--- A month has unique sequences. Those of two months differ, because number_events numbers under the lock of the workspace's counter.
+-- An index makes sequences unique within a month. Sequences of two months differ, because number_events assigns them under the lock of
+-- the workspace's counter.
 
 -- +goose Up
 -- +goose StatementBegin
--- Events are numbered and read for 30 days. The bounds of created_at let Postgres read only the partitions of that time. They are no
+-- Events are numbered and read for 30 days. The bounds of created_at let Postgres read only the partitions of that time. They are not
 -- variables, because Postgres would then expect few rows and not read events in the order of their sequences.
 create or replace function account.number_events(tenant uuid) returns bigint
 language plpgsql volatile security definer
@@ -96,7 +97,7 @@ as $$
   select make_months('account.events')
 $$;
 
--- events_due returns the time before which events are deleted now: a month goes as a whole.
+-- events_due returns the time before which events are deleted now: a month is dropped as a whole.
 create or replace function account.events_due(before timestamptz) returns timestamptz
 language sql stable security definer
 set search_path = account, pg_temp

@@ -4,8 +4,8 @@
 -- change of the catalogue. The previous release recognises a used token by the name of the table, which may end in digits. A table that
 -- was distributed before stays one table on each node, because Citus refuses some of these changes.
 --
--- A month has unique tokens. A token is not used in two months, because refuse_used_token looks into the previous month on the first day
--- of one.
+-- An index makes tokens unique within a month. A token cannot be used in two months, because on the first day of a month
+-- refuse_used_token also checks the previous month.
 
 -- +goose Up
 -- The last time at which a submission of the form ended that was more than 30 days old. With it, next_moment and the lists of changed
