@@ -128,8 +128,8 @@ func (m Migrations) apply(
 	return applied, failed, err
 }
 
-// isConcurrent reports whether a migration creates an index concurrently. It waits for transactions that began before it,
-// but no request waits behind it.
+// isConcurrent reports whether a migration creates an index concurrently. It waits for transactions that began before
+// it, but no request waits behind it.
 func (m Migrations) isConcurrent(one *goose.Source) bool {
 	if one == nil {
 		return false

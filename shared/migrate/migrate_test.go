@@ -119,8 +119,8 @@ func TestUp_LockTimeoutRollsBack(t *testing.T) {
 	}
 }
 
-// TestUp_WaitsWithoutDelayingRequests checks that requests wait only briefly behind a migration that waits for a table in
-// use, and that it is applied once the table is not.
+// TestUp_WaitsWithoutDelayingRequests checks that requests wait only briefly behind a migration that waits for a table
+// in use, and that it is applied once the table is no longer in use.
 func TestUp_WaitsWithoutDelayingRequests(t *testing.T) {
 	url, connection := freshDatabase(t)
 	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {

@@ -141,7 +141,7 @@ const (
 	keptEvents     = `select count(*) from account.events where created_at > now() - interval '30 days'`
 )
 
-// A month of events is dropped when its last event is 30 days old, even if the caller passes an earlier limit.
+// A month of events is dropped once its last event is 30 days old, and not before, whatever time the caller passes.
 func TestEventMonths_PastMonthIsDropped(t *testing.T) {
 	l := newStoreTest(t)
 	l.pastEventMonths()
