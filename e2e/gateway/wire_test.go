@@ -131,7 +131,7 @@ func TestSmuggling_NoHiddenRequestIsServed(t *testing.T) {
 		must(t, err)
 		harness.SendRaw(
 			connection,
-			"GET /v1/docs HTTP/1.1\r\nHost: "+apiHost+"\r\n\r\n"+
+			"GET /v1/account/oauth/jwks HTTP/1.1\r\nHost: "+apiHost+"\r\n\r\n"+
 				"GET "+plain+" HTTP/1.1\r\nHost: "+apiHost+"\r\nConnection: close\r\n\r\n",
 		)
 		s.wantServed(t, map[string]string{plain: account})
