@@ -141,8 +141,8 @@ func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
 	victim.untouched(t, was, "a form with a wrong key")
 }
 
-// TestForms_KeyNamesOneEndpointInEachWorkspace sends a form with the same key in two workspaces of the user. resourceapi
-// would deliver to only one of two endpoints with the same id.
+// TestForms_KeyNamesOneEndpointInEachWorkspace sends a form with the same key in two workspaces of the user.
+// resourceapi would deliver to only one of two endpoints with the same id.
 func TestForms_KeyNamesOneEndpointInEachWorkspace(t *testing.T) {
 	t.Parallel()
 	p := newProduct(t)
