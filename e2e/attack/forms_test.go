@@ -141,6 +141,30 @@ func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
 	victim.untouched(t, was, "a form with a wrong key")
 }
 
+// TestForms_KeyNamesOneEndpointInEachWorkspace sends a form with the same key in two workspaces of the user.
+// resourceapi would deliver to only one of two endpoints with the same id.
+func TestForms_KeyNamesOneEndpointInEachWorkspace(t *testing.T) {
+	t.Parallel()
+	p := newProduct(t)
+	one, other := p.NewWorkspace(t), p.NewWorkspace(t)
+	p.Database.Join(t, other.Workspace, one.Owner, harness.Everything()...)
+	user := p.Person(t, one.Owner).SignedIn(t)
+	key := keyOf(t, p, user)
+	values := url.Values{"url": {"https://hooks.example.invalid/"}, "types": {"programme.created"}}
+	for _, workspace := range []string{one.Workspace.ID, other.Workspace.ID, one.Workspace.ID} {
+		user.Submit(t, sent(t, p, "/settings/developers/webhooks", workspace, key, values)).
+			WantsPage(t, http.StatusOK)
+	}
+	const made = "select count(*) from account.webhooks where tenant_id in ($1, $2)"
+	if n := p.Database.Count(t, made, one.Workspace.ID, other.Workspace.ID); n != 2 {
+		t.Errorf("%d endpoints, want one in each workspace", n)
+	}
+	ids := strings.Replace(made, "count(*)", "count(distinct id)", 1)
+	if n := p.Database.Count(t, ids, one.Workspace.ID, other.Workspace.ID); n != 2 {
+		t.Errorf("%d ids, want 2", n)
+	}
+}
+
 // TestForms_ChangeNothingOfOtherUsers sends the identifiers of another user's data with a valid key.
 func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ type Webhooks interface {
 func (h *Handler) addWebhook() http.Handler {
 	return h.form(hooks, func(v *settings.Request, here settings.Scope) error {
 		e := webhook.Endpoint{
-			ID:          v.Key.Makes,
+			ID:          uuid.NewSHA1(v.Key.Makes, here.Workspace.ID[:]), // a key is valid in each workspace
 			WorkspaceID: here.Workspace.ID,
 			UserID:      v.Current.User.ID,
 			URL:         strings.TrimSpace(v.Form.Get("url")),
@@ -96,8 +96,8 @@ func (h *Handler) webhookNotes(ctx context.Context, here settings.Scope, e webho
 	return notes
 }
 
-// saveWebhook stores an endpoint and shows its secret, only this time. The form's key names the endpoint, so the same
-// form sent again does not add another.
+// saveWebhook stores an endpoint and shows its secret, only this time. The form's key and the workspace name the
+// endpoint, so the same form sent again does not add another.
 func (h *Handler) saveWebhook(v *settings.Request, here settings.Scope, e webhook.Endpoint, key []byte) error {
 	secret, err := webhook.NewSecret(rand.Reader)
 	if err != nil {
