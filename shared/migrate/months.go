@@ -2,10 +2,12 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/pressly/goose/v3/lock"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 
 // DropLeftoverConstraints drops the constraints that a migration leaves if it fails while it partitions one of the
 // tables by month, because another session uses the table. Such a constraint would refuse every row after the end of
-// the next month.
+// the next month. While another process migrates, it may be using the constraint, and none is dropped.
 func DropLeftoverConstraints(ctx context.Context, url string, tables ...string) error {
 	config, err := Config(url)
 	if err != nil {
@@ -27,6 +29,14 @@ func DropLeftoverConstraints(ctx context.Context, url string, tables ...string) 
 		return nil // the migration failed for the same reason
 	}
 	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }()
+	var alone bool // until the connection is closed
+	err = owner.QueryRow(ctx, "select pg_try_advisory_lock($1)", lock.DefaultLockID).Scan(&alone)
+	switch {
+	case err != nil:
+		return fmt.Errorf("lock the migrations: %w", err)
+	case !alone:
+		return errors.New("another process is migrating; run migrate again when it has ended")
+	}
 	for _, table := range tables {
 		if err := dropLeftoverConstraint(ctx, owner, table); err != nil {
 			return err

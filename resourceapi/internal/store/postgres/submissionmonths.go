@@ -22,8 +22,9 @@ const (
 	maxClockSkew = 24 * time.Hour
 	// keptYears is longer than any form keeps its submissions.
 	keptYears = 11
-	// lateAfter is how old a submission is that ends late (the trigger note_late).
-	lateAfter = 30 * 24 * time.Hour
+	// lateAfter is more than the age of a submission that ends late (30 days in the trigger note_late, where a day may
+	// have 25 hours).
+	lateAfter = 31 * 24 * time.Hour
 )
 
 // inMonths returns a condition on created_at, preceded by "and": the time is in the month of first, in that of last, or

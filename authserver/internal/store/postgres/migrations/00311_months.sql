@@ -16,11 +16,12 @@ as $$
   where i.inhparent = parent::regclass
 $$;
 
--- make_months adds the partitions up to the third month after this one. It moves their rows from the last partition.
+-- make_months adds the partitions up to the third month after this one. It moves their rows from the last partition. Writes wait
+-- behind it for at most 0.1 s if the table is in use; a later call tries again.
 create function account.make_months(parent text) returns void
 language plpgsql volatile
 set search_path = account, pg_temp
-set lock_timeout = '1s'
+set lock_timeout = '100ms'
 as $$
 declare
   until timestamptz := (date_trunc('month', now() at time zone 'UTC') + interval '4 months') at time zone 'UTC';

@@ -195,7 +195,7 @@ drop procedure resource.partition_submissions();
 update resource.list_locks l set late_at = s.ended
   from (select tenant_id, form_id, max(finished_at) as ended from resource.submissions
     where finished_at > created_at + interval '30 days' group by tenant_id, form_id) s
-  where l.tenant_id = s.tenant_id and l.list = s.form_id::text;
+  where l.tenant_id = s.tenant_id and l.list = s.form_id::text and (l.late_at is null or l.late_at < s.ended);
 
 -- +goose Down
 select 1 / 0; -- forward only
