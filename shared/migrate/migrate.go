@@ -58,7 +58,7 @@ const LockTimeout = 3 * time.Second
 // Requests wait behind a migration that waits for a table in use, so it gives up before they do, and is tried again.
 const (
 	briefLockTimeout = 300 * time.Millisecond
-	defaultTryFor    = 20 * time.Second
+	defaultTryFor    = 10 * time.Second
 	betweenTries     = 500 * time.Millisecond
 )
 
@@ -80,7 +80,7 @@ type Migrations struct {
 }
 
 // Up applies the missing migrations as the owner of the database and returns their names. While a table is in use, it
-// tries for up to 20 s.
+// tries for up to 10 s.
 func (m Migrations) Up(ctx context.Context, url string) ([]string, error) {
 	end := time.Now().Add(cmp.Or(m.tryFor, defaultTryFor))
 	const latest = math.MaxInt64

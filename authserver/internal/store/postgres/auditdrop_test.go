@@ -141,7 +141,7 @@ func leavesNoConstraint(t *testing.T, table, number, column, insert string) {
 	}
 	ended := make(chan error)
 	go func() {
-		time.Sleep(5 * time.Second) // longer than the migration waits for a lock
+		time.Sleep(14 * time.Second) // longer than the migration tries
 		ended <- reader.Close(context.WithoutCancel(t.Context()))
 	}()
 	if _, err := postgres.Migrate(t.Context(), credential.Secret(database.Owner)); err == nil {

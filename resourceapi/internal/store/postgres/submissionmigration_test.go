@@ -185,7 +185,7 @@ func TestSubmissionMonths_FailedMigrationLeavesNoConstraint(t *testing.T) {
 	}
 	ended := make(chan error)
 	go func() {
-		time.Sleep(5 * time.Second) // longer than the migration waits for a lock
+		time.Sleep(14 * time.Second) // longer than the migration tries
 		ended <- reader.Close(context.WithoutCancel(t.Context()))
 	}()
 	if _, err := Migrate(t.Context(), w.Database.Owner); err == nil {
