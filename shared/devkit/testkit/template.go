@@ -23,6 +23,9 @@ const (
 	authserverRole  = "test_authserver"
 	resourceapiRole = "test_resourceapi"
 
+	templatePrefix = "almoner_template_"
+	databasePrefix = "test_"
+
 	templateLock = 0x616c6d6f6e6572 // "almoner"; any number that all test processes agree on
 )
 
@@ -31,6 +34,7 @@ type template struct {
 	server   string // the superuser's URL
 	name     string
 	password string // of the three roles
+	contents contents
 }
 
 func (t template) url(role, database string) string {
@@ -40,6 +44,16 @@ func (t template) url(role, database string) string {
 	}
 	parsed.User = url.UserPassword(role, t.password)
 	return parsed.String()
+}
+
+// database returns the URLs of a database that is a copy.
+func (t template) database(name string) Database {
+	return Database{
+		Owner:       t.url(ownerRole, name),
+		Authserver:  t.url(authserverRole, name),
+		Resourceapi: t.url(resourceapiRole, name),
+		Superuser:   inDatabase(t.server, name),
+	}
 }
 
 // ensureTemplate makes the template unless another process has made it for the same migrations. Its name
@@ -62,7 +76,7 @@ func ensureTemplate(ctx context.Context, server string) (template, error) {
 	) // the same in every process; as secret as the server's URL
 	t := template{
 		server:   server,
-		name:     "almoner_template_" + hex.EncodeToString(hash.Sum(nil)[:6]),
+		name:     templatePrefix + hex.EncodeToString(hash.Sum(nil)[:6]),
 		password: hex.EncodeToString(secret[:16]),
 	}
 
@@ -74,15 +88,25 @@ func ensureTemplate(ctx context.Context, server string) (template, error) {
 	if _, err := connection.Exec(ctx, "select pg_advisory_lock($1)", int64(templateLock)); err != nil {
 		return template{}, err
 	}
-	var finished bool
-	err = connection.QueryRow(ctx, "select datistemplate from pg_database where datname = $1", t.name).Scan(&finished)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	finished, err := t.isFinished(ctx, connection)
+	if err != nil {
 		return template{}, err
 	}
-	if finished {
-		return t, nil
+	if !finished {
+		if err := t.build(ctx, connection, root, services); err != nil {
+			return template{}, err
+		}
 	}
-	return t, t.build(ctx, connection, root, services)
+	t.contents, err = t.readContents(ctx, connection)
+	return t, err
+}
+
+func (t template) isFinished(ctx context.Context, superuser *pgx.Conn) (finished bool, err error) {
+	err = superuser.QueryRow(ctx, "select datistemplate from pg_database where datname = $1", t.name).Scan(&finished)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return finished, err
 }
 
 func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, services []string) error {
@@ -105,6 +129,9 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 		if err := t.distribute(ctx, root, services); err != nil {
 			return err
 		}
+	}
+	if err := t.keepContents(ctx, superuser); err != nil {
+		return fmt.Errorf("make the template database: %w", err)
 	}
 	statements := []string{
 		ensureRole(authserverRole, t.password, ""), "grant almoner_authserver to " + authserverRole,

@@ -1,9 +1,9 @@
 // Package testkit provides real PostgreSQL databases and Redis servers for tests.
 //
 // NewDatabase clones a migrated template within a server shared by all tests of the process (or by all
-// processes, if ALMONER_TEST_POSTGRES_URL names one, as `make test` does), which takes about 50 ms. NewRedis
-// starts a server, which takes about 30 ms. A test that kills or stops PostgreSQL starts its own server with
-// package localstore.
+// processes, if ALMONER_TEST_POSTGRES_URL names one, as `make test` does), or removes the rows of a clone that
+// another test has used. NewRedis starts a server, which takes about 30 ms. A test that kills or stops PostgreSQL
+// starts its own server with package localstore.
 package testkit
 
 import (
@@ -14,8 +14,6 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
@@ -34,8 +32,8 @@ const makeWithin = 300 * time.Second
 // busy machine, a store may need longer than the default allows.
 const StoreWait = 2 * time.Second
 
-// NewDatabase returns a new database with both services' migrations applied. It is dropped when the test
-// ends.
+// NewDatabase returns a database with both services' migrations applied and no other rows. It is dropped or renamed
+// when the test ends.
 func NewDatabase(t testing.TB) Database {
 	t.Helper()
 	template, err := sharedTemplate()
@@ -46,31 +44,18 @@ func NewDatabase(t testing.TB) Database {
 	defer cancel()
 	suffix := make([]byte, 8)
 	_, _ = rand.Read(suffix) // never fails (crypto/rand)
-	name := "test_" + hex.EncodeToString(suffix)
-	create := "create database " + pgx.Identifier{
-		name,
-	}.Sanitize() + " template " + pgx.Identifier{
-		template.name,
-	}.Sanitize() +
-		" owner " + ownerRole
-	if err := execute(ctx, template.server, create); err != nil {
+	name := databasePrefix + hex.EncodeToString(suffix)
+	if err := template.makeDatabase(ctx, name); err != nil {
 		t.Fatalf("a database for the test: %v", err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
 		defer cancel()
-		if err := execute(ctx, template.server, "drop database if exists "+pgx.Identifier{
-			name,
-		}.Sanitize()+" with (force)"); err != nil {
+		if err := template.endDatabase(ctx, name, !t.Failed()); err != nil {
 			t.Errorf("drop the test's database: %v", err)
 		}
 	})
-	return Database{
-		Owner:       template.url(ownerRole, name),
-		Authserver:  template.url(authserverRole, name),
-		Resourceapi: template.url(resourceapiRole, name),
-		Superuser:   inDatabase(template.server, name),
-	}
+	return template.database(name)
 }
 
 // NewRedis returns a Redis server for this test. It is stopped and its files are removed when the test ends.
@@ -96,16 +81,6 @@ func NewRedis(t testing.TB) *localstore.Redis {
 	}
 	t.Cleanup(server.Stop)
 	return server
-}
-
-func execute(ctx context.Context, server, sql string) error {
-	connection, err := pgx.Connect(ctx, server)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }()
-	_, err = connection.Exec(ctx, sql)
-	return err
 }
 
 func inDatabase(server, name string) string {

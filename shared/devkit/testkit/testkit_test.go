@@ -59,7 +59,7 @@ func TestNewDatabase_RolesReachOnlyTheirSchema(t *testing.T) {
 	}
 }
 
-func TestNewDatabase_IsSeparateAndDropped(t *testing.T) {
+func TestNewDatabase_IsSeparateAndEndsWithTest(t *testing.T) {
 	var first Database
 	t.Run("one", func(t *testing.T) {
 		first = NewDatabase(t)
@@ -101,45 +101,41 @@ func ownServer(t *testing.T) string {
 	return server.URL
 }
 
-func TestEnsureTemplate_ConcurrentCallsMakeOne(t *testing.T) {
+func TestEnsureTemplate_MakesOne(t *testing.T) {
 	server := ownServer(t)
 	var group sync.WaitGroup
-	names := make([]string, 6)
-	for i := range names {
+	made := make([]template, 6)
+	for i := range made {
 		group.Go(func() {
-			made, err := ensureTemplate(t.Context(), server)
-			if err != nil {
+			var err error
+			if made[i], err = ensureTemplate(t.Context(), server); err != nil {
 				t.Error(err)
 			}
-			names[i] = made.name
 		})
 	}
 	group.Wait()
-	for _, name := range names {
-		if name != names[0] {
-			t.Errorf("templates %v", names)
+	for _, one := range made {
+		if one.name != made[0].name {
+			t.Errorf("templates %s and %s", made[0].name, one.name)
 		}
 	}
 	var count int
 	err := connect(
 		t,
 		server,
-	).QueryRow(t.Context(), "select count(*) from pg_database where datistemplate and datname = $1", names[0]).
+	).QueryRow(t.Context(), "select count(*) from pg_database where datistemplate and datname = $1", made[0].name).
 		Scan(&count)
 	if err != nil || count != 1 {
 		t.Errorf("%d templates, %v", count, err)
 	}
+	replacesUnfinished(t, server, made[0])
 }
 
-func TestEnsureTemplate_ReplacesUnfinishedTemplate(t *testing.T) {
-	server := ownServer(t)
-	made, err := ensureTemplate(t.Context(), server)
-	if err != nil {
-		t.Fatal(err)
-	}
+// replacesUnfinished checks that ensureTemplate makes a template again if it is not finished.
+func replacesUnfinished(t *testing.T, server string, made template) {
 	admin := connect(t, server)
 	// As if the process that made it had died before the last statement.
-	_, err = admin.Exec(t.Context(), "alter database "+made.name+" with is_template false allow_connections true")
+	_, err := admin.Exec(t.Context(), "alter database "+made.name+" with is_template false allow_connections true")
 	if err != nil {
 		t.Fatal(err)
 	}
