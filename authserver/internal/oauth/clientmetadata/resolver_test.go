@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // A resolverTest is a Resolver over a real store, with a metadata host on this machine.
@@ -50,7 +51,8 @@ func newResolverTest(t testing.TB) *resolverTest {
 	}
 	s.host = newMetadataHost(t, s.serve)
 	s.at = s.host.URL + "/oauth/client"
-	store, err := postgres.Open(context.Background(), credential.Secret(s.fixture.Database.Authserver))
+	database := credential.Secret(s.fixture.Database.Authserver)
+	store, err := postgres.OpenWithWait(context.Background(), database, testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +79,10 @@ func (s *resolverTest) serve(p *metadataHost, w http.ResponseWriter, r *http.Req
 	status, cache, body, gate, open := s.status, s.cache, s.body(p.URL+r.URL.Path), s.gate, s.open
 	s.mu.Unlock()
 	if gate != nil && !(open && p.URL+r.URL.Path == s.at) {
-		<-gate
+		select {
+		case <-gate:
+		case <-r.Context().Done():
+		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", cache)

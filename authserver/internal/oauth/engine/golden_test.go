@@ -100,12 +100,12 @@ const (
 func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	t.Helper()
 	fx := fixture.New(t)
-	store, err := postgres.Open(t.Context(), credential.Secret(fx.Database.Authserver))
+	store, err := postgres.OpenWithWait(t.Context(), credential.Secret(fx.Database.Authserver), testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL), 0)
+	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL), testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package grant_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"slices"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -48,7 +46,7 @@ func (b *testEnv) held(h pausingStore) *testEnv {
 		return take(step)
 	}}
 	out := *b
-	out.grants = grant.NewService(h, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	out.grants = b.service(h)
 	return &out
 }
 

@@ -154,7 +154,7 @@ func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
 		return grant.Refused, store.ErrUnavailable
 	}}
 	losing := *b
-	losing.grants = grant.NewService(lost, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	losing.grants = b.service(lost)
 	_, err := losing.rotate(refresh)
 	unavailable(t, "refresh", err)
 	_, result, err := b.store.AdvanceDirectly(t.Context(), late, b.app.ID, resource)
@@ -185,7 +185,7 @@ func TestDirect_RefusalAfterLostResponseKeepsGrant(t *testing.T) {
 		return result, err
 	}}
 	losing := *b
-	losing.grants = grant.NewService(lost, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	losing.grants = b.service(lost)
 	_, err := losing.rotate(refresh)
 	unavailable(t, "refresh", err)
 	_, err = b.rotate(refresh)
@@ -206,14 +206,14 @@ func TestDirect_RaceWithRevocationNeedsStanding(t *testing.T) {
 			b.fixture.Exec(`update account.users set disabled_at = now()`)
 		}
 		raced := *b
-		raced.grants = grant.NewService(&aroundStore{b.store, func(
+		raced.grants = b.service(&aroundStore{b.store, func(
 			_ context.Context, step grant.Step, take stepFunc,
 		) (grant.UpdateResult, error) {
 			if err := b.store.Revoke(t.Context(), g.Key(), grant.ByClient, "client:x", nil); err != nil {
 				t.Error(err)
 			}
 			return take(step)
-		}}, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+		}})
 		if _, err := raced.rotate(refresh); disabled != (err != nil) {
 			t.Errorf("disabled %t: %v", disabled, err)
 		}

@@ -37,8 +37,8 @@ func TestG11_RepetitionCompletesStepOfCrashedProcess(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
 	crashed := *b
-	steps, log := newCrashedStore(b.store), slog.New(slog.DiscardHandler)
-	crashed.grants = grant.NewService(steps, redis.NewGrants(b.rdb), b.codec, log)
+	steps := newCrashedStore(b.store)
+	crashed.grants = b.service(steps)
 	first := b.lost(crashed.redeemWith(code, b.terms(), someKey))
 	b.again("exchange", first)(b.redeemWith(code, b.terms(), someKey))
 	second := b.lost(crashed.rotateWith(first, someKey))
@@ -62,8 +62,7 @@ func TestG11_StalledRequestIsNoReplay(t *testing.T) {
 		return take(step)
 	}
 	stalled := *b
-	stalled.grants = grant.NewService(&aroundStore{b.store, stalls}, redis.NewGrants(b.rdb), b.codec,
-		slog.New(slog.DiscardHandler))
+	stalled.grants = b.service(&aroundStore{b.store, stalls})
 	g, code := b.consent()
 	var refresh credential.Secret
 	meanwhile = func() {
@@ -105,7 +104,7 @@ func TestG11_UndoLeavesWhatRepetitionGave(t *testing.T) {
 	b := newTestEnv(t)
 	steps := newRepeatingStore(b.store)
 	failing := *b
-	failing.grants = grant.NewService(steps, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	failing.grants = b.service(steps)
 	for _, committed := range []bool{true, false} {
 		g, code := b.consent()
 		var first, second credential.Secret
@@ -201,7 +200,7 @@ func TestG10_RepeatedStepIsUndoneWhenNoneAnswered(t *testing.T) {
 	processes := make([]*testEnv, 2)
 	for i, steps := range stores {
 		process := *b
-		process.grants = grant.NewService(steps, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+		process.grants = b.service(steps)
 		processes[i] = &process
 	}
 	stall := func(on bool) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -262,7 +261,7 @@ func TestG11_RepetitionSurvivesKeyRotation(t *testing.T) {
 		}
 		process := *b
 		process.codec = codec
-		process.grants = grant.NewService(b.store, redis.NewGrants(b.rdb), codec, slog.New(slog.DiscardHandler))
+		process.grants = process.service(b.store)
 		processes[i] = &process
 	}
 	g, code := processes[0].consent()

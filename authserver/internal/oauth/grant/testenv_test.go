@@ -70,8 +70,7 @@ func newTestEnv(t *testing.T) *testEnv {
 	if b.codec, err = grant.NewTokenCodec(seal.NewKeys(key)); err != nil {
 		t.Fatal(err)
 	}
-	b.grants = grant.NewService(b.store, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
-	b.grants.WaitForRedis(testkit.StoreWait)
+	b.grants = b.service(b.store)
 	b.user = b.fixture.Member(perm.ProgrammesRead)
 	b.app = b.fixture.Connector(resource, perm.ProgrammesRead)
 	return b
@@ -335,6 +334,13 @@ func (s *dropReplies) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook 
 	}
 }
 
+// service returns a Service over a store and the test's Redis, which waits for Redis as long as a busy machine needs.
+func (b *testEnv) service(store grant.GrantStore) *grant.Service {
+	service := grant.NewService(store, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	service.WaitForRedis(testkit.StoreWait)
+	return service
+}
+
 // anotherProcess returns a Service over the same stores that shares no memory with the first one.
 func (b *testEnv) anotherProcess() *testEnv {
 	b.Helper()
@@ -345,7 +351,6 @@ func (b *testEnv) anotherProcess() *testEnv {
 	b.Cleanup(func() { _ = rdb.Close() })
 	other := *b
 	other.rdb = rdb
-	other.grants = grant.NewService(b.store, redis.NewGrants(rdb), b.codec, slog.New(slog.DiscardHandler))
-	other.grants.WaitForRedis(testkit.StoreWait)
+	other.grants = other.service(b.store)
 	return &other
 }

@@ -48,7 +48,7 @@ func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
 	b := newTestEnv(t)
 	grants := newStalledStore(b.store)
 	stalled := *b
-	stalled.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	stalled.grants = b.service(grants)
 	other := b.anotherProcess()
 	g, code := b.consent()
 
@@ -98,7 +98,7 @@ func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
 	grants := newStalledStore(b.store)
 	lost := &dropReplies{}
 	b.rdb.AddHook(lost)
-	b.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	b.grants = b.service(grants)
 	g, refresh := b.active()
 	grants.stalled.Store(true)
 	lost.on.Store(true)
@@ -143,7 +143,7 @@ func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 	b := newTestEnv(t)
 	grants := newStalledStore(b.store)
 	stalled := *b
-	stalled.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	stalled.grants = b.service(grants)
 	rotations := &silentRotations{RotationStore: redis.NewGrants(b.rdb)}
 	other := *b
 	other.grants = grant.NewService(b.store, rotations, b.codec, slog.New(slog.DiscardHandler))
@@ -211,7 +211,7 @@ func TestG10_RevertedLateStepIsNoReplay(t *testing.T) {
 	g, code := b.consent()
 	calls := 0
 	grants := newLateStore(t, b.store, &calls)
-	b.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	b.grants = b.service(grants)
 	issued, err := b.redeem(code, b.terms())
 	if err != nil {
 		t.Fatalf("the code does not work: %v", err)

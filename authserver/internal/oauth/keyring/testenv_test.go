@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/seal"
 )
@@ -33,7 +34,8 @@ func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	b := &testEnv{T: t, fixture: fixture.New(t), master: newKey()}
 	var err error
-	b.store, err = postgres.Open(t.Context(), credential.Secret(b.fixture.Database.Authserver))
+	database := credential.Secret(b.fixture.Database.Authserver)
+	b.store, err = postgres.OpenWithWait(t.Context(), database, testkit.StoreWait)
 	b.must(err)
 	t.Cleanup(b.store.Close)
 	b.first, b.second = b.ring(seal.NewKeys(b.master)), b.ring(seal.NewKeys(b.master))

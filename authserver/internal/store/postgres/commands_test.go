@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,13 +22,26 @@ func TestTransactions_RequestsEndBeforeCommands(t *testing.T) {
 		event := audit.Event{Actor: "user:" + l.grant.UserID.String()}
 		return l.SetName(t.Context(), l.grant.UserID, "Ada Okafor", event)
 	}
+	read := func() error {
+		_, err := l.ConnectorPolicy(t.Context(), l.grant.WorkspaceID)
+		return err
+	}
+	if err := read(); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a request that reads: %v", err)
+	}
 	began := time.Now()
 	if err := set(); !errors.Is(err, store.ErrUnavailable) || time.Since(began) > 15*time.Second {
 		t.Errorf("a request: %v after %s", err, time.Since(began))
 	}
 	l.ServeCommands()
+	var group sync.WaitGroup
 	time.AfterFunc(7*time.Second, release)
-	if err := set(); err != nil {
-		t.Errorf("a command: %v", err)
+	for what, command := range map[string]func() error{"changes": set, "reads": read} {
+		group.Go(func() {
+			if err := command(); err != nil {
+				t.Errorf("a command that %s: %v", what, err)
+			}
+		})
 	}
+	group.Wait()
 }

@@ -17,7 +17,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	ctx, cancel := s.withinReadLimit(ctx)
 	defer cancel()
 	missing, err := all.Missing(ctx, s.probe)
 	if err != nil {

@@ -6,13 +6,14 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // F26: the first request after a restart of PostgreSQL succeeds.
 func TestOpen_ClosedConnectionIsNotReused(t *testing.T) {
 	t.Parallel()
 	f := fixture.New(t)
-	store, err := postgres.Open(t.Context(), credential.Secret(f.Database.Authserver))
+	store, err := postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,7 @@ type Store struct {
 	health    *pghealth.Watch
 	recent    *lru.Cache[uuid.UUID, recentClient]
 	limit     time.Duration // of a transaction
+	readLimit time.Duration // of a read that is no transaction
 
 	snapshots             batch.Batcher[snapshotQuery, grant.Snapshot]
 	introspections        batch.Batcher[introspection, introspected]
@@ -86,7 +87,8 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 	return OpenWithWait(ctx, url, 0, tracers...)
 }
 
-// OpenWithWait is Open with the time that callers wait for a Postgres that does not respond (pghealth.NewWatch).
+// OpenWithWait is Open with the time that callers wait for a Postgres that does not respond (pghealth.NewWatch). If
+// it is longer than a second, they also wait that long for a slow read.
 func OpenWithWait(
 	ctx context.Context,
 	url credential.Secret,
@@ -103,7 +105,7 @@ func OpenFromSources(
 	wait time.Duration,
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
-	s := &Store{limit: requestTime}
+	s := &Store{limit: requestTime, readLimit: max(acquireTimeout, wait)}
 	var err error
 	if s.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
 		return nil, err
@@ -141,13 +143,13 @@ func (s *Store) makeBatchers() {
 		Answer: s.readSnapshots,
 		Most:   maxBatch,
 		AtOnce: 1,
-		Within: acquireTimeout,
+		Within: s.readLimit,
 	}
 	s.introspections = batch.Batcher[introspection, introspected]{
 		Answer: s.readIntrospections,
 		Most:   maxBatch,
 		AtOnce: 1,
-		Within: acquireTimeout,
+		Within: s.readLimit,
 	}
 	s.activations = newStepBatcher(s.pool, "activate grant", activateSQL, "")
 	s.advances = newStepBatcher(s.refreshes, "advance grant", advanceSQL, "")

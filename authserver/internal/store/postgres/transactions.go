@@ -35,7 +35,12 @@ const (
 )
 
 // ServeCommands makes the store wait longer, for a process that runs an operator's command and serves no requests.
-func (s *Store) ServeCommands() { s.limit = commandTime }
+func (s *Store) ServeCommands() { s.limit, s.readLimit = commandTime, commandTime }
+
+// withinReadLimit bounds a read: to acquireTimeout for a request.
+func (s *Store) withinReadLimit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.readLimit)
+}
 
 // atomically runs do in the transaction of ctx (Once), or in a new one if ctx has none. It retries a transaction that
 // Postgres aborted for a deadlock, a lock timeout or a serialization failure. Domain errors are returned unchanged; all
