@@ -46,7 +46,7 @@ type Browser struct {
 	complaints []string
 }
 
-const browserPatience = 30 * time.Second
+const browserTimeout = 30 * time.Second
 
 // Browser opens a window with an empty profile. The names are host names that resolve to this machine.
 func (p *Product) Browser(t testing.TB, screen Screen, names ...string) *Browser {
@@ -144,7 +144,7 @@ func (b *Browser) listen(event any) {
 
 func (b *Browser) do(what string, steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.window, browserPatience)
+	ctx, cancel := context.WithTimeout(b.window, browserTimeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
 		at, _ := chromedp.Run(b.window, chromedp.Location())
@@ -219,7 +219,7 @@ func (b *Browser) SignIn(email, password string) {
 // Evaluate evaluates a JavaScript expression in the page.
 func Evaluate[T any](b *Browser, expression string) T {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.window, browserPatience)
+	ctx, cancel := context.WithTimeout(b.window, browserTimeout)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 	if err != nil {

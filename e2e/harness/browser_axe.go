@@ -30,13 +30,13 @@ const violationsScript = `(async () => {
 	return result.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.failureSummary + " " + n.html));
 })()`
 
-// axePatience is longer than browserPatience, because axe-core is slow while other tests run.
-const axePatience = 2 * time.Minute
+// axeTimeout is longer than browserPatience, because axe-core is slow while other tests run.
+const axeTimeout = 2 * time.Minute
 
 // Violations returns the violations that axe-core finds in the page.
 func (b *Browser) Violations() []string {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.window, axePatience)
+	ctx, cancel := context.WithTimeout(b.window, axeTimeout)
 	defer cancel()
 	if !Evaluate[bool](b, `typeof axe !== "undefined"`) {
 		if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](axe.Script+";true")); err != nil {

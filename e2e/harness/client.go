@@ -87,7 +87,7 @@ func (p *Product) application(id, redirectURI string) client.Application {
 
 // HTTPClient returns an HTTP client for programs that bring their own. The secrets in its traffic are recorded.
 func (p *Product) HTTPClient() *http.Client {
-	return &http.Client{Timeout: patience, Transport: secretRecorder{p.client.Transport, p.secrets}}
+	return &http.Client{Timeout: timeout, Transport: secretRecorder{p.client.Transport, p.secrets}}
 }
 
 // secretRecorder records every secret in the traffic.

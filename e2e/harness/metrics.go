@@ -37,7 +37,7 @@ func scrape(ctx context.Context, services []*stack.Service) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		response, err := (&http.Client{Timeout: patience}).Do(request)
+		response, err := (&http.Client{Timeout: timeout}).Do(request)
 		if err != nil {
 			return all.String(), fmt.Errorf("the metrics of %s: %w", service.Name, err)
 		}

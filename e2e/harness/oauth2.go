@@ -41,7 +41,7 @@ func (c Connector) WithResource(ctx context.Context) context.Context {
 	return context.WithValue(
 		ctx,
 		oauth2.HTTPClient,
-		&http.Client{Transport: resourceSender(c.Resource), Timeout: patience},
+		&http.Client{Transport: resourceSender(c.Resource), Timeout: timeout},
 	)
 }
 

@@ -29,7 +29,7 @@ func (p *Product) Person(t testing.TB, user demo.User) *Person {
 		t.Fatal(err)
 	}
 	p.secrets.Add("password", user.Password)
-	client := &http.Client{Jar: jar, Timeout: patience, CheckRedirect: followNothing, Transport: p.client.Transport}
+	client := &http.Client{Jar: jar, Timeout: timeout, CheckRedirect: followNothing, Transport: p.client.Transport}
 	return &Person{User: user, Header: http.Header{}, product: p, client: client}
 }
 

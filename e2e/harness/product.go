@@ -28,8 +28,8 @@ type Product struct {
 	client  *http.Client
 }
 
-// patience is the timeout of a request. The product's own limits are far below it.
-const patience = 30 * time.Second
+// timeout is the timeout of a request. The product's own limits are far below it.
+const timeout = 30 * time.Second
 
 // NewProduct returns the product for a test. Every secret that its actors use is recorded in secrets.
 func NewProduct(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {
@@ -54,7 +54,7 @@ func NewProductWithTransport(t testing.TB, s *stack.Stack, secrets *Secrets, tra
 		Demo:     d,
 		Database: newDatabase(t, s.DatabaseURL, secrets),
 		secrets:  secrets,
-		client:   &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: watched(t, s, transport)},
+		client:   &http.Client{Timeout: timeout, CheckRedirect: followNothing, Transport: watched(t, s, transport)},
 	}
 }
 

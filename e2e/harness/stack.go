@@ -269,17 +269,23 @@ func withStoreWait(options Options) map[string]string {
 	return settings
 }
 
-// AsInProduction returns the settings of a stack whose stores stop responding: the services wait for them as long as in
-// production.
+// StoppedStoreSettings returns the settings of a stack whose stores stop responding. In the long form, the services
+// wait for them as long as in production. In the short form, other tests may use the processors, so they wait longer,
+// but not as long as in other tests, because each request waits that long.
+func StoppedStoreSettings() map[string]string { return storeWaitSettings(time.Second) }
+
+// AsInProduction returns the settings of a stack whose responses must be as quick as in production while its stores do
+// not respond.
 func AsInProduction() map[string]string { return map[string]string{storeWait: "0s"} }
 
-// SlowStoreSettings returns the settings of a stack whose stores are slow but do respond: in the short form, which may
-// run on a busy machine, the services wait longer for them than in production.
-func SlowStoreSettings() map[string]string {
+// SlowStoreSettings returns the settings of a stack whose stores are slow but do respond.
+func SlowStoreSettings() map[string]string { return storeWaitSettings(testkit.StoreWait) }
+
+func storeWaitSettings(short time.Duration) map[string]string {
 	if Long() {
 		return AsInProduction()
 	}
-	return map[string]string{storeWait: testkit.StoreWait.String()}
+	return map[string]string{storeWait: short.String()}
 }
 
 // prepareHome returns a home from which stacks of tests are copied: the schema and the demo are stored once.

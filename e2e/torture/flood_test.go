@@ -27,7 +27,7 @@ const (
 func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 	seconds, slowConnections := harness.Rounds(5, 300), harness.Rounds(500, 2_000)
 	lasts := time.Duration(seconds) * time.Second // slow connections are cut off after 15 s
-	running := harness.Private(t, harness.Options{Settings: harness.AsInProduction()})
+	running := harness.Private(t, harness.Options{Settings: harness.StoppedStoreSettings()})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)

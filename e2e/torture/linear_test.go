@@ -28,7 +28,7 @@ const (
 func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 	parallelIfShort(t)
 	batches := harness.Rounds(5, 360)
-	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
+	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.StoppedStoreSettings()})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
@@ -76,7 +76,7 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 	parallelIfShort(t)
 	batches := harness.Rounds(2, 100)
-	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
+	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.StoppedStoreSettings()})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)

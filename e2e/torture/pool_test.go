@@ -20,7 +20,7 @@ func TestPostgres_PoolExhaustionLosesNoToken(t *testing.T) {
 	parallelIfShort(t)
 	times := harness.Rounds(1, 100)
 	harness.Record(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
-	s := newPostgresStage(t, harness.AsInProduction())
+	s := newPostgresStage(t, harness.StoppedStoreSettings())
 	owner := s.Person(t, s.ws.Owner)
 	held := make([]harness.Tokens, heldGrants)
 	for i := range held {

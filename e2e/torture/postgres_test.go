@@ -52,7 +52,7 @@ func TestPostgres_OutageLosesNothing(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 100)
 	harness.Record(t, "Postgres %d times each: stopped and started, killed and started", times)
-	s := newPostgresStage(t, harness.AsInProduction())
+	s := newPostgresStage(t, harness.StoppedStoreSettings())
 	for _, away := range []struct {
 		name string
 		end  func()

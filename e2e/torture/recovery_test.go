@@ -40,7 +40,7 @@ func newRecoveryStage(t *testing.T) *recoveryStage {
 			s.primary.Stop()
 		}
 	})
-	options := harness.Options{Authservers: 2, Worker: true, Settings: harness.AsInProduction()}
+	options := harness.Options{Authservers: 2, Worker: true, Settings: harness.StoppedStoreSettings()}
 	s.running = harness.Private(t, options)
 	s.primary = s.running.Postgres
 	s.standby, err = localstore.StartReplica(t.Context(), s.primary, localstore.Options{Dir: dir, Volatile: true})

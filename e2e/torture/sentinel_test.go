@@ -34,7 +34,7 @@ func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 		Authservers: 2,
 		RedisURL:    redis.URL,
 		RedisDir:    redis.Dir,
-		Settings:    harness.AsInProduction(),
+		Settings:    harness.StoppedStoreSettings(),
 	})
 	s := &sentinelStage{newCrowd(t, harness.NewProduct(t, running, &seenSecrets)), redis}
 	app := s.Confidential(t, "", harness.ReadProgrammes)

@@ -18,8 +18,8 @@ type Client struct {
 	Events       Events
 }
 
-// patience is the timeout of a request, unless the program passes its own http.Client.
-const patience = 30 * time.Second
+// requestTimeout is the timeout of a request, unless the program passes its own http.Client.
+const requestTimeout = 30 * time.Second
 
 // DefaultUserAgent is the User-Agent of the client.
 const DefaultUserAgent = "almoner-go/1"
@@ -78,7 +78,7 @@ func address(text string) (string, error) {
 // withoutRedirects returns a copy of the client, or of the default one, that follows no redirect (C5).
 func withoutRedirects(h *http.Client) *http.Client {
 	if h == nil {
-		h = &http.Client{Timeout: patience}
+		h = &http.Client{Timeout: requestTimeout}
 	}
 	own := *h
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

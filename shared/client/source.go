@@ -58,7 +58,7 @@ func (s *Source) Token() (*oauth2.Token, error) {
 	if s.ended != nil {
 		return nil, s.ended
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	ctx, cancel := context.WithTimeout(s.ctx, requestTimeout)
 	defer cancel()
 	if err := s.keepIt(ctx); err != nil {
 		return nil, err

@@ -82,11 +82,11 @@ func (r *Requests[Key]) Enter(ctx context.Context, key Key) (Turn, error) {
 	if mine == nil {
 		return turn, nil
 	}
-	patience := time.NewTimer(r.bounds.Wait)
-	defer patience.Stop()
+	limit := time.NewTimer(r.bounds.Wait)
+	defer limit.Stop()
 	select {
 	case err = <-mine.turn:
-	case <-patience.C:
+	case <-limit.C:
 		err = r.stopWaiting(key, mine, ErrWaited)
 	case <-ctx.Done():
 		err = r.stopWaiting(key, mine, context.Cause(ctx))

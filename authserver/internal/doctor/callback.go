@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	patience  = 10 * time.Minute // for a user at a browser
-	maxPasted = 16 << 10         // bytes
+	userTimeout = 10 * time.Minute // for a user at a browser
+	maxPasted   = 16 << 10         // bytes
 )
 
 // An arrival is the final address of the browser.
@@ -95,7 +95,7 @@ func (w *run) readPasted(ctx context.Context) (string, error) {
 }
 
 func (w *run) first(ctx context.Context, came <-chan arrival) (string, error) {
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(userTimeout)
 	defer timer.Stop()
 	select {
 	case one, ok := <-came:

@@ -53,7 +53,7 @@ func (t *testRun) check(ctx context.Context) {
 }
 
 func (t *testRun) formatted(ctx context.Context) {
-	fmt.Println("almoner: gofmt")
+	t.say("gofmt")
 	var out bytes.Buffer
 	command := t.command(ctx, ".", nil, &out, "gofmt", "-l")
 	for _, m := range modules() {
@@ -61,7 +61,7 @@ func (t *testRun) formatted(ctx context.Context) {
 	}
 	if err := command.Run(); ctx.Err() == nil && (err != nil || out.Len() > 0) {
 		t.failed = append(t.failed, "gofmt")
-		fmt.Printf("almoner: gofmt FAILED; not formatted:\n%s", out.String())
+		t.say("gofmt FAILED; not formatted:\n" + strings.TrimSpace(out.String()))
 	}
 }
 
@@ -69,7 +69,7 @@ func (t *testRun) formatted(ctx context.Context) {
 // changes without the code and is not reachable from everywhere.
 func (t *testRun) scanForVulnerabilities(ctx context.Context) {
 	if !answers(ctx, vulnerabilityDatabase) {
-		fmt.Println("almoner: govulncheck skipped: its database is not reachable")
+		t.say("govulncheck skipped: its database is not reachable")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, scanWithin)
@@ -78,10 +78,10 @@ func (t *testRun) scanForVulnerabilities(ctx context.Context) {
 		if m.name != "authserver" && m.name != "resourceapi" {
 			continue // only the services are deployed
 		}
-		fmt.Println("almoner: govulncheck, " + m.name)
-		scan := t.command(ctx, m.name, nil, os.Stdout, filepath.Join(t.bin, "govulncheck"), "./...")
+		t.say("govulncheck, " + m.name)
+		scan := t.command(ctx, m.name, nil, t.out, filepath.Join(t.bin, "govulncheck"), "./...")
 		if err := scan.Run(); err != nil {
-			fmt.Printf("almoner: WARNING: govulncheck, %s: %v\n", m.name, err)
+			t.say(fmt.Sprintf("WARNING: govulncheck, %s: %v", m.name, err))
 		}
 	}
 }

@@ -121,7 +121,7 @@ func startRun(t *testing.T, program, home string) *running {
 func (r *running) waitFor(t *testing.T, text string) string {
 	t.Helper()
 	var all []string
-	patience := time.After(2 * time.Minute)
+	timeout := time.After(2 * time.Minute)
 	for {
 		select {
 		case line, open := <-r.lines:
@@ -132,7 +132,7 @@ func (r *running) waitFor(t *testing.T, text string) string {
 				return line
 			}
 			all = append(all, line)
-		case <-patience:
+		case <-timeout:
 			t.Fatalf("the process did not print %q: %q", text, all)
 		}
 	}
@@ -142,7 +142,7 @@ func (r *running) waitFor(t *testing.T, text string) string {
 func (r *running) end(t *testing.T) (string, int) {
 	t.Helper()
 	last := ""
-	patience := time.After(time.Minute)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case line, open := <-r.lines:
@@ -156,7 +156,7 @@ func (r *running) end(t *testing.T) (string, int) {
 				t.Fatal(err)
 			}
 			return last, r.command.ProcessState.ExitCode()
-		case <-patience:
+		case <-timeout:
 			t.Fatal("the process does not end")
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,6 +64,7 @@ type testRun struct {
 	bin    string   // built services and checkers
 	env    []string // environment of every step
 	failed []string
+	out    io.Writer
 	// tempDir makes the directory of the servers' data. Measurements need a disk.
 	tempDir func(pattern string) (string, error)
 }
@@ -77,6 +79,7 @@ func newTestRun(root string) *testRun {
 		tools:   filepath.Join(home, "tools"),
 		bin:     filepath.Join(home, "test-bin"),
 		tempDir: localstore.TempDir,
+		out:     os.Stdout,
 		env: append(
 			os.Environ(),
 			"GOTOOLCHAIN=local",
@@ -109,7 +112,7 @@ func test(ctx context.Context, root string) error {
 	if len(t.failed) > 0 {
 		return fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
 	}
-	fmt.Println("almoner: all checks and tests passed")
+	t.say("all checks and tests passed")
 	return nil
 }
 
@@ -198,10 +201,9 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 	t.testEndToEnd(ctx)
 }
 
-// testEndToEnd runs the tests of e2e, one package after the other: with two at once, the services of a test that keeps
-// the short waits of production get no processor in time, and respond with 503.
+// testEndToEnd runs the tests of e2e, two packages at once: their tests start services and browsers, and wait for them.
 func (t *testRun) testEndToEnd(ctx context.Context) {
-	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, "-p=1", "./...")
+	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, "-p=2", "./...")
 }
 
 // endToEndFlags leaves out the build tags: browsers and gateways use HTTP/2, which the services' tags exclude.
@@ -209,15 +211,16 @@ func endToEndFlags() string {
 	return "GOFLAGS=" + strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=readonly -trimpath")
 }
 
-// goTest runs tests in a folder. Their packages were vetted before.
+// goTest runs tests in a folder. Their packages were vetted before. Test programs have no debugging information (-w),
+// so that linking them is quicker.
 func (t *testRun) goTest(ctx context.Context, which, folder string, extra []string, arguments ...string) {
-	arguments = append([]string{"test", "-vet=off", "-timeout=" + testsWithin}, arguments...)
+	arguments = append([]string{"test", "-vet=off", "-ldflags=-w", "-timeout=" + testsWithin}, arguments...)
 	t.step(ctx, "tests "+which, folder, extra, "go", arguments...)
 }
 
 // testsAtOnce returns the flags for the number of parallel packages and of parallel tests of a package. Most tests wait
 // for a store.
-func testsAtOnce() []string { return []string{"-p=4", "-parallel=4"} }
+func testsAtOnce() []string { return []string{"-p=3", "-parallel=4"} }
 
 // testsWithin is the time limit of one package.
 const testsWithin = "15m"
@@ -267,19 +270,19 @@ func (t *testRun) step(ctx context.Context, name, module string, extra []string,
 	if ctx.Err() != nil {
 		return
 	}
-	fmt.Println("almoner: " + name)
+	t.say(name)
 	began := time.Now()
-	command := t.command(ctx, module, extra, os.Stdout, program, arguments...)
+	command := t.command(ctx, module, extra, t.out, program, arguments...)
 	err := command.Run()
 	took := time.Since(began).Round(time.Second)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		t.failed = append(t.failed, name)
-		fmt.Printf("almoner: %s FAILED after %s: %v\n", name, took, err)
+		t.say(fmt.Sprintf("%s FAILED after %s: %v", name, took, err))
 	case took > 0:
 		processors := command.ProcessState.UserTime() + command.ProcessState.SystemTime()
-		fmt.Printf("almoner: %s: %s, with %s of processor time\n", name, took, processors.Round(time.Second))
+		t.say(fmt.Sprintf("%s: %s, with %s of processor time", name, took, processors.Round(time.Second)))
 	}
 }
 
@@ -289,8 +292,10 @@ func (t *testRun) fail(ctx context.Context, name string, err error) {
 		return
 	}
 	t.failed = append(t.failed, name)
-	fmt.Printf("almoner: %s FAILED: %v\n", name, err)
+	t.say(fmt.Sprintf("%s FAILED: %v", name, err))
 }
+
+func (t *testRun) say(line string) { _, _ = fmt.Fprintln(t.out, "almoner: "+line) }
 
 // ensureGateways installs the reverse proxies of a deployment. Their tests are skipped with a message if they are
 // missing.
@@ -337,21 +342,20 @@ func (t *testRun) ensureChromium(ctx context.Context, say func(string)) {
 // ensurePackages installs what the tests need and reports whether the race detector works. Only the stores are
 // required.
 func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
-	say := func(line string) { fmt.Println("almoner: " + line) }
-	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Progress: say}); err != nil {
+	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Progress: t.say}); err != nil {
 		return false, err
 	}
-	t.ensureChromium(ctx, say)
-	t.ensureGateways(ctx, say)
-	t.ensurePromtool(ctx, say)
+	t.ensureChromium(ctx, t.say)
+	t.ensureGateways(ctx, t.say)
+	t.ensurePromtool(ctx, t.say)
 	race = t.raceWorks(ctx)
 	if !race && os.Geteuid() == 0 {
-		if err := installPackages(ctx, t.tools, say, "gcc", "libc6-dev"); err == nil {
+		if err := installPackages(ctx, t.tools, t.say, "gcc", "libc6-dev"); err == nil {
 			race = t.raceWorks(ctx)
 		}
 	}
 	if !race {
-		say("a C compiler is missing, so tests run without the race detector")
+		t.say("a C compiler is missing, so tests run without the race detector")
 	}
 	return race, errors.Join(ctx.Err())
 }

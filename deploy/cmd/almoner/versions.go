@@ -13,7 +13,7 @@ import (
 // tests import, in the versions that the workspace selects. The tests run in the workspace and the container images are
 // built without it, so otherwise what is shipped is not what is tested.
 func (t *testRun) versions(ctx context.Context) {
-	fmt.Println("almoner: versions of the modules")
+	t.say("versions of the modules")
 	tested, err := t.dependencies(ctx, ".", nil, patterns()...)
 	if err != nil {
 		t.fail(ctx, "versions of the modules", err)

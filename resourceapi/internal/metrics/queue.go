@@ -48,11 +48,11 @@ func (q *queue) Describe(to chan<- *prometheus.Desc) {
 	to <- q.oldest
 }
 
-const patience = time.Second
+const queryTimeout = time.Second
 
 // Collect implements prometheus.Collector. If the query fails, it reports nothing, since 0 would be wrong.
 func (q *queue) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
 	defer cancel()
 	byState, oldest, err := q.queue.Jobs(ctx)
 	if err != nil {

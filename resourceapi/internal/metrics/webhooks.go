@@ -70,7 +70,7 @@ func (e *endpoints) Describe(to chan<- *prometheus.Desc) { to <- e.states }
 
 // Collect implements prometheus.Collector. If the query fails, it reports no value, since 0 would be wrong.
 func (e *endpoints) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
 	defer cancel()
 	states, err := e.count(ctx)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestSweep_AddsMissingJobs(t *testing.T) {
@@ -18,7 +19,7 @@ func TestSweep_AddsMissingJobs(t *testing.T) {
 	if err := postgres.MigrateJobs(t.Context(), w.Database.Owner); err != nil {
 		t.Fatal(err)
 	}
-	store, err := postgres.Open(t.Context(), w.Database.Resourceapi, 4)
+	store, err := postgres.OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ const (
 type slots struct {
 	total        int // at once
 	perWorkspace int
-	patience     time.Duration
+	maxWait      time.Duration
 
 	mu      sync.Mutex
 	used    int
@@ -43,8 +43,8 @@ type waiter struct {
 	granted   chan struct{} // closed with mu held
 }
 
-func newSlots(total, perWorkspace int, patience time.Duration) *slots {
-	return &slots{total: total, perWorkspace: perWorkspace, patience: patience, by: map[uuid.UUID]int{}}
+func newSlots(total, perWorkspace int, maxWait time.Duration) *slots {
+	return &slots{total: total, perWorkspace: perWorkspace, maxWait: maxWait, by: map[uuid.UUID]int{}}
 }
 
 // upTo returns the Body that reads at most limit bytes, once the workspace has a slot. The write keeps the slot.
@@ -73,7 +73,7 @@ func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), e
 	s.grant()
 	s.mu.Unlock()
 	leave = sync.OnceFunc(func() { s.leave(workspace) })
-	late := time.NewTimer(s.patience)
+	late := time.NewTimer(s.maxWait)
 	defer late.Stop()
 	select {
 	case <-w.granted:
@@ -84,7 +84,7 @@ func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), e
 	if s.withdraw(w) {
 		return nil, &apierr.Error{
 			Kind:       apierr.RateLimited,
-			RetryAfter: int(s.patience / time.Second),
+			RetryAfter: int(s.maxWait / time.Second),
 			Message:    "Too many imports are being received. Send this import again after the time in Retry-After.",
 		}
 	}

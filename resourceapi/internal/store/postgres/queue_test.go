@@ -6,6 +6,7 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestJobs_CountsByStateAndReportsOldestWait(t *testing.T) {
@@ -14,7 +15,7 @@ func TestJobs_CountsByStateAndReportsOldestWait(t *testing.T) {
 	if err := postgres.MigrateJobs(t.Context(), w.Database.Owner); err != nil {
 		t.Fatal(err)
 	}
-	store, err := postgres.Open(t.Context(), w.Database.Resourceapi, 2)
+	store, err := postgres.OpenWithWait(t.Context(), w.Database.Resourceapi, 2, testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
@@ -63,7 +64,7 @@ func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
 func TestReject_DoesNotReadAnswers(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
-	store, err := postgres.Open(t.Context(), w.Database.Resourceapi, 4)
+	store, err := postgres.OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,13 +155,13 @@ func (c *Child) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Stop sends the polite signal and kills the child after patience. It returns once the child has ended.
-func (c *Child) Stop(polite syscall.Signal, patience time.Duration) {
+// Stop sends the polite signal and kills the child after limit. It returns once the child has ended.
+func (c *Child) Stop(polite syscall.Signal, limit time.Duration) {
 	c.Resume() // a stopped process would not receive the signal
 	_ = c.Signal(polite)
 	select {
 	case <-c.done:
-	case <-time.After(patience):
+	case <-time.After(limit):
 		c.Kill()
 	}
 }
