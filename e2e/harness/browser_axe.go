@@ -30,7 +30,7 @@ const violationsScript = `(async () => {
 	return result.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.failureSummary + " " + n.html));
 })()`
 
-// axeTimeout is longer than browserPatience, because axe-core is slow while other tests run.
+// axeTimeout is longer than browserTimeout, because axe-core is slow while other tests run.
 const axeTimeout = 2 * time.Minute
 
 // Violations returns the violations that axe-core finds in the page.

@@ -35,7 +35,7 @@ type chromium struct {
 	faults []string // script errors, policy violations and requests to other origins
 }
 
-const browserPatience = 30 * time.Second
+const browserTimeout = 30 * time.Second
 
 func openChromium(t *testing.T, s *site) *chromium {
 	t.Helper()
@@ -107,7 +107,7 @@ func (c *chromium) noFaults() {
 
 func (c *chromium) do(steps ...chromedp.Action[chromedp.Void]) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.ctx, browserPatience)
+	ctx, cancel := context.WithTimeout(c.ctx, browserTimeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
 		at, _ := chromedp.Run(c.ctx, chromedp.Location())

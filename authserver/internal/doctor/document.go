@@ -69,7 +69,7 @@ func (w *run) fetch(ctx context.Context, address string) (document, string) {
 		wire.Request{
 			Method: http.MethodGet,
 			URL:    address,
-			Within: w.Patience,
+			Within: w.DiscoveryTimeout,
 			Header: map[string]string{
 				"Accept": "application/json", "MCP-Protocol-Version": protocolVersion, "Origin": w.profile.origin,
 			},

@@ -28,7 +28,7 @@ func (w *run) guessAuthorize(ctx context.Context) error {
 		Method: http.MethodGet,
 		URL:    origin(w.typed) + "/authorize?state=guess",
 		Note:   "a guess",
-		Within: w.Patience,
+		Within: w.DiscoveryTimeout,
 	})
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (w *run) guessAuthorize(ctx context.Context) error {
 
 func (w *run) guessToken(ctx context.Context) error {
 	form := url.Values{"grant_type": {"authorization_code"}, "client_id": {"almoner-doctor"}, "code": {"guess"}}
-	answer, err := w.send(ctx, wire.Form(origin(w.typed)+"/token", form.Encode(), w.Patience))
+	answer, err := w.send(ctx, wire.Form(origin(w.typed)+"/token", form.Encode(), w.DiscoveryTimeout))
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (w *run) guessRegister(ctx context.Context) error {
 		URL:    origin(w.typed) + "/register",
 		Note:   "a guess",
 		Body:   `{"redirect_uris":[]}`,
-		Within: w.Patience,
+		Within: w.DiscoveryTimeout,
 		Header: map[string]string{"Content-Type": "application/json", "Accept": "application/json"},
 	})
 	if err != nil {

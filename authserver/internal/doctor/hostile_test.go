@@ -172,9 +172,9 @@ func TestD2_TimeAndSizeAreBounded(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
 			report := run(t, doctor.Options{
-				URL:      speaks(t, one.say),
-				As:       "claude",
-				Patience: time.Second,
+				URL:              speaks(t, one.say),
+				As:               "claude",
+				DiscoveryTimeout: time.Second,
 			})
 			if _, ok := found(report, one.code); !ok || time.Since(began) > 15*time.Second {
 				t.Errorf("after %s: %s", time.Since(began), codes(report))

@@ -76,7 +76,7 @@ func (w *run) initialize(note, bearer string) wire.Request {
 		URL:    w.Options.URL,
 		Note:   "initialize, " + note,
 		Body:   initializeRPC,
-		Within: w.Patience,
+		Within: w.DiscoveryTimeout,
 		Header: map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream"},
 		Enough: hasResponse(1),
 	}

@@ -55,7 +55,7 @@ func (w *run) resource(ctx context.Context) error {
 func (w *run) elsewhere(ctx context.Context) string {
 	answer, err := w.line.Send(
 		ctx,
-		wire.Request{Method: http.MethodGet, URL: origin(w.typed) + resourceWellKnown, Within: w.Patience},
+		wire.Request{Method: http.MethodGet, URL: origin(w.typed) + resourceWellKnown, Within: w.DiscoveryTimeout},
 	)
 	if err != nil {
 		return ""

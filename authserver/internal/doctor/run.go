@@ -37,7 +37,7 @@ type Options struct {
 	Password  credential.Secret
 	Workspace string // name or id, if the page offers a choice
 
-	Patience time.Duration // time limit of a discovery request; 0 means 10 s, as on the connector platforms
+	DiscoveryTimeout time.Duration // time limit of a discovery request; 0 means 10 s, as on the connector platforms
 
 	Replay bool // present a used refresh token again, and check that the grant ends
 
@@ -136,7 +136,7 @@ func begin(o Options) (*run, error) {
 		const format = "%w: the doctor cannot listen at %s: use --callback-stdin and paste the final address"
 		return nil, fmt.Errorf(format, ErrUsage, callback.Host)
 	}
-	o.Patience = cmp.Or(o.Patience, discoveryLimit)
+	o.DiscoveryTimeout = cmp.Or(o.DiscoveryTimeout, discoveryLimit)
 	line, err := wire.NewLine("almoner-doctor (as " + p.name + ")")
 	if err != nil {
 		return nil, err

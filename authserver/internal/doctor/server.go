@@ -153,7 +153,7 @@ func (w *run) tryRegistration(ctx context.Context) error {
 		URL:    w.server.register,
 		Note:   "a registration without redirect URIs",
 		Body:   `{"redirect_uris":[]}`,
-		Within: w.Patience,
+		Within: w.DiscoveryTimeout,
 		Header: map[string]string{"Content-Type": "application/json", "Accept": "application/json"},
 	})
 	if err != nil {

@@ -79,7 +79,7 @@ func (t *testRun) scanForVulnerabilities(ctx context.Context) {
 			continue // only the services are deployed
 		}
 		t.say("govulncheck, " + m.name)
-		scan := t.command(ctx, m.name, nil, t.out, filepath.Join(t.bin, "govulncheck"), "./...")
+		scan := t.command(ctx, m.name, nil, os.Stdout, filepath.Join(t.bin, "govulncheck"), "./...")
 		if err := scan.Run(); err != nil {
 			t.say(fmt.Sprintf("WARNING: govulncheck, %s: %v", m.name, err))
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,7 +63,6 @@ type testRun struct {
 	bin    string   // built services and checkers
 	env    []string // environment of every step
 	failed []string
-	out    io.Writer
 	// tempDir makes the directory of the servers' data. Measurements need a disk.
 	tempDir func(pattern string) (string, error)
 }
@@ -79,7 +77,6 @@ func newTestRun(root string) *testRun {
 		tools:   filepath.Join(home, "tools"),
 		bin:     filepath.Join(home, "test-bin"),
 		tempDir: localstore.TempDir,
-		out:     os.Stdout,
 		env: append(
 			os.Environ(),
 			"GOTOOLCHAIN=local",
@@ -272,7 +269,7 @@ func (t *testRun) step(ctx context.Context, name, module string, extra []string,
 	}
 	t.say(name)
 	began := time.Now()
-	command := t.command(ctx, module, extra, t.out, program, arguments...)
+	command := t.command(ctx, module, extra, os.Stdout, program, arguments...)
 	err := command.Run()
 	took := time.Since(began).Round(time.Second)
 	switch {
@@ -295,7 +292,7 @@ func (t *testRun) fail(ctx context.Context, name string, err error) {
 	t.say(fmt.Sprintf("%s FAILED: %v", name, err))
 }
 
-func (t *testRun) say(line string) { _, _ = fmt.Fprintln(t.out, "almoner: "+line) }
+func (t *testRun) say(line string) { fmt.Println("almoner: " + line) }
 
 // ensureGateways installs the reverse proxies of a deployment. Their tests are skipped with a message if they are
 // missing.

@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-const browserPatience = 90 * time.Second
+const browserTimeout = 90 * time.Second
 
 // newBrowser opens a tab in a new browser.
 func newBrowser(t *testing.T) context.Context {
@@ -31,7 +31,7 @@ func newBrowser(t *testing.T) context.Context {
 	)
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(stop)
-	limited, cancel := context.WithTimeout(allocator, browserPatience)
+	limited, cancel := context.WithTimeout(allocator, browserTimeout)
 	t.Cleanup(cancel)
 	tab, closeTab := chromedp.NewContext(limited)
 	t.Cleanup(closeTab)

@@ -37,7 +37,7 @@ const (
 // ServeCommands makes the store wait longer, for a process that runs an operator's command and serves no requests.
 func (s *Store) ServeCommands() { s.limit, s.readLimit = commandTime, commandTime }
 
-// withinReadLimit bounds a read: to acquireTimeout for a request.
+// withinReadLimit bounds the time of a read that is no transaction.
 func (s *Store) withinReadLimit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.readLimit)
 }

@@ -69,7 +69,7 @@ func New(d Deps) *Endpoint {
 		gate:       d.Gate,
 		store:      d.Store,
 		cursors:    d.Cursors,
-		imports:    newSlots(importsAtOnce, importsOfWorkspace, importPatience),
+		imports:    newSlots(importsAtOnce, importsOfWorkspace, importWait),
 	}
 }
 

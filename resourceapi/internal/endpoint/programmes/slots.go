@@ -21,7 +21,7 @@ import (
 const (
 	importsAtOnce      = 6
 	importsOfWorkspace = 2
-	importPatience     = 5 * time.Second // wait for a slot, before the body is read
+	importWait         = 5 * time.Second // wait for a slot, before the body is read
 	importWithin       = 5 * time.Second // time to receive the body, once there is a slot
 )
 
