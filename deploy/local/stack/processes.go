@@ -156,7 +156,8 @@ func (s *Stack) spec(service, command string, settings map[string]string) child.
 	all := map[string]string{
 		"ALMONER_BASE_URL": s.BaseURL,
 		"ALMONER_NOTICE":   "0s",
-		// As in the manifests: little is in use, so that the default of 100 would collect garbage many times a second.
+		// GOGC is as in the manifests: little is in use, so that the default of 100 would collect garbage many times a
+		// second. GOMEMLIMIT is lower, because many stacks run on one machine.
 		"GOGC":       "400",
 		"GOMEMLIMIT": "48MiB",
 		"PATH":       "/usr/local/bin:/usr/bin:/bin",

@@ -16,7 +16,6 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"path"
 	"strconv"
 	"strings"
 
@@ -29,7 +28,7 @@ var templateFiles embed.FS
 
 // Pages renders views. It is safe for concurrent use.
 type Pages struct {
-	templates map[string]*template.Template
+	templates *template.Template
 	files     map[string]staticFile
 	offer     Offer
 	brand     brand.Brand
@@ -39,35 +38,19 @@ type Pages struct {
 	log         *slog.Logger
 }
 
-// New parses every template. Each page is layout.html with the definitions of the page's file and of the part_ files.
+// New parses every template into one set: a set for each page would keep 5 MB more in memory. A page is the template
+// with the name of its file. It begins with "top" and ends with "bottom", which layout.html defines, or with "shelltop"
+// and "shellbottom" of the settings. A name that a file defines is the same template for all pages.
 func New(log *slog.Logger) (*Pages, error) {
 	files, err := readStatic()
 	if err != nil {
 		return nil, err
 	}
-	p := &Pages{templates: map[string]*template.Template{}, files: files, log: log}
-	common, err := template.New("layout.html").Option("missingkey=zero").Funcs(p.functions()).
-		ParseFS(templateFiles, "templates/layout.html", "templates/part_*.html")
+	p := &Pages{files: files, log: log}
+	p.templates, err = template.New("").Option("missingkey=zero").Funcs(p.functions()).
+		ParseFS(templateFiles, "templates/*.html")
 	if err != nil {
-		return nil, fmt.Errorf("parse the parts of pages: %w", err)
-	}
-	entries, err := templateFiles.ReadDir("templates")
-	if err != nil {
-		return nil, fmt.Errorf("read templates: %w", err)
-	}
-	for _, entry := range entries {
-		name := strings.TrimSuffix(entry.Name(), ".html")
-		if name == "layout" || strings.HasPrefix(name, "part_") {
-			continue
-		}
-		t, err := common.Clone()
-		if err == nil {
-			t, err = t.ParseFS(templateFiles, path.Join("templates", entry.Name()))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("parse page %s: %w", name, err)
-		}
-		p.templates[name] = t
+		return nil, fmt.Errorf("parse the pages: %w", err)
 	}
 	return p, nil
 }
@@ -116,7 +99,7 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 		frame.Notice = cmp.Or(signInNotice(r), frame.Notice)
 	}
 	var page bytes.Buffer
-	if err := p.templates[view.Template()].Execute(&page, view); err != nil {
+	if err := p.templates.ExecuteTemplate(&page, view.Template()+".html", view); err != nil {
 		p.log.ErrorContext(r.Context(), "page not rendered", "page", view.Template(), "error", err)
 		p.lastResort(w)
 		return
