@@ -23,5 +23,5 @@ create role resourceapi login password :'resourceapi' in role almoner_resourceap
 select current_database() as database \gset
 alter database :"database" owner to almoner_owner;
 revoke all on database :"database" from public;
-grant connect on database :"database" to almoner_authserver, almoner_resourceapi; -- for all their logins (runbooks/keys.md)
+grant connect on database :"database" to almoner_authserver, almoner_resourceapi; -- for all their logins (runbooks/store-passwords.md)
 revoke create on schema public from public;

@@ -107,15 +107,15 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 		before := map[string]string{}
 		for _, service := range []string{"authserver", "resourceapi"} {
 			before[service] = o.login(t, service)
-			o.run(t, "keys.md", "database-login", "SERVICE="+service)
+			o.run(t, "store-passwords.md", "database-login", "SERVICE="+service)
 		}
-		o.run(t, "keys.md", "redis-password")
+		o.run(t, "store-passwords.md", "redis-password")
 		alive("the new passwords")
 		for service, login := range before {
-			if output := o.run(t, "keys.md", "database-logins"); !strings.Contains(output, login) {
+			if output := o.run(t, "store-passwords.md", "database-logins"); !strings.Contains(output, login) {
 				t.Errorf("no connection of %s has the old login:\n%s", service, output)
 			}
-			o.run(t, "keys.md", "database-old-login-out", "OLD_LOGIN="+login)
+			o.run(t, "store-passwords.md", "database-old-login-out", "OLD_LOGIN="+login)
 			await.NoError(t, await.Long, func() error {
 				answer := connector.List(t, tokens)
 				if answer.Status == http.StatusServiceUnavailable { // its connection was ended
@@ -125,7 +125,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 			})
 			o.wantsChanged(t, service, "ALMONER_DATABASE_URL")
 		}
-		o.run(t, "keys.md", "redis-old-password-out")
+		o.run(t, "store-passwords.md", "redis-old-password-out")
 		alive("the old passwords went")
 	})
 }

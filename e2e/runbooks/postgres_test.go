@@ -30,7 +30,7 @@ func TestPostgres_MovesToNewServer(t *testing.T) {
 	o.run(t, "postgres-move.md", "fill")
 	o.run(t, "postgres-move.md", "new-host")
 	for _, service := range []string{"authserver", "resourceapi"} {
-		o.run(t, "keys.md", "database-login", "SERVICE="+service, "BY=almoner")
+		o.run(t, "store-passwords.md", "database-login", "SERVICE="+service, "BY=almoner")
 	}
 	o.running.Postgres.Stop() // the old server
 	o.startServices(t)

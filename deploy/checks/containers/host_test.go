@@ -123,8 +123,8 @@ func (h *host) startPostgres() string {
 	return address.Host
 }
 
-// newLoginsConnect checks that a new login of the same group may connect, because runbooks/keys.md replaces logins that
-// way.
+// newLoginsConnect checks that a new login of the same group may connect, because
+// runbooks/store-passwords.md replaces logins that way.
 func (h *host) newLoginsConnect(database string) {
 	h.t.Helper()
 	for _, group := range []string{"almoner_authserver", "almoner_resourceapi"} {
