@@ -173,6 +173,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		Pages:       d.pages,
 		Proxies:     proxies,
 		Application: d.application,
+		Ceremonies:  d.concurrentLogins(),
 		Keys:        d.keys,
 		Now:         d.now,
 		Log:         d.log,

@@ -60,8 +60,20 @@ func (d browserDeps) passkeyAccounts() (*invitation.PasskeyDeps, error) {
 	return &invitation.PasskeyDeps{
 		Store:        d.store,
 		RelyingParty: party,
-		Ceremonies:   loginstate.New(d.store, strings.HasPrefix(d.config.AppURL, "https://")),
+		Ceremonies:   d.loginStates(),
 	}, nil
+}
+
+func (d browserDeps) loginStates() *loginstate.States {
+	return loginstate.New(d.store, strings.HasPrefix(d.config.AppURL, "https://"))
+}
+
+// concurrentLogins returns login.Deps.Ceremonies.
+func (d browserDeps) concurrentLogins() *loginstate.States {
+	if !d.config.offersPasskeys() || d.config.UpstreamIssuer == "" {
+		return nil
+	}
+	return d.loginStates()
 }
 
 func newSignInMethods(
@@ -72,7 +84,7 @@ func newSignInMethods(
 	proxies web.Proxies,
 ) (signInMethods, error) {
 	c := d.config
-	ceremonies := loginstate.New(d.store, strings.HasPrefix(c.AppURL, "https://"))
+	ceremonies := d.loginStates()
 	out := signInMethods{again: reauth.New(reauth.Deps{
 		Methods:   d.store,
 		Passkeys:  c.offersPasskeys(),

@@ -218,6 +218,32 @@ func TestUpstream_TwoTabsSignInIndependently(t *testing.T) {
 	}
 }
 
+// TestUpstream_PasskeyChallengeAtTheSameTime checks that the sign-in page identifies the browser before its first use
+// begins both logins at once.
+func TestUpstream_PasskeyChallengeAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	s := serve(t, func(c *app.Config) { p.of(c); c.Passkeys = true })
+	ada := s.person()
+	p.vouching(map[string]any{"email": ada.Email})
+	b := s.browser()
+	b.Get("/login")
+	before := b.Cookies()
+	address := start(t, b, "/login/upstream")
+	other := s.browser() // sends its request before the response to the first has arrived
+	other.SetCookies(before)
+	if page := other.Post("/login/passkey/options", nil); page.Status != http.StatusOK {
+		t.Fatalf("%d %s", page.Status, page.Text())
+	}
+	b.SetCookies(other.Cookies()) // and its response arrives last
+	if page := b.Get(p.agree(s, address)); page.Status != http.StatusSeeOther || !inside(b) {
+		t.Errorf("%d %s", page.Status, page.Text())
+	}
+	if single := serve(t, p.of).browser(); len(single.Get("/login").Header.Values("Set-Cookie")) != 0 {
+		t.Error("a sign-in page with one of the two sets a cookie")
+	}
+}
+
 func TestU2_ReauthNeedsFreshAuthTime(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)

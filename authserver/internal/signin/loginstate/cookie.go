@@ -3,6 +3,7 @@ package loginstate
 import (
 	"crypto/rand"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -11,26 +12,29 @@ import (
 // a provider's redirect back must carry it.
 const (
 	cookieName = "almoner-begun"
-	cookieLife = time.Hour
+	cookieLife = 24 * time.Hour                    // longer than a sign-in page stays open
 	tokenSize  = len("ABCDEFGHIJKLMNOPQRSTUVWXYZ") // length of rand.Text: 26 letters and digits, 130 bits
 )
 
-// BindToBrowser returns the binding to the browser, and sets the cookie if the browser has none.
+// BindToBrowser returns the binding to the browser. It sets the cookie, or renews it if the browser has one.
+//
+// Of two requests without the cookie at the same time, the later response replaces the cookie of the earlier one, whose
+// login state cannot be finished then. A page from which several logins can begin at once therefore sets the cookie.
 func (s *States) BindToBrowser(w http.ResponseWriter, r *http.Request) Binding {
-	if by, known := s.BoundToBrowser(r); known {
-		return by
+	by, known := s.BoundToBrowser(r)
+	if !known {
+		by = Binding{"browser:" + rand.Text()}
 	}
-	token := rand.Text()
 	http.SetCookie(w, &http.Cookie{
 		Name:     s.name(),
-		Value:    token,
+		Value:    strings.TrimPrefix(by.of, "browser:"),
 		Path:     "/",
 		MaxAge:   int(cookieLife.Seconds()),
 		HttpOnly: true,
 		Secure:   s.secure,
 		SameSite: http.SameSiteLaxMode,
 	})
-	return Binding{"browser:" + token}
+	return by
 }
 
 // BoundToBrowser returns the binding to a browser that has the cookie, and false if it has none.
