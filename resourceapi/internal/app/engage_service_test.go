@@ -44,11 +44,13 @@ type engageService struct {
 func newEngageService(t *testing.T) *engageService {
 	t.Helper()
 	s := &engageService{
-		service: &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}},
-		redis:   testkit.NewRedis(t),
-	}
-	if err := postgres.MigrateJobs(context.Background(), s.Database.Owner); err != nil {
-		t.Fatal(err)
+		service: &service{
+			Fixture: postgrestest.NewWithJobs(t, postgres.MigrateJobs),
+			t:       t,
+			key:     keystest.NewKey(t, "key-1"),
+			log:     &lockedBuffer{},
+		},
+		redis: testkit.NewRedis(t),
 	}
 	master := []byte("0123456789abcdef0123456789abcdef")
 	tokens, err := engage.NewTokens(seal.NewKeys(master))

@@ -55,8 +55,7 @@ const inputsPerCast = 200
 func newFuzzed(t testing.TB) *fuzzed {
 	t.Helper()
 	s := &fuzzed{t: fuzzkit.Outside(t), log: &testkit.Log{}, key: keystest.NewKey(t, "key-1")}
-	s.Fixture = postgrestest.New(s.t)
-	s.must(postgres.MigrateJobs(context.Background(), s.Database.Owner))
+	s.Fixture = postgrestest.NewWithJobs(s.t, postgres.MigrateJobs)
 	master := bytes.Repeat([]byte{7}, 32)
 	var err error
 	s.tokens, err = engage.NewTokens(seal.NewKeys(master))

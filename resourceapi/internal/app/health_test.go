@@ -11,9 +11,11 @@ import (
 // Without keys every access token would be refused: a new process waits for them, and one that has cached keys stays
 // ready.
 func TestReady_RequiresSigningKeysOnce(t *testing.T) {
-	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
-	if err := store.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
-		t.Fatal(err)
+	s := &service{
+		Fixture: postgrestest.NewWithJobs(t, store.MigrateJobs),
+		t:       t,
+		key:     keystest.NewKey(t, "key-1"),
+		log:     &lockedBuffer{},
 	}
 	authserver := keystest.NewAuthserver(t, s.key)
 	authserver.Answer(502, "")

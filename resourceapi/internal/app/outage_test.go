@@ -43,9 +43,11 @@ func (s *service) eventually(t *testing.T, status int, do func() answer) {
 }
 
 func TestAPI_Returns503WithoutPostgres(t *testing.T) {
-	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
-	if err := store.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
-		t.Fatal(err)
+	s := &service{
+		Fixture: postgrestest.NewWithJobs(t, store.MigrateJobs),
+		t:       t,
+		key:     keystest.NewKey(t, "key-1"),
+		log:     &lockedBuffer{},
 	}
 	postgres, database := newWire(t, s.Database.Resourceapi)
 	s.start(database, keystest.NewAuthserver(t, s.key).URL)

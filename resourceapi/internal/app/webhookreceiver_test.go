@@ -86,9 +86,11 @@ func (r *receiver) types() []string {
 // newWebhookService runs the service with its worker. It trusts the receiver, if there is one.
 func newWebhookService(t *testing.T, r *receiver) *service {
 	t.Helper()
-	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
-	if err := postgres.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
-		t.Fatal(err)
+	s := &service{
+		Fixture: postgrestest.NewWithJobs(t, postgres.MigrateJobs),
+		t:       t,
+		key:     keystest.NewKey(t, "key-1"),
+		log:     &lockedBuffer{},
 	}
 	config := configFor(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
 	config.Connections, config.Worker = 8, true

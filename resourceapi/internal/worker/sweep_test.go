@@ -15,10 +15,7 @@ import (
 )
 
 func TestSweep_AddsMissingJobs(t *testing.T) {
-	w := postgrestest.New(t)
-	if err := postgres.MigrateJobs(t.Context(), w.Database.Owner); err != nil {
-		t.Fatal(err)
-	}
+	w := postgrestest.NewWithJobs(t, postgres.MigrateJobs)
 	store, err := postgres.OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)

@@ -39,6 +39,25 @@ var (
 	})
 )
 
+// preparedTemplates are the templates of NewPreparedDatabase.
+var preparedTemplates = struct {
+	sync.Mutex
+	byName map[string]template
+}{byName: map[string]template{}}
+
+func preparedTemplate(ctx context.Context, base template, name string, prepare Preparation) (template, error) {
+	preparedTemplates.Lock()
+	defer preparedTemplates.Unlock()
+	if known, made := preparedTemplates.byName[name]; made {
+		return known, nil
+	}
+	prepared, err := base.prepared(ctx, name, prepare)
+	if err == nil {
+		preparedTemplates.byName[name] = prepared
+	}
+	return prepared, err
+}
+
 func findServer() (server, error) {
 	if url := os.Getenv(serverVariable); url != "" {
 		return server{url: url}, nil

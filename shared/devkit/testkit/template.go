@@ -79,8 +79,12 @@ func ensureTemplate(ctx context.Context, server string) (template, error) {
 		name:     templatePrefix + hex.EncodeToString(hash.Sum(nil)[:6]),
 		password: hex.EncodeToString(secret[:16]),
 	}
+	return t.ensure(ctx, func(superuser *pgx.Conn) error { return t.build(ctx, superuser, root, services) })
+}
 
-	connection, err := pgx.Connect(ctx, server)
+// ensure builds the template unless it is finished, and reads its contents.
+func (t template) ensure(ctx context.Context, build func(superuser *pgx.Conn) error) (template, error) {
+	connection, err := pgx.Connect(ctx, t.server)
 	if err != nil {
 		return template{}, fmt.Errorf("connect to the test server: %w", err)
 	}
@@ -93,13 +97,55 @@ func ensureTemplate(ctx context.Context, server string) (template, error) {
 		return template{}, err
 	}
 	if !finished {
-		if err := t.build(ctx, connection, root, services); err != nil {
+		if err := build(connection); err != nil {
 			return template{}, err
 		}
 	}
 	t.contents, err = t.readContents(ctx, connection)
 	return t, err
 }
+
+// prepared makes a template that is a copy of this one with the changes of prepare. Its name contains a hash of the
+// versions of the services' libraries, whose migrations prepare may apply.
+func (t template) prepared(ctx context.Context, name string, prepare Preparation) (template, error) {
+	root, err := repositoryRoot()
+	if err != nil {
+		return template{}, err
+	}
+	hash := sha256.New()
+	_, _ = fmt.Fprintln(hash, t.name, name) // never fails
+	for _, service := range []string{"authserver", "resourceapi"} {
+		versions, err := os.ReadFile(filepath.Join(root, service, "go.mod"))
+		if err != nil {
+			return template{}, err
+		}
+		_, _ = hash.Write(versions) // never fails
+	}
+	out := t
+	out.name = templatePrefix + hex.EncodeToString(hash.Sum(nil)[:6])
+	return out.ensure(ctx, func(superuser *pgx.Conn) error {
+		for _, statement := range []string{
+			"drop database if exists " + out.sanitized() + " with (force)",
+			"create database " + out.sanitized() + " template " + t.sanitized() + " owner " + ownerRole,
+		} {
+			if _, err := superuser.Exec(ctx, statement); err != nil {
+				return fmt.Errorf("make the template database: %w", err)
+			}
+		}
+		if err := prepare(ctx, out.url(ownerRole, out.name)); err != nil {
+			return err
+		}
+		return errors.Join(out.keepContents(ctx, superuser), out.finish(ctx, superuser))
+	})
+}
+
+// finish makes the database a template.
+func (t template) finish(ctx context.Context, superuser *pgx.Conn) error {
+	_, err := superuser.Exec(ctx, "alter database "+t.sanitized()+" with is_template true allow_connections false")
+	return err
+}
+
+func (t template) sanitized() string { return pgx.Identifier{t.name}.Sanitize() }
 
 func (t template) isFinished(ctx context.Context, superuser *pgx.Conn) (finished bool, err error) {
 	err = superuser.QueryRow(ctx, "select datistemplate from pg_database where datname = $1", t.name).Scan(&finished)
@@ -110,11 +156,10 @@ func (t template) isFinished(ctx context.Context, superuser *pgx.Conn) (finished
 }
 
 func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, services []string) error {
-	name := pgx.Identifier{t.name}.Sanitize()
 	for _, statement := range []string{
 		ensureRole(ownerRole, t.password, "createrole"),
-		"drop database if exists " + name + " with (force)",
-		"create database " + name + " owner " + ownerRole,
+		"drop database if exists " + t.sanitized() + " with (force)",
+		"create database " + t.sanitized() + " owner " + ownerRole,
 	} {
 		if _, err := superuser.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("make the template database: %w", err)
@@ -136,7 +181,6 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 	statements := []string{
 		ensureRole(authserverRole, t.password, ""), "grant almoner_authserver to " + authserverRole,
 		ensureRole(resourceapiRole, t.password, ""), "grant almoner_resourceapi to " + resourceapiRole,
-		"alter database " + name + " with is_template true allow_connections false", // last: marks it finished
 	}
 	if distributes() { // a background process of Citus is connected, and would prevent copies
 		statements = append(statements,
@@ -147,7 +191,7 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 			return fmt.Errorf("make the template database: %w", err)
 		}
 	}
-	return nil
+	return t.finish(ctx, superuser)
 }
 
 // ensureRole returns SQL without parameters, because a utility statement accepts none. Both texts are

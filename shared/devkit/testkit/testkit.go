@@ -40,22 +40,56 @@ func NewDatabase(t testing.TB) Database {
 	if err != nil {
 		t.Fatalf("a database for the test: %v", err)
 	}
+	return template.forTest(t)
+}
+
+// A Preparation changes the schema of a database, whose owner's URL it gets, beyond the services' migrations.
+type Preparation func(ctx context.Context, owner string) error
+
+// NewPreparedDatabase is NewDatabase with the changes of prepare, which runs once for all tests that use its name. A
+// server that outlives the tests keeps what prepare has made: drop its databases named almoner_template_… after a change
+// of prepare.
+func NewPreparedDatabase(t testing.TB, name string, prepare Preparation) Database {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
+	defer cancel()
+	template, err := sharedTemplate()
+	if err != nil {
+		t.Fatalf("a database for the test: %v", err)
+	}
+	if distributes() { // Citus does not copy the preparation
+		database := template.forTest(t)
+		if err := prepare(ctx, database.Owner); err != nil {
+			t.Fatalf("prepare the database for the test: %v", err)
+		}
+		return database
+	}
+	prepared, err := preparedTemplate(ctx, template, name, prepare)
+	if err != nil {
+		t.Fatalf("prepare a database for the test: %v", err)
+	}
+	return prepared.forTest(t)
+}
+
+// forTest makes a database that is given back or dropped when the test ends.
+func (t template) forTest(test testing.TB) Database {
+	test.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
 	defer cancel()
 	suffix := make([]byte, 8)
 	_, _ = rand.Read(suffix) // never fails (crypto/rand)
 	name := databasePrefix + hex.EncodeToString(suffix)
-	if err := template.makeDatabase(ctx, name); err != nil {
-		t.Fatalf("a database for the test: %v", err)
+	if err := t.makeDatabase(ctx, name); err != nil {
+		test.Fatalf("a database for the test: %v", err)
 	}
-	t.Cleanup(func() {
+	test.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
 		defer cancel()
-		if err := template.endDatabase(ctx, name, !t.Failed()); err != nil {
-			t.Errorf("drop the test's database: %v", err)
+		if err := t.endDatabase(ctx, name, !test.Failed()); err != nil {
+			test.Errorf("drop the test's database: %v", err)
 		}
 	})
-	return template.database(name)
+	return t.database(name)
 }
 
 // NewRedis returns a Redis server for this test. It is stopped and its files are removed when the test ends.

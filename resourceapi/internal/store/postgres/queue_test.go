@@ -11,10 +11,7 @@ import (
 
 func TestJobs_CountsByStateAndReportsOldestWait(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	if err := postgres.MigrateJobs(t.Context(), w.Database.Owner); err != nil {
-		t.Fatal(err)
-	}
+	w := postgrestest.NewWithJobs(t, postgres.MigrateJobs)
 	store, err := postgres.OpenWithWait(t.Context(), w.Database.Resourceapi, 2, testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)

@@ -30,10 +30,7 @@ type retentionTest struct {
 
 func newRetentionTest(t *testing.T) *retentionTest {
 	t.Helper()
-	w := postgrestest.New(t)
-	if err := MigrateJobs(t.Context(), w.Database.Owner); err != nil {
-		t.Fatal(err)
-	}
+	w := postgrestest.NewWithJobs(t, MigrateJobs)
 	store := open(t, w)
 	records := store.Retention(RetentionPeriods{Imports: keepImported, Supporters: keepLeft})
 	return &retentionTest{w, t, store, records, w.Workspace()}

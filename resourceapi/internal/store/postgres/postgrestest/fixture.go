@@ -35,7 +35,17 @@ const KeyID = "key-1"
 // New creates a Fixture with only an organisation and a published signing key.
 func New(t testing.TB) *Fixture {
 	t.Helper()
-	database := testkit.NewDatabase(t)
+	return fixture(t, testkit.NewDatabase(t))
+}
+
+// NewWithJobs is New with a job queue. migrate is postgres.MigrateJobs, whose own tests use this package.
+func NewWithJobs(t testing.TB, migrate testkit.Preparation) *Fixture {
+	t.Helper()
+	return fixture(t, testkit.NewPreparedDatabase(t, "jobs", migrate))
+}
+
+func fixture(t testing.TB, database testkit.Database) *Fixture {
+	t.Helper()
 	owner, err := pgx.Connect(context.Background(), database.Owner)
 	if err != nil {
 		t.Fatalf("connect as the owner: %v", err)
