@@ -280,7 +280,7 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 		browser.Open(p.AppURL + invitation)
 		look("invitation")
 		browser.Open(p.AuthorizeURL(attempt.Query))
-		browser.SignIn(reader.Email, "")
+		browser.SubmitSignIn(reader.Email, "")
 		browser.See("#password-note")
 		look("bad form")
 		browser.Fill("#password", reader.Password)

@@ -131,7 +131,7 @@ func consentPages(
 ) {
 	i.t.Helper()
 	i.Open(p.AuthorizeURL(ws.Connector(i.t, harness.ReadProgrammes, harness.WriteProgrammes).Begin().Query))
-	i.SignIn(user.Email, "")
+	i.SubmitSignIn(user.Email, "")
 	i.See("#password-note")
 	i.look("sign-in, without a password")
 	i.Fill("#password", user.Password)

@@ -208,12 +208,22 @@ func (b *Browser) Fill(element, text string) {
 // Press types on the keyboard into the focused element.
 func (b *Browser) Press(keys string) { b.t.Helper(); b.do("press a key", chromedp.KeyEvent(keys)) }
 
-// SignIn fills in and submits the sign-in form on the page.
+const signInForm = `form[action="/login"]`
+
+// SignIn signs in with the form on the page, and waits until the browser has left the page: the next one may have
+// fields with the same names.
 func (b *Browser) SignIn(email, password string) {
+	b.t.Helper()
+	b.SubmitSignIn(email, password)
+	b.Leave(signInForm)
+}
+
+// SubmitSignIn fills in and submits the sign-in form on the page.
+func (b *Browser) SubmitSignIn(email, password string) {
 	b.t.Helper()
 	b.Fill("#email", email)
 	b.Fill("#password", password)
-	b.Click(`form[action="/login"] button`)
+	b.Click(signInForm + " button")
 }
 
 // Evaluate evaluates a JavaScript expression in the page.

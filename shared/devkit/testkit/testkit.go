@@ -46,9 +46,9 @@ func NewDatabase(t testing.TB) Database {
 // A Preparation changes the schema of a database, whose owner's URL it gets, beyond the services' migrations.
 type Preparation func(ctx context.Context, owner string) error
 
-// NewPreparedDatabase is NewDatabase with the changes of prepare, which runs once for all tests that use its name. A
-// server that outlives the tests keeps what prepare has made: drop its databases named almoner_template_… after a change
-// of prepare.
+// NewPreparedDatabase is NewDatabase with the changes of prepare, which runs once for all tests that use the name. A
+// server that outlives the tests keeps the result: drop its databases named almoner_template_… after a change of
+// prepare.
 func NewPreparedDatabase(t testing.TB, name string, prepare Preparation) Database {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
