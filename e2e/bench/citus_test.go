@@ -29,7 +29,8 @@ func TestCitus(t *testing.T) {
 		direct(t, coordinator, several, several.Authservers[0], nodes),
 		direct(t, workers, several, several.Authservers[1], nodes)[:1],
 	)
-	// Many consents at once wait for the locks of copied tables longer than a request may (deploy/citus/README.md).
+	// Code exchange is not measured: its concurrent consents wait for locks of copied tables until they time out
+	// (deploy/citus/README.md).
 	loads = slices.DeleteFunc(loads, func(l load) bool { return l.what == codeExchange })
 	all, order := measureAll(t, inTurn(loads), []int{connections})
 	r.line("One Postgres, and Citus with a coordinator and two workers, on the same processors take turns, "+

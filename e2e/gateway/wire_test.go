@@ -157,8 +157,8 @@ func TestLimits_SlowHeadersCloseConnection(t *testing.T) {
 		connection, err := f.raw(t, apiHost)
 		must(t, err)
 		defer func() { _ = connection.Close() }()
-		const requestTimeout = 30 * time.Second // the limit is 5 seconds
-		_ = connection.SetDeadline(time.Now().Add(requestTimeout))
+		const closeWithin = 30 * time.Second // the gateway's limit is 5 s
+		_ = connection.SetDeadline(time.Now().Add(closeWithin))
 		_, err = io.WriteString(connection, "GET /v1/docs HTTP/1.1\r\nHost: "+apiHost+"\r\n")
 		must(t, err)
 		ended := make(chan struct{})
@@ -176,7 +176,7 @@ func TestLimits_SlowHeadersCloseConnection(t *testing.T) {
 		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			t.Errorf("the connection is still open after %s", requestTimeout)
+			t.Errorf("the connection is still open after %s", closeWithin)
 		case err == nil && response.StatusCode != http.StatusRequestTimeout &&
 			response.StatusCode != http.StatusBadRequest:
 			t.Errorf("status %d", response.StatusCode)

@@ -270,12 +270,12 @@ func withStoreWait(options Options) map[string]string {
 }
 
 // StoppedStoreSettings returns the settings of a stack whose stores stop responding. In the long form, the services
-// wait for them as long as in production. In the short form, other tests may use the processors, so they wait longer,
-// but not as long as in other tests, because each request waits that long.
+// wait as in production. In the short form, they wait 1 s: longer than in production, because the machine is busy, and
+// shorter than testkit.StoreWait, because each request to a stopped store takes that long.
 func StoppedStoreSettings() map[string]string { return storeWaitSettings(time.Second) }
 
-// AsInProduction returns the settings of a stack whose responses must be as quick as in production while its stores do
-// not respond.
+// AsInProduction returns the settings of a stack that waits for its stores as in production, less than 300 ms, for
+// tests that check the time of responses or stop a store for less than a second.
 func AsInProduction() map[string]string { return map[string]string{storeWait: "0s"} }
 
 // SlowStoreSettings returns the settings of a stack whose stores are slow but do respond.

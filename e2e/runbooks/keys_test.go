@@ -126,6 +126,10 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 			o.wantsChanged(t, service, "ALMONER_DATABASE_URL")
 		}
 		o.run(t, "store-passwords.md", "redis-old-password-out")
+		if users := strings.TrimSpace(o.run(t, "store-passwords.md", "redis-users")); users != "default" {
+			t.Errorf("the users of Redis are %q", users)
+		}
+		o.run(t, "store-passwords.md", "redis-sessions-out")
 		alive("the old passwords went")
 	})
 }

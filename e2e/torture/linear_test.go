@@ -28,7 +28,7 @@ const (
 func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 	parallelIfShort(t)
 	batches := harness.Rounds(5, 360)
-	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.StoppedStoreSettings()})
+	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
@@ -76,12 +76,12 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 	parallelIfShort(t)
 	batches := harness.Rounds(2, 100)
-	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.StoppedStoreSettings()})
+	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	trouble := newTrouble(running)
-	operations := 0
+	operations, refused := 0, 0
 	harness.Record(t, "%d grants, %v calls, %v stalls", batches*grantsAtOnce,
 		harness.Deferred[int](func() int { return operations }), harness.Deferred[int](trouble.faults))
 	for range batches {
@@ -100,12 +100,27 @@ func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 		group.Wait()
 		for _, s := range histories {
 			operations += len(s.history)
+			refused += s.count(unavailable)
 			s.check(t, trouble)
 		}
 		if t.Failed() {
 			return
 		}
 	}
+	if refused == 0 {
+		t.Error("no call was refused during the stalls")
+	}
+}
+
+// count returns the number of calls with this outcome.
+func (s *grantHistory) count(is string) int {
+	n := 0
+	for _, operation := range s.history {
+		if operation.Output.(outcome).is == is {
+			n++
+		}
+	}
+	return n
 }
 
 // A grantHistory is one grant and the operations on it.

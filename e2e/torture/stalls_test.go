@@ -50,7 +50,7 @@ func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
 		Authservers: 2,
 		RedisURL:    relay.URL,
 		RedisDir:    relay.Dir,
-		Settings:    harness.StoppedStoreSettings(),
+		Settings:    harness.AsInProduction(),
 	})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
@@ -85,7 +85,7 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 	if !harness.Long() {
 		durations = []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond}
 	}
-	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.StoppedStoreSettings()})
+	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	s := &stalling{

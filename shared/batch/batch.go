@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// maxWait is how long a query waits for a running statement to end before another statement starts in
-// parallel. Each additional statement makes the next one wait longer: a single statement that hangs is an
+// extraAfter[i] is how long a query waits before it starts an additional statement, if i additional statements
+// are running. Each additional statement makes the next one wait longer: a single statement that hangs is an
 // isolated fault, while several slow ones mean that Postgres is slow, and evenly spread statements load it
 // least.
-var maxWait = [maxExtra]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}
+var extraAfter = [maxExtra]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}
 
 const (
 	maxExtra = 3                     // additional statements
@@ -159,7 +159,7 @@ func (g *Batcher[Q, A]) takeOverdue(mine *pending[Q, A]) []*pending[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	beside := max(0, g.underWay-g.AtOnce)
-	if beside >= maxExtra || time.Since(mine.arrived) < maxWait[beside] ||
+	if beside >= maxExtra || time.Since(mine.arrived) < extraAfter[beside] ||
 		slices.Index(g.waiting[:min(len(g.waiting), g.Most)], mine) < 0 {
 		return nil
 	}

@@ -125,7 +125,7 @@ func TestDo_RunsUpToAtOnceStatements(t *testing.T) {
 	})
 }
 
-// A hanging statement delays later queries no longer than maxWait, until the maximum number of
+// A hanging statement delays later queries by at most extraAfter, until the maximum number of
 // statements hang.
 func TestDo_HangingStatementDoesNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -133,10 +133,10 @@ func TestDo_HangingStatementDoesNotBlockOthers(t *testing.T) {
 		d.begin(t.Context(), 0)
 		for i := range maxExtra {
 			d.begin(t.Context(), 10*i+1, 10*i+2)
-			time.Sleep(maxWait[i] - time.Nanosecond)
+			time.Sleep(extraAfter[i] - time.Nanosecond)
 			synctest.Wait()
 			if len(d.statements()) != i+1 {
-				t.Fatalf("sent %v before maxWait ended", d.statements())
+				t.Fatalf("sent %v before extraAfter[%d] had passed", d.statements(), i)
 			}
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
@@ -145,7 +145,7 @@ func TestDo_HangingStatementDoesNotBlockOthers(t *testing.T) {
 			}
 		}
 		late := d.begin(t.Context(), 7)[0]
-		time.Sleep(2 * maxWait[maxExtra-1])
+		time.Sleep(2 * extraAfter[maxExtra-1])
 		synctest.Wait()
 		if len(d.statements()) != 1+maxExtra {
 			t.Fatalf("sent %v, more at once than allowed", d.statements())
@@ -202,9 +202,9 @@ func TestDo_QueuedQueryStartsAdditionalStatement(t *testing.T) {
 		d := newDoubler()
 		d.Most = 1
 		d.begin(t.Context(), 0)
-		time.Sleep(maxWait[0] / 2)
+		time.Sleep(extraAfter[0] / 2)
 		d.begin(t.Context(), 1, 2)
-		time.Sleep(maxWait[1] + tick)
+		time.Sleep(extraAfter[1] + tick)
 		synctest.Wait()
 		if all := d.statements(); !slices.EqualFunc(all, [][]int{{0}, {1}, {2}}, slices.Equal) {
 			t.Errorf("sent %v", all)
@@ -227,7 +227,7 @@ func TestDo_PanicIsErrorOfItsCallers(t *testing.T) {
 		}
 		d.begin(t.Context(), 0)
 		unlucky := d.begin(t.Context(), 12, 13, 14)
-		time.Sleep(maxWait[0]) // one of them starts a statement for all
+		time.Sleep(extraAfter[0]) // one of them starts a statement for all
 		late := d.begin(t.Context(), 15, 13)
 		close(d.let)
 		for _, one := range append(unlucky, late...) {

@@ -86,7 +86,7 @@ func TestDo_TimeLimitStartsWithStatement(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		first, second := d.begin(late, 1)[0], d.begin(t.Context(), 2)[0]
-		time.Sleep(maxWait[0])
+		time.Sleep(extraAfter[0])
 		synctest.Wait()
 		if last := d.last(); !slices.Equal(last, []int{1, 2}) {
 			t.Fatalf("sent %v", d.statements())
@@ -94,7 +94,8 @@ func TestDo_TimeLimitStartsWithStatement(t *testing.T) {
 		if got := <-first; !errors.Is(got.err, context.DeadlineExceeded) || time.Since(began) != 100*time.Millisecond {
 			t.Errorf("caller with 100 ms: %+v after %v", got, time.Since(began))
 		}
-		if got := <-second; !errors.Is(got.err, context.DeadlineExceeded) || time.Since(began) != maxWait[0]+d.Within {
+		got := <-second
+		if !errors.Is(got.err, context.DeadlineExceeded) || time.Since(began) != extraAfter[0]+d.Within {
 			t.Errorf("caller without deadline: %+v after %v", got, time.Since(began))
 		}
 		close(d.let)

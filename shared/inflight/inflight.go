@@ -82,11 +82,11 @@ func (r *Requests[Key]) Enter(ctx context.Context, key Key) (Turn, error) {
 	if mine == nil {
 		return turn, nil
 	}
-	limit := time.NewTimer(r.bounds.Wait)
-	defer limit.Stop()
+	timer := time.NewTimer(r.bounds.Wait)
+	defer timer.Stop()
 	select {
 	case err = <-mine.turn:
-	case <-limit.C:
+	case <-timer.C:
 		err = r.stopWaiting(key, mine, ErrWaited)
 	case <-ctx.Done():
 		err = r.stopWaiting(key, mine, context.Cause(ctx))

@@ -71,7 +71,8 @@ type browserDeps struct {
 }
 
 func newBrowser(d browserDeps) (browser, error) {
-	d.pages = d.pages.Offering(d.config.offer()).Navigating(SettingsSections(), settingsSubsections())
+	d.pages = d.pages.Offering(d.config.offer(), d.identifyBrowser).
+		Navigating(SettingsSections(), settingsSubsections())
 	proxies, err := web.ParseProxies(d.config.TrustedProxies)
 	if err != nil {
 		return browser{}, err
@@ -173,7 +174,6 @@ func newBrowser(d browserDeps) (browser, error) {
 		Pages:       d.pages,
 		Proxies:     proxies,
 		Application: d.application,
-		Ceremonies:  d.concurrentLogins(),
 		Keys:        d.keys,
 		Now:         d.now,
 		Log:         d.log,

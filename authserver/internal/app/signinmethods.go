@@ -68,12 +68,11 @@ func (d browserDeps) loginStates() *loginstate.States {
 	return loginstate.New(d.store, strings.HasPrefix(d.config.AppURL, "https://"))
 }
 
-// concurrentLogins returns login.Deps.Ceremonies.
-func (d browserDeps) concurrentLogins() *loginstate.States {
-	if !d.config.offersPasskeys() || d.config.UpstreamIssuer == "" {
-		return nil
+// identifyBrowser is called with each sign-in page, before its scripts and links can start logins.
+func (d browserDeps) identifyBrowser(w http.ResponseWriter, r *http.Request) {
+	if d.config.offer() != (ui.Offer{}) {
+		d.loginStates().BindToBrowser(w, r)
 	}
-	return d.loginStates()
 }
 
 func newSignInMethods(

@@ -12,6 +12,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // vouching sets the claims of the provider's ID tokens.
@@ -218,29 +220,41 @@ func TestUpstream_TwoTabsSignInIndependently(t *testing.T) {
 	}
 }
 
-// TestUpstream_PasskeyChallengeAtTheSameTime checks that the sign-in page identifies the browser before its first use
-// begins both logins at once.
-func TestUpstream_PasskeyChallengeAtTheSameTime(t *testing.T) {
+// TestUpstream_ConcurrentPasskeyChallengeKeepsLogin checks that a login at the provider succeeds if the sign-in page
+// requests a passkey challenge at the same time, wherever the page is shown.
+func TestUpstream_ConcurrentPasskeyChallengeKeepsLogin(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) { p.of(c); c.Passkeys = true })
 	ada := s.person()
 	p.vouching(map[string]any{"email": ada.Email})
-	b := s.browser()
-	b.Get("/login")
-	before := b.Cookies()
-	address := start(t, b, "/login/upstream")
-	other := s.browser() // sends its request before the response to the first has arrived
-	other.SetCookies(before)
-	if page := other.Post("/login/passkey/options", nil); page.Status != http.StatusOK {
-		t.Fatalf("%d %s", page.Status, page.Text())
+	client, _ := s.fixture.Confidential(perm.ProgrammesRead)
+	authorize := "/oauth/authorize?" + url.Values{
+		"response_type": {"code"},
+		"client_id":     {client.ID.String()},
+		"redirect_uri":  {fixture.Callback},
+		"state":         {"s"},
+	}.Encode()
+	for _, path := range []string{"/login", authorize} {
+		b := s.browser()
+		if page := b.Get(path); !page.HasText("Continue with Riverside") {
+			t.Fatalf("%s is no sign-in page: %d %s", path, page.Status, page.Text())
+		}
+		before := b.Cookies()
+		address := start(t, b, "/login/upstream")
+		other := s.browser() // sends its request before the response to the first has arrived
+		other.SetCookies(before)
+		if page := other.Post("/login/passkey/options", nil); page.Status != http.StatusOK {
+			t.Fatalf("%d %s", page.Status, page.Text())
+		}
+		b.SetCookies(other.Cookies()) // and its response arrives last
+		if page := b.Get(p.agree(s, address)); page.Status != http.StatusSeeOther || !inside(b) {
+			t.Errorf("%s: %d %s", path, page.Status, page.Text())
+		}
 	}
-	b.SetCookies(other.Cookies()) // and its response arrives last
-	if page := b.Get(p.agree(s, address)); page.Status != http.StatusSeeOther || !inside(b) {
-		t.Errorf("%d %s", page.Status, page.Text())
-	}
-	if single := serve(t, p.of).browser(); len(single.Get("/login").Header.Values("Set-Cookie")) != 0 {
-		t.Error("a sign-in page with one of the two sets a cookie")
+	plain := serve(t, func(*app.Config) {}).browser()
+	if set := plain.Get("/login").Header.Values("Set-Cookie"); len(set) != 0 {
+		t.Errorf("without passkeys and a provider, the sign-in page sets %d cookies", len(set))
 	}
 }
 

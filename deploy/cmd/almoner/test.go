@@ -198,7 +198,8 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 	t.testEndToEnd(ctx)
 }
 
-// testEndToEnd runs the tests of e2e, two packages at once: their tests start services and browsers, and wait for them.
+// testEndToEnd runs the tests of e2e, two packages at once. More would slow down the services and browsers of a test
+// until its requests time out.
 func (t *testRun) testEndToEnd(ctx context.Context) {
 	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, "-p=2", "./...")
 }
@@ -243,7 +244,17 @@ func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err
 			concurrent = append(concurrent, path)
 		}
 	}
+	// go starts them in this order. The tests of the stores take longest.
+	slices.SortStableFunc(concurrent, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	return plain, concurrent, nil
+}
+
+// rank is lower for packages whose tests start first.
+func rank(path string) int {
+	if strings.HasSuffix(path, "/internal/store/postgres") {
+		return 0
+	}
+	return 1
 }
 
 // isPages reports whether a package has a whole service or builds its pages.

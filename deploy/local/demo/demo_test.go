@@ -390,3 +390,18 @@ func TestWriteFile_HasContractKeys(t *testing.T) {
 		t.Error("a resource is wrong")
 	}
 }
+
+// TestImagine_SameAtAllTimesOfDay checks that names and status do not depend on when the demo is created.
+func TestImagine_SameAtAllTimesOfDay(t *testing.T) {
+	t.Parallel()
+	s, midnight := newSeed(t), time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+	want := imagine(s, midnight)
+	for hours := range 48 {
+		for i, p := range imagine(s, midnight.Add(time.Duration(hours)*time.Hour+time.Minute)) {
+			if p.Name != want[i].Name || p.Status != want[i].Status {
+				t.Fatalf("after %d hours, programme %d is %s, %s; want %s, %s", hours, i, p.Name, p.Status,
+					want[i].Name, want[i].Status)
+			}
+		}
+	}
+}

@@ -51,9 +51,10 @@ func insertProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now t
 	return err
 }
 
-// imagine makes up a charity's programmes over the three years before now, oldest first. They are the same in all
-// installations except for IDs and dates.
+// imagine makes up a charity's programmes over the three years before the day of now (UTC), oldest first. They are the
+// same in all installations except for IDs and dates, whatever the time of day.
 func imagine(s seed.Seed, now time.Time) []programme {
+	now = now.Truncate(day)
 	random := rand.New(rand.NewPCG(1834, 2026)) //nolint:gosec // demo data, not a secret
 	out := make([]programme, programmeCount)
 	created := now.Add(-3 * 365 * day).Truncate(time.Second)

@@ -159,9 +159,9 @@ func (w *Worker[Tx]) Run(ctx context.Context) {
 }
 
 func (w *Worker[Tx]) stop(ctx context.Context, client *river.Client[Tx]) {
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
-	if err := client.Stop(stopping); err != nil {
+	if err := client.Stop(stopCtx); err != nil {
 		w.log.WarnContext(ctx, "worker stopped during a job; another worker will run it", "cause", err)
 	}
 }

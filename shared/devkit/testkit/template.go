@@ -135,7 +135,10 @@ func (t template) prepared(ctx context.Context, name string, prepare Preparation
 		if err := prepare(ctx, out.url(ownerRole, out.name)); err != nil {
 			return err
 		}
-		return errors.Join(out.keepContents(ctx, superuser), out.finish(ctx, superuser))
+		if err := out.storeContents(ctx, superuser); err != nil {
+			return fmt.Errorf("make the template database: %w", err)
+		}
+		return out.finish(ctx, superuser)
 	})
 }
 
@@ -175,7 +178,7 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 			return err
 		}
 	}
-	if err := t.keepContents(ctx, superuser); err != nil {
+	if err := t.storeContents(ctx, superuser); err != nil {
 		return fmt.Errorf("make the template database: %w", err)
 	}
 	statements := []string{

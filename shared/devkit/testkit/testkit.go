@@ -32,8 +32,8 @@ const makeWithin = 300 * time.Second
 // busy machine, a store may need longer than the default allows.
 const StoreWait = 2 * time.Second
 
-// NewDatabase returns a database with both services' migrations applied and no other rows. It is dropped or renamed
-// when the test ends.
+// NewDatabase returns an empty database with both services' migrations applied. When the test ends, the database is
+// emptied and renamed for reuse, or dropped.
 func NewDatabase(t testing.TB) Database {
 	t.Helper()
 	template, err := sharedTemplate()
@@ -43,12 +43,12 @@ func NewDatabase(t testing.TB) Database {
 	return template.forTest(t)
 }
 
-// A Preparation changes the schema of a database, whose owner's URL it gets, beyond the services' migrations.
+// A Preparation changes the schema of a migrated database. owner is the URL of the database for its owner.
 type Preparation func(ctx context.Context, owner string) error
 
 // NewPreparedDatabase is NewDatabase with the changes of prepare, which runs once for all tests that use the name. A
-// server that outlives the tests keeps the result: drop its databases named almoner_template_… after a change of
-// prepare.
+// server that outlives the tests keeps the result: after a change of prepare, drop its databases named
+// almoner_template_… and emptied_….
 func NewPreparedDatabase(t testing.TB, name string, prepare Preparation) Database {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)

@@ -101,7 +101,7 @@ func ownServer(t *testing.T) string {
 	return server.URL
 }
 
-func TestEnsureTemplate_MakesOne(t *testing.T) {
+func TestEnsureTemplate_ConcurrentCallsMakeOneAndReplaceUnfinished(t *testing.T) {
 	server := ownServer(t)
 	var group sync.WaitGroup
 	made := make([]template, 6)

@@ -126,9 +126,9 @@ func (w *Worker[Tx]) Run(ctx context.Context) {
 }
 
 func (w *Worker[Tx]) stop(ctx context.Context, client *river.Client[Tx]) {
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
-	if err := client.Stop(stopping); err != nil {
+	if err := client.Stop(stopCtx); err != nil {
 		w.log.WarnContext(ctx, "process stopped while it sent a mail; another process will send it", "cause", err)
 	}
 }

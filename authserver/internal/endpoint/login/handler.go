@@ -12,7 +12,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -32,12 +31,9 @@ type Deps struct {
 	Proxies   web.Proxies
 	// Application returns the name of the application that sent the user to a local path, or "".
 	Application func(ctx context.Context, path string) string
-	// Ceremonies are the logins at the provider and with a passkey, or nil if there is at most one of the two. The
-	// first use of the sign-in page can begin both at once (passkeys.js).
-	Ceremonies *loginstate.States
-	Keys       seal.Keys
-	Now        func() time.Time
-	Log        *slog.Logger
+	Keys        seal.Keys
+	Now         func() time.Time
+	Log         *slog.Logger
 }
 
 // A Handler serves sign-in and sign-out. It is safe for concurrent use.
@@ -78,9 +74,6 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	if signedIn {
 		goOn(w, ui.LocalPath(next, home))
 		return
-	}
-	if h.Ceremonies != nil {
-		h.Ceremonies.BindToBrowser(w, r)
 	}
 	h.show(w, r, http.StatusOK, form(next, ""))
 }

@@ -31,6 +31,7 @@ type Pages struct {
 	templates *template.Template
 	files     map[string]staticFile
 	offer     Offer
+	identify  func(http.ResponseWriter, *http.Request) // see Offering
 	brand     brand.Brand
 	sections  []Section
 
@@ -38,9 +39,9 @@ type Pages struct {
 	log         *slog.Logger
 }
 
-// New parses every template into one set: a set for each page would keep 5 MB more in memory. A page is the template
-// with the name of its file. It begins with "top" and ends with "bottom", which layout.html defines, or with "shelltop"
-// and "shellbottom" of the settings. A name that a file defines is the same template for all pages.
+// New parses every template into one set: a set for each page would keep 5 MB more in memory. Each page is the template
+// named after its file. It starts with "top" and ends with "bottom" (layout.html), or with "shelltop" and "shellbottom"
+// on pages of the settings (part_shell.html). All files share one namespace, so a defined name must be unique.
 func New(log *slog.Logger) (*Pages, error) {
 	files, err := readStatic()
 	if err != nil {
@@ -97,6 +98,9 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 		signIn.Unsent = r.URL.Query().Has(Unsent)
 		frame.AsksPasskey = p.offer.Passkeys
 		frame.Notice = cmp.Or(signInNotice(r), frame.Notice)
+		if p.identify != nil {
+			p.identify(w, r)
+		}
 	}
 	var page bytes.Buffer
 	if err := p.templates.ExecuteTemplate(&page, view.Template()+".html", view); err != nil {

@@ -1,6 +1,9 @@
 package ui
 
-import "time"
+import (
+	"net/http"
+	"time"
+)
 
 // An Offer is the sign-in methods of a deployment besides the password.
 type Offer struct {
@@ -8,10 +11,11 @@ type Offer struct {
 	Upstream string // display name of the OpenID Connect provider, or ""
 }
 
-// Offering returns pages that show these methods.
-func (p *Pages) Offering(o Offer) *Pages {
+// Offering returns pages that show these methods. identify is called before a sign-in page is written: it sets a cookie
+// by which the server recognises the browser in the requests that the page starts, which can be concurrent.
+func (p *Pages) Offering(o Offer, identify func(http.ResponseWriter, *http.Request)) *Pages {
 	offering := *p
-	offering.offer = o
+	offering.offer, offering.identify = o, identify
 	return &offering
 }
 

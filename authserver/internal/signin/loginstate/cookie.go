@@ -3,7 +3,6 @@ package loginstate
 import (
 	"crypto/rand"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -12,29 +11,29 @@ import (
 // a provider's redirect back must carry it.
 const (
 	cookieName = "almoner-begun"
-	cookieLife = 24 * time.Hour                    // longer than a sign-in page stays open
+	cookieLife = 24 * time.Hour                    // longer than a sign-in page usually stays open; not renewed
 	tokenSize  = len("ABCDEFGHIJKLMNOPQRSTUVWXYZ") // length of rand.Text: 26 letters and digits, 130 bits
 )
 
-// BindToBrowser returns the binding to the browser. It sets the cookie, or renews it if the browser has one.
+// BindToBrowser returns the binding to the browser, and sets the cookie if the browser has none.
 //
-// Of two requests without the cookie at the same time, the later response replaces the cookie of the earlier one, whose
-// login state cannot be finished then. A page from which several logins can begin at once therefore sets the cookie.
+// If two concurrent requests have no cookie, each response sets a different one and the browser keeps the last; the
+// other login cannot be completed. So a page that can start logins calls BindToBrowser when it is shown.
 func (s *States) BindToBrowser(w http.ResponseWriter, r *http.Request) Binding {
-	by, known := s.BoundToBrowser(r)
-	if !known {
-		by = Binding{"browser:" + rand.Text()}
+	if by, known := s.BoundToBrowser(r); known {
+		return by
 	}
+	token := rand.Text()
 	http.SetCookie(w, &http.Cookie{
 		Name:     s.name(),
-		Value:    strings.TrimPrefix(by.of, "browser:"),
+		Value:    token,
 		Path:     "/",
 		MaxAge:   int(cookieLife.Seconds()),
 		HttpOnly: true,
 		Secure:   s.secure,
 		SameSite: http.SameSiteLaxMode,
 	})
-	return by
+	return Binding{"browser:" + token}
 }
 
 // BoundToBrowser returns the binding to a browser that has the cookie, and false if it has none.

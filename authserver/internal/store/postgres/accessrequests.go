@@ -162,7 +162,7 @@ func requestData(q accessrequest.Request, member bool) mail.Data {
 func (s *Store) LastAccessRequest(
 	ctx context.Context, workspaceID, user uuid.UUID,
 ) (*accessrequest.SentRequest, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var a accessrequest.SentRequest
 	var permissions []string

@@ -189,7 +189,7 @@ func listed[T any](
 	args pgx.NamedArgs,
 	scan pgx.RowToFunc[T],
 ) ([]T, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*s.readLimit)
+	ctx, cancel := context.WithTimeout(ctx, 2*s.operationLimit)
 	defer cancel()
 	rows, err := s.reader(ctx).Query(ctx, query, args)
 	if err != nil {

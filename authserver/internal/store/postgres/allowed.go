@@ -85,7 +85,7 @@ func allowedBy(ctx context.Context, tx pgx.Tx, a *audit.Authorization, user stri
 
 // StillAllowed returns audit.ErrNotAuthorized if what authorized a request has ended.
 func (s *Store) StillAllowed(ctx context.Context, a *audit.Authorization) error {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return stillAllowed(ctx, tx, a) })
 	if errors.Is(err, audit.ErrNotAuthorized) {

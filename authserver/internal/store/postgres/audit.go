@@ -38,7 +38,7 @@ func eventArgs(e audit.Event) pgx.NamedArgs {
 // Record appends a single event. An event that belongs to a change is written in the transaction of that
 // change instead.
 func (s *Store) Record(ctx context.Context, e audit.Event) error {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, insertEvent, eventArgs(e))
 	return unavailable("record event", err)

@@ -125,7 +125,7 @@ func (s *Store) entries(
 	from audit.Cursor,
 	limit int,
 ) ([]audit.Entry, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	args := searchArgs(id, search, from, limit)
 	args["recent"] = recentMonths(from.At, search.Until)

@@ -21,7 +21,7 @@ func (s *Store) UseAuthenticators(box *seal.Box) { s.authenticators = box }
 
 // Authenticator returns the status of a user's authenticator app.
 func (s *Store) Authenticator(ctx context.Context, user uuid.UUID) (status authenticator.Status, err error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	err = s.pool.QueryRow(ctx, `select true, a.created_at,
 		(select count(*) from account.recovery_codes c where c.user_id = a.user_id)

@@ -15,7 +15,7 @@ import (
 // ClientCopy reads the stored copy of a client's metadata document. It returns false if the document was
 // never stored, and client.ErrNotServed if an operator has deleted the client; the deletion is permanent.
 func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClient, bool, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var row clientRow
 	var copied client.CachedClient
@@ -40,7 +40,7 @@ func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClie
 // StoreClientCopy replaces the stored copy of a client's metadata document. It returns client.ErrNotServed if
 // an operator has deleted the client, and a *client.DocumentError if Postgres rejects the keys as JSON.
 func (s *Store) StoreClientCopy(ctx context.Context, c client.CachedClient) error {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	defer s.recent.Purge()
 	tag, err := s.pool.Exec(ctx, `
@@ -85,7 +85,7 @@ where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 
 // SetClientPlatform sets the connector platform of a client that has a metadata document; "" means none.
 func (s *Store) SetClientPlatform(ctx context.Context, id uuid.UUID, platform string) error {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	_, err := s.pool.Exec(
 		ctx,

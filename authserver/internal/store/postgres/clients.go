@@ -102,7 +102,7 @@ func (s *Store) ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash [
 }
 
 func (s *Store) readClient(ctx context.Context, sql string, args ...any) (client.Client, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var row clientRow
 	err := s.reader(ctx).QueryRow(ctx, sql, args...).Scan(row.targets()...)
@@ -117,7 +117,7 @@ func (s *Store) readClient(ctx context.Context, sql string, args ...any) (client
 
 // Clients lists the clients of a workspace without their secrets, newest first.
 func (s *Store) Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `select `+clientFields+noSecrets+` from account.oauth_clients c
 		where c.tenant_id = $1 and c.deleted_at is null order by c.created_at desc, c.id desc`, workspaceID)

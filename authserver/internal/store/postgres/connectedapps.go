@@ -17,7 +17,7 @@ import (
 // InterruptedGrant returns the permissions of the last grant of a user to a client in a workspace, if it was ended in
 // the last 90 days because a used code or refresh token was presented, and otherwise nil.
 func (s *Store) InterruptedGrant(ctx context.Context, user, clientID, workspaceID uuid.UUID) (perm.Set, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var interrupted bool
 	var permissions []string
@@ -87,7 +87,7 @@ func (s *Store) EndConnection(
 
 // LiveConnectors counts the active grants of connectors in a workspace.
 func (s *Store) LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (int, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var count int
 	err := s.pool.QueryRow(ctx, `select count(*) from account.grants
@@ -97,7 +97,7 @@ func (s *Store) LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (int,
 }
 
 func (s *Store) connections(ctx context.Context, op, query string, args ...any) ([]consent.Connection, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, query, args...)
 	if err != nil {

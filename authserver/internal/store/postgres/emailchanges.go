@@ -108,7 +108,7 @@ func emailChangeTargets(c *useraccount.EmailChange) []any {
 
 // EmailChangeLink reads the request of a valid link, or returns useraccount.ErrLinkInvalid.
 func (s *Store) EmailChangeLink(ctx context.Context, tokenHash []byte) (useraccount.EmailChange, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var c useraccount.EmailChange
 	err := s.pool.QueryRow(ctx, emailChangeSQL+byToken, tokenHash).Scan(emailChangeTargets(&c)...)
@@ -120,7 +120,7 @@ func (s *Store) EmailChangeLink(ctx context.Context, tokenHash []byte) (useracco
 
 // OpenEmailChange reads the open request of a user, or returns nil.
 func (s *Store) OpenEmailChange(ctx context.Context, user uuid.UUID) (*useraccount.EmailChange, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var c useraccount.EmailChange
 	err := s.pool.QueryRow(ctx, emailChangeSQL+`c.user_id = $2`, []byte{}, user).Scan(emailChangeTargets(&c)...)

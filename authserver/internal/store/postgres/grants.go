@@ -107,7 +107,7 @@ select nextval('account.approval_numbers')::int, now(),
 // Approve assigns a number to an approval without changing the grant. It never returns the same number for two
 // approvals of a grant, whichever release stored the last one.
 func (s *Store) Approve(ctx context.Context, key grant.Key) (grant.Approval, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	batch := &pgx.Batch{}
 	batch.Queue(numberSQL)
@@ -127,7 +127,7 @@ func (s *Store) Approve(ctx context.Context, key grant.Key) (grant.Approval, err
 
 // WorkspaceOf returns the workspace of a grant, or grant.ErrUnknown.
 func (s *Store) WorkspaceOf(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var workspaceID uuid.UUID
 	err := s.pool.QueryRow(ctx, `select tenant_id from account.grants where id = $1`, id).Scan(&workspaceID)
@@ -249,7 +249,7 @@ from ended`
 
 // Deny ends a pending grant and records it, in one durable commit, or returns grant.ErrAlreadyUsed.
 func (s *Store) Deny(ctx context.Context, key grant.Key, actor string) error {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	args := revocation(ctx, key, grant.ByUser, actor, nil)
 	tag, err := s.pool.Exec(ctx, denySQL, args)
@@ -275,7 +275,7 @@ func (s *Store) Revoke(
 	actor string,
 	ending *grant.Ending,
 ) error {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	args := revocation(ctx, key, reason, actor, ending)
 	if s.mails != nil && reason == grant.Replayed {
@@ -309,7 +309,7 @@ const grantSQL = `select ` + grantColumns + ` from account.grants g where g.tena
 
 // Grant reads one grant, or returns grant.ErrUnknown.
 func (s *Store) Grant(ctx context.Context, key grant.Key) (grant.Grant, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var row grantRow
 	err := s.pool.QueryRow(ctx, grantSQL, key.WorkspaceID, key.ID).

@@ -15,7 +15,7 @@ import (
 // UserByIdentity reads the user linked to an account at another provider. The user may be disabled. It
 // returns false if there is no link.
 func (s *Store) UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var u workspace.User
 	err := s.pool.QueryRow(ctx, `select u.id, u.email, u.name, u.disabled_at
@@ -33,7 +33,7 @@ func (s *Store) UserByIdentity(ctx context.Context, issuer, subject string) (wor
 
 // IdentitySince returns when the user was linked to an account of an issuer, or false if there is no link.
 func (s *Store) IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var since time.Time
 	err := s.pool.QueryRow(ctx, `select created_at from account.identities where user_id = $1
@@ -84,7 +84,7 @@ select exists (select from account.identities where user_id = $1 and issuer = $2
 
 // HasIdentity reports whether the user is linked to an account of an issuer.
 func (s *Store) HasIdentity(ctx context.Context, user uuid.UUID, issuer string) (bool, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var linked bool
 	err := s.pool.QueryRow(ctx, `select exists (select from account.identities where user_id = $1

@@ -35,7 +35,7 @@ func (s *Store) Introspection(
 	secretHash []byte,
 	q standing.Query,
 ) (*client.Client, *standing.Standing, time.Time, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	known, err := s.introspections.Do(ctx, introspection{caller, secretHash, q})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // Offer reads the open invitation with the token, or returns membership.ErrNoInvitation.
 func (s *Store) Offer(ctx context.Context, tokenHash []byte) (membership.Offer, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var o membership.Offer
 	var permissions []string

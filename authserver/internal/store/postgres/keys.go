@@ -15,7 +15,7 @@ from account.signing_keys where state <> 'removed' order by created_at, kid`
 
 // SigningKeys returns every key that is not removed.
 func (s *Store) SigningKeys(ctx context.Context) ([]keyring.StoredKey, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, selectKeys)
 	if err != nil {

@@ -14,7 +14,7 @@ var _ loginstate.Store = (*Store)(nil)
 // SaveLoginState inserts a login state and deletes up to 100 expired ones. Anonymous clients may begin any
 // number, and the table holds those of the last minutes only.
 func (s *Store) SaveLoginState(ctx context.Context, c loginstate.Record) error {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `
 with swept as (
@@ -35,7 +35,7 @@ func (s *Store) TakeLoginState(
 	secretHash, bindingHash []byte,
 	purpose loginstate.Purpose,
 ) ([]byte, bool, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var data []byte
 	err := s.pool.QueryRow(ctx, `delete from account.ceremonies

@@ -87,7 +87,7 @@ func (s *Store) SetUnwantedMails(ctx context.Context, user uuid.UUID, unwanted [
 
 // MailsWaiting counts the messages that wait to be sent, and returns how long the oldest has waited.
 func (s *Store) MailsWaiting(ctx context.Context) (int, time.Duration, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var count int
 	var seconds *float64

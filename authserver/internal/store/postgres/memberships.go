@@ -41,7 +41,7 @@ func (s *Store) memberships(
 	user uuid.UUID,
 	workspaceID *uuid.UUID,
 ) ([]workspace.Membership, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, membershipsSQL, user, workspaceID)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 func (s *Store) Modules(
 	ctx context.Context, user uuid.UUID,
 ) (map[uuid.UUID]map[string]workspace.ModuleState, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `
 		select d.tenant_id, d.module, d.enabled, d.provisioned

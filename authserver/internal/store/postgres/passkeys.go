@@ -26,7 +26,7 @@ func passkeyTargets(p *passkey.Passkey) []any {
 
 // Passkeys lists the user's passkeys, the oldest first.
 func (s *Store) Passkeys(ctx context.Context, user uuid.UUID) ([]passkey.Passkey, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(
 		ctx,
@@ -50,7 +50,7 @@ func (s *Store) PasskeyByCredential(
 	ctx context.Context,
 	credentialID []byte,
 ) (passkey.Passkey, workspace.User, bool, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var p passkey.Passkey
 	var u workspace.User
@@ -198,7 +198,7 @@ func lockUser(ctx context.Context, tx pgx.Tx, user uuid.UUID) error {
 
 // HasPasskey reports whether the user has a passkey that is not marked as copied.
 func (s *Store) HasPasskey(ctx context.Context, user uuid.UUID) (bool, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var has bool
 	err := s.pool.QueryRow(ctx, `select exists (select from account.passkeys where user_id = $1

@@ -215,7 +215,7 @@ where r.token_hash = $1 and r.used_at is null and r.expires_at > now() and u.dis
 
 // ResetLink reads a valid link, or returns password.ErrLinkInvalid.
 func (s *Store) ResetLink(ctx context.Context, tokenHash []byte) (password.Link, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var l password.Link
 	row := s.pool.QueryRow(ctx, linkSQL, tokenHash)

@@ -21,7 +21,7 @@ const tokenRows = `account.personal_access_tokens p
 // Tokens lists a user's personal access tokens of one workspace, newest first: all active tokens, and those
 // that ended within the last 30 days.
 func (s *Store) Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `select `+tokenColumns+` from `+tokenRows+`
 		where p.user_id = $1 and p.tenant_id = $2 and least(p.revoked_at, p.expires_at) > now() - interval '30 days'
@@ -35,7 +35,7 @@ func (s *Store) Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.
 
 // ActiveTokens lists a user's active personal access tokens in every workspace, newest first.
 func (s *Store) ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `select t.name, `+tokenColumns+` from `+tokenRows+`
 		join account.tenants t on t.id = p.tenant_id

@@ -59,7 +59,7 @@ func readPolicy(ctx context.Context, db queryRow, workspaceID uuid.UUID) (worksp
 
 // ConnectorPolicy reads the policy of a workspace, or returns admin.ErrNoWorkspace.
 func (s *Store) ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	found, err := readPolicy(ctx, s.pool, workspaceID)
 	if errors.Is(err, admin.ErrNoWorkspace) {
@@ -130,7 +130,7 @@ func (s *Store) ConnectorPolicyEffect(
 	workspaceID uuid.UUID,
 	p workspace.ConnectorPolicy,
 ) (policy.Effect, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*s.readLimit)
+	ctx, cancel := context.WithTimeout(ctx, 2*s.operationLimit)
 	defer cancel()
 	var e policy.Effect
 	err := s.pool.QueryRow(ctx, `

@@ -57,7 +57,7 @@ const (
 
 // checkSameDatabase returns ErrOtherDatabase if the database of the connection has none of the signing keys of s.pool.
 func (s *Store) checkSameDatabase(ctx context.Context, c *pgx.Conn) error {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var ids []string
 	if err := s.pool.QueryRow(ctx, keyIDsSQL).Scan(&ids); err != nil {
@@ -81,7 +81,7 @@ func (s *Store) RefreshPoolStat() *pgxpool.Stat { return s.refreshes.Stat() }
 
 // PingRefreshes returns nil if the database for refreshes responds and is the same database as that of s.pool.
 func (s *Store) PingRefreshes(ctx context.Context) error {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	return unavailable("ping the database of refreshes", s.refreshes.Ping(ctx))
 }

@@ -9,7 +9,7 @@ import (
 // RecordRefusal appends a grant.refused event, unless this clock hour already has one for the same grant and
 // reason.
 func (s *Store) RecordRefusal(ctx context.Context, e audit.Event) error {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, insertEvent+` on conflict do nothing`, eventArgs(e))
 	return unavailable("record refusal", err)

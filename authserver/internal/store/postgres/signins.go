@@ -92,7 +92,7 @@ const signInCounts = `s.ended_at is null and s.expires_at > now() and s.last_see
 // the minute. It also reads which permissions the user holds in any workspace, which the navigation of every
 // page needs.
 func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, bool, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	current, held := session.CurrentUser{SignInID: id}, []string{}
 	err := s.pool.QueryRow(ctx, `
@@ -165,7 +165,7 @@ func (s *Store) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event 
 
 // SignInsOf lists the user's valid sign-ins, the most recently seen first.
 func (s *Store) SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `
 select s.id, s.user_id, s.method, s.address, s.user_agent, s.created_at, s.last_seen_at, s.expires_at

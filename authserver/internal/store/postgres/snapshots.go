@@ -53,7 +53,7 @@ func (s *Store) SnapshotWithSecret(
 	key grant.Key,
 	secretHash []byte,
 ) (grant.Snapshot, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	snapshot, err := s.snapshots.Do(ctx, snapshotQuery{clientID, key, secretHash})
 	if err != nil {

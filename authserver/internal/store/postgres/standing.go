@@ -13,7 +13,7 @@ import (
 // Standing reads the standing of a credential. Its error is standing.ErrUnknown or wraps
 // store.ErrUnavailable.
 func (s *Store) Standing(ctx context.Context, q standing.Query) (standing.Standing, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	answer, err := standing.Read(ctx, s.pool, q)
 	if err != nil && !errors.Is(err, standing.ErrUnknown) {
@@ -24,7 +24,7 @@ func (s *Store) Standing(ctx context.Context, q standing.Query) (standing.Standi
 
 // EndReplaced ends the tokens that a personal access token replaces. Its error wraps store.ErrUnavailable.
 func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	return unavailable("end replaced tokens", standing.EndReplaced(ctx, s.pool, token))
 }

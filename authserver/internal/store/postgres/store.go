@@ -36,14 +36,14 @@ var Migrations embed.FS
 
 // A Store gives access to the account schema. It is safe for concurrent use.
 type Store struct {
-	pool      *pgxpool.Pool
-	refreshes *pgxpool.Pool // that of Sources.Refreshes, or pool
-	probe     *pgxpool.Pool // one connection for Ping and Ready, so that they do not wait for callers
-	pings     singleflight.Group
-	health    *pghealth.Watch
-	recent    *lru.Cache[uuid.UUID, recentClient]
-	limit     time.Duration // of a transaction
-	readLimit time.Duration // of a read that is no transaction
+	pool           *pgxpool.Pool
+	refreshes      *pgxpool.Pool // that of Sources.Refreshes, or pool
+	probe          *pgxpool.Pool // one connection for Ping and Ready, so that they do not wait for callers
+	pings          singleflight.Group
+	health         *pghealth.Watch
+	recent         *lru.Cache[uuid.UUID, recentClient]
+	limit          time.Duration // of a transaction
+	operationLimit time.Duration // of any other operation
 
 	snapshots             batch.Batcher[snapshotQuery, grant.Snapshot]
 	introspections        batch.Batcher[introspection, introspected]
@@ -88,7 +88,8 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 }
 
 // OpenWithWait is Open with the time that callers wait for a Postgres that does not respond (pghealth.NewWatch). If
-// it is longer than a second, they also wait that long for a slow read.
+// wait is longer than a second, it is also the time limit of new connections and of operations that atomically does not
+// run.
 func OpenWithWait(
 	ctx context.Context,
 	url credential.Secret,
@@ -105,7 +106,7 @@ func OpenFromSources(
 	wait time.Duration,
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
-	s := &Store{limit: requestTime, readLimit: max(acquireTimeout, wait)}
+	s := &Store{limit: requestTime, operationLimit: max(acquireTimeout, wait)}
 	var err error
 	if s.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
 		return nil, err
@@ -121,6 +122,7 @@ func OpenFromSources(
 	s.health = pghealth.NewWatch(s.Ping, wait)
 	options := poolOptions{
 		connections: maxConnections - 1,
+		wait:        wait,
 		shouldPing:  pghealth.ShouldPing,
 		tracers:     append(slices.Clone(tracers), s.health),
 	}
@@ -143,23 +145,24 @@ func (s *Store) makeBatchers() {
 		Answer: s.readSnapshots,
 		Most:   maxBatch,
 		AtOnce: 1,
-		Within: s.readLimit,
+		Within: s.operationLimit,
 	}
 	s.introspections = batch.Batcher[introspection, introspected]{
 		Answer: s.readIntrospections,
 		Most:   maxBatch,
 		AtOnce: 1,
-		Within: s.readLimit,
+		Within: s.operationLimit,
 	}
-	s.activations = newStepBatcher(s.pool, "activate grant", activateSQL, "")
-	s.advances = newStepBatcher(s.refreshes, "advance grant", advanceSQL, "")
-	s.directActivations = newStepBatcher(s.pool, "activate grant", activateSQL, directSQL)
-	s.directAdvances = newStepBatcher(s.refreshes, "advance grant", advanceSQL, directSQL)
+	s.activations = newStepBatcher(s.pool, s.operationLimit, "activate grant", activateSQL, "")
+	s.advances = newStepBatcher(s.refreshes, s.operationLimit, "advance grant", advanceSQL, "")
+	s.directActivations = newStepBatcher(s.pool, s.operationLimit, "activate grant", activateSQL, directSQL)
+	s.directAdvances = newStepBatcher(s.refreshes, s.operationLimit, "advance grant", advanceSQL, directSQL)
 }
 
 // poolOptions are what differs between the pools.
 type poolOptions struct {
 	connections int32
+	wait        time.Duration // see OpenWithWait
 	shouldPing  func(context.Context, pgxpool.ShouldPingParams) bool
 	tracers     []pgx.QueryTracer
 	check       func(context.Context, *pgx.Conn) error // of a new connection, or nil
@@ -175,7 +178,7 @@ func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpo
 	config.MaxConns = o.connections
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.ShouldPing = o.shouldPing
-	config.ConnConfig.ConnectTimeout = connectTimeout
+	config.ConnConfig.ConnectTimeout = max(connectTimeout, o.wait)
 	config.ConnConfig.RuntimeParams["application_name"] = "almoner-authserver"
 	config.ConnConfig.RuntimeParams["statement_timeout"] = statementTimeout
 	config.ConnConfig.RuntimeParams["lock_timeout"] = lockTimeout

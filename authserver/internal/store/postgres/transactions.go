@@ -35,11 +35,11 @@ const (
 )
 
 // ServeCommands makes the store wait longer, for a process that runs an operator's command and serves no requests.
-func (s *Store) ServeCommands() { s.limit, s.readLimit = commandTime, commandTime }
+func (s *Store) ServeCommands() { s.limit, s.operationLimit = commandTime, commandTime }
 
-// withinReadLimit bounds the time of a read that is no transaction.
-func (s *Store) withinReadLimit(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.readLimit)
+// withOperationLimit returns a context with the time limit of an operation that atomically does not run.
+func (s *Store) withOperationLimit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.operationLimit)
 }
 
 // atomically runs do in the transaction of ctx (Once), or in a new one if ctx has none. It retries a transaction that

@@ -40,7 +40,7 @@ func (s *Store) SetName(ctx context.Context, id uuid.UUID, name string, event au
 }
 
 func (s *Store) user(ctx context.Context, query string, key any) (workspace.User, credential.Secret, bool, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var u workspace.User
 	var hash string

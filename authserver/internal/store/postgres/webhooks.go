@@ -23,7 +23,7 @@ func (s *Store) Webhooks(ctx context.Context, workspaceID uuid.UUID) ([]webhook.
 
 // Webhook reads an endpoint of the workspace. It returns webhook.ErrNotFound.
 func (s *Store) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	e, err := webhook.Find(ctx, s.pool, workspaceID, id)
 	if errors.Is(err, webhook.ErrNotFound) {
@@ -44,7 +44,7 @@ func (s *Store) WebhookDeliveries(
 
 // WebhookKey returns the public key for sealing secrets, or webhook.ErrNotReady.
 func (s *Store) WebhookKey(ctx context.Context) (key []byte, err error) {
-	ctx, cancel := s.withinReadLimit(ctx)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	err = s.pool.QueryRow(ctx, "select public_key from account.webhook_keys order by published_at desc limit 1").
 		Scan(&key)

@@ -155,13 +155,13 @@ func (c *Child) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Stop sends the polite signal and kills the child after limit. It returns once the child has ended.
-func (c *Child) Stop(polite syscall.Signal, limit time.Duration) {
+// Stop sends the child a signal, and kills it if it has not ended within timeout. It returns once the child has ended.
+func (c *Child) Stop(signal syscall.Signal, timeout time.Duration) {
 	c.Resume() // a stopped process would not receive the signal
-	_ = c.Signal(polite)
+	_ = c.Signal(signal)
 	select {
 	case <-c.done:
-	case <-time.After(limit):
+	case <-time.After(timeout):
 		c.Kill()
 	}
 }

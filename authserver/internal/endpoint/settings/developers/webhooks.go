@@ -115,7 +115,7 @@ func (h *Handler) saveWebhook(v *settings.Request, here settings.Scope, e webhoo
 			"url": "This workspace has 20 endpoints, which is the maximum. Delete one first.",
 		})
 	case errors.Is(err, webhook.ErrTaken):
-		return h.listWebhooks(v, here, http.StatusOK, func(page *webhooksView) {
+		return h.listWebhooks(v, here, func(page *webhooksView) {
 			page.Outcome = &outcome{
 				Heading: "This endpoint was already added",
 				Text: "Its secret was shown once and cannot be shown again. If you did not save it, delete the " +
@@ -125,7 +125,7 @@ func (h *Handler) saveWebhook(v *settings.Request, here settings.Scope, e webhoo
 	case err != nil:
 		return err
 	}
-	return h.listWebhooks(v, here, http.StatusOK, func(page *webhooksView) {
+	return h.listWebhooks(v, here, func(page *webhooksView) {
 		page.Outcome = &outcome{
 			Heading: "The endpoint was added",
 			Label:   "Signing secret",

@@ -119,13 +119,11 @@ func (*webhooksView) Template() string { return "webhooks" }
 
 // showWebhooks serves GET /settings/webhooks.
 func (h *Handler) showWebhooks(v *settings.Request, here settings.Scope) error {
-	return h.listWebhooks(v, here, http.StatusOK, func(*webhooksView) {})
+	return h.listWebhooks(v, here, func(*webhooksView) {})
 }
 
 // listWebhooks shows the endpoints, changed by adjust.
-func (h *Handler) listWebhooks(
-	v *settings.Request, here settings.Scope, status int, adjust func(*webhooksView),
-) error {
+func (h *Handler) listWebhooks(v *settings.Request, here settings.Scope, adjust func(*webhooksView)) error {
 	endpoints, err := h.Store.Webhooks(v.R.Context(), here.Workspace.ID)
 	if err != nil {
 		return err
@@ -139,7 +137,7 @@ func (h *Handler) listWebhooks(
 		view.Webhooks = append(view.Webhooks, endpointView(e))
 	}
 	adjust(view)
-	h.Pages.Show(v.W, v.R, status, view)
+	h.Pages.Show(v.W, v.R, http.StatusOK, view)
 	return nil
 }
 

@@ -38,7 +38,8 @@ func New(t testing.TB) *Fixture {
 	return fixture(t, testkit.NewDatabase(t))
 }
 
-// NewWithJobs is New with a job queue. migrate is postgres.MigrateJobs, whose own tests use this package.
+// NewWithJobs is New with the schema of the job queue. migrate is postgres.MigrateJobs: importing package postgres here
+// would be an import cycle of its tests.
 func NewWithJobs(t testing.TB, migrate testkit.Preparation) *Fixture {
 	t.Helper()
 	return fixture(t, testkit.NewPreparedDatabase(t, "jobs", migrate))

@@ -23,7 +23,7 @@ func (t template) use(test *testing.T, name string) (db Database, oid uint32) {
 	return db, oid
 }
 
-func TestNewDatabase_MayHaveServedAnotherTest(t *testing.T) {
+func TestNewDatabase_ReusesOnlyUnchangedDatabases(t *testing.T) {
 	made, err := ensureTemplate(t.Context(), ownServer(t)) // whose databases no other process takes
 	if err != nil {
 		t.Fatal(err)
@@ -67,21 +67,23 @@ func givesEmptiedDatabase(t *testing.T, made template) {
 	if err != nil || rows != 0 || !slices.Equal(sequences, made.contents.Sequences) {
 		t.Errorf("%d rows of the first test, sequences in use: %v, %v", rows, sequences, err)
 	}
-	if found, err := made.take(t.Context(), connect(t, made.server), "test_third"); err != nil || found {
+	if found, err := made.reuseDatabase(t.Context(), connect(t, made.server), "test_third"); err != nil || found {
 		t.Errorf("two tests get one database: %t, %v", found, err)
 	}
 }
 
 func dropsChangedDatabases(t *testing.T, made template) {
 	for name, sql := range map[string]string{
-		"table":         "create table account.extra (id int)",
-		"dropped table": "drop table account.finished_upgrades",
-		"trigger":       "alter table account.users disable trigger all",
-		"rights":        "revoke select on account.users from almoner_authserver",
-		"statistics":    "analyze pg_class",
-		"migrations":    "delete from goose_authserver where version_id > 0",
-		"sessions":      "alter database test_changed connection limit 0",
-		"setting":       "alter database test_changed set work_mem = 64",
+		"table":          "create table account.extra (id int)",
+		"dropped table":  "drop table account.finished_upgrades",
+		"trigger":        "alter table account.users disable trigger all",
+		"rights":         "revoke select on account.users from almoner_authserver",
+		"default rights": "alter default privileges in schema account grant select on tables to test_resourceapi",
+		"vacuum":         "vacuum account.users",
+		"statistics":     "analyze pg_class",
+		"migrations":     "delete from goose_authserver where version_id > 0",
+		"sessions":       "alter database test_changed connection limit 0",
+		"setting":        "alter database test_changed set work_mem = 64",
 		"large table": `insert into account.organisations
 			select gen_random_uuid(), repeat('x', 100) from generate_series(1, 1000)`,
 	} {
@@ -92,7 +94,7 @@ func dropsChangedDatabases(t *testing.T, made template) {
 		if err := made.endDatabase(t.Context(), "test_changed", true); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		found, err := made.take(t.Context(), connect(t, made.server), "test_next")
+		found, err := made.reuseDatabase(t.Context(), connect(t, made.server), "test_next")
 		if err != nil || found {
 			t.Fatalf("%s: the next test gets the changed database: %t, %v", name, found, err)
 		}

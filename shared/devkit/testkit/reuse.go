@@ -16,15 +16,16 @@ import (
 // files. Removing the rows of a test takes a fifth of that. So a database in which a test changed only rows is used
 // again.
 
-// contents describes a new database.
+// contents describes a newly copied database.
 type contents struct {
-	Tables    []string `json:"tables"`    // that have rows: the versions of the schema
-	Sequences []string `json:"sequences"` // that were used
-	Schema    string   `json:"schema"`    // changes with the schema, with statistics, and with the rows of Tables
+	Tables      []string `json:"tables"`      // with rows in the template: the versions of the migrations
+	Sequences   []string `json:"sequences"`   // that were used
+	Fingerprint string   `json:"fingerprint"` // of the schema, of statistics, and of the rows of Tables
 }
 
-// largest is the maximum size of a table, in bytes, in a database that is used again: deleted rows stay in its file.
-const largest = 64 << 10
+// maxTableSize is the maximum size of a table, in bytes, in a database that is used again: deleted rows stay in its
+// file.
+const maxTableSize = 64 << 10
 
 const findTables = `select coalesce(array_agg(c.oid::regclass::text order by c.oid), '{}'),
 	coalesce(max(pg_relation_size(c.oid)), 0)
@@ -35,16 +36,19 @@ const findTables = `select coalesce(array_agg(c.oid::regclass::text order by c.o
 const findSequences = `select coalesce(array_agg(format('%I.%I', schemaname, sequencename) order by 1), '{}')
 	from pg_sequences where last_value is not null`
 
-// schemaOf returns a text that changes with each change of the schema or of the rows of tables: each change writes a
-// row, whose xmin is higher than all before, or removes one.
-func schemaOf(ctx context.Context, connection *pgx.Conn, tables []string) (string, error) {
+// fingerprint returns a text that differs after any change of the schema or of the rows of tables. It has the number of
+// rows and the highest xmin: a change writes a row with a higher xmin, or removes one.
+func fingerprint(ctx context.Context, connection *pgx.Conn, tables []string) (string, error) {
 	var parts []string
 	for _, table := range append([]string{
-		"pg_attribute", "pg_class", "pg_constraint", "pg_namespace", "pg_policy", "pg_proc", "pg_rewrite",
-		"pg_statistic", "pg_trigger", "pg_type",
+		"pg_attrdef", "pg_attribute", "pg_class", "pg_constraint", "pg_default_acl", "pg_enum", "pg_event_trigger",
+		"pg_extension", "pg_index", "pg_largeobject_metadata", "pg_namespace", "pg_policy", "pg_proc", "pg_publication",
+		"pg_rewrite", "pg_sequence", "pg_statistic", "pg_trigger", "pg_type",
 	}, tables...) {
 		parts = append(parts, "(select concat(count(*), '/', max(xmin::text::bigint)) from only "+table+")")
 	}
+	// vacuum and analyze overwrite these figures without a new xmin.
+	parts = append(parts, "(select concat(sum(reltuples), '/', sum(relpages)) from pg_class)")
 	var schema string
 	err := connection.QueryRow(ctx, "select concat_ws(' ', "+strings.Join(parts, ", ")+")").Scan(&schema)
 	return schema, err
@@ -61,12 +65,12 @@ func describe(ctx context.Context, connection *pgx.Conn) (contents, error) {
 		return contents{}, err
 	}
 	var err error
-	c.Schema, err = schemaOf(ctx, connection, c.Tables)
+	c.Fingerprint, err = fingerprint(ctx, connection, c.Tables)
 	return c, err
 }
 
-// keepContents stores the description of the template in its comment.
-func (t template) keepContents(ctx context.Context, superuser *pgx.Conn) error {
+// storeContents stores the contents of the template as the comment of its database (comment on database).
+func (t template) storeContents(ctx context.Context, superuser *pgx.Conn) error {
 	connection, err := pgx.Connect(ctx, inDatabase(t.server, t.name))
 	if err != nil {
 		return err
@@ -101,8 +105,8 @@ func (t template) emptiedPrefix() string {
 	return "emptied_" + strings.TrimPrefix(t.name, templatePrefix) + "_"
 }
 
-// take renames an emptied database to name, and reports whether there was one.
-func (t template) take(ctx context.Context, superuser *pgx.Conn, name string) (bool, error) {
+// reuseDatabase renames an emptied database to name, and reports whether there was one.
+func (t template) reuseDatabase(ctx context.Context, superuser *pgx.Conn, name string) (bool, error) {
 	for {
 		var emptied string
 		err := superuser.QueryRow(ctx,
@@ -115,15 +119,16 @@ func (t template) take(ctx context.Context, superuser *pgx.Conn, name string) (b
 			return false, err
 		}
 		err = rename(ctx, superuser, emptied, name)
-		if fault := (*pgconn.PgError)(nil); !errors.As(err, &fault) || !slices.Contains(taken, fault.Code) {
+		fault, refused := errors.AsType[*pgconn.PgError](err)
+		if !refused || !slices.Contains(renameConflictCodes, fault.Code) {
 			return err == nil, err
 		}
 	}
 }
 
-// taken are the codes of the errors if another process renames the same database: invalid_catalog_name, and
-// internal_error for a row that was updated concurrently.
-var taken = []string{"3D000", "XX000"}
+// renameConflictCodes are the codes of the errors if another process renames the same database first:
+// invalid_catalog_name, and internal_error for a row that was updated concurrently.
+var renameConflictCodes = []string{"3D000", "XX000"}
 
 func rename(ctx context.Context, superuser *pgx.Conn, from, to string) error {
 	_, err := superuser.Exec(ctx,
@@ -131,9 +136,9 @@ func rename(ctx context.Context, superuser *pgx.Conn, from, to string) error {
 	return err
 }
 
-// giveBack empties a database and renames it, so that no service of its test can connect to it. It reports false if the
+// recycle renames a database, so that no service of its test can connect to it, and empties it. It reports false if the
 // database cannot be made like a new one.
-func (t template) giveBack(ctx context.Context, superuser *pgx.Conn, name string) (bool, error) {
+func (t template) recycle(ctx context.Context, superuser *pgx.Conn, name string) (bool, error) {
 	var changed bool
 	err := superuser.QueryRow(ctx, `select datconnlimit <> -1 or datacl is not null or not datallowconn
 		or datdba <> (select oid from pg_roles where rolname = $2)
@@ -142,33 +147,40 @@ func (t template) giveBack(ctx context.Context, superuser *pgx.Conn, name string
 	if err != nil || changed {
 		return false, err
 	}
-	if emptied, err := t.empty(ctx, name); err != nil || !emptied {
+	var ended bool
+	err = superuser.QueryRow(ctx, `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), true)
+		from pg_stat_activity where datname = $1`, name).Scan(&ended)
+	if err != nil || !ended {
 		return false, err
 	}
-	return true, rename(ctx, superuser, name, t.emptiedPrefix()+strings.TrimPrefix(name, databasePrefix))
+	closed := closedName(name)
+	if err := rename(ctx, superuser, name, closed); err != nil {
+		return false, err
+	}
+	if emptied, err := t.empty(ctx, closed); err != nil || !emptied {
+		return false, err
+	}
+	return true, rename(ctx, superuser, closed, t.emptiedPrefix()+strings.TrimPrefix(name, databasePrefix))
 }
 
-// empty removes all rows that the template does not have. It reports false if the schema was changed, a table is large
-// or a session of the test does not end.
+// closedName returns the name of a test's database while it is emptied.
+func closedName(name string) string { return "closed_" + strings.TrimPrefix(name, databasePrefix) }
+
+// empty removes all rows that the template does not have. It reports false if the schema was changed or a table is
+// large.
 func (t template) empty(ctx context.Context, name string) (bool, error) {
 	connection, err := pgx.Connect(ctx, inDatabase(t.server, name))
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }() // waits until the session has ended
-	var ended bool
-	err = connection.QueryRow(ctx, `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), true)
-		from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`).Scan(&ended)
-	if err != nil || !ended {
-		return false, err
-	}
-	schema, err := schemaOf(ctx, connection, t.contents.Tables)
-	if err != nil || schema != t.contents.Schema {
+	schema, err := fingerprint(ctx, connection, t.contents.Tables)
+	if err != nil || schema != t.contents.Fingerprint {
 		return false, err
 	}
 	var tables, sequences []string
 	var size int64
-	if err := connection.QueryRow(ctx, findTables).Scan(&tables, &size); err != nil || size > largest {
+	if err := connection.QueryRow(ctx, findTables).Scan(&tables, &size); err != nil || size > maxTableSize {
 		return false, err
 	}
 	if err := connection.QueryRow(ctx, findSequences).Scan(&sequences); err != nil {
@@ -199,7 +211,7 @@ func (t template) makeDatabase(ctx context.Context, name string) error {
 		return err
 	}
 	defer func() { _ = superuser.Close(context.WithoutCancel(ctx)) }()
-	if found, err := t.take(ctx, superuser, name); err != nil || found {
+	if found, err := t.reuseDatabase(ctx, superuser, name); err != nil || found {
 		return err
 	}
 	_, err = superuser.Exec(ctx, "create database "+pgx.Identifier{name}.Sanitize()+
@@ -215,10 +227,15 @@ func (t template) endDatabase(ctx context.Context, name string, reuse bool) erro
 	}
 	defer func() { _ = superuser.Close(context.WithoutCancel(ctx)) }()
 	if reuse && !distributes() { // a distributed database has rows on other nodes
-		if given, err := t.giveBack(ctx, superuser, name); err == nil && given {
+		if given, err := t.recycle(ctx, superuser, name); err == nil && given {
 			return nil
 		}
 	}
-	_, err = superuser.Exec(ctx, "drop database if exists "+pgx.Identifier{name}.Sanitize()+" with (force)")
-	return err
+	for _, each := range []string{name, closedName(name)} {
+		_, err := superuser.Exec(ctx, "drop database if exists "+pgx.Identifier{each}.Sanitize()+" with (force)")
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
