@@ -41,8 +41,7 @@ func TestSecrets_AreAcceptedForTheirPurposeOnly(t *testing.T) {
 		text, _ := meta["nextCursor"].(string)
 		return text
 	}
-	_, cookies, _ := strings.Cut(e.person.Cookies(), "=")
-	cookie, _, _ := strings.Cut(cookies, ";") // the session cookie comes first
+	cookie := e.person.SessionCookie()
 	things := map[string]string{
 		"personal access token": e.Token,
 		"access token":          e.long.AccessToken,
@@ -92,8 +91,7 @@ func placesOf(
 	consent harness.Form,
 ) map[string]place {
 	ok := func(answer harness.Answer) bool { return answer.Status < 400 }
-	_, cookies, _ := strings.Cut(e.person.Cookies(), "=")
-	cookie, _, _ := strings.Cut(cookies, ";") // the session cookie comes first
+	cookie := e.person.SessionCookie()
 	secret := map[string]bool{
 		e.Token:                      true,
 		e.long.AccessToken:           true,

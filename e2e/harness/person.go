@@ -144,6 +144,16 @@ func (p *Product) AuthorizeURL(request url.Values) string {
 	return p.AppURL + "/oauth/authorize?" + request.Encode()
 }
 
+// SessionCookie returns the value of the session's cookie, or "" if the user is not signed in.
+func (p *Person) SessionCookie() string {
+	for cookie := range strings.SplitSeq(p.Cookies(), "; ") {
+		if value, found := strings.CutPrefix(cookie, "almoner="); found {
+			return value
+		}
+	}
+	return ""
+}
+
 // Cookies returns the Cookie header that this browser would send to the app.
 func (p *Person) Cookies() string {
 	app, err := url.Parse(p.product.AppURL)
