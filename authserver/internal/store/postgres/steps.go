@@ -120,8 +120,8 @@ type stepBatcher struct {
 	batches batch.Batcher[updateStep, takenStep]
 }
 
-// newStepBatcher returns the batcher of a statement, which ends within limit. checks is "" or directSQL.
-func newStepBatcher(pool *pgxpool.Pool, limit time.Duration, op, sql, checks string) *stepBatcher {
+// newStepBatcher returns the batcher of a statement. checks is "" or directSQL.
+func newStepBatcher(pool *pgxpool.Pool, op, sql, checks string) *stepBatcher {
 	own := ""
 	if checks != "" {
 		own = ownSQL
@@ -134,7 +134,7 @@ func newStepBatcher(pool *pgxpool.Pool, limit time.Duration, op, sql, checks str
 		Answer: s.updateBatch,
 		Most:   maxBatch,
 		AtOnce: 1,
-		Within: limit,
+		Within: acquireTimeout,
 		Stay:   true,
 	}
 	return s

@@ -88,8 +88,8 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 }
 
 // OpenWithWait is Open with the time that callers wait for a Postgres that does not respond (pghealth.NewWatch). If
-// wait is longer than a second, it is also the time limit of new connections and of operations that atomically does not
-// run.
+// wait is longer than a second, it is also the time limit of new connections, and of operations that atomically does
+// not run and that take no step of a grant.
 func OpenWithWait(
 	ctx context.Context,
 	url credential.Secret,
@@ -153,10 +153,10 @@ func (s *Store) makeBatchers() {
 		AtOnce: 1,
 		Within: s.operationLimit,
 	}
-	s.activations = newStepBatcher(s.pool, s.operationLimit, "activate grant", activateSQL, "")
-	s.advances = newStepBatcher(s.refreshes, s.operationLimit, "advance grant", advanceSQL, "")
-	s.directActivations = newStepBatcher(s.pool, s.operationLimit, "activate grant", activateSQL, directSQL)
-	s.directAdvances = newStepBatcher(s.refreshes, s.operationLimit, "advance grant", advanceSQL, directSQL)
+	s.activations = newStepBatcher(s.pool, "activate grant", activateSQL, "")
+	s.advances = newStepBatcher(s.refreshes, "advance grant", advanceSQL, "")
+	s.directActivations = newStepBatcher(s.pool, "activate grant", activateSQL, directSQL)
+	s.directAdvances = newStepBatcher(s.refreshes, "advance grant", advanceSQL, directSQL)
 }
 
 // poolOptions are what differs between the pools.
