@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -55,9 +56,8 @@ type Store interface {
 		after int64,
 		types []string,
 	) (e event.Event, found bool, last int64, err error)
-	// PersonalData returns the personal data of an event. It returns none if the endpoint or its user has changed since
-	// t was read, or if the user may no longer read it.
-	PersonalData(ctx context.Context, t Target, e event.Event) (PersonalData, error)
+	// PersonalData returns the current personal data of an event of the workspace.
+	PersonalData(ctx context.Context, workspaceID uuid.UUID, e event.Event) (PersonalData, error)
 
 	// Finish records the result of a requested delivery.
 	Finish(ctx context.Context, workspaceID, id uuid.UUID, a Attempt) error
@@ -105,13 +105,15 @@ func (d *Deliverer) Deliver(ctx context.Context, workspaceID, id uuid.UUID) erro
 	return nil
 }
 
-// deliverNext makes one delivery. It reports whether more may be pending.
+// deliverNext makes one delivery. It reports whether more may be pending. The endpoint is read after the message was
+// selected, so that a change of the endpoint or of its user's permissions applies to everything that happens after it
+// (W3).
 func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) (more bool, err error) {
-	t, err := d.Store.Target(ctx, workspaceID, id) // read before each delivery (W3)
+	requested, waits, err := d.Store.Requested(ctx, workspaceID, id)
 	if err != nil {
 		return false, err
 	}
-	requested, waits, err := d.Store.Requested(ctx, workspaceID, id)
+	t, err := d.Store.Target(ctx, workspaceID, id)
 	if err != nil {
 		return false, err
 	}
@@ -134,7 +136,20 @@ func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) 
 		}
 		return false, err
 	}
-	return d.deliverEvent(ctx, t, e)
+	current, err := d.Store.Target(ctx, workspaceID, id)
+	if err != nil {
+		return false, err
+	}
+	if !current.accepts(e) || current.Position != t.Position {
+		return true, nil // changed meanwhile
+	}
+	return d.deliverEvent(ctx, current, e)
+}
+
+// accepts reports whether the endpoint is enabled and its user may read the event.
+func (t Target) accepts(e event.Event) bool {
+	return t.Enabled && t.Permissions.Has(perm.AccountAPIAccess) &&
+		slices.Contains(eventtype.Readable(t.Types, t.Permissions), e.Type)
 }
 
 // deliverEvent sends the next event of an endpoint.

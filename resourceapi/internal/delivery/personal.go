@@ -26,13 +26,12 @@ type Member struct {
 	Email  string    `json:"email"`
 }
 
-// withPersonalData adds the personal data to the data of an event, if the user of the endpoint asked for it and may
-// still read it (W8).
+// withPersonalData adds the personal data to the data of an event, if the user of the endpoint asked for it (W8).
 func (d *Deliverer) withPersonalData(ctx context.Context, t Target, e event.Event) (event.Event, error) {
 	if !t.PersonalData {
 		return e, nil
 	}
-	personal, err := d.Store.PersonalData(ctx, t, e)
+	personal, err := d.Store.PersonalData(ctx, t.WorkspaceID, e)
 	if err != nil {
 		return event.Event{}, err
 	}

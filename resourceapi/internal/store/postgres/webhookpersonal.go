@@ -10,8 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/shared/eventtype"
-
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/event"
@@ -19,7 +17,7 @@ import (
 
 // PersonalData implements delivery.Store.
 func (h *Webhooks) PersonalData(
-	ctx context.Context, t delivery.Target, e event.Event,
+	ctx context.Context, workspaceID uuid.UUID, e event.Event,
 ) (p delivery.PersonalData, err error) {
 	kind, _, _ := strings.Cut(e.Type, ".")
 	if kind != "submission" && kind != "member" {
@@ -29,16 +27,11 @@ func (h *Webhooks) PersonalData(
 	if err := json.Unmarshal(e.Data, &subject); err != nil {
 		return p, fmt.Errorf("read the subject of an event: %w", err)
 	}
-	current, err := h.Target(ctx, t.WorkspaceID, t.ID) // the permissions may have changed since t was read
-	if need, known := eventtype.Need(e.Type); err != nil || !known || !current.PersonalData ||
-		current.UserID != t.UserID || !current.Permissions.Has(need) {
-		return p, err
-	}
 	if kind == "member" {
-		p.Member, err = h.member(ctx, t.WorkspaceID, subject.ID)
+		p.Member, err = h.member(ctx, workspaceID, subject.ID)
 		return p, err
 	}
-	p.Submission, p.Supporter, err = h.submission(ctx, t.WorkspaceID, subject.ID)
+	p.Submission, p.Supporter, err = h.submission(ctx, workspaceID, subject.ID)
 	return p, err
 }
 

@@ -1,0 +1,156 @@
+package postgres
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/publicnet"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/webhook"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
+	"github.com/almonerhq/almoner/resourceapi/internal/event"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// changingStore calls change after an event was selected for delivery.
+type changingStore struct {
+	*Webhooks
+	change func()
+}
+
+// Next implements delivery.Store.
+func (s changingStore) Next(
+	ctx context.Context, workspaceID uuid.UUID, after int64, types []string,
+) (e event.Event, found bool, last int64, err error) {
+	if e, found, last, err = s.Webhooks.Next(ctx, workspaceID, after, types); found {
+		s.change()
+	}
+	return e, found, last, err
+}
+
+// W3 and W8: a change of an endpoint or of its user's permissions applies to events that were selected before it.
+func TestW3_ChangeAppliesToSelectedEvent(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	store := open(t, w).Webhooks()
+	all := []perm.Permission{perm.AccountAPIAccess, perm.AccountReadMembers}
+	for name, c := range map[string]struct {
+		asked          bool // for personal data
+		change         func(workspaceID, user uuid.UUID)
+		sent, personal bool
+	}{
+		"nothing changes": {
+			asked: true, change: func(uuid.UUID, uuid.UUID) {}, sent: true, personal: true,
+		},
+		"the user loses the permission": {
+			asked: true,
+			change: func(workspaceID, user uuid.UUID) {
+				w.Member(workspaceID, user, perm.AccountAPIAccess)
+			},
+		},
+		"the user loses access to the API": {
+			asked: true,
+			change: func(workspaceID, user uuid.UUID) {
+				w.Member(workspaceID, user, perm.AccountReadMembers)
+			},
+		},
+		"the endpoint is disabled": {
+			asked: true,
+			change: func(workspaceID, _ uuid.UUID) {
+				w.Exec(`update account.webhooks set enabled = false, reason = 'user', disabled_at = now()
+					where tenant_id = $1`, workspaceID)
+			},
+		},
+		"personal data is asked for": {
+			change: func(workspaceID, user uuid.UUID) {
+				w.Exec("update account.webhooks set personal_data_for = $2 where tenant_id = $1", workspaceID, user)
+			},
+			sent: true, personal: true,
+		},
+		"personal data is no longer asked for": {
+			asked: true,
+			change: func(workspaceID, _ uuid.UUID) {
+				w.Exec("update account.webhooks set personal_data_for = null where tenant_id = $1", workspaceID)
+			},
+			sent: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			workspaceID, user := w.Workspace(), w.User()
+			w.Member(workspaceID, user, all...)
+			received := deliverTo(
+				t, w, changingStore{store, func() { c.change(workspaceID, user) }}, workspaceID, user, c.asked)
+			if sent := len(received) > 0; sent != c.sent {
+				t.Fatalf("received %+v, want an event: %v", received, c.sent)
+			}
+			for _, one := range received {
+				if one.Data.ID != user || (one.Data.Member != nil) != c.personal {
+					t.Errorf("received %+v, want personal data: %v", one, c.personal)
+				}
+			}
+		})
+	}
+}
+
+// receivedEvent is the body of a delivery about a member.
+type receivedEvent struct {
+	Data struct {
+		ID     uuid.UUID
+		Member *delivery.Member
+	}
+}
+
+// deliverTo adds an endpoint of the user, who may have asked for personal data, delivers the event that the user became
+// a member, and returns what the endpoint received.
+func deliverTo(
+	t *testing.T,
+	w *postgrestest.Fixture,
+	store delivery.Store,
+	workspaceID, user uuid.UUID,
+	asked bool,
+) (received []receivedEvent) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var one receivedEvent
+		if err := json.NewDecoder(r.Body).Decode(&one); err != nil {
+			t.Error(err)
+		}
+		received = append(received, one)
+	}))
+	defer server.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(server.Certificate())
+	keys, err := webhook.NewKeys(seal.NewKeys(make([]byte, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := uuid.New()
+	secret, err := webhook.Seal(keys.Public(), id, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at,
+			personal_data_for)
+		values ($1, $2, $3, $4, '{member.added}', $5, $6, 0, now(), case when $7 then $3::uuid end)`,
+		id, workspaceID, user, server.URL, secret.Secret, secret.Key, asked)
+	deliverer := delivery.New(delivery.Deps{
+		Store:   store,
+		Network: publicnet.New(publicnet.Options{Trusted: trusted}),
+		Keys:    keys,
+		Count:   func(delivery.Outcome, time.Duration) {},
+		Now:     time.Now,
+	})
+	if err := deliverer.Deliver(t.Context(), workspaceID, id); err != nil {
+		t.Fatal(err)
+	}
+	return received
+}
