@@ -1,12 +1,14 @@
 package harness
 
 import (
+	"bytes"
 	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
@@ -142,3 +144,17 @@ func (s *Secrets) FoundIn(text []byte) map[string]int {
 
 // ReadLogs returns the content of all logs in a directory.
 func ReadLogs(dir string) ([]byte, error) { return readFiles(filepath.Join(dir, "*.log")) }
+
+// LogWarnings adds the warnings and errors in the logs of a stack to the output of a test that has failed.
+func LogWarnings(t testing.TB, s *stack.Stack) {
+	t.Helper()
+	logs, err := ReadLogs(s.LogDir())
+	if err != nil {
+		t.Error(err)
+	}
+	for line := range bytes.Lines(logs) {
+		if !bytes.Contains(line, []byte(`"level":"INFO"`)) {
+			t.Logf("%s", line)
+		}
+	}
+}

@@ -112,6 +112,7 @@ where g.tenant_id = step.tenant_id and g.id = step.id%[5]s and g.state = 'active
 // refused.
 type stepBatcher struct {
 	pool            *pgxpool.Pool
+	limit           time.Duration // of the wait for a statement or a connection, and of a statement
 	op              string
 	many, one, wait string // one skips locked rows, like many
 	// single is set after Postgres has refused many: in a distributed Postgres, a statement can only lock rows of one
@@ -121,23 +122,23 @@ type stepBatcher struct {
 }
 
 // newStepBatcher returns the batcher of a statement. checks is "" or directSQL.
-func newStepBatcher(pool *pgxpool.Pool, op, sql, checks string) *stepBatcher {
+func (s *Store) newStepBatcher(pool *pgxpool.Pool, op, sql, checks string) *stepBatcher {
 	own := ""
 	if checks != "" {
 		own = ownSQL
 	}
-	s := &stepBatcher{pool: pool, op: op}
-	s.many = fmt.Sprintf(sql, stepsSQL, checks, "skip locked", own, "")
-	s.one = fmt.Sprintf(sql, stepSQL, checks, "skip locked", own, oneWorkspaceSQL)
-	s.wait = fmt.Sprintf(sql, stepSQL, checks, "", own, oneWorkspaceSQL)
-	s.batches = batch.Batcher[updateStep, takenStep]{
-		Answer: s.updateBatch,
+	b := &stepBatcher{pool: pool, limit: s.operationLimit, op: op}
+	b.many = fmt.Sprintf(sql, stepsSQL, checks, "skip locked", own, "")
+	b.one = fmt.Sprintf(sql, stepSQL, checks, "skip locked", own, oneWorkspaceSQL)
+	b.wait = fmt.Sprintf(sql, stepSQL, checks, "", own, oneWorkspaceSQL)
+	b.batches = batch.Batcher[updateStep, takenStep]{
+		Answer: b.updateBatch,
 		Most:   maxBatch,
 		AtOnce: 1,
-		Within: acquireTimeout,
+		Within: b.limit,
 		Stay:   true,
 	}
-	return s
+	return b
 }
 
 // Activate moves a pending grant to generation 1.
@@ -214,7 +215,7 @@ func (s *stepBatcher) update(ctx context.Context, one updateStep) (takenStep, gr
 	if s.single.Load() {
 		return s.updateOne(ctx, one)
 	}
-	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
+	waiting, stop := context.WithTimeout(ctx, s.limit)
 	defer stop()
 	taken, err := s.batches.Do(waiting, one)
 	if err != nil {
@@ -233,10 +234,8 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]take
 		return nil, fmt.Errorf("%w: %w", batch.ErrNotSent, err)
 	}
 	defer connection.Release()
-	ctx, cancel := context.WithTimeout(
-		context.WithoutCancel(ctx),
-		acquireTimeout,
-	) // independent of how long acquiring the connection took
+	// The limit is independent of how long acquiring the connection took.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
 	if len(all) == 1 {
 		return run(ctx, connection.Conn(), s.one, all)
@@ -256,7 +255,7 @@ const featureNotSupported = "0A000"
 // updateOne takes a step, waiting for the lock on its grant. If the step cannot be taken, it reads the
 // reason.
 func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep, grant.UpdateResult, error) {
-	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
+	waiting, stop := context.WithTimeout(ctx, s.limit)
 	defer stop()
 	connection, err := s.pool.Acquire(waiting)
 	if err != nil {
@@ -266,7 +265,7 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep,
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < acquireTimeout {
 		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrNotSent, errLate))
 	}
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	taken, err := run(ctx, connection.Conn(), s.wait, []updateStep{one})
 	if err != nil {

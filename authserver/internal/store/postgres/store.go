@@ -89,7 +89,7 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 
 // OpenWithWait is Open with the time that callers wait for a Postgres that does not respond (pghealth.NewWatch). If
 // wait is longer than a second, it is also the time limit of new connections, and of operations that atomically does
-// not run and that take no step of a grant.
+// not run.
 func OpenWithWait(
 	ctx context.Context,
 	url credential.Secret,
@@ -153,10 +153,10 @@ func (s *Store) makeBatchers() {
 		AtOnce: 1,
 		Within: s.operationLimit,
 	}
-	s.activations = newStepBatcher(s.pool, "activate grant", activateSQL, "")
-	s.advances = newStepBatcher(s.refreshes, "advance grant", advanceSQL, "")
-	s.directActivations = newStepBatcher(s.pool, "activate grant", activateSQL, directSQL)
-	s.directAdvances = newStepBatcher(s.refreshes, "advance grant", advanceSQL, directSQL)
+	s.activations = s.newStepBatcher(s.pool, "activate grant", activateSQL, "")
+	s.advances = s.newStepBatcher(s.refreshes, "advance grant", advanceSQL, "")
+	s.directActivations = s.newStepBatcher(s.pool, "activate grant", activateSQL, directSQL)
+	s.directAdvances = s.newStepBatcher(s.refreshes, "advance grant", advanceSQL, directSQL)
 }
 
 // poolOptions are what differs between the pools.
