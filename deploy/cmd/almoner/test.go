@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,6 +64,7 @@ type testRun struct {
 	bin    string   // built services and checkers
 	env    []string // environment of every step
 	failed []string
+	out    io.Writer
 	// tempDir makes the directory of the servers' data. Measurements need a disk.
 	tempDir func(pattern string) (string, error)
 }
@@ -76,6 +78,7 @@ func newTestRun(root string) *testRun {
 		root:    root,
 		tools:   filepath.Join(home, "tools"),
 		bin:     filepath.Join(home, "test-bin"),
+		out:     os.Stdout,
 		tempDir: localstore.TempDir,
 		env: append(
 			os.Environ(),
@@ -189,19 +192,43 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 		arguments := slices.Concat([]string{"-race"}, testsAtOnce(), concurrent)
 		t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, arguments...)
 	}
+	wait := t.inBackground(func(t *testRun) { t.testOutside(ctx) })
 	t.goTest(ctx, "of the other packages", ".", nil, append(testsAtOnce(), plain...)...)
+	wait()
+	t.testEndToEnd(ctx)
+}
+
+// testOutside runs the tests of the modules that are not in go.work. They mostly wait for containers and for the disk.
+func (t *testRun) testOutside(ctx context.Context) {
 	for _, m := range modules() {
 		if m.outside {
 			t.goTest(ctx, "in "+m.name, m.name, ownDependencies(), "./...")
 		}
 	}
-	t.testEndToEnd(ctx)
+}
+
+// inBackground runs steps at the same time as others. The returned function waits for their end, shows their output and
+// records their failures.
+func (t *testRun) inBackground(run func(*testRun)) (wait func()) {
+	var out bytes.Buffer
+	background := *t
+	background.out, background.failed = &out, nil
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run(&background)
+	}()
+	return func() {
+		<-done
+		_, _ = out.WriteTo(t.out)
+		t.failed = append(t.failed, background.failed...)
+	}
 }
 
 // testEndToEnd runs the tests of e2e, two packages at once. More would slow down the services and browsers of a test
-// until its requests time out.
+// until its requests time out. The packages that take longest start first.
 func (t *testRun) testEndToEnd(ctx context.Context) {
-	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, "-p=2", "./...")
+	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, "-p=2", ".", "./torture", "./...")
 }
 
 // endToEndFlags leaves out the build tags: browsers and gateways use HTTP/2, which the services' tags exclude.
@@ -223,56 +250,6 @@ func testsAtOnce() []string { return []string{"-p=3", "-parallel=4"} }
 // testsWithin is the time limit of one package.
 const testsWithin = "15m"
 
-// packages returns the packages with tests of the modules in go.work except e2e. concurrent are those that share memory
-// between goroutines. plain includes the services and their pages, whose tests take three times as long with the race
-// detector; the data that they share is in other packages. It also includes the tools of developers. `make torture
-// PART=detector` tests all packages.
-func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err error) {
-	var out bytes.Buffer
-	list := t.command(ctx, ".", nil, &out, "go", append([]string{
-		"list",
-		"-f={{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .Imports \" \"}}{{end}}",
-	}, patterns(endToEnd)...)...)
-	if err := list.Run(); err != nil {
-		return nil, nil, fmt.Errorf("list the packages: %w\n%s", err, out.String())
-	}
-	for line := range strings.Lines(out.String()) {
-		path, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if isTool(path) || isPages(path) || !sharesMemory(strings.Fields(imports)) {
-			plain = append(plain, path)
-		} else {
-			concurrent = append(concurrent, path)
-		}
-	}
-	// go starts them in this order. The tests of the stores take longest.
-	slices.SortStableFunc(concurrent, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
-	return plain, concurrent, nil
-}
-
-// rank is lower for packages whose tests start first.
-func rank(path string) int {
-	if strings.HasSuffix(path, "/internal/store/postgres") {
-		return 0
-	}
-	return 1
-}
-
-// isPages reports whether a package has a whole service or builds its pages.
-func isPages(path string) bool {
-	return strings.HasSuffix(path, "/internal/app") || strings.HasSuffix(path, "/internal/endpoint/apidoc")
-}
-
-// isTool reports whether a package is not part of the services.
-func isTool(path string) bool {
-	return strings.Contains(path, "/deploy/") || strings.Contains(path, "/shared/devkit/")
-}
-
-func sharesMemory(imports []string) bool {
-	return slices.ContainsFunc(imports, func(path string) bool {
-		return path == "sync" || path == "sync/atomic" || strings.HasPrefix(path, "golang.org/x/sync/")
-	})
-}
-
 // step runs a command in a module, shows its output, and records a failure.
 func (t *testRun) step(ctx context.Context, name, module string, extra []string, program string, arguments ...string) {
 	if ctx.Err() != nil {
@@ -280,7 +257,7 @@ func (t *testRun) step(ctx context.Context, name, module string, extra []string,
 	}
 	t.say(name)
 	began := time.Now()
-	command := t.command(ctx, module, extra, os.Stdout, program, arguments...)
+	command := t.command(ctx, module, extra, t.out, program, arguments...)
 	err := command.Run()
 	took := time.Since(began).Round(time.Second)
 	switch {
@@ -303,7 +280,7 @@ func (t *testRun) fail(ctx context.Context, name string, err error) {
 	t.say(fmt.Sprintf("%s FAILED: %v", name, err))
 }
 
-func (t *testRun) say(line string) { fmt.Println("almoner: " + line) }
+func (t *testRun) say(line string) { _, _ = fmt.Fprintln(t.out, "almoner: "+line) }
 
 // ensureGateways installs the reverse proxies of a deployment. Their tests are skipped with a message if they are
 // missing.
