@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"bytes"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -145,16 +144,25 @@ func (s *Secrets) FoundIn(text []byte) map[string]int {
 // ReadLogs returns the content of all logs in a directory.
 func ReadLogs(dir string) ([]byte, error) { return readFiles(filepath.Join(dir, "*.log")) }
 
-// LogWarnings adds the warnings and errors in the logs of a stack to the output of a test that has failed.
-func LogWarnings(t testing.TB, s *stack.Stack) {
+// mostWarnings is the number of log lines that logWarnings shows.
+const mostWarnings = 50
+
+// logWarnings adds the first warnings and errors in the logs of a stack to the output of a test.
+func logWarnings(t testing.TB, s *stack.Stack) {
 	t.Helper()
 	logs, err := ReadLogs(s.LogDir())
 	if err != nil {
 		t.Error(err)
 	}
-	for line := range bytes.Lines(logs) {
-		if !bytes.Contains(line, []byte(`"level":"INFO"`)) {
-			t.Logf("%s", line)
+	shown := 0
+	for line := range strings.Lines(string(logs)) {
+		if strings.Contains(line, `"level":"INFO"`) {
+			continue
 		}
+		if shown++; shown > mostWarnings {
+			t.Log("further warnings are not shown")
+			return
+		}
+		t.Log(Redact(line))
 	}
 }

@@ -96,7 +96,12 @@ func Private(t testing.TB, options Options) *stack.Stack {
 		t.Fatalf("start a stack: %v", err)
 	}
 	t.Cleanup(s.Stop)
-	t.Cleanup(func() { sweepAtTheEnd(t, s) })
+	t.Cleanup(func() {
+		if t.Failed() {
+			logWarnings(t, s)
+		}
+		sweepAtTheEnd(t, s)
+	})
 	return s
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
@@ -44,7 +45,7 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 			return nil, nil, err
 		}
 	}
-	store, err := postgres.Open(ctx, config.DatabaseURL)
+	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL, pghealth.MaxWait)
 	if err != nil {
 		return nil, nil, err
 	}

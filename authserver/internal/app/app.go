@@ -117,7 +117,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
 	grants := grant.NewService(store, watch.grants.Rotations(redis.NewGrants(rdb)), codec, log)
-	grants.WaitForRedis(c.StoreWait)
+	grants.WaitForStores(c.StoreWait)
 	resources := perm.Identifiers(c.BaseURL)
 	documents, err := newDocuments(c, store, o.now, log)
 	if err != nil {

@@ -206,11 +206,12 @@ func (t template) empty(ctx context.Context, name string) (bool, error) {
 
 // makeDatabase makes a database that is equal to the template.
 func (t template) makeDatabase(ctx context.Context, name string) error {
-	superuser, err := pgx.Connect(ctx, t.server)
+	connection, err := t.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = superuser.Close(context.WithoutCancel(ctx)) }()
+	defer connection.Release()
+	superuser := connection.Conn()
 	if found, err := t.reuseDatabase(ctx, superuser, name); err != nil || found {
 		return err
 	}
@@ -221,11 +222,12 @@ func (t template) makeDatabase(ctx context.Context, name string) error {
 
 // endDatabase gives a database back if another test may use it, or drops it.
 func (t template) endDatabase(ctx context.Context, name string, reuse bool) error {
-	superuser, err := pgx.Connect(ctx, t.server)
+	connection, err := t.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = superuser.Close(context.WithoutCancel(ctx)) }()
+	defer connection.Release()
+	superuser := connection.Conn()
 	if reuse && !distributes() { // a distributed database has rows on other nodes
 		if given, err := t.recycle(ctx, superuser, name); err == nil && given {
 			return nil

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib" // goose speaks database/sql
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -31,7 +32,8 @@ const (
 
 // template is a migrated database that the tests' databases are copied from.
 type template struct {
-	server   string // the superuser's URL
+	server   string        // the superuser's URL
+	pool     *pgxpool.Pool // of the superuser: a new connection costs as much as what a test does with it
 	name     string
 	password string // of the three roles
 	contents contents
@@ -74,8 +76,13 @@ func ensureTemplate(ctx context.Context, server string) (template, error) {
 	secret := sha256.Sum256(
 		[]byte("test roles of " + server),
 	) // the same in every process; as secret as the server's URL
+	pool, err := pgxpool.New(ctx, server)
+	if err != nil {
+		return template{}, fmt.Errorf("connect to the test server: %w", err)
+	}
 	t := template{
 		server:   server,
+		pool:     pool,
 		name:     templatePrefix + hex.EncodeToString(hash.Sum(nil)[:6]),
 		password: hex.EncodeToString(secret[:16]),
 	}

@@ -67,7 +67,9 @@ const (
 	commitTries  = 4
 	commitPause  = 50 * time.Millisecond
 	commitWithin = time.Second // no further attempt starts after this time
-	undoTries    = 4
+
+	undoTries = 4
+	undoTime  = 75 * time.Millisecond // the default limit of one call that undoes a decision in Redis
 )
 
 // takeStep is the idempotent update of Postgres for a step: Activate or Advance.
@@ -172,7 +174,7 @@ func (k *Service) endRefused(ctx context.Context, g Grant, step Step, reason Rea
 // undo repeats a call of Redis until it succeeds, a few times, and reports whether it did.
 func (k *Service) undo(ctx context.Context, call func(context.Context) error) bool {
 	once := func() error {
-		ctx, cancel := context.WithTimeout(ctx, cancelTime)
+		ctx, cancel := context.WithTimeout(ctx, k.undoTime)
 		defer cancel()
 		return call(ctx)
 	}

@@ -19,6 +19,7 @@ type Service struct {
 	tokens    *TokenCodec
 	log       *slog.Logger
 	redisTime time.Duration // limit of one decision of Redis, retries included
+	undoTime  time.Duration // limit of one call that undoes a decision in Redis
 
 	undos *undoQueue
 }
@@ -31,13 +32,18 @@ func NewService(grants GrantStore, rotations RotationStore, tokens *TokenCodec, 
 		tokens:    tokens,
 		log:       log,
 		redisTime: redisTime,
+		undoTime:  undoTime,
 		undos:     newUndoQueue(grants, log),
 	}
 }
 
-// WaitForRedis makes decisions wait longer for a Redis that does not respond; 0 changes nothing. Call it before the
-// first decision.
-func (k *Service) WaitForRedis(wait time.Duration) { k.redisTime = max(redisTime, wait) }
+// WaitForStores makes decisions, and what undoes them, wait longer for stores that do not respond; 0 changes nothing.
+// Call it before the first decision.
+func (k *Service) WaitForStores(wait time.Duration) {
+	k.redisTime = max(redisTime, wait)
+	k.undoTime = max(undoTime, wait/undoTries)
+	k.undos.waitFor(wait)
+}
 
 // decisionTime limits the work after a script may have decided. The caller's context no longer counts then: a client
 // that disconnects must not leave a decision half written.

@@ -337,7 +337,7 @@ func (s *dropReplies) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook 
 // service returns a Service over a store and the test's Redis, which waits for Redis as long as a busy machine needs.
 func (b *testEnv) service(store grant.GrantStore) *grant.Service {
 	service := grant.NewService(store, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
-	service.WaitForRedis(testkit.StoreWait)
+	service.WaitForStores(testkit.StoreWait)
 	return service
 }
 

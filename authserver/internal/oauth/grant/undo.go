@@ -19,6 +19,9 @@ type undoQueue struct {
 	store GrantStore
 	log   *slog.Logger
 
+	cancelTime time.Duration // limit for Postgres while a client waits
+	waitTime   time.Duration // how long other requests for the grant wait
+
 	mu     sync.Mutex
 	grants map[uuid.UUID]*pendingUndo
 }
@@ -30,13 +33,24 @@ type pendingUndo struct {
 }
 
 const (
-	cancelTime  = 75 * time.Millisecond // limit for Postgres while a client waits
+	cancelTime  = 75 * time.Millisecond // default of undoQueue
+	waitTime    = 25 * time.Millisecond // default of undoQueue
 	cancelPause = 50 * time.Millisecond
-	waitTime    = 25 * time.Millisecond
 )
 
 func newUndoQueue(store GrantStore, log *slog.Logger) *undoQueue {
-	return &undoQueue{store: store, log: log, grants: map[uuid.UUID]*pendingUndo{}}
+	return &undoQueue{
+		store:      store,
+		log:        log,
+		cancelTime: cancelTime,
+		waitTime:   waitTime,
+		grants:     map[uuid.UUID]*pendingUndo{},
+	}
+}
+
+// waitFor makes the queue wait longer for Postgres; 0 changes nothing.
+func (q *undoQueue) waitFor(wait time.Duration) {
+	q.cancelTime, q.waitTime = max(cancelTime, wait), max(waitTime, wait)
 }
 
 // wait waits briefly until no step of the grant is left to undo. Its error is store.ErrUnavailable.
@@ -47,7 +61,7 @@ func (q *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
 	if pending == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, waitTime)
+	ctx, cancel := context.WithTimeout(ctx, q.waitTime)
 	defer cancel()
 	select {
 	case <-pending.done:
@@ -70,7 +84,7 @@ func (q *undoQueue) add(ctx context.Context, step Step) {
 		return // another call undoes it with the earlier steps
 	}
 	ctx = context.WithoutCancel(ctx)
-	if q.undoAll(ctx, pending, cancelTime) {
+	if q.undoAll(ctx, pending, q.cancelTime) {
 		return
 	}
 	q.log.WarnContext(ctx, "grant change not undone yet; requests for the grant return 503", "grant_id", step.GrantID)

@@ -9,6 +9,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -61,15 +62,21 @@ type Store struct {
 // Time limits. Our statements take milliseconds: a statement that needs longer waits for a lock or a dead
 // server, and a 503 serves the caller better than silence.
 const (
-	connectTimeout   = time.Second
-	acquireTimeout   = time.Second
-	statementTimeout = "2s"
-	// Postgres reports a lock timeout well before our own timeouts end. It is then certain that nothing was
-	// written, whereas a statement that we abandon may have been executed. The margin is for a busy machine.
-	lockTimeout    = "400ms"
+	acquireTimeout = time.Second
 	maxConnections = 16 // one of them is for Ready
 	maxBatch       = 64
 )
+
+// serverTimeouts returns the parameters of a connection whose operations have a time limit. Postgres reports a lock
+// timeout well before the limit ends. It is then certain that nothing was written, whereas a statement that we abandon
+// may have been executed. The margin is for a busy machine.
+func serverTimeouts(limit time.Duration) map[string]string {
+	return map[string]string{
+		"statement_timeout":                   fmt.Sprint((2 * limit).Milliseconds()),
+		"lock_timeout":                        fmt.Sprint((limit * 2 / 5).Milliseconds()),
+		"idle_in_transaction_session_timeout": "10s",
+	}
+}
 
 // errURL replaces the library's error, which quotes the URL.
 var errURL = errors.New("the database URL must look like postgres://user:password@host:5432/almoner")
@@ -178,11 +185,10 @@ func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpo
 	config.MaxConns = o.connections
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.ShouldPing = o.shouldPing
-	config.ConnConfig.ConnectTimeout = max(connectTimeout, o.wait)
+	limit := max(acquireTimeout, o.wait)
+	config.ConnConfig.ConnectTimeout = limit
 	config.ConnConfig.RuntimeParams["application_name"] = "almoner-authserver"
-	config.ConnConfig.RuntimeParams["statement_timeout"] = statementTimeout
-	config.ConnConfig.RuntimeParams["lock_timeout"] = lockTimeout
-	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10s"
+	maps.Copy(config.ConnConfig.RuntimeParams, serverTimeouts(limit))
 	config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		pguuid.Register(c.TypeMap())
 		if o.check == nil {

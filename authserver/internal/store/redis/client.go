@@ -18,7 +18,7 @@ const (
 	idleLongest = 5 * time.Minute
 )
 
-// Connect makes a client for the grant path. wait raises the limits of its calls (see grant.Service.WaitForRedis); 0
+// Connect makes a client for the grant path. wait raises the limits of its calls (see grant.Service.WaitForStores); 0
 // changes nothing. The client does not retry, because a script that is sent twice
 // may run twice: the grant service retries with a nonce. A cluster client must retry to follow moved slots,
 // so a connectionGuard observes each try. Connect does not dial. The error is redisurl.ErrURL.
