@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
@@ -143,26 +142,3 @@ func (s *Secrets) FoundIn(text []byte) map[string]int {
 
 // ReadLogs returns the content of all logs in a directory.
 func ReadLogs(dir string) ([]byte, error) { return readFiles(filepath.Join(dir, "*.log")) }
-
-// mostWarnings is the number of log lines that logWarnings shows.
-const mostWarnings = 50
-
-// logWarnings adds the first warnings and errors in the logs of a stack to the output of a test.
-func logWarnings(t testing.TB, s *stack.Stack) {
-	t.Helper()
-	logs, err := ReadLogs(s.LogDir())
-	if err != nil {
-		t.Error(err)
-	}
-	shown := 0
-	for line := range strings.Lines(string(logs)) {
-		if strings.Contains(line, `"level":"INFO"`) {
-			continue
-		}
-		if shown++; shown > mostWarnings {
-			t.Log("further warnings are not shown")
-			return
-		}
-		t.Log(Redact(line))
-	}
-}

@@ -96,12 +96,7 @@ func Private(t testing.TB, options Options) *stack.Stack {
 		t.Fatalf("start a stack: %v", err)
 	}
 	t.Cleanup(s.Stop)
-	t.Cleanup(func() {
-		if t.Failed() {
-			logWarnings(t, s)
-		}
-		sweepAtTheEnd(t, s)
-	})
+	t.Cleanup(func() { sweepAtTheEnd(t, s) })
 	return s
 }
 

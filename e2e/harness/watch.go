@@ -17,12 +17,13 @@ import (
 var Checker = sync.OnceValues(openapicheck.New)
 
 // A watch fails the test if a response of the API does not match the OpenAPI description. Pages, which have the app's
-// host, are not checked. It records the 5xx responses of both.
+// host, are not checked. It records the 5xx responses of both, and a failed test prints their causes.
 type watch struct {
 	t       testing.TB
 	api     string // host of the API
 	app     string // host of the pages
 	met     *record
+	faults  *testFaults
 	checker *openapicheck.Checker
 	next    http.RoundTripper
 }
@@ -35,7 +36,13 @@ func watched(t testing.TB, s *stack.Stack, next http.RoundTripper) http.RoundTri
 	}
 	_, api, _ := strings.Cut(s.BaseURL, "://")
 	_, app, _ := strings.Cut(s.AppURL, "://")
-	return watch{t, api, app, recordOf(s), checker, next}
+	faults := &testFaults{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			faults.print(t, s)
+		}
+	})
+	return watch{t, api, app, recordOf(s), faults, checker, next}
 }
 
 // RoundTrip forwards the request and the response unchanged and checks the response.
@@ -56,6 +63,7 @@ func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	w.met.noteFault(response, answer)
+	w.faults.note(response)
 	if request.URL.Host != w.api {
 		return response, nil
 	}

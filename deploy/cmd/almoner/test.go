@@ -64,7 +64,7 @@ type testRun struct {
 	bin    string   // built services and checkers
 	env    []string // environment of every step
 	failed []string
-	out    io.Writer
+	out    io.Writer // output of the steps
 	// tempDir makes the directory of the servers' data. Measurements need a disk.
 	tempDir func(pattern string) (string, error)
 }
@@ -192,6 +192,7 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 		arguments := slices.Concat([]string{"-race"}, testsAtOnce(), concurrent)
 		t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, arguments...)
 	}
+	t.say("tests of the modules outside go.work begin; their output follows after the next step")
 	wait := t.inBackground(func(t *testRun) { t.testOutside(ctx) })
 	t.goTest(ctx, "of the other packages", ".", nil, append(testsAtOnce(), plain...)...)
 	wait()
@@ -207,7 +208,7 @@ func (t *testRun) testOutside(ctx context.Context) {
 	}
 }
 
-// inBackground runs steps at the same time as others. The returned function waits for their end, shows their output and
+// inBackground runs steps concurrently with the caller. The returned function waits for them, writes their output, and
 // records their failures.
 func (t *testRun) inBackground(run func(*testRun)) (wait func()) {
 	var out bytes.Buffer

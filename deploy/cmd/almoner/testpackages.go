@@ -31,7 +31,7 @@ func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err
 			concurrent = append(concurrent, path)
 		}
 	}
-	// go starts them in this order.
+	// go test starts the packages in this order.
 	byRank := func(a, b string) int { return cmp.Compare(rank(a), rank(b)) }
 	slices.SortStableFunc(concurrent, byRank)
 	slices.SortStableFunc(plain, byRank)

@@ -56,7 +56,7 @@ type Store interface {
 		after int64,
 		types []string,
 	) (e event.Event, found bool, last int64, err error)
-	// PersonalData returns the current personal data of an event of the workspace.
+	// PersonalData returns the current personal data of an event of the workspace. It does not check permissions.
 	PersonalData(ctx context.Context, workspaceID uuid.UUID, e event.Event) (PersonalData, error)
 
 	// Finish records the result of a requested delivery.
@@ -105,20 +105,19 @@ func (d *Deliverer) Deliver(ctx context.Context, workspaceID, id uuid.UUID) erro
 	return nil
 }
 
-// deliverNext makes one delivery. It reports whether more may be pending. The endpoint is read after the message was
-// selected, so that a change of the endpoint or of its user's permissions applies to everything that happens after it
-// (W3).
+// deliverNext makes one delivery. It reports whether more may be pending. It reads the endpoint again after it has
+// selected an event, so that the current settings and permissions decide whether the event is sent (W3).
 func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) (more bool, err error) {
 	requested, waits, err := d.Store.Requested(ctx, workspaceID, id)
 	if err != nil {
 		return false, err
 	}
+	if waits {
+		return true, d.deliverRequested(ctx, workspaceID, id, requested)
+	}
 	t, err := d.Store.Target(ctx, workspaceID, id)
 	if err != nil {
 		return false, err
-	}
-	if waits {
-		return true, d.deliverRequested(ctx, t, requested)
 	}
 	if !t.Enabled || !t.Ready {
 		return false, nil
@@ -141,14 +140,14 @@ func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) 
 		return false, err
 	}
 	if !current.accepts(e) || current.Position != t.Position {
-		return true, nil // changed meanwhile
+		return true, nil // the endpoint has changed since the event was selected
 	}
 	return d.deliverEvent(ctx, current, e)
 }
 
-// accepts reports whether the endpoint is enabled and its user may read the event.
+// accepts reports whether the event may be sent to the endpoint now, and its user may read it.
 func (t Target) accepts(e event.Event) bool {
-	return t.Enabled && t.Permissions.Has(perm.AccountAPIAccess) &&
+	return t.Enabled && t.Ready && t.Permissions.Has(perm.AccountAPIAccess) &&
 		slices.Contains(eventtype.Readable(t.Types, t.Permissions), e.Type)
 }
 
@@ -173,8 +172,21 @@ func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e event.Event) (
 }
 
 // deliverRequested makes one attempt to send a test event or to resend an event. A 410 does not disable the endpoint.
-func (d *Deliverer) deliverRequested(ctx context.Context, t Target, requested webhook.Delivery) error {
-	m, problem, err := d.requestedMessage(ctx, t, requested)
+func (d *Deliverer) deliverRequested(
+	ctx context.Context, workspaceID, id uuid.UUID, requested webhook.Delivery,
+) (err error) {
+	var e event.Event
+	stored := false
+	if requested.Sequence != nil {
+		if e, stored, err = d.Store.Event(ctx, workspaceID, *requested.Sequence); err != nil {
+			return err
+		}
+	}
+	t, err := d.Store.Target(ctx, workspaceID, id) // after the event, as in deliverNext
+	if err != nil {
+		return err
+	}
+	m, problem, err := d.requestedMessage(ctx, t, requested, e, stored)
 	if err != nil {
 		return err
 	}
@@ -188,9 +200,10 @@ func (d *Deliverer) deliverRequested(ctx context.Context, t Target, requested we
 	return d.Store.Finish(ctx, t.WorkspaceID, requested.ID, a)
 }
 
-// requestedMessage returns the message of a requested delivery, or the reason why there is none.
+// requestedMessage returns the message of a requested delivery, or the reason why there is none. stored reports whether
+// its event is still stored.
 func (d *Deliverer) requestedMessage(
-	ctx context.Context, t Target, requested webhook.Delivery,
+	ctx context.Context, t Target, requested webhook.Delivery, e event.Event, stored bool,
 ) (m message, problem string, err error) {
 	if requested.Sequence == nil {
 		m, err = testMessage(t.Endpoint, requested)
@@ -199,10 +212,6 @@ func (d *Deliverer) requestedMessage(
 	if !t.Permissions.Has(perm.AccountAPIAccess) ||
 		len(eventtype.Readable([]string{requested.Type}, t.Permissions)) == 0 {
 		return message{}, "The user of the endpoint may not read this event any more.", nil
-	}
-	e, stored, err := d.Store.Event(ctx, t.WorkspaceID, *requested.Sequence)
-	if err != nil {
-		return message{}, "", err
 	}
 	if !stored {
 		return message{}, "The event is older than 30 days and no longer stored.", nil

@@ -26,7 +26,8 @@ type Member struct {
 	Email  string    `json:"email"`
 }
 
-// withPersonalData adds the personal data to the data of an event, if the user of the endpoint asked for it (W8).
+// withPersonalData adds the personal data to the data of an event, if the user of the endpoint asked for it (W8). The
+// caller has checked that the user may read the event.
 func (d *Deliverer) withPersonalData(ctx context.Context, t Target, e event.Event) (event.Event, error) {
 	if !t.PersonalData {
 		return e, nil

@@ -33,7 +33,7 @@ const (
 // template is a migrated database that the tests' databases are copied from.
 type template struct {
 	server   string        // the superuser's URL
-	pool     *pgxpool.Pool // of the superuser: a new connection costs as much as what a test does with it
+	pool     *pgxpool.Pool // of the superuser; connecting takes as long as what is done with the connection
 	name     string
 	password string // of the three roles
 	contents contents

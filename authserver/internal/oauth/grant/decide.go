@@ -174,7 +174,7 @@ func (k *Service) endRefused(ctx context.Context, g Grant, step Step, reason Rea
 // undo repeats a call of Redis until it succeeds, a few times, and reports whether it did.
 func (k *Service) undo(ctx context.Context, call func(context.Context) error) bool {
 	once := func() error {
-		ctx, cancel := context.WithTimeout(ctx, k.undoTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.undoTime) // ctx may have ended
 		defer cancel()
 		return call(ctx)
 	}

@@ -102,7 +102,7 @@ func (k *Service) direct(
 	if err := k.undos.wait(ctx, step.GrantID); err != nil {
 		return Snapshot{}, false, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
 	defer cancel()
 	step.Began = time.Now()
 	result, uncertain, err := k.callRedis(ctx, step.GrantID, one.decide)

@@ -47,7 +47,7 @@ func (k *Service) Redeem(
 	if err := snapshot.standingRefusal(); err != nil {
 		return Issued{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
 	defer cancel()
 	next := k.tokens.successorsOf(code, sender.Proof)
 	step := newStep(code, next[0])
@@ -94,7 +94,7 @@ func (k *Service) redeemedBefore(
 	terms CodeTerms,
 	sender Sender,
 ) (Issued, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
 	defer cancel()
 	g := snapshot.Grant
 	bound := bytes.Equal(g.CodeBinding, Binding(code.Hash, terms.RedirectURI, terms.Challenge))

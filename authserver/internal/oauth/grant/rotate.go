@@ -24,7 +24,7 @@ func (k *Service) Rotate(
 		return Issued{}, refuse(g.words())
 	}
 	old.WorkspaceID = g.WorkspaceID
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
 	defer cancel()
 	if old.Generation < g.Generation && snapshot.Now.Before(g.Ends) {
 		return k.rotateSuperseded(ctx, snapshot, old, resource, sender)

@@ -20,6 +20,7 @@ type Service struct {
 	log       *slog.Logger
 	redisTime time.Duration // limit of one decision of Redis, retries included
 	undoTime  time.Duration // limit of one call that undoes a decision in Redis
+	limit     time.Duration // of the work after a script may have decided
 
 	undos *undoQueue
 }
@@ -33,6 +34,7 @@ func NewService(grants GrantStore, rotations RotationStore, tokens *TokenCodec, 
 		log:       log,
 		redisTime: redisTime,
 		undoTime:  undoTime,
+		limit:     decisionTime,
 		undos:     newUndoQueue(grants, log),
 	}
 }
@@ -42,12 +44,18 @@ func NewService(grants GrantStore, rotations RotationStore, tokens *TokenCodec, 
 func (k *Service) WaitForStores(wait time.Duration) {
 	k.redisTime = max(redisTime, wait)
 	k.undoTime = max(undoTime, wait/undoTries)
+	k.limit = decisionTime + stepWaits*wait
 	k.undos.waitFor(wait)
 }
 
-// decisionTime limits the work after a script may have decided. The caller's context no longer counts then: a client
-// that disconnects must not leave a decision half written.
-const decisionTime = 5 * time.Second
+const (
+	// decisionTime is the default limit of the work after a script may have decided. The caller's context no longer
+	// counts then: a client that disconnects must not leave a decision half written.
+	decisionTime = 5 * time.Second
+	// stepWaits is how many times a decision may wait for a store: for Redis, and in Postgres for other steps, for a
+	// connection, and for the statement.
+	stepWaits = 4
+)
 
 // ErrAlreadyUsed reports that a consent was used: its code was redeemed, or the grant has ended.
 var ErrAlreadyUsed = errors.New("consent already used")
@@ -58,8 +66,8 @@ var ErrUnknown = errors.New("no such grant")
 // ErrPolicy reports that the workspace's connector policy allows nothing of what was approved.
 var ErrPolicy = errors.New("the workspace's connector policy does not allow this")
 
-// Snapshot reads a client and a grant; a zero key reads only the client. It waits briefly while a given-up
-// decision about the grant is being undone in Postgres, and returns store.ErrUnavailable if that takes longer.
+// Snapshot reads a client and a grant; a zero key reads only the client. It waits for a limited time while a
+// given-up decision about the grant is being undone in Postgres, and returns store.ErrUnavailable if that takes longer.
 // A key without a workspace costs another read.
 func (k *Service) Snapshot(ctx context.Context, clientID uuid.UUID, key Key) (Snapshot, error) {
 	return k.SnapshotWithSecret(ctx, clientID, key, nil)
@@ -163,7 +171,7 @@ func (k *Service) withdraw(ctx context.Context, id uuid.UUID, approval int) {
 // Deny ends the pending grant of a consent that the user refuses. It returns ErrAlreadyUsed if the code was redeemed
 // before; the user can still disconnect the client.
 func (k *Service) Deny(ctx context.Context, g Grant, actor string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
 	defer cancel()
 	if err := k.store.Deny(ctx, g.Key(), actor); err != nil {
 		return err
@@ -194,7 +202,7 @@ func (k *Service) end(ctx context.Context, g Grant, reason Reason, ending *Endin
 // Revoke ends a grant permanently (G7). It returns once Postgres has committed. Redis is updated if possible; nothing
 // depends on it.
 func (k *Service) Revoke(ctx context.Context, g Grant, reason Reason, actor string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
 	defer cancel()
 	return k.revoke(ctx, g, reason, actor, nil)
 }

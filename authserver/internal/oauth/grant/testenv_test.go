@@ -334,7 +334,7 @@ func (s *dropReplies) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook 
 	}
 }
 
-// service returns a Service over a store and the test's Redis, which waits for Redis as long as a busy machine needs.
+// service returns a Service over a store and the test's Redis, which waits for both as long as a busy machine needs.
 func (b *testEnv) service(store grant.GrantStore) *grant.Service {
 	service := grant.NewService(store, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	service.WaitForStores(testkit.StoreWait)

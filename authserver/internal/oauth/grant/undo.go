@@ -33,8 +33,8 @@ type pendingUndo struct {
 }
 
 const (
-	cancelTime  = 75 * time.Millisecond // default of undoQueue
-	waitTime    = 25 * time.Millisecond // default of undoQueue
+	cancelTime  = 75 * time.Millisecond // default of undoQueue.cancelTime
+	waitTime    = 25 * time.Millisecond // default of undoQueue.waitTime
 	cancelPause = 50 * time.Millisecond
 )
 
@@ -53,7 +53,7 @@ func (q *undoQueue) waitFor(wait time.Duration) {
 	q.cancelTime, q.waitTime = max(cancelTime, wait), max(waitTime, wait)
 }
 
-// wait waits briefly until no step of the grant is left to undo. Its error is store.ErrUnavailable.
+// wait waits until no step of the grant is left to undo, for up to q.waitTime. Its error is store.ErrUnavailable.
 func (q *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
 	q.mu.Lock()
 	pending := q.grants[id]

@@ -20,7 +20,7 @@ func (s *Store) Sessions() Sessions { return Sessions{s} }
 
 // FindCtx returns the data of a session that has not expired.
 func (s Sessions) FindCtx(ctx context.Context, token string) ([]byte, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	ctx, cancel := s.store.withOperationLimit(ctx)
 	defer cancel()
 	var data []byte
 	err := s.store.pool.QueryRow(ctx, `select data from account.sessions where token = $1 and expiry > now()`, token).
@@ -36,7 +36,7 @@ func (s Sessions) FindCtx(ctx context.Context, token string) ([]byte, bool, erro
 
 // CommitCtx saves a session.
 func (s Sessions) CommitCtx(ctx context.Context, token string, data []byte, expiry time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	ctx, cancel := s.store.withOperationLimit(ctx)
 	defer cancel()
 	_, err := s.store.pool.Exec(ctx, `insert into account.sessions (token, data, expiry) values ($1, $2, $3)
 		on conflict (token) do update set data = excluded.data, expiry = excluded.expiry`, token, data, expiry)
@@ -45,7 +45,7 @@ func (s Sessions) CommitCtx(ctx context.Context, token string, data []byte, expi
 
 // DeleteCtx deletes a session, if it is there.
 func (s Sessions) DeleteCtx(ctx context.Context, token string) error {
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	ctx, cancel := s.store.withOperationLimit(ctx)
 	defer cancel()
 	_, err := s.store.pool.Exec(ctx, `delete from account.sessions where token = $1`, token)
 	return unavailable("delete session", err)

@@ -112,7 +112,7 @@ where g.tenant_id = step.tenant_id and g.id = step.id%[5]s and g.state = 'active
 // refused.
 type stepBatcher struct {
 	pool            *pgxpool.Pool
-	limit           time.Duration // of the wait for a statement or a connection, and of a statement
+	limit           time.Duration // of each wait for a batch or a connection, and of each statement
 	op              string
 	many, one, wait string // one skips locked rows, like many
 	// single is set after Postgres has refused many: in a distributed Postgres, a statement can only lock rows of one
@@ -200,7 +200,7 @@ where tenant_id = $6 and id = $1 and state <> 'revoked'`
 
 // CancelTries takes a step back from the tries with these nonces, and prevents them from taking it later.
 func (s *Store) CancelTries(ctx context.Context, one grant.Step, nonces []string) error {
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, cancelTriesSQL, one.GrantID, nonces, int32(one.Generation), one.Hash, one.Former,
 		one.WorkspaceID)
@@ -262,7 +262,7 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep,
 		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrNotSent, err))
 	}
 	defer connection.Release()
-	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < acquireTimeout {
+	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < s.limit {
 		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrNotSent, errLate))
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.limit)

@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// Steps of grants wait for a connection and for a lock as long as ALMONER_STORE_WAIT says.
+// With ALMONER_STORE_WAIT, steps of grants wait that long for a connection, and two fifths of it for a lock.
 func TestSteps_WaitAsConfigured(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
@@ -20,17 +20,6 @@ func TestSteps_WaitAsConfigured(t *testing.T) {
 	time.AfterFunc(testkit.StoreWait*2/3, release) // more than a second
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 2))
 
-	holder, err := l.fixture.Owner.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := holder.Exec(t.Context(), "select from account.grants where id = $1 for update", l.grant.ID); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error)
-	time.AfterFunc(testkit.StoreWait*3/10, func() { ended <- holder.Rollback(t.Context()) }) // more than 400 ms
+	time.AfterFunc(testkit.StoreWait*3/10, l.hold(l.grant.ID)) // more than 400 ms
 	l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(3)))
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }

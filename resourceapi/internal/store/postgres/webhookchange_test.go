@@ -37,6 +37,14 @@ func (s changingStore) Next(
 	return e, found, last, err
 }
 
+// Event implements delivery.Store.
+func (s changingStore) Event(
+	ctx context.Context, workspaceID uuid.UUID, sequence int64,
+) (e event.Event, stored bool, err error) {
+	defer s.change()
+	return s.Webhooks.Event(ctx, workspaceID, sequence)
+}
+
 // W3 and W8: a change of an endpoint or of its user's permissions applies to events that were selected before it.
 func TestW3_ChangeAppliesToSelectedEvent(t *testing.T) {
 	t.Parallel()
@@ -45,6 +53,7 @@ func TestW3_ChangeAppliesToSelectedEvent(t *testing.T) {
 	all := []perm.Permission{perm.AccountAPIAccess, perm.AccountReadMembers}
 	for name, c := range map[string]struct {
 		asked          bool // for personal data
+		resent         bool // instead of sent for the first time
 		change         func(workspaceID, user uuid.UUID)
 		sent, personal bool
 	}{
@@ -83,12 +92,25 @@ func TestW3_ChangeAppliesToSelectedEvent(t *testing.T) {
 			},
 			sent: true,
 		},
+		"the user loses the permission before a resend": {
+			asked: true, resent: true,
+			change: func(workspaceID, user uuid.UUID) {
+				w.Member(workspaceID, user, perm.AccountAPIAccess)
+			},
+		},
+		"personal data is no longer asked for before a resend": {
+			asked: true, resent: true,
+			change: func(workspaceID, _ uuid.UUID) {
+				w.Exec("update account.webhooks set personal_data_for = null where tenant_id = $1", workspaceID)
+			},
+			sent: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			workspaceID, user := w.Workspace(), w.User()
 			w.Member(workspaceID, user, all...)
-			received := deliverTo(
-				t, w, changingStore{store, func() { c.change(workspaceID, user) }}, workspaceID, user, c.asked)
+			changing := changingStore{store, func() { c.change(workspaceID, user) }}
+			received := deliverTo(t, w, changing, workspaceID, user, c.asked, c.resent)
 			if sent := len(received) > 0; sent != c.sent {
 				t.Fatalf("received %+v, want an event: %v", received, c.sent)
 			}
@@ -109,14 +131,14 @@ type receivedEvent struct {
 	}
 }
 
-// deliverTo adds an endpoint of the user, who may have asked for personal data, delivers the event that the user became
-// a member, and returns what the endpoint received.
+// deliverTo adds an endpoint of the user, who may have asked for personal data, sends or resends the event that the
+// user became a member, and returns what the endpoint received.
 func deliverTo(
 	t *testing.T,
 	w *postgrestest.Fixture,
-	store delivery.Store,
+	store changingStore,
 	workspaceID, user uuid.UUID,
-	asked bool,
+	asked, resent bool,
 ) (received []receivedEvent) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -142,15 +164,26 @@ func deliverTo(
 			personal_data_for)
 		values ($1, $2, $3, $4, '{member.added}', $5, $6, 0, now(), case when $7 then $3::uuid end)`,
 		id, workspaceID, user, server.URL, secret.Secret, secret.Key, asked)
-	deliverer := delivery.New(delivery.Deps{
-		Store:   store,
-		Network: publicnet.New(publicnet.Options{Trusted: trusted}),
-		Keys:    keys,
-		Count:   func(delivery.Outcome, time.Duration) {},
-		Now:     time.Now,
-	})
-	if err := deliverer.Deliver(t.Context(), workspaceID, id); err != nil {
-		t.Fatal(err)
+	deliver := func(store delivery.Store) {
+		t.Helper()
+		received = nil
+		deliverer := delivery.New(delivery.Deps{
+			Store:   store,
+			Network: publicnet.New(publicnet.Options{Trusted: trusted}),
+			Keys:    keys,
+			Count:   func(delivery.Outcome, time.Duration) {},
+			Now:     time.Now,
+		})
+		if err := deliverer.Deliver(t.Context(), workspaceID, id); err != nil {
+			t.Fatal(err)
+		}
 	}
+	if resent {
+		deliver(store.Webhooks)
+		w.Exec(`insert into account.webhook_deliveries (id, tenant_id, webhook_id, cause, type, sequence)
+			select gen_random_uuid(), $1, $2, 'resend', type, sequence from account.events where tenant_id = $1`,
+			workspaceID, id)
+	}
+	deliver(store)
 	return received
 }
