@@ -68,8 +68,8 @@ const (
 )
 
 // serverTimeouts returns the time limits that Postgres applies to a connection. limit is the time limit of an
-// operation. Postgres reports a lock timeout well before it ends. It is then certain that nothing was written, whereas a
-// statement that we abandon may have been executed. The margin is for a busy machine.
+// operation. Postgres reports a lock timeout well before it ends. It is then certain that nothing was written, whereas
+// a statement that we abandon may have been executed. The margin is for a busy machine.
 func serverTimeouts(limit time.Duration) map[string]string {
 	return map[string]string{
 		"statement_timeout":                   fmt.Sprint((2 * limit).Milliseconds()),
