@@ -9,7 +9,7 @@ OLDEST_GO := 1.26
 
 help:
 	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
-	@echo 'make run PORT=9000   the same on ports 9000, 9001 and 9002'
+	@echo 'make run PORT=9000   the same on ports 9000 to 9003'
 	@echo 'make test            check and test everything'
 	@echo 'make bench PART=p    measure speed, floor, growth, soak, startup, cluster, citus or landed, and write the results to e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  run the long form of a suite, up to 40 minutes (e2e/torture/README.md)'

@@ -90,6 +90,7 @@ func browserOptions(names ...string) []chromedp.ExecAllocatorOption {
 	}
 	return append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(localstore.FindChromium(os.Getenv("ALMONER_TEST_TOOLS"))),
+		chromedp.ModifyCmdFunc(localstore.WithoutPriority),
 		chromedp.NoSandbox,
 		chromedp.DisableGPU,
 		chromedp.Flag("disable-component-update", true),

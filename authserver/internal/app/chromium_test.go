@@ -42,6 +42,7 @@ func openChromium(t *testing.T, s *site) *chromium {
 	options := append(
 		slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(localstore.FindChromium(os.Getenv("ALMONER_TEST_TOOLS"))),
+		chromedp.ModifyCmdFunc(localstore.WithoutPriority),
 		chromedp.NoSandbox,
 		chromedp.DisableGPU,
 		chromedp.UserDataDir(t.TempDir()),

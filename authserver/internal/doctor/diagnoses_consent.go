@@ -4,7 +4,11 @@ package doctor
 
 func ofAuthorizeEndpoints() map[string]diagnosis {
 	return map[string]diagnosis{
-		"authorize_ok": {verdict: OK, says: "The request is accepted, and the user is asked to sign in."},
+		"authorize_ok": {
+			verdict: OK,
+			says: "The user is asked to sign in. A server may check the scope, the resource and other parameters " +
+				"only afterwards.",
+		},
 		"authorize_307": {
 			Warn,
 			"The authorization endpoint returns 307 or 308.",

@@ -47,8 +47,11 @@ func saidBy(answer *wire.Answer) string {
 		return ""
 	}
 	for n := range p.root.Descendants() {
-		if n.Type == html.ElementNode && value(n, "role") == "alert" {
-			return "the page says " + quote(words(n))
+		if n.Type != html.ElementNode || value(n, "role") != "alert" {
+			continue
+		}
+		if text := words(n); text != "" { // a script fills an empty one
+			return "the page says " + quote(text)
 		}
 	}
 	for _, name := range []string{"h1", "title"} {

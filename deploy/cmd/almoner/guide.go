@@ -43,6 +43,9 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 	line("")
 	line("Connect a connector in the browser (the code is in the callback's address, where nothing listens):")
 	line("  %s", consentURL(d))
+	line("Exchange the code within a minute:")
+	line("  CODE=... # from the callback's address")
+	line("  %s; echo", exchangeCommand(d))
 	line("")
 	line("All of this and more as JSON: %s", file)
 	line("Logs: %s    Data: %s", s.LogDir(), s.StoreDir())
@@ -50,7 +53,10 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 
 // printRequests prints the workspaces and some first requests.
 func printRequests(line func(format string, arguments ...any), d demo.Demo) {
-	line("%s is the workspace to try things in. The other four show special cases:", d.Workspaces.Main.Name)
+	line(
+		"%s is the workspace to try things in: choose it in Settings. The other four show special cases:",
+		d.Workspaces.Main.Name,
+	)
 	for _, one := range []struct {
 		demo.Workspace
 		what string
@@ -74,13 +80,28 @@ func printRequests(line func(format string, arguments ...any), d demo.Demo) {
 	line("")
 }
 
-// consentURL returns an authorization request of a connector. Its PKCE challenge is the example of RFC 7636, appendix
-// B, whose verifier is dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk.
+// The example of a PKCE verifier and its challenge (RFC 7636, appendix B).
+const (
+	exampleVerifier  = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
+	exampleChallenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+)
+
+// consentURL returns an authorization request of a connector.
 func consentURL(d demo.Demo) string {
 	c := d.Clients.MCP
 	return d.AppURL + "/oauth/authorize?" + url.Values{
 		"response_type": {"code"}, "client_id": {c.ClientID}, "redirect_uri": {c.RedirectURI}, "resource": {c.Resource},
 		"scope": {c.Scope}, "state": {"demo"}, "code_challenge_method": {"S256"},
-		"code_challenge": {"E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"},
+		"code_challenge": {exampleChallenge},
 	}.Encode()
+}
+
+// exchangeCommand returns a command that exchanges the code of consentURL, which is in the variable CODE.
+func exchangeCommand(d demo.Demo) string {
+	c := d.Clients.MCP
+	fixed := url.Values{
+		"grant_type": {"authorization_code"}, "client_id": {c.ClientID}, "redirect_uri": {c.RedirectURI},
+		"resource": {c.Resource}, "code_verifier": {exampleVerifier},
+	}
+	return "curl " + d.BaseURL + "/v1/account/oauth/token -d '" + fixed.Encode() + "' -d code=$CODE"
 }

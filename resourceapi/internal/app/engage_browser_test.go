@@ -23,6 +23,7 @@ func newBrowser(t *testing.T) context.Context {
 	options := append(
 		chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(localstore.FindChromium(os.Getenv("ALMONER_TEST_TOOLS"))),
+		chromedp.ModifyCmdFunc(localstore.WithoutPriority),
 		chromedp.NoSandbox,
 		chromedp.DisableGPU,
 		chromedp.Flag("disable-background-networking", true),

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -36,6 +37,18 @@ func FindChromium(tools string) string {
 		}
 	}
 	return ""
+}
+
+// WithoutPriority changes the command of a Chromium that root starts: it may not raise the priority of its threads.
+// Otherwise drawing pages takes the processors from the services and stores under test, which then miss their time
+// limits. Without the program setpriv (util-linux), it changes nothing.
+func WithoutPriority(command *exec.Cmd) {
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil || os.Geteuid() != 0 {
+		return
+	}
+	command.Args = slices.Concat([]string{setpriv, "--bounding-set=-sys_nice", command.Path}, command.Args[1:])
+	command.Path = setpriv
 }
 
 // unpacked returns the path of a script that starts a Chromium which was unpacked in tools. It sets the path of the

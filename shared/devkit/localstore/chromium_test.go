@@ -2,9 +2,24 @@ package localstore
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
+
+func TestWithoutPriority_RemovesCapability(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("setpriv"); err != nil || os.Geteuid() != 0 {
+		t.Skip("only root can raise a priority, and only setpriv prevents it")
+	}
+	command := exec.CommandContext(t.Context(), "nice", "-n", "-5", "nice")
+	WithoutPriority(command)
+	out, err := command.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "0") || strings.Contains(string(out), "-5") {
+		t.Errorf("%q %v", out, err)
+	}
+}
 
 func TestFindChromium_PrefersHeadless(t *testing.T) {
 	path, tools := t.TempDir(), t.TempDir()

@@ -42,6 +42,11 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 		!off.HasText("No assistant can be connected until an administrator") {
 		t.Errorf("switched off: %s", off.Text())
 	}
+	administrator := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess, perm.AccountWriteMembers)
+	if page := site.SignedIn(administrator).Get(connect); !page.HasText("Switch it on in Connectors") ||
+		page.HasText("Ask an administrator") {
+		t.Errorf("switched off, for an administrator: %s", page.Text())
+	}
 	site.Fixture.Exec(`update account.tenant_features set enabled = true`)
 	for state, want := range map[string]string{
 		"enabled = false":                     "The module Programmes is off in this workspace",
@@ -52,6 +57,7 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 			t.Errorf("%s: %s", state, page.Text())
 		}
 	}
+	site.Fixture.Exec(`update account.tenant_modules set provisioned = true where module = 'programmes'`)
 	const connectors = `href="/settings/connectors?tenant=`
 	manager := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)).Get(connect)
 	if !strings.Contains(manager.Body, "Change this in <a "+connectors) ||

@@ -57,6 +57,11 @@ func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, er
 		return Application{}, err
 	}
 	uri := query.Get("redirect_uri")
+	if uri == "" {
+		return Application{Client: c}, &PageError{
+			"The application did not say where to send the response: redirect_uri is missing.",
+		}
+	}
 	if !c.MayRedirectTo(uri) {
 		refused := &PageError{
 			"The application asked to send the response to an address that is not registered. For your security, " +

@@ -56,12 +56,13 @@ type place struct {
 	ID      string
 	Name    string
 	Manages bool     // the user may change what connectors may do there
+	Enables bool     // the user may switch the LLM integration on
 	Without string   // why an assistant cannot do what is allowed, or ""
 	On      bool     // the LLM integration is on
 	Allowed perm.Set // what the user can let an assistant do
 	Refused []string // platforms that the workspace does not allow
 	Days    int      // how long a connection lasts
-	Ask     *ui.Ask  // nil if the LLM integration is on
+	Ask     *ui.Ask  // nil if the LLM integration is on, or the user may switch it on
 }
 
 // mostAsks limits the buttons of the page.
@@ -86,7 +87,7 @@ func (h *Handler) show() http.Handler {
 		for i, m := range memberships {
 			one := h.placeOf(m)
 			one.Without = missingModule(one.Allowed, modules[m.Workspace.ID])
-			if !one.On && i < mostAsks {
+			if !one.On && !one.Enables && i < mostAsks {
 				ask, err := h.Ask(v, m, nil, "", Section.Path())
 				if err != nil {
 					return err
@@ -110,6 +111,7 @@ func (h *Handler) placeOf(m workspace.Membership) place {
 		Allowed: m.Permissions.Intersect(policy.Permissions).Usable(h.address),
 		Days:    policy.Days,
 	}
+	out.Enables = out.Manages && m.Permissions.Has(perm.AccountWriteMembers)
 	for _, platform := range workspace.Platforms() {
 		if !slices.Contains(policy.Platforms, platform) {
 			out.Refused = append(out.Refused, platform.Name())
