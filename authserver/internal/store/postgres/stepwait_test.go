@@ -20,6 +20,11 @@ func TestSteps_WaitAsConfigured(t *testing.T) {
 	time.AfterFunc(testkit.StoreWait*2/3, release) // more than a second
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 2))
 
-	time.AfterFunc(testkit.StoreWait*3/10, l.hold(l.grant.ID)) // more than 400 ms
+	unlock, unlocked := l.hold(l.grant.ID), make(chan struct{})
+	time.AfterFunc(testkit.StoreWait*3/10, func() { // more than 400 ms
+		defer close(unlocked)
+		unlock()
+	})
 	l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(3)))
+	<-unlocked
 }
