@@ -57,7 +57,8 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 			t.Errorf("%s: %s", state, page.Text())
 		}
 	}
-	site.Fixture.Exec(`update account.tenant_modules set enabled = true, provisioned = true where module = 'programmes'`)
+	site.Fixture.Exec(`update account.tenant_modules set enabled = true, provisioned = true
+		where module = 'programmes'`)
 	const connectors = `href="/settings/connectors?tenant=`
 	manager := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)).Get(connect)
 	if !strings.Contains(manager.Body, "Change this in <a "+connectors) ||
