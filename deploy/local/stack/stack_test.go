@@ -264,9 +264,12 @@ func TestWait_StartsKilledStoresAgain(t *testing.T) {
 	go func() { waited <- s.Wait(ctx) }()
 	for name, kill := range map[string]func(){"PostgreSQL": s.Postgres.Kill, "Redis": s.Redis.Kill} {
 		kill()
-		for line := range said {
-			if strings.HasPrefix(line, name+" runs again") {
-				break
+		for again := false; !again; {
+			select {
+			case line := <-said:
+				again = strings.HasPrefix(line, name+" runs again")
+			case err := <-waited:
+				t.Fatalf("after %s was killed: %v", name, err)
 			}
 		}
 		await.True(t, await.Long, "a request succeeds after "+name+" was killed", func() bool {
