@@ -6,10 +6,15 @@ import (
 	"time"
 )
 
-// A store that ends more than healings times within healingsWithin is not started again.
 const (
+	// A store that ends more than healings times within healingsWithin is not started again.
 	healings       = 3
 	healingsWithin = time.Minute
+
+	// A start that fails is tried this often, with a pause in between: a session of the store that ended may still use
+	// its port or its memory.
+	startTries = 3
+	startPause = time.Second
 )
 
 // A store is a private server, PostgreSQL or Redis.
@@ -38,7 +43,7 @@ func (s *Stack) keep(ctx context.Context, name string, server store) error {
 			return fmt.Errorf("%s; it ended %d times within a minute", outcome, healings+1)
 		}
 		s.options.say(outcome + "; starting it again")
-		if err := server.Restart(ctx); err != nil {
+		if err := s.startAgain(ctx, name, server); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -48,6 +53,22 @@ func (s *Stack) keep(ctx context.Context, name string, server store) error {
 			)
 		}
 		s.options.say(fmt.Sprintf("%s runs again (%s); its data is there", name, seconds(time.Since(began))))
+	}
+}
+
+// startAgain starts a store that has ended. It returns the error of the last try.
+func (s *Stack) startAgain(ctx context.Context, name string, server store) error {
+	for try := 1; ; try++ {
+		err := server.Restart(ctx)
+		if err == nil || try == startTries {
+			return err
+		}
+		s.options.say(fmt.Sprintf("%s does not start: %v; trying again", name, err))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(startPause):
+		}
 	}
 }
 

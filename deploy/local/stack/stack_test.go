@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -285,29 +286,42 @@ func TestWait_StartsKilledStoresAgain(t *testing.T) {
 
 // A store that cannot be started again, or ends again and again, ends Wait, which says why.
 func TestKeep_GivesUp(t *testing.T) {
-	ended := make(chan struct{})
-	close(ended)
-	s := &Stack{home: &home{stores: "/x/stores"}}
-	err := s.keep(t.Context(), "Redis", endedStore{ended, nil})
-	if err == nil || err.Error() != "Redis ended; it ended 4 times within a minute" {
-		t.Error(err)
-	}
-	err = s.keep(t.Context(), "Redis", endedStore{ended, errors.New("disk full")})
-	if err == nil || !strings.Contains(err.Error(), "cannot be started again: disk full") ||
-		!strings.Contains(err.Error(), "/x/stores") {
-		t.Error(err)
+	for _, test := range []struct {
+		failures int
+		want     string
+	}{
+		{0, "Redis ended; it ended 4 times within a minute"},
+		{startTries - 1, "Redis ended; it ended 4 times within a minute"},
+		{startTries, "Redis ended, and Redis cannot be started again: disk full (its data is in /x/stores;"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ended := make(chan struct{})
+			close(ended)
+			s := &Stack{home: &home{stores: "/x/stores"}}
+			err := s.keep(t.Context(), "Redis", &endedStore{ended, test.failures})
+			if err == nil || !strings.HasPrefix(err.Error(), test.want) {
+				t.Errorf("after %d failed starts: %v", test.failures, err)
+			}
+		})
 	}
 }
 
-// An endedStore has always ended. A real store that fails four times within a minute would need a broken disk.
+// An endedStore has always ended, and its first starts fail. A real store that fails so often would need a broken disk.
 type endedStore struct {
-	done  chan struct{}
-	fault error
+	done     chan struct{}
+	failures int // starts that still fail
 }
 
-func (e endedStore) Done() <-chan struct{}         { return e.done }
-func (e endedStore) Outcome() string               { return "Redis ended" }
-func (e endedStore) Restart(context.Context) error { return e.fault }
+func (e *endedStore) Done() <-chan struct{} { return e.done }
+func (e *endedStore) Outcome() string       { return "Redis ended" }
+
+func (e *endedStore) Restart(context.Context) error {
+	if e.failures == 0 {
+		return nil
+	}
+	e.failures--
+	return errors.New("disk full")
+}
 
 // Check reports a store that does not respond before anything is built.
 func TestCheck_AsksGivenStores(t *testing.T) {
