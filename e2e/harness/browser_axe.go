@@ -23,9 +23,19 @@ func (b *Browser) Show(screen Screen, colours string) {
 }
 
 // violationsScript runs axe-core and reports each element that violates a rule. It waits for the end of transitions,
-// because they change colours.
+// because they change colours. Contrast depends on the styles of an element and of its ancestors: of the elements that
+// have the same, such as those of the operations in the API documentation, only the first is inspected for contrast.
 const violationsScript = `(async () => {
 	for (const a of document.getAnimations()) a.finish();
+	const looks = new Map([[null, ""]]), seen = new Set();
+	for (const e of document.querySelectorAll("*")) {
+		const s = getComputedStyle(e);
+		const own = [s.color, s.backgroundColor, s.backgroundImage, s.opacity, s.fontSize, s.fontWeight, s.display];
+		looks.set(e, looks.get(e.parentElement) + "/" + own);
+		e.toggleAttribute("data-contrast", !seen.has(looks.get(e)));
+		seen.add(looks.get(e));
+	}
+	axe.configure({ rules: [{ id: "color-contrast", selector: "[data-contrast]" }] });
 	const result = await axe.run(document, { resultTypes: ["violations"] });
 	return result.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.failureSummary + " " + n.html));
 })()`

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // The oldest supported major versions.
@@ -129,9 +130,23 @@ func privateLibraries(path, tools string) []string {
 	return append(libraries, more...)
 }
 
-// majorVersion parses "postgres (PostgreSQL) 15.18 (…)" and "Redis server v=7.0.15 …". It returns 0 if the
-// program does not run.
+// majorVersions caches the versions of programs that ran, by path: test processes start hundreds of servers.
+var majorVersions sync.Map
+
+// majorVersion returns the version that a program reports, or 0 if the program does not run.
 func majorVersion(path string, libraries []string) int {
+	if known, ok := majorVersions.Load(path); ok {
+		return known.(int)
+	}
+	major := askVersion(path, libraries)
+	if major > 0 {
+		majorVersions.Store(path, major)
+	}
+	return major
+}
+
+// askVersion parses "postgres (PostgreSQL) 15.18 (…)" and "Redis server v=7.0.15 …".
+func askVersion(path string, libraries []string) int {
 	command := exec.Command(path, "--version")
 	command.Env = environment(libraries)
 	out, err := command.Output()
