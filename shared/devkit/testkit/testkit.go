@@ -97,11 +97,11 @@ func (t template) forTest(test testing.TB) Database {
 // NewRedis returns a Redis server for this test. It is stopped and its files are removed when the test ends.
 func NewRedis(t testing.TB) *localstore.Redis {
 	t.Helper()
-	parent, err := redisFiles()
+	parent, err := redisFolder()
 	if err != nil {
 		t.Fatalf("a Redis for the test: %v", err)
 	}
-	dir, err := os.MkdirTemp(parent, "")
+	dir, err := os.MkdirTemp(parent.dir, "")
 	if err != nil {
 		t.Fatalf("a Redis for the test: %v", err)
 	}
@@ -119,20 +119,24 @@ func NewRedis(t testing.TB) *localstore.Redis {
 	return server
 }
 
-// redisLifeline removes the files of this process's Redis servers when the process ends: fuzz workers are killed when
-// their time is over.
-var redisLifeline io.Closer
+// A folder of files that is removed when the process ends.
+type folder struct {
+	dir      string
+	lifeline io.Closer // referenced so that it is not garbage collected
+}
 
-// redisFiles returns the directory of the files of this process's Redis servers.
-var redisFiles = sync.OnceValues(func() (string, error) {
+// redisFolder returns the folder of the files of this process's Redis servers. It is removed even if the process is
+// killed, as fuzz workers are when their time is over.
+var redisFolder = sync.OnceValues(func() (folder, error) {
 	dir, err := localstore.TempDir("almoner-test-redis-")
 	if err != nil {
-		return "", err
+		return folder{}, err
 	}
-	if redisLifeline, err = localstore.RemoveAfterUs(dir); err != nil {
-		return "", err
+	lifeline, err := localstore.RemoveAfterUs(dir)
+	if err != nil {
+		return folder{}, err
 	}
-	return dir, os.Chmod(dir, 0o711) // the servers' user must be able to enter it
+	return folder{dir, lifeline}, os.Chmod(dir, 0o711) // the servers' user must be able to enter it
 })
 
 func inDatabase(server, name string) string {
