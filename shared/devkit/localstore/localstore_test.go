@@ -356,3 +356,21 @@ func TestFreePort_ReturnsEachPortOnce(t *testing.T) {
 		given[port] = true
 	}
 }
+
+// The owner of the socket may be another process.
+func TestFreePort_ReservesPortUntilSocketIsClosed(t *testing.T) {
+	const port = lowestPort - 1 // which FreePort does not return
+	socket, err := net.Listen("unix", reservation(port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reserve(port) {
+		t.Error("a port was reserved twice")
+	}
+	_ = socket.Close()
+	if !reserve(port) {
+		t.Fatal("a port stays reserved")
+	}
+	held, _ := reserved.LoadAndDelete(port)
+	_ = held.(net.Listener).Close()
+}

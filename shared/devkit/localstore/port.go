@@ -18,14 +18,17 @@ const (
 	startTries = 3
 )
 
-// handedOut holds the ports that FreePort returned: a port that is not in use yet must not be returned twice.
-var handedOut sync.Map
+// reserved has an abstract Unix socket (unix(7)) for each port that FreePort returned. The kernel permits one socket of
+// a name on the machine and removes it when its process ends, so no two processes get the same port before their
+// servers listen.
+var reserved sync.Map
 
 var errPortTaken = errors.New("the port was taken by another program")
 
-// FreePort returns a port that is free at 127.0.0.1 and ::1, a different one each time. It is outside the
-// kernel's range for outgoing connections: a port in that range may be taken at any moment, and a client that
-// keeps retrying a stopped server may even connect to itself, after which the server cannot start again.
+// FreePort returns a port that is free at 127.0.0.1 and ::1. No call in any process returns it again while this
+// process runs. It is outside the kernel's range for outgoing connections: a port in that range may be taken at any
+// moment, and a client that keeps retrying a stopped server may even connect to itself, after which the server cannot
+// start again.
 func FreePort() (int, error) {
 	end := outgoingPorts()
 	if end < lowestPort+1000 {
@@ -33,14 +36,24 @@ func FreePort() (int, error) {
 	}
 	for range portTries {
 		port := lowestPort + rand.IntN(end-lowestPort)
-		if !isFree(port) {
-			continue
-		}
-		if _, given := handedOut.LoadOrStore(port, true); !given {
+		if reserve(port) && isFree(port) {
 			return port, nil
 		}
 	}
 	return 0, errors.New("find a free port: there is none")
+}
+
+// reservation is the name of the socket that reserves a port. A name that begins with @ is abstract.
+func reservation(port int) string { return "@almoner-port-" + strconv.Itoa(port) }
+
+// reserve reserves a port until this process ends, and reports whether it was not reserved.
+func reserve(port int) bool {
+	socket, err := net.Listen("unix", reservation(port))
+	if err != nil {
+		return false
+	}
+	reserved.Store(port, socket)
+	return true
 }
 
 // outgoingPorts returns the first port of the kernel's range for outgoing connections (ip(7)).
