@@ -225,7 +225,16 @@ func TestTools_InvalidArgumentsAreResults(t *testing.T) {
 		{"list_programmes", map[string]any{"limit": []int{1}}, "limit"},
 		{"list_programmes", map[string]any{"status": "open"}, "status"},
 		{"list_programmes", map[string]any{"cursor": "made up"}, "cursor"},
-		{"list_programmes", map[string]any{"query": "x"}, "takes only these arguments: limit, cursor, status, q"},
+		{
+			"list_programmes",
+			map[string]any{"query": "x", "sort": "name"},
+			`Unknown argument "query". This tool takes only these arguments: limit, cursor, status, q.`,
+		},
+		{
+			"list_programmes",
+			map[string]any{strings.Repeat("x", 65): 1},
+			"Unknown argument. This tool takes only these arguments: ",
+		},
 		{"list_programmes", []int{1}, "must be one JSON object"},
 		{"list_programmes", "x", "must be one JSON object"},
 		{

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -31,17 +32,24 @@ func (s sentence) Error() string { return string(s) }
 
 const notArguments = sentence("The arguments must be one JSON object without duplicate keys.")
 
+// longestName is the length, in bytes, up to which a refusal repeats the name of an unknown argument.
+const longestName = 64
+
 // checkNames refuses an unknown argument, since ignoring it would produce a wrong answer.
 func (t tool) checkNames(arguments strictjson.Object) error {
-	for key := range arguments {
+	for _, key := range slices.Sorted(maps.Keys(arguments)) {
 		if slices.Contains(t.arguments, key) {
 			continue
 		}
 		if len(t.arguments) == 0 {
 			return sentence("This tool takes no arguments.")
 		}
-		return sentence("Unknown argument. This tool takes only these arguments: " + strings.Join(t.arguments, ", "+
-			"") + ".")
+		name := ""
+		if len(key) <= longestName {
+			name = " " + strconv.Quote(key)
+		}
+		return sentence("Unknown argument" + name + ". This tool takes only these arguments: " +
+			strings.Join(t.arguments, ", ") + ".")
 	}
 	return nil
 }
