@@ -76,13 +76,14 @@ type Migrations struct {
 	Files fs.FS  // in goose's format: NNNNN_name.sql
 	Table string // records what was applied; one table per service, as they share a database
 
-	tryFor time.Duration // how long a table may be in use; 0 means defaultTryFor
+	// TryFor is how long Up tries again while a table is in use. 0 means 10 s.
+	TryFor time.Duration
 }
 
 // Up applies the missing migrations as the owner of the database and returns their names. While a table is in use, it
-// tries for up to 10 s.
+// tries for up to TryFor.
 func (m Migrations) Up(ctx context.Context, url string) ([]string, error) {
-	end := time.Now().Add(cmp.Or(m.tryFor, defaultTryFor))
+	end := time.Now().Add(cmp.Or(m.TryFor, defaultTryFor))
 	const latest = math.MaxInt64
 	var applied []string
 	for wait, to := briefLockTimeout, int64(latest); ; {

@@ -91,7 +91,7 @@ func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 func TestUp_LockTimeoutRollsBack(t *testing.T) {
 	url, connection := freshDatabase(t)
 	all := of("create table one (x int)", "create table two (x int); alter table one add column y int")
-	all.tryFor = time.Second
+	all.TryFor = time.Second
 	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestUp_IndexWaitsForLongTransaction(t *testing.T) {
 	all := of("create table one (x int)", "drop index concurrently if exists one_x", "create table three (x int)")
 	all.Files.(fstest.MapFS)["00002_two.sql"].Data = []byte("-- +goose NO TRANSACTION\n-- +goose Up\n" +
 		"drop index concurrently if exists one_x;\ncreate index concurrently one_x on one (x);\n")
-	all.tryFor = time.Second // less than the transaction lasts
+	all.TryFor = time.Second // less than the transaction lasts
 	time.AfterFunc(2*time.Second, func() { _ = writer.Rollback(t.Context()) })
 	if applied, err := all.Up(t.Context(), url); err != nil || len(applied) != 2 {
 		t.Errorf("%v, %v", applied, err)

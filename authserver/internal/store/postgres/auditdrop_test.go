@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
@@ -139,16 +140,23 @@ func leavesNoConstraint(t *testing.T, table, number, column, insert string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error)
+	migrated := make(chan error)
 	go func() {
-		time.Sleep(14 * time.Second) // longer than the migration tries
-		ended <- reader.Close(context.WithoutCancel(t.Context()))
+		_, err := postgres.MigrateFor(t.Context(), credential.Secret(database.Owner), time.Second)
+		migrated <- err
 	}()
-	if _, err := postgres.Migrate(t.Context(), credential.Secret(database.Owner)); err == nil {
-		t.Error("the migration succeeded although its table is in use")
-	}
-	if err := <-ended; err != nil {
+	await.True(t, await.Long, "the migration has failed and waits for the table to drop the constraint", func() bool {
+		var waits bool
+		err := owner.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock' and starts_with(query, $1))`,
+			fmt.Sprintf("alter table account.%[1]s drop constraint if exists %[1]s_earlier", table)).Scan(&waits)
+		return err == nil && waits
+	})
+	if err := reader.Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+	if err := <-migrated; err == nil {
+		t.Error("the migration succeeded although its table is in use")
 	}
 	if _, err = owner.Exec(t.Context(), "insert into account."+table+" "+insert, uuid.New()); err != nil {
 		t.Errorf("a row is refused: %v", err)

@@ -12,6 +12,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
+// MigrateFor is Migrate with a limit for how long a table may be in use.
+var MigrateFor = migrateFor
+
 // Try runs a statement as the service's role.
 func (s *Store) Try(ctx context.Context, sql string) error {
 	_, err := s.pool.Exec(ctx, sql)

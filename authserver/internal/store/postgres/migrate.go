@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/migrate"
@@ -12,10 +13,16 @@ import (
 
 // Migrate applies the missing migrations as the owner of the database and returns their names.
 func Migrate(ctx context.Context, url credential.Secret) ([]string, error) {
+	return migrateFor(ctx, url, 0)
+}
+
+// migrateFor is Migrate with migrate.Migrations.TryFor.
+func migrateFor(ctx context.Context, url credential.Secret, tryFor time.Duration) ([]string, error) {
 	all, err := schema()
 	if err != nil {
 		return nil, err
 	}
+	all.TryFor = tryFor
 	applied, err := all.Up(ctx, url.Reveal())
 	if err != nil {
 		return applied, errors.Join(fmt.Errorf("migrate the account schema: %w", err),
