@@ -181,14 +181,20 @@ func (w *Watch) check() {
 	time.AfterFunc(suspectAfter, w.check)
 }
 
-// answers reports whether the server responds. An error other than a timeout or cancellation is also a response.
+// answers reports whether the server responds. An error other than a timeout or cancellation is also a response. If a
+// probe has a shorter time limit than within, it is repeated.
 func (w *Watch) answers(within time.Duration) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	answered := make(chan struct{})
 	go func() {
-		if err := w.probe(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-			close(answered)
+		for ctx.Err() == nil {
+			err := w.probe(ctx)
+			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+				close(answered)
+				return
+			}
+			time.Sleep(probePause)
 		}
 	}()
 	timer := time.NewTimer(step)

@@ -239,6 +239,30 @@ func TestWatch_WaitsAsLongAsConfigured(t *testing.T) {
 	})
 }
 
+// The probe has a time limit of its own. It is repeated at once, so that an outage is not prolonged.
+func TestWatch_RepeatsProbeThatTimedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = laterWithin / 4
+		s := &server{}
+		s.silent.Store(true)
+		w := NewWatch(func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, limit)
+			defer cancel()
+			return s.probe(ctx)
+		}, 0)
+		operation := startQuery(t.Context(), w)
+		wantsEnded(t, operation)
+		endQuery(operation, w, operation.Err())
+		time.Sleep(step) // the next probe has begun
+		s.silent.Store(false)
+		time.Sleep(limit + 2*probePause)
+		if w.Silent() {
+			t.Error("the server counts as silent although it responds")
+		}
+		time.Sleep(2 * laterWithin) // until the probe has a response
+	})
+}
+
 func TestCheckWait(t *testing.T) {
 	for wait, valid := range map[time.Duration]bool{
 		0:               true,

@@ -10,6 +10,9 @@ import (
 // migrations it does not query them again, because migrations only go forward. It uses a connection reserved
 // for it, so that it does not wait for callers that hold the others.
 func (s *Store) Ready(ctx context.Context) error {
+	if !s.Responds() { // every statement is refused until a probe has a response
+		return unavailable("ping", context.DeadlineExceeded)
+	}
 	if s.migrated.Load() {
 		return s.Ping(ctx)
 	}

@@ -49,6 +49,7 @@ type Store struct {
 	searches *database // only for searches, so that they never hold every connection
 	probe    *database // one connection for Answers and Ready, so that they do not wait for other callers
 	pings    singleflight.Group
+	health   *pghealth.Watch // of pool and searches
 
 	turns *inflight.Requests[uuid.UUID] // of writes, by workspace
 
@@ -99,7 +100,8 @@ func OpenFromSource(
 ) (*Store, error) {
 	general, searching := shares(connections)
 	s := &Store{turns: newTurns(general)}
-	watched := append(slices.Clone(tracers), pghealth.NewWatch(s.Ping, wait))
+	s.health = pghealth.NewWatch(s.Ping, wait)
+	watched := append(slices.Clone(tracers), s.health)
 	timeout := max(minTimeout, wait)
 	for pool, options := range map[**database]poolOptions{
 		&s.pool: {

@@ -29,6 +29,9 @@ var accountFunctions = []string{
 // authorization server's migrations that it depends on. After a success the migrations are not checked again: they
 // only go forward.
 func (s *Store) Ready(ctx context.Context) error {
+	if s.health.Silent() { // every statement is refused until a probe has a response
+		return outcome(context.DeadlineExceeded)
+	}
 	if s.migrated.Load() {
 		return s.Ping(ctx)
 	}
