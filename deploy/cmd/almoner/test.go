@@ -227,9 +227,10 @@ func (t *testRun) inBackground(run func(*testRun)) (wait func()) {
 }
 
 // testEndToEnd runs the tests of e2e, two packages at once. More would slow down the services and browsers of a test
-// until its requests time out. The packages that take longest start first.
+// until its requests time out. The packages that take longest start first, then runbooks, which mostly waits.
 func (t *testRun) testEndToEnd(ctx context.Context) {
-	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, "-p=2", ".", "./torture", "./...")
+	packages := []string{".", "./torture", "./runbooks", "./..."}
+	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, append([]string{"-p=2"}, packages...)...)
 }
 
 // endToEndFlags leaves out the build tags: browsers and gateways use HTTP/2, which the services' tags exclude.
