@@ -92,3 +92,51 @@ func refuseHandshakes(fd int) error {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
 }
+
+// keepUnused lets a connection without a request stay open for idleTimeout, as one between two requests does.
+// http.Server would close it after readHeaderTimeout. Go's http.Transport, and therefore Traefik and the gateway of the
+// local stack, open connections ahead of use, and cannot resend a POST whose connection the server closes meanwhile.
+type keepUnused struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l keepUnused) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &unusedConn{Conn: accepted}, nil
+}
+
+// An unusedConn replaces the first read deadline that http.Server sets, which is readHeaderTimeout from now, by
+// idleTimeout from now. From the first byte on, readHeaderTimeout applies.
+type unusedConn struct {
+	net.Conn
+	used bool // only the server's goroutine for the connection writes it, before it starts another
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *unusedConn) SetReadDeadline(end time.Time) error {
+	if !c.used {
+		end = time.Now().Add(idleTimeout)
+	}
+	return c.Conn.SetReadDeadline(end)
+}
+
+// Read implements net.Conn.
+func (c *unusedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.used {
+		c.used = true
+		_ = c.Conn.SetReadDeadline(time.Now().Add(readHeaderTimeout)) // a closed connection fails at the next read
+	}
+	return n, err
+}
+
+// CloseWrite sends the end of a response that closes the connection. http.Server calls it, so that the client can read
+// the response before the connection is reset.
+func (c *unusedConn) CloseWrite() error {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		return tcp.CloseWrite()
+	}
+	return nil
+}

@@ -14,9 +14,9 @@ import (
 // Time limits of the server. A slow client is cut off; the stores' own limits bound a slow response.
 const (
 	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 15 * time.Second
+	readBodyTimeout   = 15 * time.Second // from the end of the header
 	writeTimeout      = 30 * time.Second
-	idleTimeout       = 60 * time.Second
+	idleTimeout       = 60 * time.Second // before the first request too (keepUnused)
 	maxHeaderBytes    = 16 << 10
 	drainTimeout      = 20 * time.Second
 )
@@ -48,20 +48,9 @@ func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.L
 		return fmt.Errorf("listen: %w", err)
 	}
 	leaving := new(atomic.Bool)
-	server := &http.Server{
-		Handler:           closing(endAfterChunks(pace{paceChunk, paceTime, writeTimeout}.keep(handler))),
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-		BaseContext: func(net.Listener) context.Context {
-			return context.WithValue(context.Background(), leavingKey{}, leaving)
-		},
-	}
+	server := newServer(handler, leaving, log)
 	stopped := make(chan error, 1)
-	go func() { stopped <- server.Serve(smallBuffers{listener}) }()
+	go func() { stopped <- server.Serve(keepUnused{smallBuffers{listener}}) }()
 	if ready != nil {
 		ready(listener.Addr())
 	}
@@ -94,6 +83,22 @@ func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.L
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
+}
+
+// newServer returns a server whose listener must be a keepUnused.
+func newServer(handler http.Handler, leaving *atomic.Bool, log *slog.Logger) *http.Server {
+	handler = pace{paceChunk, paceTime, writeTimeout}.keep(handler)
+	return &http.Server{
+		Handler:           closing(endAfterChunks(limitBody(handler))),
+		ReadHeaderTimeout: readHeaderTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		BaseContext: func(net.Listener) context.Context {
+			return context.WithValue(context.Background(), leavingKey{}, leaving)
+		},
+	}
 }
 
 // waitReady returns once the process is ready, readyTimeout has passed or ctx has ended. A hanging Ready does
@@ -146,6 +151,15 @@ func closing(next http.Handler) http.Handler {
 		if Leaving(r.Context()) {
 			w.Header().Set("Connection", "close")
 		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// limitBody makes reading a body fail after readBodyTimeout. http.Server.ReadTimeout would include the time before the
+// first byte of a connection's first request (keepUnused).
+func limitBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readBodyTimeout)) // a connection supports it
 		next.ServeHTTP(w, r)
 	})
 }

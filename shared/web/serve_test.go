@@ -1,12 +1,14 @@
 package web
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -172,3 +174,119 @@ func TestServe_WaitsForReadinessAtMostThreeSeconds(t *testing.T) {
 		}
 	})
 }
+
+// net/http's clients open connections ahead of use and send the first request later.
+func TestServe_KeepsUnusedConnection(t *testing.T) {
+	for name, c := range map[string]struct {
+		pause time.Duration
+		kept  bool
+	}{
+		"used after the header's time limit": {2 * readHeaderTimeout, true},
+		"used after the body's time limit":   {2 * readBodyTimeout, true},
+		"not used":                           {idleTimeout + time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := connected(t)
+				time.Sleep(c.pause)
+				for range 2 {
+					go func() {
+						header := "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
+						if _, err := io.WriteString(client, header); err != nil {
+							return
+						}
+						time.Sleep(readHeaderTimeout + time.Second) // the body has a time limit of its own
+						_, _ = io.WriteString(client, "body")
+					}()
+					response, err := http.ReadResponse(bufio.NewReader(client), nil)
+					if kept := err == nil && response.StatusCode == http.StatusOK; kept != c.kept {
+						t.Fatalf("got a response: %t (%v), want %t", kept, err, c.kept)
+					}
+					if !c.kept {
+						return
+					}
+					time.Sleep(idleTimeout - time.Second)
+				}
+			})
+		})
+	}
+}
+
+func TestServe_EndsSlowRequests(t *testing.T) {
+	for name, c := range map[string]struct {
+		beginning string
+		ends      time.Duration
+	}{
+		"a header": {"P", readHeaderTimeout},
+		"a body":   {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", readBodyTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := connected(t)
+				const unused = 3 * time.Second
+				time.Sleep(unused)
+				began := time.Now()
+				var sender sync.WaitGroup
+				defer sender.Wait()
+				sender.Go(func() {
+					_, err := io.WriteString(client, c.beginning)
+					for err == nil {
+						time.Sleep(time.Second)
+						_, err = io.WriteString(client, "x")
+					}
+				})
+				_, _ = io.Copy(io.Discard, client)
+				if took := time.Since(began); took < c.ends || took > c.ends+time.Second {
+					t.Errorf("ended after %s, want %s", took, c.ends)
+				}
+			})
+		})
+	}
+}
+
+// connected returns the client's end of a connection to a server that reads bodies and, if that fails, closes the
+// connection.
+func connected(t *testing.T) net.Conn {
+	t.Helper()
+	reader := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	server := newServer(reader, new(atomic.Bool), slog.New(slog.DiscardHandler))
+	client, accepted := net.Pipe()
+	waiting := pipes{make(chan net.Conn, 1), make(chan struct{})}
+	waiting.accepted <- accepted
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(keepUnused{waiting}) }()
+	t.Cleanup(func() {
+		_ = client.Close()
+		_ = server.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return client
+}
+
+// pipes is a listener of connections in memory, which testing/synctest supports.
+type pipes struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accepted:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error {
+	close(p.closed)
+	return nil
+}
+
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
