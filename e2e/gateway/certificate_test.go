@@ -7,15 +7,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
 	"math/big"
 	"os"
 	"path/filepath"
 	"time"
 )
-
-// lifelines are referenced until this process ends, when the temporary directories are removed.
-var lifelines []io.Closer
 
 func certificateFile(dir string) string { return filepath.Join(dir, "cert.pem") }
 func keyFile(dir string) string         { return filepath.Join(dir, "key.pem") }

@@ -71,18 +71,13 @@ func (f *front) skipIfMissing(t *testing.T) {
 // startFronts starts both gateways in front of the processes, each on its own address, and returns when they respond.
 // They end with this process. The settings are added to Caddy's environment; nginx has none.
 func startFronts(at ports, before processes, settings ...string) ([]*front, error) {
-	dir, err := localstore.TempDir("almoner-gateway-")
+	dir, err := localstore.ProcessDir("almoner-gateway-")
 	if err != nil {
 		return nil, err
 	}
 	if err := os.Chmod(dir, 0o711); err != nil { // nginx's workers run as another user, who must be able to enter it
 		return nil, err
 	}
-	lifeline, err := localstore.RemoveAfterUs(dir)
-	if err != nil {
-		return nil, err
-	}
-	lifelines = append(lifelines, lifeline)
 	trust, err := writeCertificate(dir)
 	if err != nil {
 		return nil, err

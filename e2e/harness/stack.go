@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -67,15 +66,10 @@ func Shared(t testing.TB) *stack.Stack {
 
 // Lasting starts a stack that runs until the test process ends.
 func Lasting(options Options) (*stack.Stack, error) {
-	home, err := localstore.TempDir("almoner-e2e-")
+	home, err := localstore.ProcessDir("almoner-e2e-")
 	if err != nil {
 		return nil, err
 	}
-	lifeline, err := localstore.RemoveAfterUs(home)
-	if err != nil {
-		return nil, err
-	}
-	lifelines.Store(home, lifeline)
 	s, err := start(home, options)
 	if err == nil {
 		lasting.Store(s, nil)
@@ -144,36 +138,26 @@ func several[Servers interface{ Stop() }](
 	return servers
 }
 
-// builds is a directory with the services' binaries and its lifeline.
-type builds struct {
-	dir      string
-	lifeline io.Closer
-}
-
-// The state of the test process: one build and one stack for all tests.
+// The state of the test process: one build and one stack for all tests. The result of sharedBuild is a directory with the
+// services' binaries.
 var (
-	lifelines    sync.Map // home → io.Closer: referenced so that they are not garbage collected
 	sharedStack  = sync.OnceValues(func() (*stack.Stack, error) { return Lasting(Options{Traced: true}) })
 	preparedHome = sync.OnceValues(prepareHome)
-	sharedBuild  = sync.OnceValues(func() (builds, error) {
+	sharedBuild  = sync.OnceValues(func() (string, error) {
 		if dir := os.Getenv(binariesVariable); dir != "" {
-			return builds{dir: dir}, nil
+			return dir, nil
 		}
 		root, err := repositoryRoot()
 		if err != nil {
-			return builds{}, err
+			return "", err
 		}
-		dir, err := os.MkdirTemp("", "almoner-e2e-bin-")
+		dir, err := localstore.ProcessDir("almoner-e2e-bin-")
 		if err != nil {
-			return builds{}, err
-		}
-		lifeline, err := localstore.RemoveAfterUs(dir)
-		if err != nil {
-			return builds{}, err
+			return "", err
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 		defer cancel()
-		return builds{dir, lifeline}, stack.Build(ctx, root, dir)
+		return dir, stack.Build(ctx, root, dir)
 	})
 )
 
@@ -184,7 +168,7 @@ func Program(t testing.TB, name string) string {
 	if err != nil {
 		t.Fatalf("build the services: %v", err)
 	}
-	return filepath.Join(built.dir, name)
+	return filepath.Join(built, name)
 }
 
 func start(home string, options Options) (*stack.Stack, error) {
@@ -197,7 +181,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 		if err != nil {
 			return nil, err
 		}
-		binaries = built.dir
+		binaries = built
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
@@ -297,20 +281,15 @@ func prepareHome() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	home, err := localstore.TempDir("almoner-e2e-home-")
+	home, err := localstore.ProcessDir("almoner-e2e-home-")
 	if err != nil {
 		return "", err
 	}
-	lifeline, err := localstore.RemoveAfterUs(home)
-	if err != nil {
-		return "", err
-	}
-	lifelines.Store(home, lifeline)
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
 	return home, stack.Prepare(ctx, stack.Options{
 		Home:     home,
-		Binaries: built.dir,
+		Binaries: built,
 		Tools:    os.Getenv(toolsVariable),
 		Volatile: true,
 	})

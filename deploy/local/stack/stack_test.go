@@ -21,24 +21,15 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-type built struct {
-	dir      string
-	lifeline io.Closer
-}
-
-var binaries = sync.OnceValues(func() (built, error) {
+var binaries = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv("ALMONER_TEST_BINARIES"); dir != "" {
-		return built{dir: dir}, nil
+		return dir, nil
 	}
-	dir, err := os.MkdirTemp("", "almoner-stack-bin-")
+	dir, err := localstore.ProcessDir("almoner-stack-bin-")
 	if err != nil {
-		return built{}, err
+		return "", err
 	}
-	lifeline, err := localstore.RemoveAfterUs(dir)
-	if err != nil {
-		return built{}, err
-	}
-	return built{dir, lifeline}, Build(context.Background(), "../../..", dir)
+	return dir, Build(context.Background(), "../../..", dir)
 })
 
 // newHome returns a directory that the stores' user can reach.
@@ -52,25 +43,21 @@ func newHome(t *testing.T) string {
 	return dir
 }
 
-var prepared = sync.OnceValues(func() (built, error) {
+var prepared = sync.OnceValues(func() (string, error) {
 	if home := os.Getenv("ALMONER_TEST_HOME"); home != "" {
-		return built{dir: home}, nil
+		return home, nil
 	}
-	dir, err := localstore.TempDir("almoner-stack-home-")
+	dir, err := localstore.ProcessDir("almoner-stack-home-")
 	if err != nil {
-		return built{}, err
+		return "", err
 	}
-	lifeline, err := localstore.RemoveAfterUs(dir)
+	programs, err := binaries()
 	if err != nil {
-		return built{}, err
+		return "", err
 	}
-	b, err := binaries()
-	if err != nil {
-		return built{}, err
-	}
-	return built{dir, lifeline}, Prepare(context.Background(), Options{
+	return dir, Prepare(context.Background(), Options{
 		Home:     dir,
-		Binaries: b.dir,
+		Binaries: programs,
 		Tools:    os.Getenv("ALMONER_TEST_TOOLS"),
 		Volatile: true,
 	})
@@ -84,7 +71,7 @@ func usedHome(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := newHome(t)
-	if out, err := exec.CommandContext(t.Context(), "cp", "-a", from.dir+"/.", dir).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "cp", "-a", from+"/.", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return dir
@@ -92,11 +79,11 @@ func usedHome(t *testing.T) string {
 
 func optionsFor(t *testing.T, home string) Options {
 	t.Helper()
-	b, err := binaries()
+	programs, err := binaries()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{Home: home, Binaries: b.dir, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true}
+	return Options{Home: home, Binaries: programs, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true}
 }
 
 func start(t *testing.T, options Options) *Stack {

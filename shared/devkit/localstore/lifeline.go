@@ -5,8 +5,31 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 )
+
+// lifelines are those of ProcessDir, referenced until this process ends.
+var lifelines struct {
+	sync.Mutex
+	open []io.Closer
+}
+
+// ProcessDir makes a directory as TempDir does. It is removed when this process ends, in whatever way.
+func ProcessDir(pattern string) (string, error) {
+	dir, err := TempDir(pattern)
+	if err != nil {
+		return "", err
+	}
+	lifeline, err := RemoveAfterUs(dir)
+	if err != nil {
+		return "", err
+	}
+	lifelines.Lock()
+	defer lifelines.Unlock()
+	lifelines.open = append(lifelines.open, lifeline)
+	return dir, nil
+}
 
 // RemoveAfterUs removes dir when this process ends, in whatever way. It is for test processes, which cannot
 // clean up when they are killed. Servers started by this package end with the process (package child); a

@@ -1,11 +1,14 @@
 package localstore
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -318,6 +321,42 @@ func TestRemoveAfterUs_RemovesDirectoryWhenLifelineCloses(t *testing.T) {
 		}
 		await.True(t, await.Long, "the directory is removed", func() bool { return !exists(dirs[i]) })
 	}
+}
+
+// A killed process cannot clean up.
+func TestProcessDir_IsRemovedWhenProcessIsKilled(t *testing.T) {
+	const asChild = "ALMONER_TEST_PROCESS_DIR"
+	if os.Getenv(asChild) != "" {
+		dir, err := ProcessDir("almoner-test-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println(dir)
+		select {} // until it is killed
+	}
+	program := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	program.Env = append(os.Environ(), asChild+"=1")
+	out, err := program.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := strings.TrimSuffix(line, "\n")
+	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
+	}
+	_ = program.Process.Kill()
+	_ = program.Wait()
+	await.True(t, await.Long, "the directory is removed", func() bool {
+		_, err := os.Stat(dir)
+		return errors.Is(err, os.ErrNotExist)
+	})
 }
 
 func TestFreePort_IsOutsideEphemeralRange(t *testing.T) {

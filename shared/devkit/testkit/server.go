@@ -2,7 +2,6 @@ package testkit
 
 import (
 	"context"
-	"io"
 	"os"
 	"sync"
 
@@ -19,9 +18,6 @@ const (
 // server is the PostgreSQL server of the test process.
 type server struct {
 	url string
-	// lifeline is closed by the kernel when this process ends. It is stored here so that nothing closes it
-	// earlier.
-	lifeline io.Closer
 }
 
 // sharedServer and sharedTemplate are the state of the test process: one server and one template for all its
@@ -62,11 +58,7 @@ func findServer() (server, error) {
 	if url := os.Getenv(serverVariable); url != "" {
 		return server{url: url}, nil
 	}
-	dir, err := localstore.TempDir("almoner-test-postgres-")
-	if err != nil {
-		return server{}, err
-	}
-	lifeline, err := localstore.RemoveAfterUs(dir)
+	dir, err := localstore.ProcessDir("almoner-test-postgres-")
 	if err != nil {
 		return server{}, err
 	}
@@ -79,5 +71,5 @@ func findServer() (server, error) {
 	if err != nil {
 		return server{}, err
 	}
-	return server{url: started.URL, lifeline: lifeline}, nil
+	return server{url: started.URL}, nil
 }

@@ -10,7 +10,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"io"
 	"net/url"
 	"os"
 	"sync"
@@ -101,7 +100,7 @@ func NewRedis(t testing.TB) *localstore.Redis {
 	if err != nil {
 		t.Fatalf("a Redis for the test: %v", err)
 	}
-	dir, err := os.MkdirTemp(parent.dir, "")
+	dir, err := os.MkdirTemp(parent, "")
 	if err != nil {
 		t.Fatalf("a Redis for the test: %v", err)
 	}
@@ -119,24 +118,14 @@ func NewRedis(t testing.TB) *localstore.Redis {
 	return server
 }
 
-// A folder of files that is removed when the process ends.
-type folder struct {
-	dir      string
-	lifeline io.Closer // referenced so that it is not garbage collected
-}
-
 // redisFolder returns the folder of the files of this process's Redis servers. It is removed even if the process is
 // killed, as fuzz workers are when their time is over.
-var redisFolder = sync.OnceValues(func() (folder, error) {
-	dir, err := localstore.TempDir("almoner-test-redis-")
+var redisFolder = sync.OnceValues(func() (string, error) {
+	dir, err := localstore.ProcessDir("almoner-test-redis-")
 	if err != nil {
-		return folder{}, err
+		return "", err
 	}
-	lifeline, err := localstore.RemoveAfterUs(dir)
-	if err != nil {
-		return folder{}, err
-	}
-	return folder{dir, lifeline}, os.Chmod(dir, 0o711) // the servers' user must be able to enter it
+	return dir, os.Chmod(dir, 0o711) // the servers' user must be able to enter it
 })
 
 func inDatabase(server, name string) string {

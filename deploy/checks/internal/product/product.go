@@ -10,7 +10,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -55,25 +54,14 @@ func Root() string {
 	return "."
 }
 
-// built holds the directory of the binaries.
-type built struct {
-	dir string
-	// The kernel closes lifeline when this process ends; it is stored here so that nothing closes it before.
-	lifeline io.Closer
-}
-
-// binaries builds both services once for each process, unless prebuilt binaries exist.
-var binaries = sync.OnceValues(func() (built, error) {
+// binaries returns a directory with both services, which it builds once for each process unless prebuilt binaries exist.
+var binaries = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv(binariesVariable); dir != "" {
-		return built{dir: dir}, nil
+		return dir, nil
 	}
-	dir, err := os.MkdirTemp("", "almoner-checks-")
+	dir, err := localstore.ProcessDir("almoner-checks-")
 	if err != nil {
-		return built{}, err
-	}
-	lifeline, err := localstore.RemoveAfterUs(dir)
-	if err != nil {
-		return built{}, err
+		return "", err
 	}
 	for _, name := range []string{"authserver", "resourceapi"} {
 		build := exec.Command(
@@ -86,20 +74,20 @@ var binaries = sync.OnceValues(func() (built, error) {
 		)
 		build.Dir = filepath.Join(Root(), name)
 		if out, err := build.CombinedOutput(); err != nil {
-			return built{}, fmt.Errorf("%s does not build: %s", name, out)
+			return "", fmt.Errorf("%s does not build: %s", name, out)
 		}
 	}
-	return built{dir, lifeline}, nil
+	return dir, nil
 })
 
 // Path returns the path of the binary.
 func (c Command) Path(t testing.TB) string {
 	t.Helper()
-	there, err := binaries()
+	dir, err := binaries()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := filepath.Abs(filepath.Join(there.dir, c.Binary))
+	path, err := filepath.Abs(filepath.Join(dir, c.Binary))
 	if err != nil {
 		t.Fatal(err)
 	}
