@@ -3,7 +3,9 @@ package client_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -94,6 +96,37 @@ func TestRetries_RepeatOnlySafeRequests(t *testing.T) {
 	made, err := api.Programmes.Create(t.Context(), client.NewProgramme{Name: "x"})
 	if err != nil || made.ID != "made" || time.Since(began) < time.Second {
 		t.Errorf("%+v %v after %s", made, err, time.Since(began))
+	}
+}
+
+// A server, or a proxy before it, may close an idle connection at the moment when a request is sent on it.
+func TestIntrospect_RepeatsRequestOnClosedConnection(t *testing.T) {
+	var mu sync.Mutex
+	requests, closed := map[string]int{}, 0 // requests by connection
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Header.Get("X-Idempotency-Key") != "" {
+			t.Error("the header was sent")
+		}
+		if requests[r.RemoteAddr]++; requests[r.RemoteAddr] == 2 {
+			closed++
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"active":true}`)
+	}))
+	defer server.Close()
+	service := client.Service{BaseURL: server.URL, ClientID: "c", Secret: "s"}
+	for range 3 {
+		if answer, err := service.Introspect(t.Context(), "token"); err != nil || !answer.Active {
+			t.Errorf("%+v, %v", answer, err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if closed == 0 {
+		t.Error("no connection was closed")
 	}
 }
 
