@@ -93,48 +93,48 @@ func refuseHandshakes(fd int) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
 }
 
-// keepUnused lets a connection without a request stay open for idleTimeout, as one between two requests does.
-// http.Server would close it after readHeaderTimeout. Go's http.Transport, and therefore Traefik and the gateway of the
-// local stack, open connections ahead of use, and cannot resend a POST whose connection the server closes meanwhile.
-type keepUnused struct{ net.Listener }
+// A firstByteListener lets a connection wait idleTimeout for its first request. http.Server would close it after
+// readHeaderTimeout. Go's http.Transport, which Traefik and the gateway of the local stack use, opens connections that it
+// may use only later, and cannot repeat a POST if the server closes the connection at that moment.
+type firstByteListener struct{ net.Listener }
 
 // Accept implements net.Listener.
-func (l keepUnused) Accept() (net.Conn, error) {
+func (l firstByteListener) Accept() (net.Conn, error) {
 	accepted, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &unusedConn{Conn: accepted}, nil
+	return &firstByteConn{Conn: accepted}, nil
 }
 
-// An unusedConn replaces the first read deadline that http.Server sets, which is readHeaderTimeout from now, by
-// idleTimeout from now. From the first byte on, readHeaderTimeout applies.
-type unusedConn struct {
+// A firstByteConn replaces each read deadline that is set before its first byte by idleTimeout from then. At the first
+// byte it sets readHeaderTimeout.
+type firstByteConn struct {
 	net.Conn
-	used bool // only the server's goroutine for the connection writes it, before it starts another
+	began bool // written once, by the goroutine that reads the first request, before net/http starts its background read
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *unusedConn) SetReadDeadline(end time.Time) error {
-	if !c.used {
+func (c *firstByteConn) SetReadDeadline(end time.Time) error {
+	if !c.began {
 		end = time.Now().Add(idleTimeout)
 	}
 	return c.Conn.SetReadDeadline(end)
 }
 
 // Read implements net.Conn.
-func (c *unusedConn) Read(b []byte) (int, error) {
+func (c *firstByteConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && !c.used {
-		c.used = true
+	if n > 0 && !c.began {
+		c.began = true
 		_ = c.Conn.SetReadDeadline(time.Now().Add(readHeaderTimeout)) // a closed connection fails at the next read
 	}
 	return n, err
 }
 
-// CloseWrite sends the end of a response that closes the connection. http.Server calls it, so that the client can read
-// the response before the connection is reset.
-func (c *unusedConn) CloseWrite() error {
+// CloseWrite shuts down the sending side of the connection. http.Server calls it before it closes a connection with an
+// unread body, so that the client can read the response before a reset.
+func (c *firstByteConn) CloseWrite() error {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		return tcp.CloseWrite()
 	}

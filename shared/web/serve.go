@@ -16,7 +16,7 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	readBodyTimeout   = 15 * time.Second // from the end of the header
 	writeTimeout      = 30 * time.Second
-	idleTimeout       = 60 * time.Second // before the first request too (keepUnused)
+	idleTimeout       = 60 * time.Second // before the first request too (firstByteListener)
 	maxHeaderBytes    = 16 << 10
 	drainTimeout      = 20 * time.Second
 )
@@ -50,7 +50,7 @@ func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.L
 	leaving := new(atomic.Bool)
 	server := newServer(handler, leaving, log)
 	stopped := make(chan error, 1)
-	go func() { stopped <- server.Serve(keepUnused{smallBuffers{listener}}) }()
+	go func() { stopped <- server.Serve(firstByteListener{smallBuffers{listener}}) }()
 	if ready != nil {
 		ready(listener.Addr())
 	}
@@ -85,7 +85,7 @@ func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.L
 	return nil
 }
 
-// newServer returns a server whose listener must be a keepUnused.
+// newServer returns a server that must be served with a firstByteListener.
 func newServer(handler http.Handler, leaving *atomic.Bool, log *slog.Logger) *http.Server {
 	handler = pace{paceChunk, paceTime, writeTimeout}.keep(handler)
 	return &http.Server{
@@ -155,11 +155,16 @@ func closing(next http.Handler) http.Handler {
 	})
 }
 
-// limitBody makes reading a body fail after readBodyTimeout. http.Server.ReadTimeout would include the time before the
-// first byte of a connection's first request (keepUnused).
+// limitBody makes reading a body fail readBodyTimeout after the end of the header. It sets no deadline for a request
+// without a body: net/http already reads the connection then, and would cancel the request's context.
+// http.Server.ReadTimeout would include the time before the first byte of a connection's first request
+// (firstByteListener).
 func limitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readBodyTimeout)) // a connection supports it
+		if r.Body != http.NoBody {
+			deadline := time.Now().Add(readBodyTimeout)
+			_ = http.NewResponseController(w).SetReadDeadline(deadline) // every connection of http.Server supports it
+		}
 		next.ServeHTTP(w, r)
 	})
 }

@@ -175,7 +175,7 @@ func TestServe_WaitsForReadinessAtMostThreeSeconds(t *testing.T) {
 	})
 }
 
-// net/http's clients open connections ahead of use and send the first request later.
+// http.Transport may open a connection long before it sends a request on it.
 func TestServe_KeepsUnusedConnection(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause time.Duration
@@ -187,7 +187,7 @@ func TestServe_KeepsUnusedConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := connected(t)
+				client := connect(t, readsBody)
 				time.Sleep(c.pause)
 				for range 2 {
 					go func() {
@@ -222,7 +222,7 @@ func TestServe_EndsSlowRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := connected(t)
+				client := connect(t, readsBody)
 				const unused = 3 * time.Second
 				time.Sleep(unused)
 				began := time.Now()
@@ -244,21 +244,52 @@ func TestServe_EndsSlowRequests(t *testing.T) {
 	}
 }
 
-// connected returns the client's end of a connection to a server that reads bodies and, if that fails, closes the
-// connection.
-func connected(t *testing.T) net.Conn {
-	t.Helper()
-	reader := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			panic(http.ErrAbortHandler)
+// A handler may work for longer than a body may take, for example on an export.
+func TestServe_LeavesContextOfLongRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := connect(t, func(w http.ResponseWriter, r *http.Request) {
+			readsBody(w, r)
+			select {
+			case <-r.Context().Done():
+				w.WriteHeader(http.StatusServiceUnavailable)
+			case <-time.After(writeTimeout - time.Second):
+			}
+		})
+		for _, request := range []string{
+			"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+			"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+			"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody",
+		} {
+			if _, err := io.WriteString(client, request); err != nil {
+				t.Fatal(err)
+			}
+			response, err := http.ReadResponse(bufio.NewReader(client), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if response.StatusCode != http.StatusOK {
+				t.Errorf("the context of %q was cancelled", request)
+			}
 		}
 	})
-	server := newServer(reader, new(atomic.Bool), slog.New(slog.DiscardHandler))
+}
+
+// readsBody aborts the response if the body cannot be read.
+func readsBody(_ http.ResponseWriter, r *http.Request) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// connect returns the client's end of a connection to a server with the handler.
+func connect(t *testing.T, handler http.HandlerFunc) net.Conn {
+	t.Helper()
+	server := newServer(handler, new(atomic.Bool), slog.New(slog.DiscardHandler))
 	client, accepted := net.Pipe()
-	waiting := pipes{make(chan net.Conn, 1), make(chan struct{})}
-	waiting.accepted <- accepted
+	listener := pipeListener{make(chan net.Conn, 1), make(chan struct{})}
+	listener.accepted <- accepted
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(keepUnused{waiting}) }()
+	go func() { served <- server.Serve(firstByteListener{listener}) }()
 	t.Cleanup(func() {
 		_ = client.Close()
 		_ = server.Close()
@@ -269,13 +300,13 @@ func connected(t *testing.T) net.Conn {
 	return client
 }
 
-// pipes is a listener of connections in memory, which testing/synctest supports.
-type pipes struct {
+// A pipeListener returns one in-memory connection, which testing/synctest supports.
+type pipeListener struct {
 	accepted chan net.Conn
 	closed   chan struct{}
 }
 
-func (p pipes) Accept() (net.Conn, error) {
+func (p pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.accepted:
 		return c, nil
@@ -284,9 +315,9 @@ func (p pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p pipes) Close() error {
+func (p pipeListener) Close() error {
 	close(p.closed)
 	return nil
 }
 
-func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
+func (p pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
