@@ -199,7 +199,8 @@ func workerDies(
 	}
 	await.True(t, time.Minute, "the event before the kill", func() bool { return len(receiver.At("/api")) == before+1 })
 	worker.Kill()
-	// The queue restarts the jobs of a dead process after a minute, and elects another leader: backdate both.
+	// Only the queue's leader retries the job of a killed process, a minute after it began. Expire the killed leader
+	// and backdate the job.
 	p.Database.Exec(t, `update river.river_leader set expires_at = elected_at + interval '1 microsecond'`)
 	p.Database.Exec(t, `update river.river_job set attempted_at = now() - interval '2 minutes' where state = 'running'`)
 	receiver.Resume()

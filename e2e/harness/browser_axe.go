@@ -23,17 +23,23 @@ func (b *Browser) Show(screen Screen, colours string) {
 }
 
 // violationsScript runs axe-core and reports each element that violates a rule. It waits for the end of transitions,
-// because they change colours. Contrast depends on the styles of an element and of its ancestors: of the elements that
-// have the same, such as those of the operations in the API documentation, only the first is inspected for contrast.
+// because they change colours. Contrast depends on the styles of an element and of its ancestors. Of the visible
+// elements with text whose styles and ancestors' styles are equal, only the first is checked for contrast, because the
+// API documentation has very many.
 const violationsScript = `(async () => {
 	for (const a of document.getAnimations()) a.finish();
-	const looks = new Map([[null, ""]]), seen = new Set();
+	const styles = new Map([[null, ""]]), seen = new Set();
 	for (const e of document.querySelectorAll("*")) {
 		const s = getComputedStyle(e);
 		const own = [s.color, s.backgroundColor, s.backgroundImage, s.opacity, s.fontSize, s.fontWeight, s.display];
-		looks.set(e, looks.get(e.parentElement) + "/" + own);
-		e.toggleAttribute("data-contrast", !seen.has(looks.get(e)));
-		seen.add(looks.get(e));
+		const all = styles.get(e.parentElement) + "/" + own;
+		styles.set(e, all);
+		const text = e.matches("input, select, textarea") ||
+			[...e.childNodes].some(n => n.nodeType === Node.TEXT_NODE && n.data.trim());
+		const shown = text && e.checkVisibility({ opacityProperty: true, visibilityProperty: true }) &&
+			e.getBoundingClientRect().width > 1; // narrower text is for screen readers only
+		e.toggleAttribute("data-contrast", shown && !seen.has(all));
+		if (shown) seen.add(all);
 	}
 	axe.configure({ rules: [{ id: "color-contrast", selector: "[data-contrast]" }] });
 	const result = await axe.run(document, { resultTypes: ["violations"] });

@@ -138,12 +138,12 @@ func several[Servers interface{ Stop() }](
 	return servers
 }
 
-// The state of the test process: one build and one stack for all tests. The result of sharedBuild is a directory with the
-// services' binaries.
+// The state of the test process: one build and one stack for all tests.
 var (
 	sharedStack  = sync.OnceValues(func() (*stack.Stack, error) { return Lasting(Options{Traced: true}) })
 	preparedHome = sync.OnceValues(prepareHome)
-	sharedBuild  = sync.OnceValues(func() (string, error) {
+	// sharedBuild returns the directory of the services' binaries.
+	sharedBuild = sync.OnceValues(func() (string, error) {
 		if dir := os.Getenv(binariesVariable); dir != "" {
 			return dir, nil
 		}
@@ -262,7 +262,7 @@ func StoppedStoreSettings() map[string]string { return storeWaitSettings(time.Se
 // tests that check the time of responses or stop a store for less than a second.
 func AsInProduction() map[string]string { return map[string]string{storeWait: "0s"} }
 
-// SlowStoreSettings returns the settings of a stack whose stores are slow but do respond.
+// SlowStoreSettings returns the settings of a stack whose stores are slow or lose connections, but do respond.
 func SlowStoreSettings() map[string]string { return storeWaitSettings(testkit.StoreWait) }
 
 func storeWaitSettings(short time.Duration) map[string]string {

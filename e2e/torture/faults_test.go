@@ -229,8 +229,8 @@ var macOff = harness.Fault{File: grantTokensFile, Old: "	if authentic != 1 {\n",
 // timeoutsOff gives a client far more time to send its request.
 var timeoutsOff = harness.Fault{
 	File: serveFile,
-	Old:  "	readHeaderTimeout = 5 * time.Second\n	readBodyTimeout   = 15 * time.Second",
-	New:  "	readHeaderTimeout = 100 * time.Second\n	readBodyTimeout   = 150 * time.Second",
+	Old:  "	readHeaderTimeout = 5 * time.Second\n	readTimeout       = 15 * time.Second",
+	New:  "	readHeaderTimeout = 100 * time.Second\n	readTimeout       = 150 * time.Second",
 }
 
 // drainOff ends a process without notice and without waiting for its requests.

@@ -30,9 +30,9 @@ type Introspection struct {
 	Permissions []string `json:"permissions"` // what it may do in the workspace now
 }
 
-// closedHeader makes http.Transport repeat a POST on another connection if the server has closed the one that it used.
-// Without a value it is not sent.
-const closedHeader = "X-Idempotency-Key"
+// replayableHeader with a nil value makes http.Transport repeat a POST if the server has closed the idle connection
+// that it used. A header with a nil value is not sent.
+const replayableHeader = "X-Idempotency-Key"
 
 // Introspect returns the status of an access token or a personal access token. Call it for each request: a
 // result is valid for the moment only.
@@ -44,7 +44,7 @@ func (s Service) Introspect(ctx context.Context, token string) (Introspection, e
 	r := request{
 		method: http.MethodPost,
 		path:   "/v1/account/oauth/introspect",
-		header: http.Header{"Content-Type": {formType}, closedHeader: nil},
+		header: http.Header{"Content-Type": {formType}, replayableHeader: nil},
 		body:   []byte(url.Values{"token": {token}}.Encode()),
 	}
 	credentials := http.Request{Header: r.header}

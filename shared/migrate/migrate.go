@@ -76,12 +76,12 @@ type Migrations struct {
 	Files fs.FS  // in goose's format: NNNNN_name.sql
 	Table string // records what was applied; one table per service, as they share a database
 
-	// TryFor is how long Up tries again while a table is in use. 0 means 10 s.
+	// TryFor is the time after which Up no longer retries a migration whose table is in use. 0 means 10 s.
 	TryFor time.Duration
 }
 
-// Up applies the missing migrations as the owner of the database and returns their names. While a table is in use, it
-// tries for up to TryFor.
+// Up applies the missing migrations as the owner of the database and returns their names. It retries a migration
+// whose table is in use, until TryFor has passed; the last attempt may end later.
 func (m Migrations) Up(ctx context.Context, url string) ([]string, error) {
 	end := time.Now().Add(cmp.Or(m.TryFor, defaultTryFor))
 	const latest = math.MaxInt64

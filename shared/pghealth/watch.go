@@ -23,11 +23,10 @@ const (
 	// MaxWait is the longest wait that a service may be configured to have.
 	MaxWait = 3 * time.Second
 
-	// While the server is silent, probes have more time.
-	laterWithin = time.Second
-	probePause  = 20 * time.Millisecond
-	// These waits are counted in steps, not by the clock. On a busy machine, each step takes longer, so the server gets
-	// more time.
+	laterWithin = time.Second           // for a probe while the server is silent
+	probePause  = 20 * time.Millisecond // between two probes
+	// The waits for a probe are counted in steps, not by the clock. On a busy machine, each step takes longer, so the
+	// server gets more time.
 	step = 10 * time.Millisecond
 )
 
@@ -181,8 +180,8 @@ func (w *Watch) check() {
 	time.AfterFunc(suspectAfter, w.check)
 }
 
-// answers reports whether the server responds. An error other than a timeout or cancellation is also a response. If a
-// probe has a shorter time limit than within, it is repeated.
+// answers reports whether the server responds. An error other than a timeout or cancellation is also a response. A
+// probe that times out earlier than within, by its own limit, is repeated after probePause.
 func (w *Watch) answers(within time.Duration) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

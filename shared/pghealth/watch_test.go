@@ -239,7 +239,7 @@ func TestWatch_WaitsAsLongAsConfigured(t *testing.T) {
 	})
 }
 
-// The probe has a time limit of its own. It is repeated at once, so that an outage is not prolonged.
+// A probe that reaches its own time limit is repeated after probePause, so that the end of an outage is noticed soon.
 func TestWatch_RepeatsProbeThatTimedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = laterWithin / 4

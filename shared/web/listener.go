@@ -94,8 +94,8 @@ func refuseHandshakes(fd int) error {
 }
 
 // A firstByteListener lets a connection wait idleTimeout for its first request. http.Server would close it after
-// readHeaderTimeout. Go's http.Transport, which Traefik and the gateway of the local stack use, opens connections that it
-// may use only later, and cannot repeat a POST if the server closes the connection at that moment.
+// readHeaderTimeout. Go's http.Transport, which Traefik and the gateway of the local stack use, opens connections that
+// it may use only later, and cannot repeat a POST if the server closes the connection at that moment.
 type firstByteListener struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -107,17 +107,25 @@ func (l firstByteListener) Accept() (net.Conn, error) {
 	return &firstByteConn{Conn: accepted}, nil
 }
 
-// A firstByteConn replaces each read deadline that is set before its first byte by idleTimeout from then. At the first
-// byte it sets readHeaderTimeout.
+// A firstByteConn counts the time limits of its first request from the first byte. http.Server sets two read deadlines
+// for it, before the first byte and after the header, and counts both from the start of the connection.
+//
+// The fields are written only by the goroutine that reads the first request, before net/http starts its background
+// read.
 type firstByteConn struct {
 	net.Conn
-	began bool // written once, by the goroutine that reads the first request, before net/http starts its background read
+	first   time.Time // when the first byte was read; zero before
+	limited bool      // the deadline for the whole first request was set
 }
 
 // SetReadDeadline implements net.Conn.
 func (c *firstByteConn) SetReadDeadline(end time.Time) error {
-	if !c.began {
+	switch {
+	case c.first.IsZero():
 		end = time.Now().Add(idleTimeout)
+	case !c.limited:
+		c.limited = true
+		end = c.first.Add(readTimeout)
 	}
 	return c.Conn.SetReadDeadline(end)
 }
@@ -125,9 +133,9 @@ func (c *firstByteConn) SetReadDeadline(end time.Time) error {
 // Read implements net.Conn.
 func (c *firstByteConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && !c.began {
-		c.began = true
-		_ = c.Conn.SetReadDeadline(time.Now().Add(readHeaderTimeout)) // a closed connection fails at the next read
+	if n > 0 && c.first.IsZero() {
+		c.first = time.Now()
+		_ = c.Conn.SetReadDeadline(c.first.Add(readHeaderTimeout)) // a closed connection fails at the next read
 	}
 	return n, err
 }

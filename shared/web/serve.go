@@ -14,7 +14,7 @@ import (
 // Time limits of the server. A slow client is cut off; the stores' own limits bound a slow response.
 const (
 	readHeaderTimeout = 5 * time.Second
-	readBodyTimeout   = 15 * time.Second // from the end of the header
+	readTimeout       = 15 * time.Second
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 60 * time.Second // before the first request too (firstByteListener)
 	maxHeaderBytes    = 16 << 10
@@ -89,8 +89,9 @@ func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.L
 func newServer(handler http.Handler, leaving *atomic.Bool, log *slog.Logger) *http.Server {
 	handler = pace{paceChunk, paceTime, writeTimeout}.keep(handler)
 	return &http.Server{
-		Handler:           closing(endAfterChunks(limitBody(handler))),
+		Handler:           closing(endAfterChunks(handler)),
 		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -150,20 +151,6 @@ func closing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if Leaving(r.Context()) {
 			w.Header().Set("Connection", "close")
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// limitBody makes reading a body fail readBodyTimeout after the end of the header. It sets no deadline for a request
-// without a body: net/http already reads the connection then, and would cancel the request's context.
-// http.Server.ReadTimeout would include the time before the first byte of a connection's first request
-// (firstByteListener).
-func limitBody(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Body != http.NoBody {
-			deadline := time.Now().Add(readBodyTimeout)
-			_ = http.NewResponseController(w).SetReadDeadline(deadline) // every connection of http.Server supports it
 		}
 		next.ServeHTTP(w, r)
 	})

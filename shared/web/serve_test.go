@@ -181,9 +181,9 @@ func TestServe_KeepsUnusedConnection(t *testing.T) {
 		pause time.Duration
 		kept  bool
 	}{
-		"used after the header's time limit": {2 * readHeaderTimeout, true},
-		"used after the body's time limit":   {2 * readBodyTimeout, true},
-		"not used":                           {idleTimeout + time.Second, false},
+		"used after the header's time limit":  {2 * readHeaderTimeout, true},
+		"used after the request's time limit": {2 * readTimeout, true},
+		"not used":                            {idleTimeout + time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -218,7 +218,13 @@ func TestServe_EndsSlowRequests(t *testing.T) {
 		ends      time.Duration
 	}{
 		"a header": {"P", readHeaderTimeout},
-		"a body":   {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", readBodyTimeout},
+		"a body":   {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", readTimeout},
+		// net/http reads these bodies itself.
+		"a body of OPTIONS *": {"OPTIONS * HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", readTimeout},
+		"a body after a refusal": {
+			"POST / HTTP/1.1\r\nHost: x\r\nExpect: x\r\nContent-Length: 100\r\n\r\n",
+			readTimeout,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -11,8 +12,8 @@ const (
 	healings       = 3
 	healingsWithin = time.Minute
 
-	// A start that fails is tried this often, with a pause in between: a session of the store that ended may still use
-	// its port or its memory.
+	// A store is started up to startTries times, startPause apart, because a session of the ended server may still use
+	// its port or its shared memory.
 	startTries = 3
 	startPause = time.Second
 )
@@ -56,14 +57,15 @@ func (s *Stack) keep(ctx context.Context, name string, server store) error {
 	}
 }
 
-// startAgain starts a store that has ended. It returns the error of the last try.
+// startAgain starts a store that has ended. It returns the error of the last try. A start that exceeded its time limit
+// is not repeated: PostgreSQL would recover from the crash again from the beginning.
 func (s *Stack) startAgain(ctx context.Context, name string, server store) error {
 	for try := 1; ; try++ {
 		err := server.Restart(ctx)
-		if err == nil || try == startTries {
+		if err == nil || try == startTries || errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		s.options.say(fmt.Sprintf("%s does not start: %v; trying again", name, err))
+		s.options.say(fmt.Sprintf("%s did not start: %v; trying again", name, err))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -275,17 +275,19 @@ func TestWait_StartsKilledStoresAgain(t *testing.T) {
 func TestKeep_GivesUp(t *testing.T) {
 	for _, test := range []struct {
 		failures int
+		failure  error
 		want     string
 	}{
-		{0, "Redis ended; it ended 4 times within a minute"},
-		{startTries - 1, "Redis ended; it ended 4 times within a minute"},
-		{startTries, "Redis ended, and Redis cannot be started again: disk full (its data is in /x/stores;"},
+		{0, nil, "Redis ended; it ended 4 times within a minute"},
+		{startTries - 1, errFull, "Redis ended; it ended 4 times within a minute"},
+		{startTries, errFull, "Redis ended, and Redis cannot be started again: disk full (its data is in /x/stores;"},
+		{1, context.DeadlineExceeded, "Redis ended, and Redis cannot be started again: context deadline exceeded ("},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ended := make(chan struct{})
 			close(ended)
 			s := &Stack{home: &home{stores: "/x/stores"}}
-			err := s.keep(t.Context(), "Redis", &endedStore{ended, test.failures})
+			err := s.keep(t.Context(), "Redis", &endedStore{ended, test.failures, test.failure})
 			if err == nil || !strings.HasPrefix(err.Error(), test.want) {
 				t.Errorf("after %d failed starts: %v", test.failures, err)
 			}
@@ -293,10 +295,14 @@ func TestKeep_GivesUp(t *testing.T) {
 	}
 }
 
-// An endedStore has always ended, and its first starts fail. A real store that fails so often would need a broken disk.
+var errFull = errors.New("disk full")
+
+// An endedStore is a store that has ended. Its next failures starts fail. A real store that fails so often would need a
+// broken disk.
 type endedStore struct {
 	done     chan struct{}
-	failures int // starts that still fail
+	failures int // how many more starts fail
+	failure  error
 }
 
 func (e *endedStore) Done() <-chan struct{} { return e.done }
@@ -307,7 +313,7 @@ func (e *endedStore) Restart(context.Context) error {
 		return nil
 	}
 	e.failures--
-	return errors.New("disk full")
+	return e.failure
 }
 
 // Check reports a store that does not respond before anything is built.

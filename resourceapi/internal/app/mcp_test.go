@@ -235,6 +235,11 @@ func TestTools_InvalidArgumentsAreResults(t *testing.T) {
 			map[string]any{strings.Repeat("x", 65): 1},
 			"Unknown argument. This tool takes only these arguments: ",
 		},
+		{
+			"list_programmes",
+			map[string]any{"q\U000E0100": 1},
+			"Unknown argument. This tool takes only these arguments: ",
+		},
 		{"list_programmes", []int{1}, "must be one JSON object"},
 		{"list_programmes", "x", "must be one JSON object"},
 		{

@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// lifelines are those of ProcessDir, referenced until this process ends.
+// lifelines holds the lifelines of ProcessDir's directories: the garbage collector closes one that is not referenced.
 var lifelines struct {
 	sync.Mutex
 	open []io.Closer
 }
 
-// ProcessDir makes a directory as TempDir does. It is removed when this process ends, in whatever way.
+// ProcessDir makes a directory as TempDir does. The directory is removed when this process ends, even if it is killed.
 func ProcessDir(pattern string) (string, error) {
 	dir, err := TempDir(pattern)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -396,20 +397,33 @@ func TestFreePort_ReturnsEachPortOnce(t *testing.T) {
 	}
 }
 
-// The owner of the socket may be another process.
+// The socket stands for a reservation by another process.
 func TestFreePort_ReservesPortUntilSocketIsClosed(t *testing.T) {
-	const port = lowestPort - 1 // which FreePort does not return
+	port := 1 + rand.IntN(lowestPort-1) // which FreePort does not return
+	wants := func(want bool) {
+		t.Helper()
+		if got, err := reserve(port); got != want || err != nil {
+			t.Fatalf("port %d was reserved: %t, %v, want %t", port, got, err, want)
+		}
+	}
 	socket, err := net.Listen("unix", reservation(port))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if reserve(port) {
-		t.Error("a port was reserved twice")
-	}
+	wants(false)
 	_ = socket.Close()
-	if !reserve(port) {
-		t.Fatal("a port stays reserved")
-	}
+	wants(true)
 	held, _ := reserved.LoadAndDelete(port)
 	_ = held.(net.Listener).Close()
+	server, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		t.Skipf("port %d cannot be used: %v", port, err)
+	}
+	defer func() { _ = server.Close() }()
+	wants(false)
+	if again, err := net.Listen("unix", reservation(port)); err != nil {
+		t.Errorf("a port in use stays reserved: %v", err)
+	} else {
+		_ = again.Close()
+	}
 }

@@ -18,17 +18,17 @@ const (
 	startTries = 3
 )
 
-// reserved has an abstract Unix socket (unix(7)) for each port that FreePort returned. The kernel permits one socket of
-// a name on the machine and removes it when its process ends, so no two processes get the same port before their
-// servers listen.
+// reserved maps each port that this process has reserved to an abstract Unix socket (unix(7)). In a network namespace,
+// the kernel permits one socket per name and removes it when its process ends, so no two processes get the same port
+// before their servers listen.
 var reserved sync.Map
 
 var errPortTaken = errors.New("the port was taken by another program")
 
-// FreePort returns a port that is free at 127.0.0.1 and ::1. No call in any process returns it again while this
-// process runs. It is outside the kernel's range for outgoing connections: a port in that range may be taken at any
-// moment, and a client that keeps retrying a stopped server may even connect to itself, after which the server cannot
-// start again.
+// FreePort returns a port that is free at 127.0.0.1 and ::1. Until this process ends, no other call returns it, in any
+// process of the network namespace, unless nearly all ports are for outgoing connections. It is outside the kernel's
+// range for outgoing connections: a port in that range may be taken at any moment, and a client that keeps retrying a
+// stopped server may even connect to itself, after which the server cannot start again.
 func FreePort() (int, error) {
 	end := outgoingPorts()
 	if end < lowestPort+1000 {
@@ -36,7 +36,11 @@ func FreePort() (int, error) {
 	}
 	for range portTries {
 		port := lowestPort + rand.IntN(end-lowestPort)
-		if reserve(port) && isFree(port) {
+		free, err := reserve(port)
+		if err != nil {
+			return 0, fmt.Errorf("find a free port: %w", err)
+		}
+		if free {
 			return port, nil
 		}
 	}
@@ -46,14 +50,20 @@ func FreePort() (int, error) {
 // reservation is the name of the socket that reserves a port. A name that begins with @ is abstract.
 func reservation(port int) string { return "@almoner-port-" + strconv.Itoa(port) }
 
-// reserve reserves a port until this process ends, and reports whether it was not reserved.
-func reserve(port int) bool {
+// reserve reserves a port until this process ends. It returns false if the port is in use or already reserved.
+func reserve(port int) (bool, error) {
 	socket, err := net.Listen("unix", reservation(port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return false, nil
+	}
 	if err != nil {
-		return false
+		return false, err
+	}
+	if !isFree(port) {
+		return false, socket.Close()
 	}
 	reserved.Store(port, socket)
-	return true
+	return true, nil
 }
 
 // outgoingPorts returns the first port of the kernel's range for outgoing connections (ip(7)).

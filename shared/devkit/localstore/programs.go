@@ -130,23 +130,24 @@ func privateLibraries(path, tools string) []string {
 	return append(libraries, more...)
 }
 
-// majorVersions caches the versions of programs that ran, by path: test processes start hundreds of servers.
+// majorVersions caches major versions by path (string → int), because test processes start hundreds of servers.
 var majorVersions sync.Map
 
-// majorVersion returns the version that a program reports, or 0 if the program does not run.
+// majorVersion returns the major version that a program reports, or 0 if it reports none.
 func majorVersion(path string, libraries []string) int {
 	if known, ok := majorVersions.Load(path); ok {
 		return known.(int)
 	}
-	major := askVersion(path, libraries)
+	major := runVersion(path, libraries)
 	if major > 0 {
 		majorVersions.Store(path, major)
 	}
 	return major
 }
 
-// askVersion parses "postgres (PostgreSQL) 15.18 (…)" and "Redis server v=7.0.15 …".
-func askVersion(path string, libraries []string) int {
+// runVersion runs the program with --version and parses "postgres (PostgreSQL) 15.18 (…)" or "Redis server
+// v=7.0.15 …".
+func runVersion(path string, libraries []string) int {
 	command := exec.Command(path, "--version")
 	command.Env = environment(libraries)
 	out, err := command.Output()

@@ -93,10 +93,10 @@ func (t template) forTest(test testing.TB) Database {
 	return t.database(name)
 }
 
-// NewRedis returns a Redis server for this test. It is stopped and its files are removed when the test ends.
+// NewRedis returns a Redis server for this test. It is killed and its files are removed when the test ends.
 func NewRedis(t testing.TB) *localstore.Redis {
 	t.Helper()
-	parent, err := redisFolder()
+	parent, err := redisDir()
 	if err != nil {
 		t.Fatalf("a Redis for the test: %v", err)
 	}
@@ -118,9 +118,9 @@ func NewRedis(t testing.TB) *localstore.Redis {
 	return server
 }
 
-// redisFolder returns the folder of the files of this process's Redis servers. It is removed even if the process is
+// redisDir returns the parent directory of this process's Redis servers. It is removed even if the process is
 // killed, as fuzz workers are when their time is over.
-var redisFolder = sync.OnceValues(func() (string, error) {
+var redisDir = sync.OnceValues(func() (string, error) {
 	dir, err := localstore.ProcessDir("almoner-test-redis-")
 	if err != nil {
 		return "", err

@@ -44,14 +44,14 @@ func begin(t *testing.T, site *browsertest.Server, browser *browsertest.Browser)
 func TestExport_EndsWithPermission(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(site *browsertest.Server, user browsertest.Person){
-		"the permission": func(site *browsertest.Server, user browsertest.Person) {
+		"permission removed": func(site *browsertest.Server, user browsertest.Person) {
 			site.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}'
 				where user_id = $1`, user.ID)
 		},
-		"the sign-in": func(site *browsertest.Server, user browsertest.Person) {
+		"sign-in ended": func(site *browsertest.Server, user browsertest.Person) {
 			site.Fixture.Exec("update account.sign_ins set ended_at = now() where user_id = $1", user.ID)
 		},
-		"nothing": func(*browsertest.Server, browsertest.Person) {},
+		"no change": func(*browsertest.Server, browsertest.Person) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,8 +64,8 @@ func TestExport_EndsWithPermission(t *testing.T) {
 			for rest.Scan() {
 				lines++
 			}
-			if complete := rest.Err() == nil && lines >= 20000; complete != (name == "nothing") {
-				t.Errorf("%d lines, %v", lines, rest.Err())
+			if complete := rest.Err() == nil && lines >= 20000; complete != (name == "no change") {
+				t.Errorf("read %d lines, error %v", lines, rest.Err())
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func TestExport_TwoAtOncePerUser(t *testing.T) {
 	for _, path := range []string{
 		"/settings/audit", "/settings/audit.csv", connectionLog, connectionLog + ".jsonl", connectors,
 	} {
-		requests.Go(func() { // each waits 3 s
+		requests.Go(func() { // each gets 429 after 3 s
 			page := browser.Get(path + in + "&q=ada")
 			if page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") == "" ||
 				!page.HasText("Too many searches and exports are running") {

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// MigrateFor is Migrate with a limit for how long a table may be in use.
+// MigrateFor is Migrate with a value for migrate.Migrations.TryFor.
 var MigrateFor = migrateFor
 
 // Try runs a statement as the service's role.

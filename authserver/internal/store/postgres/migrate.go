@@ -16,7 +16,7 @@ func Migrate(ctx context.Context, url credential.Secret) ([]string, error) {
 	return migrateFor(ctx, url, 0)
 }
 
-// migrateFor is Migrate with migrate.Migrations.TryFor.
+// migrateFor is Migrate with tryFor as migrate.Migrations.TryFor; 0 means its default.
 func migrateFor(ctx context.Context, url credential.Secret, tryFor time.Duration) ([]string, error) {
 	all, err := schema()
 	if err != nil {

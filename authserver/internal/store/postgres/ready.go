@@ -7,11 +7,12 @@ import (
 )
 
 // Ready returns nil if Postgres answers and has every migration that this program knows. Once it has seen all
-// migrations it does not query them again, because migrations only go forward. It uses a connection reserved
-// for it, so that it does not wait for callers that hold the others.
+// migrations it does not query them again, because migrations only go forward. It fails without a query while the Watch
+// treats Postgres as silent, because every statement is refused then. It uses a connection reserved for it, so that it
+// does not wait for callers that hold the others.
 func (s *Store) Ready(ctx context.Context) error {
-	if !s.Responds() { // every statement is refused until a probe has a response
-		return unavailable("ping", context.DeadlineExceeded)
+	if !s.Responds() {
+		return unavailable("not responding; statements are refused", context.DeadlineExceeded)
 	}
 	if s.migrated.Load() {
 		return s.Ping(ctx)

@@ -54,7 +54,8 @@ func Root() string {
 	return "."
 }
 
-// binaries returns a directory with both services, which it builds once for each process unless prebuilt binaries exist.
+// binaries returns the directory of both services' binaries. Unless prebuilt binaries exist, it builds them once per
+// process.
 var binaries = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv(binariesVariable); dir != "" {
 		return dir, nil

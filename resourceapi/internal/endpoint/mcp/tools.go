@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +33,8 @@ func (s sentence) Error() string { return string(s) }
 
 const notArguments = sentence("The arguments must be one JSON object without duplicate keys.")
 
-// longestName is the length, in bytes, up to which a refusal repeats the name of an unknown argument.
-const longestName = 64
+// quotedName matches the names of unknown arguments that an error message quotes. Others may contain invisible text.
+var quotedName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 // checkNames refuses an unknown argument, since ignoring it would produce a wrong answer.
 func (t tool) checkNames(arguments strictjson.Object) error {
@@ -45,7 +46,7 @@ func (t tool) checkNames(arguments strictjson.Object) error {
 			return sentence("This tool takes no arguments.")
 		}
 		name := ""
-		if len(key) <= longestName {
+		if quotedName.MatchString(key) {
 			name = " " + strconv.Quote(key)
 		}
 		return sentence("Unknown argument" + name + ". This tool takes only these arguments: " +

@@ -27,9 +27,10 @@ var accountFunctions = []string{
 
 // Ready checks whether Postgres responds within a second and has every migration that this program knows, and the
 // authorization server's migrations that it depends on. After a success the migrations are not checked again: they
-// only go forward.
+// only go forward. Ready fails without a query while the Watch treats Postgres as silent, because every statement is
+// refused then.
 func (s *Store) Ready(ctx context.Context) error {
-	if s.health.Silent() { // every statement is refused until a probe has a response
+	if s.health.Silent() {
 		return outcome(context.DeadlineExceeded)
 	}
 	if s.migrated.Load() {
