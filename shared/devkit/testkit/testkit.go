@@ -30,8 +30,8 @@ type Database struct {
 const makeWithin = 300 * time.Second
 
 // StoreWait is how long services under test wait for a store that does not respond, unless the test is about that: on a
-// busy machine, a store may need longer than the default allows.
-const StoreWait = 2 * time.Second
+// busy machine, a store may need longer than the default allows. It is the longest wait that the services accept.
+const StoreWait = 3 * time.Second
 
 // NewDatabase returns an empty database with both services' migrations applied. When the test ends, the database is
 // emptied and renamed for reuse, or dropped.
