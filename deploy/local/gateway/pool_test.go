@@ -2,11 +2,13 @@ package gateway
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 // post sends a request with a body, which the first attempt must not consume.
@@ -64,5 +66,30 @@ func TestPool_SkipsProcessThatIsLeaving(t *testing.T) {
 		if got := post(t, base); got != "two: a body" {
 			t.Errorf("got %q", got)
 		}
+	}
+}
+
+// A process closes its connections after its notice, and a POST on one of them could not be repeated. The shortest
+// notice of the tests is 2 s.
+func TestPool_ClosesIdleConnections(t *testing.T) {
+	t.Parallel()
+	closed := make(chan struct{}, 1)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	to := []*url.URL{address(t, server.URL)}
+	post(t, serve(t, Backends{Account: to, Resource: to}))
+	const busyMachine = 8 * time.Second
+	select {
+	case <-closed:
+	case <-time.After(2*time.Second + busyMachine):
+		t.Error("the gateway keeps an idle connection for longer than a process's notice")
 	}
 }
