@@ -120,7 +120,7 @@ func TestUsageRecorder_DoesNotBlockAndIsBounded(t *testing.T) {
 	for range 2 * noteAtMost {
 		recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
 	}
-	if took := time.Since(began); took > time.Second {
+	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("took %s", took)
 	}
 	close(store.release)

@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // An operator must not look for the fault in the wrong store.
@@ -77,7 +78,7 @@ func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
 		where relation = 'account.personal_access_tokens'::regclass and not granted`
 	await.True(t, await.Long, "the flood holds every connection", func() bool { return s.count(waiting) >= 15 })
 	for range 10 {
-		if took := s.ready(t); took > 500*time.Millisecond {
+		if took := s.ready(t); took > testkit.StoreWait/2 {
 			t.Errorf("ready after %s", took)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -72,10 +71,8 @@ func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
 				"the credential": as(slow, workspaceID),
 				"another":        as(other, workspaceID),
 			} {
-				began := time.Now()
-				a := s.get(path, h)
-				if a.Status != 200 || !strings.Contains(a.Body, `"count":3`) || time.Since(began) > time.Second {
-					t.Errorf("%s searches: %d after %s: %s", who, a.Status, time.Since(began), a.Body)
+				if a := s.get(path, h); a.Status != 200 || !strings.Contains(a.Body, `"count":3`) {
+					t.Errorf("%s searches: %d %s", who, a.Status, a.Body)
 				}
 			}
 			close(released)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -62,7 +63,7 @@ func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
 			s.awaitLocks(1)
 			for range 12 {
 				began := time.Now()
-				if a := s.get(listPath, as(pat, other)); a.Status != 200 || time.Since(began) > 600*time.Millisecond {
+				if a := s.get(listPath, as(pat, other)); a.Status != 200 || time.Since(began) > testkit.StoreWait/2 {
 					t.Errorf("read of another workspace: %d after %s: %s", a.Status, time.Since(began), a.Body)
 				}
 			}
