@@ -11,7 +11,7 @@ import (
 // Redis is stopped, killed, paused, and loses its data, one after the other.
 func TestOutage_Redis(t *testing.T) {
 	t.Parallel()
-	running := harness.Private(t, harness.Options{Settings: harness.AsInProduction()})
+	running := harness.Private(t, harness.Options{Settings: harness.StoppedStoreSettings()})
 	p := harness.NewProduct(t, running, &met)
 	t.Run("stopped", func(t *testing.T) {
 		s := prepare(t, p)
@@ -55,13 +55,25 @@ func freezeRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
 	must(t, running.Redis.Pause())
 	defer running.Redis.Resume()
 	s.wantsTokensUnavailable(t)
-	wantsQuick503(t, func() harness.Answer { return s.connector.Refresh(t, s.tokens.RefreshToken) })
 	s.wantsAPI(t, p)
 	soon(t, func() harness.Answer { return s.page.Press(t, "approve").Answer }).
 		Wants(t, http.StatusServiceUnavailable).
 		WantsRetryAfter(t)
 	running.Redis.Resume()
 	s.wantsEverythingAgain(t, p)
+}
+
+// A service that waits for its stores as in production returns a 503 quickly while Redis is paused.
+func TestOutage_QuickRefusalWhileRedisIsPaused(t *testing.T) {
+	t.Parallel()
+	running := harness.Private(t, harness.Options{Settings: harness.AsInProduction()})
+	p := harness.NewProduct(t, running, &met)
+	ws := p.NewWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	tokens := connector.Connect(t, p.Person(t, ws.Owner))
+	must(t, running.Redis.Pause())
+	defer running.Redis.Resume()
+	wantsQuick503(t, func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
 }
 
 // eraseRedis deletes the data of Redis, which Postgres replaces (grants: "When Redis loses its memory").

@@ -14,7 +14,12 @@ import (
 func TestRedisReplies_LostOrMixedUp(t *testing.T) {
 	t.Parallel()
 	relay := harness.NewRedisRelay(t)
-	p := harness.NewProduct(t, harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir}), &met)
+	running := harness.Private(t, harness.Options{
+		RedisURL: relay.URL,
+		RedisDir: relay.Dir,
+		Settings: harness.StoppedStoreSettings(),
+	})
+	p := harness.NewProduct(t, running, &met)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	connector.Connect(t, owner) // so that there is an "ok" reply

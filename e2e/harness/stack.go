@@ -241,11 +241,9 @@ func start(home string, options Options) (*stack.Stack, error) {
 }
 
 // withStoreWait returns the settings of a stack. A busy machine is not an outage, so the services wait longer for their
-// stores than in production, unless the test sets the time, puts a proxy before a store, or is a measurement or a long
-// form. Earlier programs do not know the setting.
+// stores than in production, unless the test sets the time, or is a measurement or a long form.
 func withStoreWait(options Options) map[string]string {
-	proxied := options.RedisURL != "" || options.Between != nil
-	if proxied || options.Durable || options.EarlierBinaries != "" || Long() {
+	if options.Durable || Long() {
 		return options.Settings
 	}
 	settings := map[string]string{storeWait: testkit.StoreWait.String()}
@@ -253,9 +251,10 @@ func withStoreWait(options Options) map[string]string {
 	return settings
 }
 
-// StoppedStoreSettings returns the settings of a stack whose stores stop responding. In the long form, the services
-// wait as in production. In the short form, they wait 1 s: longer than in production, because the machine is busy, and
-// shorter than testkit.StoreWait, because each request to a stopped store takes that long.
+// StoppedStoreSettings returns the settings of a stack whose stores stop responding, or whose responses are lost or
+// replaced. In the long form, the services wait as in production. In the short form, they wait 1 s: longer than in
+// production, because the machine is busy, and shorter than testkit.StoreWait, because each request to a stopped store
+// takes that long.
 func StoppedStoreSettings() map[string]string { return storeWaitSettings(time.Second) }
 
 // AsInProduction returns the settings of a stack that waits for its stores as in production, less than 300 ms, for

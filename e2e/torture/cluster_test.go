@@ -28,6 +28,7 @@ func newClusterStage(t *testing.T) *clusterStage {
 		Authservers: 2,
 		RedisURL:    cluster.URL,
 		RedisDir:    cluster.Dir,
+		Settings:    harness.StoppedStoreSettings(),
 	})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	c := newCrowd(t, p)
