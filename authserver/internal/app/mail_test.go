@@ -27,6 +27,12 @@ type post struct {
 
 func serveMail(t *testing.T) post {
 	t.Helper()
+	return serveMailAnd(t, func(*app.Config) {})
+}
+
+// serveMailAnd is serveMail with another change of the configuration.
+func serveMailAnd(t *testing.T, change func(*app.Config)) post {
+	t.Helper()
 	box, err := mailbox.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +41,7 @@ func serveMail(t *testing.T) post {
 	return post{box: box, site: serve(t, func(c *app.Config) {
 		c.SMTPURL, c.MailFrom = credential.Secret(box.URL()), "Almoner <almoner@example.org>"
 		c.Passkeys = true
+		change(c)
 	})}
 }
 

@@ -35,12 +35,9 @@ const day = 24 * time.Hour
 
 // kinds is the table of all messages.
 func kinds() []kind {
-	return []kind{
+	all := []kind{
 		{name: Invitation, title: "Invitations", life: 7 * day, write: invitation},
 		{name: Reset, title: "Links to set a new password", life: ResetLife, write: reset},
-		{name: PasswordChanged, title: "Your password was changed", life: 2 * day, write: passwordChanged},
-		{name: PasswordRemoved, title: "Your password was removed", life: 2 * day, write: passwordRemoved},
-		{name: NewSignIn, title: "Sign-ins from a new browser", life: day, write: newSignIn},
 		{name: ConnectionApproved, title: "New connections", life: 2 * day, write: connectionApproved},
 		{name: ConnectionReplayed, title: "Connections that were ended", life: 2 * day, write: connectionReplayed},
 		{
@@ -84,6 +81,10 @@ func kinds() []kind {
 		{name: EmailTaken, title: "Your address was entered for another account", life: day, write: emailTaken},
 		{name: EmailChanged, title: "Your e-mail address was changed", life: 2 * day, write: emailChanged},
 	}
+	for _, n := range notes {
+		all = append(all, kind{name: n.kind, life: 2 * day, write: n.write})
+	}
+	return all
 }
 
 // ResetLife is how long a link to set a new password works.
@@ -171,45 +172,6 @@ func reset(s site, m Message) letter {
 		Button: "Set a new password",
 		Link:   s.withToken(ResetPath, m),
 		After:  []string{"If you did not request this, ignore this message. Your password stays as it is."},
-	}
-}
-
-func passwordChanged(s site, m Message) letter {
-	return letter{
-		Subject: "Your password was changed",
-		Lines: []string{
-			"The password of your account at " + s.host() + " was changed on " + moment(m.Data.At) +
-				where(m.Data) + ".",
-			"If this was not you, set a new password now.",
-		},
-		Button: "Set a new password",
-		Link:   s.page("/login/forgotten"),
-	}
-}
-
-func passwordRemoved(s site, m Message) letter {
-	return letter{
-		Subject: "Your password was removed",
-		Lines: []string{
-			"The password of your account at " + s.host() + " was removed on " + moment(m.Data.At) +
-				where(m.Data) + ". You now sign in without it.",
-			"If this was not you, set a new password now.",
-		},
-		Button: "Set a new password",
-		Link:   s.page("/login/forgotten"),
-	}
-}
-
-func newSignIn(s site, m Message) letter {
-	return letter{
-		Subject: "New sign-in to your account",
-		Lines: []string{
-			"Your account at " + s.host() + " was signed in to from a new browser on " + moment(m.Data.At) +
-				where(m.Data) + ".",
-			"If this was not you, sign out that browser and change your password.",
-		},
-		Button: "Check your sign-ins",
-		Link:   s.page("/settings/security"),
 	}
 }
 

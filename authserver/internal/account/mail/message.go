@@ -1,7 +1,8 @@
 // Package mail queues e-mails in the transaction of their cause and sends them by SMTP.
 //
 //	message.go   Message, Kind, Data: what other packages fill in
-//	letters.go   the text of each kind
+//	letters.go   the text of each kind, or in accountletters.go and memberletters.go
+//	notes.go     the texts that are data: one change of an account each
 //	render.go    the plain text and HTML of a letter
 //	queue.go     Queue.Add: the job of a message, in the caller's transaction
 //	worker.go    Worker: sends the jobs, and retries
@@ -51,6 +52,17 @@ const (
 	EmailChangeNew     Kind = "email_change_new"
 	EmailTaken         Kind = "email_taken"
 	EmailChanged       Kind = "email_changed"
+
+	PasskeyAdded          Kind = "passkey_added"
+	PasskeyRemoved        Kind = "passkey_removed"
+	PasskeyBlocked        Kind = "passkey_blocked"
+	AuthenticatorAdded    Kind = "authenticator_added"
+	AuthenticatorRemoved  Kind = "authenticator_removed"
+	RecoveryCodesReplaced Kind = "recovery_codes_replaced"
+	RecoveryCodeUsed      Kind = "recovery_code_used"
+	AccountLinked         Kind = "account_linked"
+	AccountUnlinked       Kind = "account_unlinked"
+	TokenCreated          Kind = "token_created"
 )
 
 // A Message is one e-mail to one person.
@@ -73,7 +85,9 @@ type Data struct {
 	Email       string    `json:"email,omitempty"`  // of that person, or a new address
 	Workspace   string    `json:"workspace,omitempty"`
 	Application string    `json:"application,omitempty"`
-	Token       string    `json:"token,omitempty"` // name of a personal access token
+	Token       string    `json:"token,omitempty"`    // name of a personal access token
+	Name        string    `json:"name,omitempty"`     // of what the message is about, such as a passkey
+	Operator    bool      `json:"operator,omitempty"` // an operator did it
 	Device      string    `json:"device,omitempty"`
 	Network     string    `json:"network,omitempty"`     // IP address of a browser
 	Permissions []string  `json:"permissions,omitempty"` // titles
@@ -90,7 +104,7 @@ type Data struct {
 func (d Data) cleaned() Data {
 	d.Person, d.Workspace, d.Application = clean(d.Person), clean(d.Workspace), clean(d.Application)
 	d.Token, d.Device, d.Network = clean(d.Token), clean(d.Device), clean(d.Network)
-	d.Email = clean(d.Email)
+	d.Email, d.Name = clean(d.Email), clean(d.Name)
 	d.Host = clean(d.Host)
 	permissions := make([]string, len(d.Permissions))
 	for i, p := range d.Permissions {

@@ -93,7 +93,7 @@ func (s *Store) SendAccessRequest(
 			return err
 		}
 		event.Detail["recipients"], event.Detail["member"] = len(managers), member
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return outcome, err
 }

@@ -62,7 +62,7 @@ func (s *Store) AddOrganisation(
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return added, err
 }
@@ -97,7 +97,7 @@ func (s *Store) AddWorkspace(ctx context.Context, id, organisation uuid.UUID, na
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -152,7 +152,7 @@ returning enabled, provisioned`,
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return after, err
 }
@@ -177,7 +177,7 @@ func (s *Store) SetFeature(
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 

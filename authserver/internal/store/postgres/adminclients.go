@@ -18,7 +18,7 @@ func (s *Store) ChangeClients(ctx context.Context, changes []admin.ClientChange)
 			if err := changeClient(ctx, tx, change); err != nil {
 				return err
 			}
-			if err := record(ctx, tx, change.Event); err != nil {
+			if err := s.record(ctx, tx, change.Event); err != nil {
 				return err
 			}
 		}

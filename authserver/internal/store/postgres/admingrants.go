@@ -54,7 +54,7 @@ func (s *Store) EndClient(ctx context.Context, id uuid.UUID, event audit.Event) 
 		}, grant.ClientDeleted, event.Actor); err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return ended, err
 }

@@ -23,7 +23,7 @@ func (s *Store) AddUser(ctx context.Context, id uuid.UUID, email, name string, e
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -70,7 +70,7 @@ func (s *Store) SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, ev
 				return err
 			}
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return changed, err
 }
@@ -94,7 +94,7 @@ func (s *Store) SetPassword(
 		if others, err = readSignInMethods(ctx, tx, id); err != nil || !alone {
 			return err
 		}
-		return removeSignInMethods(ctx, tx, id, others, event.Actor)
+		return s.removeSignInMethods(ctx, tx, id, others, event.Actor)
 	})
 	return others, err
 }

@@ -70,7 +70,7 @@ func (s *Store) AddAuthenticator(
 				return err
 			}
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -100,7 +100,7 @@ func (s *Store) ReplaceRecoveryCodes(
 		if err := insertRecoveryCodes(ctx, tx, user, hashes); err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return replaced, err
 }
@@ -130,7 +130,7 @@ func (s *Store) RemoveAuthenticator(
 			return err
 		}
 		removed = true
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return removed, err
 }
@@ -166,11 +166,11 @@ func (s *Store) useCode(
 		_, err := tx.Exec(ctx, `update account.authenticators set last_step = $2 where user_id = $1`, user, step)
 		return err == nil, err
 	}
-	err = useRecoveryCode(ctx, tx, user, proof.Code, event)
+	err = s.useRecoveryCode(ctx, tx, user, proof.Code, event)
 	return err == nil, err
 }
 
-func useRecoveryCode(
+func (s *Store) useRecoveryCode(
 	ctx context.Context,
 	tx pgx.Tx,
 	user uuid.UUID,
@@ -190,7 +190,7 @@ func useRecoveryCode(
 	}
 	event.Action, event.Subject = audit.RecoveryCodeUsed, "user:"+user.String()
 	event.Detail = map[string]any{"left": left}
-	return record(ctx, tx, event)
+	return s.record(ctx, tx, event)
 }
 
 // ResealAuthenticators seals the secrets of all authenticator apps with the newest master key and returns their number.

@@ -147,7 +147,7 @@ func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []by
 		if saved, err = insertClient(ctx, tx, c, secretHash); err != nil || !saved {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return saved && err == nil, err
 }
@@ -208,7 +208,7 @@ func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, eve
 		}, grant.ClientDeleted, event.Actor); err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return ended, err
 }
@@ -253,7 +253,7 @@ func (s *Store) ReplaceSecret(
 			values ($1, $2)`, id, hash); err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 

@@ -156,7 +156,7 @@ func (s *Store) deleteUser(
 	if err := s.mailDeletion(ctx, tx, user); err != nil {
 		return ended, err
 	}
-	if err := endAccess(ctx, tx, user, current, event, &ended); err != nil {
+	if err := s.endAccess(ctx, tx, user, current, event, &ended); err != nil {
 		return ended, err
 	}
 	if err := eraseUser(ctx, tx, user, event); err != nil {
@@ -165,7 +165,7 @@ func (s *Store) deleteUser(
 	event.Detail = map[string]any{
 		"tenants": len(current), "grants": len(ended.Grants), "tokens": ended.Tokens,
 	}
-	return ended, record(ctx, tx, event)
+	return ended, s.record(ctx, tx, event)
 }
 
 // workspacesOf returns the workspaces of a user in the order in which transactions lock them.
@@ -192,7 +192,7 @@ func (s *Store) mailDeletion(ctx context.Context, tx pgx.Tx, user uuid.UUID) err
 }
 
 // endAccess ends memberships, grants, tokens and sent invitations, and records an event in each workspace.
-func endAccess(
+func (s *Store) endAccess(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, workspaces []uuid.UUID, event audit.Event, ended *useraccount.Ended,
 ) error {
 	left := event
@@ -216,7 +216,7 @@ func endAccess(
 		}
 		add(grants)
 		left.WorkspaceID = &workspaceID
-		if err := record(ctx, tx, left); err != nil {
+		if err := s.record(ctx, tx, left); err != nil {
 			return err
 		}
 	}

@@ -57,7 +57,7 @@ select exists (select from account.email_changes where id = $1),
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -213,7 +213,7 @@ func (s *Store) changeEmail(ctx context.Context, tx pgx.Tx, user uuid.UUID, emai
 	if _, err := tx.Exec(ctx, `delete from account.password_resets where user_id = $1`, user); err != nil {
 		return err
 	}
-	return record(ctx, tx, event)
+	return s.record(ctx, tx, event)
 }
 
 // StopEmailChange ends the request of a link and records the event, or returns useraccount.ErrLinkInvalid.
@@ -231,7 +231,7 @@ func (s *Store) StopEmailChange(ctx context.Context, tokenHash []byte, event aud
 		if c.ToNew {
 			event.Detail["by"] = "new"
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 

@@ -77,7 +77,7 @@ select exists (select from account.identities where user_id = $1 and issuer = $2
 			return err
 		}
 		unlinked = true
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return unlinked && err == nil, needed && err == nil, err
 }
@@ -113,7 +113,7 @@ func (s *Store) LinkIdentity(
 		}
 		if tag.RowsAffected() == 1 {
 			linked = true
-			return record(ctx, tx, event)
+			return s.record(ctx, tx, event)
 		}
 		// A second click may have made the same link concurrently.
 		return tx.QueryRow(ctx, `select exists (select from account.identities i

@@ -46,7 +46,7 @@ func (s *Store) Accept(ctx context.Context, o membership.Offer, user uuid.UUID, 
 		if err := endInvitation(ctx, tx, o, "accepted"); err != nil {
 			return err
 		}
-		return join(ctx, tx, o, user, event)
+		return s.join(ctx, tx, o, user, event)
 	})
 }
 
@@ -77,7 +77,7 @@ func (s *Store) AcceptWithPasskey(
 		event := added
 		event.Action, event.Subject = audit.PasskeyAdded, "passkey:"+key.ID.String()
 		event.Detail = map[string]any{"name": key.Name}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -102,18 +102,20 @@ func (s *Store) acceptAsNewUser(
 		if tag.RowsAffected() == 0 {
 			return membership.ErrAccountExists
 		}
-		if err := record(ctx, tx, added); err != nil {
+		if err := s.record(ctx, tx, added); err != nil {
 			return err
 		}
 		if err := credentials(tx); err != nil {
 			return err
 		}
-		return join(ctx, tx, o, user.ID, joined)
+		return s.join(ctx, tx, o, user.ID, joined)
 	})
 }
 
 // join makes the user a member, with the event.
-func join(ctx context.Context, tx pgx.Tx, o membership.Offer, user uuid.UUID, event audit.Event) error {
+func (s *Store) join(
+	ctx context.Context, tx pgx.Tx, o membership.Offer, user uuid.UUID, event audit.Event,
+) error {
 	if err := inviterGives(ctx, tx, o); err != nil {
 		return err
 	}
@@ -125,7 +127,7 @@ func join(ctx context.Context, tx pgx.Tx, o membership.Offer, user uuid.UUID, ev
 	if err != nil {
 		return err
 	}
-	return record(ctx, tx, event)
+	return s.record(ctx, tx, event)
 }
 
 // endInvitation ends an open invitation that is as the offer was read, or returns membership.ErrNoInvitation. An
@@ -185,6 +187,6 @@ func (s *Store) Decline(ctx context.Context, o membership.Offer, user *uuid.UUID
 		if err := endInvitation(ctx, tx, o, "declined"); err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }

@@ -101,7 +101,7 @@ returning made.created_at, made.expires_at`,
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -128,7 +128,7 @@ func (s *Store) RenewInvitation(
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -143,6 +143,6 @@ func (s *Store) WithdrawInvitation(ctx context.Context, workspaceID, id uuid.UUI
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }

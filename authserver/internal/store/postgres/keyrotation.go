@@ -30,7 +30,7 @@ func (s *Store) ChangeSigningKeys(ctx context.Context, decide keyring.Decision) 
 		if change, decideErr = decide(now, have); decideErr != nil {
 			return decideErr
 		}
-		return applyKeyChange(ctx, tx, change, now)
+		return s.applyKeyChange(ctx, tx, change, now)
 	})
 	if decideErr != nil {
 		return decideErr
@@ -53,7 +53,7 @@ func lockKeys(ctx context.Context, tx pgx.Tx) (now time.Time, have []keyring.Sto
 	return now, have, err
 }
 
-func applyKeyChange(ctx context.Context, tx pgx.Tx, change keyring.Change, now time.Time) error {
+func (s *Store) applyKeyChange(ctx context.Context, tx pgx.Tx, change keyring.Change, now time.Time) error {
 	for _, move := range change.Moves {
 		args := pgx.NamedArgs{"kid": move.KID, "to": string(move.To), "at": now}
 		if _, err := tx.Exec(ctx, moveKey, args); err != nil {
@@ -80,7 +80,7 @@ func applyKeyChange(ctx context.Context, tx pgx.Tx, change keyring.Change, now t
 		}
 	}
 	for _, event := range change.Events {
-		if err := record(ctx, tx, event); err != nil {
+		if err := s.record(ctx, tx, event); err != nil {
 			return err
 		}
 	}

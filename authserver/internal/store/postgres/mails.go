@@ -11,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 )
 
 // MailSchema is the schema of the mail queue's tables.
@@ -81,7 +82,7 @@ func (s *Store) SetUnwantedMails(ctx context.Context, user uuid.UUID, unwanted [
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -99,4 +100,23 @@ func (s *Store) MailsWaiting(ctx context.Context) (int, time.Duration, error) {
 		return count, 0, unavailable("count mails", err)
 	}
 	return count, time.Duration(*seconds * float64(time.Second)), nil
+}
+
+// mailNotice queues the mail that audit.Notices names for an event, to the user that the event concerns.
+func (s *Store) mailNotice(ctx context.Context, tx pgx.Tx, e audit.Event) error {
+	notice, ok := audit.NoticeOf(e.Action)
+	if !ok || !notice.ByEvent || e.UserID == nil || s.mails == nil {
+		return nil
+	}
+	m := mail.Message{Kind: notice.Mail, Data: mail.Data{Path: notice.Page, Operator: e.Actor == admin.Actor}}
+	m.Data.Name, _ = e.Detail["name"].(string)
+	m.Data.Network, _ = e.Detail["address"].(string)
+	if e.WorkspaceID != nil {
+		err := tx.QueryRow(ctx, `select name from account.tenants where id = $1`, *e.WorkspaceID).
+			Scan(&m.Data.Workspace)
+		if err != nil {
+			return err
+		}
+	}
+	return s.queueMail(ctx, tx, *e.UserID, m)
 }

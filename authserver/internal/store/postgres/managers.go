@@ -53,7 +53,7 @@ where m.tenant_id = $1 and $2 = any(m.permissions) order by u.email for update o
 			if err := s.mailMember(ctx, tx, mail.PermissionsChanged, workspaceID, m.UserID, now); err != nil {
 				return err
 			}
-			if err := record(ctx, tx, event(m.UserID, former, now)); err != nil {
+			if err := s.record(ctx, tx, event(m.UserID, former, now)); err != nil {
 				return err
 			}
 			appointed[i].Permissions = now.Strings()

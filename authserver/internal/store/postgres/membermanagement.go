@@ -112,7 +112,7 @@ func (s *Store) ChangePermissions(ctx context.Context, c membership.Change, even
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -150,7 +150,7 @@ func (s *Store) EndMembership(
 				return err
 			}
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return removal, err
 }

@@ -40,7 +40,7 @@ func (s *Store) AddMember(
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -88,7 +88,7 @@ func (s *Store) SetPermissions(
 		if err := s.mailMember(ctx, tx, mail.PermissionsChanged, workspaceID, user, permissions); err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return former, err
 }
@@ -118,7 +118,7 @@ func (s *Store) RemoveMember(
 		if err := s.mailMember(ctx, tx, mail.Removed, workspaceID, user, nil); err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return ended, err
 }

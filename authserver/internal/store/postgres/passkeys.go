@@ -95,7 +95,7 @@ func (s *Store) AddPasskey(ctx context.Context, p passkey.Passkey, event audit.E
 				return err
 			}
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return added && err == nil, err
 }
@@ -142,7 +142,7 @@ func (s *Store) UsePasskey(ctx context.Context, id uuid.UUID, use passkey.Use, c
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		return record(ctx, tx, copied)
+		return s.record(ctx, tx, copied)
 	})
 	return good && err == nil, err
 }
@@ -185,7 +185,7 @@ select exists (select from account.passkeys where id = $2 and user_id = $1),
 			return err
 		}
 		outcome = passkey.Removed
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return outcome, err
 }

@@ -36,7 +36,7 @@ func (s *Store) storePassword(
 	if err != nil {
 		return err
 	}
-	if err := record(ctx, tx, event); err != nil {
+	if err := s.record(ctx, tx, event); err != nil {
 		return err
 	}
 	return s.queueMail(ctx, tx, user, mail.Message{Kind: mail.PasswordChanged, Data: browser})
@@ -102,7 +102,7 @@ func (s *Store) RemovePassword(ctx context.Context, r password.Removal, event au
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -157,7 +157,7 @@ select exists (select from account.password_resets where token_hash = $2),
 			return err
 		}
 		made = true
-		return addReset(ctx, tx, user, tokenHash, expires, false, event)
+		return s.addReset(ctx, tx, user, tokenHash, expires, false, event)
 	})
 	return name, made && err == nil, err
 }
@@ -174,11 +174,11 @@ func (s *Store) AddReset(
 		if err := holdUser(ctx, tx, user, new(bool)); err != nil {
 			return err
 		}
-		return addReset(ctx, tx, user, tokenHash, expires, true, event)
+		return s.addReset(ctx, tx, user, tokenHash, expires, true, event)
 	})
 }
 
-func addReset(
+func (s *Store) addReset(
 	ctx context.Context,
 	tx pgx.Tx,
 	user uuid.UUID,
@@ -198,7 +198,7 @@ func addReset(
 		return err
 	}
 	event.UserID, event.Subject = &user, "user:"+user.String()
-	return record(ctx, tx, event)
+	return s.record(ctx, tx, event)
 }
 
 // keepsPasskeys is the condition under which a link r removes no passkey (F5).
@@ -261,7 +261,7 @@ func (s *Store) ResetPassword(ctx context.Context, r password.Reset, event audit
 		}
 		event.UserID, event.Actor, event.Subject = &user, "user:"+user.String(), "user:"+user.String()
 		if r.RemoveOthers {
-			if err := removeOthers(ctx, tx, user, r.TokenHash, event.Actor); err != nil {
+			if err := s.removeOthers(ctx, tx, user, r.TokenHash, event.Actor); err != nil {
 				return err
 			}
 		}
@@ -272,7 +272,9 @@ func (s *Store) ResetPassword(ctx context.Context, r password.Reset, event audit
 
 // removeOthers removes the passkeys and linked accounts that a link may remove. The caller's transaction must hold the
 // user's row.
-func removeOthers(ctx context.Context, tx pgx.Tx, user uuid.UUID, tokenHash []byte, actor string) error {
+func (s *Store) removeOthers(
+	ctx context.Context, tx pgx.Tx, user uuid.UUID, tokenHash []byte, actor string,
+) error {
 	others, err := readSignInMethods(ctx, tx, user)
 	if err != nil {
 		return err
@@ -285,5 +287,5 @@ func removeOthers(ctx context.Context, tx pgx.Tx, user uuid.UUID, tokenHash []by
 	if kept {
 		others = slices.DeleteFunc(others, func(m admin.SignInMethod) bool { return m.Kind == admin.Passkey })
 	}
-	return removeSignInMethods(ctx, tx, user, others, actor)
+	return s.removeSignInMethods(ctx, tx, user, others, actor)
 }

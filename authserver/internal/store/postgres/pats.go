@@ -102,7 +102,7 @@ on conflict (id) do nothing`,
 		if saved = err == nil && tag.RowsAffected() == 1; !saved {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return saved, err
 }
@@ -139,7 +139,7 @@ func (s *Store) RevokeToken(
 		if revoked = err == nil && tag.RowsAffected() == 1; !revoked {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return revoked, err
 }

@@ -214,7 +214,7 @@ on conflict (tenant_id) do update set platforms = @platforms, permissions = @per
 			"before": policyDetail(change.Before), "after": policyDetail(change.After),
 			"ended": change.Effect.End, "lost_permissions": change.Effect.Lose, "end_sooner": change.Effect.Sooner,
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return change, err
 }

@@ -42,7 +42,7 @@ func (s *Store) RequireSecondFactor(
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 

@@ -72,7 +72,7 @@ func (s *Store) RemoveSignInMethod(
 				continue
 			}
 			removed = m
-			if err := removeSignInMethods(ctx, tx, user, []admin.SignInMethod{m}, admin.Actor); err != nil {
+			if err := s.removeSignInMethods(ctx, tx, user, []admin.SignInMethod{m}, admin.Actor); err != nil {
 				return err
 			}
 			return endSignIns(ctx, tx, user)
@@ -84,7 +84,7 @@ func (s *Store) RemoveSignInMethod(
 
 // removeSignInMethods deletes passkeys and linked accounts of a user with an event each. The caller's
 // transaction must hold the user's row.
-func removeSignInMethods(
+func (s *Store) removeSignInMethods(
 	ctx context.Context,
 	tx pgx.Tx,
 	user uuid.UUID,
@@ -104,7 +104,7 @@ func removeSignInMethods(
 		}
 		event := m.Event(user)
 		event.Actor = actor
-		if err := record(ctx, tx, event); err != nil {
+		if err := s.record(ctx, tx, event); err != nil {
 			return err
 		}
 	}

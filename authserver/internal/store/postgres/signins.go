@@ -38,7 +38,7 @@ func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -80,7 +80,7 @@ func (s *Store) ReauthenticateSignIn(
 		if err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -140,7 +140,7 @@ func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.E
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 
@@ -158,7 +158,7 @@ func (s *Store) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event 
 			return err
 		}
 		ended = tag.RowsAffected()
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 	return ended, err
 }

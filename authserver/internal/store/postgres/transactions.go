@@ -168,10 +168,12 @@ func scanGrant(row pgx.CollectableRow) (grant.Grant, error) {
 	return *r.grant(), nil
 }
 
-// record appends an audit event in the caller's transaction.
-func record(ctx context.Context, tx pgx.Tx, e audit.Event) error {
-	_, err := tx.Exec(ctx, insertEvent, eventArgs(e))
-	return err
+// record appends an audit event in the caller's transaction, with the mail that audit.Notices names for the action.
+func (s *Store) record(ctx context.Context, tx pgx.Tx, e audit.Event) error {
+	if _, err := tx.Exec(ctx, insertEvent, eventArgs(e)); err != nil {
+		return err
+	}
+	return s.mailNotice(ctx, tx, e)
 }
 
 // retryable reports whether a transaction failed because of a concurrent one. If a grant is approved twice at once,

@@ -35,7 +35,7 @@ func (s *Store) SetName(ctx context.Context, id uuid.UUID, name string, event au
 		if err != nil || changed.RowsAffected() == 0 {
 			return err
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 

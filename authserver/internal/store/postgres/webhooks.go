@@ -123,7 +123,7 @@ func (s *Store) changeWebhook(
 		if event.Action == audit.WebhookChanged || (e.PersonalData && event.Action == audit.WebhookAdded) {
 			event.Detail["personal_data"] = e.PersonalData
 		}
-		return record(ctx, tx, event)
+		return s.record(ctx, tx, event)
 	})
 }
 

@@ -1,0 +1,46 @@
+package audit_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+)
+
+// TestNotices_EveryActionHasMailOrReason reads the actions from the code.
+func TestNotices_EveryActionHasMailOrReason(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile("actions.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[audit.Action]int{}
+	for _, n := range audit.Notices() {
+		rows[n.Action]++
+		if !slices.Contains(mail.Kinds(), n.Mail) || n.Mail.Optional() && n.ByEvent {
+			t.Errorf("%s: %q is no mail, or its recipients can turn it off", n.Action, n.Mail)
+		}
+		if n.Page == "" && n.Action != audit.UserDeleted {
+			t.Errorf("%s has no page", n.Action)
+		}
+	}
+	for _, s := range audit.Silences() {
+		for _, a := range s.Actions {
+			rows[a]++
+			if len(s.Why) < 20 {
+				t.Errorf("%s has neither a mail nor a reason", a)
+			}
+		}
+	}
+	actions := literals(t, "actions.go", string(content))
+	for _, a := range actions {
+		if rows[a] != 1 {
+			t.Errorf("%s has %d rows in notices.go: give it a mail, or the reason why it has none", a, rows[a])
+		}
+	}
+	if len(rows) != len(actions) {
+		t.Errorf("%d rows, %d actions", len(rows), len(actions))
+	}
+}

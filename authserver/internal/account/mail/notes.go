@@ -1,0 +1,145 @@
+package mail
+
+import "strings"
+
+// A note is the letter of a change of an account, as data. In its text, {host}, {at}, {where}, {name}, {workspace} and
+// {permissions} stand for the data of the message.
+type note struct {
+	kind    Kind
+	subject string
+	change  string // what happened
+	advice  string // what to do if the recipient did not do it
+	button  string
+	page    string // local path of the link, or "" for Data.Path
+}
+
+const (
+	checkSignIn   = "If this was not you, set a new password, and remove what you do not know."
+	checkTokens   = "If this was not you, revoke the token and set a new password."
+	openSignIn    = "Check how you sign in"
+	setPassword   = "Set a new password"
+	passwordPage  = "/login/forgotten"
+	notYouNewPass = "If this was not you, set a new password now."
+)
+
+// notes are the letters that are data.
+var notes = []note{
+	{
+		kind:    PasswordChanged,
+		subject: "Your password was changed",
+		change:  "The password of your account at {host} was changed on {at}{where}.",
+		advice:  notYouNewPass,
+		button:  setPassword,
+		page:    passwordPage,
+	},
+	{
+		kind:    PasswordRemoved,
+		subject: "Your password was removed",
+		change:  "The password of your account at {host} was removed on {at}{where}. You now sign in without it.",
+		advice:  notYouNewPass,
+		button:  setPassword,
+		page:    passwordPage,
+	},
+	{
+		kind:    NewSignIn,
+		subject: "New sign-in to your account",
+		change:  "Your account at {host} was signed in to from a new browser on {at}{where}.",
+		advice:  "If this was not you, sign out that browser and change your password.",
+		button:  "Check your sign-ins",
+		page:    "/settings/security",
+	},
+	{
+		kind:    PasskeyAdded,
+		subject: "A passkey was added to your account",
+		change:  "The passkey {name} was added to your account at {host} on {at}{where}.",
+		advice:  checkSignIn,
+		button:  openSignIn,
+	},
+	{
+		kind:    PasskeyRemoved,
+		subject: "A passkey was removed from your account",
+		change:  "A passkey was removed from your account at {host} on {at}{where}.",
+		advice:  checkSignIn,
+		button:  openSignIn,
+	},
+	{
+		kind:    PasskeyBlocked,
+		subject: "A passkey of your account was blocked",
+		change: "The passkey {name} of your account at {host} was used on {at}{where} in a way that suggests a copy " +
+			"of it. It no longer works.",
+		advice: "Remove it, and add another one.",
+		button: openSignIn,
+	},
+	{
+		kind:    AuthenticatorAdded,
+		subject: "An authenticator app was set up",
+		change:  "An authenticator app was set up for your account at {host} on {at}{where}.",
+		advice:  checkSignIn,
+		button:  openSignIn,
+	},
+	{
+		kind:    AuthenticatorRemoved,
+		subject: "Your authenticator app was removed",
+		change: "The authenticator app of your account at {host} was removed on {at}{where}. Its recovery codes no " +
+			"longer work.",
+		advice: checkSignIn,
+		button: openSignIn,
+	},
+	{
+		kind:    RecoveryCodesReplaced,
+		subject: "Your recovery codes were replaced",
+		change: "The recovery codes of your account at {host} were replaced on {at}{where}. The earlier ones no " +
+			"longer work.",
+		advice: checkSignIn,
+		button: openSignIn,
+	},
+	{
+		kind:    RecoveryCodeUsed,
+		subject: "A recovery code was used",
+		change: "A recovery code of your account at {host} was used to sign in on {at}{where}, in place of the " +
+			"authenticator app. It no longer works.",
+		advice: "If this was not you, set a new password now and replace the recovery codes: another person has both.",
+		button: openSignIn,
+	},
+	{
+		kind:    AccountLinked,
+		subject: "An account was linked to yours",
+		change: "An account of another sign-in service was linked to your account at {host} on {at}{where}. Its " +
+			"owner can now sign in as you.",
+		advice: checkSignIn,
+		button: openSignIn,
+	},
+	{
+		kind:    AccountUnlinked,
+		subject: "A linked account was removed",
+		change: "The linked account of another sign-in service was removed from your account at {host} on " +
+			"{at}{where}. It can no longer be used to sign in.",
+		advice: checkSignIn,
+		button: openSignIn,
+	},
+	{
+		kind:    TokenCreated,
+		subject: "A personal access token was created",
+		change: "The personal access token {name} for the workspace {workspace} was created with your account at " +
+			"{host} on {at}{where}. Who has its value can act as you there.",
+		advice: checkTokens,
+		button: "Manage your tokens",
+	},
+}
+
+// write returns the letter of a message.
+func (n note) write(s site, m Message) letter {
+	d := m.Data
+	by := where(d)
+	if d.Operator {
+		by = " by an operator"
+	}
+	fill := strings.NewReplacer(
+		"{host}", s.host(), "{at}", moment(d.At), "{where}", by, "{name}", d.Name, "{workspace}", d.Workspace)
+	return letter{
+		Subject: n.subject,
+		Lines:   []string{fill.Replace(n.change), n.advice},
+		Button:  n.button,
+		Link:    s.page(or(n.page, d.Path)),
+	}
+}
