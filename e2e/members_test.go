@@ -119,7 +119,7 @@ func TestMembers_CannotGivePermissionsTheyLack(t *testing.T) {
 	}
 }
 
-func TestMembers_LastManagerStays(t *testing.T) {
+func TestMembers_LastHolderStays(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
@@ -129,6 +129,8 @@ func TestMembers_LastManagerStays(t *testing.T) {
 	api.JSON(t, http.MethodPatch, own, permissionsBody(harness.APIAccess, harness.ReadMembers)).
 		WantsFlat(t, http.StatusConflict, "conflict")
 	ws.Member(t, harness.WriteMembers)
+	api.Send(t, http.MethodDelete, own, "", "").WantsFlat(t, http.StatusConflict, "conflict") // of the API access
+	ws.Member(t, harness.APIAccess, harness.ReadMembers)
 	api.Send(t, http.MethodDelete, own, "", "").Wants(t, http.StatusNoContent)
 }
 

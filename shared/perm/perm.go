@@ -231,6 +231,19 @@ func (s Set) Without(other Set) Set {
 	return out
 }
 
+// OfAccount returns the permissions of account, which manage a workspace.
+func OfAccount() Set { return NewSet(AccountAPIAccess, AccountReadMembers, AccountWriteMembers) }
+
+// OfAccount returns the permissions of s that are of account.
+func (s Set) OfAccount() (out Set) {
+	for _, p := range s {
+		if p.Module() == account {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // Union returns the permissions that are in either set.
 func (s Set) Union(other Set) Set { return NewSet(append(slices.Clone(s), other...)...) }
 

@@ -2,7 +2,8 @@
 //
 //	M1 A caller gives only permissions that the caller and the caller's credential hold in the workspace at that
 //	   moment.
-//	M2 The last member with account:write:members can neither be removed nor lowered, nor leave.
+//	M2 The last enabled member with one of the permissions of account can neither be removed nor lowered in it, nor
+//	   leave: nobody inside could give it back.
 //	M3 The end of a membership ends the user's grants and personal access tokens in the workspace, and the invitations
 //	   that the user sent, in one transaction.
 //	M4 An invitation is accepted at most once, within 7 days, by the user with its address, and only while its inviter
@@ -83,7 +84,7 @@ type EndedGrant struct {
 var (
 	ErrNoMember       = errors.New("no such member in this workspace")
 	ErrMember         = errors.New("the user is a member already")
-	ErrLastManager    = errors.New("the last member who manages members")
+	ErrLastHolder     = errors.New("the last member with a permission of account")
 	ErrChanged        = errors.New("the permissions changed since they were read")
 	ErrNoInvitation   = errors.New("no such open invitation")
 	ErrOtherAddress   = errors.New("the invitation is for another address")
@@ -96,7 +97,7 @@ var (
 // Errors returns the errors of the rules.
 func Errors() []error {
 	return []error{
-		ErrNoMember, ErrMember, ErrLastManager, ErrChanged, ErrNoInvitation, ErrOtherAddress, ErrInviter,
+		ErrNoMember, ErrMember, ErrLastHolder, ErrChanged, ErrNoInvitation, ErrOtherAddress, ErrInviter,
 		ErrAccountExists, ErrPasskeyExists, ErrTooManyInvited,
 	}
 }

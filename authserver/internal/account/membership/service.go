@@ -114,7 +114,7 @@ func (a Actor) event(action audit.Action, subject string, detail map[string]any,
 func managing(given perm.Set) perm.Set { return given.Union(perm.NewSet(perm.AccountWriteMembers)) }
 
 // ChangePermissions replaces the permissions of a member, from the next request on, and returns the member. It returns
-// *NotHeld, ErrNoMember, ErrLastManager, or ErrChanged if seen is not nil and no longer the member's permissions.
+// *NotHeld, ErrNoMember, ErrLastHolder, or ErrChanged if seen is not nil and no longer the member's permissions.
 func (s *Service) ChangePermissions(
 	ctx context.Context, by Actor, user uuid.UUID, permissions perm.Set, seen *perm.Set,
 ) (Member, error) {
@@ -142,14 +142,14 @@ func (s *Service) ChangePermissions(
 	return member, err
 }
 
-// Remove ends the membership of a user (M3). It returns ErrNoMember or ErrLastManager.
+// Remove ends the membership of a user (M3). It returns ErrNoMember or ErrLastHolder.
 func (s *Service) Remove(ctx context.Context, by Actor, user uuid.UUID) (Removal, error) {
 	event := by.event(audit.MemberRemoved, "user:"+user.String(), nil, managing(nil))
 	event.UserID = &user
 	return s.end(ctx, by.WorkspaceID, user, event)
 }
 
-// Leave ends the membership of the user who asks for it (M3). It needs no permission. It returns ErrLastManager.
+// Leave ends the membership of the user who asks for it (M3). It needs no permission. It returns ErrLastHolder.
 func (s *Service) Leave(ctx context.Context, by Actor) (Removal, error) {
 	return s.end(ctx, by.WorkspaceID, by.UserID, by.event(audit.MemberLeft, "user:"+by.UserID.String(), nil, nil))
 }

@@ -8,9 +8,9 @@ import (
 
 // A Workspace is a workspace that the user is a member of.
 type Workspace struct {
-	ID          uuid.UUID `json:"id"`
-	Name        string    `json:"name"`
-	LastManager bool      `json:"lastManager"` // no other enabled member has account:write:members
+	ID         uuid.UUID `json:"id"`
+	Name       string    `json:"name"`
+	LastHolder bool      `json:"lastHolder"` // no other enabled member has one of the user's permissions of account
 }
 
 // A Summary counts what ends with an account, and what stays.
@@ -24,10 +24,10 @@ type Summary struct {
 	Applications  int         `json:"applications"`  // registered by the user; they stay with their workspaces
 }
 
-// Unmanaged returns the workspaces in which no other member can manage the members.
+// Unmanaged returns the workspaces in which a permission of account would be left without an enabled member.
 func (s Summary) Unmanaged() (left []Workspace) {
 	for _, w := range s.Workspaces {
-		if w.LastManager {
+		if w.LastHolder {
 			left = append(left, w)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
-// Deletions deletes accounts. Its errors are membership.ErrLastManager and audit.ErrNotAuthorized, or wrap
+// Deletions deletes accounts. Its errors are membership.ErrLastHolder and audit.ErrNotAuthorized, or wrap
 // store.ErrUnavailable.
 type Deletions interface {
 	DeletionSummary(ctx context.Context, user uuid.UUID) (Summary, error)
@@ -40,7 +40,7 @@ func (s *Service) Summary(ctx context.Context, user uuid.UUID) (Summary, error) 
 	return s.Store.DeletionSummary(ctx, user)
 }
 
-// Delete deletes the account of a user at the user's request. It returns membership.ErrLastManager.
+// Delete deletes the account of a user at the user's request. It returns membership.ErrLastHolder.
 func (s *Service) Delete(ctx context.Context, user uuid.UUID, event audit.Event) error {
 	ended, err := s.Store.DeleteOwnUser(ctx, user, event)
 	if err != nil {

@@ -94,8 +94,9 @@ func messages() map[error]*apierr.Error {
 		membership.ErrMember:       conflict("A member of the workspace has this e-mail address."),
 		membership.ErrChanged: conflict(
 			"The member's permissions were changed at the same time. Nothing was changed. Read them and try again."),
-		membership.ErrLastManager: conflict(
-			"This is the last member with account:write:members. Give it to another member first."),
+		membership.ErrLastHolder: conflict(
+			"This is the last member with account:api:access, account:read:members or account:write:members. Give it to " +
+				"another member first."),
 		membership.ErrTooManyInvited: conflict("The workspace has too many open invitations. Withdraw some first."),
 		audit.ErrNotAuthorized: apierr.New(apierr.Forbidden,
 			"This credential or a permission of its user ended during the request. Nothing was changed."),

@@ -129,12 +129,16 @@ func TestMembers_AreListedChangedAndRemoved(t *testing.T) {
 	}
 }
 
-func TestMembers_LastManagerStays(t *testing.T) {
+func TestMembers_LastHolderStays(t *testing.T) {
 	b := newTestEnv(t)
 	own := "/members/" + b.manager.String()
 	b.wants("removes themselves", b.send("DELETE", own, ""), 409, "conflict")
 	b.wants("lowers themselves", b.send("PATCH", own, body("", perm.AccountAPIAccess)), 409, "conflict")
 	other := b.Fixture.Member(perm.AccountWriteMembers)
+	b.wants("lowers themselves beside one who cannot see members",
+		b.send("PATCH", own, body("", perm.AccountAPIAccess)), 409, "conflict")
+	b.Fixture.Exec(`update account.memberships set permissions = permissions || '{account:read:members}'
+		where user_id = $1`, other)
 	b.wants("lowers themselves beside another", b.send("PATCH", own, body("", perm.AccountAPIAccess)), 200, "")
 	b.wants("afterwards", b.send("DELETE", "/members/"+other.String(), ""), 403, "FORBIDDEN")
 }

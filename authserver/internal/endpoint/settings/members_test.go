@@ -182,7 +182,8 @@ func TestMembers_PermissionsAreChanged(t *testing.T) {
 		"You do not have “Add and change programmes”")
 	own := browser.Get(memberPath(site, ada)).Form(members + "/permissions")
 	own["permissions"] = []string{"account:read:members"}
-	wantsWords(t, browser.Post(members+"/permissions", own), http.StatusConflict, "the last person who can manage")
+	wantsWords(t, browser.Post(members+"/permissions", own), http.StatusConflict,
+		"the last person with one of these permissions")
 	// A member who can only look cannot change anything.
 	reader := site.SignedIn(sam)
 	wantsWords(t, reader.Get(members), http.StatusOK, "People who can manage members can invite others.")
@@ -222,14 +223,14 @@ func TestMembers_AreRemovedAndLeave(t *testing.T) {
 	}
 	wantsWords(t, browser.Post(members+"/remove", form).Follow(), http.StatusOK, "no longer a member")
 	wantsWords(t, browser.Get(memberPath(site, sam)).Follow(), http.StatusOK, "no longer a member")
-	// The last manager cannot leave; another member can, from the page of their own account.
+	// The last holder of a permission cannot leave; another member can, from the page of their own account.
 	leave := func(who browsertest.Person) *browsertest.Page {
 		b := site.SignedIn(who)
 		ask := b.Post(members+"/leave", b.Get("/settings/user").Form(members+"/leave"))
 		wantsWords(t, ask, http.StatusOK, "You lose access immediately.")
 		return b.Post(members+"/leave", ask.Form(members+"/leave"))
 	}
-	wantsWords(t, leave(ada), http.StatusConflict, "You are the last person who can manage the members")
+	wantsWords(t, leave(ada), http.StatusConflict, "You are the last person in Riverside Food Bank")
 	wantsWords(t, leave(site.Member(perm.ProgrammesRead)).Follow(), http.StatusOK, "You left Riverside Food Bank.")
 	if n := site.Count(`select count(*) from account.memberships
 		where tenant_id = $1`, site.Fixture.WorkspaceID); n != 1 {

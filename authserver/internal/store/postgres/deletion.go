@@ -36,16 +36,14 @@ func (s *Store) DeletionSummary(ctx context.Context, user uuid.UUID) (useraccoun
 
 func deletionSummary(ctx context.Context, tx pgx.Tx, user uuid.UUID) (sum useraccount.Summary, err error) {
 	rows, err := tx.Query(ctx, `
-select t.id, t.name, $2 = any(m.permissions) and not exists (
-  select from account.memberships o join account.users u on u.id = o.user_id and u.disabled_at is null
-  where o.tenant_id = m.tenant_id and o.user_id <> $1 and $2 = any(o.permissions))
+select t.id, t.name, `+onlyHolder+`
 from account.memberships m join account.tenants t on t.id = m.tenant_id
-where m.user_id = $1 order by t.name, t.id`, user, string(perm.AccountWriteMembers))
+where m.user_id = $1 order by t.name, t.id`, user, perm.OfAccount().Strings())
 	if err != nil {
 		return sum, err
 	}
 	sum.Workspaces, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w useraccount.Workspace, err error) {
-		return w, row.Scan(&w.ID, &w.Name, &w.LastManager)
+		return w, row.Scan(&w.ID, &w.Name, &w.LastHolder)
 	})
 	if err != nil {
 		return sum, err
@@ -70,7 +68,7 @@ select
 // written.
 var errJoined = errors.New("the user joined another workspace meanwhile")
 
-// DeleteOwnUser deletes an account at the user's request and records the event. It returns membership.ErrLastManager
+// DeleteOwnUser deletes an account at the user's request and records the event. It returns membership.ErrLastHolder
 // or audit.ErrNotAuthorized.
 func (s *Store) DeleteOwnUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error) {
 	var ended useraccount.Ended
@@ -84,7 +82,7 @@ func (s *Store) DeleteOwnUser(ctx context.Context, user uuid.UUID, event audit.E
 }
 
 // DeleteUser deletes an account for an operator and records the event, or returns admin.ErrNoUser. The user may be the
-// last manager of a workspace.
+// last holder of a permission in a workspace.
 func (s *Store) DeleteUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error) {
 	var ended useraccount.Ended
 	err := retryIfJoined(func() error {
@@ -151,7 +149,7 @@ func (s *Store) deleteUser(
 		return ended, err
 	}
 	if event.Authorization != nil && len(ended.Unmanaged()) > 0 {
-		return ended, membership.ErrLastManager
+		return ended, membership.ErrLastHolder
 	}
 	if err := s.mailDeletion(ctx, tx, user); err != nil {
 		return ended, err

@@ -307,8 +307,8 @@ func (m *memberTest) access(user uuid.UUID) int {
   (select count(*) from account.memberships where user_id = $1)`, user)
 }
 
-// TestP2_LastManagerCannotDeleteOwnAccount also deletes two managers at the same time, of whom one stays.
-func TestP2_LastManagerCannotDeleteOwnAccount(t *testing.T) {
+// TestP2_LastHolderCannotDeleteOwnAccount also deletes two managers at the same time, of whom one stays.
+func TestP2_LastHolderCannotDeleteOwnAccount(t *testing.T) {
 	t.Parallel()
 	m := newMemberTest(t)
 	for range 5 {
@@ -322,7 +322,7 @@ func TestP2_LastManagerCannotDeleteOwnAccount(t *testing.T) {
 			t.Fatalf("%d managers: %v", m.managers(), errs)
 		}
 		for _, err := range errs {
-			if err != nil && !errors.Is(err, membership.ErrLastManager) {
+			if err != nil && !errors.Is(err, membership.ErrLastHolder) {
 				t.Error(err)
 			}
 		}

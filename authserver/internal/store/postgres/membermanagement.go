@@ -82,7 +82,7 @@ func (s *Store) changeMembers(
 	})
 }
 
-// ChangePermissions replaces a member's permissions with the event. It returns membership.ErrNoMember, ErrLastManager
+// ChangePermissions replaces a member's permissions with the event. It returns membership.ErrNoMember, ErrLastHolder
 // or ErrChanged.
 func (s *Store) ChangePermissions(ctx context.Context, c membership.Change, event audit.Event) error {
 	return s.changeMembers(ctx, "change permissions", c.WorkspaceID, event, func(tx pgx.Tx) error {
@@ -99,10 +99,8 @@ func (s *Store) ChangePermissions(ctx context.Context, c membership.Change, even
 		case c.Permissions.Scope() == former.Scope():
 			return nil
 		}
-		if former.Has(perm.AccountWriteMembers) && !c.Permissions.Has(perm.AccountWriteMembers) {
-			if err := anotherManages(ctx, tx, c.WorkspaceID, c.UserID); err != nil {
-				return err
-			}
+		if err := othersHold(ctx, tx, c.WorkspaceID, c.UserID, former.Without(c.Permissions)); err != nil {
+			return err
 		}
 		if err := setPermissions(ctx, tx, c.WorkspaceID, c.UserID, c.Permissions); err != nil {
 			return err
@@ -117,7 +115,7 @@ func (s *Store) ChangePermissions(ctx context.Context, c membership.Change, even
 }
 
 // EndMembership ends a membership and what depends on it, with the event. It returns membership.ErrNoMember or
-// ErrLastManager.
+// ErrLastHolder.
 func (s *Store) EndMembership(
 	ctx context.Context, workspaceID, user uuid.UUID, event audit.Event,
 ) (membership.Removal, error) {
@@ -128,8 +126,8 @@ func (s *Store) EndMembership(
 		if err == nil && !found {
 			err = membership.ErrNoMember
 		}
-		if err == nil && held.Has(perm.AccountWriteMembers) {
-			err = anotherManages(ctx, tx, workspaceID, user)
+		if err == nil {
+			err = othersHold(ctx, tx, workspaceID, user, held)
 		}
 		if err == nil { // a stolen password must not end a membership that a second factor protects
 			err = mayChangeFactors(ctx, tx, event.Authorization)
@@ -155,15 +153,20 @@ func (s *Store) EndMembership(
 	return removal, err
 }
 
-// anotherManages returns membership.ErrLastManager if no other enabled member of the workspace has
-// account:write:members (M2). The workspace's members are locked.
-func anotherManages(ctx context.Context, tx pgx.Tx, workspaceID, but uuid.UUID) error {
-	another, err := found(tx.QueryRow(ctx, `select true from account.memberships m
-		join account.users u on u.id = m.user_id and u.disabled_at is null
-		where m.tenant_id = $1 and m.user_id <> $2 and $3 = any(m.permissions) limit 1`,
-		workspaceID, but, string(perm.AccountWriteMembers)))
-	if err == nil && !another {
-		err = membership.ErrLastManager
+// onlyHolder is true if an enabled user $1 is the only enabled member of the workspace of membership m with one of the
+// permissions $2.
+const onlyHolder = `exists (select from account.users u where u.id = $1 and u.disabled_at is null) and exists (
+  select from unnest($2::text[]) p where p = any(m.permissions) and not exists (
+    select from account.memberships o join account.users u on u.id = o.user_id and u.disabled_at is null
+    where o.tenant_id = m.tenant_id and o.user_id <> $1 and p = any(o.permissions)))`
+
+// othersHold returns membership.ErrLastHolder if the user, a member, is the last with one of the lost permissions that
+// are of account (M2). The workspace's members are locked.
+func othersHold(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, lost perm.Set) error {
+	last, err := found(tx.QueryRow(ctx, `select true from account.memberships m
+		where m.tenant_id = $3 and m.user_id = $1 and `+onlyHolder, user, lost.OfAccount().Strings(), workspaceID))
+	if err == nil && last {
+		err = membership.ErrLastHolder
 	}
 	return err
 }

@@ -114,12 +114,48 @@ func TestM2_ConcurrentRemovalsLeaveOneManager(t *testing.T) {
 				if err != nil {
 					failed++
 				}
-				if err != nil && !errors.Is(err, membership.ErrLastManager) && !errors.Is(err, audit.ErrNotAuthorized) {
+				if err != nil && !errors.Is(err, membership.ErrLastHolder) && !errors.Is(err, audit.ErrNotAuthorized) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
 			if n := m.managers(); n != 1 || failed != 1 {
 				t.Fatalf("%s: %d managers remain, errors %v", name, n, errs)
+			}
+		}
+	}
+}
+
+// A manager who strips or removes all others cannot strip the last holder of a permission, even with two requests at the
+// same time (M2).
+func TestM2_LastHolderOfEachPermissionOfAccountStays(t *testing.T) {
+	t.Parallel()
+	m := newMemberTest(t)
+	for _, p := range []perm.Permission{perm.AccountAPIAccess, perm.AccountReadMembers} {
+		for name, end := range map[string]func(by, user membership.Actor) error{
+			"remove": func(by, user membership.Actor) error {
+				_, err := m.Remove(m.Context(), by, user.UserID)
+				return err
+			},
+			"lower": func(by, user membership.Actor) error {
+				_, err := m.ChangePermissions(m.Context(), by, user.UserID, perm.NewSet(perm.ProgrammesRead), nil)
+				return err
+			},
+			"leave": func(_, user membership.Actor) error { _, err := m.Leave(m.Context(), user); return err },
+			"delete": func(_, user membership.Actor) error {
+				_, err := m.DeleteOwnUser(m.Context(), user.UserID, deletion(user.UserID))
+				return err
+			},
+		} {
+			m.fixture.Exec(`delete from account.memberships where tenant_id = $1`, m.workspaceID)
+			by, a, b := m.person(manages...), m.person(p, perm.ProgrammesRead), m.person(p)
+			errs := at(func() error { return end(by, a) }, func() error { return end(by, b) })
+			if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), membership.ErrLastHolder) {
+				t.Errorf("%s the holders of %s: %v", name, p, errs)
+			}
+			disabled := m.person(p)
+			m.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled.UserID)
+			if err := end(by, disabled); name != "leave" && name != "delete" && err != nil {
+				t.Errorf("%s a disabled holder of %s: %v", name, p, err)
 			}
 		}
 	}
@@ -131,7 +167,7 @@ func TestM2_LastEnabledManagerStays(t *testing.T) {
 	m := newMemberTest(t)
 	a, disabled := m.person(manages...), m.person(manages...)
 	m.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled.UserID)
-	if _, err := m.Leave(m.Context(), a); !errors.Is(err, membership.ErrLastManager) {
+	if _, err := m.Leave(m.Context(), a); !errors.Is(err, membership.ErrLastHolder) {
 		t.Errorf("leave: %v", err)
 	}
 	if _, err := m.Remove(m.Context(), a, disabled.UserID); err != nil {

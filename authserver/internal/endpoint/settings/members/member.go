@@ -20,8 +20,9 @@ import (
 
 const gone = "This person is no longer a member."
 
-const lastManager = "This is the last person who can manage members. Give that permission to another member first. " +
-	"Nothing was changed."
+// lastHolder is the answer to a change of the last person with a permission (contract, section 7: 409).
+const lastHolder = "This is the last person with one of these permissions: Manage API access, See members, Manage " +
+	"members. Give it to another member first. Nothing was changed."
 
 // member serves GET /settings/members/member.
 func (h *Handler) member() http.Handler {
@@ -100,8 +101,8 @@ func (h *Handler) setPermissions() http.Handler {
 			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) {
 				page.Problem = "The permissions were changed after you opened this page. Your changes were not saved."
 			})
-		case errors.Is(err, membership.ErrLastManager):
-			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) { page.Problem = lastManager })
+		case errors.Is(err, membership.ErrLastHolder):
+			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) { page.Problem = lastHolder })
 		case errors.Is(err, membership.ErrNoMember):
 			return h.Done(v, here.Path(Section), gone)
 		case err != nil:
@@ -131,8 +132,8 @@ func (h *Handler) remove() http.Handler {
 		switch {
 		case errors.Is(err, membership.ErrNoMember):
 			return h.Done(v, here.Path(Section), gone)
-		case errors.Is(err, membership.ErrLastManager):
-			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) { page.Problem = lastManager })
+		case errors.Is(err, membership.ErrLastHolder):
+			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) { page.Problem = lastHolder })
 		case err != nil:
 			return err
 		}
@@ -212,13 +213,14 @@ func (h *Handler) effects(
 	return out, nil
 }
 
-// cannotLeave is the answer to the last person who can manage the members of a workspace (contract, section 7: 409).
+// cannotLeave is the answer to the last person with a permission of account (contract, section 7: 409).
 func cannotLeave(workspace string) *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusConflict,
 		Heading: "You cannot leave yet",
-		Text:    "You are the last person who can manage the members of " + workspace + ".",
-		Next:    "Give that permission to another member before you leave.",
+		Text: "You are the last person in " + workspace + " with one of these permissions: Manage API access, See members, " +
+			"Manage members.",
+		Next: "Give it to another member before you leave.",
 	}
 }
 
@@ -232,7 +234,7 @@ func (h *Handler) leave() http.Handler {
 		if v.Form.Get("confirm") == "yes" {
 			_, err = h.members.Leave(v.R.Context(), actor(v, here.Workspace.ID, nil))
 			switch {
-			case errors.Is(err, membership.ErrLastManager):
+			case errors.Is(err, membership.ErrLastHolder):
 				h.Pages.ShowError(v.W, v.R, cannotLeave(here.Workspace.Name))
 				return nil
 			case err != nil:

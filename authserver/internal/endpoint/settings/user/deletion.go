@@ -80,7 +80,7 @@ func (h *Handler) deleteAccount() http.Handler {
 		}
 		event := v.Event(nil, audit.UserDeleted, v.Current.Actor(), nil)
 		err = h.Accounts.Delete(v.R.Context(), v.Current.User.ID, event)
-		if errors.Is(err, membership.ErrLastManager) { // another manager left after the page was shown
+		if errors.Is(err, membership.ErrLastHolder) { // another manager left after the page was shown
 			return h.Done(v, deletionSection.Path(), "Nothing was deleted.")
 		}
 		if err != nil {
