@@ -105,7 +105,9 @@ func TestWebhooks_ManageByAPI(t *testing.T) {
 	api.Get(t, path+"/deliveries").Wants(t, http.StatusOK)
 	resend := path + "/deliveries/" + test["id"].(string) + "/resend"
 	keyed(t, api, http.MethodPost, resend, "", http.StatusAccepted)
-	keyed(t, api, http.MethodPatch, path, map[string]any{"includePersonalData": true}, http.StatusOK)
+	api.JSON(t, http.MethodPatch, path, map[string]any{"includePersonalData": true}).
+		WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	keyed(t, api, http.MethodPatch, path, map[string]any{"includePersonalData": false}, http.StatusOK)
 	keyed(t, api, http.MethodPatch, path, map[string]any{"enabled": false}, http.StatusOK)
 	deleted(t, api, path, http.StatusNoContent)
 	api.Send(t, http.MethodDelete, path, "", "").WantsNested(t, http.StatusNotFound, "NOT_FOUND")

@@ -15,7 +15,7 @@ import (
 type Endpoint struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
-	UserID      uuid.UUID // who added it or enabled it last; only events that this user may read are sent
+	Maker       // who added it or enabled it last; only events that this user may read are sent
 	URL         string
 	Types       []string
 	// PersonalData is whether the user asked for the personal data of the events.
@@ -27,6 +27,18 @@ type Endpoint struct {
 	TriedAt      *time.Time
 	CreatedAt    time.Time
 }
+
+// A Maker is who adds or enables an endpoint.
+type Maker struct {
+	UserID uuid.UUID
+	// The credential with which the user did it, or both nil on a page. The endpoint ends with its credential: nothing is
+	// sent once that is revoked, replaced or expired (contract, section 6a).
+	TokenID *uuid.UUID // a personal access token
+	GrantID *uuid.UUID // the grant of an access token
+}
+
+// ByToken reports whether a credential made the endpoint.
+func (m Maker) ByToken() bool { return m.TokenID != nil || m.GrantID != nil }
 
 // A Cause is the reason for a delivery.
 type Cause string
@@ -63,7 +75,8 @@ type Querier interface {
 
 // Columns are the columns of account.webhooks w that Scan reads.
 const Columns = `w.id, w.tenant_id, w.user_id, w.url, w.types, coalesce(w.personal_data_for = w.user_id, false),
-	w.enabled, coalesce(w.reason, ''), w.disabled_at, w.failing_since, w.tried_at, w.created_at`
+	w.enabled, coalesce(w.reason, ''), w.disabled_at, w.failing_since, w.tried_at, w.created_at,
+	w.token_id, w.grant_id`
 
 // Scan reads Columns.
 func Scan(row pgx.CollectableRow) (e Endpoint, err error) {
@@ -86,6 +99,8 @@ func (e *Endpoint) Targets() []any {
 		&e.FailingSince,
 		&e.TriedAt,
 		&e.CreatedAt,
+		&e.TokenID,
+		&e.GrantID,
 	}
 }
 
@@ -116,7 +131,7 @@ func Add(ctx context.Context, q Querier, e Endpoint, secret Sealed) error {
 	var result string
 	err := q.QueryRow(
 		ctx,
-		"select account.add_webhook($1, $2, $3, $4, $5, $6, $7, $8)",
+		"select account.add_webhook($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		e.ID,
 		e.WorkspaceID,
 		e.UserID,
@@ -125,6 +140,8 @@ func Add(ctx context.Context, q Querier, e Endpoint, secret Sealed) error {
 		secret.Secret,
 		secret.Key,
 		MaxEndpoints,
+		e.TokenID,
+		e.GrantID,
 	).Scan(&result)
 	switch {
 	case err != nil:
@@ -166,12 +183,16 @@ func Delete(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint
 }
 
 // Enable enables an endpoint, which then gets the events that it missed and that the user may read, without personal
-// data if another user asked for it. It returns ErrNotFound.
-func Enable(ctx context.Context, q Querier, workspaceID, id, user uuid.UUID) (Endpoint, error) {
+// data if another user asked for it. The endpoint ends with the credential of by, unless the same user made it on a
+// page. It returns ErrNotFound.
+func Enable(ctx context.Context, q Querier, workspaceID, id uuid.UUID, by Maker) (Endpoint, error) {
+	const onPage = "w.user_id = $3 and w.token_id is null and w.grant_id is null"
 	return one(ctx, q, `update account.webhooks w set enabled = true, user_id = $3, reason = null, disabled_at = null,
+		token_id = case when not (`+onPage+`) then $4::uuid end,
+		grant_id = case when not (`+onPage+`) then $5::uuid end,
 		personal_data_for = case when w.user_id = $3 then w.personal_data_for end,
 		mail_due = false, failures = 0, failing_since = null, next_try_at = now()
-		where w.tenant_id = $1 and w.id = $2 returning `+Columns, workspaceID, id, user)
+		where w.tenant_id = $1 and w.id = $2 returning `+Columns, workspaceID, id, by.UserID, by.TokenID, by.GrantID)
 }
 
 // Disable disables an endpoint at a user's request. It returns ErrNotFound.

@@ -211,3 +211,48 @@ func TestMail_ReportsDisabledWebhook(t *testing.T) {
 		t.Errorf("%d mails are due", n)
 	}
 }
+
+// An endpoint is mailed to the person who added it and to all who can manage the members: one that a token added at
+// resourceapi, and one of the page.
+func TestMail_ReportsAddedWebhook(t *testing.T) {
+	t.Parallel()
+	p := serveMail(t)
+	who, manager, other := p.person(), p.person(), p.person()
+	p.fixture.Join(p.fixture.WorkspaceID, who.ID, perm.AccountAPIAccess, perm.ProgrammesRead)
+	p.fixture.Join(p.fixture.WorkspaceID, manager.ID, perm.AccountWriteMembers)
+	p.fixture.Join(p.fixture.WorkspaceID, other.ID, perm.AccountAPIAccess)
+	p.token(who, "Nightly export", time.Hour, 24*time.Hour)
+	p.fixture.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position,
+			created_at, added_mail_due, token_id)
+		select $1, $2, $3, 'https://hooks.example.org/secret-path', '{programme.created}', '', '', 0, now(), true, id
+		from account.personal_access_tokens where user_id = $3`, uuid.NewString(), p.fixture.WorkspaceID, who.ID)
+	wants := func(n int, words ...string) {
+		t.Helper()
+		for _, to := range []string{who.Email, manager.Email} {
+			m := p.mail(to, "A webhook endpoint was added", n)
+			for _, text := range append(words, "Ada Okafor added", "/settings/webhooks?tenant="+p.fixture.WorkspaceID.String()) {
+				if !strings.Contains(m.Text, text) || strings.Contains(m.Text, "secret-path") {
+					t.Errorf("%q does not have %q", m.Text, text)
+				}
+			}
+		}
+	}
+	wants(1, "at hooks.example.org to the workspace", "with the personal access token Nightly export, and ends with it",
+		"without personal data")
+
+	p.fixture.Exec(`insert into account.webhook_keys (public_key) values (decode(repeat('09', 32), 'hex'))`)
+	const path = "/settings/developers/webhooks"
+	b := p.signedIn(who)
+	form := b.Get("/settings/webhooks/new?tenant=" + p.fixture.WorkspaceID.String()).Form(path)
+	form.Set("url", "https://page.example.invalid/secret-path")
+	form["types"] = []string{"programme.created"}
+	form.Set("personal", "yes")
+	form.Set("password", browsertest.Password)
+	if page := b.Post(path, form); page.Status != 200 || !page.HasText("The endpoint was added") {
+		t.Fatalf("%d %s", page.Status, page.Text())
+	}
+	wants(2, "at page.example.invalid to the workspace", "added on Settings", "with personal data: names")
+	if n := len(p.box.Messages(other.Email)); n != 0 {
+		t.Errorf("%d mails to a member who manages nothing", n)
+	}
+}

@@ -28,6 +28,7 @@ type receiver struct {
 
 // received is one request to a receiver.
 type received struct {
+	Path   string
 	ID     string
 	Header http.Header
 	Body   string
@@ -50,7 +51,8 @@ func newReceiver(t *testing.T, answer func(received) int) *receiver {
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	content, _ := io.ReadAll(request.Body)
-	got := received{ID: request.Header.Get("webhook-id"), Header: request.Header, Body: string(content)}
+	got := received{Path: request.URL.Path, Header: request.Header, Body: string(content)}
+	got.ID = request.Header.Get("webhook-id")
 	_ = json.Unmarshal(content, &got.Event)
 	r.mu.Lock()
 	r.received = append(r.received, got)

@@ -14,12 +14,12 @@ import (
 type Writer interface {
 	Add(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed) (webhook.Endpoint, error)
 	Delete(ctx context.Context, workspaceID, id, by uuid.UUID) error
-	// Enable enables an endpoint, which then gets the events that it missed and that the user by may read, without
-	// personal data if another user asked for it.
-	Enable(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error)
+	// Enable enables an endpoint, which then gets the events that it missed and that by may read, without personal data
+	// if another user asked for it.
+	Enable(ctx context.Context, workspaceID, id uuid.UUID, by webhook.Maker) (webhook.Endpoint, error)
 	Disable(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error)
-	// SetPersonalData includes or omits the personal data of events. To include it, by becomes the endpoint's user.
-	SetPersonalData(ctx context.Context, workspaceID, id, by uuid.UUID, include bool) (webhook.Endpoint, error)
+	// OmitPersonalData omits the personal data of events. Only the page includes it.
+	OmitPersonalData(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error)
 	// ReplaceSecret replaces the secret of an endpoint. For overlap, events are also signed with the previous secret.
 	ReplaceSecret(
 		ctx context.Context,

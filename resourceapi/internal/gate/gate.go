@@ -32,6 +32,7 @@ type Caller struct {
 	WorkspaceID uuid.UUID
 	User        uuid.UUID
 	ClientID    string        // empty for a personal access token
+	Credential  uuid.UUID     // the personal access token or grant
 	Kind        string        // of the credential, as named by package standing
 	Permissions perm.Set      // what the credential may do there at this moment
 	EndsAt      time.Time     // permissions of the credential in the workspace now
@@ -258,6 +259,7 @@ func (g *Gate) caller(held presented, s standing.Standing, workspaceID uuid.UUID
 	c := Caller{
 		WorkspaceID: workspaceID,
 		User:        s.UserID,
+		Credential:  s.CredentialID,
 		Kind:        s.Kind,
 		EndsAt:      s.EndsAt,
 		Permissions: held.granted(s).Intersect(s.MemberPermissions),

@@ -221,7 +221,7 @@ var descriptions = []Description{
 		Action: WebhookDisabled,
 		Text:   "Disabled a webhook endpoint at {host} {stopped}",
 		Meaning: "`reason` is `user`, `failing` (it accepted nothing for three days), `gone` (it answered 410) or " +
-			"`permission` (its user lost account:api:access).",
+			"`permission` (its user lost account:api:access, or the credential that added it has ended).",
 	},
 
 	{Action: KeyRotated, Text: "The next signing key replaced the current one"},

@@ -54,6 +54,7 @@ var notices = []Notice{
 	{Action: InvitationCreated, Mail: mail.Invitation, Page: userPage},
 	{Action: InvitationRenewed, Mail: mail.Invitation, Page: userPage},
 	{Action: AccessRequested, Mail: mail.AccessRequested, Page: "/settings/members"},
+	{Action: WebhookAdded, Mail: mail.WebhookAdded, Page: "/settings/webhooks"},
 	{Action: WebhookDisabled, Mail: mail.WebhookDisabled, Page: developersPage}, // by the service
 }
 
@@ -90,7 +91,7 @@ var silences = []Silence{
 		Actions: []Action{
 			ConnectorPolicyChanged, ClientRegistered, ClientChanged, ClientSecretReplaced, ConnectionsExported,
 			AuditExported, FormExported, ModuleChanged, FeatureChanged, SecondFactorChanged, MemberAdded,
-			WebhookAdded, WebhookChanged, WebhookEnabled, WebhookSecretReplaced,
+			WebhookChanged, WebhookEnabled, WebhookSecretReplaced,
 		},
 	},
 	{

@@ -76,6 +76,7 @@ func kinds() []kind {
 			life:     2 * day,
 			write:    webhookDisabled,
 		},
+		{name: WebhookAdded, life: 2 * day, write: webhookAdded},
 		{name: EmailChangeOld, title: "Confirm a change of your address", life: day, write: emailChangeOld},
 		{name: EmailChangeNew, title: "Confirm your new address", life: day, write: emailChangeNew},
 		{name: EmailTaken, title: "Your address was entered for another account", life: day, write: emailTaken},
@@ -250,6 +251,32 @@ func webhookDisabled(s site, m Message) letter {
 		Button:   "Open your webhooks",
 		Link:     s.page("/settings/developers"),
 		Unwanted: s.page("/settings/security"),
+	}
+}
+
+func webhookAdded(s site, m Message) letter {
+	d := m.Data
+	by := "on Settings"
+	if d.Token != "" {
+		by = "with the personal access token " + d.Token + ", and ends with it"
+	}
+	if d.Application != "" {
+		by = "with the application " + d.Application + ", and ends with its connection"
+	}
+	gets := "Events of the workspace are sent there, without personal data."
+	if d.Personal {
+		gets = "Events of the workspace are sent there with personal data: names, e-mail addresses and answers."
+	}
+	return letter{
+		Subject: "A webhook endpoint was added",
+		Lines: []string{
+			fmt.Sprintf("%s added a webhook endpoint at %s to the workspace %s on %s. It was added %s.",
+				d.Person, d.Host, d.Workspace, moment(d.At), by),
+			gets,
+			"If you do not know this endpoint, delete it, and revoke what added it.",
+		},
+		Button: "Open the webhooks",
+		Link:   s.page(d.Path),
 	}
 }
 

@@ -48,6 +48,7 @@ const (
 	AccessRequested    Kind = "access_requested"
 	AccountDeleted     Kind = "account_deleted"
 	WebhookDisabled    Kind = "webhook_disabled"
+	WebhookAdded       Kind = "webhook_added"
 	EmailChangeOld     Kind = "email_change_old"
 	EmailChangeNew     Kind = "email_change_new"
 	EmailTaken         Kind = "email_taken"
@@ -98,6 +99,7 @@ type Data struct {
 	Policy         bool   `json:"policy,omitempty"`          // a request to change the connector policy
 	Host           string `json:"host,omitempty"`            // of a webhook endpoint
 	Gone           bool   `json:"gone,omitempty"`            // a webhook endpoint answered 410
+	Personal       bool   `json:"personal,omitempty"`        // a webhook endpoint gets personal data
 }
 
 // cleaned returns the data without characters that end a line, are invisible or change the direction of writing (M5).

@@ -63,7 +63,7 @@ func stopped(reason webhook.Reason) string {
 	case webhook.Gone:
 		return "because it answered with status 410 (gone)"
 	case webhook.NoRight:
-		return "because its user may no longer manage API access"
+		return "because its user may no longer manage API access, or the credential that added it has ended"
 	}
 	return ""
 }

@@ -53,6 +53,7 @@ func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error
 			"account.add_event(uuid, text, uuid, text[])",
 			"account.number_events(uuid)",
 			"account.add_webhook(uuid, uuid, uuid, text, text[], bytea, bytea, integer)",
+			"account.add_webhook(uuid, uuid, uuid, text, text[], bytea, bytea, integer, uuid, uuid)",
 		},
 		Sequential: []string{"account.delete_clients(timestamptz, integer)"},
 		Grants: []string{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/webhook"
 )
 
@@ -54,10 +55,14 @@ func (s *Store) WebhookKey(ctx context.Context) (key []byte, err error) {
 	return key, unavailable("read the key of webhook secrets", err)
 }
 
-// AddWebhook stores an endpoint and records the event. It returns webhook.ErrTooMany or webhook.ErrTaken.
+// AddWebhook stores an endpoint, records the event and queues the mails about it. It returns webhook.ErrTooMany or
+// webhook.ErrTaken.
 func (s *Store) AddWebhook(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed, event audit.Event) error {
 	return s.changeWebhook(ctx, "add a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
-		return e, webhook.Add(ctx, tx, e, secret)
+		if err := webhook.Add(ctx, tx, e, secret); err != nil {
+			return e, err
+		}
+		return e, s.mailWebhookAdded(ctx, tx, e)
 	})
 }
 
@@ -72,7 +77,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, workspaceID, id uuid.UUID, ev
 // the event and returns webhook.ErrNotFound.
 func (s *Store) EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UUID, event audit.Event) error {
 	return s.changeWebhook(ctx, "enable a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
-		return webhook.Enable(ctx, tx, workspaceID, id, user)
+		return webhook.Enable(ctx, tx, workspaceID, id, webhook.Maker{UserID: user})
 	})
 }
 
@@ -158,46 +163,90 @@ func (s *Store) ResendWebhook(
 // webhookMailsLate is how long after an endpoint was disabled a mail is still sent.
 const webhookMailsLate = 48 * time.Hour
 
-// QueueWebhookMails queues the mails about endpoints that resourceapi has disabled and returns their number. Each mail
-// is queued once, even if several processes call QueueWebhookMails at the same time.
+// QueueWebhookMails queues the mails about endpoints that resourceapi has added or disabled and returns the number of
+// endpoints. Each mail is queued once, even if several processes call QueueWebhookMails at the same time.
 func (s *Store) QueueWebhookMails(ctx context.Context) (queued int, err error) {
-	err = s.atomically(ctx, "queue mails about webhooks", func(tx pgx.Tx) error {
-		queued = 0
-		rows, err := tx.Query(ctx, `select `+webhook.Columns+` from account.webhooks w where w.mail_due
-			order by w.id limit 20 for update skip locked`)
-		if err != nil {
-			return err
-		}
-		disabled, err := pgx.CollectRows(rows, webhook.Scan)
-		if err != nil {
-			return err
-		}
-		for _, e := range disabled {
-			if err := s.queueWebhookMail(ctx, tx, e); err != nil {
+	for due, queue := range map[string]func(context.Context, pgx.Tx, webhook.Endpoint) error{
+		"mail_due": s.mailWebhookDisabled, "added_mail_due": s.mailWebhookAdded,
+	} {
+		err := s.atomically(ctx, "queue mails about webhooks", func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, `select `+webhook.Columns+` from account.webhooks w where w.`+due+`
+				order by w.id limit 20 for update skip locked`)
+			if err != nil {
 				return err
 			}
+			some, err := pgx.CollectRows(rows, webhook.Scan)
+			if err != nil {
+				return err
+			}
+			for _, e := range some {
+				_, err := tx.Exec(ctx, `update account.webhooks w set `+due+` = false
+					where w.tenant_id = $2 and w.id = $1`, e.ID, e.WorkspaceID)
+				if err == nil {
+					err = queue(ctx, tx, e)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			queued += len(some)
+			return nil
+		})
+		if err != nil {
+			return queued, err
 		}
-		queued = len(disabled)
-		return nil
-	})
-	return queued, err
+	}
+	return queued, nil
 }
 
-func (s *Store) queueWebhookMail(ctx context.Context, tx pgx.Tx, e webhook.Endpoint) error {
-	var name string
+func (s *Store) mailWebhookDisabled(ctx context.Context, tx pgx.Tx, e webhook.Endpoint) error {
+	m := mail.Message{Kind: mail.WebhookDisabled, Data: mail.Data{
+		Host: webhookHost(e.URL),
+		Gone: e.Reason == webhook.Gone,
+	}}
 	var late bool
-	err := tx.QueryRow(ctx, `update account.webhooks w set mail_due = false from account.tenants t
-		where w.tenant_id = $3 and w.id = $1 and t.id = w.tenant_id
-		returning t.name, w.enabled or w.disabled_at < now() - $2::interval`,
-		e.ID, webhookMailsLate, e.WorkspaceID).Scan(&name, &late)
+	err := tx.QueryRow(ctx, `select t.name, w.enabled or w.disabled_at < now() - $2::interval
+		from account.webhooks w join account.tenants t on t.id = w.tenant_id where w.tenant_id = $3 and w.id = $1`,
+		e.ID, webhookMailsLate, e.WorkspaceID).Scan(&m.Data.Workspace, &late)
 	if err != nil || late {
 		return err
 	}
-	return s.queueMail(ctx, tx, e.UserID, mail.Message{Kind: mail.WebhookDisabled, Data: mail.Data{
-		Workspace: name,
-		Host:      webhookHost(e.URL),
-		Gone:      e.Reason == webhook.Gone,
-	}})
+	return s.queueMail(ctx, tx, e.UserID, m)
+}
+
+// mailWebhookAdded queues the mails about a new endpoint, to its maker and to all who can manage the members.
+func (s *Store) mailWebhookAdded(ctx context.Context, tx pgx.Tx, e webhook.Endpoint) error {
+	if s.mails == nil {
+		return nil
+	}
+	m := mail.Message{Kind: mail.WebhookAdded, Data: mail.Data{
+		Host:     webhookHost(e.URL),
+		Personal: e.PersonalData,
+		Path:     "/settings/webhooks?tenant=" + e.WorkspaceID.String(),
+	}}
+	err := tx.QueryRow(ctx, `select t.name, u.name,
+		coalesce((select p.name from account.personal_access_tokens p where p.id = $3), '')
+		from account.tenants t, account.users u where t.id = $1 and u.id = $2`, e.WorkspaceID, e.UserID, e.TokenID).
+		Scan(&m.Data.Workspace, &m.Data.Person, &m.Data.Token)
+	if err == nil && e.GrantID != nil {
+		err = tx.QueryRow(ctx, `select coalesce((select c.name from account.grants g
+			join account.oauth_clients c on c.id = g.client_id where g.tenant_id = $1 and g.id = $2), '')`,
+			e.WorkspaceID, *e.GrantID).Scan(&m.Data.Application)
+	}
+	if err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `select m.user_id from account.memberships m
+		where m.tenant_id = $1 and (m.user_id = $2 or $3 = any(m.permissions)) order by m.user_id`,
+		e.WorkspaceID, e.UserID, string(perm.AccountWriteMembers))
+	if err != nil {
+		return err
+	}
+	readers, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	for i := 0; err == nil && i < len(readers); i++ {
+		err = s.queueMail(ctx, tx, readers[i], m)
+	}
+	return err
 }
 
 func webhookHost(address string) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 	"github.com/almonerhq/almoner/shared/webhook"
 
@@ -38,7 +39,7 @@ type added struct {
 // Create handles POST: 201 with the new endpoint and its secret.
 func (e *Endpoint) Create() http.Handler { return e.write(e.decodeCreate, e.onceSealed) }
 
-// Change handles PATCH of one endpoint, which enables or disables it, or includes or omits personal data: 200.
+// Change handles PATCH of one endpoint, which enables or disables it, or omits personal data: 200.
 func (e *Endpoint) Change() http.Handler { return e.write(e.decodeChange, e.Store.Once) }
 
 // Delete handles DELETE of one endpoint: 204.
@@ -87,7 +88,7 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 	if err != nil {
 		return nil, err
 	}
-	include := optionalFlag(object, "includePersonalData", wish)
+	optionalFlag(object, "includePersonalData", wish)
 	address, _ := object.Text("url")
 	if message := webhook.CheckURL(r.Context(), e.Network, address); message != "" {
 		wish["url"] = message
@@ -103,11 +104,9 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 		made := webhook.Endpoint{
 			ID:          identity.New(),
 			WorkspaceID: caller.WorkspaceID,
-			UserID:      caller.User,
+			Maker:       makerOf(caller),
 			URL:         address,
 			Types:       types,
-
-			PersonalData: include != nil && *include,
 		}
 		sealed, err := webhook.Seal(e.Keys.Public(), made.ID, secret)
 		if err != nil {
@@ -131,13 +130,33 @@ func readTypes(object strictjson.Object, caller gate.Caller) (invalid.Fields, []
 		problems["types"] = "Must be a list of types of events."
 		return problems, nil, nil
 	}
-	if err := needsOf(caller, types...); err != nil {
+	if err := cmp.Or(needsOf(caller, types...), refusePersonalData(object)); err != nil {
 		return nil, nil, err
 	}
 	if message := webhook.CheckTypes(types); message != "" {
 		problems["types"] = message
 	}
 	return problems, types, nil
+}
+
+// makerOf returns the caller as the maker of an endpoint.
+func makerOf(caller gate.Caller) webhook.Maker {
+	if caller.Kind == standing.PersonalAccessToken {
+		return webhook.Maker{UserID: caller.User, TokenID: &caller.Credential}
+	}
+	return webhook.Maker{UserID: caller.User, GrantID: &caller.Credential}
+}
+
+// refusePersonalData refuses to include personal data, which is decided on the page (contract, section 6a).
+func refusePersonalData(object strictjson.Object) error {
+	if string(object["includePersonalData"]) != "true" {
+		return nil
+	}
+	return apierr.New(
+		apierr.Forbidden,
+		"A credential cannot include personal data. Include it in Settings, Developers, Webhooks, where you confirm your "+
+			"identity.",
+	)
 }
 
 // needsOf returns an error if the caller may not read events of the types.
@@ -158,6 +177,9 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 	if err != nil {
 		return nil, err
 	}
+	if err := refusePersonalData(object); err != nil {
+		return nil, err
+	}
 	problems := invalid.Fields(strictjson.UnknownMembers(object, "enabled", "includePersonalData"))
 	enable := optionalFlag(object, "enabled", problems)
 	include := optionalFlag(object, "includePersonalData", problems)
@@ -175,10 +197,7 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 			made, err = setEnabled(ctx, writer, caller, id, *enable)
 		}
 		if err == nil && include != nil {
-			made, err = writer.SetPersonalData(ctx, caller.WorkspaceID, id, caller.User, *include)
-			if err == nil && *include {
-				err = needsOf(caller, made.Types...)
-			}
+			made, err = writer.OmitPersonalData(ctx, caller.WorkspaceID, id, caller.User)
 		}
 		return changed(made, err)
 	}, nil
@@ -191,7 +210,7 @@ func setEnabled(
 	if !enable {
 		return writer.Disable(ctx, caller.WorkspaceID, id, caller.User)
 	}
-	made, err := writer.Enable(ctx, caller.WorkspaceID, id, caller.User)
+	made, err := writer.Enable(ctx, caller.WorkspaceID, id, makerOf(caller))
 	if err == nil {
 		err = needsOf(caller, made.Types...)
 	}

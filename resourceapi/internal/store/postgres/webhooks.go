@@ -97,12 +97,14 @@ func (w *webhookWriting) Delete(ctx context.Context, workspaceID, id, by uuid.UU
 }
 
 // Enable implements delivery.Writer.
-func (w *webhookWriting) Enable(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error) {
+func (w *webhookWriting) Enable(
+	ctx context.Context, workspaceID, id uuid.UUID, by webhook.Maker,
+) (webhook.Endpoint, error) {
 	e, err := webhook.Enable(ctx, w.tx, workspaceID, id, by)
 	if err != nil {
 		return webhook.Endpoint{}, err
 	}
-	return e, recordWebhook(ctx, w.tx, "webhook.enabled", e, &by)
+	return e, recordWebhook(ctx, w.tx, "webhook.enabled", e, &by.UserID)
 }
 
 // Disable implements delivery.Writer.
@@ -114,11 +116,11 @@ func (w *webhookWriting) Disable(ctx context.Context, workspaceID, id, by uuid.U
 	return e, recordWebhook(ctx, w.tx, "webhook.disabled", e, &by)
 }
 
-// SetPersonalData implements delivery.Writer.
-func (w *webhookWriting) SetPersonalData(
-	ctx context.Context, workspaceID, id, by uuid.UUID, include bool,
+// OmitPersonalData implements delivery.Writer.
+func (w *webhookWriting) OmitPersonalData(
+	ctx context.Context, workspaceID, id, by uuid.UUID,
 ) (webhook.Endpoint, error) {
-	e, err := webhook.SetPersonalData(ctx, w.tx, workspaceID, id, by, include)
+	e, err := webhook.SetPersonalData(ctx, w.tx, workspaceID, id, by, false)
 	if err != nil {
 		return webhook.Endpoint{}, err
 	}

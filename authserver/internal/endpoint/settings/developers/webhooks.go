@@ -49,7 +49,7 @@ func (h *Handler) addWebhook() http.Handler {
 		e := webhook.Endpoint{
 			ID:          uuid.NewSHA1(v.Key.Makes, here.Workspace.ID[:]), // a key is valid in each workspace
 			WorkspaceID: here.Workspace.ID,
-			UserID:      v.Current.User.ID,
+			Maker:       webhook.Maker{UserID: v.Current.User.ID},
 			URL:         strings.TrimSpace(v.Form.Get("url")),
 			Types:       v.Form["types"],
 

@@ -75,7 +75,8 @@ func whyDisabled(reason webhook.Reason) string {
 	case webhook.Gone:
 		return ", because it answered that it is gone (status 410)."
 	case webhook.NoRight:
-		return ", because the person who added it may no longer manage API access. If you enable it, it gets the " +
+		return ", because the person who added it may no longer manage API access, or the token or application that " +
+			"added it has ended. If you enable it, it gets the " +
 			"events that you may read."
 	}
 	return "."
